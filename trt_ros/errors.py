@@ -1,0 +1,53 @@
+"""Every error of trt_ros: the problem, its cause, the remedy."""
+
+from __future__ import annotations
+
+
+class TrtRosError(Exception):
+    """
+    Something the user can act on; printed without a traceback.
+
+    :param problem: what went wrong, one sentence.
+    :param cause: why, where it is known.
+    :param remedy: what to do about it, where there is something to do.
+    """
+
+    def __init__(self, problem: str, *, cause: str = '', remedy: str = '') -> None:
+        self.problem, self.cause, self.remedy = problem, cause, remedy
+        parts = [problem, cause and f'Cause: {cause}', remedy and f'Remedy: {remedy}']
+        super().__init__('\n'.join(filter(None, parts)))
+
+
+class ParameterError(TrtRosError):
+    """A parameter or option that cannot be honoured."""
+
+
+class ModelError(TrtRosError):
+    """A model file that cannot be read, or is not what it should be."""
+
+
+class TensorMismatchError(TrtRosError):
+    """A tensor, or a network's inputs and outputs, of another shape or dtype than expected."""
+
+
+class BackendError(TrtRosError):
+    """An inference library that is missing, broken, or of the wrong version."""
+
+
+class ClosedError(TrtRosError):
+    """Use after close()."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f'{what} is closed.', remedy='Open a new one.')
+
+
+class BadFrameError(TrtRosError):
+    """
+    An image that cannot be used; the node drops it, counts it by `kind` and goes on.
+
+    :param kind: a few words that never hold a number, so that drops are counted by cause.
+    """
+
+    def __init__(self, kind: str, problem: str, *, cause: str = '', remedy: str = '') -> None:
+        super().__init__(problem, cause=cause, remedy=remedy)
+        self.kind = kind

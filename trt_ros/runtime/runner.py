@@ -1,0 +1,39 @@
+"""The seam between the nodes and whatever executes the network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from trt_ros.tensors import TensorSpec
+
+
+class Runner(Protocol):
+    """
+    Runs one network; whoever opened it closes it.
+
+    `inputs` and `outputs` are in the network's own order. `metadata` is the ONNX file's.
+    `backend` is the name of the parameter's choice ('onnxruntime', 'tensorrt', 'tensorrt_rtx').
+    """
+
+    backend: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    metadata: Mapping[str, str]
+
+    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """
+        Run the network once.
+
+        :param tensors: one array an input, C-contiguous, of the input's dtype and shape.
+        :returns: one array an output; valid until the next call.
+        :raises TensorMismatchError: when an input is missing, or has another shape or dtype.
+        :raises ClosedError: after close().
+        """
+        ...
+
+    def close(self) -> None:
+        """Give everything back; may be called twice."""
+        ...

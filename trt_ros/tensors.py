@@ -1,0 +1,37 @@
+"""What a network's input or output looks like: name, shape, dtype, mode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """
+    One input or output of a network.
+
+    :param shape: dimensions, -1 where dynamic.
+    :param dtype: NumPy's name ('float32', 'float16', 'uint8', 'int64', 'bool', ..), or 'bfloat16'.
+    :param mode: 'input' or 'output'.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    mode: Literal['input', 'output']
+
+    @property
+    def is_dynamic(self) -> bool:
+        return any(size < 0 for size in self.shape)
+
+    def accepts(self, tensor: np.ndarray) -> bool:
+        """Tell whether `tensor` has this dtype and a shape that fits."""
+        return tensor.dtype.name == self.dtype and len(tensor.shape) == len(self.shape) and all(
+            want in (-1, have) for want, have in zip(self.shape, tensor.shape))
+
+    def __str__(self) -> str:
+        shape = ', '.join('?' if size < 0 else str(size) for size in self.shape)
+        return f'{self.name} ({shape}) {self.dtype}'

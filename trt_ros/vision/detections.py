@@ -1,0 +1,29 @@
+"""What a detector found in one image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Detections:
+    """
+    N boxes, best score first; N may be 0.
+
+    :param xyxy: (N, 4) float32, x1, y1, x2, y2 in source-image pixels, clipped to the image.
+    :param scores: (N,) float32, 0 to 1.
+    :param labels: (N,) int32, class indices.
+    """
+
+    xyxy: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @classmethod
+    def empty(cls) -> Detections:
+        return cls(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int32))
