@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
+from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 
 
@@ -37,3 +38,26 @@ class Runner(Protocol):
     def close(self) -> None:
         """Give everything back; may be called twice."""
         ...
+
+
+def check_inputs(specs: Sequence[TensorSpec], tensors: Mapping[str, np.ndarray]) -> None:
+    """
+    Hold `tensors` against what the network takes.
+
+    :raises TensorMismatchError: when an input is missing, unknown, or of another shape or dtype.
+    """
+    for spec in specs:
+        tensor = tensors.get(spec.name)
+        if tensor is None:
+            raise TensorMismatchError(
+                f'The input {spec} is missing.',
+                cause=f'Given were {", ".join(tensors) or "no tensors"}.')
+        if not spec.accepts(tensor):
+            shape = ', '.join(str(size) for size in tensor.shape)
+            raise TensorMismatchError(
+                f'The network takes {spec}, but {spec.name} came as ({shape}) {tensor.dtype}.')
+    if len(tensors) > len(specs):
+        unknown = sorted(tensors.keys() - {spec.name for spec in specs})
+        raise TensorMismatchError(
+            f'The network has no input named {", ".join(unknown)}.',
+            cause=f'It takes {"; ".join(str(spec) for spec in specs)}.')

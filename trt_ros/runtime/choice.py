@@ -1,0 +1,77 @@
+"""Which backend runs the network, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trt_ros.errors import BackendError, ParameterError
+from trt_ros.runtime.progress import Reporter
+from trt_ros.runtime.runner import Runner
+
+
+@dataclass(frozen=True)
+class Backend:
+    """
+    One way to run a network.
+
+    :param name: as the `backend` parameter says it.
+    :param title: as a person says it.
+    :param missing: tells why it cannot be used on this machine, '' when it can; quick, and
+        imports nothing heavy unless the library is there.
+    :param open: opens a model file (model_path, report).
+    """
+
+    name: str
+    title: str
+    missing: Callable[[], str]
+    open: Callable[[str, Reporter], Runner]
+
+
+def _onnxruntime_missing() -> str:
+    from importlib.util import find_spec
+
+    return '' if find_spec('onnxruntime') else 'onnxruntime is not installed'
+
+
+def _open_onnxruntime(model_path: str, report: Reporter) -> Runner:
+    from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+
+    report('loading the model')
+    return OnnxRuntimeRunner.open(model_path)
+
+
+# Best first: 'auto' takes the first that this machine can use.
+BACKENDS: tuple[Backend, ...] = (
+    Backend('onnxruntime', 'ONNX Runtime on the CPU', _onnxruntime_missing, _open_onnxruntime),
+)
+
+
+def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tuple[Backend, str]:
+    """
+    Choose how to run the network.
+
+    :param wanted: 'auto' or a backend's name.
+    :returns: the backend, and one line that says which and why.
+    :raises ParameterError: when `wanted` is no backend's name.
+    :raises BackendError: when it cannot be used on this machine.
+    """
+    if wanted == 'auto':
+        reasons: list[str] = []
+        for backend in backends:
+            reason = backend.missing()
+            if not reason:
+                why = '; '.join(reasons) or 'the best this machine and version have'
+                return backend, f'backend {backend.name}: {backend.title} ({why})'
+            reasons.append(f'no {backend.name}: {reason}')
+        raise BackendError(
+            'No backend can run a network on this machine.', cause='; '.join(reasons),
+            remedy='pip install onnxruntime')
+    for backend in backends:
+        if backend.name == wanted:
+            reason = backend.missing()
+            if reason:
+                raise BackendError(f'The backend {wanted} cannot be used here.', cause=reason)
+            return backend, f'backend {backend.name}: {backend.title} (as asked)'
+    names = ', '.join(['auto', *(backend.name for backend in backends)])
+    raise ParameterError(f'There is no backend {wanted!r}.', remedy=f'Choose one of {names}.')

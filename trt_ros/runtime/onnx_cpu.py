@@ -1,0 +1,159 @@
+"""ONNX Runtime on the CPU: the backend that every machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import os
+from pathlib import Path
+import re
+from typing import Any, Literal
+
+import numpy as np
+
+from trt_ros.errors import BackendError, ClosedError, ModelError, TrtRosError
+from trt_ros.runtime.runner import check_inputs
+from trt_ros.tensors import TensorSpec
+
+DTYPES = {
+    'tensor(float)': 'float32', 'tensor(double)': 'float64', 'tensor(string)': 'object',
+    **{f'tensor({name})': name for name in (
+        'float16', 'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32',
+        'uint64')},
+}
+LFS_POINTER = b'version https://git-lfs.github.com/spec/'
+# What ONNX Runtime says, the problem it stands for, and what helps; the first that matches.
+KNOWN_FAILURES = (
+    (r'external (data|initializer)',
+     'The weights that {path} keeps in another file are missing or cut short.',
+     'Put the external data file (often NAME.onnx.data) beside the model, whole.'),
+    (r'not a registered function/op|No Op registered|NOT_IMPLEMENTED',
+     'ONNX Runtime cannot run an operator of {path}.',
+     'Export without custom operators, or update with `pip install -U onnxruntime`.'),
+    (r'Unsupported model IR version|Opset \d+ is under development',
+     '{path} is newer than this ONNX Runtime.',
+     '`pip install -U onnxruntime`, or export with a lower opset.'),
+    (r'INVALID_PROTOBUF|No graph was found',
+     '{path} is not an ONNX model, or is cut short.',
+     'Export or download it again, and compare its size with the original.'),
+)
+
+
+class OnnxRuntimeRunner:
+    """Runs an ONNX file on the CPU. Owns its session; the arrays it returns are the caller's."""
+
+    backend = 'onnxruntime'
+
+    def __init__(self, session: Any, path: Path) -> None:
+        self.inputs = _specs(session.get_inputs(), 'input', path)
+        self.outputs = _specs(session.get_outputs(), 'output', path)
+        self.metadata: Mapping[str, str] = dict(session.get_modelmeta().custom_metadata_map)
+        self._session, self._path = session, path
+        self._names = [spec.name for spec in self.outputs]
+
+    @classmethod
+    def open(cls, model_path: str | Path) -> OnnxRuntimeRunner:
+        """
+        Load a model.
+
+        :raises BackendError: when onnxruntime is not installed.
+        :raises ModelError: when the file cannot be read, is not ONNX, or cannot be run here.
+        """
+        path = Path(model_path).expanduser()
+        _check_file(path)
+        onnxruntime = _load_onnxruntime()
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # Errors come as exceptions; its warnings help nobody.
+        # Threads that spin between frames would take the cores from the camera and DDS.
+        options.add_session_config_entry('session.force_spinning_stop', '1')
+        usable = len(os.sched_getaffinity(0))
+        if usable < (os.cpu_count() or 1):
+            # Its own count ignores a restricted CPU set, and pinning outside of it fails loudly.
+            options.intra_op_num_threads = usable
+        try:
+            session = onnxruntime.InferenceSession(
+                str(path), options, providers=['CPUExecutionProvider'])
+        except Exception as error:
+            raise _explain(error, path) from error
+        return cls(session, path)
+
+    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the network once; see Runner.infer. The arrays stay valid."""
+        if self._session is None:
+            raise ClosedError(f'The runner of {self._path}')
+        check_inputs(self.inputs, tensors)
+        try:
+            return dict(zip(self._names, self._session.run(self._names, tensors)))
+        except Exception as error:
+            shapes = ', '.join(f'{name} {array.shape}' for name, array in tensors.items())
+            raise ModelError(
+                f'ONNX Runtime could not run {self._path} on {shapes}.',
+                cause=_brief(error),
+                remedy='Where the input size is dynamic, choose one that the network can take '
+                       '(detectors want multiples of 32).') from error
+
+    def close(self) -> None:
+        """Give the session back; may be called twice."""
+        self._session = None
+
+
+def _load_onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:
+        if error.name != 'onnxruntime':
+            raise  # Installed but broken: its own message beats ours.
+        raise BackendError(
+            'ONNX Runtime is not installed.', remedy='pip install onnxruntime') from error
+    return onnxruntime
+
+
+def _check_file(path: Path) -> None:
+    try:
+        with path.open('rb') as file:
+            head = file.read(len(LFS_POINTER))
+    except FileNotFoundError as error:
+        where = '' if path.is_absolute() else f'Looked in {Path.cwd()}.'
+        raise ModelError(f'There is no model file {path}.', cause=where,
+                         remedy='Check the path of the model.') from error
+    except OSError as error:
+        raise ModelError(f'Cannot read the model file {path}.', cause=error.strerror or '',
+                         remedy='Give the path of a readable .onnx file.') from error
+    if head == LFS_POINTER:
+        raise ModelError(
+            f'{path} holds a git-LFS pointer, not the model.',
+            cause='The repository was cloned without git-lfs.',
+            remedy='Run `git lfs install && git lfs pull` in its repository.')
+    if not head:
+        raise ModelError(f'{path} is empty.', remedy='Export or download it again.')
+
+
+def _explain(error: Exception, path: Path) -> TrtRosError:
+    text = str(error)
+    for pattern, problem, remedy in KNOWN_FAILURES:
+        if re.search(pattern, text, re.IGNORECASE):
+            return ModelError(problem.format(path=path), cause=_brief(error), remedy=remedy)
+    return ModelError(f'ONNX Runtime cannot load {path}.', cause=_brief(error))
+
+
+def _brief(error: Exception) -> str:
+    """What ONNX Runtime says, without its prefixes: '[ONNXRuntimeError] : 1 : FAIL : ..'."""
+    text = re.sub(r'^\[ONNXRuntimeError\] : \d+ : \w+ : ', '', str(error))
+    text = re.sub(r'^Load model from .*? failed:', '', text, flags=re.DOTALL)
+    text = re.sub(r'^/\S+:\d+ .*?\) (?=[A-Z])', '', text)  # Its own source line and signature.
+    return text.strip() or type(error).__name__
+
+
+def _specs(
+        nodes: Sequence[Any], mode: Literal['input', 'output'], path: Path,
+) -> tuple[TensorSpec, ...]:
+    for node in nodes:
+        if node.type not in DTYPES:
+            raise ModelError(
+                f'The {mode} {node.name} of {path} is a {node.type}, which NumPy has no type for.',
+                remedy='Export with float32 or float16 inputs and outputs.')
+    return tuple(
+        TensorSpec(
+            node.name,
+            tuple(size if isinstance(size, int) else -1 for size in node.shape),
+            DTYPES[node.type], mode)
+        for node in nodes)

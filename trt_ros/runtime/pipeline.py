@@ -1,0 +1,279 @@
+"""A detector from image to boxes: the one thing that the node and the command line use."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
+import math
+import threading
+from typing import Any
+
+import numpy as np
+
+from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
+from trt_ros.runtime.choice import BACKENDS, choose_backend
+from trt_ros.runtime.progress import Progress, Reporter
+from trt_ros.runtime.runner import Runner
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoder import Decoder, choose_decoder
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.labels import class_names
+from trt_ros.vision.letterbox import RESIZES, Preprocess
+
+DEFAULT_INPUT_HW = (640, 640)
+
+
+def option(default: Any, description: str, *, choices: tuple[str, ...] = ()) -> Any:
+    """A field of options: what it does, and what it may be where that is a short list."""
+    return field(default=default, metadata={'description': description, 'choices': choices})
+
+
+@dataclass(frozen=True)
+class DetectorOptions:
+    """
+    All that decides what is opened; each field is a node parameter and a flag of the same name.
+
+    :raises ParameterError: at construction, when a value or a combination makes no sense.
+    """
+
+    model_path: str = option('', 'ONNX file of the network.')
+    backend: str = option(
+        'auto', 'What runs the network; auto takes the best this machine has.',
+        choices=('auto', *(backend.name for backend in BACKENDS)))
+    decoder: str = option(
+        'auto', 'How the outputs become boxes (a model family); auto tells by their shapes.')
+    labels: tuple[str, ...] = option((), 'Class names by index; empty: labels_path.')
+    labels_path: str = option(
+        '', "File with a class name a line; empty: the model's own metadata.")
+    resize: str = option(
+        'auto', "How the image is fitted to the network's input; auto: as the family wants it.",
+        choices=('auto', *RESIZES))
+    pad_value: int = option(-1, "Grey (0 to 255) around a letterboxed image; -1: the family's.")
+    channel_order: str = option(
+        'auto', "Order of colours the network wants; auto: the family's.",
+        choices=('auto', 'rgb', 'bgr'))
+    mean: tuple[float, ...] = option(
+        (), "Subtracted from the scaled pixels, one a channel; empty: the family's.")
+    std: tuple[float, ...] = option(
+        (), "What is then divided by, one a channel; empty: the family's.")
+    scale: float = option(0.0, "Factor on the pixels' 0 to 255; 0.0: the family's.")
+    input_size: tuple[int, ...] = option(
+        (), "Height and width for a network that leaves them open; empty: its metadata's, "
+            'else 640 640.')
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            choices, value = each.metadata['choices'], getattr(self, each.name)
+            if choices and value not in choices:
+                raise ParameterError(
+                    f'{each.name} is {value!r}.', remedy=f'Choose one of {", ".join(choices)}.')
+        for name in ('mean', 'std'):
+            values = getattr(self, name)
+            if len(values) not in (0, 3) or not all(map(math.isfinite, values)):
+                raise ParameterError(f'{name} is {list(values)}.',
+                                     remedy='Give three numbers, one a channel, or none.')
+        if any(value <= 0 for value in self.std):
+            raise ParameterError(f'std is {list(self.std)}.', remedy='Give numbers above 0.')
+        if not (math.isfinite(self.scale) and self.scale >= 0):
+            raise ParameterError(f'scale is {self.scale}.',
+                                 remedy="Give a number above 0, or 0.0 for the family's own.")
+        if not -1 <= self.pad_value <= 255:
+            raise ParameterError(f'pad_value is {self.pad_value}.',
+                                 remedy="Give 0 to 255, or -1 for the family's own.")
+        if len(self.input_size) not in (0, 2) or any(size < 1 for size in self.input_size):
+            raise ParameterError(f'input_size is {list(self.input_size)}.',
+                                 remedy='Give height and width in pixels, or nothing.')
+        if self.labels and self.labels_path:
+            raise ParameterError('Both labels and labels_path are given.',
+                                 remedy='Give one of them.')
+        if self.resize == 'stretch' and self.pad_value >= 0:
+            raise ParameterError('pad_value is given, but a stretched image has no padding.',
+                                 remedy='Leave pad_value out, or choose letterbox.')
+
+
+class Pipeline:
+    """
+    Owns a runner; turns frames into detections with it, one at a time.
+
+    Not for two threads at once.
+    """
+
+    def __init__(
+            self, runner: Runner, preprocess: Preprocess, decoder: Decoder,
+            names: tuple[str, ...], story: tuple[str, ...]) -> None:
+        self.story, self.class_names = story, names
+        self.preprocess, self.decoder = preprocess, decoder
+        self.runner: Runner | None = runner
+        self._input_name = runner.inputs[0].name
+
+    @classmethod
+    def open(
+            cls, options: DetectorOptions, *,
+            on_progress: Callable[[Progress], None] | None = None,
+            cancelled: threading.Event | None = None,
+            runner: Runner | None = None) -> Pipeline:
+        """
+        Open the model and settle how images go in and boxes come out.
+
+        :param on_progress: told each phase, on this thread.
+        :param cancelled: set it from another thread to stop at the next phase.
+        :param runner: an open runner to use instead of opening one; the pipeline then owns it,
+            also when this raises, and does not warm it up.
+        :raises TrtRosError: a ParameterError, ModelError, BackendError, TensorMismatchError or
+            CancelledError; nothing stays open.
+        """
+        report = Reporter(on_progress, cancelled)
+        with ExitStack() as undo:
+            warm_up = runner is None
+            if runner is None:
+                if not options.model_path:
+                    raise ParameterError('No model was given.',
+                                         remedy='Set model_path to an ONNX file.')
+                backend, chosen = choose_backend(options.backend)
+                runner = backend.open(options.model_path, report)
+            else:
+                chosen = f'backend {runner.backend}: handed in open'
+            undo.callback(runner.close)
+            report('choosing the decoder')
+            image_input, layout, input_hw, size_why = _image_input(runner, options)
+            decoder = choose_decoder(
+                options.decoder, runner.inputs, runner.outputs, runner.metadata, input_hw)
+            preprocess = _preprocess(options, decoder, image_input, layout, input_hw)
+            names = class_names(
+                options.labels, options.labels_path, runner.metadata, decoder.class_count)
+            pipeline = cls(runner, preprocess, decoder, names, (
+                chosen,
+                f'decoder {decoder.name}: {decoder.why}',
+                _describe(preprocess, size_why),
+                f'{len(names)} class names' if names else 'no class names: classes are numbers',
+            ))
+            if warm_up:
+                # The first run allocates, and shows at once whether the network takes this size.
+                report('warming up')
+                grey = Frame.from_pixels(np.full((*input_hw, 3), 114, np.uint8))
+                pipeline.infer(grey, score_threshold=1.0, iou_threshold=1.0, max_detections=1)
+            report('ready', 100.0)
+            undo.pop_all()
+            return pipeline
+
+    def infer(
+            self, frame: Frame, *, score_threshold: float, iou_threshold: float,
+            max_detections: int) -> Detections:
+        """
+        Find what is in one image.
+
+        :returns: boxes in the image's pixels, best score first; may be empty.
+        :raises BadFrameError: when the image cannot be read as its encoding says.
+        :raises ClosedError: after close().
+        """
+        if self.runner is None:
+            raise ClosedError('The detector')
+        tensor, letterbox = self.preprocess(frame)
+        outputs = self.runner.infer({self._input_name: tensor})
+        return self.decoder(
+            outputs, letterbox, score_threshold=score_threshold, iou_threshold=iou_threshold,
+            max_detections=max_detections)
+
+    def close(self) -> None:
+        """Close the runner; may be called twice."""
+        if self.runner is not None:
+            self.runner.close()
+            self.runner = None
+
+
+def _image_input(
+        runner: Runner, options: DetectorOptions,
+) -> tuple[TensorSpec, str, tuple[int, int], str]:
+    """The network's image input, its layout, its height and width, and where those come from."""
+    if len(runner.inputs) != 1:
+        raise TensorMismatchError(
+            f'The network has {len(runner.inputs)} inputs.',
+            cause='; '.join(str(spec) for spec in runner.inputs),
+            remedy='A detector takes one image; export it with that as its only input.')
+    spec = runner.inputs[0]
+    if len(spec.shape) != 4:
+        raise TensorMismatchError(
+            f'The input {spec} is no batch of images.',
+            remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).')
+    if spec.dtype not in ('float32', 'float16', 'uint8'):
+        raise TensorMismatchError(f'The input {spec} is neither float32, float16 nor uint8.',
+                                  remedy='Export with one of these as its input type.')
+    if spec.shape[0] not in (1, -1):
+        raise TensorMismatchError(
+            f'The input {spec} takes {spec.shape[0]} images at a time, the detector gives one.',
+            remedy='Export with a batch size of 1, or a dynamic one.')
+    layout = _layout(spec)
+    height, width = spec.shape[2:] if layout == 'nchw' else spec.shape[1:3]
+    if options.input_size:
+        asked, why = (options.input_size[0], options.input_size[1]), 'as asked'
+        if any(size not in (-1, want) for size, want in zip((height, width), asked)):
+            raise ParameterError(
+                f'input_size is {list(asked)}, but the network takes only {height} by {width}.',
+                remedy='Leave input_size out: it is for networks with a dynamic size.')
+    elif -1 in (height, width):
+        asked, why = _metadata_hw(runner.metadata)
+    else:
+        asked, why = (height, width), 'fixed by the network'
+    input_hw = (height if height > 0 else asked[0], width if width > 0 else asked[1])
+    return spec, layout, input_hw, why
+
+
+def _layout(spec: TensorSpec) -> str:
+    if spec.shape[1] == 3:
+        return 'nchw'
+    if spec.shape[3] == 3:
+        return 'nhwc'
+    if spec.shape[1] == -1:
+        return 'nchw'  # What exporters write unless told otherwise.
+    raise TensorMismatchError(
+        f'The input {spec} has no dimension of 3 colours.',
+        remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).')
+
+
+def _metadata_hw(metadata: Mapping[str, str]) -> tuple[tuple[int, int], str]:
+    """Ultralytics writes the size it trained with as `imgsz`: '[height, width]'."""
+    try:
+        height, width = ast.literal_eval(metadata.get('imgsz', ''))
+        if int(height) > 0 and int(width) > 0:
+            return (int(height), int(width)), 'from the metadata, the network leaves it open'
+    except (ValueError, TypeError, SyntaxError):
+        pass
+    return DEFAULT_INPUT_HW, 'by default, the network leaves it open'
+
+
+def _preprocess(
+        options: DetectorOptions, decoder: Decoder, spec: TensorSpec, layout: str,
+        input_hw: tuple[int, int]) -> Preprocess:
+    """The family's preprocessing with what the options override."""
+    values: dict[str, Any] = dict(decoder.preprocess)
+    given = {
+        'resize': options.resize != 'auto' and options.resize,
+        'channel_order': options.channel_order != 'auto' and options.channel_order,
+        'mean': options.mean, 'std': options.std, 'scale': options.scale}
+    if spec.dtype == 'uint8':
+        refused = [name for name in ('mean', 'std', 'scale') if given[name]]
+        if refused:
+            raise ParameterError(
+                f'{" and ".join(refused)} cannot be honoured.',
+                cause=f'The input {spec} takes the pixels as they are.',
+                remedy='Leave them out: such a network normalises by itself.')
+        values.update(scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    values.update({name: value for name, value in given.items() if value})
+    if options.pad_value >= 0:
+        values['pad_value'] = options.pad_value
+    preprocess = Preprocess(input_hw=input_hw)
+    return replace(preprocess, **values, layout=layout, dtype=spec.dtype)
+
+
+def _describe(preprocess: Preprocess, size_why: str) -> str:
+    height, width = preprocess.input_hw
+    padding = '' if preprocess.resize == 'stretch' else f' padded with {preprocess.pad_value}'
+    line = (f'input {width}x{height} ({size_why}), {preprocess.resize}{padding}, '
+            f'{preprocess.channel_order}, {preprocess.layout} {preprocess.dtype}, '
+            f'scale {preprocess.scale:.6g}')
+    if any(preprocess.mean) or any(value != 1 for value in preprocess.std):
+        line += f', mean {preprocess.mean}, std {preprocess.std}'
+    return line
