@@ -1,53 +1,5 @@
-"""How far a slow opening is, and the wish to stop it."""
+"""How far a slow opening is: what `trt_ros.progress` says, under the name the runtime uses."""
 
-from __future__ import annotations
+from trt_ros.progress import CancelledError, Progress, Reporter
 
-from collections.abc import Callable
-from dataclasses import dataclass
-import threading
-import time
-
-from trt_ros.errors import TrtRosError
-
-
-class CancelledError(TrtRosError):
-    """The caller asked to stop; nothing was left open."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """
-    One report of a slow opening.
-
-    :param phase: what is being done, as one would say it: 'loading the model'.
-    :param percent: 0 to 100 within the phase, None where nobody can know.
-    :param elapsed_seconds: since the opening began.
-    """
-
-    phase: str
-    percent: float | None
-    elapsed_seconds: float
-
-
-class Reporter:
-    """
-    Says each phase to `on_progress` and stops between phases when `cancelled` is set.
-
-    :param on_progress: called on the opening's own thread; what it raises ends the opening.
-    """
-
-    def __init__(self, on_progress: Callable[[Progress], None] | None = None,
-                 cancelled: threading.Event | None = None) -> None:
-        self._on_progress, self._cancelled = on_progress, cancelled
-        self._start = time.monotonic()
-
-    def __call__(self, phase: str, percent: float | None = None) -> None:
-        """
-        Report `phase` as begun, or as `percent` done.
-
-        :raises CancelledError: when the caller has asked to stop.
-        """
-        if self._cancelled is not None and self._cancelled.is_set():
-            raise CancelledError(f'Cancelled before {phase}.')
-        if self._on_progress is not None:
-            self._on_progress(Progress(phase, percent, time.monotonic() - self._start))
+__all__ = ['CancelledError', 'Progress', 'Reporter']

@@ -1,0 +1,110 @@
+"""What the NVIDIA driver says of this machine's GPUs: libcuda by ctypes, no CUDA context."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+import re
+import uuid
+
+from trt_ros.errors import BackendError
+
+_MULTIPROCESSORS, _INTEGRATED, _CC_MAJOR, _CC_MINOR = 16, 18, 75, 76  # CUdevice_attribute
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as the driver numbers it (CUDA_VISIBLE_DEVICES heeded)."""
+
+    index: int
+    name: str
+    compute_capability: tuple[int, int]
+    multiprocessors: int
+    memory_nbytes: int
+    integrated: bool
+    uuid: str
+    pci_bus_id: str
+
+
+@dataclass(frozen=True)
+class Driver:
+    """
+    :param version: the driver's own ('580.65.06'), '' where it is not told.
+    :param cuda_version: newest CUDA that it runs, (major, minor); (0, 0) without a driver.
+    :param problem: why `gpus` is empty, in one clause; '' where it is not.
+    """
+
+    version: str
+    cuda_version: tuple[int, int]
+    gpus: tuple[Gpu, ...]
+    problem: str
+
+    def gpu(self, index: int) -> Gpu:
+        """:raises BackendError: when there is no such GPU."""
+        if self.problem:
+            raise BackendError(
+                'No NVIDIA GPU can be used here.', cause=self.problem,
+                remedy='Install the NVIDIA driver and see that `nvidia-smi` lists the GPU (in a '
+                       'container: start it with --gpus all), or use backend onnxruntime.')
+        if not 0 <= index < len(self.gpus):
+            raise BackendError(
+                f'There is no GPU {index}.',
+                remedy=f'Set device to 0 .. {len(self.gpus) - 1}.')
+        return self.gpus[index]
+
+
+@cache
+def driver() -> Driver:
+    """Ask once a process; never raises."""
+    version = _version()
+    try:
+        cuda = ctypes.CDLL('libcuda.so.1')
+    except OSError:
+        return Driver(version, (0, 0), (), 'libcuda.so.1, the NVIDIA driver, is not installed')
+    number = ctypes.c_int()
+    cuda.cuDriverGetVersion(ctypes.byref(number))
+    cuda_version = (number.value // 1000, number.value % 1000 // 10)
+    status = cuda.cuInit(0)
+    if status == 0:
+        status = cuda.cuDeviceGetCount(ctypes.byref(number))
+    if status != 0:
+        return Driver(version, cuda_version, (), f'cuInit says {_error_name(cuda, status)}')
+    gpus = tuple(_gpu(cuda, index) for index in range(number.value))
+    return Driver(version, cuda_version, gpus, '' if gpus else 'the driver lists no GPU')
+
+
+def _version() -> str:
+    try:
+        text = Path('/proc/driver/nvidia/version').read_text()
+    except OSError:
+        return ''
+    found = re.search(r'\s(\d+\.\d+(?:\.\d+)?)\s', text)
+    return found.group(1) if found else ''
+
+
+def _error_name(cuda: ctypes.CDLL, status: int) -> str:
+    name = ctypes.c_char_p()
+    cuda.cuGetErrorName(status, ctypes.byref(name))
+    return (name.value or b'error').decode() + f' ({status})'
+
+
+def _gpu(cuda: ctypes.CDLL, index: int) -> Gpu:
+    device, value, size = ctypes.c_int(), ctypes.c_int(), ctypes.c_size_t()
+    text, raw = ctypes.create_string_buffer(256), (ctypes.c_ubyte * 16)()
+
+    def attribute(which: int) -> int:
+        cuda.cuDeviceGetAttribute(ctypes.byref(value), which, device)
+        return value.value
+
+    cuda.cuDeviceGet(ctypes.byref(device), index)
+    cuda.cuDeviceGetName(text, len(text), device)
+    name = text.value.decode()
+    cuda.cuDeviceGetPCIBusId(text, len(text), device)
+    cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device)
+    cuda.cuDeviceGetUuid(raw, device)
+    return Gpu(
+        index, name, (attribute(_CC_MAJOR), attribute(_CC_MINOR)), attribute(_MULTIPROCESSORS),
+        size.value, bool(attribute(_INTEGRATED)), str(uuid.UUID(bytes=bytes(raw))),
+        text.value.decode())
