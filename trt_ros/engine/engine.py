@@ -76,7 +76,7 @@ def load_engine(source: Path | str | bytes, *, metadata: Mapping[str, str] | Non
     """
     Deserialise a plan on the current CUDA device.
 
-    Its header decides which flavour loads it; what cannot fit is refused before any library sees it.
+    Its header decides which flavour loads it; what cannot fit is refused before a library sees it.
 
     :param source: the plan's file or bytes.
     :param trusted_code: let a version-compatible plan bring its own runtime (it runs code).

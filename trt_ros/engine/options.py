@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 import json
 from typing import Any
 
@@ -94,8 +94,8 @@ class BuildOptions:
     @classmethod
     def from_json(cls, text: str) -> BuildOptions:
         raw: Mapping[str, Any] = json.loads(text)
-        values = {key: tuple(value) if isinstance(value, list) else value
-                  for key, value in raw.items() if key in {f.name for f in fields(cls)}}
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
         values['profiles'] = tuple(
             tuple(ShapeRange(one['name'], *(tuple(one[key]) for key in ('low', 'best', 'high')))
                   for one in profile) for profile in raw['profiles'])

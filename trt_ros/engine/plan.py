@@ -1,4 +1,4 @@
-"""The first 64 bytes of a TensorRT plan: which library wrote it, for which GPUs, how long it is."""
+"""The first 64 bytes of a TensorRT plan: which library wrote it, for which GPUs, how long."""
 
 from __future__ import annotations
 

@@ -1,0 +1,235 @@
+"""
+The build itself, in a process of its own: `python -m trt_ros.engine.build_child`.
+
+Reads a JSON object on stdin, writes one JSON object a line to `events_fd`, the plan to `plan_fd`.
+Both files belong to the parent and have no name, so nothing is left behind however this ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from pathlib import Path
+import signal
+import sys
+import time
+from typing import Any
+
+from trt_ros.backend import Flavour, load_trt
+from trt_ros.engine import config as settings
+from trt_ros.engine import layers
+from trt_ros.engine.check import OnnxInfo, read_onnx, refuse_unbuildable
+from trt_ros.engine.failures import explain, parser_errors
+from trt_ros.engine.options import PRECISIONS, BuildOptions
+from trt_ros.engine.precision import convert
+from trt_ros.engine.profiles import largest_batch, settle_profiles
+from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError
+
+PR_SET_PDEATHSIG = 1
+
+
+class Events:
+    """Lines of JSON for the parent."""
+
+    def __init__(self, fd: int) -> None:
+        self._file = os.fdopen(fd, 'w', encoding='ascii', buffering=1)
+
+    def __call__(self, **event: Any) -> None:
+        self._file.write(json.dumps(event) + '\n')
+
+    def phase(self, name: str, percent: float | None = None) -> None:
+        self(phase=name, percent=percent)
+
+
+class Steps:
+    """Percent done of phases within phases, from TensorRT's callbacks."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[int, int]] = {}  # Name -> done, all; outermost first
+        self._percent = 0.0
+
+    def start(self, phase: str, steps: int) -> None:
+        self._open[phase] = (0, max(steps, 1))
+
+    def step(self, phase: str, done: int) -> None:
+        self._open[phase] = (done + 1, self._open.get(phase, (0, 1))[1])
+
+    def finish(self, phase: str) -> None:
+        self._open.pop(phase, None)
+
+    @property
+    def percent(self) -> float:
+        share, total = 1.0, 0.0
+        for done, steps in self._open.values():
+            total += share * min(done / steps, 1.0)
+            share /= steps
+        self._percent = max(self._percent, min(total, 1.0) * 100)
+        return self._percent
+
+
+def monitor(flavour: Flavour, events: Events) -> Any:
+    """Make TensorRT's IProgressMonitor; several phases may be open at a time."""
+    steps = Steps()
+
+    class Monitor(flavour.trt.IProgressMonitor):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            flavour.trt.IProgressMonitor.__init__(self)
+            self._told = 0.0
+
+        def phase_start(self, phase_name: str, parent_phase: str, num_steps: int) -> None:
+            steps.start(phase_name, num_steps)
+            self._tell(phase_name)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            steps.step(phase_name, step)
+            if time.monotonic() - self._told > 0.1:
+                self._tell(phase_name)
+            return True  # Cancelling is done from outside, by a signal: this may not come.
+
+        def phase_finish(self, phase_name: str) -> None:
+            steps.finish(phase_name)
+
+        def _tell(self, phase: str) -> None:
+            self._told = time.monotonic()
+            events.phase(phase, steps.percent)
+
+    return Monitor()
+
+
+def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
+    """Build as `spec` says, write the plan, and report what was built."""
+    path, options = Path(spec['onnx']), BuildOptions.from_json(spec['options'])
+    events.phase('checking the model')
+    flavour = load_trt(spec['flavour'])
+    settings.refuse_unsupported(flavour, options)
+    model, info = read_onnx(path)
+    if flavour.is_rtx:
+        refuse_unbuildable(path, model)
+    _refuse_other_floats(path, info, options)
+    profiles = settle_profiles(info.inputs, options.profiles, metadata=info.metadata,
+                               input_size=options.input_size)
+    converted = None
+    if options.precision in ('fp16', 'bf16') and 'float32' in info.float_types:
+        events.phase(f'converting the model to {options.precision}')
+        converted = convert(path, options.precision, io_dtypes=options.io_dtypes,
+                            converter=options.converter).SerializeToString()
+    del model
+    events.phase('parsing the model')
+    began = time.monotonic()
+    settings.load_plugins(flavour, options.plugins)
+    builder = flavour.new_builder()
+    typed = flavour.member('NetworkDefinitionCreationFlag', 'STRONGLY_TYPED')
+    network = builder.create_network(1 << int(typed or 0))
+    complaints, warnings = _parse(flavour, network, path, converted)
+    config = builder.create_builder_config()
+    ignored = settings.apply(flavour, builder, config, options, profiles)
+    config.progress_monitor = monitor(flavour, events)
+    timing = _timing_cache(flavour, config, spec.get('timing_cache'))
+    fallback = settings.not_on_dla(network, config) if options.dla_core is not None else []
+    with flavour.log.collect() as said:
+        plan = builder.build_serialized_network(network, config)
+    if plan is None:
+        raise explain(said.errors, doing='build', flavour=flavour)
+    _write(spec['plan_fd'], plan)
+    seconds = time.monotonic() - began
+    if timing is not None and spec.get('timing_fd') is not None:
+        _write(spec['timing_fd'], timing.serialize())
+    events.phase('reading the layers', 100.0)
+    return {
+        'inputs': [vars(spec) for spec in _io(network, 'input')],
+        'outputs': [vars(spec) for spec in _io(network, 'output')],
+        'metadata': info.metadata, 'onnx_opset': info.opset, 'onnx_producer': info.producer,
+        'profiles': [[vars(each) for each in profile] for profile in profiles],
+        'batch': largest_batch(info.inputs, profiles), 'build_seconds': round(seconds, 3),
+        'parser_errors': complaints, 'parser_warnings': [*info.warnings, *warnings],
+        'build_warnings': said.warnings, 'ignored_options': ignored, 'dla_fallback': fallback,
+        **_layer_report(flavour, network, plan)}
+
+
+def _refuse_other_floats(path: Path, info: OnnxInfo, options: BuildOptions) -> None:
+    """A precision is a promise about every float that is not quantised."""
+    own = {'fp32': 'float32', 'tf32': 'float32', 'fp16': 'float16', 'bf16': 'bfloat16'}
+    allowed = {own.get(options.precision), 'float32', 'float64'}
+    others = [kind for kind in info.float_types if kind not in allowed]
+    if options.precision != 'auto' and others:
+        raise ParameterError(
+            f'precision is {options.precision}, but {path} computes in {", ".join(others)}.',
+            remedy=f'Choose auto, or export in float32 (of {", ".join(PRECISIONS)}).')
+
+
+def _parse(flavour: Flavour, network: Any, path: Path, converted: bytes | None,
+           ) -> tuple[list[str], list[str]]:
+    with flavour.log.collect() as said:
+        parser = flavour.trt.OnnxParser(network, flavour.log)
+        parsed = (parser.parse_from_file(str(path)) if converted is None
+                  else parser.parse(converted, str(path)))
+    if not parsed:
+        raise explain(parser_errors(parser) or said.errors, doing='parse', flavour=flavour)
+    if not network.num_inputs or not network.num_outputs:  # It says True to an empty file.
+        raise ModelError(f'{path} holds no network.', remedy='Export it again.')
+    return parser_errors(parser), said.warnings
+
+
+def _timing_cache(flavour: Flavour, config: Any, path: str | None) -> Any | None:
+    if path is None or flavour.is_rtx:  # There it does nothing but warn.
+        return None
+    from trt_ros.engine.cache import Blob
+
+    cache = config.create_timing_cache(Blob(Path(path)).load() or b'')
+    if not config.set_timing_cache(cache, False):
+        cache = config.create_timing_cache(b'')  # Another GPU's or release's: begin anew.
+        if not config.set_timing_cache(cache, False):
+            raise BackendError(f'{flavour} takes no timing cache.')
+    return cache
+
+
+def _io(network: Any, mode: Any) -> list[Any]:
+    from trt_ros.engine.engine import DTYPES
+    from trt_ros.tensors import TensorSpec
+
+    count, get = ((network.num_inputs, network.get_input) if mode == 'input'
+                  else (network.num_outputs, network.get_output))
+    return [TensorSpec(one.name, tuple(one.shape), DTYPES[one.dtype.name], mode)
+            for one in map(get, range(count))]
+
+
+def _layer_report(flavour: Flavour, network: Any, plan: Any) -> dict[str, Any]:
+    """From the engine where a GPU lets it be loaded; else from the network, which is typed."""
+    found, source = [], 'engine'
+    try:
+        runtime = flavour.new_runtime()
+        with flavour.log.collect():  # What it says of an engine that does not fit is no news.
+            handle = runtime.deserialize_cuda_engine(plan)
+            if handle is not None:
+                found = layers.of_engine(flavour, handle)
+                handle = None
+    except TrtRosError:
+        pass
+    if not found:
+        found, source = layers.of_network(network), 'network'
+    return {'layers': found, 'layers_from': source, 'layer_precisions': layers.counts(found)}
+
+
+def _write(fd: int, data: Any) -> None:
+    view = memoryview(data).cast('B')
+    while view:
+        view = view[os.write(fd, view[:1 << 24]):]
+
+
+def main() -> int:
+    spec = json.load(sys.stdin)
+    # A parent killed outright takes this process with it.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != spec['parent']:
+        return 1
+    events = Events(spec['events_fd'])
+    try:
+        events(done=build(spec, events))
+    except TrtRosError as error:
+        events(error=[type(error).__name__, error.problem, error.cause, error.remedy])
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""
+Engines on disk: `<cache>/<model>/<precision>/bs<batch>/<model>-<library>-<key>.engine`.
+
+Beside each lies its sidecar, `.engine.json`. Nothing is believed that does not match it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+import hashlib
+import io
+import json
+import logging
+import os
+from pathlib import Path
+import re
+from typing import Any
+
+from trt_ros.backend import Flavour
+from trt_ros.driver import driver
+from trt_ros.engine.build import Built, build
+from trt_ros.engine.files import (
+    LOCK,
+    PART,
+    check_private,
+    locked,
+    make_private,
+    sha256_of_file,
+    write_atomically,
+)
+from trt_ros.engine.key import OnnxFile, cache_key, machine
+from trt_ros.engine.options import BuildOptions
+from trt_ros.engine.plan import read_plan_header
+from trt_ros.errors import ModelError, ParameterError
+from trt_ros.progress import Reporter
+
+SIDECAR = '.json'
+_DIGEST_NBYTES = 32
+log = logging.getLogger('trt_ros.engine')
+
+
+@dataclass(frozen=True)
+class Entry:
+    """
+    One engine of the cache.
+
+    :param sidecar: what its `.engine.json` says.
+    :param why_built: '' when it was found; else why it had to be built.
+    """
+
+    path: Path
+    sidecar: Mapping[str, Any]
+    why_built: str = ''
+
+
+class Blob:
+    """
+    Bytes that a library wants back in the next process: kernel times, compiled kernels.
+
+    The file begins with their SHA-256; damaged ones read as nothing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> bytes | None:
+        """Give the bytes, None where there are none or they are damaged."""
+        try:
+            raw = self.path.read_bytes()
+        except OSError:
+            return None
+        digest, data = raw[:_DIGEST_NBYTES], raw[_DIGEST_NBYTES:]
+        return data if hashlib.sha256(data).digest() == digest else None
+
+    def save(self, data: bytes) -> bool:
+        """Keep the bytes, if there are any and they are new; tells whether it wrote."""
+        if not data or self.load() == data:
+            return False
+        try:
+            write_atomically(self.path, io.BytesIO(hashlib.sha256(data).digest() + data))
+        except OSError as error:
+            log.warning('Cannot keep %s: %s', self.path, error.strerror)
+            return False
+        return True
+
+
+def default_root() -> Path:
+    """`$XDG_CACHE_HOME/trt_ros`, or `~/.cache/trt_ros`."""
+    base = os.environ.get('XDG_CACHE_HOME', '')
+    return (Path(base) if Path(base).is_absolute() else Path.home() / '.cache') / 'trt_ros'
+
+
+class EngineCache:
+    """
+    The folder of engines; several processes may use it at a time.
+
+    :param root: empty for the default one.
+    """
+
+    def __init__(self, root: Path | str = '') -> None:
+        self.root = Path(root).expanduser().absolute() if str(root) else default_root()
+
+    def get_or_build(
+            self, onnx: Path, options: BuildOptions, flavour: Flavour, *, device: int = 0,
+            report: Reporter | None = None, timeout_seconds: float | None = None,
+            force: bool = False) -> Entry:
+        """
+        Find the engine of a model, or build it; of two processes that ask, one builds.
+
+        :param force: build even when there is one.
+        :raises ParameterError: when the cache is not safe or cannot be written, or an option
+            cannot be honoured.
+        :raises ModelError: when the model cannot be built.
+        """
+        report = report or Reporter()
+        report('looking for the engine')
+        model = OnnxFile.read(onnx)
+        key = cache_key(model, options, flavour, device)
+        folder = self.root / _safe_name(onnx.stem) / options.precision
+        try:
+            make_private(folder, self.root)
+            with locked(folder, report):
+                _sweep(folder)
+                why = 'as asked' if force else _why_not_there(folder, model, options, flavour)
+                for path in [] if force else sorted(folder.glob(f'bs*/*-{key[:16]}.engine')):
+                    why = self.problem(path, key=key)
+                    if not why:
+                        return Entry(path, read_sidecar(path))
+                    log.warning('Rebuilding %s: %s', path.name, why)
+                    remove(path)
+                return self._build(folder, model, key, options, flavour, device, report,
+                                   timeout_seconds, why)
+        except OSError as error:
+            raise ParameterError(
+                f'The engine cache {self.root} cannot be used.', cause=str(error),
+                remedy='Set engine_cache_dir to a folder that can be written, or build in memory.'
+            ) from error
+
+    def _build(self, folder: Path, model: OnnxFile, key: str, options: BuildOptions,
+               flavour: Flavour, device: int, report: Reporter, timeout_seconds: float | None,
+               why: str) -> Entry:
+        timing = self.timing_cache(flavour, device) if options.timing_cache else None
+        built = build(model.path, options, flavour, report=report, device=device,
+                      timeout_seconds=timeout_seconds, timing_cache=timing.path if timing else None)
+        try:
+            if OnnxFile.read(model.path) != model:
+                raise ModelError(f'{model.path} changed while it was being built.',
+                                 remedy='Build it again.')
+            stem = f'{_safe_name(model.path.stem)}-{flavour.name}{flavour.version_text}'
+            path = folder / f'bs{built.report["batch"]}' / f'{stem}-{key[:16]}.engine'
+            make_private(path.parent, self.root)
+            sidecar = make_sidecar(model, key, options, flavour, device, built)
+            # The sidecar first: a plan without one is never believed.
+            text = json.dumps(sidecar, indent=1, sort_keys=True)
+            write_atomically(sidecar_path(path), io.BytesIO(text.encode()))
+            write_atomically(path, built.plan)
+        finally:
+            built.close()
+        if timing is not None:
+            timing.save(built.timing_cache)
+        return Entry(path, sidecar, why)
+
+    def problem(self, path: Path, *, key: str = '') -> str:
+        """Say why an entry must not be used, '' when it may; no library touches it for that."""
+        try:
+            check_private(path, self.root)
+            sidecar = read_sidecar(path)
+            header = read_plan_header(path)
+            if key and sidecar['key'] != key:
+                return 'it was made of something else'
+            if header.flavour != sidecar['flavour'] or not sidecar['tensorrt'].startswith(
+                    header.version_text[:len(sidecar['tensorrt'])]):
+                return f'it is of {header.flavour} {header.version_text}, its sidecar says other'
+            if sha256_of_file(path) != sidecar['plan_sha256']:
+                return 'its bytes are not those that were built'
+        except (ModelError, ParameterError, OSError) as error:
+            return str(error).replace('\n', ' ')
+        except (KeyError, TypeError, AttributeError):
+            return 'its sidecar is incomplete'
+        return ''
+
+    def entries(self) -> Iterator[Path]:
+        """Give every engine, in order."""
+        yield from sorted(self.root.glob('*/*/bs*/*.engine'))
+
+    def timing_cache(self, flavour: Flavour, device: int) -> Blob | None:
+        """Where measured kernel times are kept: tensorrt only, one file a release and GPU."""
+        if flavour.is_rtx:
+            return None
+        folder = self.root / '.timing'
+        make_private(folder, self.root)
+        gpu = _safe_name(driver().gpu(device).name)
+        return Blob(folder / f'{flavour.name}{flavour.version_text}-{gpu}.timing')
+
+
+def runtime_cache(flavour: Flavour, engine: Path, device: int) -> Blob | None:
+    """Where tensorrt_rtx's compiled kernels of an engine are kept: one file a GPU and driver."""
+    if not flavour.is_rtx:
+        return None
+    found = driver()
+    tag = _safe_name(f'{found.gpu(device).name}-{found.version or found.cuda_version}')
+    return Blob(engine.with_name(f'{engine.name}.{tag}.runtime'))
+
+
+def sidecar_path(engine: Path) -> Path:
+    return engine.with_name(engine.name + SIDECAR)
+
+
+def read_sidecar(engine: Path) -> dict[str, Any]:
+    """:raises ModelError: when it is missing or damaged."""
+    try:
+        sidecar = json.loads(sidecar_path(engine).read_text(encoding='utf-8'))
+    except (OSError, ValueError) as error:
+        raise ModelError(f'{engine} has no readable sidecar.', cause=str(error)) from error
+    if not isinstance(sidecar, dict):
+        raise ModelError(f'{engine} has no readable sidecar.', cause='It is no JSON object.')
+    return sidecar
+
+
+def make_sidecar(model: OnnxFile, key: str, options: BuildOptions, flavour: Flavour, device: int,
+                 built: Built) -> dict[str, Any]:
+    """Tell all that is known of a plan just built."""
+    digest, nbytes = hashlib.sha256(), 0
+    built.plan.seek(0)
+    while chunk := built.plan.read(1 << 20):
+        digest.update(chunk)
+        nbytes += len(chunk)
+    built.plan.seek(0)
+    return {
+        'key': key, 'plan_sha256': digest.hexdigest(), 'plan_nbytes': nbytes,
+        'built_at': datetime.now(timezone.utc).isoformat(timespec='seconds'),
+        'onnx': {'name': model.path.name, 'path': str(model.path.absolute()),
+                 'sha256': model.sha256, 'nbytes': model.nbytes, 'external': model.external},
+        'options': asdict(options), **machine(flavour, device), **built.report}
+
+
+def remove(path: Path) -> None:
+    """Remove an engine, its sidecar and its compiled kernels."""
+    for each in (path, sidecar_path(path), *path.parent.glob(f'{path.name}.*.runtime')):
+        each.unlink(missing_ok=True)
+
+
+def _why_not_there(folder: Path, model: OnnxFile, options: BuildOptions, flavour: Flavour) -> str:
+    """Say what differs from the newest engine of this name, where there is one."""
+    others = sorted(folder.glob('bs*/*.engine'), key=lambda path: path.stat().st_mtime)
+    for other in others[-1:]:
+        try:
+            sidecar = read_sidecar(other)
+            have, want = sidecar['options'], json.loads(options.to_json())
+            changed = [name for name in want if have.get(name) != want[name]]
+            if sidecar['onnx']['sha256'] != model.sha256:
+                return 'the model has changed'
+            if sidecar['tensorrt'] != flavour.version_text:
+                return f'the one there is of {sidecar["flavour"]} {sidecar["tensorrt"]}'
+            if changed:
+                return f'other {", ".join(changed)} than before'
+            return 'the one there is of another machine or data file'
+        except (ModelError, KeyError, TypeError):
+            pass
+    return 'not built yet'
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed writer left; only with the folder locked."""
+    for pattern in (f'bs*/.*.engine.*{PART}', f'bs*/.*.engine{SIDECAR}.*{PART}'):
+        for part in folder.glob(pattern):
+            part.unlink(missing_ok=True)
+    for sidecar in folder.glob(f'bs*/*.engine{SIDECAR}'):
+        if not sidecar.with_suffix('').exists():
+            sidecar.unlink(missing_ok=True)
+
+
+def _safe_name(text: str) -> str:
+    return re.sub(r'[^A-Za-z0-9._-]+', '_', text).lstrip('.') or 'model'
+
+
+__all__ = ['LOCK', 'Blob', 'EngineCache', 'Entry', 'default_root', 'read_sidecar', 'remove',
+           'runtime_cache', 'sidecar_path']

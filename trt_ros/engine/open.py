@@ -1,0 +1,157 @@
+"""From a model file to an engine that is loaded: found, built, or refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+import logging
+from pathlib import Path
+import shlex
+from typing import Any
+
+from trt_ros.backend import Flavour, load_trt
+from trt_ros.driver import driver
+from trt_ros.engine import cache as caches
+from trt_ros.engine.build import build
+from trt_ros.engine.config import load_plugins
+from trt_ros.engine.engine import Engine, load_engine
+from trt_ros.engine.files import sha256_of_file
+from trt_ros.engine.options import BuildOptions
+from trt_ros.engine.plan import is_plan, read_plan_header
+from trt_ros.errors import ModelError, ParameterError
+from trt_ros.progress import Reporter
+
+log = logging.getLogger('trt_ros.engine')
+
+
+@dataclass(frozen=True)
+class OpenedEngine:
+    """
+    A loaded engine and where it came from; whoever opened it closes `engine`.
+
+    :param runtime_cache: where tensorrt_rtx's compiled kernels are kept; None where it has none.
+    :param sidecar: what is known of the build; empty for an engine that came without.
+    :param story: lines for the log.
+    """
+
+    engine: Engine
+    runtime_cache: caches.Blob | None
+    sidecar: Mapping[str, Any]
+    story: tuple[str, ...]
+
+
+def open_engine(
+        model: Path | str, options: BuildOptions | None = None, *, backend: str = 'auto',
+        device: int = 0, cache_dir: Path | str = '', memory_if_unwritable: bool = False,
+        report: Reporter | None = None, timeout_seconds: float | None = None) -> OpenedEngine:
+    """
+    Load the engine of a model on the current CUDA device, building it first where there is none.
+
+    :param model: an ONNX file, or an engine.
+    :param backend: 'tensorrt', 'tensorrt_rtx' or 'auto'.
+    :param device: which GPU; the caller has made it the current one.
+    :param memory_if_unwritable: where the cache cannot be written, build in memory, each time.
+    :raises TrtRosError: a ParameterError, ModelError, BackendError or CancelledError.
+    """
+    path, options = Path(model).expanduser(), options or BuildOptions()
+    report = report or Reporter()
+    driver().gpu(device)  # Before minutes of building what could not be loaded.
+    if is_plan(path):
+        return _open_plan(path, device)
+    flavour = load_trt(backend)
+    cache = caches.EngineCache(cache_dir)
+    for attempt in range(2):
+        try:
+            entry = cache.get_or_build(path, options, flavour, device=device, report=report,
+                                       timeout_seconds=timeout_seconds, force=attempt > 0)
+        except ParameterError as error:
+            if not memory_if_unwritable or not isinstance(error.__cause__, OSError):
+                raise
+            log.warning('%s Building in memory, for this process only.', error.problem)
+            return _build_in_memory(path, options, flavour, device, report, timeout_seconds)
+        try:
+            engine = _load(entry.path, entry.sidecar)
+            break
+        except ModelError as error:
+            if entry.why_built:
+                raise  # Fresh from the builder: another build would not differ.
+            log.warning('Rebuilding %s: %s', entry.path.name, error)
+    how = f'built ({entry.why_built}) in {entry.sidecar["build_seconds"]:.1f} s' if (
+        entry.why_built) else 'from the cache'
+    return OpenedEngine(engine, caches.runtime_cache(flavour, entry.path, device), entry.sidecar,
+                        (f'engine {entry.path}, {how}', *describe(entry.sidecar)))
+
+
+def describe(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say what was really built, a line each: precisions, options without effect, fallbacks."""
+    lines = []
+    counts = sidecar.get('layer_precisions')
+    if counts:
+        told = ', '.join(f'{count} {dtype}' for dtype, count in counts.items())
+        lines.append(f'layers of the {sidecar["layers_from"]}: {told}')
+    lines += [f'option without effect: {line}' for line in sidecar.get('ignored_options', ())]
+    fallback = sidecar.get('dla_fallback')
+    if fallback:
+        lines.append(f'{len(fallback)} layers on the GPU, not the DLA: {", ".join(fallback[:10])}')
+    return tuple(lines)
+
+
+def _load(path: Path | bytes, sidecar: Mapping[str, Any]) -> Engine:
+    options = sidecar.get('options', {})
+    if options.get('plugins'):
+        load_plugins(load_trt(sidecar['flavour']), options['plugins'])
+    engine = load_engine(path, metadata=sidecar.get('metadata', {}),
+                         trusted_code=bool(options.get('version_compatible')))
+    if options.get('strip_weights'):
+        _refit(engine, Path(sidecar['onnx']['path']))
+    return engine
+
+
+def _refit(engine: Engine, onnx: Path) -> None:
+    """Put the weights back into an engine that was built without them."""
+    trt, log_ = engine.flavour.trt, engine.flavour.log
+    with log_.collect() as said:
+        refitter = trt.Refitter(engine.handle, log_)
+        parser = trt.OnnxParserRefitter(refitter, log_)
+        done = parser.refit_from_file(str(onnx)) and refitter.refit_cuda_engine()
+    if not done:
+        engine.close()
+        raise ModelError(f'The stripped engine cannot take its weights from {onnx}.',
+                         cause='\n'.join(said.errors), remedy='Build it again.')
+
+
+def _build_in_memory(path: Path, options: BuildOptions, flavour: Flavour, device: int,
+                     report: Reporter, timeout_seconds: float | None) -> OpenedEngine:
+    built = build(path, options, flavour, report=report, device=device,
+                  timeout_seconds=timeout_seconds)
+    try:
+        sidecar = {'flavour': flavour.name, 'options': vars(options),
+                   'onnx': {'path': str(path.absolute())}, **built.report}
+        engine = _load(built.plan.read(), sidecar)
+    finally:
+        built.close()
+    return OpenedEngine(engine, None, sidecar, ('engine built in memory', *describe(sidecar)))
+
+
+def _open_plan(path: Path, device: int) -> OpenedEngine:
+    """Load an engine given as such; its sidecar, where there is one, must be its own."""
+    header = read_plan_header(path)
+    sidecar: dict[str, Any] = {}
+    if caches.sidecar_path(path).exists():
+        sidecar = caches.read_sidecar(path)
+        if sha256_of_file(path) != sidecar.get('plan_sha256'):
+            raise ModelError(f'{path} is not the engine that its sidecar describes.',
+                             remedy=_rebuild(sidecar))
+    try:
+        engine = _load(path, sidecar)
+    except ModelError as error:
+        raise ModelError(error.problem, cause=error.cause, remedy=_rebuild(sidecar)) from error
+    return OpenedEngine(
+        engine, caches.runtime_cache(engine.flavour, path, device), sidecar,
+        (f'engine {path}, of {header.flavour} {header.version_text}', *describe(sidecar)))
+
+
+def _rebuild(sidecar: Mapping[str, Any]) -> str:
+    onnx = shlex.quote(sidecar.get('onnx', {}).get('path', 'MODEL.onnx'))
+    precision = sidecar.get('options', {}).get('precision', 'auto')
+    return f'Build it here: trt-ros build {onnx} --precision {precision}'

@@ -1,0 +1,83 @@
+"""Shapes for dynamic inputs: what was asked, checked against the model, or a sensible default."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+
+from trt_ros.engine.options import Profile, ShapeRange
+from trt_ros.errors import ParameterError
+from trt_ros.tensors import TensorSpec
+
+DEFAULT_INPUT_HW = (640, 640)
+
+
+def settle_profiles(
+        inputs: Sequence[TensorSpec], asked: Sequence[Profile], *,
+        metadata: Mapping[str, str], input_size: Sequence[int]) -> tuple[Profile, ...]:
+    """
+    Give the profiles to build with; none for a network of fixed shapes.
+
+    :raises ParameterError: when a profile names no input, does not fit one, or lacks one.
+    """
+    dynamic = [spec for spec in inputs if spec.is_dynamic]
+    if not asked:
+        hw = tuple(input_size) or _metadata_hw(metadata)
+        profile = tuple(_default(spec, (hw[0], hw[1])) for spec in dynamic)
+        return (profile,) if profile else ()
+    for profile in asked:
+        for each in profile:
+            _check(each, inputs)
+        missing = {spec.name for spec in dynamic} - {each.name for each in profile}
+        if missing:
+            raise ParameterError(f'A profile says nothing of {", ".join(sorted(missing))}.',
+                                 cause='Every dynamic input needs its shapes in every profile.')
+    return tuple(asked)
+
+
+def largest_batch(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) -> int:
+    """The batch that engines are filed under: the first input's first dimension, at most."""
+    first = inputs[0]
+    sizes = [each.high[0] for profile in profiles for each in profile
+             if each.name == first.name and each.high]
+    return max(sizes, default=first.shape[0] if first.shape else 1)
+
+
+def _check(each: ShapeRange, inputs: Sequence[TensorSpec]) -> None:
+    spec = next((spec for spec in inputs if spec.name == each.name), None)
+    if spec is None:
+        raise ParameterError(
+            f'A profile names {each.name}, which is no input.',
+            remedy=f'The inputs are: {"; ".join(str(spec) for spec in inputs)}.')
+    for shape in (each.low, each.best, each.high):
+        if len(shape) != len(spec.shape) or any(
+                want not in (-1, have) for want, have in zip(spec.shape, shape)):
+            raise ParameterError(f'A profile gives {each.name} the shape {shape}.',
+                                 cause=f'The model has {spec}.',
+                                 remedy='Change only dimensions that it leaves open (?).')
+
+
+def _default(spec: TensorSpec, hw: tuple[int, int]) -> ShapeRange:
+    """Batch 1, images of `hw`; anything else must be asked for."""
+    shape = list(spec.shape)
+    if shape and shape[0] == -1:
+        shape[0] = 1
+    if len(shape) == 4:
+        if shape[1] == -1 and shape[3] != 3:
+            shape[1] = 3
+        rows, columns = (1, 2) if shape[3] == 3 and shape[1] != 3 else (2, 3)
+        for axis, size in zip((rows, columns), hw):
+            shape[axis] = size if shape[axis] == -1 else shape[axis]
+    if -1 in shape:
+        raise ParameterError(f'The input {spec} has dimensions that nobody can guess.',
+                             remedy=f'Give a profile: {spec.name}=MIN:OPT:MAX, each like 1x3x64.')
+    return ShapeRange(spec.name, tuple(shape), tuple(shape), tuple(shape))
+
+
+def _metadata_hw(metadata: Mapping[str, str]) -> tuple[int, int]:
+    """Ultralytics writes the size it trained with as `imgsz`: '[height, width]'."""
+    try:
+        height, width = ast.literal_eval(metadata.get('imgsz', ''))
+        return (int(height), int(width)) if min(height, width) > 0 else DEFAULT_INPUT_HW
+    except (ValueError, TypeError, SyntaxError):
+        return DEFAULT_INPUT_HW
