@@ -1,0 +1,572 @@
+"""
+Make the virtual environment that `./dev` works in, then become what was asked for.
+
+Two kinds: with ROS 2 from PyPI, where none is sourced (.venv), or on top of the ROS 2 that is
+(.venv-humble and so on). Runs before anything is installed: standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+import configparser
+from contextlib import contextmanager
+from dataclasses import dataclass
+import fcntl
+import hashlib
+import json
+import os
+from pathlib import Path
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = CHECKOUT / 'standalone/requirements'
+INTERFACES = CHECKOUT / 'standalone/interfaces'
+RECIPE = '1'  # Raise it when an environment made by an older version of this file must go.
+
+# What the package imports from ROS: module, Debian package after `ros-<distro>-` or as it is.
+ROS_MODULES = {
+    'sensor_msgs.msg': 'ros-{}-sensor-msgs',
+    'vision_msgs.msg': 'ros-{}-vision-msgs',
+    'diagnostic_msgs.msg': 'ros-{}-diagnostic-msgs',
+    'lifecycle_msgs.srv': 'ros-{}-lifecycle-msgs',
+    'composition_interfaces.srv': 'ros-{}-composition-interfaces',
+    'numpy': 'python3-numpy',
+    'cv2': 'python3-opencv',
+    'yaml': 'python3-yaml',
+}
+OWNED_BY_ROS = ('numpy', 'opencv-python-headless', 'PyYAML')  # Their wheels would shadow ROS's.
+
+NO_NETWORK = re.compile(
+    'NewConnectionError|NameResolutionError|ConnectTimeoutError|ReadTimeoutError|ProxyError|'
+    'Network is unreachable|Connection refused|Temporary failure in name resolution')
+
+
+class SetupError(Exception):
+    """What keeps the environment from being made: problem, cause, remedy."""
+
+    def __init__(self, problem: str, *, cause: str = '', remedy: str) -> None:
+        lines = [problem, cause and f'Cause: {cause}', f'Remedy: {remedy}']
+        super().__init__('\n'.join(filter(None, lines)))
+
+
+@dataclass(frozen=True)
+class Base:
+    """The Python that the virtual environment is made from."""
+
+    executable: str
+    version: str  # as in '3.12'
+    include: Path  # where Python.h belongs
+    has_ensurepip: bool
+
+    @classmethod
+    def of(cls, executable: str) -> Base:
+        code = (
+            'import importlib.util as u, json, sys, sysconfig; print(json.dumps(dict('
+            'executable=getattr(sys, "_base_executable", sys.executable),'
+            'version="%d.%d" % sys.version_info[:2], include=sysconfig.get_paths()["include"],'
+            'has_ensurepip=bool(u.find_spec("venv") and u.find_spec("ensurepip")))))')
+        # Not -S: Debian's site decides where headers are. The wheels' hook is told to keep quiet.
+        answer = json.loads(subprocess.check_output(
+            [executable, '-I', '-c', code], text=True, env=os.environ | HOOK_DONE))
+        answer['executable'] = os.path.realpath(answer['executable'])
+        return cls(**answer | {'include': Path(answer['include'])})
+
+
+HOOK_DONE = {'_ROS_WHEELS_BOOTSTRAP_COMPLETE': '1'}  # Else the wheels start each Python twice.
+
+
+@dataclass(frozen=True)
+class Environment:
+    """
+    One virtual environment and how far it has come.
+
+    :param distro: the ROS 2 that it builds upon, as in 'jazzy'; '' has ROS 2 from PyPI inside.
+    """
+
+    folder: Path
+    base: str
+    distro: str
+
+    @property
+    def python(self) -> Path:
+        return self.folder / 'bin/python'
+
+    @property
+    def notes(self) -> Path:
+        """Where finished steps leave their fingerprints."""
+        return self.folder / '.trt_ros'
+
+    @property
+    def site_packages(self) -> Path:
+        return next(self.folder.glob('lib/python3.*/site-packages'))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The requirement files that apply."""
+        gpu = ('gpu',) if platform.machine() == 'x86_64' else ()  # NVIDIA has no others there.
+        return ('runtime', *gpu, 'test') if self.distro else (
+            'ros', 'build', 'runtime', *gpu, 'test')
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables that a program inside needs."""
+        own = dict(os.environ)
+        for name in ('PYTHONHOME', 'PYTHON'):
+            own.pop(name, None)
+
+        def prepend(name: str, *values: object) -> None:
+            kept = [part for part in own.get(name, '').split(':') if part]
+            mine = [str(value) for value in values]
+            own[name] = ':'.join(mine + [part for part in kept if part not in mine])
+
+        if not self.distro:
+            # Half of another ROS beside this one would crash it.
+            for name in ('PYTHONPATH', 'AMENT_PREFIX_PATH', 'CMAKE_PREFIX_PATH'):
+                own.pop(name, None)
+            prepend('CMAKE_PREFIX_PATH', self.folder)
+            prepend('LD_LIBRARY_PATH', self.folder / 'lib',
+                    *sorted(self.site_packages.glob('ros_*.libs')))
+            own |= HOOK_DONE
+        prepend('PATH', self.folder / 'bin')
+        prepend('PYTHONPATH', CHECKOUT)
+        prepend('AMENT_PREFIX_PATH', self.folder)
+        return own | {'VIRTUAL_ENV': str(self.folder)}
+
+
+def main(arguments: list[str]) -> int:
+    """Set up what is missing, then run the verb; returns only when that could not be started."""
+    verb, rest = arguments[0], arguments[1:]
+    if verb not in VERBS:
+        say(f'unknown verb {verb!r}; there are: {", ".join(VERBS)}. See ./dev --help')
+        return 2
+    try:
+        environment = choose_environment()
+        set_up(environment)
+        return VERBS[verb](environment, rest)
+    except SetupError as error:
+        say(str(error))
+    except KeyboardInterrupt:
+        say('interrupted; the next start goes on from here.')
+        return 130
+    return 1
+
+
+def say(text: str) -> None:
+    print(f'dev: {text}', file=sys.stderr, flush=True)
+
+
+# ---------------------------------------------------------------------------- which environment
+
+def choose_environment() -> Environment:
+    """Return the sourced ROS's environment where its Python works, else the one from PyPI."""
+    base = os.path.realpath(getattr(sys, '_base_executable', sys.executable))
+    distro = os.environ.get('ROS_DISTRO', '')
+    if distro and 'AMENT_PREFIX_PATH' in os.environ:
+        folder = CHECKOUT / f'.venv-{distro}'
+        for python in dict.fromkeys([base, shutil.which('python3') or base, '/usr/bin/python3']):
+            if (folder / '.trt_ros/package').exists() or imports(python, 'rclpy'):
+                return Environment(folder, os.path.realpath(python), distro)
+        say(f'ROS 2 {distro} is sourced, but its rclpy does not import here; taking ROS 2 from '
+            'PyPI.')
+    return Environment(CHECKOUT / '.venv', base, '')
+
+
+def imports(python: str, *modules: str) -> bool:
+    code = ';'.join(f'import {module}' for module in modules)
+    return subprocess.run([python, '-c', code], capture_output=True).returncode == 0
+
+
+# --------------------------------------------------------------------------------------- set-up
+
+def set_up(environment: Environment) -> None:
+    """Run the steps whose fingerprint changed; two at once wait for each other."""
+    if not stale_steps(environment):
+        return
+    with one_at_a_time():
+        steps = stale_steps(environment)
+        if 'venv' in steps:
+            say(f'setting up in {environment.folder}: one to three minutes, 1.5 GB; only once')
+        began = time.monotonic()
+        for name in steps:
+            STEPS[name](environment)
+            write(environment.notes / name, fingerprint(environment, name))
+        if steps:
+            say(f'ready after {time.monotonic() - began:.0f} s')
+
+
+def stale_steps(environment: Environment) -> list[str]:
+    """Return the names of the steps to run, in order."""
+    def is_done(name: str) -> bool:
+        try:
+            note = (environment.notes / name).read_text()
+        except OSError:
+            return False
+        return note == fingerprint(environment, name)
+
+    names = [name for name in STEPS if not (name == 'interfaces' and environment.distro)]
+    # Packages cut short while being unpacked can look complete to pip.
+    if not is_done('venv') or (environment.notes / 'unpacking').exists():
+        return names
+    return [name for name in names if not is_done(name)]
+
+
+def fingerprint(environment: Environment, step: str) -> str:
+    """Return a digest of all that the step's result depends upon."""
+    parts: list[object] = [RECIPE, step, environment]
+    if step == 'packages':
+        parts += [path.read_text() for path in requirement_files(environment)]
+    elif step == 'interfaces':
+        parts += [(REQUIREMENTS / f'{group}.txt').read_text() for group in ('ros', 'build')]
+        parts += [(path.name, path.read_text())
+                  for path in sorted(INTERFACES.glob('**/*')) if path.is_file()]
+    elif step == 'package':
+        parts.append(executables())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Hold a lock on this file's folder: it lies outside what is being made."""
+    folder = os.open(Path(__file__).parent, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say('another ./dev is setting up; waiting for it')
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + '.part')
+    part.write_text(text)
+    part.replace(path)
+
+
+def make_venv(environment: Environment) -> None:
+    base = Base.of(environment.base)
+    check_tools(environment, base)
+    folder = environment.folder
+    say(f'making a virtual environment with Python {base.version} ({base.executable})')
+    try:
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise SetupError(
+                f'{folder} is in the way.', cause='It is not a folder.', remedy='Delete it.')
+        if folder.exists() and any(folder.iterdir()) and not (folder / 'pyvenv.cfg').exists():
+            raise SetupError(
+                f'{folder} is in the way.', cause='It is not a virtual environment.',
+                remedy='Move it away.')
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        # First, so that an environment cut short here is known as ours.
+        write(folder / 'pyvenv.cfg', '')
+        write(folder / 'COLCON_IGNORE', '')
+    except OSError as error:
+        raise SetupError(
+            f'Cannot write to {folder}.', cause=error.strerror or str(error),
+            remedy='Clone trt_ros into a folder that is yours and has 2 GB free.') from error
+    options = ['--system-site-packages'] if environment.distro else []
+    run([base.executable, '-I', '-m', 'venv', *options, str(folder)], environment, 'venv')
+
+
+def check_tools(environment: Environment, base: Base) -> None:
+    """
+    Name at once all that is missing on this machine.
+
+    :raises SetupError: when something is.
+    """
+    missing: dict[str, str] = {}  # what: Debian package
+    if not base.has_ensurepip:
+        missing[f'the venv module of {base.executable}'] = f'python{base.version}-venv'
+    if environment.distro:
+        missing |= {
+            f'the Python module {module}': package.format(environment.distro)
+            for module, package in ROS_MODULES.items() if not imports(base.executable, module)}
+    else:
+        if platform.system() != 'Linux' or platform.machine() != 'x86_64':
+            raise SetupError(
+                'There is no ROS 2 on PyPI for this machine.',
+                cause=f'Its wheels are for Linux on x86_64; this is {platform.system()} on '
+                      f'{platform.machine()}.',
+                remedy='Install ROS 2 (Humble, Jazzy or Kilted) with its apt packages, source '
+                       'its setup.bash and start again: ./dev then uses it.')
+        if not compiles():
+            missing['a C++ compiler'] = 'g++'
+        if not (base.include / 'Python.h').exists():
+            missing[f'the header files of {base.executable}'] = f'python{base.version}-dev'
+    if missing:
+        raise SetupError(
+            f'This machine lacks {" and ".join(missing)}.',
+            remedy=f'Debian, Ubuntu: sudo apt install {" ".join(missing.values())}')
+
+
+def compiles() -> bool:
+    """Tell whether both compilers are there and come with a standard library."""
+    for name, language, header in (('CC', 'c', 'stdio.h'), ('CXX', 'c++', 'string')):
+        default = ('cc', 'gcc') if name == 'CC' else ('c++', 'g++')
+        candidates = [os.environ[name]] if os.environ.get(name) else default
+        compiler = next(filter(None, map(shutil.which, candidates)), None)
+        if compiler is None or subprocess.run(
+                [compiler, '-x', language, '-fsyntax-only', '-'], text=True,
+                input=f'#include <{header}>\n', capture_output=True).returncode:
+            return False
+    return True
+
+
+def install_packages(environment: Environment) -> None:
+    """Let pip bring what the requirement files name, and nothing that the sourced ROS has."""
+    lines = [line for path in requirement_files(environment)[1:]
+             for line in path.read_text().splitlines()
+             if line and not line.startswith('#')]
+    constraints = (REQUIREMENTS / 'constraints.txt').read_text()
+    if environment.distro:
+        colcon = 'colcon-' if shutil.which('colcon') else '\n'
+        lines = [line for line in lines
+                 if not line.startswith(colcon) and line.split('==')[0] not in OWNED_BY_ROS]
+        # ROS's own modules are compiled for one generation of NumPy.
+        numpy_major = int(subprocess.check_output(
+            [environment.base, '-c', 'import numpy; print(numpy.__version__)'],
+            text=True).split('.')[0])
+        constraints += f'numpy<{numpy_major + 1}\n'
+    wanted = environment.notes / 'requirements.txt'
+    write(wanted, '\n'.join(lines) + '\n')
+    write(environment.notes / 'constraints.txt', constraints)
+    say(f'installing {len(lines)} packages, and what those need, from PyPI')
+    unpacking = environment.notes / 'unpacking'
+    count = 0
+
+    def follow(line: str) -> None:
+        nonlocal count
+        if line.startswith('Collecting '):
+            count += 1
+            if count % 25 == 0:
+                say(f'  {count} found')
+        elif line.startswith('Installing collected packages'):
+            say('  unpacking')
+            unpacking.touch()
+
+    run([str(environment.python), '-I', '-m', 'pip', 'install', '--no-compile',
+         '--disable-pip-version-check', '--progress-bar', 'off', '--use-pep517',
+         '--requirement', str(wanted),
+         '--constraint', str(environment.notes / 'constraints.txt')],
+        environment, 'pip', follow=follow)
+    if not environment.distro:
+        correct_include_folders(environment)
+    unpacking.unlink(missing_ok=True)
+
+
+def requirement_files(environment: Environment) -> list[Path]:
+    return [REQUIREMENTS / f'{name}.txt' for name in ('constraints', *environment.groups)]
+
+
+def correct_include_folders(environment: Environment) -> None:
+    """Point the ROS wheels' CMake files, which name folders of where they were made, to ours."""
+    include = str(Base.of(str(environment.python)).include)
+    numpy_include = str(environment.site_packages / 'numpy/_core/include')
+    for path in (environment.folder / 'share').glob('**/*.cmake'):
+        before = path.read_text()
+        after = re.sub(r'/opt/python/[^;"]*/numpy/_core/include', numpy_include, before)
+        after = re.sub(r'/opt/python/[^;"]*/include/python3\.\d+', include, after)
+        if after != before:
+            write(path, after)
+
+
+def build_interfaces(environment: Environment) -> None:
+    """Build the message packages that PyPI lacks."""
+    packages = sorted(path.parent for path in INTERFACES.glob('*/package.xml'))
+    say(f'building {", ".join(path.name for path in packages)}')
+    build = environment.notes / 'build'
+    shutil.rmtree(build, ignore_errors=True)
+    site_packages = environment.site_packages.relative_to(environment.folder)
+    variables = environment.variables()
+
+    def build_one(source: Path) -> None:
+        cmake = str(environment.folder / 'bin/cmake')
+        folder = str(build / source.name)
+        run([cmake, '-G', 'Ninja', '-S', str(source), '-B', folder,
+             f'-DCMAKE_INSTALL_PREFIX={environment.folder}', '-DCMAKE_BUILD_TYPE=MinSizeRel',
+             f'-DPython3_EXECUTABLE={environment.python}',
+             f'-DPYTHON_INSTALL_DIR={site_packages}', '-DBUILD_TESTING=OFF', '--no-warn-unused-cli'],
+            environment, source.name, variables=variables)
+        run([cmake, '--build', folder, '--target', 'install'],
+            environment, source.name, variables=variables)
+        say(f'  {source.name} built')
+
+    # Configuring one keeps a single core busy: the others compile meanwhile.
+    with ThreadPoolExecutor(len(packages)) as pool:
+        list(pool.map(build_one, packages))
+    shutil.rmtree(build, ignore_errors=True)
+
+
+def link_package(environment: Environment) -> None:
+    """Make the checkout findable as the ROS package `trt_ros`, in place."""
+    folder = environment.folder
+    write(folder / 'share/ament_index/resource_index/packages/trt_ros', '')
+    share = folder / 'share/trt_ros'
+    share.mkdir(parents=True, exist_ok=True)
+    for name in ('package.xml', 'config', 'launch'):
+        link = share / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(CHECKOUT / name)
+    shutil.rmtree(folder / 'lib/trt_ros', ignore_errors=True)
+    for name, place in executables().items():
+        module, function = place.split(':')
+        for path in (folder / 'lib/trt_ros' / name, folder / 'bin' / name):
+            if path.parent.name == 'bin' and name != 'trt-ros':
+                continue
+            write(path, f'#!{environment.python}\nimport sys\n\nfrom {module} import {function}'
+                        f'\n\nsys.exit({function}())\n')
+            path.chmod(0o755)
+
+
+def executables() -> dict[str, str]:
+    """Return the package's executables, name: 'module:function', from setup.cfg."""
+    parser = configparser.ConfigParser()
+    parser.read(CHECKOUT / 'setup.cfg')
+    lines = parser.get('options.entry_points', 'console_scripts', fallback='').split('\n')
+    pairs = (line.split('=', 1) for line in lines if '=' in line)
+    return {name.strip(): place.strip() for name, place in pairs}
+
+
+STEPS: dict[str, Callable[[Environment], None]] = {
+    'venv': make_venv,
+    'packages': install_packages,
+    'interfaces': build_interfaces,
+    'package': link_package,
+}
+
+
+def run(command: list[str], environment: Environment, name: str, *,
+        follow: Callable[[str], None] = lambda line: None,
+        variables: Mapping[str, str] | None = None) -> None:
+    """
+    Run one command with its output in a log file.
+
+    :raises SetupError: when it fails, with what the output says about why.
+    """
+    log = environment.notes / f'{name}.log'
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if variables is None:
+        # A user's own pip settings stay, but not those that install elsewhere.
+        variables = {key: value for key, value in os.environ.items() if key not in (
+            'PIP_TARGET', 'PIP_PREFIX', 'PIP_ROOT', 'PYTHONHOME')} | HOOK_DONE | {'PIP_USER': '0'}
+    lines: list[str] = []
+    with log.open('a') as file, subprocess.Popen(
+            command, text=True, errors='replace', env=dict(variables),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            file.write(line)
+            lines.append(line.rstrip())
+            follow(line)
+    if process.returncode:
+        raise explain(lines, log, name)
+
+
+def explain(lines: list[str], log: Path, name: str) -> SetupError:
+    """Turn the output of a failed command into a cause and a remedy."""
+    output = '\n'.join(lines)
+    if 'No space left on device' in output:
+        return SetupError('The disk is full.', remedy='Free 2 GB and start again.')
+    if name == 'pip' and NO_NETWORK.search(output):
+        return SetupError(
+            'Cannot reach the Python package index.', cause='No network, or a proxy in between.',
+            remedy='Connect this machine (behind a proxy: set https_proxy; with an index of '
+                   'your own: PIP_INDEX_URL) and start again; it goes on from here.')
+    if name == 'pip' and 'No matching distribution found' in output:
+        wanted = output.rsplit('No matching distribution found for ', 1)[1].split('\n')[0]
+        return SetupError(
+            f'The package index has no {wanted} for this machine.',
+            remedy='Use Python 3.12 on an x86_64 machine with glibc 2.28 or newer, or install '
+                   'ROS 2 with its apt packages and source it.')
+    tail = '\n'.join(lines[-15:])
+    return SetupError(
+        f'Setting up failed at {name}. The end of its output:\n{tail}',
+        remedy=f'See {log}. Delete {log.parent.parent} to start over.')
+
+
+# ---------------------------------------------------------------------------------------- verbs
+
+def become(environment: Environment, *command: str, **more: str) -> int:
+    """Replace this process; signals and the exit code are then the command's own."""
+    sys.stdout.flush()
+    variables = environment.variables() | more
+    os.execvpe(command[0], list(command), variables)
+
+
+def on_this_machine() -> dict[str, str]:
+    """Return the variables that keep ROS traffic on this machine, unless the user chose."""
+    chosen = os.environ.keys() & {'ROS_AUTOMATIC_DISCOVERY_RANGE', 'ROS_LOCALHOST_ONLY'}
+    if chosen:
+        return {}
+    if os.environ.get('ROS_DISTRO') == 'humble':
+        return {'ROS_LOCALHOST_ONLY': '1'}
+    return {'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'}
+
+
+def demo(environment: Environment, arguments: list[str]) -> int:
+    return become(environment, 'python', '-m', 'trt_ros.demo', *arguments, **on_this_machine())
+
+
+def run_cli(environment: Environment, arguments: list[str]) -> int:
+    return become(environment, 'python', '-m', 'trt_ros', *arguments)
+
+
+def shell(environment: Environment, arguments: list[str]) -> int:
+    if arguments:
+        return become(environment, 'bash', *arguments)
+    # The user's own start-up file may put other things before ours.
+    rc = environment.notes / 'bashrc'
+    names = ('PATH', 'PYTHONPATH', 'AMENT_PREFIX_PATH', 'LD_LIBRARY_PATH')
+    values = environment.variables()
+    exports = ''.join(f"export {name}='{values[name]}'\n" for name in names if name in values)
+    write(rc, f'[ -f ~/.bashrc ] && . ~/.bashrc\n{exports}PS1="(trt_ros) $PS1"\n')
+    return become(environment, 'bash', '--rcfile', str(rc))
+
+
+def lint(environment: Environment) -> int:
+    """Return 0 when style and types are in order."""
+    failures = 0
+    for command in (['ruff', 'check', '.'], ['mypy']):
+        print(f'$ {" ".join(command)}', flush=True)
+        failures += subprocess.run(
+            command, cwd=CHECKOUT, env=environment.variables()).returncode != 0
+    return min(failures, 1)
+
+
+def pytest(environment: Environment, *arguments: str) -> int:
+    os.chdir(CHECKOUT)
+    # Plug-ins of a sourced ROS are made for its own, older pytest.
+    return become(
+        environment, 'python', '-m', 'pytest', *arguments,
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD='1', **on_this_machine())
+
+
+def check(environment: Environment, arguments: list[str]) -> int:
+    return lint(environment) or pytest(
+        environment, '-m', 'not (ros or gpu or slow or soak)', '-q', *arguments)
+
+
+def test(environment: Environment, arguments: list[str]) -> int:
+    if arguments and arguments[0] in ('gpu', 'soak'):
+        return pytest(environment, '-m', *arguments)
+    here = ('-m', 'not (gpu or soak)')
+    if arguments:
+        return pytest(environment, *here, *arguments)
+    return lint(environment) or pytest(environment, *here)
+
+
+VERBS: dict[str, Callable[[Environment, list[str]], int]] = {
+    'demo': demo, 'test': test, 'check': check, 'run': run_cli, 'shell': shell}
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))
