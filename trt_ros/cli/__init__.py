@@ -1,0 +1,67 @@
+"""
+The command line: `trt-ros VERB`, `python -m trt_ros VERB`.
+
+Each module of this folder is a verb. Its docstring is the verb's help, `add_arguments(parser)`
+declares its flags, `run(args)` does it and returns the exit code. It imports what is heavy inside
+of `run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+import os
+import pkgutil
+import sys
+
+from trt_ros.errors import TrtRosError
+
+
+def verbs() -> list[str]:
+    """Name every verb: the modules of this folder, '-' for '_', without those that begin so."""
+    return [module.name.replace('_', '-') for module in pkgutil.iter_modules(__path__)
+            if not module.name.startswith('_')]
+
+
+def make_parser(names: Sequence[str]) -> argparse.ArgumentParser:
+    """Make the parser that knows these verbs."""
+    parser = argparse.ArgumentParser(
+        prog='trt-ros', description='Neural networks with TensorRT, for ROS 2.')
+    subparsers = parser.add_subparsers(metavar='VERB', dest='verb', required=True)
+    for name in names:
+        module = import_module(f'{__name__}.{name.replace("-", "_")}')
+        text = (module.__doc__ or '').strip()
+        subparser = subparsers.add_parser(
+            name, help=text.partition('\n')[0], description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter)
+        module.add_arguments(subparser)
+        subparser.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    Run one verb.
+
+    :returns: the exit code: the verb's own (0 when all went well), 1 for an error that the user
+        can act on, 130 when interrupted, 141 when whoever read the output went away.
+    :raises SystemExit: from argparse: 2 for wrong usage, 0 for --help.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    known = verbs()
+    # A known verb is loaded alone: the others cost it nothing and cannot break it.
+    args = make_parser([argv[0]] if argv and argv[0] in known else known).parse_args(argv)
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+        return code
+    except TrtRosError as error:
+        print(f'trt-ros {args.verb}: {error}', file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # What is still buffered would raise again when Python flushes it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trt_ros.errors import BackendError, ParameterError
-from trt_ros.runtime.progress import Reporter
+from trt_ros.progress import Reporter
 from trt_ros.runtime.runner import Runner
 
 

@@ -5,93 +5,26 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
-import math
+from dataclasses import replace
 import threading
 from typing import Any
 
 import numpy as np
 
 from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
-from trt_ros.runtime.choice import BACKENDS, choose_backend
-from trt_ros.runtime.progress import Progress, Reporter
+from trt_ros.progress import Progress, Reporter
+from trt_ros.runtime.choice import choose_backend
+from trt_ros.runtime.options import DetectorOptions as DetectorOptions
 from trt_ros.runtime.runner import Runner
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoder import Decoder, choose_decoder
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.labels import class_names
-from trt_ros.vision.letterbox import RESIZES, Preprocess
+from trt_ros.vision.letterbox import Preprocess
 
 DEFAULT_INPUT_HW = (640, 640)
-
-
-def option(default: Any, description: str, *, choices: tuple[str, ...] = ()) -> Any:
-    """A field of options: what it does, and what it may be where that is a short list."""
-    return field(default=default, metadata={'description': description, 'choices': choices})
-
-
-@dataclass(frozen=True)
-class DetectorOptions:
-    """
-    All that decides what is opened; each field is a node parameter and a flag of the same name.
-
-    :raises ParameterError: at construction, when a value or a combination makes no sense.
-    """
-
-    model_path: str = option('', 'ONNX file of the network.')
-    backend: str = option(
-        'auto', 'What runs the network; auto takes the best this machine has.',
-        choices=('auto', *(backend.name for backend in BACKENDS)))
-    decoder: str = option(
-        'auto', 'How the outputs become boxes (a model family); auto tells by their shapes.')
-    labels: tuple[str, ...] = option((), 'Class names by index; empty: labels_path.')
-    labels_path: str = option(
-        '', "File with a class name a line; empty: the model's own metadata.")
-    resize: str = option(
-        'auto', "How the image is fitted to the network's input; auto: as the family wants it.",
-        choices=('auto', *RESIZES))
-    pad_value: int = option(-1, "Grey (0 to 255) around a letterboxed image; -1: the family's.")
-    channel_order: str = option(
-        'auto', "Order of colours the network wants; auto: the family's.",
-        choices=('auto', 'rgb', 'bgr'))
-    mean: tuple[float, ...] = option(
-        (), "Subtracted from the scaled pixels, one a channel; empty: the family's.")
-    std: tuple[float, ...] = option(
-        (), "What is then divided by, one a channel; empty: the family's.")
-    scale: float = option(0.0, "Factor on the pixels' 0 to 255; 0.0: the family's.")
-    input_size: tuple[int, ...] = option(
-        (), "Height and width for a network that leaves them open; empty: its metadata's, "
-            'else 640 640.')
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            choices, value = each.metadata['choices'], getattr(self, each.name)
-            if choices and value not in choices:
-                raise ParameterError(
-                    f'{each.name} is {value!r}.', remedy=f'Choose one of {", ".join(choices)}.')
-        for name in ('mean', 'std'):
-            values = getattr(self, name)
-            if len(values) not in (0, 3) or not all(map(math.isfinite, values)):
-                raise ParameterError(f'{name} is {list(values)}.',
-                                     remedy='Give three numbers, one a channel, or none.')
-        if any(value <= 0 for value in self.std):
-            raise ParameterError(f'std is {list(self.std)}.', remedy='Give numbers above 0.')
-        if not (math.isfinite(self.scale) and self.scale >= 0):
-            raise ParameterError(f'scale is {self.scale}.',
-                                 remedy="Give a number above 0, or 0.0 for the family's own.")
-        if not -1 <= self.pad_value <= 255:
-            raise ParameterError(f'pad_value is {self.pad_value}.',
-                                 remedy="Give 0 to 255, or -1 for the family's own.")
-        if len(self.input_size) not in (0, 2) or any(size < 1 for size in self.input_size):
-            raise ParameterError(f'input_size is {list(self.input_size)}.',
-                                 remedy='Give height and width in pixels, or nothing.')
-        if self.labels and self.labels_path:
-            raise ParameterError('Both labels and labels_path are given.',
-                                 remedy='Give one of them.')
-        if self.resize == 'stretch' and self.pad_value >= 0:
-            raise ParameterError('pad_value is given, but a stretched image has no padding.',
-                                 remedy='Leave pad_value out, or choose letterbox.')
+IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', 'uint8')
 
 
 class Pipeline:
@@ -198,9 +131,9 @@ def _image_input(
         raise TensorMismatchError(
             f'The input {spec} is no batch of images.',
             remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).')
-    if spec.dtype not in ('float32', 'float16', 'uint8'):
-        raise TensorMismatchError(f'The input {spec} is neither float32, float16 nor uint8.',
-                                  remedy='Export with one of these as its input type.')
+    if spec.dtype not in IMAGE_DTYPES:
+        raise TensorMismatchError(f'The input {spec} takes no pixels.',
+                                  remedy=f'Export with one of {", ".join(IMAGE_DTYPES)}.')
     if spec.shape[0] not in (1, -1):
         raise TensorMismatchError(
             f'The input {spec} takes {spec.shape[0]} images at a time, the detector gives one.',

@@ -1,0 +1,288 @@
+"""Images, folders and videos in; annotated files and detections.json out."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+import json
+from pathlib import Path
+import sys
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+from trt_ros.errors import BadFrameError, ParameterError, TrtRosError
+from trt_ros.runtime.options import DetectorOptions
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from trt_ros.runtime.pipeline import Pipeline
+    from trt_ros.vision.detections import Detections
+
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')  # OpenCV writes all.
+VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.mov', '.webm', '.m4v', '.mpg', '.mpeg')
+MANY_FILES = 20  # From here on a progress bar is shown even where nobody seems to watch.
+
+
+class UnreadableFileError(TrtRosError):
+    """A file that is no image and no video; the others go on."""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument('files', nargs='+', type=Path, metavar='FILE',
+                        help='image or video, or a folder of them')
+    parser.add_argument('--output', type=Path, metavar='DIR',
+                        help='where annotated files and detections.json go (default: detections, '
+                             'or nowhere with --json)')
+    parser.add_argument('--json', action='store_true', help='print the detections to stdout')
+    parser.add_argument('--score-threshold', type=_fraction, default=0.25, metavar='X',
+                        help='drop detections scored below this (default: 0.25)')
+    parser.add_argument('--iou-threshold', type=_fraction, default=0.45, metavar='X',
+                        help='overlap above which the weaker box of a class goes (default: 0.45)')
+    parser.add_argument('--max-detections', type=_positive, default=300, metavar='N',
+                        help='the most boxes an image (default: 300)')
+    _add_option_flags(parser)
+
+
+def run(args: Namespace) -> int:
+    from tqdm import tqdm
+
+    from trt_ros.runtime.pipeline import Pipeline
+
+    options = DetectorOptions(**{
+        each.name: getattr(args, each.name) for each in fields(DetectorOptions)})
+    folder = args.output or (None if args.json else Path('detections'))
+    paths = list(_expand(args.files))
+    if folder is not None:
+        _make_folder(folder, paths)
+    entries: list[dict[str, Any]] = []
+    failed = 0
+    with ExitStack() as stack:
+        pipeline = Pipeline.open(options)
+        stack.callback(pipeline.close)
+        for line in pipeline.story:
+            print(line, file=sys.stderr)
+        if folder is not None:
+            # Also what was found before an interrupt.
+            stack.callback(_write_json, folder / 'detections.json', entries)
+        names = _Names()
+        watched = sys.stderr.isatty()
+        bar = stack.enter_context(tqdm(
+            paths, unit=' files', mininterval=0.1 if watched else 10.0,
+            disable=len(paths) < (2 if watched else MANY_FILES)))
+        for path in bar:
+            try:
+                _detect_file(path, pipeline, args, folder and folder / names.unique(path), entries)
+            except (UnreadableFileError, BadFrameError) as error:
+                failed += 1
+                entries.append({'file': str(path), 'error': error.problem})
+                tqdm.write(f'{path}: {error}', file=sys.stderr)
+    if args.json:
+        print(json.dumps(entries, indent=1))
+    found = sum(len(entry.get('detections', ())) for entry in entries)
+    summary = f'{len(paths) - failed} files, {found} detections'
+    if failed:
+        summary += f', {failed} files failed'
+    print(summary + (f'; see {folder}' if folder else ''), file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _add_option_flags(parser: ArgumentParser) -> None:
+    """Give a flag to every field of DetectorOptions; --model stands for model_path."""
+    types = get_type_hints(DetectorOptions)
+    for each in fields(DetectorOptions):
+        kind, described = types[each.name], each.metadata
+        more: dict[str, Any] = {'type': kind, 'metavar': kind.__name__.upper()}
+        if kind is str:
+            more['metavar'] = 'FILE' if each.name.endswith('path') else 'NAME'
+        if get_args(kind):
+            more = {'type': _comma_separated(get_args(kind)[0]), 'metavar': 'A,B,..'}
+        if described['choices']:
+            more = {'choices': described['choices']}
+        flags = ['--' + each.name.replace('_', '-')]
+        if each.name == 'model_path':
+            flags, more['required'] = ['--model', *flags], True
+        description = described['description'].rstrip('.').replace('%', '%%')
+        if description[1].islower():
+            description = description[0].lower() + description[1:]
+        parser.add_argument(
+            *flags, dest=each.name, default=each.default, help=description, **more)
+
+
+def _comma_separated(kind: type) -> Callable[[str], tuple[Any, ...]]:
+    def parse(text: str) -> tuple[Any, ...]:
+        return tuple(kind(part.strip()) for part in text.split(',') if part.strip())
+    parse.__name__ = f'comma-separated {kind.__name__}'  # argparse shows it: "invalid .. value".
+    return parse
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ArgumentTypeError(f'{text} is not between 0 and 1')
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ArgumentTypeError(f'{text} is not above 0')
+    return value
+
+
+def _expand(files: Sequence[Path]) -> Iterator[Path]:
+    """Put the images and videos of a folder in its place, by name; a file stays as it is."""
+    for path in files:
+        if not path.is_dir():
+            yield path
+            continue
+        inside = sorted(each for each in path.iterdir() if each.is_file()
+                        and each.suffix.lower() in IMAGE_SUFFIXES + VIDEO_SUFFIXES)
+        if not inside:
+            raise ParameterError(f'The folder {path} holds no images and no videos.')
+        yield from inside
+
+
+def _make_folder(folder: Path, inputs: Sequence[Path]) -> None:
+    for path in inputs:
+        if path.resolve().parent == folder.resolve():
+            raise ParameterError(
+                f'The output folder {folder} is where {path} lies.',
+                cause='Annotated files have the names of their originals.',
+                remedy='Give another folder with --output.')
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ParameterError(f'Cannot make the output folder {folder}.',
+                             cause=error.strerror or '',
+                             remedy='Give another folder with --output.') from error
+
+
+class _Names:
+    """Names of annotated files: the original's, with a number where that is taken."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def unique(self, path: Path) -> str:
+        suffix = path.suffix.lower()
+        if suffix in VIDEO_SUFFIXES:
+            suffix = '.mp4'
+        elif suffix not in IMAGE_SUFFIXES:
+            suffix = '.png'
+        name, number = path.stem + suffix, 1
+        while name.lower() in self._taken:
+            number += 1
+            name = f'{path.stem}_{number}{suffix}'
+        self._taken.add(name.lower())
+        return name
+
+
+def _detect_file(
+        path: Path, pipeline: Pipeline, args: Namespace, annotated: Path | None,
+        entries: list[dict[str, Any]]) -> None:
+    """
+    Find what is in one file, append its entries, and write it with the boxes to `annotated`.
+
+    :raises UnreadableFileError: when it is no image and no video.
+    """
+    from trt_ros.draw import draw_detections
+    from trt_ros.vision.frame import Frame
+
+    is_video = path.suffix.lower() in VIDEO_SUFFIXES
+    with ExitStack() as stack:
+        write: Callable[[np.ndarray], None] | None = None
+        for index, (pixels, rate_hz) in enumerate(_read_video(path) if is_video
+                                                  else [(_read_image(path), 0.0)]):
+            height, width = pixels.shape[:2]
+            found = pipeline.infer(
+                Frame.from_pixels(pixels), score_threshold=args.score_threshold,
+                iou_threshold=args.iou_threshold, max_detections=args.max_detections)
+            entries.append({
+                'file': str(path), **({'frame': index} if is_video else {}),
+                'width': width, 'height': height,
+                'detections': _as_json(found, pipeline.class_names)})
+            if annotated is None:
+                continue
+            if write is None:
+                write = (_video_writer(annotated, width, height, rate_hz, stack) if is_video
+                         else lambda pixels: _write_image(annotated, pixels))
+            draw_detections(pixels, found, pipeline.class_names)
+            write(pixels)
+
+
+def _as_json(found: Detections, names: Sequence[str]) -> list[dict[str, Any]]:
+    from trt_ros.vision.labels import name_of
+
+    return [
+        {'label': name_of(names, int(label)), 'class_index': int(label),
+         'score': round(float(score), 4), 'xyxy': [round(float(edge), 2) for edge in xyxy]}
+        for xyxy, score, label in zip(found.xyxy, found.scores, found.labels)]
+
+
+def _read_image(path: Path) -> np.ndarray:
+    """Read an image as (H, W, 3) uint8 BGR, turned upright as its EXIF says."""
+    import cv2
+    import numpy as np
+
+    try:
+        data = np.frombuffer(path.read_bytes(), np.uint8)
+    except OSError as error:
+        raise UnreadableFileError('Cannot be read.', cause=error.strerror or '') from error
+    pixels = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
+    if pixels is None:
+        raise UnreadableFileError('Is no image that OpenCV can read.')
+    return np.asarray(pixels)
+
+
+def _read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:
+    """Read frames as (H, W, 3) uint8 BGR, each with the video's rate in Hz."""
+    import cv2
+
+    video = cv2.VideoCapture(str(path))
+    try:
+        if not video.isOpened():
+            raise UnreadableFileError('Is no video that OpenCV can read.')
+        rate_hz = video.get(cv2.CAP_PROP_FPS) or 25.0
+        while True:
+            is_there, pixels = video.read()
+            if not is_there:
+                return
+            yield pixels, rate_hz
+    finally:
+        video.release()
+
+
+def _video_writer(path: Path, width: int, height: int, rate_hz: float,
+                  stack: ExitStack) -> Callable[[np.ndarray], None]:
+    import cv2
+
+    # A private name: cv2's own is VideoWriter_fourcc or VideoWriter.fourcc, by its version.
+    code = int.from_bytes(b'mp4v', 'little')
+    writer = cv2.VideoWriter(str(path), code, rate_hz, (width, height))
+    stack.callback(writer.release)
+    if not writer.isOpened():
+        raise ParameterError(f'Cannot write the video {path}.',
+                             remedy='Give another folder with --output.')
+    write: Callable[[np.ndarray], None] = writer.write
+    return write
+
+
+def _write_image(path: Path, pixels: np.ndarray) -> None:
+    import cv2
+
+    _, data = cv2.imencode(path.suffix, pixels)
+    _write(path, data.tobytes())
+
+
+def _write_json(path: Path, entries: Sequence[dict[str, Any]]) -> None:
+    _write(path, (json.dumps(entries, indent=1) + '\n').encode())
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise ParameterError(f'Cannot write {path}.', cause=error.strerror or '',
+                             remedy='Give another folder with --output.') from error

@@ -1,0 +1,81 @@
+"""What a detector is asked to be; imports nothing heavy, so that --help is instant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+import math
+from typing import Any
+
+from trt_ros.errors import ParameterError
+
+# Named here once more because their own modules import NumPy; a test holds them equal.
+BACKENDS = ('auto', 'onnxruntime')
+RESIZES = ('letterbox', 'letterbox_topleft', 'stretch')
+
+
+def option(default: Any, description: str, *, choices: tuple[str, ...] = ()) -> Any:
+    """A field of options: what it does, and what it may be where that is a short list."""
+    return field(default=default, metadata={'description': description, 'choices': choices})
+
+
+@dataclass(frozen=True)
+class DetectorOptions:
+    """
+    All that decides what is opened; each field is a node parameter and a flag of the same name.
+
+    :raises ParameterError: at construction, when a value or a combination makes no sense.
+    """
+
+    model_path: str = option('', 'ONNX file of the network.')
+    backend: str = option(
+        'auto', 'What runs the network; auto takes the best this machine has.',
+        choices=BACKENDS)
+    decoder: str = option(
+        'auto', 'How the outputs become boxes (a model family); auto tells by their shapes.')
+    labels: tuple[str, ...] = option((), 'Class names by index; empty: labels_path.')
+    labels_path: str = option(
+        '', "File with a class name a line; empty: the model's own metadata.")
+    resize: str = option(
+        'auto', "How the image is fitted to the network's input; auto: as the family wants it.",
+        choices=('auto', *RESIZES))
+    pad_value: int = option(-1, "Grey (0 to 255) around a letterboxed image; -1: the family's.")
+    channel_order: str = option(
+        'auto', "Order of colours the network wants; auto: the family's.",
+        choices=('auto', 'rgb', 'bgr'))
+    mean: tuple[float, ...] = option(
+        (), "Subtracted from the scaled pixels, one a channel; empty: the family's.")
+    std: tuple[float, ...] = option(
+        (), "What is then divided by, one a channel; empty: the family's.")
+    scale: float = option(0.0, "Factor on the pixels' 0 to 255; 0.0: the family's.")
+    input_size: tuple[int, ...] = option(
+        (), "Height and width for a network that leaves them open; empty: its metadata's, "
+            'else 640 640.')
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            choices, value = each.metadata['choices'], getattr(self, each.name)
+            if choices and value not in choices:
+                raise ParameterError(
+                    f'{each.name} is {value!r}.', remedy=f'Choose one of {", ".join(choices)}.')
+        for name in ('mean', 'std'):
+            values = getattr(self, name)
+            if len(values) not in (0, 3) or not all(map(math.isfinite, values)):
+                raise ParameterError(f'{name} is {list(values)}.',
+                                     remedy='Give three numbers, one a channel, or none.')
+        if any(value <= 0 for value in self.std):
+            raise ParameterError(f'std is {list(self.std)}.', remedy='Give numbers above 0.')
+        if not (math.isfinite(self.scale) and self.scale >= 0):
+            raise ParameterError(f'scale is {self.scale}.',
+                                 remedy="Give a number above 0, or 0.0 for the family's own.")
+        if not -1 <= self.pad_value <= 255:
+            raise ParameterError(f'pad_value is {self.pad_value}.',
+                                 remedy="Give 0 to 255, or -1 for the family's own.")
+        if len(self.input_size) not in (0, 2) or any(size < 1 for size in self.input_size):
+            raise ParameterError(f'input_size is {list(self.input_size)}.',
+                                 remedy='Give height and width in pixels, or nothing.')
+        if self.labels and self.labels_path:
+            raise ParameterError('Both labels and labels_path are given.',
+                                 remedy='Give one of them.')
+        if self.resize == 'stretch' and self.pad_value >= 0:
+            raise ParameterError('pad_value is given, but a stretched image has no padding.',
+                                 remedy='Leave pad_value out, or choose letterbox.')
