@@ -1,0 +1,331 @@
+"""Draws the demo's pictures: coloured shapes over busy backgrounds, and the exact box of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+import math
+
+import cv2
+import numpy as np
+
+CLASSES = ('circle', 'square', 'triangle', 'star', 'cross', 'hexagon')
+LEAST_VISIBLE = 0.7  # A shape less visible than this is not drawn, or not annotated when it moves.
+TRAINING, HELD_OUT = 1, 2  # First half of a picture's seed: the two never draw the same picture.
+
+
+def draw(
+        rng: np.random.Generator,
+        size_wh: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """
+    Draw one picture with 1 to 8 shapes.
+
+    :returns: (H, W, 3) uint8 BGR; (N, 4) float32 x1, y1, x2, y2 in pixels, clipped to the
+        picture; (N,) int32 indices into CLASSES. A box is that of the whole shape, also where
+        another one hides a part of it.
+    """
+    canvas = _Canvas(_backdrop(rng, size_wh))
+    wanted = int(rng.integers(1, 9))
+    for _ in range(4 * wanted):  # Some do not fit.
+        if len(canvas.boxes) < wanted:
+            canvas.try_paint(_random_shape(rng, size_wh))
+    light = _light(rng, size_wh)
+    blur = float(rng.uniform(0.4, 1.6)) if rng.random() < 0.4 else 0.0
+    image = _photograph(canvas.image, light, blur, float(rng.uniform(0, 14)), rng)
+    return image, canvas.xyxy, canvas.labels
+
+
+def held_out(count: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Draw the first `count` 640x480 pictures that training never sees, as `draw` returns them."""
+    for index in range(count):
+        yield draw(np.random.default_rng([HELD_OUT, index]), (640, 480))
+
+
+class MovingScene:
+    """A camera's view of shapes that drift and turn, the same for the same seed."""
+
+    def __init__(self, seed: int, size_wh: tuple[int, int] = (640, 480)) -> None:
+        rng = np.random.default_rng(seed)
+        self.seed, self.size_wh = seed, size_wh
+        self._sway = min(size_wh) // 12  # How far the camera pans, in pixels, to either side.
+        wide = (size_wh[0] + 2 * self._sway, size_wh[1] + 2 * self._sway)
+        self._backdrop = _backdrop(rng, wide)
+        self._light = _light(rng, size_wh)
+        # One shape of each class, each around the centre of its own cell, so that they meet
+        # and part again without one ever hiding another for long.
+        columns, rows = 3, math.ceil(len(CLASSES) / 3)
+        self._cell_wh = (size_wh[0] / columns, size_wh[1] / rows)
+        self._shapes = []
+        self._paths = []
+        for place, label in enumerate(rng.permutation(len(CLASSES))):
+            row, column = divmod(place, columns)
+            home_xy = ((column + 0.5) * self._cell_wh[0], (row + 0.5) * self._cell_wh[1])
+            radius = min(self._cell_wh) * float(rng.uniform(0.2, 0.36))
+            self._shapes.append(replace(
+                _random_shape(rng, size_wh), label=int(label), centre_xy=home_xy, radius=radius))
+            self._paths.append(rng.uniform(0, 2 * np.pi, 3).tolist()
+                               + rng.uniform(0.02, 0.04, 3).tolist())
+
+    def frame(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Draw frame `index`, as `draw` returns it; shapes hidden too much are not annotated."""
+        pan_x = self._sway + round(self._sway * math.sin(index / 70))
+        pan_y = self._sway + round(self._sway * math.sin(index / 110))
+        width, height = self.size_wh
+        view = self._backdrop[pan_y:pan_y + height, pan_x:pan_x + width]
+        canvas = _Canvas(view.copy())
+        for shape, (phase_x, phase_y, angle, rate_x, rate_y, spin) in zip(
+                self._shapes, self._paths):
+            centre_xy = (
+                shape.centre_xy[0] + 0.3 * self._cell_wh[0] * math.sin(phase_x + rate_x * index),
+                shape.centre_xy[1] + 0.3 * self._cell_wh[1] * math.sin(phase_y + rate_y * index))
+            canvas.paint(replace(shape, centre_xy=centre_xy, angle=angle + spin * index))
+        rng = np.random.default_rng([self.seed, index])
+        image = _photograph(canvas.image, self._light, 0.5, 5.0, rng)
+        seen = canvas.visible >= LEAST_VISIBLE
+        return image, canvas.xyxy[seen], canvas.labels[seen]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """
+    One shape to paint.
+
+    :param centre_xy: pixels; whole numbers are the edges between pixels.
+    :param radius: pixels, from the centre to the farthest corner.
+    :param angle: radians.
+    :param colours: (3, 3) float32 BGR, 0 to 255: one end of the filling, the other, the border.
+    :param border: thickness over radius, 0 to 1.
+    :param stripes: stripes over the filling; 0 is none.
+    """
+
+    label: int
+    centre_xy: tuple[float, float]
+    radius: float
+    angle: float
+    colours: np.ndarray
+    border: float = 0.0
+    stripes: float = 0.0
+
+    def polygon(self, scale: float = 1.0) -> np.ndarray:
+        """Give its corners, (K, 2) float64 x, y in pixels, shrunk by `scale` to the centre."""
+        turn = np.array([[math.cos(self.angle), math.sin(self.angle)],
+                         [-math.sin(self.angle), math.cos(self.angle)]])
+        return _OUTLINES[CLASSES[self.label]] @ turn * (self.radius * scale) + self.centre_xy
+
+
+class _Canvas:
+    """A picture being painted, who owns each of its pixels, and the boxes of all shapes on it."""
+
+    def __init__(self, image: np.ndarray) -> None:
+        self.image = image
+        self.boxes: list[np.ndarray] = []
+        self._labels: list[int] = []
+        self._areas: list[float] = []
+        self._owner = np.full(image.shape[:2], -1, np.int16)
+
+    @property
+    def xyxy(self) -> np.ndarray:
+        return np.array(self.boxes, np.float32).reshape(-1, 4)
+
+    @property
+    def labels(self) -> np.ndarray:
+        return np.array(self._labels, np.int32)
+
+    @property
+    def visible(self) -> np.ndarray:
+        """Tell how much of each shape can be seen, (N,) 0 to 1."""
+        owned = np.bincount(self._owner[self._owner >= 0], minlength=len(self.boxes))
+        return owned / np.array(self._areas)
+
+    def try_paint(self, shape: Shape) -> None:
+        """Paint it unless it, or another one, would be hidden too much or be hard to tell."""
+        rows, columns, cover = self._coverage(shape.polygon())
+        inside = cover > 0.5
+        if inside.sum() < LEAST_VISIBLE * _area(shape.polygon()):
+            return
+        hidden = self._owner[rows, columns][inside]
+        left = self.visible - np.bincount(
+            hidden[hidden >= 0], minlength=len(self.boxes)) / np.array(self._areas)
+        behind = self.image[rows, columns][inside].mean(axis=0)
+        contrast = np.linalg.norm(shape.colours[:2] - behind, axis=1).min()
+        if (left >= LEAST_VISIBLE).all() and contrast >= 70:
+            self.paint(shape)
+
+    def paint(self, shape: Shape) -> None:
+        corners = shape.polygon()
+        rows, columns, cover = self._coverage(corners)
+        self._owner[rows, columns][cover > 0.5] = len(self.boxes)
+        self._blend(rows, columns, cover, self._filling(shape, rows, columns))
+        if shape.border:
+            rim = cover.copy()
+            inner_rows, inner_columns, inner = self._coverage(shape.polygon(1 - shape.border))
+            rim[inner_rows.start - rows.start:inner_rows.stop - rows.start,
+                inner_columns.start - columns.start:inner_columns.stop - columns.start] -= inner
+            self._blend(rows, columns, rim.clip(0, 1), shape.colours[2])
+        height, width = self.image.shape[:2]
+        low, high = corners.min(axis=0), corners.max(axis=0)
+        self.boxes.append(np.clip([*low, *high], 0, [width, height, width, height]))
+        self._labels.append(shape.label)
+        self._areas.append(_area(corners))
+
+    def _coverage(self, corners: np.ndarray) -> tuple[slice, slice, np.ndarray]:
+        """Tell how much of each pixel lies within: rows, columns, (h, w) float32 0 to 1."""
+        size = self.image.shape[1::-1]
+        x1, y1 = np.clip(np.floor(corners.min(axis=0)), 0, size).astype(int)
+        x2, y2 = np.clip(np.ceil(corners.max(axis=0)), 0, size).astype(int)
+        cover = np.zeros((y2 - y1, x2 - x1), np.float32)
+        if cover.size:
+            # Painted four times as fine, in sixteenths of a pixel; OpenCV means pixel centres.
+            fine = np.zeros((4 * cover.shape[0], 4 * cover.shape[1]), np.uint8)
+            points = np.round(((corners - (x1, y1)) * 4 - 0.5) * 16).astype(np.int32)
+            cv2.fillPoly(fine, [points], 255, shift=4)
+            cover = cv2.resize(fine, cover.shape[::-1], interpolation=cv2.INTER_AREA) / 255.0
+        return slice(y1, y2), slice(x1, x2), cover.astype(np.float32)
+
+    def _blend(
+            self, rows: slice, columns: slice, cover: np.ndarray, colour: np.ndarray) -> None:
+        under = self.image[rows, columns]
+        self.image[rows, columns] = under + cover[..., None] * (colour - under)
+
+    def _filling(self, shape: Shape, rows: slice, columns: slice) -> np.ndarray:
+        """Shade from one colour to the other across the shape, (h, w, 3) float32."""
+        y, x = np.ogrid[rows, columns]
+        along = ((x - shape.centre_xy[0]) * math.cos(shape.angle)
+                 + (y - shape.centre_xy[1]) * math.sin(shape.angle)) / shape.radius
+        mix = (along + 1) / 2
+        if shape.stripes:
+            mix = 0.5 + 0.5 * np.sin(along * np.pi * shape.stripes)
+        mix = mix[..., None].astype(np.float32)
+        return shape.colours[0] + mix * (shape.colours[1] - shape.colours[0])
+
+
+def _ring(*radii: float, corners: int) -> np.ndarray:
+    """Corners evenly around the origin, the radii taking turns."""
+    angles = np.arange(corners) * (2 * np.pi / corners)
+    return np.stack([np.cos(angles), np.sin(angles)], 1) * np.resize(radii, corners)[:, None]
+
+
+def _plus(arm: float) -> np.ndarray:
+    """A plus sign whose arms are 2 * arm wide, before it is scaled to radius 1."""
+    corner = np.array([[1, -arm], [1, arm], [arm, arm]])
+    turns = [np.array([[c, s], [-s, c]]) for c, s in ((1, 0), (0, 1), (-1, 0), (0, -1))]
+    return np.concatenate([corner @ turn for turn in turns]) / math.hypot(1, arm)
+
+
+_OUTLINES = {
+    'circle': _ring(1, corners=72),
+    'square': _ring(1, corners=4),
+    'triangle': _ring(1, corners=3),
+    'star': _ring(1, 0.45, corners=10),
+    'cross': _plus(0.3),
+    'hexagon': _ring(1, corners=6),
+}
+
+
+def _area(corners: np.ndarray) -> float:
+    """Give a polygon's area by the shoelace formula."""
+    x, y = corners.T
+    return float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
+
+
+def _colour(rng: np.random.Generator, saturation: tuple[float, float]) -> np.ndarray:
+    """Pick a colour, (3,) float32 BGR 0 to 255, of any hue and not too dark."""
+    hsv = np.array([[[rng.uniform(0, 360), rng.uniform(*saturation), rng.uniform(0.4, 1)]]])
+    return cv2.cvtColor(hsv.astype(np.float32), cv2.COLOR_HSV2BGR)[0, 0] * 255
+
+
+def _random_shape(rng: np.random.Generator, size_wh: tuple[int, int]) -> Shape:
+    first = _colour(rng, (0.45, 1))
+    second = first * float(rng.uniform(0.55, 1)) if rng.random() < 0.7 else _colour(rng, (0.45, 1))
+    return Shape(
+        label=int(rng.integers(len(CLASSES))),
+        centre_xy=(rng.uniform(0, size_wh[0]), rng.uniform(0, size_wh[1])),
+        # Small ones are as likely to lie between 20 and 40 as between 40 and 80 pixels.
+        radius=min(size_wh) / 480 * float(np.exp(rng.uniform(np.log(20), np.log(110)))),
+        angle=float(rng.uniform(0, 2 * np.pi)),
+        colours=np.stack([first, second, _colour(rng, (0, 1)) * rng.uniform(0, 1)]),
+        border=float(rng.uniform(0.05, 0.2)) if rng.random() < 0.4 else 0.0,
+        stripes=float(rng.uniform(2, 7)) if rng.random() < 0.25 else 0.0)
+
+
+def _clouds(rng: np.random.Generator, size_wh: tuple[int, int], cells: int) -> np.ndarray:
+    """Smooth noise from `cells` random values a side, (H, W) float32, around -0.5 to 0.5."""
+    seeds = rng.random((cells, cells), np.float32) - 0.5
+    return np.asarray(cv2.resize(seeds, size_wh, interpolation=cv2.INTER_CUBIC))
+
+
+def _backdrop(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
+    """Draw a background with colours, texture and clutter, (H, W, 3) uint8 BGR."""
+    cells = int(rng.integers(2, 7))
+    colours = rng.random((cells, cells, 3), np.float32) * 230
+    grey = colours.mean(axis=2, keepdims=True)
+    colours = grey + (colours - grey) * float(rng.uniform(0.2, 0.9))
+    texture = _clouds(rng, size_wh, 24) * float(rng.uniform(0, 70))
+    texture += _clouds(rng, size_wh, 90) * float(rng.uniform(0, 50))
+    if rng.random() < 0.3:
+        texture += _tiles(rng, size_wh)
+    image = cv2.resize(colours, size_wh, interpolation=cv2.INTER_CUBIC)
+    image += texture[..., None]
+    image = image.clip(0, 255).astype(np.uint8)
+    for _ in range(int(rng.integers(0, 25))):
+        _clutter(rng, image)
+    return image
+
+
+def _tiles(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
+    """Bars or a chequered floor to add, (H, W) float32."""
+    pitch_x, pitch_y = rng.uniform(12, 60, 2)
+    y, x = np.ogrid[:size_wh[1], :size_wh[0]]
+    slant = float(rng.uniform(-0.5, 0.5))
+    pattern = ((x + slant * y) // pitch_x % 2).astype(np.float32)
+    if rng.random() < 0.5:
+        pattern = abs(pattern - (y - slant * x) // pitch_y % 2).astype(np.float32)
+    return np.asarray((pattern - 0.5) * float(rng.uniform(10, 60)))
+
+
+def _clutter(rng: np.random.Generator, image: np.ndarray) -> None:
+    """Add a line, a bar, an arc, a dot, a letter or a scribble: things that are no shape."""
+    height, width = image.shape[:2]
+    colour = _colour(rng, (0, 0.8)).tolist()
+    x, y = int(rng.integers(width)), int(rng.integers(height))
+    thickness = int(rng.integers(1, 5))
+    kind = rng.integers(6)
+    if kind == 0:
+        end = (int(rng.integers(width)), int(rng.integers(height)))
+        cv2.line(image, (x, y), end, colour, thickness, cv2.LINE_AA)
+    elif kind == 1:
+        long, angle = float(rng.uniform(40, 260)), float(rng.uniform(0, 180))
+        bar = cv2.boxPoints(((x, y), (long, long * float(rng.uniform(0.05, 0.2))), angle))
+        cv2.fillPoly(image, [bar.astype(np.int32)], colour, cv2.LINE_AA)
+    elif kind == 2:
+        axes = (int(rng.integers(10, 90)), int(rng.integers(10, 90)))
+        start = float(rng.uniform(0, 360))
+        cv2.ellipse(image, (x, y), axes, float(rng.uniform(0, 180)), start,
+                    start + float(rng.uniform(60, 200)), colour, thickness, cv2.LINE_AA)
+    elif kind == 3:
+        cv2.circle(image, (x, y), int(rng.integers(1, 7)), colour, -1, cv2.LINE_AA)
+    elif kind == 4:
+        cv2.putText(image, chr(rng.integers(ord('A'), ord('Z') + 1)), (x, y),
+                    cv2.FONT_HERSHEY_SIMPLEX, float(rng.uniform(0.5, 2.5)), colour, thickness,
+                    cv2.LINE_AA)
+    else:
+        steps = np.array([x, y]) + rng.normal(0, 22, (7, 2)).cumsum(axis=0)
+        cv2.polylines(image, [steps.astype(np.int32)], False, colour, thickness, cv2.LINE_AA)
+
+
+def _light(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
+    """How brightly each pixel is lit, (H, W, 1) float32 around 1."""
+    low, high = np.sort(rng.uniform(0.5, 1.3, 2))
+    clouds = _clouds(rng, size_wh, 2)[..., None] + 0.5
+    return np.asarray(low + (high - low) * clouds, np.float32)
+
+
+def _photograph(
+        image: np.ndarray, light: np.ndarray, blur: float, noise: float,
+        rng: np.random.Generator) -> np.ndarray:
+    """See the picture through a camera: light, blur and noise (both sigmas), uint8 again."""
+    seen = image * light
+    if blur:
+        seen = cv2.GaussianBlur(seen, (0, 0), blur)
+    grain = rng.standard_normal(image.shape[:2], np.float32)[..., None] * noise
+    return np.asarray((seen + grain).clip(0, 255), np.uint8)

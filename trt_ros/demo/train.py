@@ -1,0 +1,303 @@
+"""
+Trains the demo's detector on pictures that scene.py draws, and writes it as ONNX.
+
+A tool for whoever changes the model; the package itself never imports it. It needs torch:
+
+    python -m trt_ros.demo.train --out DIR
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
+from copy import deepcopy
+import math
+import multiprocessing
+import os
+from pathlib import Path
+import time
+
+import cv2
+import numpy as np
+import onnx
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trt_ros.demo.scene import CLASSES, TRAINING, draw
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Preprocess
+
+INPUT_SIZE = 320
+STRIDES = (8, 16, 32)
+MAX_SHAPES = 8
+PICTURE_SIZES_WH = 6 * [(640, 480)] + [(640, 360), (480, 480)]
+PREPROCESS = Preprocess((INPUT_SIZE, INPUT_SIZE), scale=1.0, dtype='uint8')
+
+
+# --- The pictures --------------------------------------------------------------------------
+
+def draw_input(index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """
+    Draw one training picture and see it as the detector node does.
+
+    :returns: (3, S, S) uint8 RGB; (MAX_SHAPES, 4) float32 x1, y1, x2, y2 in its pixels;
+        (MAX_SHAPES,) int64 classes, -1 where there is no shape.
+    """
+    rng = np.random.default_rng([TRAINING, index])
+    image, xyxy, labels = draw(rng, PICTURE_SIZES_WH[index % len(PICTURE_SIZES_WH)])
+    pixels, letterbox = PREPROCESS(Frame.from_pixels(image))
+    boxes = np.zeros((MAX_SHAPES, 4), np.float32)
+    boxes[:len(xyxy)] = letterbox.to_input(xyxy)
+    classes = np.full(MAX_SHAPES, -1, np.int64)
+    classes[:len(labels)] = labels
+    return pixels[0], boxes, classes
+
+
+def draw_inputs(count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw `count` training pictures on all cores; draw_input's arrays, stacked."""
+    pixels = np.empty((count, 3, INPUT_SIZE, INPUT_SIZE), np.uint8)
+    boxes = np.empty((count, MAX_SHAPES, 4), np.float32)
+    classes = np.empty((count, MAX_SHAPES), np.int64)
+    with multiprocessing.get_context('fork').Pool(initializer=cv2.setNumThreads,
+                                                  initargs=(1,)) as pool:
+        for index, drawn in enumerate(pool.imap(draw_input, range(count), chunksize=16)):
+            pixels[index], boxes[index], classes[index] = drawn
+    return torch.from_numpy(pixels), torch.from_numpy(boxes), torch.from_numpy(classes)
+
+
+def turn_and_flip(pixels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
+    """Show each picture in one of its eight symmetries, the boxes with it."""
+    x1, y1, x2, y2 = boxes.unbind(-1)
+    mirrored, upside_down, transposed = (
+        torch.rand(3, len(pixels), 1, device=pixels.device) < 0.5)
+
+    def pick(chosen: Tensor, changed: Tensor, same: Tensor) -> Tensor:
+        return torch.where(chosen[..., None, None], changed, same)
+
+    pixels = pick(mirrored, pixels.flip(3), pixels)
+    x1, x2 = (torch.where(mirrored, INPUT_SIZE - x2, x1),
+              torch.where(mirrored, INPUT_SIZE - x1, x2))
+    pixels = pick(upside_down, pixels.flip(2), pixels)
+    y1, y2 = (torch.where(upside_down, INPUT_SIZE - y2, y1),
+              torch.where(upside_down, INPUT_SIZE - y1, y2))
+    pixels = pick(transposed, pixels.transpose(2, 3), pixels)
+    straight, swapped = torch.stack([x1, y1, x2, y2], -1), torch.stack([y1, x1, y2, x2], -1)
+    return pixels, torch.where(transposed[..., None], swapped, straight)
+
+
+# --- The network ---------------------------------------------------------------------------
+
+class Conv(nn.Sequential):
+    """Convolution, batch normalisation, ReLU; the first two are one when exported."""
+
+    def __init__(self, given: int, made: int, kernel: int = 3, stride: int = 1) -> None:
+        super().__init__(
+            nn.Conv2d(given, made, kernel, stride, kernel // 2, bias=False),
+            nn.BatchNorm2d(made), nn.ReLU(inplace=True))
+
+
+class Block(nn.Module):
+    """A residual block: half the channels, then a 3x3 convolution."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(Conv(channels, channels // 2, 1), Conv(channels // 2, channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.body(x)
+
+
+class ShapeNet(nn.Module):
+    """A small anchor-free detector: backbone, one way down and one up again, one shared head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_8 = nn.Sequential(
+            Conv(3, 16, stride=2), Conv(16, 32, stride=2), Block(32),
+            Conv(32, 64, stride=2), Block(64), Block(64))
+        self.to_16 = nn.Sequential(Conv(64, 96, stride=2), Block(96), Block(96))
+        self.to_32 = nn.Sequential(Conv(96, 128, stride=2), Block(128))
+        self.lateral = nn.ModuleList(Conv(channels, 64, 1) for channels in (64, 96, 128))
+        self.down_16, self.down_8 = Block(64), Block(64)
+        self.shrink_16, self.shrink_32 = Conv(64, 64, stride=2), Conv(64, 64, stride=2)
+        self.up_16, self.up_32 = Block(64), Block(64)
+        self.box_head = nn.Sequential(Conv(64, 64), nn.Conv2d(64, 4, 1))
+        self.class_head = nn.Sequential(Conv(64, 64), nn.Conv2d(64, len(CLASSES), 1))
+        nn.init.constant_(self.class_head[1].bias, -math.log(99))  # Most places hold nothing.
+        sides = [INPUT_SIZE // stride for stride in STRIDES]
+        points = [(torch.cartesian_prod(torch.arange(side), torch.arange(side)).flip(1) + 0.5)
+                  * stride for side, stride in zip(sides, STRIDES)]
+        strides = [torch.full((side * side,), float(s)) for side, s in zip(sides, STRIDES)]
+        self.register_buffer('points', torch.cat(points).T[None])  # (1, 2, A): x, y in pixels
+        self.register_buffer('strides', torch.cat(strides)[None, None])  # (1, 1, A)
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """
+        Look at pictures.
+
+        :param pixels: (B, 3, S, S) RGB, 0 to 1.
+        :returns: (B, 4, A) how far left, top, right, bottom lie from each point, in pixels;
+            (B, C, A) class scores before the sigmoid.
+        """
+        at_8 = self.to_8(pixels)
+        at_16 = self.to_16(at_8)
+        at_32 = self.to_32(at_16)
+        at_8, at_16, at_32 = (side(x) for side, x in zip(self.lateral, (at_8, at_16, at_32)))
+        at_16 = self.down_16(at_16 + functional.interpolate(at_32, scale_factor=2.0))
+        at_8 = self.down_8(at_8 + functional.interpolate(at_16, scale_factor=2.0))
+        at_16 = self.up_16(at_16 + self.shrink_16(at_8))
+        at_32 = self.up_32(at_32 + self.shrink_32(at_16))
+        levels = (at_8, at_16, at_32)
+        ltrb = torch.cat([self.box_head(x).flatten(2) for x in levels], 2)
+        scores = torch.cat([self.class_head(x).flatten(2) for x in levels], 2)
+        return functional.softplus(ltrb.float()) * self.strides, scores.float()
+
+
+class Deployed(nn.Module):
+    """The network with the output that YOLOv8 has: (B, 4 + C, A), cx, cy, w, h, then scores."""
+
+    def __init__(self, network: ShapeNet) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        ltrb, scores = self.network(pixels)
+        left_top, right_bottom = ltrb.split(2, 1)
+        centre = self.network.points + (right_bottom - left_top) / 2
+        return torch.cat([centre, left_top + right_bottom, scores.sigmoid()], 1)
+
+
+# --- Learning ------------------------------------------------------------------------------
+
+def overlaps(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Give the IoU and the generalised IoU (Rezatofighi et al., CVPR 2019) of xyxy boxes."""
+    low, high = torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:])
+    both = (high - low).clamp(0).prod(-1)
+    either = (a[..., 2:] - a[..., :2]).prod(-1) + (b[..., 2:] - b[..., :2]).prod(-1) - both
+    hull = (torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])).prod(-1)
+    iou = both / (either + 1e-7)
+    return iou, iou - (hull - either) / (hull + 1e-7)
+
+
+@torch.no_grad()
+def assign(
+        boxes: Tensor, scores: Tensor, points: Tensor, truth: Tensor,
+        classes: Tensor) -> tuple[Tensor, Tensor]:
+    """
+    Say which points should have found which shape, and how sure they should be.
+
+    Task-aligned (Feng et al., TOOD, ICCV 2021): of the points within a shape the ten whose
+    score and box fit best, the wanted score being the better the better the fit.
+
+    :param boxes: (B, A, 4) found; `scores`: (B, A, C), 0 to 1; `points`: (A, 2) pixels.
+    :param truth: (B, M, 4) boxes; `classes`: (B, M), -1 where there is none.
+    :returns: (B, A, C) wanted scores; (B, A, 4) wanted boxes, any where all scores are 0.
+    """
+    to_edges = torch.cat([points - truth[:, :, None, :2], truth[:, :, None, 2:] - points], -1)
+    within = (to_edges.amin(-1) > 0) & (classes >= 0)[..., None]  # (B, M, A)
+    iou, _ = overlaps(truth[:, :, None], boxes[:, None])
+    wanted = classes.clamp(0)
+    score = scores.transpose(1, 2).gather(1, wanted[..., None].expand(-1, -1, len(points)))
+    fit = score.sqrt() * iou.pow(6) * within
+    best = torch.zeros_like(within).scatter_(2, fit.topk(10).indices, True) & (fit > 0)
+    owner = (iou * best).argmax(1, keepdim=True)  # A point serves one shape alone.
+    best &= torch.zeros_like(best).scatter_(1, owner, True)
+    fit = fit * best
+    fit *= (iou * best).amax(2, keepdim=True) / (fit.amax(2, keepdim=True) + 1e-9)
+    owner = owner[:, 0]
+    boxes_of_points = truth.gather(1, owner[..., None].expand(-1, -1, 4))
+    classes_of_points = functional.one_hot(wanted.gather(1, owner), len(CLASSES))
+    return classes_of_points * fit.amax(1)[..., None], boxes_of_points
+
+
+def loss_of(network: nn.Module, pixels: Tensor, truth: Tensor, classes: Tensor) -> Tensor:
+    """Cross entropy of the scores plus 1 - GIoU of the boxes."""
+    with torch.autocast(pixels.device.type, torch.bfloat16):
+        ltrb, logits = network(pixels)
+    points = network.points[0].T
+    ltrb, logits = ltrb.transpose(1, 2), logits.transpose(1, 2)
+    boxes = torch.cat([points - ltrb[..., :2], points + ltrb[..., 2:]], -1)
+    wanted_scores, wanted_boxes = assign(
+        boxes.detach(), logits.detach().sigmoid(), points, truth, classes)
+    weight = wanted_scores.sum(-1)
+    total = weight.sum().clamp(1)
+    _, giou = overlaps(boxes, wanted_boxes)
+    entropy = functional.binary_cross_entropy_with_logits(logits, wanted_scores, reduction='sum')
+    return (entropy + 2.5 * ((1 - giou) * weight).sum()) / total
+
+
+def train(minutes: float, pictures: int, batch: int, peak_rate: float) -> ShapeNet:
+    """Draw the pictures, then learn from them for `minutes`; give the averaged network."""
+    torch.manual_seed(0)
+    started = time.monotonic()
+    drawn = draw_inputs(pictures)  # Before CUDA starts, which a fork would not survive.
+    print(f'{pictures} pictures drawn in {time.monotonic() - started:.0f} s', flush=True)
+    device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+    pool, boxes, classes = (x.to(device) for x in drawn)
+    network = ShapeNet().to(device, memory_format=torch.channels_last)
+    average = deepcopy(network).eval()
+    print(f'{sum(p.numel() for p in network.parameters())} parameters', flush=True)
+    optimizer = torch.optim.AdamW(network.parameters(), peak_rate, weight_decay=0.02)
+    started = time.monotonic()
+    step = 0
+    while (progress := (time.monotonic() - started) / (60 * minutes)) < 1:
+        rate = peak_rate * min(progress / 0.03 + 0.01, 0.5 + 0.5 * math.cos(math.pi * progress))
+        for group in optimizer.param_groups:
+            group['lr'] = rate
+        chosen = torch.randint(len(pool), (batch,), device=device)
+        pixels, truth = turn_and_flip(pool[chosen], boxes[chosen])
+        pixels = (pixels.float() / 255).contiguous(memory_format=torch.channels_last)
+        loss = loss_of(network, pixels, truth, classes[chosen])
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), 10.0)
+        optimizer.step()
+        with torch.no_grad():  # Batch counts are whole numbers, which have no average.
+            decay = min(0.999, (1 + step) / (10 + step))
+            for kept, new in zip(average.state_dict().values(), network.state_dict().values()):
+                if kept.is_floating_point():
+                    kept.lerp_(new, 1 - decay)
+        step += 1
+        if step % 100 == 0 or step == 1:
+            print(f'step {step}  {progress:4.0%}  loss {loss.item():.3f}', flush=True)
+    print(f'{step} steps of {batch} pictures in {time.monotonic() - started:.0f} s on '
+          f'{torch.cuda.get_device_name() if device.type == "cuda" else "the CPU"}', flush=True)
+    return average.cpu()
+
+
+def export(network: ShapeNet, path: Path) -> None:
+    """Write the network as ONNX, with the metadata that Ultralytics writes."""
+    torch.onnx.export(
+        Deployed(network).eval(), (torch.zeros(1, 3, INPUT_SIZE, INPUT_SIZE),), path,
+        input_names=['images'], output_names=['output0'], opset_version=17, dynamo=False)
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, {
+        'description': 'Coloured shapes, the demo model of trt_ros',
+        'license': 'Apache-2.0',
+        'task': 'detect',
+        'stride': str(max(STRIDES)),
+        'batch': '1',
+        'imgsz': str([INPUT_SIZE, INPUT_SIZE]),
+        'names': str(dict(enumerate(CLASSES))),
+    })
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, path)
+
+
+def main() -> None:
+    parser = ArgumentParser(
+        description='Train the demo model.', formatter_class=ArgumentDefaultsHelpFormatter)
+    parser.add_argument('--out', type=Path, required=True, help='folder for shapes.onnx')
+    parser.add_argument('--minutes', type=float, default=2.5, help='how long to learn')
+    parser.add_argument('--pictures', type=int, default=24000, help='how many to draw first')
+    parser.add_argument('--batch', type=int, default=128, help='pictures a step')
+    parser.add_argument('--rate', type=float, default=2e-3, help='highest learning rate')
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    network = train(args.minutes, args.pictures, args.batch, args.rate)
+    export(network, args.out / 'shapes.onnx')
+    print(f'{args.out / "shapes.onnx"}: {os.path.getsize(args.out / "shapes.onnx")} bytes')
+
+
+if __name__ == '__main__':
+    main()
