@@ -258,14 +258,16 @@ def _video_writer(path: Path, width: int, height: int, rate_hz: float,
                   stack: ExitStack) -> Callable[[np.ndarray], None]:
     import cv2
 
-    # A private name: cv2's own is VideoWriter_fourcc or VideoWriter.fourcc, by its version.
-    code = int.from_bytes(b'mp4v', 'little')
+    code = int.from_bytes(b'mp4v', 'little')  # As cv2.VideoWriter_fourcc, which stubs lack.
     writer = cv2.VideoWriter(str(path), code, rate_hz, (width, height))
     stack.callback(writer.release)
     if not writer.isOpened():
         raise ParameterError(f'Cannot write the video {path}.',
                              remedy='Give another folder with --output.')
-    write: Callable[[np.ndarray], None] = writer.write
+
+    def write(pixels: np.ndarray) -> None:
+        writer.write(pixels)
+
     return write
 
 

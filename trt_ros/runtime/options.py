@@ -13,9 +13,12 @@ BACKENDS = ('auto', 'onnxruntime')
 RESIZES = ('letterbox', 'letterbox_topleft', 'stretch')
 
 
-def option(default: Any, description: str, *, choices: tuple[str, ...] = ()) -> Any:
-    """A field of options: what it does, and what it may be where that is a short list."""
-    return field(default=default, metadata={'description': description, 'choices': choices})
+def option(
+        default: Any, description: str, *, choices: tuple[str, ...] = (),
+        between: tuple[float, float] | None = None) -> Any:
+    """A field of options: what it does, and what it may be; `between` includes both ends."""
+    return field(default=default, metadata={
+        'description': description, 'choices': choices, 'between': between})
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class DetectorOptions:
     resize: str = option(
         'auto', "How the image is fitted to the network's input; auto: as the family wants it.",
         choices=('auto', *RESIZES))
-    pad_value: int = option(-1, "Grey (0 to 255) around a letterboxed image; -1: the family's.")
+    pad_value: int = option(
+        -1, "Grey (0 to 255) around a letterboxed image; -1: the family's.", between=(-1, 255))
     channel_order: str = option(
         'auto', "Order of colours the network wants; auto: the family's.",
         choices=('auto', 'rgb', 'bgr'))
@@ -57,6 +61,10 @@ class DetectorOptions:
             if choices and value not in choices:
                 raise ParameterError(
                     f'{each.name} is {value!r}.', remedy=f'Choose one of {", ".join(choices)}.')
+            low, high = each.metadata['between'] or (value, value)
+            if not low <= value <= high:
+                raise ParameterError(
+                    f'{each.name} is {value}.', remedy=f'Give {low} to {high}.')
         for name in ('mean', 'std'):
             values = getattr(self, name)
             if len(values) not in (0, 3) or not all(map(math.isfinite, values)):
@@ -67,9 +75,6 @@ class DetectorOptions:
         if not (math.isfinite(self.scale) and self.scale >= 0):
             raise ParameterError(f'scale is {self.scale}.',
                                  remedy="Give a number above 0, or 0.0 for the family's own.")
-        if not -1 <= self.pad_value <= 255:
-            raise ParameterError(f'pad_value is {self.pad_value}.',
-                                 remedy="Give 0 to 255, or -1 for the family's own.")
         if len(self.input_size) not in (0, 2) or any(size < 1 for size in self.input_size):
             raise ParameterError(f'input_size is {list(self.input_size)}.',
                                  remedy='Give height and width in pixels, or nothing.')

@@ -72,11 +72,12 @@ class Pipeline:
             undo.callback(runner.close)
             report('choosing the decoder')
             image_input, layout, input_hw, size_why = _image_input(runner, options)
+            labels, labels_path = options.labels, options.labels_path
+            named = len(class_names(labels, labels_path, runner.metadata, None)) or None
             decoder = choose_decoder(
-                options.decoder, runner.inputs, runner.outputs, runner.metadata, input_hw)
+                options.decoder, runner.inputs, runner.outputs, runner.metadata, input_hw, named)
+            names = class_names(labels, labels_path, runner.metadata, decoder.class_count)
             preprocess = _preprocess(options, decoder, image_input, layout, input_hw)
-            names = class_names(
-                options.labels, options.labels_path, runner.metadata, decoder.class_count)
             pipeline = cls(runner, preprocess, decoder, names, (
                 chosen,
                 f'decoder {decoder.name}: {decoder.why}',
