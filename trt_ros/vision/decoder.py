@@ -1,0 +1,109 @@
+"""Which decoder reads a network's outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.family import Family, Head, Network
+from trt_ros.vision.labels import class_names
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.yolov8 import YOLOV8
+from trt_ros.vision.yolox import YOLOX
+
+#: Every family there is; a further one is one module and one row.
+FAMILIES: tuple[Family, ...] = (YOLOV8, YOLOX)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """
+    The choice: turns one network's outputs into detections.
+
+    :param name: the family's.
+    :param why: one line for the log.
+    :param preprocess: the fields of `Preprocess` that the family is trained with.
+    :param head: reads the outputs; says how they are laid out.
+    """
+
+    name: str
+    why: str
+    task: str
+    preprocess: Mapping[str, object]
+    head: Head
+
+    @property
+    def class_count(self) -> int | None:
+        """How many classes the network has; None while it leaves that open."""
+        return self.head.class_count
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        """
+        Turn the outputs for one image into detections in its pixels, best score first.
+
+        :param outputs: as `Runner.infer` returns them; nothing of them is kept.
+        :param letterbox: where the image lay in the input, as `Preprocess` said.
+        :param score_threshold: scores equal or above pass; NaN and Inf never do.
+        :param iou_threshold: of one class, the weaker box goes when they overlap more.
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        return self.head(
+            outputs, letterbox, score_threshold=score_threshold, iou_threshold=iou_threshold,
+            max_detections=max_detections)
+
+
+def choose_decoder(
+        name: str, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...],
+        metadata: Mapping[str, str], input_hw: tuple[int, int],
+        class_count: int | None = None) -> Decoder:
+    """
+    Choose the decoder by name, or by what is known of the network.
+
+    :param name: a family's name, or 'auto'.
+    :param metadata: the ONNX file's.
+    :param input_hw: height and width of the network's images.
+    :param class_count: how many classes the user names, which tells some families apart.
+    :raises ParameterError: when there is no family of that name.
+    :raises TensorMismatchError: when the outputs are not that family's; for 'auto', when they are
+        no family's, or more than one's.
+    """
+    named = len(class_names((), '', metadata, None))
+    network = Network(inputs, outputs, metadata, input_hw, named or class_count)
+    if name == 'auto':
+        family, why = _recognise(network)
+    else:
+        family, why = _by_name(name), 'as asked'
+    return Decoder(family.name, why, family.task, family.preprocess, family.open(network))
+
+
+def _by_name(name: str) -> Family:
+    for family in FAMILIES:
+        if family.name == name:
+            return family
+    raise ParameterError(f'There is no decoder {name!r}.', remedy=_set_decoder(FAMILIES))
+
+
+def _recognise(network: Network) -> tuple[Family, str]:
+    claims = [(family, why) for family in FAMILIES if (why := family.recognises(network))]
+    if not claims:
+        raise TensorMismatchError(
+            'No decoder recognises this network.', cause=f'Seen: {network}.',
+            remedy=f'{_set_decoder(FAMILIES)} Export a detector without NMS.')
+    if len(claims) > 1:
+        raise TensorMismatchError(
+            'More than one decoder may be right for this network.',
+            cause='; '.join(f'{family.name}: {why}' for family, why in claims) + '.',
+            remedy=_set_decoder(tuple(family for family, _ in claims))
+            + ' Naming the classes (`labels`) may tell them apart, too.')
+    return claims[0]
+
+
+def _set_decoder(families: tuple[Family, ...]) -> str:
+    return f'Set `decoder` to {" or ".join(family.name for family in families)}.'

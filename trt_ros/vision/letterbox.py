@@ -1,0 +1,195 @@
+"""From pixels to a network's input, and from its boxes back to pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+import math
+from typing import Literal
+
+import numpy as np
+
+from trt_ros.errors import ParameterError
+from trt_ros.vision.frame import Frame, Order, colour_at
+
+Resize = Literal['letterbox', 'letterbox_topleft', 'stretch']
+RESIZES: tuple[Resize, ...] = ('letterbox', 'letterbox_topleft', 'stretch')
+
+
+@dataclass(frozen=True)
+class Letterbox:
+    """
+    Where an image lies inside a network's input; also used for 'stretch'.
+
+    Coordinates are continuous: pixel i covers i to i + 1, so input = image * scale + pad.
+
+    >>> Letterbox.fit((200, 100), (64, 64), 'letterbox')
+    Letterbox(scale_xy=(0.32, 0.32), pad_xy=(0.0, 16.0), image_wh=(200, 100), input_hw=(64, 64))
+    """
+
+    scale_xy: tuple[float, float]
+    pad_xy: tuple[float, float]
+    image_wh: tuple[int, int]
+    input_hw: tuple[int, int]
+
+    @classmethod
+    def fit(cls, image_wh: tuple[int, int], input_hw: tuple[int, int], resize: str) -> Letterbox:
+        """
+        Fit an image into an input.
+
+        Both letterboxes keep the aspect ratio up to whole pixels: with s the smaller of the two
+        ratios, the image becomes floor(W * s + 0.5) × floor(H * s + 0.5) pixels, at least 1 × 1;
+        scale_xy are those sizes over W and H. Centred, half the free pixels (rounded down) go left
+        and above.
+
+        :param image_wh: pixels, at least 1 × 1.
+        :param resize: one of `RESIZES`.
+        :raises ParameterError: for another `resize`.
+        """
+        if resize not in RESIZES:
+            raise ParameterError(
+                f'resize is {resize!r}.', remedy=f'Choose one of {", ".join(RESIZES)}.')
+        width, height = image_wh
+        input_height, input_width = input_hw
+        if resize == 'stretch':
+            inner_width, inner_height = input_width, input_height
+        else:
+            scale = min(input_width / width, input_height / height)
+            inner_width = max(1, math.floor(width * scale + 0.5))
+            inner_height = max(1, math.floor(height * scale + 0.5))
+        left, top = 0, 0
+        if resize == 'letterbox':
+            left, top = (input_width - inner_width) // 2, (input_height - inner_height) // 2
+        return cls(
+            (inner_width / width, inner_height / height), (float(left), float(top)),
+            image_wh, input_hw)
+
+    @property
+    def inner_wh(self) -> tuple[int, int]:
+        """Size of the image inside the input, in input pixels."""
+        return (round(self.scale_xy[0] * self.image_wh[0]),
+                round(self.scale_xy[1] * self.image_wh[1]))
+
+    def to_image(self, xyxy: np.ndarray) -> np.ndarray:
+        """
+        Bring boxes from the input to the image, clipped to it.
+
+        :param xyxy: (N, 4), x1, y1, x2, y2 in input pixels.
+        :returns: (N, 4) float32 in image pixels, 0 to image_wh.
+        """
+        pad = np.array(self.pad_xy * 2, np.float32)
+        scale = np.array(self.scale_xy * 2, np.float32)
+        limit = np.array(self.image_wh * 2, np.float32)
+        return np.clip((np.asarray(xyxy, np.float32) - pad) / scale, np.float32(0), limit)
+
+    def to_input(self, xyxy: np.ndarray) -> np.ndarray:
+        """Bring boxes from the image to the input: the inverse of to_image inside the image."""
+        pad = np.array(self.pad_xy * 2, np.float32)
+        scale = np.array(self.scale_xy * 2, np.float32)
+        return np.asarray(xyxy, np.float32) * scale + pad
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """
+    Everything between pixels and a network's input; the reference for the GPU's kernel.
+
+    value = (pixel * scale - mean) / std, channel by channel, in float32; `pad_value` is a pixel.
+    Pixels are sampled bilinearly with half-pixel centres and not rounded: output column j of an
+    image W wide, shown w wide, lies at x = (j + 0.5) * W / w - 0.5, clamped to 0..W - 1, between
+    columns floor(x) and floor(x) + 1 with weights 1 - frac(x) and frac(x); rows alike.
+
+    :param input_hw: the network's height and width.
+    :param resize: one of `RESIZES`.
+    :param pad_value: 0 to 255, what surrounds a letterboxed image.
+    :param channel_order: the network's channels, 'rgb' or 'bgr'; `mean` and `std` are in it too.
+    :param layout: 'nchw' or 'nhwc'.
+    :param dtype: 'float32', 'float16' (rounded to nearest even) or 'uint8' (rounded to nearest
+        even, then clipped to 0..255). 'bfloat16' is for the GPU only.
+    :param antialias: along an axis that shrinks by more than 2, average the area that each output
+        pixel covers (as cv2.INTER_AREA) instead of sampling: column j is the mean of x from
+        j * W / w to (j + 1) * W / w, pixels cut by an end weighing what lies inside.
+    :raises ParameterError: when a value is not one of these.
+    """
+
+    input_hw: tuple[int, int]
+    resize: str = 'letterbox'
+    pad_value: int = 114
+    channel_order: str = 'rgb'
+    scale: float = 1 / 255
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    layout: str = 'nchw'
+    dtype: str = 'float32'
+    antialias: bool = False
+
+    def __post_init__(self) -> None:
+        choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+            ('resize', self.resize, RESIZES),
+            ('channel_order', self.channel_order, ('rgb', 'bgr')),
+            ('layout', self.layout, ('nchw', 'nhwc')),
+            ('dtype', self.dtype, ('float32', 'float16', 'bfloat16', 'uint8')))
+        for name, value, allowed in choices:
+            if value not in allowed:
+                raise ParameterError(
+                    f'{name} is {value!r}.', remedy=f'Choose one of {", ".join(allowed)}.')
+        if min(self.input_hw) < 1:
+            raise ParameterError(f'The input is {self.input_hw}: an empty image.')
+        if not 0 <= self.pad_value <= 255:
+            raise ParameterError(f'pad_value is {self.pad_value}, a pixel is 0 to 255.')
+        for name, values in (('mean', self.mean), ('std', self.std)):
+            if len(values) != 3:
+                raise ParameterError(f'{name} has {len(values)} values, not one a channel (3).')
+        if 0.0 in self.std:
+            raise ParameterError('std holds 0, and the pixels are divided by it.')
+
+    def __call__(self, frame: Frame) -> tuple[np.ndarray, Letterbox]:
+        """
+        Fill the network's input.
+
+        :returns: (1, 3, H, W) or (1, H, W, 3), C-contiguous; and where the image lies in it.
+        :raises ParameterError: for 'bfloat16', which NumPy lacks.
+        """
+        if self.dtype == 'bfloat16':
+            raise ParameterError(
+                'The CPU cannot fill a bfloat16 input.', remedy='Export with float32 inputs.')
+        letterbox = Letterbox.fit(frame.wh, self.input_hw, self.resize)
+        order: Order = 'rgb' if self.channel_order == 'rgb' else 'bgr'
+        (left, top), (width, height) = map(int, letterbox.pad_xy), letterbox.inner_wh
+        gain = np.float32(self.scale) / np.array(self.std, np.float32)
+        bias = np.array(self.mean, np.float32) / np.array(self.std, np.float32)
+        padding = np.float32(self.pad_value) * gain - bias
+        tensor = np.empty((*self.input_hw, 3), np.float32)
+        tensor[:] = padding
+        tensor[top:top + height, left:left + width] = resample(
+            frame, order, (width, height), antialias=self.antialias) * gain - bias
+        if self.layout == 'nchw':
+            tensor = tensor.transpose(2, 0, 1)
+        if self.dtype == 'uint8':
+            tensor = np.clip(np.rint(tensor), 0, 255)
+        return np.ascontiguousarray(tensor[None], self.dtype), letterbox
+
+
+@lru_cache(maxsize=32)
+def _taps(size: int, out_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Two source indices, and the weight of the second, for each of `out_size` samples."""
+    at = np.clip((np.arange(out_size) + 0.5) * (size / out_size) - 0.5, 0, size - 1)
+    first = np.floor(at).astype(np.intp)
+    second = np.minimum(first + 1, size - 1)
+    return first, second, (at - first).astype(np.float32)
+
+
+def resample(
+        frame: Frame, order: Order, out_wh: tuple[int, int], *, antialias: bool = False
+        ) -> np.ndarray:
+    """
+    Resize a frame as `Preprocess` says.
+
+    :returns: (H, W, 3) float32, pixels 0 to 255.
+    """
+    x0, x1, fx = _taps(frame.width, out_wh[0])
+    y0, y1, fy = _taps(frame.height, out_wh[1])
+    fx, fy = fx[None, :, None], fy[:, None, None]
+    top = colour_at(frame, order, y0, x0) * (1 - fx) + colour_at(frame, order, y0, x1) * fx
+    low = colour_at(frame, order, y1, x0) * (1 - fx) + colour_at(frame, order, y1, x1) * fx
+    return np.asarray(top * (1 - fy) + low * fy)

@@ -1,0 +1,110 @@
+"""YOLOv8, YOLOv9, YOLO11 and YOLO12: decoded boxes and class scores, before NMS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.family import Family, Network, before_classes, is_scores, single
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import detections
+
+STRIDES = ((8, 16, 32), (4, 8, 16, 32), (8, 16, 32, 64))  # The usual grids, P2 and P6 models.
+
+
+@dataclass(frozen=True)
+class YoloV8Head:
+    """
+    Reads (1, 4 + C, N): cx, cy, w, h in input pixels, then C class scores, sigmoid already.
+
+    The label is the best class (the first of equals). An anchor with a NaN among its scores is
+    none.
+
+    :param channels_first: False: the output is (1, N, 4 + C).
+    """
+
+    output_name: str
+    class_count: int | None
+    channels_first: bool = True
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        head = single(outputs, self.output_name)
+        head = head if self.channels_first else head.T
+        if len(head) < 5 or self.class_count not in (None, len(head) - 4):
+            raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
+        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+            scores = head[4:].max(axis=0).astype(np.float32)
+            keep = np.flatnonzero((scores >= score_threshold) & np.isfinite(scores))
+            head = head[:, keep].astype(np.float32)
+            centre, half = head[:2], head[2:4] / 2
+            return detections(
+                np.concatenate([centre - half, centre + half]).T, scores[keep],
+                head[4:].argmax(axis=0), letterbox,
+                iou_threshold=iou_threshold, max_detections=max_detections)
+
+
+def recognises(network: Network) -> str | None:
+    if network.metadata.get('task', 'detect') != 'detect':
+        return None
+    if len(network.outputs) != 1 or not is_scores(network.only_output):
+        return None
+    spec = network.only_output
+    channels_first = _channels_first(network)
+    channels, anchors = spec.shape[1:] if channels_first else spec.shape[:0:-1]
+    if 0 < channels < 5:
+        return None
+    is_ultralytics = 'task' in network.metadata
+    if is_ultralytics and network.class_count and channels not in (-1, 4 + network.class_count):
+        return None  # Boxes after NMS, or more than boxes.
+    grids = [network.anchor_count(strides) for strides in STRIDES]
+    if anchors not in (-1, *grids) and not is_ultralytics:
+        return None
+    why = "Ultralytics' metadata" if is_ultralytics else f'{anchors} cells of its grids'
+    if anchors < 0:
+        why = 'the axis of the anchors is dynamic'
+    if not channels_first:
+        told = before_classes(network, channels)
+        if told is not None and told[0] != 4:
+            return None
+        why = told[1] if told is not None else 'nothing tells them from boxes with objectness'
+    return f'{spec} is boxes and class scores without objectness: {why}'
+
+
+def open_head(network: Network) -> YoloV8Head:
+    spec = network.only_output
+    if not is_scores(spec):
+        raise _mismatch(str(spec))
+    channels_first = _channels_first(network)
+    channels = spec.shape[1 if channels_first else 2]
+    if 0 < channels < 5:
+        raise _mismatch(str(spec))
+    return YoloV8Head(spec.name, channels - 4 if channels > 0 else None, channels_first)
+
+
+def _channels_first(network: Network) -> bool:
+    """Tell the axes apart: the anchors are as many as the grids have cells, else the longer."""
+    _, first, second = network.only_output.shape
+    grids = [network.anchor_count(strides) for strides in STRIDES]
+    if first in grids or second in grids:
+        return second in grids
+    if first < 0 or second < 0:
+        return second < 0  # Both dynamic: as exporters write it.
+    return first <= second
+
+
+def _mismatch(seen: str) -> TensorMismatchError:
+    return TensorMismatchError(
+        f'Not a YOLOv8 head: expected (1, 4 + classes, anchors), got {seen}.',
+        remedy='Export a detector without NMS, or choose another decoder.')
+
+
+YOLOV8 = Family(
+    'yolov8', 'detect',
+    {'resize': 'letterbox', 'pad_value': 114, 'channel_order': 'rgb', 'scale': 1 / 255},
+    recognises, open_head)
