@@ -356,9 +356,7 @@ def install_packages(environment: Environment) -> None:
 
     run([str(environment.python), '-I', '-m', 'pip', 'install', '--no-compile',
          '--disable-pip-version-check', '--progress-bar', 'off', '--use-pep517',
-         '--requirement', str(wanted),
-         '--constraint', str(environment.notes / 'constraints.txt')],
-        environment, 'pip', follow=follow)
+         '--requirement', str(wanted)], environment, 'pip', follow=follow)
     if not environment.distro:
         correct_include_folders(environment)
     unpacking.unlink(missing_ok=True)
@@ -456,9 +454,11 @@ def run(command: list[str], environment: Environment, name: str, *,
     log = environment.notes / f'{name}.log'
     log.parent.mkdir(parents=True, exist_ok=True)
     if variables is None:
-        # A user's own pip settings stay, but not those that install elsewhere.
+        # A user's own pip settings stay, but not those that install elsewhere. As a variable,
+        # the constraints also hold for what builds a source package.
         variables = {key: value for key, value in os.environ.items() if key not in (
-            'PIP_TARGET', 'PIP_PREFIX', 'PIP_ROOT', 'PYTHONHOME')} | HOOK_DONE | {'PIP_USER': '0'}
+            'PIP_TARGET', 'PIP_PREFIX', 'PIP_ROOT', 'PYTHONHOME')} | HOOK_DONE | {
+            'PIP_USER': '0', 'PIP_CONSTRAINT': str(environment.notes / 'constraints.txt')}
     lines: list[str] = []
     with log.open('a') as file, subprocess.Popen(
             command, text=True, errors='replace', env=dict(variables),
