@@ -23,7 +23,7 @@ DTYPES = {
 LFS_POINTER = b'version https://git-lfs.github.com/spec/'
 # What ONNX Runtime says, the problem it stands for, and what helps; the first that matches.
 KNOWN_FAILURES = (
-    (r'external (data|initializer)',
+    (r'external (data|initializer)|cannot get file size',
      'The weights that {path} keeps in another file are missing or cut short.',
      'Put the external data file (often NAME.onnx.data) beside the model, whole.'),
     (r'not a registered function/op|No Op registered|NOT_IMPLEMENTED',
@@ -62,7 +62,7 @@ class OnnxRuntimeRunner:
         _check_file(path)
         onnxruntime = _load_onnxruntime()
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # Errors come as exceptions; its warnings help nobody.
+        options.log_severity_level = 4  # Errors come as exceptions; its warnings help nobody.
         # Threads that spin between frames would take the cores from the camera and DDS.
         options.add_session_config_entry('session.force_spinning_stop', '1')
         usable = len(os.sched_getaffinity(0))

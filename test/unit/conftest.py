@@ -1,0 +1,64 @@
+"""Small networks, made on the spot, whose answers can be told by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+COLOURS = {0: 'red', 1: 'green', 2: 'blue'}
+
+
+@pytest.fixture
+def colour_detector(tmp_path) -> Callable[..., Path]:
+    """
+    Write a YOLOv8-shaped network that finds one box: the middle of the image, half its size.
+
+    Its three class scores are the means of the input's three channels, so they show what reached
+    the network. `scale` is applied inside, as networks that take uint8 do.
+    """
+    onnx = pytest.importorskip('onnx')
+    from onnx import helper, numpy_helper
+
+    def make(name='colours.onnx', *, dtype=np.float32, layout='nchw', shape=None, batch=1,
+             scale=1.0, metadata=None) -> Path:
+        height, width = shape or (64, 64)
+        fixed_hw = ('height', 'width') if shape == () else (height, width)
+        if shape == ():
+            height, width = 64, 64
+        image = (batch, 3, *fixed_hw) if layout == 'nchw' else (batch, *fixed_hw, 3)
+        float_type = np.float32 if dtype == np.uint8 else dtype
+        anchors = sum((height // stride) * (width // stride) for stride in (8, 16, 32))
+        box = np.array([width / 2, height / 2, width / 2, height / 2], float_type)
+        constants = {
+            'box': box.reshape(1, 4, 1), 'scale': np.array(scale, float_type),
+            'column': np.array([1, 3, 1], np.int64),
+            'pads': np.array([0, 0, 0, 0, 0, anchors - 1], np.int64)}
+        axes = [2, 3] if layout == 'nchw' else [1, 2]
+        nodes = [
+            helper.make_node('Cast', ['images'], ['floats'],
+                             to=helper.np_dtype_to_tensor_dtype(np.dtype(float_type))),
+            helper.make_node('Mul', ['floats', 'scale'], ['scaled']),
+            helper.make_node('ReduceMean', ['scaled'], ['means'], axes=axes, keepdims=0),
+            helper.make_node('Reshape', ['means', 'column'], ['scores']),
+            helper.make_node('Concat', ['box', 'scores'], ['anchor'], axis=1),
+            helper.make_node('Pad', ['anchor', 'pads'], ['output0']),
+        ]
+        graph = helper.make_graph(
+            nodes, 'colours',
+            [helper.make_tensor_value_info(
+                'images', helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), image)],
+            [helper.make_tensor_value_info(
+                'output0', helper.np_dtype_to_tensor_dtype(np.dtype(float_type)),
+                (1, 7, 'anchors' if shape == () else anchors))],
+            [numpy_helper.from_array(value, key) for key, value in constants.items()])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)],
+                                  ir_version=8)
+        helper.set_model_props(model, metadata or {'names': str(COLOURS)})
+        path = tmp_path / name
+        onnx.save(model, path)
+        return path
+
+    return make

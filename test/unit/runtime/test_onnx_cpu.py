@@ -1,0 +1,219 @@
+"""ONNX Runtime on the CPU, on real models."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import BackendError, ClosedError, ModelError, TensorMismatchError
+from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+from trt_ros.tensors import TensorSpec
+
+onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a one-node model y = op(x) and give its path."""
+
+    def make(op='Identity', shape=(1, 3), *, type_=TensorProto.FLOAT, domain='', opset=17,
+             ir_version=8, weights=(), name='model.onnx', **save):
+        inputs = ['x', *(weight.name for weight in weights)]
+        graph = helper.make_graph(
+            [helper.make_node(op, inputs, ['y'], domain=domain)], 'graph',
+            [helper.make_tensor_value_info('x', type_, shape)],
+            [helper.make_tensor_value_info('y', type_, shape)], list(weights))
+        opsets = [helper.make_opsetid('', opset)]
+        if domain:
+            opsets.append(helper.make_opsetid(domain, 1))
+        path = tmp_path / name
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=ir_version), path,
+                  **save)
+        return path
+
+    return make
+
+
+def test_an_empty_batch_comes_back_empty(write):
+    runner = OnnxRuntimeRunner.open(write(shape=('n', 3)))
+    assert runner.infer({'x': np.zeros((0, 3), np.float32)})['y'].shape == (0, 3)
+
+
+@pytest.mark.parametrize('dtype', [
+    'float32', 'float16', 'float64', 'uint8', 'int8', 'int32', 'int64', 'bool'])
+def test_values_of_every_dtype_pass_through_unchanged(write, dtype):
+    type_ = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    runner = OnnxRuntimeRunner.open(write(type_=type_))
+    values = np.array([[0, 1, 7]]).astype(dtype)
+    result = runner.infer({'x': values})['y']
+    assert result.dtype == dtype
+    assert result.tolist() == values.tolist()
+
+
+def test_specs_tell_names_shapes_and_dtypes_with_minus_one_where_dynamic(write):
+    runner = OnnxRuntimeRunner.open(write(shape=(1, 'channels', None, 4)))
+    assert runner.inputs == (TensorSpec('x', (1, -1, -1, 4), 'float32', 'input'),)
+    assert runner.outputs == (TensorSpec('y', (1, -1, -1, 4), 'float32', 'output'),)
+    assert runner.backend == 'onnxruntime'
+
+
+def test_dynamic_shapes_change_from_call_to_call(write):
+    runner = OnnxRuntimeRunner.open(write('Neg', shape=('n', 2)))
+    for rows in (1, 3, 2):
+        result = runner.infer({'x': np.ones((rows, 2), np.float32)})['y']
+        assert result.tolist() == [[-1, -1]] * rows
+
+
+def test_metadata_is_the_models_own(colour_detector):
+    metadata = {'names': "{0: 'a'}", 'stride': '32'}
+    runner = OnnxRuntimeRunner.open(colour_detector(metadata=metadata))
+    assert dict(runner.metadata) == metadata
+
+
+def test_an_answer_stays_valid_after_the_next_call(write):
+    runner = OnnxRuntimeRunner.open(write('Neg'))
+    first = runner.infer({'x': np.full((1, 3), 1, np.float32)})['y']
+    runner.infer({'x': np.full((1, 3), 2, np.float32)})
+    assert first.tolist() == [[-1, -1, -1]]
+
+
+@pytest.mark.parametrize(('tensors', 'message'), [
+    ({}, r'The input x \(1, 3\) float32 is missing'),
+    ({'z': np.zeros((1, 3), np.float32)}, 'is missing'),
+    ({'x': np.zeros((1, 4), np.float32)}, r'takes x \(1, 3\) float32, but x came as \(1, 4\)'),
+    ({'x': np.zeros((1, 3), np.float16)}, r'came as \(1, 3\) float16'),
+    ({'x': np.zeros((1, 3), np.float32), 'z': np.zeros(1)}, 'no input named z'),
+])
+def test_wrong_tensors_are_refused(write, tensors, message):
+    runner = OnnxRuntimeRunner.open(write())
+    with pytest.raises(TensorMismatchError, match=message):
+        runner.infer(tensors)
+
+
+def test_close_may_come_twice_and_use_after_it_is_an_error(write):
+    runner = OnnxRuntimeRunner.open(write())
+    runner.close()
+    runner.close()
+    with pytest.raises(ClosedError, match=r'model\.onnx is closed'):
+        runner.infer({'x': np.zeros((1, 3), np.float32)})
+
+
+def test_a_run_that_fails_names_the_shapes_and_the_remedy(write):
+    fixed = numpy_helper.from_array(np.zeros((1, 3), np.float32), 'w')
+    runner = OnnxRuntimeRunner.open(write('Add', shape=('n', 'm'), weights=[fixed]))
+    with pytest.raises(ModelError, match=r'on x \(1, 5\)') as caught:
+        runner.infer({'x': np.zeros((1, 5), np.float32)})
+    assert 'multiples of 32' in caught.value.remedy
+    assert caught.value.cause
+
+
+# Files that are no models.
+
+def test_a_missing_file_is_named(tmp_path, monkeypatch):
+    with pytest.raises(ModelError, match=r'no model file .*nowhere\.onnx'):
+        OnnxRuntimeRunner.open(tmp_path / 'nowhere.onnx')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError) as caught:
+        OnnxRuntimeRunner.open('nowhere.onnx')
+    assert caught.value.cause == f'Looked in {tmp_path}.'
+
+
+def test_a_folder_is_no_model(tmp_path):
+    with pytest.raises(ModelError, match='Is a directory'):
+        OnnxRuntimeRunner.open(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason='root may read everything')
+def test_an_unreadable_file_says_so(write):
+    path = write()
+    path.chmod(0)
+    with pytest.raises(ModelError, match='Permission denied'):
+        OnnxRuntimeRunner.open(path)
+
+
+def test_a_git_lfs_pointer_says_how_to_fetch_the_model(tmp_path):
+    path = tmp_path / 'model.onnx'
+    path.write_text('version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n')
+    with pytest.raises(ModelError, match='git-LFS pointer') as caught:
+        OnnxRuntimeRunner.open(path)
+    assert 'git lfs pull' in caught.value.remedy
+
+
+def test_an_empty_file_says_so(tmp_path):
+    path = tmp_path / 'model.onnx'
+    path.touch()
+    with pytest.raises(ModelError, match='is empty'):
+        OnnxRuntimeRunner.open(path)
+
+
+@pytest.mark.parametrize('damage', [
+    lambda data: data[:len(data) // 2], lambda data: b'<html>not found</html>',
+    lambda data: bytes(reversed(data))], ids=['cut short', 'a web page', 'noise'])
+def test_what_is_not_onnx_says_so(write, damage):
+    path = write('Add', shape=(1000,), weights=[
+        numpy_helper.from_array(np.ones(1000, np.float32), 'w')])
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ModelError, match='is not an ONNX model, or is cut short') as caught:
+        OnnxRuntimeRunner.open(path)
+    assert 'ONNXRuntimeError' not in str(caught.value)
+
+
+@pytest.mark.parametrize('damage', [os.remove, lambda path: os.truncate(path, 10)],
+                         ids=['missing', 'cut short'])
+def test_missing_external_data_says_which_file(write, tmp_path, damage):
+    weights = numpy_helper.from_array(np.ones(1000, np.float32), 'w')
+    path = write('Add', shape=(1000,), weights=[weights], save_as_external_data=True,
+                 location='weights.data', size_threshold=0)
+    assert OnnxRuntimeRunner.open(path).infer(
+        {'x': np.ones(1000, np.float32)})['y'].tolist() == [2.0] * 1000
+    damage(tmp_path / 'weights.data')
+    with pytest.raises(ModelError, match=r'weights that .* keeps in another file') as caught:
+        OnnxRuntimeRunner.open(path)
+    assert 'beside the model' in caught.value.remedy
+
+
+@pytest.mark.parametrize('more', [
+    {'op': 'Frobnicate'}, {'op': 'Frobnicate', 'domain': 'my.domain'},
+    {'op': 'Relu', 'type_': TensorProto.INT16}], ids=['unknown', 'custom', 'not implemented'])
+def test_an_operator_that_cannot_run_says_so(write, more):
+    with pytest.raises(ModelError, match='cannot run an operator') as caught:
+        OnnxRuntimeRunner.open(write(**more))
+    assert more['op'] in caught.value.cause
+
+
+@pytest.mark.parametrize('more', [{'ir_version': 99}, {'opset': 99}])
+def test_a_model_from_the_future_asks_for_a_newer_onnxruntime(write, more):
+    with pytest.raises(ModelError, match='newer than this ONNX Runtime') as caught:
+        OnnxRuntimeRunner.open(write(**more))
+    assert '99' in caught.value.cause
+    assert '/onnxruntime_src' not in str(caught.value)
+
+
+def test_bfloat16_inputs_are_refused_at_the_door(write):
+    with pytest.raises(ModelError, match=r'The input x .* tensor\(bfloat16\)'):
+        OnnxRuntimeRunner.open(write(type_=TensorProto.BFLOAT16))
+
+
+def test_without_onnxruntime_the_error_is_the_pip_command(write, monkeypatch):
+    path, real_import = write(), builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name == 'onnxruntime':
+            raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, '__import__', without)
+    with pytest.raises(BackendError, match='pip install onnxruntime'):
+        OnnxRuntimeRunner.open(path)
+
+
+def test_the_module_itself_imports_no_onnxruntime():
+    code = 'import sys, trt_ros.runtime.onnx_cpu; sys.exit("onnxruntime" in sys.modules)'
+    assert subprocess.run([sys.executable, '-c', code], timeout=60).returncode == 0

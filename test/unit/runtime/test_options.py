@@ -1,0 +1,36 @@
+"""What a detector may be asked to be."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from trt_ros.errors import ParameterError
+from trt_ros.runtime.options import DetectorOptions
+
+
+def test_the_defaults_go_together():
+    assert DetectorOptions() == DetectorOptions(model_path='')
+
+
+@pytest.mark.parametrize(('values', 'message'), [
+    ({'backend': 'torch'}, r"backend is 'torch'.\nRemedy: Choose one of auto, "),
+    ({'resize': 'crop'}, r"resize is 'crop'.\nRemedy: Choose one of auto, letterbox, "),
+    ({'channel_order': 'gbr'}, "channel_order is 'gbr'"),
+    ({'pad_value': 256}, r'pad_value is 256.\nRemedy: Give -1 to 255'),
+    ({'pad_value': -2}, 'pad_value is -2'),
+    ({'mean': (1.0,)}, r'mean is \[1.0\].\nRemedy: Give three numbers'),
+    ({'mean': (math.nan, 0.0, 0.0)}, 'mean is'),
+    ({'std': (1.0, 1.0)}, 'std is'),
+    ({'std': (1.0, 0.0, 1.0)}, r'std is .*\nRemedy: Give numbers above 0'),
+    ({'scale': -1.0}, 'scale is -1.0'),
+    ({'scale': math.inf}, 'scale is inf'),
+    ({'input_size': (640,)}, r'input_size is \[640\]'),
+    ({'input_size': (0, 640)}, r'input_size is \[0, 640\]'),
+    ({'labels': ('a',), 'labels_path': 'b'}, 'Both labels and labels_path'),
+    ({'resize': 'stretch', 'pad_value': 0}, 'a stretched image has no padding'),
+])
+def test_what_makes_no_sense_is_refused_at_the_door(values, message):
+    with pytest.raises(ParameterError, match=message):
+        DetectorOptions(**values)

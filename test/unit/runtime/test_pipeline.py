@@ -1,0 +1,259 @@
+"""From image to boxes, on real models and on the fake."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import (
+    ClosedError,
+    ModelError,
+    ParameterError,
+    TensorMismatchError,
+    TrtRosError,
+)
+from trt_ros.progress import CancelledError
+from trt_ros.runtime.fake import FakeRunner
+from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.frame import Frame
+
+THRESHOLDS = {'score_threshold': 0.3, 'iou_threshold': 0.5, 'max_detections': 10}
+IMAGE = TensorSpec('images', (1, 3, 64, 64), 'float32', 'input')
+HEAD = TensorSpec('output0', (1, 7, 84), 'float32', 'output')
+
+
+def picture(rgb, wh=(128, 128)):
+    """One colour all over, as a frame."""
+    return Frame.from_pixels(np.full((wh[1], wh[0], 3), rgb, np.uint8), 'rgb8')
+
+
+def head_with(*boxes):
+    """Answer with these boxes: cx, cy, w, h in input pixels, class, score."""
+    head = np.zeros((1, 7, 84), np.float32)
+    for anchor, (*cxcywh, label, score) in enumerate(boxes):
+        head[0, :4, anchor], head[0, 4 + label, anchor] = cxcywh, score
+    return {'output0': head}
+
+
+def fake(*answers, inputs=(IMAGE,), metadata=None):
+    return FakeRunner(answers or [head_with()], inputs=inputs, outputs=(HEAD,),
+                      metadata=metadata)
+
+
+def found(detections):
+    return [(xyxy.tolist(), int(label), round(float(score), 2)) for xyxy, label, score in zip(
+        detections.xyxy, detections.labels, detections.scores)]
+
+
+# What goes in and comes out.
+
+def test_an_image_without_anything_gives_no_boxes():
+    pipeline = Pipeline.open(DetectorOptions(), runner=fake())
+    assert len(pipeline.infer(picture((0, 0, 0)), **THRESHOLDS)) == 0
+
+
+def test_boxes_come_back_in_image_pixels_best_first():
+    pipeline = Pipeline.open(DetectorOptions(), runner=fake(head_with(
+        (32, 32, 16, 8, 2, 0.5), (8, 24, 16, 8, 0, 0.9))))
+    # 128 × 64 becomes 64 × 32, with 16 rows of padding above.
+    assert found(pipeline.infer(picture((0, 0, 0), wh=(128, 64)), **THRESHOLDS)) == [
+        ([0, 8, 32, 24], 0, 0.9), ([48, 24, 80, 40], 2, 0.5)]
+
+
+def test_thresholds_are_the_callers_at_each_call():
+    pipeline = Pipeline.open(DetectorOptions(), runner=fake(head_with(
+        (8, 8, 8, 8, 0, 0.9), (8, 9, 8, 8, 0, 0.8), (40, 40, 8, 8, 1, 0.4))))
+
+    def scores(**changed):
+        detections = pipeline.infer(picture((0, 0, 0)), **{**THRESHOLDS, **changed})
+        return np.round(detections.scores, 2).tolist()
+
+    assert scores() == pytest.approx([0.9, 0.4])
+    assert scores(iou_threshold=0.9) == pytest.approx([0.9, 0.8, 0.4])
+    assert scores(score_threshold=0.5) == pytest.approx([0.9])
+    assert scores(max_detections=1, iou_threshold=0.9) == pytest.approx([0.9])
+
+
+@pytest.mark.parametrize('dtype', [np.float32, np.float16, np.uint8])
+@pytest.mark.parametrize('layout', ['nchw', 'nhwc'])
+@pytest.mark.parametrize('dynamic', [False, True], ids=['static', 'dynamic'])
+def test_the_network_gets_the_pixels_in_its_own_layout_and_dtype(
+        colour_detector, dtype, layout, dynamic):
+    scale = 1 / 255 if dtype == np.uint8 else 1.0  # The uint8 network normalises by itself.
+    model = colour_detector(
+        dtype=dtype, layout=layout, scale=scale, shape=() if dynamic else (64, 64),
+        batch='batch' if dynamic else 1)
+    size = (64, 64) if dynamic else ()
+    pipeline = Pipeline.open(DetectorOptions(model_path=str(model), input_size=size))
+    # The scores are the means of red, green and blue.
+    assert found(pipeline.infer(picture((255, 102, 0)), **THRESHOLDS)) == [
+        ([32, 32, 96, 96], 0, 1.0)]
+    assert found(pipeline.infer(picture((0, 102, 204)), **THRESHOLDS)) == [
+        ([32, 32, 96, 96], 2, 0.8)]
+    assert pipeline.class_names == ('red', 'green', 'blue')
+    pipeline.close()
+
+
+@pytest.mark.parametrize(('options', 'rgb', 'label', 'score'), [
+    ({}, (204, 0, 0), 0, 0.8),
+    ({'channel_order': 'bgr'}, (204, 0, 0), 2, 0.8),
+    ({'scale': 1 / 510}, (204, 0, 0), 0, 0.4),
+    ({'mean': (0.0, -0.5, 0.0)}, (0, 0, 0), 1, 0.5),
+    ({'mean': (0.0, -0.25, 0.0), 'std': (1.0, 0.5, 1.0)}, (0, 0, 0), 1, 0.5),
+    ({'channel_order': 'bgr', 'mean': (-0.5, 0.0, 0.0)}, (0, 0, 0), 0, 0.5),
+])
+def test_options_change_what_reaches_the_network(colour_detector, options, rgb, label, score):
+    pipeline = Pipeline.open(DetectorOptions(model_path=str(colour_detector()), **options))
+    assert found(pipeline.infer(picture(rgb), **THRESHOLDS)) == [([32, 32, 96, 96], label, score)]
+
+
+@pytest.mark.parametrize(('options', 'xyxy', 'score'), [
+    ({}, [32, 0, 96, 64], 0.5),  # Half of the input is padding, with 0 here.
+    ({'resize': 'letterbox_topleft'}, [32, 32, 96, 64], 0.5),
+    ({'resize': 'stretch', 'pad_value': -1}, [32, 16, 96, 48], 1.0),
+    ({'pad_value': 255}, [32, 0, 96, 64], 1.0),
+])
+def test_resize_and_padding_are_as_asked(colour_detector, options, xyxy, score):
+    options = {'pad_value': 0, **options}
+    pipeline = Pipeline.open(DetectorOptions(model_path=str(colour_detector()), **options))
+    wide = picture((255, 255, 255), wh=(128, 64))
+    assert found(pipeline.infer(wide, **THRESHOLDS)) == [(xyxy, 0, score)]
+
+
+# What is told.
+
+def test_the_story_tells_backend_decoder_and_preprocessing(colour_detector):
+    pipeline = Pipeline.open(DetectorOptions(
+        model_path=str(colour_detector()), mean=(0.5, 0.5, 0.5)))
+    backend, decoder, preprocess, classes = pipeline.story
+    assert backend.startswith('backend onnxruntime: ONNX Runtime on the CPU')
+    assert decoder.startswith('decoder yolov8: ')
+    assert preprocess == (
+        'input 64x64 (fixed by the network), letterbox padded with 114, rgb, nchw float32, '
+        'scale 0.00392157, mean (0.5, 0.5, 0.5), std (1.0, 1.0, 1.0)')
+    assert classes == '3 class names'
+
+
+@pytest.mark.parametrize(('metadata', 'input_hw', 'why'), [
+    ({'imgsz': '[96, 64]'}, (96, 64), 'from the metadata'),
+    ({'imgsz': 'big'}, (640, 640), 'by default'),
+    ({'imgsz': '[0, 0]'}, (640, 640), 'by default'),
+    ({}, (640, 640), 'by default'),
+])
+def test_a_dynamic_size_comes_from_the_metadata_or_is_640(metadata, input_hw, why):
+    runner = FakeRunner(
+        [{}], metadata=metadata, inputs=[TensorSpec('x', (-1, 3, -1, -1), 'float32', 'input')],
+        outputs=[TensorSpec('y', (-1, 7, -1), 'float32', 'output')])
+    pipeline = Pipeline.open(DetectorOptions(decoder='yolov8'), runner=runner)
+    assert pipeline.preprocess.input_hw == input_hw
+    assert why in pipeline.story[2]
+
+
+def test_phases_are_told_in_their_order(colour_detector):
+    told = []
+    Pipeline.open(DetectorOptions(model_path=str(colour_detector())), on_progress=told.append)
+    assert [progress.phase for progress in told] == [
+        'loading the model', 'choosing the decoder', 'warming up', 'ready']
+    assert told[-1].percent == 100.0
+    elapsed = [progress.elapsed_seconds for progress in told]
+    assert elapsed == sorted(elapsed)
+
+
+# What is refused; the runner is given back each time.
+
+@pytest.mark.parametrize(('shape', 'dtype', 'message'), [
+    ((4, 3, 64, 64), 'float32', 'takes 4 images at a time'),
+    ((1, 3, 64), 'float32', 'is no batch of images'),
+    ((1, 4, 64, 64), 'float32', 'no dimension of 3 colours'),
+    ((1, 3, 64, 64), 'int64', 'takes no pixels'),
+])
+def test_an_input_that_is_no_image_is_refused(shape, dtype, message):
+    runner = fake(inputs=[TensorSpec('images', shape, dtype, 'input')])
+    with pytest.raises(TensorMismatchError, match=message):
+        Pipeline.open(DetectorOptions(), runner=runner)
+    assert runner.is_closed
+
+
+def test_a_network_with_two_inputs_is_refused_and_both_are_named():
+    runner = fake(inputs=[IMAGE, TensorSpec('size', (1, 2), 'int64', 'input')])
+    with pytest.raises(TensorMismatchError, match=r'has 2 inputs') as caught:
+        Pipeline.open(DetectorOptions(), runner=runner)
+    assert caught.value.cause == 'images (1, 3, 64, 64) float32; size (1, 2) int64'
+
+
+@pytest.mark.parametrize(('options', 'error', 'message'), [
+    ({'input_size': (32, 32)}, ParameterError, 'takes only 64 by 64'),
+    ({'decoder': 'yolox'}, TensorMismatchError, 'Not a YOLOX head'),
+    ({'decoder': 'ssd'}, ParameterError, "no decoder 'ssd'"),
+    ({'labels': ('one', 'two')}, TrtRosError, '2 classes'),
+    ({'labels_path': '/nowhere/labels.txt'}, ParameterError, 'cannot be read'),
+])
+def test_options_that_do_not_fit_the_network_are_refused(options, error, message):
+    runner = fake()
+    with pytest.raises(error, match=message):
+        Pipeline.open(DetectorOptions(**options), runner=runner)
+    assert runner.is_closed
+
+
+def test_a_fixed_size_may_be_asked_for_as_it_is():
+    pipeline = Pipeline.open(DetectorOptions(input_size=(64, 64)), runner=fake())
+    assert pipeline.preprocess.input_hw == (64, 64)
+
+
+def test_normalising_a_uint8_input_is_refused():
+    runner = fake(inputs=[TensorSpec('images', (1, 3, 64, 64), 'uint8', 'input')])
+    with pytest.raises(ParameterError, match='mean and scale cannot be honoured'):
+        Pipeline.open(DetectorOptions(mean=(1.0, 1.0, 1.0), scale=0.5), runner=runner)
+
+
+def test_no_model_is_an_error_that_names_the_parameter():
+    with pytest.raises(ParameterError, match='Set model_path'):
+        Pipeline.open(DetectorOptions())
+
+
+def test_a_size_that_the_network_cannot_take_fails_when_opened_not_at_the_first_frame(
+        colour_detector):
+    # Its head has the anchors of 64 × 64 whatever it gets, and it is told of another size.
+    model = colour_detector(shape=(), metadata={})
+    with pytest.raises((ModelError, TensorMismatchError)):
+        Pipeline.open(DetectorOptions(
+            model_path=str(model), input_size=(96, 96), decoder='yolox'))
+
+
+# Its life.
+
+def test_a_set_event_cancels_the_opening_and_gives_the_runner_back():
+    cancelled = threading.Event()
+    cancelled.set()
+    runner = fake()
+    with pytest.raises(CancelledError, match='Cancelled before choosing the decoder'):
+        Pipeline.open(DetectorOptions(), cancelled=cancelled, runner=runner)
+    assert runner.is_closed
+
+
+def test_a_cancel_in_mid_opening_stops_before_the_next_phase(colour_detector):
+    cancelled = threading.Event()
+    told = []
+
+    def on_progress(progress):
+        told.append(progress.phase)
+        cancelled.set()
+
+    with pytest.raises(CancelledError, match='before choosing the decoder'):
+        Pipeline.open(DetectorOptions(model_path=str(colour_detector())),
+                      on_progress=on_progress, cancelled=cancelled)
+    assert told == ['loading the model']
+
+
+def test_an_injected_runner_is_not_warmed_up_and_is_closed_with_the_pipeline():
+    runner = fake()
+    pipeline = Pipeline.open(DetectorOptions(), runner=runner)
+    assert runner.call_count == 0
+    pipeline.close()
+    pipeline.close()
+    assert runner.is_closed
+    with pytest.raises(ClosedError, match='The detector is closed'):
+        pipeline.infer(picture((0, 0, 0)), **THRESHOLDS)
