@@ -20,11 +20,11 @@ def draw(
     """
     Draw one picture with 1 to 8 shapes.
 
-    :returns: (H, W, 3) uint8 BGR; (N, 4) float32 x1, y1, x2, y2 in pixels, clipped to the
-        picture; (N,) int32 indices into CLASSES. A box is that of the whole shape, also where
-        another one hides a part of it.
+    :returns: (H, W, 3) uint8 BGR; (N, 4) float32 x1, y1, x2, y2 in pixels; (N,) int32 indices
+        into CLASSES. A box is that of the whole shape, also where another one hides a part of it,
+        and then clipped to the picture.
     """
-    canvas = _Canvas(_backdrop(rng, size_wh))
+    canvas = Canvas(_backdrop(rng, size_wh))
     wanted = int(rng.integers(1, 9))
     for _ in range(4 * wanted):  # Some do not fit.
         if len(canvas.boxes) < wanted:
@@ -72,7 +72,7 @@ class MovingScene:
         pan_y = self._sway + round(self._sway * math.sin(index / 110))
         width, height = self.size_wh
         view = self._backdrop[pan_y:pan_y + height, pan_x:pan_x + width]
-        canvas = _Canvas(view.copy())
+        canvas = Canvas(view.copy())
         for shape, (phase_x, phase_y, angle, rate_x, rate_y, spin) in zip(
                 self._shapes, self._paths):
             centre_xy = (
@@ -113,7 +113,7 @@ class Shape:
         return _OUTLINES[CLASSES[self.label]] @ turn * (self.radius * scale) + self.centre_xy
 
 
-class _Canvas:
+class Canvas:
     """A picture being painted, who owns each of its pixels, and the boxes of all shapes on it."""
 
     def __init__(self, image: np.ndarray) -> None:
@@ -133,12 +133,12 @@ class _Canvas:
 
     @property
     def visible(self) -> np.ndarray:
-        """Tell how much of each shape can be seen, (N,) 0 to 1."""
+        """Tell how much of each shape lies in the picture and is not hidden, (N,) 0 to 1."""
         owned = np.bincount(self._owner[self._owner >= 0], minlength=len(self.boxes))
         return owned / np.array(self._areas)
 
     def try_paint(self, shape: Shape) -> None:
-        """Paint it unless it, or another one, would be hidden too much or be hard to tell."""
+        """Paint it, unless too much of it or of another would not show, or its colours hide it."""
         rows, columns, cover = self._coverage(shape.polygon())
         inside = cover > 0.5
         if inside.sum() < LEAST_VISIBLE * _area(shape.polygon()):
@@ -152,6 +152,7 @@ class _Canvas:
             self.paint(shape)
 
     def paint(self, shape: Shape) -> None:
+        """Paint it over what is there."""
         corners = shape.polygon()
         rows, columns, cover = self._coverage(corners)
         self._owner[rows, columns][cover > 0.5] = len(self.boxes)

@@ -1,0 +1,66 @@
+"""The shipped detector: small, described, and good at its pictures."""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+import onnx
+import pytest
+
+from trt_ros.demo.evaluate import MODEL, evaluate
+from trt_ros.demo.scene import CLASSES
+from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+
+
+@pytest.fixture(scope='module')
+def network() -> onnx.ModelProto:
+    return onnx.load(MODEL)
+
+
+@pytest.fixture
+def pipeline():
+    opened = Pipeline.open(DetectorOptions(model_path=str(MODEL), backend='onnxruntime'))
+    yield opened
+    opened.close()
+
+
+def test_it_is_small_enough_to_ship():
+    assert MODEL.stat().st_size <= 3_000_000
+
+
+def test_its_metadata_says_what_it_is(network):
+    metadata = {entry.key: entry.value for entry in network.metadata_props}
+    assert ast.literal_eval(metadata['names']) == dict(enumerate(CLASSES))
+    assert metadata['task'] == 'detect'
+    assert metadata['stride'] == '32'
+    assert ast.literal_eval(metadata['imgsz']) == [320, 320]
+    assert metadata['license'] == 'Apache-2.0'
+
+
+def test_it_looks_like_a_yolov8_of_its_size(network):
+    shapes = {
+        each.name: [size.dim_value for size in each.type.tensor_type.shape.dim]
+        for each in (*network.graph.input, *network.graph.output)}
+    cells = sum((320 // stride) ** 2 for stride in (8, 16, 32))
+    assert shapes == {'images': [1, 3, 320, 320], 'output0': [1, 4 + len(CLASSES), cells]}
+
+
+def test_old_tensorrt_can_build_it(network):
+    onnx.checker.check_model(network, full_check=True)
+    assert [each.version for each in network.opset_import] == [17]
+    # Normalisation belongs to the convolutions, and everything runs in float.
+    kinds = {node.op_type for node in network.graph.node}
+    assert 'BatchNormalization' not in kinds
+    assert {'NonMaxSuppression', 'TopK', 'Loop', 'If'}.isdisjoint(kinds)
+
+
+def test_the_detector_needs_no_options_for_it(pipeline):
+    assert pipeline.class_names == CLASSES
+    assert pipeline.decoder.name == 'yolov8'
+
+
+def test_it_finds_the_shapes_on_pictures_it_never_saw(pipeline):
+    precisions = evaluate(pipeline, 60)
+    assert np.isfinite(precisions).all()
+    assert precisions.mean() >= 0.95

@@ -1,0 +1,148 @@
+"""The drawn pictures and what is said to be on them."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from trt_ros.demo.scene import CLASSES, TRAINING, Canvas, MovingScene, Shape, draw, held_out
+
+WHITE = np.full((3, 3), 255, np.float32)
+
+
+def shape(name: str, centre_xy=(100.0, 80.0), *, radius=30.0, angle=0.3, **more) -> Shape:
+    return Shape(CLASSES.index(name), centre_xy, radius, angle, WHITE, **more)
+
+
+def black_canvas() -> Canvas:
+    return Canvas(np.zeros((160, 200, 3), np.uint8))
+
+
+def painted_box(canvas: Canvas) -> list[int]:
+    """The box around all pixels that are no longer black."""
+    rows, columns = np.nonzero(canvas.image.any(axis=2))
+    return [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+
+
+def test_an_empty_canvas_has_no_boxes():
+    canvas = black_canvas()
+    assert canvas.xyxy.shape == (0, 4)
+    assert canvas.labels.shape == (0,)
+    assert canvas.visible.shape == (0,)
+
+
+@pytest.mark.parametrize('name', CLASSES)
+@pytest.mark.parametrize('angle', [0.0, 0.3, 1.2, 4.0])
+@pytest.mark.parametrize('centre_xy', [(100.0, 80.0), (93.37, 71.81), (130.5, 60.25)])
+def test_the_box_is_that_of_the_changed_pixels(name, angle, centre_xy):
+    canvas = black_canvas()
+    canvas.paint(shape(name, centre_xy, angle=angle))
+    # A corner may reach into a pixel too little to change it.
+    np.testing.assert_allclose(canvas.xyxy[0], painted_box(canvas), atol=1.01)
+
+
+@pytest.mark.parametrize('name', CLASSES)
+@pytest.mark.parametrize('centre_xy', [(12.4, 150.2), (190.0, 5.0)])
+def test_the_box_of_a_shape_cut_by_the_edge_is_its_whole_box_clipped(name, centre_xy):
+    canvas, larger = black_canvas(), Canvas(np.zeros((260, 300, 3), np.uint8))
+    canvas.paint(shape(name, centre_xy))
+    larger.paint(shape(name, (centre_xy[0] + 50, centre_xy[1] + 50)))
+    whole = np.array(painted_box(larger)) - 50
+    np.testing.assert_allclose(
+        canvas.xyxy[0], whole.clip(0, [200, 160, 200, 160]), atol=1.01)
+
+
+def test_a_box_has_exact_edges():
+    canvas = black_canvas()
+    canvas.paint(shape('square', (100.5, 80.25), radius=20 * 2 ** 0.5, angle=np.pi / 4))
+    np.testing.assert_allclose(canvas.xyxy, [[80.5, 60.25, 120.5, 100.25]], atol=1e-4)
+    # A pixel half covered is half as bright.
+    assert canvas.image[80, 79:82, 0].tolist() == [0, pytest.approx(127, abs=2), 255]
+
+
+def test_a_border_stays_inside_the_box():
+    plain, bordered = black_canvas(), black_canvas()
+    plain.paint(shape('star'))
+    bordered.paint(shape('star', border=0.2))
+    assert painted_box(bordered) == painted_box(plain)
+
+
+def test_a_shape_cut_by_the_edge_is_as_visible_as_what_is_left_of_it():
+    canvas = black_canvas()
+    canvas.paint(shape('circle', (0.0, 80.0)))
+    assert canvas.visible == pytest.approx([0.5], abs=0.02)
+    np.testing.assert_allclose(canvas.xyxy, [[0, 50, 30, 110]], atol=0.05)
+
+
+def test_a_hidden_shape_keeps_its_whole_box():
+    canvas = black_canvas()
+    canvas.paint(shape('circle', (80.0, 80.0)))
+    canvas.paint(shape('square', (110.0, 80.0), radius=30 * 2 ** 0.5, angle=np.pi / 4))
+    assert canvas.visible == pytest.approx([0.5, 1.0], abs=0.03)
+    np.testing.assert_allclose(canvas.xyxy[0], [50, 50, 110, 110], atol=0.05)
+    assert canvas.labels.tolist() == [CLASSES.index('circle'), CLASSES.index('square')]
+
+
+def test_a_shape_that_would_hide_another_is_not_tried():
+    canvas = Canvas(np.zeros((160, 200, 3), np.uint8))
+    canvas.try_paint(shape('circle', (80.0, 80.0)))
+    canvas.try_paint(shape('star', (85.0, 80.0)))
+    canvas.try_paint(shape('cross', (-15.0, 80.0)))
+    canvas.try_paint(shape('hexagon', (150.0, 80.0)))
+    assert [CLASSES[label] for label in canvas.labels] == ['circle', 'hexagon']
+
+
+def test_a_shape_in_the_colour_of_what_is_behind_is_not_tried():
+    canvas = Canvas(np.full((160, 200, 3), 250, np.uint8))
+    canvas.try_paint(shape('circle'))
+    assert len(canvas.labels) == 0
+
+
+@pytest.mark.parametrize('size_wh', [(640, 480), (333, 500)])
+def test_a_drawn_picture_has_boxes_inside_it(size_wh):
+    seen = set()
+    for seed in range(8):
+        image, xyxy, labels = draw(np.random.default_rng(seed), size_wh)
+        assert image.shape == (size_wh[1], size_wh[0], 3)
+        assert (image.dtype, xyxy.dtype, labels.dtype) == (np.uint8, np.float32, np.int32)
+        assert xyxy.shape == (len(labels), 4)
+        assert (xyxy >= 0).all()
+        assert (xyxy <= [*size_wh, *size_wh]).all()
+        assert (xyxy[:, 2:] - xyxy[:, :2] > 10).all()
+        seen |= set(labels.tolist())
+    assert seen == set(range(len(CLASSES)))
+
+
+def test_the_same_seed_draws_the_same_picture():
+    first, again, other = (draw(np.random.default_rng(seed), (320, 240)) for seed in (5, 5, 6))
+    for one, two in zip(first, again):
+        np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(first[0], other[0])
+
+
+def test_held_out_pictures_are_none_that_training_draws():
+    held = [image for image, _, _ in islice(held_out(500), 3)]
+    trained = [draw(np.random.default_rng([TRAINING, index]), (640, 480))[0] for index in range(3)]
+    assert not any(np.array_equal(one, two) for one in held for two in trained)
+
+
+def test_a_moving_scene_is_the_same_every_time_and_moves_smoothly():
+    scene, again = MovingScene(9), MovingScene(9)
+    before: dict[int, np.ndarray] = {}
+    travelled = np.zeros(len(CLASSES))
+    for index in range(0, 40):
+        image, xyxy, labels = scene.frame(index)
+        assert image.shape == (480, 640, 3)
+        assert len(set(labels.tolist())) == len(labels) >= 4
+        for box, label in zip(xyxy, labels.tolist()):
+            if label in before:
+                centres = [(b[:2] + b[2:]) / 2 for b in (box, before[label])]
+                step = np.linalg.norm(centres[0] - centres[1])
+                assert step < 8
+                travelled[label] += step
+        before = dict(zip(labels.tolist(), xyxy))
+    assert (travelled > 10).all()
+    for one, two in zip(scene.frame(17), again.frame(17)):
+        np.testing.assert_array_equal(one, two)
