@@ -81,9 +81,9 @@ def run(args: Namespace) -> int:
     if args.json:
         print(json.dumps(entries, indent=1))
     found = sum(len(entry.get('detections', ())) for entry in entries)
-    summary = f'{len(paths) - failed} files, {found} detections'
+    summary = f'files: {len(paths) - failed}, detections: {found}'
     if failed:
-        summary += f', {failed} files failed'
+        summary += f', failed: {failed}'
     print(summary + (f'; see {folder}' if folder else ''), file=sys.stderr)
     return 1 if failed else 0
 

@@ -1,0 +1,260 @@
+"""`trt-ros detect`: files in, annotated files and JSON out."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from trt_ros.cli import main
+from trt_ros.runtime.options import DetectorOptions
+
+cv2 = pytest.importorskip('cv2')
+pytest.importorskip('onnxruntime')
+pytest.importorskip('tqdm')
+
+RED = {'label': 'red', 'class_index': 0, 'score': 1.0, 'xyxy': [32.0, 32.0, 96.0, 96.0]}
+
+
+@pytest.fixture
+def picture(tmp_path):
+    """Write a square picture of one colour, 128 × 128."""
+
+    def make(name='red.png', rgb=(255, 0, 0)) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        assert cv2.imwrite(str(path), np.full((128, 128, 3), rgb[::-1], np.uint8))
+        return path
+
+    return make
+
+
+@pytest.fixture
+def detect(colour_detector, tmp_path, capsys):
+    """Run the verb; give its exit code, what detections.json holds, and the captured output."""
+    model, output = colour_detector(), tmp_path / 'out'
+
+    def run(*args):
+        code = main(['detect', '--model', str(model), '--output', str(output),
+                     *map(str, args)])
+        written = output / 'detections.json'
+        entries = json.loads(written.read_text()) if written.exists() else None
+        return code, entries, capsys.readouterr()
+
+    return run
+
+
+def test_an_empty_folder_is_an_error(detect, tmp_path):
+    empty = tmp_path / 'empty'
+    empty.mkdir()
+    code, entries, captured = detect(empty)
+    assert (code, entries) == (1, None)
+    assert 'holds no images and no videos' in captured.err
+
+
+def test_a_picture_without_anything_has_an_empty_list(detect, picture):
+    code, entries, _ = detect(picture('black.png', (0, 0, 0)))
+    assert code == 0
+    assert [entry['detections'] for entry in entries] == [[]]
+
+
+def test_an_entry_tells_file_size_and_boxes(detect, picture):
+    path = picture()
+    code, entries, captured = detect(path)
+    assert code == 0
+    assert entries == [
+        {'file': str(path), 'width': 128, 'height': 128, 'detections': [RED]}]
+    assert 'files: 1, detections: 1' in captured.err
+    assert captured.out == ''
+
+
+def test_the_annotated_file_has_the_box_drawn_and_the_original_is_untouched(
+        detect, picture, tmp_path):
+    path = picture()
+    before = path.read_bytes()
+    detect(path)
+    drawn = cv2.imread(str(tmp_path / 'out' / 'red.png'))
+    assert path.read_bytes() == before
+    assert drawn.shape == (128, 128, 3)
+    assert drawn[64, 32].tolist() != [0, 0, 255]  # On the left edge of the box,
+    assert drawn[64, 64].tolist() == [0, 0, 255]  # and in its middle.
+
+
+def test_the_story_is_told_on_stderr(detect, picture):
+    err = detect(picture())[2].err
+    assert 'backend onnxruntime: ' in err
+    assert 'decoder yolov8: ' in err
+
+
+def test_json_prints_to_stdout_and_writes_nothing_unless_told_where(
+        colour_detector, picture, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = picture()
+    assert main(['detect', '--model', str(colour_detector()), '--json', str(path)]) == 0
+    assert json.loads(capsys.readouterr().out)[0]['detections'] == [RED]
+    assert not (tmp_path / 'detections').exists()
+
+
+def test_without_output_and_json_files_go_to_a_folder_named_detections(
+        colour_detector, picture, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(['detect', '--model', str(colour_detector()), str(picture())]) == 0
+    assert sorted(path.name for path in (tmp_path / 'detections').iterdir()) == [
+        'detections.json', 'red.png']
+
+
+def test_a_bad_file_is_reported_and_counted_and_the_others_go_on(detect, picture, tmp_path):
+    no_image, empty, good = tmp_path / 'notes.txt', tmp_path / 'empty.jpg', picture()
+    no_image.write_text('hello')
+    empty.touch()
+    code, entries, captured = detect(no_image, tmp_path / 'missing.png', empty, good)
+    assert code == 1
+    assert [(Path(entry['file']).name, 'error' in entry) for entry in entries] == [
+        ('notes.txt', True), ('missing.png', True), ('empty.jpg', True), ('red.png', False)]
+    assert f'{no_image}: Is no image' in captured.err
+    assert 'No such file' in captured.err
+    assert 'files: 1, detections: 1, failed: 3' in captured.err
+
+
+def test_a_folder_stands_for_the_images_in_it_in_the_order_of_their_names(
+        detect, picture, tmp_path):
+    picture('in/b.png')
+    picture('in/a.jpg')
+    (tmp_path / 'in' / 'readme.txt').write_text('no image, and none is expected')
+    code, entries, _ = detect(tmp_path / 'in')
+    assert code == 0
+    assert [Path(entry['file']).name for entry in entries] == ['a.jpg', 'b.png']
+
+
+def test_files_of_the_same_name_do_not_overwrite_each_other(detect, picture, tmp_path):
+    code, _, _ = detect(picture('one/a.png'), picture('two/a.png', (0, 255, 0)))
+    assert code == 0
+    first, second = (cv2.imread(str(tmp_path / 'out' / name)) for name in ('a.png', 'a_2.png'))
+    assert (first[64, 64].tolist(), second[64, 64].tolist()) == ([0, 0, 255], [0, 255, 0])
+
+
+def test_an_output_folder_that_would_overwrite_the_originals_is_refused(
+        detect, picture, tmp_path):
+    path = picture('out/red.png')
+    before = path.read_bytes()
+    code, _, captured = detect(path)
+    assert code == 1
+    assert 'Give another folder with --output' in captured.err
+    assert path.read_bytes() == before
+
+
+def test_an_output_folder_that_is_a_file_is_refused(detect, picture, tmp_path):
+    (tmp_path / 'out').write_text('in the way')
+    code, _, captured = detect(picture())
+    assert code == 1
+    assert 'Cannot make the output folder' in captured.err
+
+
+def test_a_missing_model_is_an_error_with_its_path(tmp_path, picture, capsys):
+    assert main(['detect', '--model', str(tmp_path / 'no.onnx'), '--json', str(picture())]) == 1
+    assert 'no.onnx' in capsys.readouterr().err
+
+
+def test_every_option_of_the_detector_is_a_flag(colour_detector, picture, capsys):
+    # Each changes what is found, or is refused by what stands behind it.
+    def run(*flags):
+        code = main(['detect', '--model', str(colour_detector()), '--json', str(picture()),
+                     *flags])
+        captured = capsys.readouterr()
+        return code, captured.out and json.loads(captured.out)[0]['detections'], captured.err
+
+    assert run('--labels', 'a, b,c')[1] == [{**RED, 'label': 'a'}]
+    assert run('--channel-order', 'bgr')[1][0]['label'] == 'blue'
+    assert run('--scale', '0.002')[1][0]['score'] == pytest.approx(0.51, abs=0.001)
+    assert run('--mean', '0.5,0.5,0.5')[1][0]['score'] == 0.5
+    assert run('--mean=0,-0.5,0', '--std', '1,0.25,1')[1][0]['label'] == 'green'
+    assert run('--score-threshold', '1.0', '--mean', '0.5,0,0')[1] == []
+    assert 'stretch' in run('--resize', 'stretch')[2]
+    assert 'padded with 7' in run('--pad-value', '7')[2]
+    assert run('--decoder', 'yolox')[0] == 1
+    assert run('--input-size', '32,32')[0] == 1
+    assert run('--labels-path', '/nowhere')[0] == 1
+    assert run('--backend', 'onnxruntime')[2].startswith('backend onnxruntime: ')
+
+
+def test_no_option_was_forgotten(capsys):
+    with pytest.raises(SystemExit):
+        main(['detect', '--help'])
+    out = capsys.readouterr().out
+    for name in DetectorOptions.__dataclass_fields__:
+        assert '--' + name.replace('_', '-') in out
+
+
+@pytest.mark.parametrize('flags', [
+    ['--score-threshold', '1.5'], ['--iou-threshold', 'x'], ['--max-detections', '0'],
+    ['--mean', 'a,b'], ['--resize', 'crop']])
+def test_values_that_make_no_sense_are_wrong_usage(flags, picture):
+    with pytest.raises(SystemExit) as caught:
+        main(['detect', '--model', 'm.onnx', str(picture()), *flags])
+    assert caught.value.code == 2
+
+
+def test_a_video_is_annotated_frame_by_frame(detect, tmp_path):
+    path = tmp_path / 'clip.avi'
+    writer = cv2.VideoWriter(str(path), int.from_bytes(b'MJPG', 'little'), 10.0, (128, 128))
+    for rgb in ((255, 0, 0), (0, 255, 0), (0, 0, 255)):
+        writer.write(np.full((128, 128, 3), rgb[::-1], np.uint8))
+    writer.release()
+    code, entries, _ = detect(path)
+    assert code == 0
+    assert [(entry['frame'], entry['detections'][0]['label']) for entry in entries] == [
+        (0, 'red'), (1, 'green'), (2, 'blue')]
+    annotated = cv2.VideoCapture(str(tmp_path / 'out' / 'clip.mp4'))
+    assert annotated.get(cv2.CAP_PROP_FRAME_COUNT) == 3
+    assert annotated.get(cv2.CAP_PROP_FPS) == 10
+    annotated.release()
+
+
+def test_a_broken_video_is_reported(detect, tmp_path):
+    path = tmp_path / 'clip.mp4'
+    path.write_bytes(b'no video')
+    code, entries, _ = detect(path)
+    assert code == 1
+    assert entries[0]['error'] == 'Is no video that OpenCV can read.'
+
+
+def test_a_progress_bar_counts_many_files(detect, picture, tmp_path):
+    for number in range(20):
+        picture(f'in/{number:02}.png', (0, 0, 0))
+    assert '20/20' in detect(tmp_path / 'in')[2].err
+    assert '2/2' not in detect(picture('a.png'), picture('b.png'))[2].err
+
+
+def test_the_weed_detector_finds_what_is_expected(weeds, tmp_path):
+    process = subprocess.run(
+        [sys.executable, '-m', 'trt_ros', 'detect', weeds, '--output', tmp_path / 'out',
+         '--model', weeds / 'weeds_yolox_nano.onnx', '--labels-path', weeds / 'labels.txt',
+         '--score-threshold', '0.5'], capture_output=True, text=True, timeout=300,
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))})
+    assert process.returncode == 0, process.stderr
+    expected = json.loads((weeds / 'expected.json').read_text())
+    entries = {Path(entry['file']).name: entry
+               for entry in json.loads((tmp_path / 'out' / 'detections.json').read_text())}
+    assert entries.keys() == expected.keys()
+    for name, entry in entries.items():
+        assert (entry['width'], entry['height']) == (
+            expected[name]['width'], expected[name]['height'])
+        have, want = entry['detections'], expected[name]['detections']
+        assert [one['label'] for one in have] == [one['label'] for one in want]
+        for one, other in zip(have, want):
+            assert one['score'] == pytest.approx(other['score'], abs=0.03)
+            assert iou(one['xyxy'], other['xyxy']) >= 0.95
+        assert (tmp_path / 'out' / name).stat().st_size > 0
+
+
+def iou(a, b):
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    common = max(width, 0) * max(height, 0)
+    return common / (
+        (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - common)

@@ -1,0 +1,137 @@
+"""The command line itself: verbs, help, exit codes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+
+from trt_ros import cli
+from trt_ros.errors import TrtRosError
+
+
+@pytest.fixture
+def verb(monkeypatch):
+    """Install a verb `sample` that does what the test says."""
+
+    def install(run, add_arguments=lambda parser: None):
+        module = types.ModuleType('trt_ros.cli.sample', 'A sample.\n\nAnd more of it.')
+        module.run, module.add_arguments = run, add_arguments
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setattr(cli, 'verbs', lambda: ['sample'])
+
+    return install
+
+
+def raising(error):
+    def run(args):
+        raise error
+    return run
+
+
+def test_no_verb_is_wrong_usage(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main([])
+    assert caught.value.code == 2
+    assert 'VERB' in capsys.readouterr().err
+
+
+def test_an_unknown_verb_is_wrong_usage_and_names_the_known_ones(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(['frobnicate'])
+    assert caught.value.code == 2
+    assert 'detect' in capsys.readouterr().err
+
+
+def test_a_module_in_the_folder_is_a_verb():
+    assert 'detect' in cli.verbs()
+
+
+def test_help_shows_every_verb_with_its_first_line(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(['--help'])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert 'Images, folders and videos in' in out
+    assert all(name in out for name in cli.verbs())
+
+
+@pytest.mark.parametrize('name', cli.verbs())
+def test_every_verb_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main([name, '--help'])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith(f'usage: trt-ros {name} ')
+
+
+def test_the_exit_code_is_the_verbs_own(verb):
+    verb(lambda args: 7)
+    assert cli.main(['sample']) == 7
+
+
+def test_an_error_of_ours_goes_to_stderr_without_a_traceback(verb, capsys):
+    verb(raising(TrtRosError('No cake.', cause='It was eaten.', remedy='Bake one.')))
+    assert cli.main(['sample']) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ''
+    assert captured.err == 'trt-ros sample: No cake.\nCause: It was eaten.\nRemedy: Bake one.\n'
+
+
+def test_a_bug_keeps_its_traceback(verb):
+    verb(raising(ZeroDivisionError('bug')))
+    with pytest.raises(ZeroDivisionError):
+        cli.main(['sample'])
+
+
+def test_an_interrupt_ends_quietly_with_130(verb, capsys):
+    verb(raising(KeyboardInterrupt()))
+    assert cli.main(['sample']) == 130
+    assert capsys.readouterr().err == ''
+
+
+def test_a_reader_that_went_away_ends_it_quietly():
+    code = (
+        'import sys, types\n'
+        'from trt_ros import cli\n'
+        'module = types.ModuleType("trt_ros.cli.sample", "A sample.")\n'
+        'def run(args):\n'
+        '    sys.stdin.read()\n'  # Until the reader is gone.
+        '    print("x" * 1000000)\n'
+        '    return 0\n'
+        'module.run, module.add_arguments = run, lambda parser: None\n'
+        'sys.modules[module.__name__] = module\n'
+        'cli.verbs = lambda: ["sample"]\n'
+        'sys.exit(cli.main(["sample"]))\n')
+    process = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    process.stdin.close()
+    with process.stderr as stderr:
+        assert stderr.read() == b''
+    assert process.wait(60) == 141
+
+
+def test_python_dash_m_is_the_same_command():
+    process = subprocess.run([sys.executable, '-m', 'trt_ros', 'detect', '--help'],
+                             capture_output=True, text=True, timeout=60)
+    assert process.returncode == 0
+    assert process.stdout.startswith('usage: trt-ros detect ')
+
+
+def test_help_of_detect_imports_nothing_heavy():
+    code = (
+        'import sys\n'
+        'from trt_ros.cli import main\n'
+        'try:\n'
+        '    main(["detect", "--help"])\n'
+        'except SystemExit:\n'
+        '    heavy = {"numpy", "cv2", "onnxruntime", "onnx", "rclpy", "tqdm"}\n'
+        '    print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n')
+    # Without site, whose .pth files import what they like.
+    process = subprocess.run(
+        [sys.executable, '-S', '-c', code], capture_output=True, text=True, timeout=60,
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))})
+    assert process.stderr == '[]\n'
