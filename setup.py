@@ -1,0 +1,12 @@
+"""What ament expects beside the Python package; setup.cfg has the rest."""
+
+from glob import glob
+
+from setuptools import setup
+
+setup(data_files=[
+    ('share/ament_index/resource_index/packages', ['resource/trt_ros']),
+    ('share/trt_ros', ['package.xml']),
+    ('share/trt_ros/config', glob('config/*.yaml')),
+    ('share/trt_ros/launch', glob('launch/*.launch.py')),
+])
