@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+import sys
 from typing import Literal
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 from trt_ros.errors import BadFrameError
 
 Order = Literal['rgb', 'bgr']
+
+_BLOCK_ROWS = 32  # Converted at a time, so that the cache holds them.
 
 _PACKED = {  # Bytes a pixel, order of the first three.
     'rgb8': (3, 'rgb'), 'bgr8': (3, 'bgr'), 'rgba8': (4, 'rgb'), 'bgra8': (4, 'bgr'),
@@ -35,7 +38,7 @@ ENCODINGS: Mapping[str, int] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Frame:
     """
     One image as it came: its bytes and how to read them. Borrows `data`, never copies it.
@@ -110,29 +113,30 @@ class Frame:
         """
         Wrap an array of pixels, without a copy where its pixels lie side by side.
 
-        :param pixels: (H, W) or (H, W, C) uint8, or uint16 for mono16; rows may be apart, as in a
-            crop of a larger image. nv12 and nv21: (H * 3 / 2, W).
+        :param pixels: uint8 (H, W) or (H, W, bytes a pixel), uint16 (H, W) for mono16 and 16UC1,
+            nv12 and nv21 (H * 3 / 2, W). Rows may lie apart, as in a crop of a larger image.
         :raises BadFrameError: when `pixels` do not fit the encoding.
         """
-        if encoding not in ENCODINGS or pixels.ndim not in (2, 3) or 0 in pixels.shape:
-            # Its own error names the encoding or the size.
-            return cls(pixels.reshape(-1), *_wh(pixels), 0, encoding)
-        nbytes = pixels[0, 0].nbytes
-        if nbytes != ENCODINGS[encoding]:
-            raise BadFrameError(
-                'wrong data', f'{encoding} has {ENCODINGS[encoding]} bytes a pixel, but the '
-                f'array of shape {pixels.shape} and dtype {pixels.dtype} has {nbytes}.')
-        if pixels[0].strides[0] != nbytes or not pixels[0, 0].flags.c_contiguous \
-                or pixels.strides[0] < pixels[0].nbytes:
-            pixels = np.ascontiguousarray(pixels)
+        if pixels.ndim not in (2, 3):
+            raise BadFrameError('wrong data', f'Pixels come as (H, W[, C]), not {pixels.shape}.')
         rows, width = pixels.shape[:2]
+        if pixels.size == 0 or encoding not in ENCODINGS:
+            return cls(np.empty(0, np.uint8), width, rows, 0, encoding)  # Says what is wrong.
+        dtype, pixel = pixels.dtype, pixels[:1, :1]
+        is_wide = encoding in _GREY and _GREY[encoding] == 2
+        if pixel.nbytes != ENCODINGS[encoding] or dtype.name != ('uint16' if is_wide else 'uint8'):
+            raise BadFrameError(
+                'wrong data', f'{encoding} has {ENCODINGS[encoding]} bytes a pixel, which an '
+                f'array of {pixels.shape} {dtype} has not.')
+        if pixels.strides[0] < pixels[0].nbytes or not pixels[0].flags.c_contiguous:
+            pixels = np.ascontiguousarray(pixels)
         step = pixels.strides[0] if rows > 1 else pixels[0].nbytes
         data = np.lib.stride_tricks.as_strided(
-            pixels[0, 0].reshape(-1).view(np.uint8), (step * (rows - 1) + width * nbytes,), (1,))
+            pixels[:1, :1].reshape(-1).view(np.uint8),
+            (step * (rows - 1) + pixels[0].nbytes,), (1,))
+        big = '>' if sys.byteorder == 'little' else '='
         height = rows * 2 // 3 if encoding in _YUV420 else rows
-        is_bigendian = pixels.dtype.byteorder == '>' or (
-            pixels.dtype.byteorder == '=' and not np.little_endian)
-        return cls(data, width, height, step, encoding, is_bigendian)
+        return cls(data, width, height, step, encoding, is_wide and dtype.byteorder == big)
 
 
 def to_colour(frame: Frame, order: Order) -> np.ndarray:
@@ -144,19 +148,42 @@ def to_colour(frame: Frame, order: Order) -> np.ndarray:
 
     - mono16, 16UC1: the high byte.
     - yuv422, nv12, nv21: BT.601, limited range, each chroma sample for all its pixels, in integers
-      as OpenCV's cvtColor (modules/imgproc/src/color_yuv.simd.hpp): with the coefficients in
-      units of 2**-20 (1.164 as 1220542 and so on), y = 1220542 max(Y - 16, 0),
-      r = (y + 1673527 (V - 128) + 2**19) >> 20, g, b alike, clipped to 0..255.
+      as OpenCV's cvtColor (modules/imgproc/src/color_yuv.simd.hpp). With the coefficients 1.164,
+      1.596, -0.813, -0.391 and 2.018 in units of 2**-20 and y = 1220542 max(Y - 16, 0) + 2**19,
+      r = (y + 1673527 (V - 128)) >> 20, g = (y - 852492 (V - 128) - 409993 (U - 128)) >> 20 and
+      b = (y + 2116026 (U - 128)) >> 20, clipped to 0..255.
     - bayer: bilinear as OpenCV's cvtColor: the mean of the two or four nearest pixels of a
       colour, halves rounded up; the outermost rows and columns repeat their inner neighbours.
 
     :returns: (height, width, 3) uint8, channels in `order`; read it only.
     """
-    if frame.encoding in _PACKED or frame.encoding in _GREY:
-        return _view(frame, order)
-    if frame.encoding in _BAYER:
-        return _demosaic(frame, order)
-    return _yuv_at(frame, order, np.arange(frame.height), np.arange(frame.width))
+    plain = plain_channels(frame, order)
+    if plain is None:
+        return colour_at(frame, order, np.arange(frame.height), np.arange(frame.width))
+    lines, pixel_nbytes, channels = plain
+    pixels = lines.reshape(frame.height, frame.width, pixel_nbytes)
+    if len(channels) == 1:
+        return np.broadcast_to(pixels[..., channels], (frame.height, frame.width, 3))
+    return pixels[..., :3] if channels == (0, 1, 2) else pixels[..., 2::-1]
+
+
+def plain_channels(
+        frame: Frame, order: Order) -> tuple[np.ndarray, int, tuple[int, ...]] | None:
+    """
+    Find the channels among the frame's bytes, where they need no conversion.
+
+    :returns: (height, bytes a row) uint8, a view; the bytes of a pixel; and which of them are the
+        three channels in `order`, or the one that all three are. None where they do need it.
+    """
+    if frame.encoding in _PACKED:
+        pixel_nbytes, have = _PACKED[frame.encoding]
+        channels: tuple[int, ...] = (0, 1, 2) if have == order else (2, 1, 0)
+    elif frame.encoding in _GREY:
+        pixel_nbytes = _GREY[frame.encoding]
+        channels = (0,) if frame.is_bigendian else (pixel_nbytes - 1,)
+    else:
+        return None
+    return _plane(frame, (frame.height, frame.row_nbytes), (frame.step, 1)), pixel_nbytes, channels
 
 
 def colour_at(frame: Frame, order: Order, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
@@ -166,84 +193,74 @@ def colour_at(frame: Frame, order: Order, rows: np.ndarray, cols: np.ndarray) ->
     :param rows: (R,) indices, 0 to height - 1; `cols`: (C,) alike.
     :returns: (R, C, 3) uint8, a copy.
     """
-    if frame.encoding in _YUV422 or frame.encoding in _YUV420:
-        return _yuv_at(frame, order, rows, cols)
-    return np.ascontiguousarray(to_colour(frame, order)[rows][:, cols])
+    if frame.encoding in _PACKED or frame.encoding in _GREY:
+        return np.ascontiguousarray(to_colour(frame, order)[rows][:, cols])
+    convert = _from_bayer if frame.encoding in _BAYER else _from_yuv
+    pixels = np.empty((len(rows), len(cols), 3), np.uint8)
+    rgb = pixels if order == 'rgb' else pixels[..., ::-1]
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        block = slice(start, start + _BLOCK_ROWS)
+        convert(frame, rows[block], cols, rgb[block])
+    return pixels
 
 
-def _wh(pixels: np.ndarray) -> tuple[int, int]:
-    height, width = (*pixels.shape, 0, 0)[:2]
-    return width, height
-
-
-def _plane(frame: Frame, shape: tuple[int, ...], strides: tuple[int, ...],
+def _plane(frame: Frame, shape: tuple[int, int], strides: tuple[int, int],
            offset: int = 0) -> np.ndarray:
     """See bytes of the frame as uint8 of this shape."""
     return np.ndarray(shape, np.uint8, frame.data, offset, strides)
 
 
-def _view(frame: Frame, order: Order) -> np.ndarray:
-    height, width, step = frame.height, frame.width, frame.step
-    if frame.encoding in _PACKED:
-        nbytes, have = _PACKED[frame.encoding]
-        pixels = _plane(frame, (height, width, 3), (step, nbytes, 1))
-        return pixels if have == order else pixels[..., ::-1]
-    nbytes = _GREY[frame.encoding]
-    high_byte = 0 if frame.is_bigendian else nbytes - 1
-    grey = _plane(frame, (height, width, 1), (step, nbytes, 1), high_byte)
-    return np.broadcast_to(grey, (height, width, 3))
-
-
-def _yuv_at(frame: Frame, order: Order, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+def _from_yuv(frame: Frame, rows: np.ndarray, cols: np.ndarray, rgb: np.ndarray) -> None:
+    """Write the colours of yuv422, nv12 or nv21 into `rgb`, (R, C, 3)."""
     height, width, step = frame.height, frame.width, frame.step
     if frame.encoding in _YUV422:
         at_y, at_u, at_v = _YUV422[frame.encoding]
-        y_plane = _plane(frame, (height, width), (step, 2), at_y)
+        luma = _plane(frame, (height, width), (step, 2), at_y)
         u_plane = _plane(frame, (height, width // 2), (step, 4), at_u)
         v_plane = _plane(frame, (height, width // 2), (step, 4), at_v)
         chroma_rows = rows
     else:
         at_u, at_v = _YUV420[frame.encoding]
-        y_plane = _plane(frame, (height, width), (step, 1))
+        luma = _plane(frame, (height, width), (step, 1))
         u_plane = _plane(frame, (height // 2, width // 2), (step, 2), step * height + at_u)
         v_plane = _plane(frame, (height // 2, width // 2), (step, 2), step * height + at_v)
         chroma_rows = rows // 2
+    y = np.maximum(luma[rows].take(cols, axis=1), 16).astype(np.int32)
+    y -= 16
+    y *= 1220542
+    y += 1 << 19
+    u = u_plane[chroma_rows].astype(np.int32) - 128
+    v = v_plane[chroma_rows].astype(np.int32) - 128
     chroma_cols = cols // 2
-    u = u_plane[chroma_rows][:, chroma_cols].astype(np.int32) - 128
-    v = v_plane[chroma_rows][:, chroma_cols].astype(np.int32) - 128
-    y = np.maximum(y_plane[rows][:, cols].astype(np.int32) - 16, 0) * 1220542 + (1 << 19)
-    red, green, blue = 1673527 * v, -852492 * v - 409993 * u, 2116026 * u
-    pixels = np.empty((*y.shape, 3), np.uint8)
-    for channel, chroma in enumerate(
-            (red, green, blue) if order == 'rgb' else (blue, green, red)):
-        pixels[..., channel] = np.clip((y + chroma) >> 20, 0, 255)
-    return pixels
+    for channel, chroma in enumerate((1673527 * v, -852492 * v - 409993 * u, 2116026 * u)):
+        value = chroma.take(chroma_cols, axis=1)
+        value += y
+        value >>= 20
+        np.clip(value, 0, 255, out=rgb[..., channel], casting='unsafe')
 
 
-def _demosaic(frame: Frame, order: Order) -> np.ndarray:
-    height, width = frame.height, frame.width
-    raw = _plane(frame, (height, width), (frame.step, 1)).astype(np.uint16)
-    beside = raw[:, :-2] + raw[:, 2:]
-    across = raw[:-2] + raw[2:]
-    # The interior only, (height - 2, width - 2): means of two, of two, of four and of four.
-    horizontal = (beside[1:-1] + 1) >> 1
-    vertical = (across[:, 1:-1] + 1) >> 1
-    cross = (beside[1:-1] + across[:, 1:-1] + 2) >> 2
-    diagonal = (beside[:-2] + beside[2:] + 2) >> 2
-    own = raw[1:-1, 1:-1]
-
-    pixels = np.empty((height, width, 3), np.uint8)
-    inner = pixels[1:-1, 1:-1]
-    red, blue = (0, 2) if order == 'rgb' else (2, 0)
-    # The interior starts at pixel (1, 1), so parities are swapped there.
-    red_y, red_x = (1 - parity for parity in _BAYER[frame.encoding])
-    for y, x, parts in (
-            (red_y, red_x, (own, cross, diagonal)),
-            (red_y, 1 - red_x, (horizontal, own, vertical)),
-            (1 - red_y, red_x, (vertical, own, horizontal)),
-            (1 - red_y, 1 - red_x, (diagonal, cross, own))):
-        for channel, part in zip((red, 1, blue), parts):
-            inner[y::2, x::2, channel] = part[y::2, x::2]
-    pixels[1:-1, 0], pixels[1:-1, -1] = pixels[1:-1, 1], pixels[1:-1, -2]
-    pixels[0], pixels[-1] = pixels[1], pixels[-2]
-    return pixels
+def _from_bayer(frame: Frame, rows: np.ndarray, cols: np.ndarray, rgb: np.ndarray) -> None:
+    """Write the colours of a bayer mosaic into `rgb`, (R, C, 3)."""
+    mosaic = _plane(frame, (frame.height, frame.width), (frame.step, 1))
+    red_row, red_col = _BAYER[frame.encoding]
+    rows = np.clip(rows, 1, frame.height - 2)
+    for parity in (0, 1):
+        chosen = np.flatnonzero(rows % 2 == parity)
+        above, own, below = (mosaic[rows[chosen] + d].astype(np.uint16) for d in (-1, 0, 1))
+        beside = own[:, :-2] + own[:, 2:]
+        across = above + below
+        corners = across[:, :-2] + across[:, 2:]
+        own, across = own[:, 1:-1], across[:, 1:-1]
+        cross, diagonal = (beside + across + 2) >> 2, (corners + 2) >> 2
+        horizontal, vertical = (beside + 1) >> 1, (across + 1) >> 1
+        if parity == red_row:
+            at_red, at_others = (own, cross, diagonal), (horizontal, own, vertical)
+        else:
+            at_red, at_others = (vertical, own, horizontal), (diagonal, cross, own)
+        whole = np.empty((len(chosen), frame.width, 3), np.uint8)
+        # All of these lack the first column, so `first` is one less than a column's own number.
+        for first, parts in ((1 - red_col, at_red), (red_col, at_others)):
+            for channel, part in enumerate(parts):
+                whole[:, 1 + first:-1:2, channel] = part[:, first::2]
+        whole[:, 0], whole[:, -1] = whole[:, 1], whole[:, -2]
+        rgb[chosen] = whole.take(cols, axis=1)

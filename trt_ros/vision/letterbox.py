@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 import math
 from typing import Literal
 
 import numpy as np
 
 from trt_ros.errors import ParameterError
-from trt_ros.vision.frame import Frame, Order, colour_at
+from trt_ros.vision.frame import Frame, Order
+from trt_ros.vision.resample import resample
 
 Resize = Literal['letterbox', 'letterbox_topleft', 'stretch']
 RESIZES: tuple[Resize, ...] = ('letterbox', 'letterbox_topleft', 'stretch')
@@ -94,10 +94,8 @@ class Preprocess:
     """
     Everything between pixels and a network's input; the reference for the GPU's kernel.
 
-    value = (pixel * scale - mean) / std, channel by channel, in float32; `pad_value` is a pixel.
-    Pixels are sampled bilinearly with half-pixel centres and not rounded: output column j of an
-    image W wide, shown w wide, lies at x = (j + 0.5) * W / w - 0.5, clamped to 0..W - 1, between
-    columns floor(x) and floor(x) + 1 with weights 1 - frac(x) and frac(x); rows alike.
+    value = pixel * (scale / std) - mean / std, channel by channel, in float32, that is
+    (pixel * scale - mean) / std; pixels come from `resample`, unrounded, around them `pad_value`.
 
     :param input_hw: the network's height and width.
     :param resize: one of `RESIZES`.
@@ -106,9 +104,7 @@ class Preprocess:
     :param layout: 'nchw' or 'nhwc'.
     :param dtype: 'float32', 'float16' (rounded to nearest even) or 'uint8' (rounded to nearest
         even, then clipped to 0..255). 'bfloat16' is for the GPU only.
-    :param antialias: along an axis that shrinks by more than 2, average the area that each output
-        pixel covers (as cv2.INTER_AREA) instead of sampling: column j is the mean of x from
-        j * W / w to (j + 1) * W / w, pixels cut by an end weighing what lies inside.
+    :param antialias: average areas where an axis shrinks by more than 2; see `resample`.
     :raises ParameterError: when a value is not one of these.
     """
 
@@ -156,40 +152,19 @@ class Preprocess:
         letterbox = Letterbox.fit(frame.wh, self.input_hw, self.resize)
         order: Order = 'rgb' if self.channel_order == 'rgb' else 'bgr'
         (left, top), (width, height) = map(int, letterbox.pad_xy), letterbox.inner_wh
-        gain = np.float32(self.scale) / np.array(self.std, np.float32)
-        bias = np.array(self.mean, np.float32) / np.array(self.std, np.float32)
-        padding = np.float32(self.pad_value) * gain - bias
-        tensor = np.empty((*self.input_hw, 3), np.float32)
-        tensor[:] = padding
-        tensor[top:top + height, left:left + width] = resample(
-            frame, order, (width, height), antialias=self.antialias) * gain - bias
-        if self.layout == 'nchw':
-            tensor = tensor.transpose(2, 0, 1)
-        if self.dtype == 'uint8':
-            tensor = np.clip(np.rint(tensor), 0, 255)
-        return np.ascontiguousarray(tensor[None], self.dtype), letterbox
+        std = np.array(self.std, np.float32).reshape(3, 1, 1)
+        gain = np.float32(self.scale) / std
+        bias = np.array(self.mean, np.float32).reshape(3, 1, 1) / std
+        rows, cols = self.input_hw
+        tensor = np.empty((1, 3, rows, cols) if self.layout == 'nchw' else (1, rows, cols, 3),
+                          self.dtype)
+        planes = tensor[0] if self.layout == 'nchw' else tensor[0].transpose(2, 0, 1)
+        if (height, width) != self.input_hw:
+            planes[:] = self._rounded(np.float32(self.pad_value) * gain - bias)
+        inner = planes[:, top:top + height, left:left + width]
+        for block, pixels in resample(frame, order, (width, height), antialias=self.antialias):
+            inner[:, block] = self._rounded(pixels * gain - bias)
+        return tensor, letterbox
 
-
-@lru_cache(maxsize=32)
-def _taps(size: int, out_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Two source indices, and the weight of the second, for each of `out_size` samples."""
-    at = np.clip((np.arange(out_size) + 0.5) * (size / out_size) - 0.5, 0, size - 1)
-    first = np.floor(at).astype(np.intp)
-    second = np.minimum(first + 1, size - 1)
-    return first, second, (at - first).astype(np.float32)
-
-
-def resample(
-        frame: Frame, order: Order, out_wh: tuple[int, int], *, antialias: bool = False
-        ) -> np.ndarray:
-    """
-    Resize a frame as `Preprocess` says.
-
-    :returns: (H, W, 3) float32, pixels 0 to 255.
-    """
-    x0, x1, fx = _taps(frame.width, out_wh[0])
-    y0, y1, fy = _taps(frame.height, out_wh[1])
-    fx, fy = fx[None, :, None], fy[:, None, None]
-    top = colour_at(frame, order, y0, x0) * (1 - fx) + colour_at(frame, order, y0, x1) * fx
-    low = colour_at(frame, order, y1, x0) * (1 - fx) + colour_at(frame, order, y1, x1) * fx
-    return np.asarray(top * (1 - fy) + low * fy)
+    def _rounded(self, values: np.ndarray) -> np.ndarray:
+        return np.clip(np.rint(values), 0, 255) if self.dtype == 'uint8' else values
