@@ -138,8 +138,10 @@ def _follow(child: subprocess.Popen[bytes], events: IO[str], report: Reporter,
                     return outcome
                 *lines, buffer = (buffer + chunk).split(b'\n')
                 for event in map(json.loads, lines):
-                    phase, percent = event.get('phase', phase), event.get('percent', percent)
-                    if 'phase' not in event:
+                    if 'phase' in event:
+                        phase, percent = event['phase'], event['percent']
+                        report(phase, percent)
+                    else:
                         outcome = event
             report(phase, percent)
             if timeout_seconds is not None and time.monotonic() - began > timeout_seconds:

@@ -101,10 +101,8 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     """Build as `spec` says, write the plan, and report what was built."""
     path, options = Path(spec['onnx']), BuildOptions.from_json(spec['options'])
     events.phase('checking the model')
-    flavour = load_trt(spec['flavour'])
-    settings.refuse_unsupported(flavour, options)
     model, info = read_onnx(path)
-    if flavour.is_rtx:
+    if spec['flavour'] == 'tensorrt_rtx':
         refuse_unbuildable(path, model)
     _refuse_other_floats(path, info, options)
     profiles = settle_profiles(info.inputs, options.profiles, metadata=info.metadata,
@@ -116,6 +114,7 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
                             converter=options.converter).SerializeToString()
     del model
     events.phase('parsing the model')
+    flavour = load_trt(spec['flavour'])
     began = time.monotonic()
     settings.load_plugins(flavour, options.plugins)
     builder = flavour.new_builder()

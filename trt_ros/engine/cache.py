@@ -143,7 +143,8 @@ class EngineCache:
                why: str) -> Entry:
         timing = self.timing_cache(flavour, device) if options.timing_cache else None
         built = build(model.path, options, flavour, report=report, device=device,
-                      timeout_seconds=timeout_seconds, timing_cache=timing.path if timing else None)
+                      timeout_seconds=timeout_seconds,
+                      timing_cache=timing.path if timing else None)
         try:
             if OnnxFile.read(model.path) != model:
                 raise ModelError(f'{model.path} changed while it was being built.',

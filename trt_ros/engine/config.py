@@ -14,7 +14,7 @@ from trt_ros.errors import BackendError, ParameterError
 def refuse_unsupported(flavour: Flavour, options: BuildOptions) -> None:
     """:raises ParameterError: naming the first option that this TensorRT cannot honour."""
     rtx = flavour.is_rtx
-    targets = [name for name in options.compute_capabilities
+    unknown = [name for name in options.compute_capabilities
                if flavour.member('ComputeCapability', _target(name)) is None]
     refusals = (
         ('dla_core', rtx and options.dla_core is not None,
@@ -31,7 +31,7 @@ def refuse_unsupported(flavour: Flavour, options: BuildOptions) -> None:
          'Build on a machine with a GPU.'),
         ('compute_capabilities', not rtx and bool(options.compute_capabilities),
          'It builds for the GPU it runs on.', 'Use hardware_compatible.'),
-        ('compute_capabilities', rtx and bool(targets), f'It knows no {", ".join(targets)}.',
+        ('compute_capabilities', rtx and bool(unknown), f'It knows no {", ".join(unknown)}.',
          'Choose from ' + ', '.join(_known_targets(flavour)) + '.'),
         ('compute_capabilities', 'current' in options.compute_capabilities and not driver().gpus,
          'There is no GPU here to be the current one.', 'Name one, such as 8.6.'),
@@ -132,7 +132,8 @@ def _target(name: str) -> str:
 
 def _known_targets(flavour: Flavour) -> list[str]:
     names = dir(getattr(flavour.trt, 'ComputeCapability', None))
-    return [f'{name[2:-1]}.{name[-1]}' for name in names if name.startswith('SM')] + ['current']
+    numbers = sorted(int(name[2:]) for name in names if name.startswith('SM'))
+    return [f'{number // 10}.{number % 10}' for number in numbers] + ['current']
 
 
 def _set_targets(flavour: Flavour, config: Any, names: Sequence[str]) -> None:

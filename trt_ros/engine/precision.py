@@ -2,9 +2,9 @@
 fp16 and bf16 by converting the ONNX: TensorRT's networks are strongly typed everywhere.
 
 What is lowered: the nodes that the image's floats pass through on their way to the last
-convolution or matrix product. What stays float32: everything after it (box arithmetic costs nothing
-and needs the digits), all that is computed from shapes and indices, and sums and powers, which
-overflow.
+convolution or matrix product. What stays float32: everything after it (box arithmetic costs
+nothing and needs the digits), all that is computed from shapes and indices, and sums and powers,
+which overflow.
 """
 
 from __future__ import annotations
