@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import pytest
 
 from trt_ros.backend import installed, load_trt
+from trt_ros.driver import driver
 
 FLOAT = TensorProto.FLOAT
 
@@ -75,3 +76,17 @@ def rtx():
     if not installed('tensorrt_rtx'):
         pytest.skip('tensorrt_rtx is not installed')
     return load_trt('tensorrt_rtx')
+
+
+@pytest.fixture
+def no_tensorrt():
+    """Skip where the full TensorRT is installed."""
+    if installed('tensorrt'):
+        pytest.skip('tensorrt is installed')
+
+
+@pytest.fixture
+def no_gpu():
+    """Skip where there is a GPU."""
+    if driver().gpus:
+        pytest.skip('this machine has a GPU')

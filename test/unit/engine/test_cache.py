@@ -1,0 +1,261 @@
+"""Engines are built once, found again, and never believed without proof."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from trt_ros.engine.cache import Blob, EngineCache, default_root, read_sidecar, sidecar_path
+from trt_ros.engine.files import locked
+from trt_ros.engine.options import BuildOptions
+from trt_ros.errors import ModelError, ParameterError
+from trt_ros.progress import CancelledError, Reporter
+
+OPTIONS = BuildOptions()
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return EngineCache(tmp_path / 'cache')
+
+
+def files(cache):
+    return sorted(path.name for path in cache.root.rglob('*') if path.is_file())
+
+
+def test_an_empty_cache_has_no_entries(cache):
+    assert list(cache.entries()) == []
+
+
+def test_an_engine_is_built_once_and_then_found(cache, models, rtx):
+    path = models.conv(name='My model')
+    first = cache.get_or_build(path, BuildOptions(precision='fp16'), rtx)
+    again = cache.get_or_build(path, BuildOptions(precision='fp16'), rtx)
+    assert (first.why_built, again.why_built) == ('not built yet', '')
+    assert again.path == first.path
+    assert again.sidecar == json.loads(json.dumps(first.sidecar))
+    folder = first.path.relative_to(cache.root).parent
+    assert str(folder) == 'My_model/fp16/bs1'
+    assert first.path.name.startswith(f'My_model-tensorrt_rtx{rtx.version_text}-')
+    assert list(cache.entries()) == [first.path]
+
+
+def test_the_sidecar_tells_all_that_a_support_case_needs(cache, models, rtx):
+    sidecar = read_sidecar(cache.get_or_build(models.conv(), OPTIONS, rtx).path)
+    assert {
+        'key', 'plan_sha256', 'plan_nbytes', 'built_at', 'onnx', 'options', 'flavour', 'tensorrt',
+        'tensorrt_bindings', 'gpu', 'driver', 'cuda_driver', 'cuda_runtime', 'os', 'arch',
+        'python', 'packages', 'inputs', 'outputs', 'metadata', 'profiles', 'parser_errors',
+        'parser_warnings', 'build_warnings', 'build_seconds', 'ignored_options', 'dla_fallback',
+        'layers', 'layer_precisions', 'layers_from'} <= set(sidecar)
+    assert sidecar['tensorrt'] == rtx.version_text
+    assert sidecar['onnx']['nbytes'] == models.conv().stat().st_size
+    assert sidecar['build_seconds'] > 0
+
+
+def test_nobody_else_can_read_or_write_what_was_built(cache, models, rtx):
+    old = os.umask(0)
+    try:
+        entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
+    finally:
+        os.umask(old)
+    for path in (entry.path, sidecar_path(entry.path), *list(entry.path.parents)[:4]):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+
+
+def replace_by_another_library(path):
+    path.write_bytes(b'ftrt' + path.read_bytes()[4:])
+
+
+def empty(path):
+    path.write_bytes(b'')
+
+
+def lose_sidecar(path):
+    sidecar_path(path).unlink()
+
+
+def cut_sidecar(path):
+    sidecar_path(path).write_text('{"key": ')
+
+
+def empty_sidecar(path):
+    sidecar_path(path).write_text('{}')
+
+
+def let_others_write(path):
+    path.chmod(0o666)
+
+
+@pytest.mark.parametrize(('damage', 'said'), [
+    (truncate, 'is damaged'), (flip, 'its bytes are not'), (replace_by_another_library, 'is of'),
+    (empty, 'not a TensorRT engine'), (lose_sidecar, 'no readable sidecar'),
+    (cut_sidecar, 'no readable sidecar'), (empty_sidecar, 'sidecar is incomplete'),
+    (let_others_write, 'Others can write')])
+def test_a_bad_entry_is_rebuilt_once_and_said_so(cache, models, rtx, caplog, damage, said):
+    path = models.conv()
+    entry = cache.get_or_build(path, OPTIONS, rtx)
+    damage(entry.path)
+    assert said in cache.problem(entry.path)
+    again = cache.get_or_build(path, OPTIONS, rtx)
+    assert said in again.why_built
+    assert any(f'Rebuilding {entry.path.name}' in line for line in caplog.messages)
+    assert cache.problem(again.path) == ''
+    assert cache.get_or_build(path, OPTIONS, rtx).why_built == ''
+
+
+def test_another_model_of_the_same_name_gets_its_own_engine(cache, models, rtx):
+    first = cache.get_or_build(models.conv(seed=1), OPTIONS, rtx)
+    second = cache.get_or_build(models.conv(seed=2), OPTIONS, rtx)
+    assert second.why_built == 'the model has changed'
+    assert first.path != second.path
+    assert cache.get_or_build(models.conv(seed=1), OPTIONS, rtx).path == first.path
+
+
+def test_other_options_are_named_as_the_reason(cache, models, rtx):
+    cache.get_or_build(models.conv(), OPTIONS, rtx)
+    other = cache.get_or_build(models.conv(), BuildOptions(weight_streaming=True), rtx)
+    assert other.why_built == 'other weight_streaming than before'
+
+
+def test_forcing_builds_again(cache, models, rtx):
+    cache.get_or_build(models.conv(), OPTIONS, rtx)
+    assert cache.get_or_build(models.conv(), OPTIONS, rtx, force=True).why_built == 'as asked'
+    assert len(list(cache.entries())) == 1
+
+
+def test_what_a_killed_writer_left_is_swept(cache, models, rtx):
+    entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
+    (entry.path.parent / f'.{entry.path.name}.99999.part').write_bytes(b'half')
+    orphan = entry.path.parent / 'gone.engine.json'
+    orphan.write_text('{}')
+    cache.get_or_build(models.conv(), OPTIONS, rtx)
+    assert files(cache) == sorted(['.lock', entry.path.name, f'{entry.path.name}.json'])
+
+
+def test_clock_and_locale_do_not_matter(cache, models, rtx, monkeypatch):
+    entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
+    for each in (entry.path, sidecar_path(entry.path), models.conv()):
+        os.utime(each, (2 ** 33, 2 ** 33))  # The year 2242
+    monkeypatch.setenv('LC_ALL', 'de_DE.UTF-8')
+    monkeypatch.setenv('TZ', 'Pacific/Kiritimati')
+    assert cache.get_or_build(models.conv(), OPTIONS, rtx).why_built == ''
+    monkeypatch.setenv('LC_ALL', 'C')
+    monkeypatch.setenv('PYTHONUTF8', '0')
+    assert cache.get_or_build(models.conv(seed=9), OPTIONS, rtx).path.exists()
+
+
+def test_a_model_that_changes_during_the_build_is_not_kept(cache, models, rtx):
+    path = models.conv()
+
+    def change(progress):
+        if progress.phase == 'parsing the model':
+            models.conv(seed=5)
+    with pytest.raises(ModelError, match='changed while it was being built'):
+        cache.get_or_build(path, OPTIONS, rtx, report=Reporter(change))
+    assert list(cache.entries()) == []
+
+
+ASK = '''
+import sys
+from pathlib import Path
+from trt_ros.backend import load_trt
+from trt_ros.engine.cache import EngineCache
+from trt_ros.engine.options import BuildOptions
+print('ready', flush=True)
+sys.stdin.readline()
+entry = EngineCache(sys.argv[2]).get_or_build(
+    Path(sys.argv[1]), BuildOptions(), load_trt('tensorrt_rtx'))
+print(entry.why_built or 'found', flush=True)
+'''
+
+
+def test_of_two_processes_one_builds(cache, models, rtx):
+    path = models.conv(layers=60)
+    both = [subprocess.Popen([sys.executable, '-c', ASK, str(path), str(cache.root)],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(2)]
+    for one in both:
+        assert one.stdout.readline() == 'ready\n'
+    for one in both:
+        one.stdin.write('\n')
+        one.stdin.flush()
+    said = sorted(one.communicate(timeout=300)[0].strip() for one in both)
+    assert said == ['found', 'not built yet']
+
+
+def test_waiting_for_another_process_can_be_cancelled(cache, models, rtx):
+    folder = cache.root / 'conv' / 'auto'
+    folder.mkdir(parents=True, mode=0o700)
+    for each in (cache.root, folder.parent):
+        each.chmod(0o700)
+    cancelled = threading.Event()
+
+    def told(progress):
+        if progress.phase.startswith('waiting for another process'):
+            cancelled.set()
+    with locked(folder, Reporter()), pytest.raises(CancelledError):
+        cache.get_or_build(models.conv(), OPTIONS, rtx, report=Reporter(told, cancelled))
+
+
+@pytest.mark.parametrize('mode', [0o777, 0o775])
+def test_a_cache_that_others_can_write_is_refused(cache, models, rtx, mode):
+    cache.root.mkdir()
+    cache.root.chmod(mode)
+    with pytest.raises(ParameterError, match=r'not safe(?s:.*)chmod go-w'):
+        cache.get_or_build(models.conv(), OPTIONS, rtx)
+
+
+def test_a_cache_below_a_folder_of_everybody_is_refused(tmp_path, models, rtx):
+    (tmp_path / 'open').mkdir()
+    (tmp_path / 'open').chmod(0o777)
+    with pytest.raises(ParameterError, match='not safe'):
+        EngineCache(tmp_path / 'open' / 'cache').get_or_build(models.conv(), OPTIONS, rtx)
+
+
+def test_a_cache_that_cannot_be_written_says_so(tmp_path, models, rtx):
+    (tmp_path / 'file').touch()
+    with pytest.raises(ParameterError, match=r'cannot be used(?s:.*)engine_cache_dir') as caught:
+        EngineCache(tmp_path / 'file' / 'cache').get_or_build(models.conv(), OPTIONS, rtx)
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_the_default_place_follows_xdg(monkeypatch, tmp_path):
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+    assert default_root() == tmp_path / 'trt_ros'
+    monkeypatch.setenv('XDG_CACHE_HOME', 'not/absolute')
+    assert default_root() == Path.home() / '.cache' / 'trt_ros'
+    assert EngineCache().root == default_root()
+
+
+def test_a_blob_comes_back_whole_or_not_at_all(tmp_path):
+    blob = Blob(tmp_path / 'kernels')
+    assert blob.load() is None
+    assert not blob.save(b'') and not blob.path.exists()
+    assert blob.save(b'kernels') and blob.load() == b'kernels'
+    assert not blob.save(b'kernels')  # Nothing new, nothing written.
+    blob.path.write_bytes(blob.path.read_bytes()[:-1])
+    assert blob.load() is None
+    assert blob.save(b'kernels') and blob.load() == b'kernels'
+    assert [path.name for path in tmp_path.iterdir()] == ['kernels']
+
+
+def test_a_blob_that_cannot_be_kept_is_a_warning(tmp_path, caplog):
+    assert not Blob(tmp_path / 'gone' / 'kernels').save(b'x')
+    assert 'Cannot keep' in caplog.text

@@ -1,0 +1,108 @@
+"""What changes the key of an engine, and what does not."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import onnx
+import pytest
+
+from trt_ros.backend import Flavour
+from trt_ros.driver import Driver, Gpu
+from trt_ros.engine import key as keys
+from trt_ros.engine.key import OnnxFile, cache_key, external_names
+from trt_ros.engine.options import BuildOptions, ShapeRange
+
+H200 = Gpu(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
+RTX = Flavour('tensorrt_rtx', SimpleNamespace(), (1, 5, 0, 114), '1.5.0.114', None)
+TRT = Flavour('tensorrt', SimpleNamespace(), (10, 13, 3, 9), '10.13.3.9', None)
+MODEL = OnnxFile(None, 'aa', 10, ())
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """Choose the GPU that the driver tells of."""
+    def choose(gpu):
+        found = Driver('580.65.06', (13, 0), (gpu,), '')
+        monkeypatch.setattr(keys, 'driver', lambda: found)
+    return choose
+
+
+def rtx_key(model=MODEL, flavour=RTX, **options):
+    return cache_key(model, BuildOptions(**options), flavour, 0)
+
+
+def test_a_model_without_data_files_names_none(models, tmp_path):
+    assert external_names(models.conv()) == []
+    (tmp_path / 'empty').touch()
+    assert external_names(tmp_path / 'empty') == []
+
+
+def test_data_files_are_found_without_parsing(models):
+    path = models.conv()
+    name = 'weights_' + 'x' * 150 + '.data'  # Its length takes two bytes.
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location=name, size_threshold=0)
+    assert external_names(path) == [name]
+    before = OnnxFile.read(path)
+    data = bytearray((path.parent / name).read_bytes())
+    data[7] ^= 1
+    (path.parent / name).write_bytes(data)
+    after = OnnxFile.read(path)
+    assert before.sha256 == after.sha256 and before.external != after.external
+    assert rtx_key(before) != rtx_key(after)
+
+
+def test_every_option_but_the_timing_cache_changes_the_key():
+    shape = ShapeRange('x', (1,), (1,), (2,))
+    others = {
+        'precision': 'fp16', 'io_dtypes': 'lower', 'converter': 'modelopt',
+        'profiles': ((shape,),), 'input_size': (4, 4), 'workspace_mib': 1,
+        'optimization_level': 1, 'aux_streams': 1, 'timing_cache': False, 'dla_core': 0,
+        'plugins': (__file__,), 'version_compatible': True, 'hardware_compatible': 'ampere_plus',
+        'compute_capabilities': ('8.6',), 'strip_weights': True, 'refit': True,
+        'weight_streaming': True}
+    assert set(others) == {field.name for field in dataclasses.fields(BuildOptions)}
+    plain = rtx_key()
+    same = [name for name, value in others.items() if rtx_key(**{name: value}) == plain]
+    assert same == ['timing_cache']
+    assert rtx_key(OnnxFile(None, 'bb', 10, ())) != plain
+
+
+def test_options_survive_json():
+    options = BuildOptions(profiles=((ShapeRange('x', (1, 2), (3, 4), (5, 6)),),),
+                           plugins=('a',), input_size=(3, 4), precision='bf16')
+    assert BuildOptions.from_json(options.to_json()) == options
+
+
+def test_rtx_engines_depend_on_the_exact_release_but_not_on_the_gpu(on):
+    on(H200)
+    plain = rtx_key()
+    current = rtx_key(compute_capabilities=('current',))
+    on(dataclasses.replace(H200, name='other', compute_capability=(8, 9)))
+    assert rtx_key() == plain
+    assert rtx_key(compute_capabilities=('current',)) != current
+    assert rtx_key(flavour=dataclasses.replace(RTX, version=(1, 5, 0, 115))) != plain
+
+
+def test_tensorrt_engines_depend_on_the_gpu_unless_hardware_compatible(on):
+    def found(**options):
+        return cache_key(MODEL, BuildOptions(**options), TRT, 0)
+
+    on(H200)
+    plain, ampere, same = found(), found(hardware_compatible='ampere_plus'), found(
+        hardware_compatible='same_compute_capability')
+    on(dataclasses.replace(H200, name='NVIDIA H100'))
+    assert found() != plain
+    assert found(hardware_compatible='ampere_plus') == ampere
+    assert found(hardware_compatible='same_compute_capability') == same
+    on(dataclasses.replace(H200, compute_capability=(10, 0)))
+    assert found(hardware_compatible='same_compute_capability') != same
+
+
+def test_version_compatible_engines_depend_on_the_major_release_only(on):
+    on(H200)
+    newer = dataclasses.replace(TRT, version=(10, 16, 1, 11))
+    options = BuildOptions(version_compatible=True)
+    assert cache_key(MODEL, options, TRT, 0) == cache_key(MODEL, options, newer, 0)
+    assert cache_key(MODEL, BuildOptions(), TRT, 0) != cache_key(MODEL, BuildOptions(), newer, 0)

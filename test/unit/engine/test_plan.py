@@ -1,0 +1,78 @@
+"""A plan's header, without any library; and what is refused before one is asked."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from trt_ros.engine.engine import load_engine
+from trt_ros.engine.plan import capabilities_text, is_plan, parse_plan_header, read_plan_header
+from trt_ros.errors import BackendError, ModelError
+
+
+def header(magic=b'vtrt', version=(1, 5, 0, 114), nbytes=64, targets=0b1110):
+    """Give 64 bytes as tensorrt_rtx writes them."""
+    return struct.pack('<4sI8xQ4B4sQ24x', magic, 0, nbytes, *version, b'vtrt', targets)
+
+
+def test_no_bytes_are_no_plan():
+    with pytest.raises(ValueError, match='only 0 bytes'):
+        parse_plan_header(b'')
+
+
+def test_an_rtx_header_tells_version_size_and_targets():
+    found = parse_plan_header(header())
+    assert (found.flavour, found.version_text, found.nbytes) == ('tensorrt_rtx', '1.5.0.114', 64)
+    assert capabilities_text(found.compute_capabilities) == '8.0 8.6 8.9'
+
+
+def test_a_tensorrt_header_tells_the_version():
+    found = parse_plan_header(header(b'ftrt', (10, 3, 0, 26)))
+    assert (found.flavour, found.version, found.nbytes) == ('tensorrt', (10, 3, 0, 26), None)
+
+
+def test_a_cut_plan_is_damaged(tmp_path):
+    path = tmp_path / 'x.engine'
+    path.write_bytes(header(nbytes=1000))
+    with pytest.raises(ModelError, match='It has 64 bytes, its header says 1000'):
+        read_plan_header(path)
+
+
+@pytest.mark.parametrize(('data', 'found'), [
+    (b'', False), (b'vt', False), (b'\x08\x08\x12\x04', False), (b'vtrt', True), (b'ftrt', True)])
+def test_plans_are_told_by_their_first_bytes(tmp_path, data, found):
+    path = tmp_path / 'file'
+    path.write_bytes(data)
+    assert is_plan(path) is found
+
+
+def test_a_missing_file_is_no_plan(tmp_path):
+    assert not is_plan(tmp_path / 'gone')
+    with pytest.raises(ModelError, match='Cannot read'):
+        load_engine(tmp_path / 'gone')
+
+
+def test_bytes_that_are_no_engine_are_refused():
+    with pytest.raises(ModelError, match='are not a TensorRT engine'):
+        load_engine(b'\x08\x08' * 40)
+
+
+def test_an_engine_of_another_release_is_refused_before_the_library_sees_it(tmp_path, rtx):
+    path = tmp_path / 'old.engine'
+    path.write_bytes(header(version=(1, 4, 0, 76)))
+    with pytest.raises(ModelError, match=r'tensorrt_rtx 1\.4\.0\.76 built it, here is') as caught:
+        load_engine(path)
+    assert 'trt-ros build' in caught.value.remedy
+
+
+def test_an_engine_of_a_flavour_that_is_not_there_says_what_to_install(tmp_path, no_tensorrt):
+    path = tmp_path / 'foreign.engine'
+    path.write_bytes(header(b'ftrt', (10, 3, 0, 26)))
+    with pytest.raises(BackendError, match='pip install tensorrt'):
+        load_engine(path)
+
+
+def test_without_a_gpu_the_reason_is_told_before_the_library_hides_it(rtx, no_gpu):
+    with pytest.raises(BackendError, match='No NVIDIA GPU can be used here'):
+        load_engine(header())
