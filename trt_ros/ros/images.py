@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 import traceback
 
@@ -10,6 +11,7 @@ import cv2
 import numpy as np
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.subscription import Subscription
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
@@ -58,14 +60,9 @@ class ImageStream:
             self, node: ManagedNode, counts: FrameCounts,
             handle: Callable[[Header, Frame], None]) -> None:
         self._node, self._counts, self._handle_frame = node, counts, handle
-        parameters: ImageInputParameters = node.parameters
         self._worker = NewestWorker(
             self._handle, counts.drop, max_rate_hz=lambda: node.parameters.max_rate_hz)
-        compressed = parameters.image_transport == 'compressed'
-        self._subscription = node.create_subscription(
-            CompressedImage if compressed else Image,
-            compressed_topic(node, 'image') if compressed else 'image',
-            self._receive, parameters.qos)
+        self._subscription = subscribe_images(node, self._receive)
 
     def close(self) -> None:
         """Stop taking images, then wait for the one in hand."""
@@ -78,18 +75,32 @@ class ImageStream:
         self._worker.put(message)
 
     def _handle(self, message: Image | CompressedImage) -> None:
-        try:
+        with dropping(self._node, self._counts):
             self._handle_frame(message.header, to_frame(message))
-        except BadFrameError as error:
-            self._drop(error.kind, error.problem, str(error))
-        except TrtRosError as error:
-            self._drop(type(error).__name__, error.problem, str(error))
-        except Exception as error:
-            self._drop(type(error).__name__, repr(error), traceback.format_exc())
 
-    def _drop(self, cause: str, problem: str, why: str) -> None:
-        if self._counts.drop(cause, problem):
-            self._node.get_logger().error(f'A frame was dropped ({cause}). {why}')
+
+@contextmanager
+def dropping(node: Node, counts: FrameCounts) -> Iterator[None]:
+    """Turn whatever is raised into a dropped frame, counted and logged by its cause."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, TrtRosError):
+            problem, why = error.problem, str(error)
+        else:
+            problem, why = repr(error), traceback.format_exc()
+        cause = error.kind if isinstance(error, BadFrameError) else type(error).__name__
+        if counts.drop(cause, problem):
+            node.get_logger().error(f'A frame was dropped ({cause}). {why}')
+
+
+def subscribe_images(
+        node: ManagedNode, callback: Callable[[Image | CompressedImage], None]) -> Subscription:
+    """Subscribe to `image` or `image/compressed` as the node's ImageInputParameters say."""
+    if node.parameters.image_transport == 'compressed':
+        return node.create_subscription(
+            CompressedImage, compressed_topic(node, 'image'), callback, node.parameters.qos)
+    return node.create_subscription(Image, 'image', callback, node.parameters.qos)
 
 
 def compressed_topic(node: Node, topic: str) -> str:

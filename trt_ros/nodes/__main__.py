@@ -1,0 +1,46 @@
+"""`python -m trt_ros.nodes`: writes config/*.yaml and README.md's tables from the parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trt_ros.nodes.detector import DetectorParameters
+from trt_ros.nodes.image_source import ImageSourceParameters
+from trt_ros.nodes.overlay import OverlayParameters
+from trt_ros.ros.parameters import markdown_table, yaml_text
+
+PARAMETERS = {
+    'detector': DetectorParameters,
+    'image_source': ImageSourceParameters,
+    'overlay': OverlayParameters,
+}
+IN_README = ('detector',)
+CHECKOUT = Path(__file__).parents[2]
+
+
+def with_table(text: str, name: str) -> str:
+    """
+    Put a node's table between its markers, <!-- parameters:NAME --> and <!-- /parameters:NAME -->.
+
+    :raises ValueError: when the markers are missing.
+    """
+    begin, end = f'<!-- parameters:{name} -->\n', f'<!-- /parameters:{name} -->'
+    before, found_begin, rest = text.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found_begin and found_end):
+        raise ValueError(f'There is no {begin.strip()} ... {end}.')
+    return before + begin + markdown_table(PARAMETERS[name]) + end + after
+
+
+def main() -> None:
+    for name, cls in PARAMETERS.items():
+        (CHECKOUT / 'config' / f'{name}.yaml').write_text(yaml_text(cls, name))
+    readme = CHECKOUT / 'README.md'
+    text = readme.read_text()
+    for name in IN_README:
+        text = with_table(text, name)
+    readme.write_text(text)
+
+
+if __name__ == '__main__':
+    main()

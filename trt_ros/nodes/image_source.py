@@ -1,0 +1,152 @@
+"""Pictures of a folder, a video or a camera, published as a camera's images."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+import sys
+import threading
+import time
+from typing import Any
+
+import cv2
+import numpy as np
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from std_msgs.msg import Header
+
+from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.ros.camera_info import camera_info_for, load_calibration
+from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
+from trt_ros.ros.images import compressed_topic, dropping
+from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.messages import to_image
+from trt_ros.ros.parameters import param
+from trt_ros.ros.process import run_node
+from trt_ros.ros.sources import open_source
+
+SECONDS_TO_RETRY = 0.1  # When a camera gives nothing and sets no pace.
+
+
+@dataclass(frozen=True)
+class ImageSourceParameters(NodeParameters):
+    """All of the image source's parameters."""
+
+    source: str = param(
+        '', 'A folder of pictures, a picture, a pattern (photos/*.jpg), a video, or a V4L2 camera '
+        '(/dev/video0, or just its number).')
+    rate_hz: float = param(
+        10.0, 'Images a second; 0.0: as fast as they come, a video at its own rate.',
+        between=(0.0, 1000.0), mutable=True)
+    loop: bool = param(True, 'Begin again after the last picture.', mutable=True)
+    frame_id: str = param('camera', "Coordinate frame in the images' headers.", mutable=True)
+    compressed: bool = param(False, 'Publish image/compressed (JPEG) too.')
+    camera_size: tuple[int, ...] = param(
+        (), 'Width and height asked of a camera; empty: its own.')
+    calibration_path: str = param(
+        '', 'YAML file of camera_calibration, published as camera_info; empty: uncalibrated.')
+    qos_reliability: str = param(
+        'reliable', 'Reliability offered to subscribers; reliable serves all of them.',
+        choices=('best_effort', 'reliable'))
+    qos_depth: int = param(
+        2, 'Images kept for subscribers that are slow.', between=(1, 1000))
+    autostart: bool = param(
+        True, 'Configure and activate at start, without waiting to be asked.', read_only=True)
+
+    def __post_init__(self) -> None:
+        if len(self.camera_size) not in (0, 2) or any(size < 1 for size in self.camera_size):
+            raise ParameterError(
+                f'camera_size is {list(self.camera_size)}.',
+                remedy='Give width and height in pixels, or nothing.')
+
+
+class ImageSourceNode(ManagedNode):
+    """Publishes pictures at a rate, stamped with the time when they are published."""
+
+    Parameters = ImageSourceParameters
+
+    def __init__(self, name: str = 'image_source', **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+        self._counts = FrameCounts()
+        Diagnostics(self, self._counts, task='image')
+
+    def configure(self) -> None:
+        parameters: ImageSourceParameters = self.parameters
+        path = parameters.calibration_path
+        self._calibration = load_calibration(path) if path else None
+        self._source = self.while_configured.enter_context(closing(
+            open_source(parameters.source, parameters.camera_size)))
+        self.get_logger().info(f'Publishing {self._source.what}.')
+        qos = QoSProfile(
+            depth=parameters.qos_depth,
+            reliability=ReliabilityPolicy[parameters.qos_reliability.upper()])
+        self._images = self.publisher(Image, 'image', qos)
+        self._camera_infos = self.publisher(CameraInfo, 'camera_info', qos)
+        self._compressed = self.publisher(
+            CompressedImage, compressed_topic(self, 'image'), qos) if parameters.compressed \
+            else None
+
+    def activate(self) -> None:
+        ending = threading.Event()
+        thread = threading.Thread(target=self._publish_all, args=(ending,), name='pictures')
+        self.while_active.callback(thread.join)
+        self.while_active.callback(ending.set)
+        thread.start()
+
+    def _publish_all(self, ending: threading.Event) -> None:
+        due = time.monotonic()
+        while not ending.wait(due - time.monotonic()):
+            is_there = False
+            with dropping(self, self._counts):
+                pixels = self._next_picture()
+                if pixels is None:
+                    self.get_logger().info('All pictures were published.')
+                    return
+                self._publish(np.ascontiguousarray(pixels))
+                is_there = True
+            now = time.monotonic()
+            rate_hz = self.parameters.rate_hz or self._source.own_rate_hz
+            if rate_hz:
+                due = max(due + 1 / rate_hz, now)  # After a delay, on from now: no burst.
+            else:
+                due = now if is_there else now + SECONDS_TO_RETRY
+
+    def _next_picture(self) -> np.ndarray | None:
+        try:
+            pixels = self._source.read()
+            if pixels is None and self.parameters.loop:
+                self._source.rewind()
+                pixels = self._source.read()
+        except BadFrameError:
+            self._counts.receive()
+            raise
+        if pixels is not None:
+            self._counts.receive()
+        return pixels
+
+    def _publish(self, pixels_bgr: np.ndarray) -> None:
+        header = Header(
+            stamp=self.get_clock().now().to_msg(), frame_id=self.parameters.frame_id)
+        height, width = pixels_bgr.shape[:2]
+        info = camera_info_for(self._calibration, header, (width, height))
+        if self._calibration is not None and not any(info.k):
+            self.get_logger().warning(
+                f'The calibration is for {self._calibration.width}x{self._calibration.height}, '
+                f'not for this image of {width}x{height}: it counts as uncalibrated.',
+                throttle_duration_sec=10.0)
+        self._camera_infos.publish(info)
+        self._images.publish(to_image(pixels_bgr, header))
+        if self._compressed is not None:
+            jpeg = cv2.imencode('.jpg', pixels_bgr)[1]
+            self._compressed.publish(CompressedImage(
+                header=header, format='bgr8; jpeg compressed bgr8', data=jpeg.tobytes()))
+        self._counts.publish()
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until SIGINT or SIGTERM."""
+    return run_node(ImageSourceNode, args)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Detections drawn on the images they were found in."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+import sys
+from typing import Any, Generic, TypeVar
+
+import cv2
+import numpy as np
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import CompressedImage, Image
+from std_msgs.msg import Header
+from vision_msgs.msg import Detection2DArray
+
+from trt_ros.draw import draw_detections
+from trt_ros.errors import ParameterError
+from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
+from trt_ros.ros.images import ImageInputParameters, dropping, subscribe_images, to_frame
+from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.messages import from_detection_array, to_image
+from trt_ros.ros.parameters import param
+from trt_ros.ros.process import run_node
+from trt_ros.ros.worker import NewestWorker
+from trt_ros.vision.frame import to_colour
+
+T = TypeVar('T')
+UNMATCHED = 'no detections came'
+
+
+@dataclass(frozen=True)
+class OverlayParameters(NodeParameters, ImageInputParameters):
+    """All of the overlay's parameters."""
+
+    output_dir: str = param(
+        '', 'Folder that gets every drawn image as a PNG file, named by its stamp; empty: none.')
+    buffer_size: int = param(
+        30, 'Images, and detections, that wait for their counterpart.', between=(1, 1000))
+    qos_depth: int = param(
+        5, 'Images that DDS keeps until they are taken.', between=(1, 1000))
+    autostart: bool = param(
+        True, 'Configure and activate at start, without waiting to be asked.', read_only=True)
+
+
+class Waiting(Generic[T]):
+    """Messages by stamp until their counterpart comes; the oldest go when there are too many."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._by_stamp = size, OrderedDict[tuple[int, int], T]()
+
+    def take(self, header: Header) -> T | None:
+        return self._by_stamp.pop((header.stamp.sec, header.stamp.nanosec), None)
+
+    def put(self, message: T) -> bool:
+        """Keep a message; tell whether another had to go for it."""
+        stamp = message.header.stamp
+        is_lost = self._by_stamp.pop((stamp.sec, stamp.nanosec), None) is not None
+        self._by_stamp[stamp.sec, stamp.nanosec] = message
+        if len(self._by_stamp) > self._size:
+            self._by_stamp.popitem(last=False)
+            is_lost = True
+        return is_lost
+
+    def __len__(self) -> int:
+        return len(self._by_stamp)
+
+
+class OverlayNode(ManagedNode):
+    """Publishes each image that has detections of the very same stamp, with these drawn on it."""
+
+    Parameters = OverlayParameters
+
+    def __init__(self, name: str = 'overlay', **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+        self._counts = FrameCounts()
+        self._class_ids: list[str] = []
+        Diagnostics(self, self._counts, task='image')
+
+    def configure(self) -> None:
+        self._output_dir = None
+        if self.parameters.output_dir:
+            self._output_dir = Path(self.parameters.output_dir).expanduser()
+            try:
+                self._output_dir.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ParameterError(
+                    f'The folder {self._output_dir} cannot be made.', cause=str(error),
+                    remedy='Set output_dir to a folder that you can write to.') from error
+        self._drawn = self.publisher(Image, '~/image', QoSProfile(depth=5))
+
+    def activate(self) -> None:
+        size = self.parameters.buffer_size
+        self._images: Waiting[Image | CompressedImage] = Waiting(size)
+        self._detections: Waiting[Detection2DArray] = Waiting(size)
+        self.while_active.callback(self._give_up_waiting)
+        self._worker = self.while_active.enter_context(closing(NewestWorker(
+            self._draw, self._counts.drop, max_rate_hz=lambda: self.parameters.max_rate_hz)))
+        for subscription in (
+                subscribe_images(self, self._on_image),
+                self.create_subscription(
+                    Detection2DArray, 'detections', self._on_detections, QoSProfile(depth=10))):
+            self.while_active.callback(
+                self.between_callbacks, lambda each=subscription: self.destroy_subscription(each))
+
+    def _on_image(self, image: Image | CompressedImage) -> None:
+        self._counts.receive()
+        detections = self._detections.take(image.header)
+        if detections is not None:
+            self._worker.put((image, detections))
+        elif self._images.put(image):
+            self._counts.drop(UNMATCHED)
+
+    def _on_detections(self, detections: Detection2DArray) -> None:
+        image = self._images.take(detections.header)
+        if image is not None:
+            self._worker.put((image, detections))
+        else:
+            self._detections.put(detections)
+
+    def _draw(self, pair: tuple[Image | CompressedImage, Detection2DArray]) -> None:
+        image, detections = pair
+        with dropping(self, self._counts):
+            # A copy: the frame is a view into the message, or of another order of colours.
+            pixels = np.array(to_colour(to_frame(image), 'bgr'), order='C')
+            found = from_detection_array(detections, self._class_ids)
+            draw_detections(pixels, found, self._class_ids)
+            self._drawn.publish(to_image(pixels, image.header))
+            self._write(pixels, image.header)
+            self._counts.publish()
+
+    def _write(self, pixels: np.ndarray, header: Header) -> None:
+        if self._output_dir is None:
+            return
+        path = self._output_dir / f'{header.stamp.sec}.{header.stamp.nanosec:09d}.png'
+        # Renamed when complete: whoever watches the folder never sees half a picture.
+        unfinished = path.with_suffix('.unfinished.png')
+        if not cv2.imwrite(str(unfinished), pixels):
+            raise OSError(f'{path} could not be written')
+        unfinished.rename(path)
+
+    def _give_up_waiting(self) -> None:
+        for _ in range(len(self._images)):
+            self._counts.drop(UNMATCHED)
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until SIGINT or SIGTERM."""
+    return run_node(OverlayNode, args)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Where an image source gets its pictures: files, a video, a camera."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+import glob
+from pathlib import Path
+import re
+
+import cv2
+import numpy as np
+
+from trt_ros.errors import BadFrameError, ParameterError
+
+PICTURE_SUFFIXES = frozenset(
+    {'.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.pnm', '.ppm', '.tif', '.tiff', '.webp'})
+
+
+@dataclass(frozen=True)
+class Source:
+    """
+    An endless or finite row of pictures; whoever opened it closes it.
+
+    :param what: a few words for the log.
+    :param own_rate_hz: of a video; 0.0 where there is none.
+    :param read: the next picture, (H, W, 3) uint8 BGR; None after the last.
+        Raises BadFrameError when one cannot be read; the next call goes on behind it.
+    :param rewind: goes back to the first picture.
+    """
+
+    what: str
+    own_rate_hz: float
+    read: Callable[[], np.ndarray | None]
+    rewind: Callable[[], None]
+    close: Callable[[], None]
+
+
+def open_source(source: str, camera_wh: Sequence[int] = ()) -> Source:
+    """
+    Open pictures by the name of a folder, a file, a pattern, a video or a V4L2 camera.
+
+    :param camera_wh: width and height asked of a camera; empty is its own choice.
+    :raises ParameterError: when there is nothing of the sort, or it cannot be opened.
+    """
+    if not source:
+        raise ParameterError(
+            'No source was given.', remedy='Set source to a folder, a file, a pattern such as '
+            'photos/*.jpg, a video, or a camera such as /dev/video0.')
+    if source.isdigit() or source.startswith('/dev/video'):
+        return _camera(source, camera_wh)
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return _files(source, [each for each in path.iterdir() if is_picture(each)])
+    if path.is_file():
+        return _files(source, [path]) if is_picture(path) else _video(path)
+    if glob.has_magic(source):
+        found = (Path(name) for name in glob.glob(str(path), recursive=True))
+        return _files(source, [each for each in found if is_picture(each)])
+    raise ParameterError(f'There is no {source!r}.', remedy='Check the name of the source.')
+
+
+def is_picture(path: Path) -> bool:
+    return path.suffix.lower() in PICTURE_SUFFIXES
+
+
+def _files(source: str, paths: list[Path]) -> Source:
+    if not paths:
+        raise ParameterError(
+            f'No picture in {source!r}.',
+            remedy=f'Known are {", ".join(sorted(PICTURE_SUFFIXES))}.')
+    # As people count: picture 2 before picture 10.
+    paths.sort(key=lambda path: [
+        (part.isdigit(), int(part) if part.isdigit() else 0, part)
+        for part in re.split(r'(\d+)', str(path))])
+    left = list(reversed(paths))
+
+    def read() -> np.ndarray | None:
+        if not left:
+            return None
+        path = left.pop()
+        pixels = cv2.imread(str(path), cv2.IMREAD_COLOR)
+        if pixels is None:
+            raise BadFrameError('unreadable file', f'{path} cannot be read as a picture.')
+        return pixels
+
+    def rewind() -> None:
+        left[:] = reversed(paths)
+
+    count = f'{len(paths)} picture{"s" if len(paths) > 1 else ""} of {source}'
+    return Source(count, 0.0, read, rewind, lambda: None)
+
+
+def _video(path: Path) -> Source:
+    capture = cv2.VideoCapture(str(path))
+    if not capture.isOpened():
+        raise ParameterError(
+            f'{path} cannot be read as a video.',
+            cause='Its suffix is none of a picture, and OpenCV does not know the format.')
+    rate_hz = capture.get(cv2.CAP_PROP_FPS)
+
+    def rewind() -> None:
+        # Seeking is not exact in every format.
+        capture.open(str(path))
+
+    return Source(
+        f'video {path}', rate_hz if 0 < rate_hz < 1000 else 0.0, lambda: capture.read()[1],
+        rewind, capture.release)
+
+
+def _camera(source: str, camera_wh: Sequence[int]) -> Source:
+    capture = cv2.VideoCapture(int(source) if source.isdigit() else source, cv2.CAP_V4L2)
+    if not capture.isOpened():
+        raise ParameterError(
+            f'The camera {source} cannot be opened.',
+            remedy='Check that it is plugged in (v4l2-ctl --list-devices), that no other program '
+            'uses it, and that you are in the group video.')
+    # Waiting images would be old ones.
+    capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)
+    if camera_wh:
+        capture.set(cv2.CAP_PROP_FRAME_WIDTH, camera_wh[0])
+        capture.set(cv2.CAP_PROP_FRAME_HEIGHT, camera_wh[1])
+        have = (int(capture.get(cv2.CAP_PROP_FRAME_WIDTH)),
+                int(capture.get(cv2.CAP_PROP_FRAME_HEIGHT)))
+        if have != tuple(camera_wh):
+            capture.release()
+            raise ParameterError(
+                f'The camera {source} does not give {camera_wh[0]}x{camera_wh[1]}.',
+                cause=f'The nearest that it has is {have[0]}x{have[1]}.',
+                remedy='Set camera_size to that, or leave it empty.')
+
+    def read() -> np.ndarray:
+        is_there, pixels = capture.read()
+        if not is_there:
+            raise BadFrameError('no image', f'The camera {source} gave no image.')
+        return pixels
+
+    return Source(f'camera {source}', 0.0, read, lambda: None, capture.release)
