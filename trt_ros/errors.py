@@ -34,6 +34,10 @@ class BackendError(TrtRosError):
     """An inference library that is missing, broken, or of the wrong version."""
 
 
+class GpuFailedError(TrtRosError):
+    """The GPU, its driver or this process's use of it failed: nothing opened there works again."""
+
+
 class ClosedError(TrtRosError):
     """Use after close()."""
 

@@ -1,0 +1,1 @@
+"""The only door to cuda-python: memory, streams, events, graphs, kernels."""

@@ -1,0 +1,158 @@
+"""A GPU for the tests, and the kernels one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trt_ros.cuda.calls import live
+from trt_ros.cuda.device import Gpu, Stream, gpu_count, open_gpu
+from trt_ros.cuda.kernels import Kernels
+from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
+from trt_ros.runtime import graph_steps as steps
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox, Preprocess
+
+
+@pytest.fixture(scope='session')
+def gpu() -> Gpu:
+    if not gpu_count():
+        pytest.skip('no NVIDIA GPU')
+    return open_gpu(0)
+
+
+@pytest.fixture
+def nothing_left(gpu) -> Iterator[None]:
+    """What a test opens, it closes."""
+    before = live()
+    yield
+    assert live() == before
+
+
+@pytest.fixture(scope='session')
+def bench(gpu) -> Iterator[Any]:
+    """A stream, an account and the kernels, for tests that run one kernel."""
+    with ExitStack() as owned:
+        stream = owned.enter_context(closing(Stream(gpu)))
+        made = {name: owned.enter_context(closing(Kernels(name, gpu.arch)))
+                for name in ('preprocess', 'detect')}
+        yield SimpleNamespace(gpu=gpu, stream=stream, account=Account(), **made)
+
+
+@pytest.fixture
+def preprocess_on_gpu(bench) -> Callable[[Frame, Preprocess], np.ndarray]:
+    """Run the preprocessing kernel; every byte of the target is poisoned before."""
+
+    def run(frame: Frame, preprocess: Preprocess) -> np.ndarray:
+        height, width = preprocess.input_hw
+        shape = (1, 3, height, width) if preprocess.layout == 'nchw' else (1, height, width, 3)
+        kind = 'uint16' if preprocess.dtype == 'bfloat16' else preprocess.dtype
+        out = np.empty(shape, kind)
+        data = np.ascontiguousarray(frame.data[:frame.nbytes])
+        with ExitStack() as owned:
+            source = owned.enter_context(
+                closing(DeviceBuffer(data.nbytes, 'test', bench.account)))
+            target = owned.enter_context(closing(DeviceBuffer(out.nbytes, 'test', bench.account)))
+            handle = bench.stream.handle
+            copy_async(source.ptr, data.ctypes.data, data.nbytes, handle)
+            fill_async(target.ptr, 0xff, out.nbytes, handle)
+            args = steps.preprocess_args(
+                preprocess, steps.Geometry.of(frame), source.ptr, target.ptr)
+            steps.launch_preprocess(bench.preprocess, args, handle)
+            copy_async(out.ctypes.data, target.ptr, out.nbytes, handle)
+            bench.stream.synchronize()
+        return out
+
+    return run
+
+
+@pytest.fixture
+def decode_on_gpu(bench) -> Callable[..., tuple[Detections, np.ndarray]]:
+    """Run selection and suppression on a head, (A, B); returns detections and the four counts."""
+
+    def run(family: str, head: np.ndarray, letterbox: Letterbox, *, score_threshold: float,
+            iou_threshold: float, max_detections: int, dtype: str | None = None,
+            strides: tuple[int, ...] = ()) -> tuple[Detections, np.ndarray]:
+        spec = TensorSpec('head', (1, *head.shape), dtype or head.dtype.name, 'output')
+        anchors, classes = ((head.shape[1], head.shape[0] - 4) if family == 'yolov8'
+                            else (head.shape[0], head.shape[1] - 5))
+        gpu_head = steps.GpuHead(family, spec, anchors, classes, strides)
+        assert gpu_head.is_supported
+        head = np.ascontiguousarray(head)
+        capacity = steps.MOST_DETECTIONS
+        with ExitStack() as owned:
+            def device(nbytes: int) -> DeviceBuffer:
+                return owned.enter_context(closing(DeviceBuffer(nbytes, 'test', bench.account)))
+            values, scratch = device(head.nbytes), device(gpu_head.scratch_nbytes)
+            result = owned.enter_context(closing(
+                PinnedBuffer(steps.result_nbytes(capacity), 'test', bench.account)))
+            request = owned.enter_context(closing(PinnedBuffer(256, 'test', bench.account)))
+            asked = steps.request_view(request.view[:16])
+            asked.score_threshold, asked.iou_threshold = score_threshold, iou_threshold
+            asked.max_detections = max_detections
+            handle = bench.stream.handle
+            copy_async(values.ptr, head.ctypes.data, head.nbytes, handle)
+            fill_async(scratch.ptr, 0, gpu_head.scratch_nbytes, handle)
+            args = gpu_head.args(
+                letterbox, values=values.ptr, request=request.device_ptr, scratch=scratch.ptr,
+                result=result.device_ptr, capacity=capacity)
+            for _ in range(2):  # The second shows that the first left the counters at zero.
+                result.view[:] = 0xff
+                gpu_head.launch(bench.detect, args, handle)
+                bench.stream.synchronize()
+            view = steps.ResultView.on(result.view, capacity)
+            return view.take(), view.counts.copy()
+
+    return run
+
+
+@pytest.fixture(scope='session')
+def small_detector(tmp_path_factory) -> Callable[..., Path]:
+    """
+    Write a YOLOv8-shaped network of 64 × 96 images whose boxes and scores depend on the pixels.
+
+    One convolution of 8 × 8 patches: 96 anchors, three classes; boxes of 8 to 40 pixels.
+    """
+    onnx = pytest.importorskip('onnx')
+    from onnx import TensorProto, helper, numpy_helper
+    folder = tmp_path_factory.mktemp('models')
+
+    def make(name: str = 'small.onnx', *, batch: int | str = 1, inf: bool = False) -> Path:
+        rng = np.random.default_rng(1)
+        rows, cols = np.mgrid[:8, :12]
+        centres = np.stack([cols * 8 + 4, rows * 8 + 4]).reshape(1, 2, 96).astype(np.float32)
+        base = np.concatenate([centres, np.zeros((1, 5, 96), np.float32)], axis=1)
+        gain = np.array([8, 8, 40, 40, 1, 1, 1], np.float32).reshape(1, 7, 1)
+        if inf:
+            gain[0, 4, 0] = np.inf
+        constants = {
+            'kernel': rng.normal(0, 0.15, (7, 3, 8, 8)).astype(np.float32), 'base': base,
+            'gain': gain, 'flat': np.array([-1, 7, 96], np.int64)}
+        nodes = [
+            helper.make_node('Conv', ['images', 'kernel'], ['patches'], strides=[8, 8],
+                             kernel_shape=[8, 8]),
+            helper.make_node('Sigmoid', ['patches'], ['unit']),
+            helper.make_node('Reshape', ['unit', 'flat'], ['columns']),
+            helper.make_node('Mul', ['columns', 'gain'], ['scaled']),
+            helper.make_node('Add', ['scaled', 'base'], ['output0'])]
+        graph = helper.make_graph(
+            nodes, 'small',
+            [helper.make_tensor_value_info('images', TensorProto.FLOAT, (batch, 3, 64, 96))],
+            [helper.make_tensor_value_info('output0', TensorProto.FLOAT, (batch, 7, 96))],
+            [numpy_helper.from_array(value, key) for key, value in constants.items()])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)],
+                                  ir_version=8)
+        helper.set_model_props(model, {'names': "{0: 'a', 1: 'b', 2: 'c'}"})
+        path = folder / name
+        onnx.save(model, path)
+        return path
+
+    return make

@@ -1,0 +1,317 @@
+"""A frame through one CUDA graph: the same boxes as the CPU, whatever comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trt_ros.cuda.calls import CudaError, check, live, runtime
+from trt_ros.engine.open import open_engine
+from trt_ros.engine.options import BuildOptions, ShapeRange
+from trt_ros.errors import ClosedError, GpuFailedError, ParameterError
+from trt_ros.runtime.graph import GraphOptions, GraphPipeline
+from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+from trt_ros.runtime.tensorrt import TensorRTRunner
+from trt_ros.vision.decoder import choose_decoder
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Preprocess
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures('nothing_left')]
+
+ASKED = dict(score_threshold=0.5, iou_threshold=0.5, max_detections=50)
+
+
+@pytest.fixture(scope='session')
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp('cache')
+
+
+@pytest.fixture
+def open_graph(gpu, cache, small_detector) -> Callable[..., GraphPipeline]:
+    opened = []
+
+    def make(path=None, build: BuildOptions | None = None, on_fault=None,
+             **options: Any) -> GraphPipeline:
+        found = open_engine(path or small_detector(), build or BuildOptions(precision='fp32'),
+                            cache_dir=cache)
+        engine = found.engine
+        decoder = choose_decoder(
+            'yolov8', engine.inputs, engine.outputs, engine.metadata, (64, 96))
+        pipeline = GraphPipeline.open(
+            engine, Preprocess((64, 96)), decoder, options=GraphOptions(**options),
+            cache=found.runtime_cache, on_fault=on_fault)
+        opened.append(pipeline)
+        return pipeline
+
+    yield make
+    for pipeline in opened:
+        pipeline.close()
+
+
+@pytest.fixture
+def on_cpu(small_detector) -> Callable[[Frame], Any]:
+    runner = OnnxRuntimeRunner.open(str(small_detector()))
+    decoder = choose_decoder('yolov8', runner.inputs, runner.outputs, runner.metadata, (64, 96))
+    preprocess = Preprocess((64, 96))
+
+    def infer(frame: Frame, **asked: Any):
+        tensor, letterbox = preprocess(frame)
+        return decoder(runner.infer({'images': tensor}), letterbox, **(asked or ASKED))
+
+    yield infer
+    runner.close()
+
+
+def picture(width=160, height=120, *, seed=0, encoding='bgr8') -> Frame:
+    rng = np.random.default_rng(seed)
+    if encoding == 'nv12':
+        return Frame(rng.integers(0, 256, width * height * 3 // 2, dtype=np.uint8), width, height,
+                     width, 'nv12')
+    return Frame.from_pixels(rng.integers(0, 256, (height, width, 3), dtype=np.uint8), encoding)
+
+
+def assert_same(got, want) -> None:
+    """Scores differ by rounding in the network, so equal ones may swap: compare by box."""
+    assert len(want) > 0
+    assert len(got) == len(want)
+    order = np.lexsort((got.xyxy[:, 0], got.xyxy[:, 1], got.labels))
+    other = np.lexsort((want.xyxy[:, 0], want.xyxy[:, 1], want.labels))
+    assert got.labels[order].tolist() == want.labels[other].tolist()
+    np.testing.assert_allclose(got.xyxy[order], want.xyxy[other], atol=0.1)
+    np.testing.assert_allclose(got.scores[order], want.scores[other], atol=1e-3)
+
+
+def test_the_graph_finds_what_the_cpu_finds(open_graph, on_cpu):
+    pipeline = open_graph()
+    assert 'CUDA graph' in pipeline.story[0] and 'decoding on the GPU' in pipeline.story[0]
+    for seed in range(5):
+        frame = picture(seed=seed)
+        assert_same(pipeline.infer(frame, **ASKED), on_cpu(frame))
+
+
+@pytest.mark.parametrize('options', [
+    dict(use_graph=False), dict(gpu_decode=False), dict(unified_memory='on'),
+    dict(share_activations=False, slots=3), dict(slots=1), dict(blocking_sync=True),
+    dict(stream_priority=-5), dict(chunk_nbytes=4096, copy_helpers=3),
+    dict(chunk_nbytes=4096, copy_helpers=0), dict(unified_memory='on', chunk_nbytes=4096)],
+    ids=str)
+def test_every_way_gives_the_same_boxes(options, open_graph, on_cpu):
+    pipeline = open_graph(**options)
+    for seed in range(3):
+        frame = picture(seed=seed)
+        assert_same(pipeline.infer(frame, **ASKED), on_cpu(frame))
+
+
+def test_a_new_size_or_encoding_is_captured_and_the_old_one_kept(open_graph, on_cpu):
+    pipeline = open_graph(slots=1)
+    frames = [picture(), picture(200, 100), picture(161, 121, encoding='rgb8'),
+              picture(160, 120, encoding='nv12'), picture(400, 300)]
+    for frame in frames:
+        assert_same(pipeline.infer(frame, **ASKED), on_cpu(frame))
+    graphs = pipeline.slots.all[0].plan_for(1).graphs
+    made = graphs.made
+    for frame in frames:
+        assert_same(pipeline.infer(frame, **ASKED), on_cpu(frame))
+    # The largest made the slot's memory grow, which dropped the graphs before it.
+    assert graphs.made == made + 4
+    for frame in frames:
+        pipeline.infer(frame, **ASKED)
+    assert graphs.made == made + 4
+
+
+def test_the_number_of_kept_graphs_is_bounded(open_graph):
+    pipeline = open_graph(slots=1, graph_capacity=2)
+    pipeline.infer(picture(300, 300), **ASKED)
+    for width in range(100, 120, 2):
+        pipeline.infer(picture(width, 100), **ASKED)
+    assert len(pipeline.slots.all[0].plan_for(1).graphs) == 2
+    assert live()['graph'] == 2
+
+
+def test_thresholds_change_without_a_new_capture(open_graph, on_cpu):
+    pipeline = open_graph(slots=1)
+    frame = picture()
+    pipeline.infer(frame, **ASKED)
+    made = pipeline.slots.all[0].plan_for(1).graphs.made
+    for score, iou, most in ((0.3, 0.9, 300), (0.7, 0.2, 300), (0.3, 0.9, 5), (1.0, 0.5, 10)):
+        asked = dict(score_threshold=score, iou_threshold=iou, max_detections=most)
+        want = on_cpu(frame, **asked)
+        got = pipeline.infer(frame, **asked)
+        assert len(got) == len(want)
+        np.testing.assert_allclose(got.scores, want.scores, atol=1e-3)
+    assert pipeline.slots.all[0].plan_for(1).graphs.made == made
+
+
+def test_frames_under_way_in_two_slots_do_not_mix(open_graph, on_cpu):
+    pipeline = open_graph(slots=2)
+    frames = [picture(seed=seed) for seed in range(10)]
+    for first, second in zip(frames[::2], frames[1::2]):
+        pending = [pipeline.submit([frame], **ASKED) for frame in (first, second)]
+        for frame, each in zip((first, second), pending):
+            assert_same(each.results()[0], on_cpu(frame))
+
+
+@pytest.mark.parametrize('share', [True, False])
+def test_threads_may_share_a_pipeline(share, open_graph, on_cpu):
+    pipeline = open_graph(slots=2, share_activations=share)
+    frames = [picture(100 + 20 * seed, 90, seed=seed) for seed in range(4)]
+    wants = [on_cpu(frame) for frame in frames]
+    errors: list[BaseException] = []
+
+    def work(index: int) -> None:
+        try:
+            for _ in range(50):
+                assert_same(pipeline.infer(frames[index], **ASKED), wants[index])
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_a_hundred_frames_allocate_nothing(open_graph):
+    pipeline = open_graph()
+    frames = [picture(seed=1), picture(200, 100)]
+    for frame in frames * 4:
+        pipeline.infer(frame, **ASKED)
+    before = live(), pipeline.memory(), pipeline.gpu.free_bytes()[0]
+    for _ in range(50):
+        for frame in frames:
+            pipeline.infer(frame, **ASKED)
+    assert (live(), pipeline.memory(), pipeline.gpu.free_bytes()[0]) == before
+
+
+def test_fifty_openings_leave_nothing_and_memory_is_told_by_owner(open_graph):
+    before = live()
+    for _ in range(50):
+        pipeline = open_graph(slots=1)
+        assert {'engine', 'activations', 'slots', 'kernels', 'tensors', 'decoder'} <= set(
+            pipeline.memory()['device'])
+        assert {'slots', 'results'} <= set(pipeline.memory()['pinned'])
+        pipeline.close()
+        assert pipeline.memory() == {'device': {}, 'pinned': {}}
+    assert live() == before
+
+
+def test_registered_memory_is_read_where_it_lies(open_graph, on_cpu):
+    for unified_memory in ('off', 'on'):
+        pipeline = open_graph(unified_memory=unified_memory)
+        ring = np.zeros(1 << 20, np.uint8)
+        pipeline.register(ring)
+        for seed, offset in enumerate((0, 61, 4097, 61)):
+            frame = picture(seed=seed)
+            ring[offset:offset + frame.nbytes] = frame.data
+            lying = Frame(ring[offset:offset + frame.nbytes], 160, 120, 480, 'bgr8')
+            assert_same(pipeline.infer(lying, **ASKED), on_cpu(frame))
+        assert pipeline.memory()['pinned']['receive buffers'] == ring.nbytes
+        pipeline.unregister(ring)
+        assert 'receive buffers' not in pipeline.memory()['pinned']
+        pipeline.close()
+
+
+def test_a_batch_is_one_graph_for_each_of_its_sizes(open_graph, on_cpu, small_detector):
+    build = BuildOptions(precision='fp32', profiles=((ShapeRange(
+        'images', (1, 3, 64, 96), (2, 3, 64, 96), (4, 3, 64, 96)),),))
+    pipeline = open_graph(small_detector('dynamic.onnx', batch='n'), build)
+    frames = [picture(seed=0), picture(200, 100, seed=1), picture(encoding='nv12', seed=2),
+              picture(90, 90, seed=3)]
+    for count in (1, 2, 3, 4, 2, 1):
+        found = pipeline.submit(frames[:count], **ASKED).results()
+        for got, frame in zip(found, frames[:count]):
+            assert_same(got, on_cpu(frame))
+
+
+def test_a_batch_beyond_the_profile_says_what_the_engine_takes(open_graph, small_detector):
+    pipeline = open_graph()
+    with pytest.raises(Exception, match='refuses shape|No profile'):
+        pipeline.submit([picture(), picture()], **ASKED)
+    assert len(pipeline.infer(picture(), **ASKED)) > 0
+
+
+def test_nan_and_inf_are_counted(open_graph, small_detector, caplog):
+    for gpu_decode in (True, False):
+        pipeline = open_graph(small_detector('inf.onnx', inf=True), gpu_decode=gpu_decode)
+        before = pipeline.health.nonfinite_frames
+        pipeline.infer(picture(), **ASKED)
+        assert pipeline.health.nonfinite_frames == before + 1
+        assert 'NaN or infinite' in caplog.text
+        pipeline.close()
+
+
+def test_a_network_that_cannot_be_captured_runs_without_and_says_why(
+        open_graph, on_cpu, monkeypatch):
+    from trt_ros.runtime.tensorrt_execution import Execution
+    monkeypatch.setattr(Execution, 'why_not_capturable', lambda *_: 'it loops on the host')
+    pipeline = open_graph()
+    assert 'runs without a graph: it loops on the host' in pipeline.story
+    assert_same(pipeline.infer(picture(), **ASKED), on_cpu(picture()))
+
+
+def test_out_of_memory_says_what_was_wanted_and_what_there_is(open_graph):
+    pipeline = open_graph(slots=1)
+    from trt_ros.cuda.memory import DeviceBuffer
+    with pytest.raises(CudaError, match=r'(?s)wanted .* free .* of .*slots.*Remedy') as caught:
+        DeviceBuffer(1 << 50, 'slots', pipeline.account)
+    assert not caught.value.is_sticky
+    assert len(pipeline.infer(picture(), **ASKED)) > 0  # Nothing is broken.
+
+
+def test_more_detections_than_there_is_room_for_are_refused(open_graph):
+    with pytest.raises(ParameterError, match='at most 1024'):
+        open_graph().infer(picture(), score_threshold=0.5, iou_threshold=0.5, max_detections=1025)
+
+
+def test_use_after_close_names_it(open_graph):
+    pipeline = open_graph()
+    pipeline.close()
+    pipeline.close()
+    with pytest.raises(ClosedError):
+        pipeline.infer(picture(), **ASKED)
+
+
+def test_a_gpu_that_does_not_answer_is_noticed(open_graph, bench):
+    """A callback on the host holds the stream up, as a kernel without end would."""
+    faults: list[GpuFailedError] = []
+    told = threading.Event()
+
+    def on_fault(error: GpuFailedError) -> None:
+        faults.append(error)
+        told.set()
+
+    pipeline = open_graph(gpu_timeout_seconds=0.3, slots=1, on_fault=on_fault)
+    release = threading.Event()
+    # A stream waits for this event, which is recorded behind a host function.
+    import ctypes
+    hold = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: release.wait(60))
+    address = ctypes.cast(hold, ctypes.c_void_p).value
+    stream = pipeline.slots.all[0].stream.handle
+    check(runtime().cudaLaunchHostFunc(
+        stream, runtime().cudaHostFn_t(address), 0), 'hold a stream')
+    pending = pipeline.submit([picture()], **ASKED)
+    assert told.wait(60)
+    release.set()
+    pending.results()  # It did answer in the end; the pipeline stays failed all the same.
+    assert 'has not answered' in str(faults[0])
+    with pytest.raises(GpuFailedError, match='has not answered'):
+        pipeline.infer(picture(), **ASKED)
+
+
+def test_the_runner_gives_the_outputs_of_onnx_runtime(gpu, cache, small_detector):
+    found = open_engine(small_detector(), BuildOptions(precision='fp32'), cache_dir=cache)
+    runner = TensorRTRunner.open(found.engine, cache=found.runtime_cache)
+    reference = OnnxRuntimeRunner.open(str(small_detector()))
+    for seed in range(3):
+        tensor = np.random.default_rng(seed).random((1, 3, 64, 96), np.float32)
+        got = runner.infer({'images': tensor})['output0']
+        want = reference.infer({'images': tensor})['output0']
+        np.testing.assert_allclose(got, want, atol=1e-3)
+    runner.close()
+    reference.close()

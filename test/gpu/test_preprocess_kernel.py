@@ -1,0 +1,86 @@
+"""The preprocessing kernel equals the NumPy reference."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from trt_ros.vision.frame import ENCODINGS, Frame
+from trt_ros.vision.letterbox import RESIZES, Preprocess
+
+pytestmark = pytest.mark.gpu
+
+
+def random_frame(encoding: str, width: int, height: int, *, pad: int = 5, big=False) -> Frame:
+    """Noise, in rows with something between them."""
+    if encoding in ('yuv422', 'uyvy', 'yuv422_yuy2', 'yuyv', 'nv12', 'nv21'):
+        width, height = width // 2 * 2, height // 2 * 2
+    step = width * ENCODINGS[encoding] + pad
+    rows = height * 3 // 2 if encoding in ('nv12', 'nv21') else height
+    data = np.random.default_rng(width).integers(0, 256, step * rows, dtype=np.uint8)
+    return Frame(data, width, height, step, encoding, big)
+
+
+def assert_equal_within_a_pixel_value(got, want, preprocess: Preprocess) -> None:
+    if preprocess.dtype == 'bfloat16':
+        got = (got.astype(np.uint32) << 16).view(np.float32)
+    span = 255 * preprocess.scale / min(preprocess.std)
+    # Half floats have 11 bits, bfloat16 8: their rounding comes on top.
+    largest = float(np.abs(want.astype(np.float64)).max())
+    rounding = {'bfloat16': 2.0 ** -8, 'float16': 2.0 ** -11}.get(preprocess.dtype, 0.0)
+    tolerance = (1.0 if preprocess.dtype == 'uint8' else span / 255) + largest * rounding
+    assert got.shape == want.shape
+    assert np.abs(got.astype(np.float64) - want.astype(np.float64)).max() <= tolerance
+
+
+@pytest.mark.parametrize('encoding', ENCODINGS)
+@pytest.mark.parametrize('resize', RESIZES)
+def test_every_encoding_resize_dtype_and_layout_equals_numpy(encoding, resize, preprocess_on_gpu):
+    sizes = [(117, 75), (33, 201)]
+    for (width, height), dtype, layout in product(
+            sizes, ('float32', 'float16', 'bfloat16', 'uint8'), ('nchw', 'nhwc')):
+        frame = random_frame(encoding, width, height)
+        scaling = dict(scale=1.0) if dtype == 'uint8' else dict(
+            mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
+        preprocess = Preprocess((64, 96), resize=resize, dtype=dtype, layout=layout, **scaling)
+        reference = Preprocess((64, 96), resize=resize, layout=layout, **scaling,
+                               dtype='float32' if dtype == 'bfloat16' else dtype)
+        want, _ = reference(frame)
+        assert_equal_within_a_pixel_value(preprocess_on_gpu(frame, preprocess), want, preprocess)
+
+
+@pytest.mark.parametrize('order', ['rgb', 'bgr'])
+@pytest.mark.parametrize('size', [(3, 3), (4, 3), (639, 481), (1921, 1081)])
+def test_odd_and_tiny_sizes_equal_numpy(size, order, preprocess_on_gpu):
+    for encoding in ('rgb8', 'bgra8', 'bayer_gbrg8', 'mono16'):
+        frame = random_frame(encoding, *size)
+        preprocess = Preprocess((65, 97), channel_order=order, pad_value=7)
+        want, _ = preprocess(frame)
+        assert_equal_within_a_pixel_value(preprocess_on_gpu(frame, preprocess), want, preprocess)
+
+
+def test_big_endian_grey_takes_the_other_byte(preprocess_on_gpu):
+    frame = random_frame('mono16', 50, 40, big=True)
+    preprocess = Preprocess((32, 32))
+    assert_equal_within_a_pixel_value(
+        preprocess_on_gpu(frame, preprocess), preprocess(frame)[0], preprocess)
+
+
+@pytest.mark.parametrize('size', [(1000, 700), (300, 70), (65, 64), (40, 1000)])
+@pytest.mark.parametrize('resize', RESIZES)
+def test_antialias_averages_what_a_pixel_covers(size, resize, preprocess_on_gpu):
+    for encoding in ('bgr8', 'nv12', 'bayer_rggb8'):
+        frame = random_frame(encoding, *size)
+        preprocess = Preprocess((64, 96), resize=resize, antialias=True)
+        want, _ = preprocess(frame)
+        assert_equal_within_a_pixel_value(preprocess_on_gpu(frame, preprocess), want, preprocess)
+
+
+def test_a_last_row_that_ends_with_its_last_pixel_is_read_no_further(preprocess_on_gpu):
+    whole = random_frame('rgb8', 31, 17, pad=100)
+    frame = Frame(whole.data[:whole.nbytes], 31, 17, whole.step, 'rgb8')
+    preprocess = Preprocess((32, 48))
+    assert_equal_within_a_pixel_value(
+        preprocess_on_gpu(frame, preprocess), preprocess(frame)[0], preprocess)

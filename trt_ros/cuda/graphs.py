@@ -1,0 +1,72 @@
+"""A stream's work, captured once and launched as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+import weakref
+
+from trt_ros.cuda.calls import check, count_live, failure, runtime
+from trt_ros.errors import ClosedError
+
+
+class Graph:
+    """
+    An executable CUDA graph; whoever captured it owns it.
+
+    Borrows every address and kernel that its work named: they outlive it.
+    """
+
+    def __init__(self, executable: Any, node_count: int) -> None:
+        self._executable: Any = executable
+        self.node_count = node_count
+        count_live('graph', 1)
+        self._free = weakref.finalize(self, _destroy, executable)
+        self._launch = runtime().cudaGraphLaunch
+
+    @classmethod
+    def capture(cls, stream: int, work: Callable[[int], None]) -> Graph:
+        """
+        Record what `work` puts into the stream that it is given, without running it.
+
+        :raises: what `work` raises, or CudaError when something in it cannot be captured; the
+            stream is then as before.
+        """
+        rt = runtime()
+        # Thread-local: other threads may allocate meanwhile, this one may not.
+        check(rt.cudaStreamBeginCapture(
+            stream, rt.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal), 'begin a capture')
+        try:
+            work(stream)
+        except BaseException:
+            code, broken = rt.cudaStreamEndCapture(stream)
+            if not int(code) and broken:
+                rt.cudaGraphDestroy(broken)
+            rt.cudaGetLastError()  # Forget the status of the broken capture.
+            raise
+        graph = check(rt.cudaStreamEndCapture(stream), 'end a capture')
+        try:
+            executable = check(rt.cudaGraphInstantiate(graph, 0), 'instantiate a graph')
+            _, count = check(rt.cudaGraphGetNodes(graph, 0), 'count the nodes of a graph')
+        finally:
+            rt.cudaGraphDestroy(graph)
+        made = cls(executable, int(count))
+        check(rt.cudaGraphUpload(executable, stream), 'upload a graph')
+        return made
+
+    def launch(self, stream: int) -> None:
+        """Put the whole graph into `stream`; returns at once."""
+        if self._executable is None:
+            raise ClosedError('The graph')
+        status = self._launch(self._executable, stream)[0]
+        if status:
+            raise failure(int(status), 'launch a graph')
+
+    def close(self) -> None:
+        self._executable = None
+        self._free()
+
+
+def _destroy(executable: Any) -> None:
+    runtime().cudaGraphExecDestroy(executable)
+    count_live('graph', -1)

@@ -1,0 +1,124 @@
+"""CUDA C++ beside this file, compiled once a GPU architecture and kept as cubin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import ctypes
+from functools import cache
+import hashlib
+import os
+from pathlib import Path
+import tempfile
+from typing import Any
+import weakref
+
+from trt_ros.cuda.calls import check, core, count_live, driver
+from trt_ros.errors import BackendError, ClosedError
+
+SOURCES = ('preprocess', 'detect')
+Size = tuple[int, int, int]
+
+
+def default_cache_dir() -> Path:
+    base = os.environ.get('XDG_CACHE_HOME') or str(Path.home() / '.cache')
+    return Path(base) / 'trt_ros'
+
+
+def compile_source(source: str, arch: str) -> bytes:
+    """
+    Compile CUDA C++ with NVRTC; needs no GPU.
+
+    Without contraction to fused multiply-adds, so that results equal NumPy's bit for bit where
+    the formula is the same.
+
+    :param arch: such as 'sm_90'.
+    :returns: a cubin.
+    :raises BackendError: NVRTC is missing, or refuses the source or the architecture.
+    """
+    options = core().ProgramOptions(arch=arch, std='c++17', fma=False, lineinfo=True)
+    try:
+        return bytes(core().Program(source, 'c++', options).compile('cubin').code)
+    except Exception as error:  # cuda.core has a type of its own for each thing that fails.
+        raise BackendError(
+            f'Could not compile a kernel for {arch}.', cause=str(error),
+            remedy='Install nvidia-cuda-nvrtc of the CUDA version of cuda-bindings.') from error
+
+
+@cache
+def source_of(name: str) -> str:
+    return (Path(__file__).parent / f'{name}.cu').read_text(encoding='utf-8')
+
+
+def cubin_of(name: str, arch: str, cache_dir: Path | None = None) -> bytes:
+    """
+    Return the compiled kernels of `name`.cu, from the cache where they are there.
+
+    :param cache_dir: default `$XDG_CACHE_HOME/trt_ros`.
+    """
+    source = source_of(name)
+    from cuda.bindings import __version__ as bindings_version
+    key = hashlib.sha256(f'{bindings_version}\n{source}'.encode()).hexdigest()[:16]
+    folder = (cache_dir or default_cache_dir()) / 'kernels'
+    path = folder / f'{name}-{arch}-{key}.cubin'
+    try:
+        return path.read_bytes()
+    except OSError:
+        cubin = compile_source(source, arch)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
+            part.write(cubin)
+        os.replace(part.name, path)  # Two processes may both write; both wrote the same.
+    except OSError:
+        pass  # A cache that cannot be written costs a second at the next start.
+    return cubin
+
+
+class Kernels:
+    """
+    The functions of one .cu file on the current GPU; whoever constructs it owns it.
+
+    Borrowers: a captured graph that holds a kernel must be closed first.
+    """
+
+    def __init__(self, name: str, arch: str, cache_dir: Path | None = None) -> None:
+        self.name = name
+        cubin = cubin_of(name, arch, cache_dir)
+        self.nbytes = len(cubin)
+        self._module: Any = check(driver().cuModuleLoadData(cubin), f'load the {name} kernels')
+        count_live('kernel module', 1)
+        self._free = weakref.finalize(self, _unload, self._module)
+        self._functions: dict[str, Any] = {}
+
+    def launch(self, function: str, grid: Size, block: Size, argument: ctypes.Structure,
+               stream: int) -> None:
+        """
+        Launch one kernel, whose only parameter is a struct by value.
+
+        :param argument: copied before this returns.
+        """
+        if self._module is None:
+            raise ClosedError(f'Kernel module {self.name}')
+        if function not in self._functions:
+            self._functions[function] = check(
+                driver().cuModuleGetFunction(self._module, function.encode()),
+                f'find kernel {function}')
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+        check(driver().cuLaunchKernel(
+            self._functions[function], *grid, *block, 0, stream, ctypes.addressof(pointers), 0),
+            f'launch {function}')
+
+    def close(self) -> None:
+        self._module = None
+        self._functions.clear()
+        self._free()
+
+
+def _unload(module: Any) -> None:
+    driver().cuModuleUnload(module)
+    count_live('kernel module', -1)
+
+
+def structure(name: str, fields: Mapping[str, Any]) -> type[ctypes.Structure]:
+    """Make a struct type of C's natural alignment, fields in the mapping's order."""
+    return type(name, (ctypes.Structure,), {'_fields_': list(fields.items())})

@@ -1,0 +1,188 @@
+// From a camera's bytes to the network's input, in one pass: colour, resize, pad, normalise, layout, dtype.
+// One thread a pixel of the network's input. Equals trt_ros/vision; test/gpu compares the two.
+
+enum Encoding { RGB, BGR, RGBA, BGRA, MONO, MONO16, UYVY, YUYV, NV12, NV21, RGGB, BGGR, GBRG, GRBG };
+enum Dtype { FLOAT32, FLOAT16, BFLOAT16, UINT8 };
+
+struct Preprocess {
+  const unsigned char* source;
+  void* target;               // The first element of this image in the input tensor.
+  int width, height, step;    // Of the source; step in bytes.
+  int encoding, big_endian;
+  int input_width, input_height;
+  int left, top, content_width, content_height;  // Where the image lies in the network's input.
+  float step_x, step_y;       // Source pixels a pixel of the content.
+  int area_x, area_y;         // Along this axis, average all that a pixel covers.
+  int bgr, nhwc, dtype;
+  float pad;                  // 0 to 255.
+  float multiply[3], add[3];  // value = pixel * multiply + add, by output channel.
+};
+
+struct Colour { int r, g, b; };
+
+__device__ __forceinline__ int saturate(int v) { return min(max(v, 0), 255); }
+
+// ITU-R BT.601, limited range, in 20-bit fixed point: 1.164, 1.596, -0.813, -0.391, 2.018.
+__device__ __forceinline__ Colour from_yuv(int y, int u, int v) {
+  const int half = 1 << 19;
+  y = max(y - 16, 0) * 1220542;
+  u -= 128;
+  v -= 128;
+  return {saturate((y + 1673527 * v + half) >> 20),
+          saturate((y - 852492 * v - 409993 * u + half) >> 20),
+          saturate((y + 2116026 * u + half) >> 20)};
+}
+
+// Bilinear: a missing colour is the mean of its nearest two or four; the frame's border repeats
+// the pixel inside it.
+__device__ __forceinline__ Colour from_bayer(
+    const unsigned char* source, int step, int width, int height, int x, int y,
+    int red_x, int red_y) {
+  x = min(max(x, 1), width - 2);
+  y = min(max(y, 1), height - 2);
+  const unsigned char* p = source + (size_t)y * step + x;
+  const int here = p[0];
+  const int across = p[-1] + p[1];
+  const int down = p[-step] + p[step];
+  const bool red_column = (x & 1) == red_x;
+  const bool red_row = (y & 1) == red_y;
+  if (red_column == red_row) {
+    const int cross = (across + down + 2) >> 2;
+    const int corners = (p[-step - 1] + p[-step + 1] + p[step - 1] + p[step + 1] + 2) >> 2;
+    return red_row ? Colour{here, cross, corners} : Colour{corners, cross, here};
+  }
+  const int beside = (across + 1) >> 1;
+  const int above = (down + 1) >> 1;
+  return red_row ? Colour{beside, here, above} : Colour{above, here, beside};
+}
+
+__device__ __forceinline__ Colour pixel(const Preprocess& p, int x, int y) {
+  const unsigned char* row = p.source + (size_t)y * p.step;
+  switch (p.encoding) {
+    case RGB: return {row[3 * x], row[3 * x + 1], row[3 * x + 2]};
+    case BGR: return {row[3 * x + 2], row[3 * x + 1], row[3 * x]};
+    case RGBA: return {row[4 * x], row[4 * x + 1], row[4 * x + 2]};
+    case BGRA: return {row[4 * x + 2], row[4 * x + 1], row[4 * x]};
+    case MONO: return {row[x], row[x], row[x]};
+    case MONO16: {
+      const int high = row[2 * x + (p.big_endian ? 0 : 1)];
+      return {high, high, high};
+    }
+    case UYVY: {
+      const int pair = (x >> 1) * 4;
+      return from_yuv(row[2 * x + 1], row[pair], row[pair + 2]);
+    }
+    case YUYV: {
+      const int pair = (x >> 1) * 4;
+      return from_yuv(row[2 * x], row[pair + 1], row[pair + 3]);
+    }
+    case NV12:
+    case NV21: {
+      const unsigned char* chroma = p.source + (size_t)(p.height + (y >> 1)) * p.step + (x & ~1);
+      const int first = chroma[0], second = chroma[1];
+      return p.encoding == NV12 ? from_yuv(row[x], first, second) : from_yuv(row[x], second, first);
+    }
+    case RGGB: return from_bayer(p.source, p.step, p.width, p.height, x, y, 0, 0);
+    case BGGR: return from_bayer(p.source, p.step, p.width, p.height, x, y, 1, 1);
+    case GBRG: return from_bayer(p.source, p.step, p.width, p.height, x, y, 0, 1);
+    default: return from_bayer(p.source, p.step, p.width, p.height, x, y, 1, 0);
+  }
+}
+
+__device__ __forceinline__ void add_to(float* sum, const Colour& c, float weight) {
+  sum[0] += c.r * weight;
+  sum[1] += c.g * weight;
+  sum[2] += c.b * weight;
+}
+
+// Four taps around the pixel's centre; centres lie at halves, the border repeats.
+__device__ __forceinline__ void bilinear(const Preprocess& p, int x, int y, float* colour) {
+  const float at_x = fminf(fmaxf((x + 0.5f) * p.step_x - 0.5f, 0.f), (float)(p.width - 1));
+  const float at_y = fminf(fmaxf((y + 0.5f) * p.step_y - 0.5f, 0.f), (float)(p.height - 1));
+  const int x0 = (int)at_x, y0 = (int)at_y;
+  const int x1 = min(x0 + 1, p.width - 1), y1 = min(y0 + 1, p.height - 1);
+  const float right = at_x - x0, below = at_y - y0;
+  add_to(colour, pixel(p, x0, y0), (1.f - right) * (1.f - below));
+  add_to(colour, pixel(p, x1, y0), right * (1.f - below));
+  add_to(colour, pixel(p, x0, y1), (1.f - right) * below);
+  add_to(colour, pixel(p, x1, y1), right * below);
+}
+
+// The source pixels that one pixel of the content takes along an axis, and their weights.
+struct Taps {
+  int first, last;
+  float low, high;  // Area: what is covered, in source pixels. Bilinear: `high` is the second weight.
+  bool area;
+
+  __device__ __forceinline__ Taps(int at, float step, int size, bool area) : area(area) {
+    if (area) {
+      low = at * step;
+      high = fminf(low + step, (float)size);
+      first = (int)low;
+      last = min((int)ceilf(high), size) - 1;
+    } else {
+      const float centre = fminf(fmaxf((at + 0.5f) * step - 0.5f, 0.f), (float)(size - 1));
+      first = (int)centre;
+      last = min(first + 1, size - 1);
+      high = last > first ? centre - first : 0.f;
+      low = 1.f - high;
+    }
+  }
+  __device__ __forceinline__ float weight(int i) const {
+    if (area) return (fminf(i + 1.f, high) - fmaxf((float)i, low)) / (high - low);
+    return i == first ? low : high;
+  }
+};
+
+// Any mix of the two along the axes.
+__device__ __forceinline__ void resample(const Preprocess& p, int x, int y, float* colour) {
+  const Taps across(x, p.step_x, p.width, p.area_x), down(y, p.step_y, p.height, p.area_y);
+  for (int sy = down.first; sy <= down.last; ++sy) {
+    const float tall = down.weight(sy);
+    for (int sx = across.first; sx <= across.last; ++sx) {
+      add_to(colour, pixel(p, sx, sy), tall * across.weight(sx));
+    }
+  }
+}
+
+__device__ __forceinline__ unsigned short to_half(float value) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+
+// Round to nearest even by hand: sm_75 has no instruction for it.
+__device__ __forceinline__ unsigned short to_bfloat(float value) {
+  const unsigned bits = __float_as_uint(value);
+  return (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+__device__ __forceinline__ void store(const Preprocess& p, size_t index, float value) {
+  switch (p.dtype) {
+    case FLOAT32: ((float*)p.target)[index] = value; break;
+    case FLOAT16: ((unsigned short*)p.target)[index] = to_half(value); break;
+    case BFLOAT16: ((unsigned short*)p.target)[index] = to_bfloat(value); break;
+    default: ((unsigned char*)p.target)[index] = (unsigned char)fminf(fmaxf(rintf(value), 0.f), 255.f);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256) preprocess(const __grid_constant__ Preprocess p) {
+  const int x = blockIdx.x * blockDim.x + threadIdx.x;
+  const int y = blockIdx.y * blockDim.y + threadIdx.y;
+  if (x >= p.input_width || y >= p.input_height) return;
+  const int in_x = x - p.left, in_y = y - p.top;
+  float colour[3] = {0.f, 0.f, 0.f};
+  if (in_x < 0 || in_y < 0 || in_x >= p.content_width || in_y >= p.content_height) {
+    colour[0] = colour[1] = colour[2] = p.pad;
+  } else if (p.area_x || p.area_y) {
+    resample(p, in_x, in_y, colour);
+  } else {
+    bilinear(p, in_x, in_y, colour);
+  }
+  const size_t plane = (size_t)p.input_width * p.input_height;
+  const size_t here = (size_t)y * p.input_width + x;
+  const float channels[3] = {p.bgr ? colour[2] : colour[0], colour[1], p.bgr ? colour[0] : colour[2]};
+  for (int c = 0; c < 3; ++c) {
+    store(p, p.nhwc ? here * 3 + c : here + c * plane, channels[c] * p.multiply[c] + p.add[c]);
+  }
+}

@@ -1,0 +1,367 @@
+"""A detector whose frame is one CUDA graph: copy in, preprocess, TensorRT, decode, result out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+import logging
+import threading
+
+import numpy as np
+
+from trt_ros.cuda.calls import CudaError
+from trt_ros.cuda.device import Gpu, open_gpu
+from trt_ros.cuda.kernels import Kernels
+from trt_ros.cuda.memory import Account, RegisteredMemory
+from trt_ros.engine.cache import Blob
+from trt_ros.engine.engine import Engine
+from trt_ros.errors import ClosedError, GpuFailedError, ParameterError, TensorMismatchError
+from trt_ros.runtime.graph_slot import FrameSlot, Machinery, Thresholds
+from trt_ros.runtime.graph_steps import MOST_DETECTIONS, gpu_head
+from trt_ros.runtime.slots import CopyCrew, Slots, Watchdog
+from trt_ros.runtime.tensorrt import widen
+from trt_ros.runtime.tensorrt_execution import Contexts
+from trt_ros.vision.decoder import Decoder
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox, Preprocess
+
+log = logging.getLogger('trt_ros.runtime')
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    """
+    How frames go through the GPU.
+
+    :param slots: frames under way at once; with 2 the next one's copy overlaps this one's work.
+    :param stream_priority: 0 is ordinary, negative goes first among this GPU's work.
+    :param blocking_sync: the waiting thread sleeps instead of spinning: later by some ten
+        microseconds, but a CPU core is free meanwhile.
+    :param use_graph: False launches each step by itself.
+    :param unified_memory: 'auto' lets kernels read pinned memory in place where the GPU has no
+        memory of its own; 'on' and 'off' force it.
+    :param chunk_nbytes: larger images are copied in pieces of this size, so that the transfer of
+        one overlaps the copy of the next.
+    :param copy_helpers: threads beside the caller's that share the copy of a large image.
+    :param graph_capacity: graphs kept a slot: image sizes and encodings in turn.
+    :param share_activations: slots run one after another in the same scratch memory; False lets
+        them run side by side, each in its own.
+    :param gpu_decode: False decodes on the CPU, as for the families that have no kernels.
+    :param gpu_timeout_seconds: a frame that takes longer means that the GPU does not answer;
+        0 watches nothing.
+    """
+
+    device: int = 0
+    slots: int = 2
+    stream_priority: int = 0
+    blocking_sync: bool = False
+    use_graph: bool = True
+    unified_memory: str = 'auto'
+    chunk_nbytes: int = 1 << 20
+    copy_helpers: int = 1
+    graph_capacity: int = 8
+    share_activations: bool = True
+    gpu_decode: bool = True
+    gpu_timeout_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.unified_memory not in ('auto', 'on', 'off'):
+            raise ParameterError(f'unified_memory is {self.unified_memory!r}.',
+                                 remedy='Choose one of auto, on, off.')
+        for name, least in (('slots', 1), ('chunk_nbytes', 4096), ('graph_capacity', 1),
+                            ('copy_helpers', 0), ('gpu_timeout_seconds', 0)):
+            if getattr(self, name) < least:
+                raise ParameterError(f'{name} is {getattr(self, name)}.',
+                                     remedy=f'Give at least {least}.')
+
+
+@dataclass
+class Health:
+    """Counts for /diagnostics; only ever grow."""
+
+    frames: int = 0
+    nonfinite_frames: int = 0
+    ungraphed: list[str] = field(default_factory=list)
+
+
+class Pending:
+    """A frame under way; `result` must be called once."""
+
+    def __init__(self, pipeline: GraphPipeline, slot: FrameSlot, number: int,
+                 frames: Sequence[Frame], thresholds: Thresholds) -> None:
+        self._pipeline, self._slot, self._number = pipeline, slot, number
+        self._frames, self._thresholds = frames, thresholds
+
+    def results(self) -> list[Detections]:
+        """
+        Wait (the GIL is free) and return one Detections a frame.
+
+        :raises GpuFailedError: when the GPU failed meanwhile.
+        """
+        return self._pipeline._collect(
+            self._slot, self._number, self._frames, self._thresholds)
+
+
+class GraphPipeline:
+    """
+    From frames to detections on one GPU. Owns all that it opened, and the engine.
+
+    `infer` may be called by several threads.
+    """
+
+    def __init__(self, machinery: Machinery, options: GraphOptions, decoder: Decoder,
+                 slots: Slots[FrameSlot], owned: ExitStack,
+                 on_fault: Callable[[GpuFailedError], None] | None) -> None:
+        self.machinery, self.options, self.decoder = machinery, options, decoder
+        self.gpu: Gpu = machinery.gpu
+        self.account = machinery.account
+        self.health = Health()
+        self.slots = slots
+        self._owned, self._on_fault = owned, on_fault
+        self._submit = threading.Lock()
+        self._numbers = count(1)
+        self._last: FrameSlot | None = None
+        self._failed: GpuFailedError | None = None
+        self._registered: list[RegisteredMemory] = []
+        self._threads: set[int] = set()
+        self._watchdog = Watchdog(options.gpu_timeout_seconds, self._gpu_is_late)
+
+    @classmethod
+    def open(cls, engine: Engine, preprocess: Preprocess, decoder: Decoder, *,
+             options: GraphOptions | None = None, cache: Blob | None = None,
+             on_fault: Callable[[GpuFailedError], None] | None = None) -> GraphPipeline:
+        """
+        Take all memory, compile the kernels, warm up.
+
+        :param engine: of one image input; belongs to the pipeline from now on, also when this
+            raises.
+        :param cache: RTX's compiled kernels of this engine.
+        :param on_fault: told once, on any thread, when the GPU failed for good.
+        :raises CudaError: out of memory (what was needed, what there is), or no GPU.
+        """
+        options = options or GraphOptions()
+        account = Account()
+        with ExitStack() as undo:
+            undo.callback(engine.close)
+            gpu = open_gpu(options.device)
+            undo.callback(account.device.pop, 'engine', None)
+            account.device['engine'] = engine.plan_nbytes
+            contexts = Contexts(engine, account, share_activations=options.share_activations,
+                                cache=cache)
+            undo.callback(contexts.close)
+            kernels = _kernels('preprocess', gpu, account, undo)
+            detect = _kernels('detect', gpu, account, undo) if options.gpu_decode else None
+            crew = CopyCrew(options.copy_helpers, gpu.use)
+            undo.callback(crew.close)
+            ungraphed: list[str] = []
+            in_place = options.unified_memory == 'on' or (
+                options.unified_memory == 'auto' and gpu.is_integrated)
+            machinery = Machinery(
+                gpu=gpu, account=account, contexts=contexts, preprocess=preprocess,
+                preprocess_kernels=kernels, detect_kernels=detect,
+                heads=lambda shapes: gpu_head(decoder, engine.outputs, shapes) if detect else None,
+                crew=crew, capacity=MOST_DETECTIONS, chunk_nbytes=options.chunk_nbytes,
+                graph_capacity=options.graph_capacity, use_graph=options.use_graph,
+                in_place=in_place, blocking_sync=options.blocking_sync,
+                stream_priority=options.stream_priority, on_ungraphed=ungraphed.append)
+            slots: list[FrameSlot] = []
+            for _ in range(options.slots):
+                slot = FrameSlot(machinery)
+                undo.callback(slot.close)
+                slots.append(slot)
+            pool = Slots(slots)
+            pipeline = cls(machinery, options, decoder, pool, ExitStack(), on_fault)
+            undo.callback(pipeline._unregister_all)
+            undo.callback(pipeline._watchdog.close)
+            pipeline.health.ungraphed = ungraphed
+            pipeline.warm_up()
+            contexts.save_cache()
+            pipeline._owned = undo.pop_all()
+            return pipeline
+
+    @property
+    def story(self) -> tuple[str, ...]:
+        """Lines for the log: what runs where."""
+        m = self.machinery
+        plan = m.contexts.engine
+        how = 'CUDA graph' if self.options.use_graph and not self.health.ungraphed else 'no graph'
+        where = 'GPU' if self.slots.all[0].plan_for(1).head is not None else 'CPU'
+        lines = [
+            f'{m.gpu.name} ({m.gpu.arch}), {plan.flavour}, {how}, {self.options.slots} slots, '
+            f'decoding on the {where}' + (', images read in place' if m.in_place else '')]
+        lines += [f'runs without a graph: {why}' for why in self.health.ungraphed[:1]]
+        return tuple(lines)
+
+    def warm_up(self, frame: Frame | None = None) -> None:
+        """Run every slot once: RTX compiles, TensorRT initialises, the graph of `frame`'s size
+        and encoding (default: the network's own, bgr8) is captured."""
+        if frame is None:
+            frame = Frame.from_pixels(
+                np.full((*self.machinery.preprocess.input_hw, 3), 114, np.uint8))
+        for pending in [self.submit([frame], score_threshold=1.0, iou_threshold=0.5,
+                                    max_detections=1) for _ in self.slots.all]:
+            pending.results()
+
+    def infer(self, frame: Frame, *, score_threshold: float, iou_threshold: float,
+              max_detections: int) -> Detections:
+        """
+        Find what is in one image.
+
+        :returns: boxes in the image's pixels, best score first; may be empty.
+        :raises GpuFailedError: when the GPU failed; the pipeline is then of no more use.
+        :raises ClosedError: after close().
+        """
+        return self.submit([frame], score_threshold=score_threshold, iou_threshold=iou_threshold,
+                           max_detections=max_detections).results()[0]
+
+    def submit(self, frames: Sequence[Frame], *, score_threshold: float, iou_threshold: float,
+               max_detections: int) -> Pending:
+        """
+        Begin with a batch of images; returns while the GPU works.
+
+        :param frames: one to as many as the engine's profile takes, of any sizes and encodings.
+        :returns: waits and gives the detections; its slot is busy until then.
+        """
+        if self._failed is not None:
+            raise self._failed
+        thresholds = Thresholds(score_threshold, iou_threshold, max_detections)
+        if max_detections > MOST_DETECTIONS:
+            raise ParameterError(f'max_detections is {max_detections}.',
+                                 remedy=f'Give at most {MOST_DETECTIONS}.')
+        if threading.get_ident() not in self._threads:
+            self.gpu.use()
+            self._threads.add(threading.get_ident())
+        slot = self.slots.take(self.options.gpu_timeout_seconds or 60.0)
+        number = next(self._numbers)
+        with self._faults(slot, number):
+            self._watchdog.begin(number)
+            with self._submit:
+                last = self._last if self.options.share_activations else None
+                after = last.done if last is not None and last is not slot else None
+                self._last = slot
+                slot.start(frames, thresholds, self._registered_at, after)
+        return Pending(self, slot, number, frames, thresholds)
+
+    def _collect(self, slot: FrameSlot, number: int, frames: Sequence[Frame],
+                 thresholds: Thresholds) -> list[Detections]:
+        with self._faults(slot, number):
+            slot.done.wait()
+        try:
+            plan = slot.plan
+            assert plan is not None  # start() has set it.
+            if plan.head is not None:
+                bad = sum(int(view.counts[2]) for view in plan.views)
+                found = [view.take() for view in plan.views]
+            else:
+                found, bad = self._decode_on_cpu(slot, frames, thresholds)
+        finally:
+            self._watchdog.end(number)
+            self.slots.give_back(slot)
+        self.health.frames += len(frames)
+        if bad:
+            self.health.nonfinite_frames += 1
+            if self.health.nonfinite_frames == 1:
+                log.warning('The network gave %d values that are NaN or infinite; their boxes are '
+                            'dropped. A lower precision may overflow: try precision fp32.', bad)
+        return found
+
+    def _decode_on_cpu(self, slot: FrameSlot, frames: Sequence[Frame], thresholds: Thresholds
+                       ) -> tuple[list[Detections], int]:
+        plan = slot.plan
+        assert plan is not None
+        outputs = {name: widen(head) if head.dtype == np.uint16 else head
+                   for name, head in plan.outputs().items()}
+        bad = sum(int(np.count_nonzero(~np.isfinite(head))) for head in outputs.values()
+                  if head.dtype.kind == 'f')
+        m, found = self.machinery, []
+        for i, frame in enumerate(frames):
+            letterbox = Letterbox.fit(frame.wh, m.preprocess.input_hw, m.preprocess.resize)
+            found.append(self.decoder(
+                {name: head[i:i + 1] for name, head in outputs.items()}, letterbox,
+                score_threshold=thresholds.score, iou_threshold=thresholds.iou,
+                max_detections=thresholds.max_detections))
+        return found, bad
+
+    def register(self, memory: np.ndarray) -> None:
+        """
+        Page-lock memory that frames will lie in (a receive buffer): the GPU then reads them there.
+
+        The lender keeps it in place until `unregister` or close().
+        """
+        self.gpu.use()
+        self._registered.append(RegisteredMemory(memory, 'receive buffers', self.account))
+
+    def unregister(self, memory: np.ndarray) -> None:
+        """Give registered memory back to its lender."""
+        self.gpu.synchronize()
+        for block in [b for b in self._registered if b.ptr == memory.ctypes.data]:
+            self._registered.remove(block)
+            block.close()
+
+    def _unregister_all(self) -> None:
+        while self._registered:
+            self._registered.pop().close()
+
+    def _registered_at(self, ptr: int, nbytes: int) -> int:
+        for block in self._registered:
+            if block.holds(ptr, nbytes):
+                return block.device_ptr + ptr - block.ptr
+        return 0
+
+    @contextmanager
+    def _faults(self, slot: FrameSlot, number: int) -> Iterator[None]:
+        """Give the slot back and say what a CUDA error means for the whole pipeline."""
+        try:
+            yield
+        except BaseException as error:
+            self._watchdog.end(number)
+            if isinstance(error, CudaError) and error.is_sticky:
+                self._fail(GpuFailedError(error.problem, cause=error.cause, remedy=error.remedy))
+            self.slots.give_back(slot)
+            if self._failed is not None:
+                raise self._failed from error
+            raise
+
+    def _gpu_is_late(self, seconds: float) -> None:
+        self._fail(GpuFailedError(
+            f'The GPU has not answered for {seconds:.1f} s.',
+            cause='a kernel that never ends, a GPU in trouble, or one that others keep busy',
+            remedy='Look at nvidia-smi and for "NVRM: Xid" in the kernel log; raise gpu_timeout '
+                   'where frames really take this long.'))
+
+    def _fail(self, error: GpuFailedError) -> None:
+        if self._failed is None:
+            self._failed = error
+            log.error('%s', error)
+            if self._on_fault is not None:
+                self._on_fault(error)
+
+    def memory(self) -> Mapping[str, Mapping[str, int]]:
+        """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}}."""
+        return self.account.report()
+
+    def close(self) -> None:
+        """Give everything back, after the frames under way; may be called twice."""
+        self.slots.close(self.options.gpu_timeout_seconds)
+        self._owned.close()
+
+
+def _kernels(name: str, gpu: Gpu, account: Account, undo: ExitStack) -> Kernels:
+    kernels = Kernels(name, gpu.arch)
+    account.device['kernels'] += kernels.nbytes
+    undo.callback(kernels.close)
+    return kernels
+
+
+def require_one_image(engine: Engine) -> None:
+    """:raises TensorMismatchError: when the engine takes anything but a batch of images."""
+    if len(engine.inputs) != 1 or len(engine.inputs[0].shape) != 4:
+        raise TensorMismatchError(
+            f'The engine takes {"; ".join(map(str, engine.inputs))}.',
+            remedy='A detector takes one batch of images.')
+
+
+__all__ = ['ClosedError', 'GraphOptions', 'GraphPipeline', 'Health', 'Pending']

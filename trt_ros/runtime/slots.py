@@ -1,0 +1,242 @@
+"""Bookkeeping of frames under way: who has which slot, what is kept, what is late. No CUDA."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+import queue
+import threading
+import time
+from typing import Generic, Protocol, TypeVar
+
+from trt_ros.errors import ClosedError, GpuFailedError
+
+
+class Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+Kept = TypeVar('Kept', bound=Closeable)
+Slot = TypeVar('Slot', bound=Closeable)
+
+
+def chunks(nbytes: int, chunk_nbytes: int) -> tuple[tuple[int, int], ...]:
+    """
+    Cut a copy into pieces whose transfers can overlap the copy of the next.
+
+    >>> chunks(10, 4)
+    ((0, 4), (4, 8), (8, 10))
+
+    :returns: (start, stop) in bytes, in order, without gaps; at least one, also for 0 bytes.
+    """
+    starts = range(0, max(nbytes, 1), chunk_nbytes)
+    return tuple((start, min(start + chunk_nbytes, nbytes)) for start in starts)
+
+
+class Recent(Generic[Kept]):
+    """
+    Keeps the `capacity` most recently used of what is dear to make; owns and closes them.
+
+    >>> recent = Recent(capacity=4)
+    >>> recent.get((1080, 1920, 'bgr8'), make=capture)   # Captured now, found from then on.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.made = 0  # How often something had to be made.
+        self._kept: OrderedDict[Hashable, Kept] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """Return what is kept under `key`, made by `make` if need be; may close the oldest."""
+        kept = self._kept.get(key)
+        if kept is not None:
+            self._kept.move_to_end(key)
+            return kept
+        while len(self._kept) >= self.capacity:
+            self._kept.popitem(last=False)[1].close()
+        made = make()
+        self._kept[key] = made
+        self.made += 1
+        return made
+
+    def values(self) -> tuple[Kept, ...]:
+        return tuple(self._kept.values())
+
+    def clear(self) -> None:
+        """Close all, the newest first."""
+        while self._kept:
+            self._kept.popitem()[1].close()
+
+
+class Slots(Generic[Slot]):
+    """
+    Hands out slots, each to one frame at a time, in turn; owns and closes them.
+
+    In turn, so that a frame's slot has had the longest time to come to rest.
+    """
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.all = tuple(slots)
+        self._free = list(self.all)
+        self._changed = threading.Condition()
+        self._is_closed = False
+
+    def take(self, timeout_seconds: float) -> Slot:
+        """
+        Wait for a free slot and take it.
+
+        :raises ClosedError: when the slots are closed, also while waiting.
+        :raises GpuFailedError: when none comes free in time.
+        """
+        with self._changed:
+            free = self._changed.wait_for(lambda: self._free or self._is_closed, timeout_seconds)
+            if self._is_closed:
+                raise ClosedError('The detector')
+            if not free:
+                raise GpuFailedError(
+                    f'No slot came free in {timeout_seconds} s.',
+                    cause='the GPU does not answer, or frames were submitted and never collected',
+                    remedy='Collect each submitted frame; raise `slots` to have more under way.')
+            return self._free.pop(0)
+
+    def give_back(self, slot: Slot) -> None:
+        with self._changed:
+            self._free.append(slot)
+            self._changed.notify()
+
+    def close(self, timeout_seconds: float = 0.0) -> None:
+        """Wait for the frames under way, at most so long, then close every slot."""
+        with self._changed:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: len(self._free) == len(self.all), timeout_seconds)
+        for slot in reversed(self.all):
+            slot.close()
+
+
+class Watchdog:
+    """
+    Sees a GPU that does not answer: a thread stuck in a CUDA wait cannot tell by itself.
+
+    :param timeout_seconds: a frame may take this long; 0 watches nothing and starts no thread.
+    :param on_late: told once, on the watchdog's thread, with the seconds waited so far.
+    """
+
+    def __init__(self, timeout_seconds: float, on_late: Callable[[float], None],
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self.timeout_seconds, self._on_late, self._clock = timeout_seconds, on_late, clock
+        self._started: dict[int, float] = {}
+        self._stop = threading.Event()
+        self._told = False
+        self._thread: threading.Thread | None = None
+        if timeout_seconds > 0:
+            self._thread = threading.Thread(
+                target=self._watch, name='gpu watchdog', daemon=True)
+            self._thread.start()
+
+    def begin(self, frame: int) -> None:
+        self._started[frame] = self._clock()
+
+    def end(self, frame: int) -> None:
+        self._started.pop(frame, None)
+
+    def late_seconds(self) -> float:
+        """Return how long the oldest frame under way has taken, where that is too long; or 0."""
+        oldest = min(list(self._started.values()), default=None)
+        waited = 0.0 if oldest is None else self._clock() - oldest
+        return waited if waited > self.timeout_seconds else 0.0
+
+    def check(self) -> bool:
+        """Tell `on_late` when a frame is late and it was not told yet."""
+        late = self.late_seconds()
+        if late and not self._told:
+            self._told = True
+            self._on_late(late)
+        return self._told
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self.timeout_seconds / 4):
+            if self.check():
+                return
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+class CopyCrew:
+    """
+    A few threads that share a large copy; NumPy frees the GIL while it copies.
+
+    :param helpers: threads beside the calling one; 0 starts none.
+    :param prepare: called once on each helper (a CUDA context is a thread's own).
+    """
+
+    def __init__(self, helpers: int, prepare: Callable[[], None]) -> None:
+        self._jobs: list[queue.SimpleQueue[Callable[[], None] | None]] = []
+        self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._busy = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        for index in range(helpers):
+            jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+            thread = threading.Thread(
+                target=self._work, args=(jobs, prepare), name=f'copy {index}', daemon=True)
+            thread.start()
+            self._jobs.append(jobs)
+            self._threads.append(thread)
+
+    def run(self, pieces: Sequence[Callable[[], None]]) -> None:
+        """
+        Do all pieces, dealt out in turn to this thread and the helpers; return when all are done.
+
+        :raises: what a piece raised, after all have ended.
+        """
+        if not self._jobs or len(pieces) < 2:
+            for piece in pieces:
+                piece()
+            return
+        hands = len(self._jobs) + 1
+        with self._busy:  # Two frames at once would mix up each other's answers.
+            asked = 0
+            for index, jobs in enumerate(self._jobs, 1):
+                if index < len(pieces):
+                    jobs.put(_all_of(pieces[index::hands]))
+                    asked += 1
+            try:
+                _all_of(pieces[::hands])()
+            finally:
+                errors = [self._done.get() for _ in range(asked)]
+            for error in errors:
+                if error is not None:
+                    raise error
+
+    def _work(self, jobs: queue.SimpleQueue[Callable[[], None] | None],
+              prepare: Callable[[], None]) -> None:
+        prepare()
+        while (job := jobs.get()) is not None:
+            try:
+                job()
+                self._done.put(None)
+            except BaseException as error:
+                self._done.put(error)
+
+    def close(self) -> None:
+        for jobs in self._jobs:
+            jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._jobs.clear()
+        self._threads.clear()
+
+
+def _all_of(pieces: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    def run() -> None:
+        for piece in pieces:
+            piece()
+    return run
