@@ -1,0 +1,156 @@
+"""From a LoadNode request to a node: find its class, read its options, construct it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+import inspect
+from operator import attrgetter
+import re
+
+from ament_index_python import get_resource, has_resource
+from composition_interfaces.srv import LoadNode
+from rclpy.lifecycle import LifecycleNode
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+from trt_ros.container.spinner import Thrown
+
+ENTRY_POINTS = 'rclpy_components'
+AMENT_RESOURCE = 'rclcpp_components'  # What `ros2 component types` lists, Python or not.
+
+#: Extra argument: the keyword of rclpy.node.Node that honours it.
+NODE_KEYWORDS = {
+    'forward_global_arguments': 'use_global_arguments',
+    'enable_rosout': 'enable_rosout',
+    'start_parameter_services': 'start_parameter_services',
+    'enable_logger_service': 'enable_logger_service',
+}
+#: Extra argument without such a keyword: the only value that rclpy can give; None when any.
+FIXED_IN_RCLPY = {
+    'use_intra_process_comms': None,  # A wish for speed: the same messages arrive either way.
+    'enable_topic_statistics': False,
+    'start_parameter_event_publisher': True,
+    'use_clock_thread': False,
+}
+
+
+class LoadError(Exception):
+    """Why a component was not loaded; the text is rclcpp's where rclcpp has one."""
+
+
+def find_component(package: str, plugin: str) -> type[Node]:
+    """
+    Find the class of a component.
+
+    :param plugin: `package::Class`, as the entry point is named, or `module:Class`.
+    :raises LoadError: no such package, no such plugin, or it cannot be imported.
+    """
+    if re.fullmatch(r'[\w.]+:[\w.]+', plugin):
+        return import_class(EntryPoint(plugin, plugin, ENTRY_POINTS))
+    known = {point.name: point for point in entry_points(group=ENTRY_POINTS)
+             if point.name.startswith(f'{package}::')}
+    if plugin in known:
+        return import_class(known[plugin])
+    libraries = {} if known else ament_libraries(package)
+    if plugin in libraries:
+        raise LoadError(f'Failed to load library: {libraries[plugin]} is not a Python component; '
+                        'load it into the container of rclcpp_components')
+    raise LoadError('Failed to find class with the requested plugin name.')
+
+
+def ament_libraries(package: str) -> dict[str, str]:
+    """Return class name: library of the components that `package` lists in the ament index."""
+    if not package or not has_resource(AMENT_RESOURCE, package):
+        raise LoadError('Could not find requested resource in ament index')
+    lines = get_resource(AMENT_RESOURCE, package)[0].splitlines()
+    entries = [line.split(';') for line in lines if line]
+    if any(len(entry) != 2 for entry in entries):
+        raise LoadError('Invalid resource entry')
+    return dict(entries)
+
+
+def import_class(point: EntryPoint) -> type[Node]:
+    try:
+        module = import_module(point.module)
+    except Thrown as error:
+        raise LoadError(f'Failed to load library: {describe(error)}') from error
+    try:
+        cls = attrgetter(point.attr)(module)
+    except AttributeError as error:
+        raise LoadError('Failed to find class with the requested plugin name.') from error
+    if not (isinstance(cls, type) and issubclass(cls, Node)):
+        raise LoadError(f'Failed to load library: {point.value} is not an rclpy Node')
+    return cls
+
+
+def node_options(request: LoadNode.Request) -> dict[str, object]:
+    """
+    Turn a request into keyword arguments for rclpy.node.Node.
+
+    :raises LoadError: for an extra argument that cannot be honoured.
+    """
+    rules = list(request.remap_rules)
+    if request.node_name:
+        rules.append(f'__node:={request.node_name}')
+    if request.node_namespace:
+        rules.append(f'__ns:={request.node_namespace}')
+    options = {
+        'cli_args': ['--ros-args', *(part for rule in rules for part in ('-r', rule))],
+        'use_global_arguments': False,
+        'parameter_overrides': [Parameter.from_parameter_msg(p) for p in request.parameters],
+    }
+    for argument in map(Parameter.from_parameter_msg, request.extra_arguments):
+        name, value = argument.name, argument.value
+        if name not in NODE_KEYWORDS and name not in FIXED_IN_RCLPY:
+            raise LoadError(f"Extra component argument '{name}' is not supported")
+        if argument.type_ is not Parameter.Type.BOOL:
+            raise LoadError(f"Extra component argument '{name}' must be a boolean")
+        if name in NODE_KEYWORDS:
+            options[NODE_KEYWORDS[name]] = value
+        elif FIXED_IN_RCLPY[name] not in (None, value):
+            raise LoadError(f"Extra component argument '{name}' is not supported: "
+                            f'in rclpy it is always {str(not value).lower()}')
+    return options
+
+
+def construct(cls: type[Node], options: dict[str, object]) -> Node:
+    """
+    Construct a component; one that fails half-way leaves nothing behind.
+
+    :raises LoadError: when its constructor throws.
+    """
+    try:
+        inspect.signature(cls).bind(**options)
+    except (TypeError, ValueError):
+        cls = with_options(cls, options)
+        options = {}
+    node = cls.__new__(cls)
+    try:
+        node.__init__(**options)
+    except Thrown as error:
+        with suppress(*Thrown):  # It may not even have become a Node.
+            node.destroy_node()
+        raise LoadError(f'Component constructor threw an exception: {describe(error)}') from error
+    return node
+
+
+def with_options(cls: type[Node], options: dict[str, object]) -> type[Node]:
+    """
+    Give options to a class whose constructor takes none, as most Python nodes are written.
+
+    The method resolution order becomes `cls`, Handover, Node: the class's own call of
+    super().__init__('name') arrives at Handover, which adds the options.
+    """
+    base = LifecycleNode if issubclass(cls, LifecycleNode) else Node
+
+    class Handover(base):
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            super().__init__(*args, **{**kwargs, **options})
+
+    return type(cls.__name__, (cls, Handover), {'__module__': cls.__module__})
+
+
+def describe(error: BaseException) -> str:
+    return str(error) or repr(error)

@@ -1,0 +1,149 @@
+"""The node that loads, lists and unloads components, as rclcpp's ComponentManager does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+import os
+from typing import NamedTuple
+
+from composition_interfaces.srv import ListNodes, LoadNode, UnloadNode
+from rcl_interfaces.msg import IntegerRange, ParameterDescriptor
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from rclpy.task import Future
+
+from trt_ros.container.loading import LoadError, construct, find_component, node_options
+from trt_ros.container.spinner import Spinner, Thrown, explain
+from trt_ros.errors import TrtRosError
+
+REQUESTS = QoSProfile(depth=200)  # rclcpp's; reliable and volatile, as services are.
+
+
+class Component(NamedTuple):
+    node: Node
+    name: str
+    spinner: Spinner
+
+
+class ComponentManager(Node):
+    """
+    Owns the components and their spinners; must itself be spun elsewhere.
+
+    A component lives on one of `thread_num` spinners, so its callbacks never run at the same time.
+    Loading and unloading happen one after the other on a thread of their own: a constructor may
+    take its time, and list_nodes still answers at once.
+    """
+
+    def __init__(self, *, thread_num: int) -> None:
+        super().__init__('ComponentManager', start_parameter_services=False)
+        self._components: dict[int, Component] = {}
+        self._last_id = 0
+        self._spinners: list[Spinner] = []
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix='loading')
+        cpus = os.cpu_count() or 1
+        self._thread_num = self.declare_parameter('thread_num', thread_num, ParameterDescriptor(
+            description='Number of threads that components are spread over.', read_only=True,
+            integer_range=[IntegerRange(from_value=1, to_value=cpus, step=1)])).value
+
+        anytime = ReentrantCallbackGroup()
+        self.create_service(LoadNode, '~/_container/load_node', self._on_worker(self._load),
+                            qos_profile=REQUESTS, callback_group=anytime)
+        self.create_service(UnloadNode, '~/_container/unload_node', self._on_worker(self._unload),
+                            qos_profile=REQUESTS, callback_group=anytime)
+        self.create_service(ListNodes, '~/_container/list_nodes', self._list,
+                            callback_group=anytime)
+
+    def close(self) -> None:
+        """Finish the load under way, refuse the waiting ones, destroy all, last loaded first."""
+        self._worker.shutdown(cancel_futures=True)
+        for unique_id in sorted(self._components, reverse=True):
+            self._destroy(unique_id)
+        for spinner in self._spinners:
+            spinner.stop()
+            spinner.join()
+
+    def _on_worker(self, answer: Callable) -> Callable:
+        """Make a service callback that answers from the worker and blocks nobody meanwhile."""
+
+        async def callback(request: object, response: object) -> object:
+            answered = Future(executor=self.executor)
+            # Awaiting alone would not wake the executor; a done callback does.
+            answered.add_done_callback(lambda _: None)
+            self._worker.submit(lambda: answered.set_result(answer(request, response)))
+            return await answered
+
+        return callback
+
+    def _load(self, request: LoadNode.Request, response: LoadNode.Response) -> LoadNode.Response:
+        what = f"'{request.plugin_name}' of package '{request.package_name}'"
+        try:
+            cls = find_component(request.package_name, request.plugin_name)
+            options = node_options(request)
+            if options['use_global_arguments']:
+                self.get_logger().warning(
+                    f"{what}: forward_global_arguments lets the container's own arguments, such "
+                    'as __node, apply to this node too')
+            self._last_id += 1  # Before construction: a failed attempt uses up its id.
+            node = construct(cls, options)
+            response.full_node_name = node.get_fully_qualified_name()
+        except Exception as error:
+            bug = error.__cause__ if isinstance(error, LoadError) else error
+            with_traceback = bug is not None and not isinstance(bug, TrtRosError)
+            self.get_logger().error(
+                f'Could not load {what}: {error}' + f'\n{explain(bug)}' * with_traceback)
+            response.error_message = str(error)
+            return response
+        spinner = self._spinner()
+        self._components[self._last_id] = Component(node, response.full_node_name, spinner)
+        spinner.executor.add_node(node)
+        self.get_logger().info(f'Loaded {what} as {response.full_node_name}, id {self._last_id}')
+        response.unique_id = self._last_id
+        response.success = True
+        return response
+
+    def _unload(
+            self, request: UnloadNode.Request,
+            response: UnloadNode.Response) -> UnloadNode.Response:
+        response.success = request.unique_id in self._components
+        if response.success:
+            self._destroy(request.unique_id)
+        else:
+            response.error_message = f'No node found with unique_id: {request.unique_id}'
+            self.get_logger().warning(response.error_message)
+        return response
+
+    def _list(
+            self, request: ListNodes.Request, response: ListNodes.Response) -> ListNodes.Response:
+        components = sorted(dict(self._components).items())
+        response.unique_ids = [unique_id for unique_id, _ in components]
+        response.full_node_names = [component.name for _, component in components]
+        return response
+
+    def _spinner(self) -> Spinner:
+        """Return the spinner with the fewest nodes; a new one while all are busy."""
+        nodes_on = {spinner: 0 for spinner in self._spinners}
+        for component in self._components.values():
+            nodes_on[component.spinner] += 1
+        idlest = min(nodes_on, key=nodes_on.get, default=None)
+        if idlest is None or (nodes_on[idlest] and len(nodes_on) < self._thread_num):
+            idlest = Spinner(f'components {len(nodes_on) + 1}', self.get_logger())
+            idlest.start()
+            self._spinners.append(idlest)
+        return idlest
+
+    def _destroy(self, unique_id: int) -> None:
+        component = self._components.pop(unique_id)
+
+        def destroy() -> None:
+            component.spinner.executor.remove_node(component.node)
+            try:
+                component.node.destroy_node()
+            except Thrown as error:
+                self.get_logger().error(
+                    f'{component.name} failed while it was unloaded. {explain(error)}')
+                Node.destroy_node(component.node)  # What is rclpy's goes in any case.
+
+        component.spinner.between_callbacks(destroy)
+        self.get_logger().info(f'Unloaded {component.name}, id {unique_id}')
