@@ -1,0 +1,120 @@
+"""Which layer may import which, and where a foreign library has its door."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+import sys
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / 'trt_ros'
+
+FOR_ALL = {'errors', 'progress', 'tensors'}
+LAYERS = {  # layer: the layers that it may import beside itself and those for all
+    'vision': set(),
+    'driver': set(),
+    'backend': {'driver'},
+    'cuda': {'driver'},
+    'engine': {'backend', 'cuda', 'driver'},
+    'runtime': {'engine', 'backend', 'cuda', 'driver', 'vision'},
+    'draw': {'vision'},
+    'ros': {'vision'},
+    'container': {'ros'},
+    'cli': {'runtime', 'engine', 'backend', 'driver', 'vision', 'draw'},
+    'nodes': {'ros', 'runtime', 'engine', 'vision', 'draw'},
+    'demo': {'nodes', 'ros', 'runtime', 'vision', 'draw'},
+    '__main__': {'cli'},
+    '__init__': set(),
+} | {layer: set() for layer in FOR_ALL}
+
+ROS = {'ros', 'container', 'nodes', 'demo'}
+DOORS = {  # foreign package: the layers that may import it
+    'cuda': {'cuda'},
+    'tensorrt': {'backend'},
+    'tensorrt_rtx': {'backend'},
+    'onnxruntime': {'runtime'},
+    'onnx': {'engine', 'demo'},
+    'modelopt': {'engine'},
+    'torch': {'demo'},
+    'cv2': {'draw', 'ros', 'cli', 'nodes', 'demo'},
+    'cv_bridge': {'ros'},
+    'yaml': {'ros', 'nodes', 'demo'},
+    'tqdm': {'cli', 'demo'},
+    'numpy': LAYERS.keys() - {'errors', 'progress', '__main__', '__init__'},
+} | dict.fromkeys((
+    'rclpy', 'ament_index_python', 'launch', 'launch_ros', 'builtin_interfaces', 'std_msgs',
+    'composition_interfaces', 'diagnostic_msgs', 'geometry_msgs', 'lifecycle_msgs',
+    'rcl_interfaces', 'sensor_msgs', 'vision_msgs', 'isaac_ros_tensor_list_interfaces',
+), ROS)
+
+
+def layer_of(path: Path) -> str:
+    """Return the first name below the package: a folder, or a file without its suffix."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix('.py')
+
+
+def imported(source: str, package: str) -> Iterator[str]:
+    """Name every module that a source text imports, wherever in it; relative ones in full."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ''
+            if node.level:
+                parents = package.split('.')[:len(package.split('.')) - node.level + 1]
+                base = '.'.join([*parents, *filter(None, [base])])
+            if base == 'trt_ros':
+                yield from (f'trt_ros.{alias.name}' for alias in node.names)
+            else:
+                yield base
+
+
+def complaints(path: Path, source: str) -> list[str]:
+    """Say which imports of one file break the rules above."""
+    layer = layer_of(path)
+    package = '.'.join(path.relative_to(PACKAGE.parent).parts[:-1])
+    found = []
+    for name in imported(source, package):
+        top, *rest = name.split('.')
+        if top == 'trt_ros':
+            target = rest[0] if rest else '__init__'
+            if target not in {layer, '__init__', *FOR_ALL, *LAYERS[layer]}:
+                found.append(f'{layer} may not import {name}')
+        elif top not in sys.stdlib_module_names and layer not in DOORS.get(top, ()):
+            found.append(f'{layer} may not import {name}')
+    return found
+
+
+@pytest.mark.parametrize('path', sorted(PACKAGE.rglob('*.py')), ids=lambda path: str(
+    path.relative_to(PACKAGE)))
+def test_arrows_point_down_only(path):
+    assert layer_of(path) in LAYERS, 'a new layer: say above what it may import'
+    assert complaints(path, path.read_text()) == []
+
+
+@pytest.mark.parametrize('file, source, complaint', [
+    ('vision/nms.py', 'import cv2', 'vision may not import cv2'),
+    ('vision/nms.py', 'from trt_ros.cuda.memory import x',
+     'vision may not import trt_ros.cuda.memory'),
+    ('ros/images.py', 'def f():\n    from trt_ros import cuda', 'ros may not import trt_ros.cuda'),
+    ('cli/detect.py', 'from rclpy.node import Node', 'cli may not import rclpy.node'),
+    ('cli/detect.py', 'from ..ros import images', 'cli may not import trt_ros.ros'),
+    ('engine/build.py', 'import tensorrt as trt', 'engine may not import tensorrt'),
+    ('runtime/graph.py', 'from cuda.bindings import driver',
+     'runtime may not import cuda.bindings'),
+    ('runtime/graph.py', 'import requests', 'runtime may not import requests'),
+])
+def test_an_arrow_that_points_up_is_found(file, source, complaint):
+    assert complaints(PACKAGE / file, source) == [complaint]
+
+
+def test_no_two_layers_import_each_other():
+    def below(layer, seen=()):
+        assert layer not in seen, f'{" -> ".join([*seen, layer])} goes round in a circle'
+        for lower in LAYERS[layer]:
+            below(lower, (*seen, layer))
+
+    for layer in LAYERS:
+        below(layer)

@@ -1,0 +1,41 @@
+"""What works where nothing is installed: no NumPy, no ROS, no TensorRT, no GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import subprocess
+import sys
+
+import pytest
+
+from trt_ros import cli
+
+CHECKOUT = Path(__file__).parent.parent
+
+
+def bare_python(*arguments: str) -> str:
+    """Run Python without site-packages and return what it prints."""
+    return subprocess.run(
+        [sys.executable, '-S', *arguments], env={'PYTHONPATH': str(CHECKOUT)}, check=True,
+        text=True, capture_output=True).stdout
+
+
+def test_the_bare_python_of_these_tests_is_bare():
+    found = bare_python('-c', 'from importlib.util import find_spec\n'
+                              'print([find_spec(name) for name in ("numpy", "rclpy", "onnx")])')
+    assert found == '[None, None, None]\n'
+
+
+@pytest.mark.parametrize('module', ['trt_ros', 'trt_ros.errors', 'trt_ros.cli'])
+def test_these_modules_import(module):
+    assert bare_python('-c', f'import {module}; print({module}.__name__)') == f'{module}\n'
+
+
+def test_help_names_every_verb():
+    text = bare_python('-m', 'trt_ros', '--help')
+    assert [verb for verb in cli.verbs() if f'\n    {verb} ' not in text] == []
+
+
+@pytest.mark.parametrize('verb', cli.verbs())
+def test_a_verb_explains_itself(verb):
+    assert bare_python('-m', 'trt_ros', verb, '--help').startswith(f'usage: trt-ros {verb} ')

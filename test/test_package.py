@@ -1,0 +1,97 @@
+"""The package as ROS sees it: package.xml, setup.cfg, what gets installed."""
+
+from __future__ import annotations
+
+import configparser
+from importlib.util import find_spec
+import os
+from pathlib import Path
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+CHECKOUT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope='module')
+def setup_cfg() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.read(CHECKOUT / 'setup.cfg')
+    return parser
+
+
+def executables(setup_cfg) -> dict[str, str]:
+    lines = setup_cfg['options.entry_points']['console_scripts'].strip().splitlines()
+    return dict(re.split(r'\s*=\s*', line, maxsplit=1) for line in lines)
+
+
+def test_ros_accepts_package_xml():
+    package_xml = pytest.importorskip('catkin_pkg.package')
+    warnings: list[str] = []
+    package = package_xml.parse_package(str(CHECKOUT / 'package.xml'), warnings=warnings)
+    package.validate(warnings=warnings)
+    assert warnings == []
+    assert package.name == 'trt_ros'
+    assert package.get_build_type() == 'ament_python'
+    assert package.licenses == ['Apache-2.0']
+    assert (CHECKOUT / package.licenses[0].file).is_file()
+
+
+@pytest.mark.filterwarnings('ignore::DeprecationWarning')  # catkin_pkg is older than its docutils.
+def test_the_version_is_the_same_everywhere(setup_cfg):
+    package_xml = pytest.importorskip('catkin_pkg.package')
+    changelog = pytest.importorskip('catkin_pkg.changelog')
+    version = package_xml.parse_package(str(CHECKOUT / 'package.xml')).version
+    assert setup_cfg['metadata']['version'] == version
+    newest = next(changelog.get_changelog_from_path(str(CHECKOUT), 'trt_ros').foreach_version())
+    assert newest[0] == version
+
+
+def test_every_ros_package_imported_is_a_dependency():
+    package_xml = pytest.importorskip('catkin_pkg.package')
+    package = package_xml.parse_package(str(CHECKOUT / 'package.xml'))
+    declared = {dependency.name for dependency in package.exec_depends}
+    sources = '\n'.join(path.read_text() for path in (CHECKOUT / 'trt_ros').rglob('*.py'))
+    used = set(re.findall(r'^ *(?:from|import) (\w+_(?:msgs|interfaces|ros)|rclpy|launch)\b',
+                          sources, flags=re.MULTILINE))
+    assert used - declared - {'trt_ros'} == set()
+
+
+def test_every_executable_has_its_main(setup_cfg):
+    found = executables(setup_cfg)
+    assert set(found) == {'detector', 'image_source', 'overlay', 'trt-ros'}
+    for place in found.values():
+        module, function = place.split(':')
+        spec = find_spec(module)
+        assert spec is not None and spec.origin is not None, f'{module} does not exist'
+        assert f'def {function}(' in Path(spec.origin).read_text()
+
+
+def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, tmp_path):
+    """Build and install a copy of the package as colcon does."""
+    source = tmp_path / 'source'
+    left_out = shutil.ignore_patterns('.*', '__pycache__', 'build', 'install', 'log')
+    shutil.copytree(CHECKOUT, source, ignore=left_out)
+    prefix = tmp_path / 'install'
+    subprocess.run(
+        [sys.executable, '-W', 'ignore', 'setup.py', '-q', 'install', f'--prefix={prefix}',
+         '--single-version-externally-managed', '--record', str(tmp_path / 'record')],
+        cwd=source, check=True, capture_output=True)
+
+    def installed(pattern):
+        return {path.name for path in prefix.glob(pattern)}
+
+    assert installed('share/ament_index/resource_index/packages/*') == {'trt_ros'}
+    assert 'package.xml' in installed('share/trt_ros/*')
+    for folder in ('config', 'launch'):
+        shipped = {path.name for path in (CHECKOUT / folder).iterdir() if path.is_file()}
+        assert installed(f'share/trt_ros/{folder}/*') == shipped
+    assert installed('lib/trt_ros/*') == set(executables(setup_cfg))
+    assert all(os.access(path, os.X_OK) for path in prefix.glob('lib/trt_ros/*'))
+    for path in (CHECKOUT / 'trt_ros').rglob('*'):
+        if path.is_file() and '__pycache__' not in path.parts:
+            name = path.relative_to(CHECKOUT)
+            assert next(prefix.glob(f'lib/python*/site-packages/{name}'), None), f'{name} is not'
