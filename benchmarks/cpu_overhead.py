@@ -1,0 +1,290 @@
+"""
+What trt_ros adds on the CPU to the network itself.
+
+Two tables: the time of one image in one process, beside bare calls of ONNX Runtime; and the
+latency from camera process to detection subscriber, beside an echo of the same image by a process
+that does nothing else.
+
+    ./dev shell -c 'python benchmarks/cpu_overhead.py MODEL IMAGE [--json]'
+"""
+
+from __future__ import annotations
+
+import argparse
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+import json
+import os
+from pathlib import Path
+import platform
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import cv2
+import numpy as np
+import onnxruntime
+
+THRESHOLDS = {'score_threshold': 0.25, 'iou_threshold': 0.45, 'max_detections': 100}
+WARM_UP_FRAMES = 20
+# Frames larger than Fast DDS's own shared-memory segment of 512 KiB would mostly be lost.
+TRANSPORTS = """<?xml version="1.0" encoding="UTF-8"?>
+<profiles xmlns="http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles">
+  <transport_descriptors>
+    <transport_descriptor>
+      <transport_id>shm</transport_id><type>SHM</type><segment_size>33554432</segment_size>
+    </transport_descriptor>
+    <transport_descriptor><transport_id>udp</transport_id><type>UDPv4</type></transport_descriptor>
+  </transport_descriptors>
+  <participant profile_name="large_frames" is_default_profile="true">
+    <rtps>
+      <userTransports>
+        <transport_id>shm</transport_id><transport_id>udp</transport_id>
+      </userTransports>
+      <useBuiltinTransports>false</useBuiltinTransports>
+    </rtps>
+  </participant>
+</profiles>
+"""
+
+
+# In one process.
+
+def interleaved(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Time each call once a round, in an order that rotates; milliseconds."""
+    names = list(calls)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(-5, rounds):  # The first five warm up.
+        start = number % len(names)
+        for name in names[start:] + names[:start]:
+            began = time.perf_counter()
+            calls[name]()
+            if number >= 0:
+                times[name].append(1e3 * (time.perf_counter() - began))
+    return times
+
+
+def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, Any]:
+    from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+    from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+    from trt_ros.vision.frame import Frame
+
+    pipeline = Pipeline.open(DetectorOptions(model_path=str(model)))
+    runner = pipeline.runner
+    assert isinstance(runner, OnnxRuntimeRunner)
+    # The runner's very session, so that the difference is what the runner adds.
+    session = runner._session
+    frame = Frame.from_pixels(pixels)
+    tensor, letterbox = pipeline.preprocess(frame)
+    feeds, names = {runner.inputs[0].name: tensor}, [spec.name for spec in runner.outputs]
+    outputs = runner.infer(feeds)
+    times = interleaved({
+        'session.run': lambda: session.run(names, feeds),
+        'Runner.infer': lambda: runner.infer(feeds),
+        'preprocess': lambda: pipeline.preprocess(frame),
+        'decode and NMS': lambda: pipeline.decoder(outputs, letterbox, **THRESHOLDS),
+        'Pipeline.infer': lambda: pipeline.infer(frame, **THRESHOLDS),
+    }, rounds)
+    pipeline.close()
+    bare = times['session.run']
+    # Round by round: the machine's own ups and downs are in both.
+    added = [one - other for one, other in zip(times['Runner.infer'], bare)]
+    ratios = [one / other for one, other in zip(times['Pipeline.infer'], bare)]
+    return {
+        'milliseconds': {name: percentiles(values) for name, values in times.items()},
+        'runner_overhead_percent': 100 * statistics.median(added) / statistics.median(bare),
+        'pipeline_ratio': statistics.median(ratios),
+    }
+
+
+def percentiles(values: list[float]) -> dict[str, float]:
+    return {'p50': float(np.percentile(values, 50)), 'p99': float(np.percentile(values, 99)),
+            'count': len(values)}
+
+
+# Between processes: this script again, in one of three roles.
+
+@contextmanager
+def ros_node(name: str) -> Iterator[Any]:
+    """A plain rclpy node in a process tuned as our own are."""
+    import rclpy
+    from rclpy.executors import ExternalShutdownException
+
+    from trt_ros.ros.process import tune_process
+
+    tune_process()
+    rclpy.init()
+    node = rclpy.create_node(name)
+    try:
+        yield node
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    finally:
+        node.destroy_node()
+        rclpy.try_shutdown()
+
+
+def camera(image_path: str, frames: int, rate_hz: float) -> None:
+    """Publish the image, stamped with the monotonic clock, as soon as somebody subscribes."""
+    import rclpy
+    from sensor_msgs.msg import Image
+
+    pixels = cv2.imread(image_path)
+    with ros_node('camera') as node:
+        publisher = node.create_publisher(Image, 'image', 2)
+        message = Image(height=pixels.shape[0], width=pixels.shape[1], encoding='bgr8',
+                        step=pixels.strides[0])
+        message.data = array('B', pixels.tobytes())
+        while publisher.get_subscription_count() == 0:
+            rclpy.spin_once(node, timeout_sec=0.05)
+        due = time.monotonic()
+        for number in range(WARM_UP_FRAMES + frames):
+            message.header.frame_id = 'warm' if number < WARM_UP_FRAMES else 'counts'
+            stamp_ns = time.monotonic_ns()
+            message.header.stamp.sec, message.header.stamp.nanosec = divmod(stamp_ns, 10**9)
+            publisher.publish(message)
+            due += 1 / rate_hz
+            time.sleep(max(0.0, due - time.monotonic()))
+
+
+def echo() -> None:
+    """Publish each image again as it came, without even looking at it."""
+    import rclpy
+    from rclpy.qos import qos_profile_sensor_data
+    from sensor_msgs.msg import Image
+
+    with ros_node('echo') as node:
+        publisher = node.create_publisher(Image, 'echoed', 2)
+        node.create_subscription(
+            Image, 'image', publisher.publish, qos_profile_sensor_data, raw=True)
+        rclpy.spin(node)
+
+
+def watcher(topic: str) -> None:
+    """Print how old each result was on arrival, until interrupted: a JSON list, milliseconds."""
+    import rclpy
+    from sensor_msgs.msg import Image
+    from vision_msgs.msg import Detection2DArray
+
+    ages: list[float] = []
+
+    def on_result(message: Any) -> None:
+        now_ns = time.monotonic_ns()
+        stamp = message.header.stamp
+        if message.header.frame_id == 'counts':
+            ages.append(1e-6 * (now_ns - 10**9 * stamp.sec - stamp.nanosec))
+
+    with ros_node('watcher') as node:
+        kind = Image if topic == 'echoed' else Detection2DArray
+        node.create_subscription(kind, topic, on_result, 10)
+        rclpy.spin(node)
+    print(json.dumps(ages))
+
+
+def latencies(middle: list[str], topic: str, image: Path, frames: int, rate_hz: float,
+              env: dict[str, str]) -> list[float]:
+    """Run camera, `middle` and watcher in a process each; the ages of the results."""
+    me = [sys.executable, __file__, '--role']
+    watching = subprocess.Popen([*me, 'watcher', topic], env=env, stdout=subprocess.PIPE)
+    between = subprocess.Popen(middle, env=env, stdout=subprocess.DEVNULL)
+    try:
+        subprocess.run([*me, 'camera', str(image), str(frames), str(rate_hz)], env=env,
+                       check=True, timeout=120 + 2 * frames / rate_hz)
+    finally:
+        for process in (between, watching):
+            process.send_signal(signal.SIGINT)  # A killed process would leave its segment behind.
+    printed, _ = watching.communicate(timeout=60)
+    between.wait(60)
+    ages: list[float] = json.loads(printed)
+    return ages
+
+
+def between_processes(model: Path, image: Path, frames: int, rate_hz: float) -> dict[str, Any]:
+    me = [sys.executable, __file__, '--role']
+    middles = {
+        'echo of the image': ([*me, 'echo'], 'echoed'),
+        'detector': (
+            [sys.executable, '-m', 'trt_ros.nodes.detector', '--ros-args', '-p', 'autostart:=true',
+             '-p', f'model_path:={model.absolute()}'], 'detector/detections')}
+    ages: dict[str, list[float]] = {name: [] for name in middles}
+    sent = 0
+    with tempfile.NamedTemporaryFile('w', suffix='.xml') as profile:
+        profile.write(TRANSPORTS)
+        profile.flush()
+        for _ in range(2):  # In turn, so that a slow minute of the machine meets both.
+            sent += frames
+            for name, (middle, topic) in middles.items():
+                env = {**os.environ, 'FASTRTPS_DEFAULT_PROFILES_FILE': profile.name,
+                       'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
+                       'ROS_DOMAIN_ID': str(random.randint(1, 100))}
+                ages[name] += latencies(middle, topic, image, frames, rate_hz, env)
+    return {
+        'rate_hz': rate_hz, 'sent': sent,
+        'milliseconds': {name: percentiles(values) for name, values in ages.items()}}
+
+
+# What is printed.
+
+def machine() -> dict[str, str]:
+    lines = Path('/proc/cpuinfo').read_text().splitlines()
+    names = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
+    return {
+        'cpu': names[0] if names else platform.machine(),
+        'cores': str(len(os.sched_getaffinity(0))),
+        'python': platform.python_version(), 'numpy': np.__version__,
+        'onnxruntime': onnxruntime.__version__, 'opencv': cv2.__version__}
+
+
+def print_table(title: str, rows: dict[str, dict[str, float]]) -> None:
+    print(f'\n{title:<40} {"p50 ms":>8} {"p99 ms":>8} {"count":>6}')
+    for name, row in rows.items():
+        print(f'  {name:<38} {row["p50"]:8.2f} {row["p99"]:8.2f} {row["count"]:6}')
+
+
+def main() -> None:
+    roles = {
+        'camera': lambda path, frames, rate_hz: camera(path, int(frames), float(rate_hz)),
+        'echo': echo, 'watcher': watcher}
+    if sys.argv[1:2] == ['--role']:
+        roles[sys.argv[2]](*sys.argv[3:])
+        return
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('model', type=Path)
+    parser.add_argument('image', type=Path)
+    parser.add_argument('--size', default='640x480', help='the image is brought to this size')
+    parser.add_argument('--rounds', type=int, default=200, help='in one process')
+    parser.add_argument('--frames', type=int, default=150, help='between processes, twice')
+    parser.add_argument('--rate-hz', type=float, default=10.0)
+    parser.add_argument('--json', action='store_true')
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        width, height = map(int, args.size.split('x'))
+        image = Path(folder) / 'image.png'
+        pixels = cv2.resize(cv2.imread(str(args.image)), (width, height))
+        cv2.imwrite(str(image), pixels)
+        result = {
+            'machine': machine(), 'model': args.model.name, 'size': args.size,
+            'in_one_process': in_one_process(args.model, pixels, args.rounds),
+            'between_processes': between_processes(
+                args.model, image, args.frames, args.rate_hz)}
+    if args.json:
+        print(json.dumps(result, indent=1))
+        return
+    print(', '.join(f'{key} {value}' for key, value in result['machine'].items()))
+    one, two = result['in_one_process'], result['between_processes']
+    print_table(f'{args.model.name}, {args.size}, one process', one['milliseconds'])
+    print(f'  Runner.infer adds {one["runner_overhead_percent"]:.2f} % to session.run; '
+          f'the whole way of a frame is {one["pipeline_ratio"]:.2f} times it')
+    print_table(f'camera to subscriber, {two["sent"]} at {two["rate_hz"]:g} Hz',
+                two['milliseconds'])
+
+
+if __name__ == '__main__':
+    main()
