@@ -163,7 +163,8 @@ def to_colour(frame: Frame, order: Order) -> np.ndarray:
     lines, pixel_nbytes, channels = plain
     pixels = lines.reshape(frame.height, frame.width, pixel_nbytes)
     if len(channels) == 1:
-        return np.broadcast_to(pixels[..., channels], (frame.height, frame.width, 3))
+        grey = pixels[..., channels[0]]
+        return np.broadcast_to(grey[..., None], (frame.height, frame.width, 3))
     return pixels[..., :3] if channels == (0, 1, 2) else pixels[..., 2::-1]
 
 

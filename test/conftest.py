@@ -1,0 +1,43 @@
+"""What tests of several parts share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope='session')
+def weeds() -> Path:
+    """
+    The folder of a real detector, photographs and what it finds in them (expected.json).
+
+    It is too large for the repository: it lies in `weeds` of the folder that TRT_ROS_TEST_DATA
+    names, or of shared/data beside the checkout.
+    """
+    root = Path(os.environ.get('TRT_ROS_TEST_DATA', REPOSITORY.parent / 'shared' / 'data'))
+    if not (root / 'weeds' / 'expected.json').is_file():
+        pytest.skip(f'no weeds detector in {root}: TRT_ROS_TEST_DATA names the folder to look in')
+    return root / 'weeds'
+
+
+@pytest.fixture(scope='session')
+def assert_finds() -> Callable[[Sequence[tuple[str, float, Sequence[float]]], Any], None]:
+    """Compare (label, score, x1 y1 x2 y2) of one image with its detections in expected.json."""
+    from trt_ros.vision.nms import iou
+
+    def check(found, expected) -> None:
+        assert len(found) == len(expected)
+        for want in expected:
+            best = max(found, key=lambda one: iou(np.array(one[2]), np.array(want['xyxy'])))
+            assert best[0] == want['label']
+            assert best[1] == pytest.approx(want['score'], abs=0.03)
+            assert iou(np.array(best[2]), np.array(want['xyxy'])) >= 0.95
+
+    return check

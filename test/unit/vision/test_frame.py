@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from trt_ros.errors import BadFrameError
+from trt_ros.vision.frame import ENCODINGS, Frame, colour_at, to_colour
+
+BY_OPENCV = {  # encoding: bytes as (H, W[, C]) -> rgb
+    'rgb8': lambda pixels: pixels,
+    'bgr8': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB),
+    '8UC3': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB),
+    'rgba8': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_RGBA2RGB),
+    'bgra8': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_BGRA2RGB),
+    'mono8': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB),
+    '8UC1': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB),
+    'mono16': lambda pixels: cv2.cvtColor(pixels[..., 1], cv2.COLOR_GRAY2RGB),
+    '16UC1': lambda pixels: cv2.cvtColor(pixels[..., 1], cv2.COLOR_GRAY2RGB),
+    'yuv422': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_YUV2RGB_UYVY),
+    'uyvy': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_YUV2RGB_UYVY),
+    'yuv422_yuy2': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_YUV2RGB_YUY2),
+    'yuyv': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_YUV2RGB_YUY2),
+    'nv12': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_YUV2RGB_NV12),
+    'nv21': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_YUV2RGB_NV21),
+    # OpenCV names a mosaic by the second row's second and third pixel, ROS by the first two rows.
+    'bayer_rggb8': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_BayerBG2RGB),
+    'bayer_bggr8': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_BayerRG2RGB),
+    'bayer_gbrg8': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_BayerGR2RGB),
+    'bayer_grbg8': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_BayerGB2RGB),
+}
+VIEWED = ('rgb8', 'bgr8', '8UC3', 'rgba8', 'bgra8', 'mono8', '8UC1', 'mono16', '16UC1')
+EVEN = ('yuv422', 'uyvy', 'yuv422_yuy2', 'yuyv', 'nv12', 'nv21')
+
+
+def random_bytes(encoding, width, height, *, padding=0, seed=0) -> tuple[Frame, np.ndarray]:
+    """A frame whose rows end in `padding` bytes, and the same without as OpenCV takes it."""
+    nbytes = ENCODINGS[encoding]
+    rows = height * 3 // 2 if encoding.startswith('nv') else height
+    step = width * nbytes + padding
+    data = np.random.default_rng(seed).integers(0, 256, step * rows, np.uint8)
+    pixels = data.reshape(rows, step)[:, :width * nbytes]
+    if nbytes > 1:
+        pixels = pixels.reshape(rows, width, nbytes)
+    return Frame(data, width, height, step, encoding), np.ascontiguousarray(pixels)
+
+
+def size_of(encoding) -> tuple[int, int]:
+    return (46, 38) if encoding in EVEN else (47, 39)
+
+
+def test_every_encoding_is_compared_with_opencv():
+    assert set(BY_OPENCV) == set(ENCODINGS)
+
+
+@pytest.mark.parametrize('padding', [0, 7])
+@pytest.mark.parametrize('encoding', ENCODINGS)
+def test_colours_are_those_of_opencv(encoding, padding):
+    frame, pixels = random_bytes(encoding, *size_of(encoding), padding=padding)
+    want = BY_OPENCV[encoding](pixels)
+    limit = 1 if encoding in EVEN else 0  # OpenCV's YUV may round otherwise on some processors.
+    rgb, bgr = to_colour(frame, 'rgb'), to_colour(frame, 'bgr')
+    assert rgb.dtype == np.uint8 and rgb.shape == want.shape
+    assert np.abs(rgb.astype(int) - want).max() <= limit
+    assert np.array_equal(bgr, rgb[..., ::-1])
+
+
+@pytest.mark.parametrize('encoding', [name for name in ENCODINGS if name.startswith('bayer')])
+def test_the_smallest_mosaics_have_the_colours_of_opencv(encoding):
+    for width, height in ((3, 3), (4, 3), (3, 4), (4, 4), (5, 6)):
+        frame, pixels = random_bytes(encoding, width, height)
+        assert np.array_equal(to_colour(frame, 'rgb'), BY_OPENCV[encoding](pixels))
+
+
+def test_a_red_picture_is_red_in_every_mosaic():
+    """ROS names the first two rows: rggb has red at the first pixel."""
+    for encoding, (y, x) in {'bayer_rggb8': (0, 0), 'bayer_grbg8': (0, 1),
+                             'bayer_gbrg8': (1, 0), 'bayer_bggr8': (1, 1)}.items():
+        mosaic = np.zeros((6, 8), np.uint8)
+        mosaic[y::2, x::2] = 200
+        assert (to_colour(Frame.from_pixels(mosaic, encoding), 'rgb') == [200, 0, 0]).all()
+
+
+@pytest.mark.parametrize(('yuv', 'rgb'), [
+    ((16, 128, 128), (0, 0, 0)),
+    ((235, 128, 128), (255, 255, 255)),
+    ((126, 128, 128), (128, 128, 128)),
+    ((81, 90, 240), (254, 0, 0)),     # The red of BT.601 colour bars.
+    ((145, 54, 34), (0, 255, 1)),     # Green.
+    ((41, 240, 110), (0, 0, 255)),    # Blue.
+    ((0, 128, 128), (0, 0, 0)),       # Below black is black.
+    ((255, 128, 128), (255, 255, 255)),
+])
+def test_yuv_is_limited_range_bt601(yuv, rgb):
+    y, u, v = yuv
+    packed = Frame(np.array([u, y, v, y], np.uint8), 2, 1, 4, 'yuv422')
+    planar = Frame(np.array([y, y, y, y, v, u], np.uint8), 2, 2, 2, 'nv21')
+    for frame in (packed, planar):
+        assert np.abs(to_colour(frame, 'rgb').astype(int) - rgb).max() <= 1
+
+
+@pytest.mark.parametrize('encoding', ENCODINGS)
+def test_colours_of_some_rows_and_columns_are_those_of_the_whole(encoding):
+    width, height = size_of(encoding)
+    frame, _ = random_bytes(encoding, width, height)
+    rng = np.random.default_rng(1)
+    rows, cols = rng.integers(0, height, 70), np.sort(rng.integers(0, width, 20))
+    some = colour_at(frame, 'bgr', rows, cols)
+    assert np.array_equal(some, to_colour(frame, 'bgr')[rows][:, cols])
+    assert colour_at(frame, 'bgr', rows[:0], cols).shape == (0, 20, 3)
+
+
+@pytest.mark.parametrize('order', ['rgb', 'bgr'])
+@pytest.mark.parametrize('encoding', VIEWED)
+def test_colours_that_need_no_conversion_are_not_copied(encoding, order):
+    frame, _ = random_bytes(encoding, 47, 39, padding=5)
+    assert np.shares_memory(to_colour(frame, order), frame.data)
+
+
+def test_read_only_bytes_can_be_seen():
+    frame = Frame(np.frombuffer(bytes(range(12)), np.uint8), 2, 2, 6, 'rgb8')
+    assert to_colour(frame, 'rgb')[1, 1].tolist() == [9, 10, 11]
+
+
+@pytest.mark.parametrize(('is_bigendian', 'grey'), [(False, [0x12, 0xAB]), (True, [0x34, 0xCD])])
+def test_16_bits_keep_the_high_byte_of_either_order(is_bigendian, grey):
+    data = np.array([0x34, 0x12, 0xCD, 0xAB], np.uint8)
+    frame = Frame(data, 2, 1, 4, 'mono16', is_bigendian)
+    assert to_colour(frame, 'rgb')[0, :, 0].tolist() == grey
+    assert to_colour(frame, 'rgb')[0, :, 2].tolist() == grey
+
+
+def test_the_last_row_may_end_with_its_last_pixel():
+    frame = Frame(np.arange(8 + 3, dtype=np.uint8), 1, 2, 8, 'rgb8')
+    assert to_colour(frame, 'rgb')[1, 0].tolist() == [8, 9, 10]
+
+
+@pytest.mark.parametrize(('kind', 'changes'), [
+    ('unknown encoding', {'encoding': 'rgb16'}),
+    ('unknown encoding', {'encoding': ''}),
+    ('zero size', {'width': 0}),
+    ('zero size', {'height': 0}),
+    ('wrong step', {'step': 11}),
+    ('wrong step', {'step': 0}),
+    ('short data', {'height': 4}),
+    ('short data', {'step': 13}),
+    ('short data', {'data': np.zeros(0, np.uint8)}),
+    ('wrong data', {'data': np.zeros((3, 12), np.uint8)}),
+    ('wrong data', {'data': np.zeros(36, np.int8)}),
+    ('wrong data', {'data': np.zeros(72, np.uint8)[::2]}),
+    ('odd size', {'encoding': 'yuv422', 'width': 3}),
+    ('odd size', {'encoding': 'yuyv', 'width': 3}),
+    ('odd size', {'encoding': 'nv12', 'width': 4}),
+    ('odd size', {'encoding': 'nv21', 'width': 3, 'height': 2}),
+    ('short data', {'encoding': 'nv12', 'height': 4}),  # 6 rows, of which 3 are there.
+    ('too small', {'encoding': 'bayer_rggb8', 'height': 2}),
+    ('too small', {'encoding': 'bayer_gbrg8', 'width': 2}),
+])
+def test_a_bad_frame_says_what_is_wrong(kind, changes):
+    good = {'data': np.zeros(36, np.uint8), 'width': 4, 'height': 3, 'step': 12,
+            'encoding': 'rgb8'}
+    Frame(**good)
+    with pytest.raises(BadFrameError) as error:
+        Frame(**{**good, **changes})
+    assert error.value.kind == kind
+
+
+def test_numbers_of_a_bad_frame_are_told():
+    with pytest.raises(BadFrameError, match='4 × 3 rgb8 with step 12 needs 36 bytes, but 35 came'):
+        Frame(np.zeros(35, np.uint8), 4, 3, 12, 'rgb8')
+
+
+def test_an_array_becomes_a_frame_without_a_copy():
+    pixels = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
+    frame = Frame.from_pixels(pixels, 'rgb8')
+    assert (frame.width, frame.height, frame.step) == (5, 4, 15)
+    assert np.shares_memory(frame.data, pixels)
+    assert np.array_equal(to_colour(frame, 'rgb'), pixels)
+
+
+def test_a_crop_becomes_a_frame_without_a_copy():
+    whole = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+    crop = whole[3:9, 4:11]
+    frame = Frame.from_pixels(crop)
+    assert (frame.width, frame.height, frame.step) == (7, 6, 90)
+    assert np.shares_memory(frame.data, whole)
+    assert np.array_equal(to_colour(frame, 'bgr'), crop)
+
+
+@pytest.mark.parametrize('turn', [
+    lambda pixels: pixels[::-1], lambda pixels: pixels[:, ::-1], lambda pixels: pixels[:, ::2],
+    lambda pixels: pixels[..., ::-1], lambda pixels: pixels.transpose(1, 0, 2),
+    lambda pixels: np.broadcast_to(pixels[:1], (5, 8, 3)),
+])
+def test_pixels_that_lie_otherwise_are_copied_into_order(turn):
+    pixels = turn(np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8))
+    assert np.array_equal(to_colour(Frame.from_pixels(pixels), 'bgr'), pixels)
+
+
+@pytest.mark.parametrize('order', ['<', '>'])
+def test_an_array_of_16_bits_keeps_its_byte_order(order):
+    pixels = np.array([[0x1234, 0xABCD]], order + 'u2')
+    frame = Frame.from_pixels(pixels, 'mono16')
+    assert frame.is_bigendian == (order == '>')
+    assert to_colour(frame, 'rgb')[0, :, 0].tolist() == [0x12, 0xAB]
+
+
+def test_an_array_of_nv12_has_two_thirds_of_its_rows_as_height():
+    frame = Frame.from_pixels(np.full((6, 8), 128, np.uint8), 'nv12')
+    assert (frame.width, frame.height) == (8, 4)
+
+
+@pytest.mark.parametrize(('shape', 'dtype', 'encoding', 'kind'), [
+    ((0, 5, 3), np.uint8, 'bgr8', 'zero size'),
+    ((5, 0, 3), np.uint8, 'bgr8', 'zero size'),
+    ((5,), np.uint8, 'mono8', 'wrong data'),
+    ((5, 5), np.uint8, 'bgr8', 'wrong data'),
+    ((5, 5, 4), np.uint8, 'bgr8', 'wrong data'),
+    ((5, 5), np.float32, 'bgra8', 'wrong data'),
+    ((5, 5), np.uint8, 'mono16', 'wrong data'),
+    ((5, 5, 3), np.uint8, 'rgb', 'unknown encoding'),
+])
+def test_an_array_of_another_kind_is_refused(shape, dtype, encoding, kind):
+    with pytest.raises(BadFrameError) as error:
+        Frame.from_pixels(np.zeros(shape, dtype), encoding)
+    assert error.value.kind == kind
