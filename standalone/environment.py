@@ -107,6 +107,17 @@ class Environment:
         return next(self.folder.glob('lib/python3.*/site-packages'))
 
     @property
+    def headers(self) -> Path:
+        """Where Debian's header files lie, as below /, when the machine has none."""
+        return self.notes / 'headers'
+
+    @property
+    def include(self) -> Path:
+        """The folder of Python.h."""
+        fetched = next(self.headers.glob('usr/include/python3.*'), None)
+        return fetched or Base.of(str(self.python)).include
+
+    @property
     def groups(self) -> tuple[str, ...]:
         """The requirement files that apply."""
         gpu = ('gpu',) if platform.machine() == 'x86_64' else ()  # NVIDIA has no others there.
@@ -255,17 +266,31 @@ def write(path: Path, text: str) -> None:
 def make_venv(environment: Environment) -> None:
     base = Base.of(environment.base)
     check_tools(environment, base)
-    folder = environment.folder
     say(f'making a virtual environment with Python {base.version} ({base.executable})')
+    clear(environment.folder)
+    options = ['--system-site-packages'] if environment.distro else []
+    run([base.executable, '-I', '-m', 'venv', *options, str(environment.folder)],
+        environment, 'venv')
+    if not environment.distro and not (base.include / 'Python.h').exists():
+        fetch_headers(environment, base)
+
+
+def clear(folder: Path) -> None:
+    """
+    Make an empty folder for the virtual environment, in place of one that failed.
+
+    :raises SetupError: when something that is not ours is there, or nothing can be.
+    """
+    if folder.is_symlink() or folder.is_file():
+        raise SetupError(
+            f'{folder} is in the way.', cause='It is not a folder.', remedy='Delete it.')
     try:
-        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-            raise SetupError(
-                f'{folder} is in the way.', cause='It is not a folder.', remedy='Delete it.')
-        if folder.exists() and any(folder.iterdir()) and not (folder / 'pyvenv.cfg').exists():
+        if folder.exists() and not (folder / 'pyvenv.cfg').exists() and any(folder.iterdir()):
             raise SetupError(
                 f'{folder} is in the way.', cause='It is not a virtual environment.',
                 remedy='Move it away.')
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            shutil.rmtree(folder)
         folder.mkdir()
         # First, so that an environment cut short here is known as ours.
         write(folder / 'pyvenv.cfg', '')
@@ -274,8 +299,6 @@ def make_venv(environment: Environment) -> None:
         raise SetupError(
             f'Cannot write to {folder}.', cause=error.strerror or str(error),
             remedy='Clone trt_ros into a folder that is yours and has 2 GB free.') from error
-    options = ['--system-site-packages'] if environment.distro else []
-    run([base.executable, '-I', '-m', 'venv', *options, str(folder)], environment, 'venv')
 
 
 def check_tools(environment: Environment, base: Base) -> None:
@@ -301,12 +324,34 @@ def check_tools(environment: Environment, base: Base) -> None:
                        'its setup.bash and start again: ./dev then uses it.')
         if not compiles():
             missing['a C++ compiler'] = 'g++'
-        if not (base.include / 'Python.h').exists():
+        if not (base.include / 'Python.h').exists() and not can_fetch_headers(base):
             missing[f'the header files of {base.executable}'] = f'python{base.version}-dev'
     if missing:
         raise SetupError(
             f'This machine lacks {" and ".join(missing)}.',
             remedy=f'Debian, Ubuntu: sudo apt install {" ".join(missing.values())}')
+
+
+def can_fetch_headers(base: Base) -> bool:
+    return base.executable.startswith('/usr/bin/') and bool(
+        shutil.which('apt-get') and shutil.which('dpkg-deb'))
+
+
+def fetch_headers(environment: Environment, base: Base) -> None:
+    """Take Python.h and its like out of Debian's package, without installing that."""
+    package = f'libpython{base.version}-dev'
+    say(f'fetching the header files of Python {base.version}')
+    folder = environment.headers
+    folder.mkdir(parents=True)
+    try:
+        run(['apt-get', 'download', package], environment, 'headers', folder=folder)
+        archive = next(folder.glob('*.deb'))
+        run(['dpkg-deb', '--extract', str(archive), str(folder)], environment, 'headers')
+    except (SetupError, StopIteration) as error:
+        raise SetupError(
+            f'This machine lacks the header files of {base.executable}.',
+            remedy=f'Debian, Ubuntu: sudo apt install python{base.version}-dev') from error
+    archive.unlink()
 
 
 def compiles() -> bool:
@@ -368,7 +413,7 @@ def requirement_files(environment: Environment) -> list[Path]:
 
 def correct_include_folders(environment: Environment) -> None:
     """Point the ROS wheels' CMake files, which name folders of where they were made, to ours."""
-    include = str(Base.of(str(environment.python)).include)
+    include = str(environment.include)
     numpy_include = str(environment.site_packages / 'numpy/_core/include')
     for path in (environment.folder / 'share').glob('**/*.cmake'):
         before = path.read_text()
@@ -385,7 +430,8 @@ def build_interfaces(environment: Environment) -> None:
     build = environment.notes / 'build'
     shutil.rmtree(build, ignore_errors=True)
     site_packages = environment.site_packages.relative_to(environment.folder)
-    variables = environment.variables()
+    # Debian's Python.h includes files of the folder above.
+    variables = environment.variables() | {'CPATH': str(environment.headers / 'usr/include')}
 
     def build_one(source: Path) -> None:
         cmake = str(environment.folder / 'bin/cmake')
@@ -393,6 +439,7 @@ def build_interfaces(environment: Environment) -> None:
         run([cmake, '-G', 'Ninja', '-S', str(source), '-B', folder,
              f'-DCMAKE_INSTALL_PREFIX={environment.folder}', '-DCMAKE_BUILD_TYPE=MinSizeRel',
              f'-DPython3_EXECUTABLE={environment.python}',
+             f'-DPython3_INCLUDE_DIR={environment.include}',
              f'-DPYTHON_INSTALL_DIR={site_packages}', '-DBUILD_TESTING=OFF'],
             environment, source.name, variables=variables)
         run([cmake, '--build', folder, '--target', 'install'],
@@ -445,7 +492,7 @@ STEPS: dict[str, Callable[[Environment], None]] = {
 
 def run(command: list[str], environment: Environment, name: str, *,
         follow: Callable[[str], None] = lambda line: None,
-        variables: Mapping[str, str] | None = None) -> None:
+        variables: Mapping[str, str] | None = None, folder: Path | None = None) -> None:
     """
     Run one command with its output in a log file.
 
@@ -461,7 +508,7 @@ def run(command: list[str], environment: Environment, name: str, *,
             'PIP_USER': '0', 'PIP_CONSTRAINT': str(environment.notes / 'constraints.txt')}
     lines: list[str] = []
     with log.open('a') as file, subprocess.Popen(
-            command, text=True, errors='replace', env=dict(variables),
+            command, text=True, errors='replace', env=dict(variables), cwd=folder,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -544,22 +591,24 @@ def lint(environment: Environment) -> int:
 
 
 def pytest(environment: Environment, *arguments: str) -> int:
-    os.chdir(CHECKOUT)
     # Plug-ins of a sourced ROS are made for its own, older pytest.
-    return become(
-        environment, 'python', '-m', 'pytest', *arguments,
-        PYTEST_DISABLE_PLUGIN_AUTOLOAD='1', **on_this_machine())
+    variables = environment.variables() | on_this_machine() | {
+        'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'}
+    return subprocess.run(
+        ['python', '-m', 'pytest', *arguments], cwd=CHECKOUT, env=variables).returncode
 
 
 def check(environment: Environment, arguments: list[str]) -> int:
-    return lint(environment) or pytest(
-        environment, '-m', 'not (ros or gpu or slow or soak)', '-q', *arguments)
+    failed = lint(environment)
+    fast = 'not (ros or gpu or slow or soak)'
+    return pytest(environment, '-m', fast, '-q', *arguments) or failed
 
 
 def test(environment: Environment, arguments: list[str]) -> int:
     if arguments and arguments[0] in ('gpu', 'soak'):
         return pytest(environment, '-m', *arguments)
-    return (0 if arguments else lint(environment)) or pytest(environment, *arguments)
+    failed = 0 if arguments else lint(environment)
+    return pytest(environment, *arguments) or failed
 
 
 VERBS: dict[str, Callable[[Environment, list[str]], int]] = {

@@ -1,0 +1,245 @@
+"""What `./dev` says when it cannot set up, and what it does again after it was interrupted."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+CHECKOUT = Path(__file__).parent.parent.parent
+PYTHON = getattr(sys, '_base_executable', sys.executable)
+
+
+@pytest.fixture(scope='module')
+def setup():
+    """Import the script as a module; it is outside the package."""
+    path = CHECKOUT / 'standalone/environment.py'
+    spec = importlib.util.spec_from_file_location('environment', path)
+    module = importlib.util.module_from_spec(spec)
+    # dataclass looks its module up there.
+    sys.modules['environment'] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules['environment']
+
+
+@pytest.fixture
+def environment(setup, tmp_path):
+    return setup.Environment(tmp_path / '.venv', PYTHON, '')
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a copy of ./dev that has set nothing up, with only these programs on PATH."""
+    checkout = tmp_path / 'checkout'
+    shutil.copytree(CHECKOUT / 'standalone', checkout / 'standalone')
+    shutil.copy(CHECKOUT / 'dev', checkout)
+    shutil.copy(CHECKOUT / 'setup.cfg', checkout)
+    programs = tmp_path / 'programs'
+    programs.mkdir()
+
+    def run(*arguments, links=(), scripts=(), **variables):
+        for name in ('bash', 'dirname', 'cat', *links):
+            (programs / name).symlink_to(shutil.which(name))
+        for name, text in dict(scripts).items():
+            (programs / name).write_text(f'#!/bin/sh\n{text}\n')
+            (programs / name).chmod(0o755)
+        done = subprocess.run(
+            [checkout / 'dev', *arguments], text=True, capture_output=True,
+            env={'PATH': str(programs), 'HOME': str(tmp_path)} | variables)
+        assert 'Traceback' not in done.stderr
+        return done
+
+    run.checkout = checkout
+    return run
+
+
+def test_help_needs_nothing(start):
+    done = start()
+    assert done.returncode == 0
+    assert done.stdout.startswith('usage: ./dev VERB')
+
+
+def test_an_unknown_verb_sets_nothing_up(start):
+    done = start('tset', PYTHON=PYTHON)
+    assert done.returncode == 2
+    assert "unknown verb 'tset'" in done.stderr
+    assert not (start.checkout / '.venv').exists()
+
+
+def test_no_python(start):
+    done = start('check')
+    assert done.returncode == 1
+    assert 'python3 does not run' in done.stderr
+    assert 'sudo apt install python3' in done.stderr
+
+
+def test_a_python_too_old(start):
+    done = start('check', scripts={'python3': 'echo 3.8'})
+    assert done.returncode == 1
+    assert 'Python 3.10 to 3.13 is needed; python3 is 3.8.' in done.stderr
+
+
+def test_a_chosen_python_is_not_replaced_by_another(start):
+    done = start('check', scripts={'python3': f'exec {PYTHON} "$@"'}, PYTHON='/no/such/python')
+    assert done.returncode == 1
+    assert '/no/such/python does not run' in done.stderr
+
+
+def test_no_compiler(start):
+    done = start('check', PYTHON=PYTHON)
+    assert done.returncode == 1
+    assert 'This machine lacks a C++ compiler' in done.stderr
+    assert 'sudo apt install g++' in done.stderr
+    assert not (start.checkout / '.venv').exists()
+
+
+def test_a_compiler_that_does_not_work_is_no_compiler(start):
+    done = start('check', PYTHON=PYTHON, scripts={'cc': 'exit 1', 'c++': 'exit 1'})
+    assert done.returncode == 1
+    assert 'This machine lacks a C++ compiler' in done.stderr
+
+
+def test_all_that_is_missing_is_named_at_once(setup, environment, monkeypatch):
+    monkeypatch.setenv('PATH', '')
+    monkeypatch.setattr(setup.platform, 'machine', lambda: 'x86_64')
+    base = setup.Base('/opt/python3.11', '3.11', Path('/nowhere'), has_ensurepip=False)
+    with pytest.raises(setup.SetupError) as caught:
+        setup.check_tools(environment, base)
+    assert 'sudo apt install python3.11-venv g++ python3.11-dev' in str(caught.value)
+
+
+def test_a_machine_without_wheels_is_told_to_install_ros(setup, environment, monkeypatch):
+    monkeypatch.setattr(setup.platform, 'machine', lambda: 'aarch64')
+    with pytest.raises(setup.SetupError, match='Linux on aarch64') as caught:
+        setup.check_tools(environment, setup.Base.of(PYTHON))
+    assert 'Install ROS 2 (Humble, Jazzy or Kilted) with its apt packages' in str(caught.value)
+
+
+def test_a_sourced_ros_that_lacks_packages(start, tmp_path):
+    (tmp_path / 'ros').mkdir()
+    (tmp_path / 'ros/rclpy.py').touch()
+    done = start('check', PYTHON=PYTHON, ROS_DISTRO='humble', AMENT_PREFIX_PATH=str(tmp_path),
+                 PYTHONPATH=str(tmp_path / 'ros'))
+    assert done.returncode == 1
+    assert 'the Python module vision_msgs.msg' in done.stderr
+    assert 'ros-humble-vision-msgs' in done.stderr
+
+
+@pytest.mark.parametrize('make', [Path.touch, lambda path: path.symlink_to('/dev/null')])
+def test_a_file_where_the_environment_belongs(setup, environment, make):
+    make(environment.folder)
+    with pytest.raises(setup.SetupError, match='in the way') as caught:
+        setup.clear(environment.folder)
+    assert 'Remedy: Delete it.' in str(caught.value)
+
+
+def test_a_folder_of_somebody_else_is_kept(setup, environment):
+    environment.folder.mkdir()
+    (environment.folder / 'thesis.txt').write_text('ten years of work')
+    with pytest.raises(setup.SetupError, match='not a virtual environment'):
+        setup.clear(environment.folder)
+    assert (environment.folder / 'thesis.txt').exists()
+
+
+def test_a_folder_that_cannot_be_written(setup, tmp_path):
+    (tmp_path / 'checkout').touch()
+    with pytest.raises(setup.SetupError, match=r'Cannot write to .*checkout') as caught:
+        setup.clear(tmp_path / 'checkout/.venv')
+    assert 'Clone trt_ros into a folder that is yours' in str(caught.value)
+
+
+def test_an_environment_half_made_is_made_again(setup, environment):
+    setup.clear(environment.folder)
+    (environment.folder / 'left over').touch()
+    setup.clear(environment.folder)
+    assert not (environment.folder / 'left over').exists()
+
+
+@pytest.mark.parametrize('line, problem', [
+    ("Retrying after connection broken by 'NewConnectionError(...)'", 'Cannot reach the Python'),
+    ('[Errno -3] Temporary failure in name resolution', 'Cannot reach the Python'),
+    ('ERROR: No matching distribution found for ros-rclpy==1.0', 'has no ros-rclpy==1.0 for this'),
+    ('OSError: [Errno 28] No space left on device', 'The disk is full'),
+    ('something nobody thought of', 'failed at pip. The end of its output:'),
+])
+def test_what_pip_says_becomes_a_problem_with_a_remedy(setup, tmp_path, line, problem):
+    error = setup.explain(['Collecting x', line], tmp_path / 'pip.log', 'pip')
+    assert problem in str(error)
+    assert '\nRemedy: ' in str(error)
+
+
+@pytest.mark.slow
+def test_no_network(start):
+    done = start('check', PYTHON=PYTHON, links=('cc', 'c++'), PIP_CONFIG_FILE='/dev/null',
+                 PIP_INDEX_URL='http://127.0.0.1:9/simple', PIP_RETRIES='1')
+    assert done.returncode == 1
+    assert 'Cannot reach the Python package index' in done.stderr
+    assert 'Remedy: Connect this machine' in done.stderr
+    assert not (start.checkout / '.venv/.trt_ros/packages').exists()
+
+
+def finish(setup, environment, *steps):
+    for step in steps:
+        setup.write(environment.notes / step, setup.fingerprint(environment, step))
+
+
+def test_set_up_goes_on_where_it_was_interrupted(setup, environment):
+    assert setup.stale_steps(environment) == ['venv', 'packages', 'interfaces', 'package']
+    finish(setup, environment, 'venv', 'packages')
+    assert setup.stale_steps(environment) == ['interfaces', 'package']
+    finish(setup, environment, 'interfaces', 'package')
+    assert setup.stale_steps(environment) == []
+
+
+def test_packages_cut_short_while_being_unpacked_are_not_trusted(setup, environment):
+    finish(setup, environment, 'venv', 'packages', 'interfaces', 'package')
+    (environment.notes / 'unpacking').touch()
+    assert setup.stale_steps(environment) == ['venv', 'packages', 'interfaces', 'package']
+
+
+def test_another_python_makes_another_environment(setup, environment):
+    finish(setup, environment, 'venv', 'packages', 'interfaces', 'package')
+    other = setup.Environment(environment.folder, '/usr/bin/python3.10', '')
+    assert setup.stale_steps(other) == ['venv', 'packages', 'interfaces', 'package']
+
+
+def test_a_sourced_ros_needs_no_interfaces_built(setup, environment):
+    sourced = setup.Environment(environment.folder, PYTHON, 'jazzy')
+    assert setup.stale_steps(sourced) == ['venv', 'packages', 'package']
+    assert 'ros' not in sourced.groups
+    assert 'build' not in sourced.groups
+
+
+def test_a_second_set_up_waits_for_the_first(setup, capfd):
+    code = ('import importlib.util as u, sys; sys.modules["environment"] = m = '
+            'u.module_from_spec(s := u.spec_from_file_location("environment", sys.argv[1])); '
+            's.loader.exec_module(m)\nwith m.one_at_a_time(): print("mine")')
+    script = CHECKOUT / 'standalone/environment.py'
+    folder = os.open(script.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        second = subprocess.Popen([sys.executable, '-c', code, script], text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert 'another ./dev is setting up' in second.stderr.readline()
+        assert second.poll() is None
+    finally:
+        os.close(folder)
+    assert second.communicate(timeout=60)[0] == 'mine\n'
+    assert second.returncode == 0
+
+
+def test_every_requirement_is_pinned_and_says_why():
+    for path in (CHECKOUT / 'standalone/requirements').glob('*.txt'):
+        for line in path.read_text().splitlines():
+            if line.startswith('#'):
+                continue
+            requirement, _, why = line.partition('#')
+            assert requirement.count('==') == 1, f'{path.name}: {line} is not pinned'
+            assert why or path.name in ('ros.txt', 'constraints.txt'), f'{line} does not say why'
