@@ -41,15 +41,15 @@ def parse_inspector(text: str) -> Iterator[Layer]:
         layers = json.loads(text)['Layers']
     except (ValueError, KeyError, TypeError):
         return
-    for layer in layers:
-        outputs = layer.get('Outputs') if isinstance(layer, dict) else None
+    for entry in layers:
+        outputs = entry.get('Outputs') if isinstance(entry, dict) else None
         if outputs:
             told = ' '.join(
                 str(value) for key, value in outputs[0].items() if 'type' in key.lower())
             dtype = next((name for name, spelling in _SPELLINGS
                           if re.search(rf'\b({spelling})\b', told, re.IGNORECASE)), '')
             if dtype:
-                yield str(layer.get('Name', '')), str(layer.get('LayerType', '')), dtype
+                yield str(entry.get('Name', '')), str(entry.get('LayerType', '')), dtype
 
 
 def counts(layers: Sequence[Layer]) -> dict[str, int]:

@@ -112,8 +112,8 @@ def _refit(engine: Engine, onnx: Path) -> None:
     trt, log_ = engine.flavour.trt, engine.flavour.log
     with log_.collect() as said:
         refitter = trt.Refitter(engine.handle, log_)
-        parser = trt.OnnxParserRefitter(refitter, log_)
-        done = parser.refit_from_file(str(onnx)) and refitter.refit_cuda_engine()
+        weights = trt.OnnxParserRefitter(refitter, log_)
+        done = weights.refit_from_file(str(onnx)) and refitter.refit_cuda_engine()
     if not done:
         engine.close()
         raise ModelError(f'The stripped engine cannot take its weights from {onnx}.',

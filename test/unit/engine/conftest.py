@@ -1,4 +1,4 @@
-"""Small ONNX models, made where they are needed; and the real tensorrt_rtx, which builds on a CPU."""
+"""Small ONNX models, made where they are needed; and the real tensorrt_rtx."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Models:
         onnx.save(model, str(path))
         return path
 
-    def one(self, op, *, shape=(1, 4), kind=FLOAT, out=None, out_kind=None, weights=None, name=None,
-            opset=17, **attributes) -> Path:
+    def one(self, op, *, shape=(1, 4), kind=FLOAT, out=None, weights=None, name=None,
+            **attributes) -> Path:
         """Write a model of one node: x, and the weights, in; y out."""
         node = helper.make_node(op, ['x', *(weights or {})], ['y'], name=f'the_{op}', **attributes)
         return self.save([node], {'x': shape}, {'y': out or shape}, weights=weights, kind=kind,
-                         name=name or op, opset=opset, y=out_kind or kind)
+                         name=name or op)
 
     def conv(self, *, size=(32, 32), batch=1, name='conv', layers=2, metadata=None, opset=17,
              seed=0) -> Path:

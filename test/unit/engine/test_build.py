@@ -1,4 +1,4 @@
-"""Real builds with tensorrt_rtx, on the CPU: what comes out, and what is said when nothing does."""
+"""Real builds with tensorrt_rtx, on the CPU: what comes out, what is said when nothing does."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_what_rtx_has_not_is_refused_before_anything_is_built(models, rtx, optio
 
 def test_a_precision_that_the_model_contradicts_is_refused(models, rtx):
     half = models.one('Relu', kind=TensorProto.FLOAT16)
-    with pytest.raises(ParameterError, match='precision is fp32, but .* computes in float16'):
+    with pytest.raises(ParameterError, match=r'precision is fp32, but .* computes in float16'):
         build(half, BuildOptions(precision='fp32'), rtx)
 
 
@@ -201,7 +201,8 @@ def test_progress_names_phases_and_never_falls(models, rtx):
 
 def children():
     """Give the pids of this process's children."""
-    return Path(f'/proc/{os.getpid()}/task/{threading.get_native_id()}/children').read_text().split()
+    task = f'/proc/{os.getpid()}/task/{threading.get_native_id()}'
+    return Path(task, 'children').read_text().split()
 
 
 def signal_child(number):

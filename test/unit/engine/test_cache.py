@@ -172,7 +172,7 @@ def test_a_model_that_changes_during_the_build_is_not_kept(cache, models, rtx):
     assert list(cache.entries()) == []
 
 
-ASK = '''
+ASK = """
 import sys
 from pathlib import Path
 from trt_ros.backend import load_trt
@@ -183,7 +183,7 @@ sys.stdin.readline()
 entry = EngineCache(sys.argv[2]).get_or_build(
     Path(sys.argv[1]), BuildOptions(), load_trt('tensorrt_rtx'))
 print(entry.why_built or 'found', flush=True)
-'''
+"""
 
 
 def test_of_two_processes_one_builds(cache, models, rtx):

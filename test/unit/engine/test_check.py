@@ -46,13 +46,13 @@ def test_a_model_is_described(models):
 def test_a_truncated_file_is_no_model(models):
     path = models.conv()
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(ModelError, match='cut short|not valid ONNX'):
+    with pytest.raises(ModelError, match=r'cut short|not valid ONNX'):
         read_onnx(path)
 
 
 def test_a_model_that_breaks_the_rules_is_refused_with_the_reason(models):
     path = models.save([helper.make_node('Relu', ['nowhere'], ['y'])], {'x': [1]}, {'y': [1]})
-    with pytest.raises(ModelError, match='is not valid ONNX.*\n.*nowhere'):
+    with pytest.raises(ModelError, match=r'is not valid ONNX.*\n.*nowhere'):
         read_onnx(path)
 
 

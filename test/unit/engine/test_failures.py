@@ -1,4 +1,4 @@
-"""TensorRT's own words, as releases have said them, and what a person is told instead."""
+"""TensorRT's own words, and what a person is told instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trt_ros.engine.layers import counts, parse_inspector
 
 SAID = [
     ('Error Code 2: Internal Error (Assertion !layerImpls.empty() failed. node_of_y_0 has no '
-     'runners that implement it In getSupportedFormats', 'No kernel can run the layer node_of_y_0'),
+     'runners that implement it In getSupportedFormats', 'run the layer node_of_y_0'),
     ('Op type EfficientNMS_TRT is not supported in TensorRT-RTX.', 'operator EfficientNMS_TRT'),
     ('NonZero plugin creator version 1 was not found in plugin registry.', 'operator NonZero'),
     ('Assertion failed: model->ParseFromCodedStream(&codedInput)', 'not an ONNX model'),
@@ -53,13 +53,13 @@ def test_silence_is_said_to_be_one():
 
 
 def test_the_inspector_of_any_release_tells_types():
-    found = list(parse_inspector('''{"Layers": [
+    found = list(parse_inspector("""{"Layers": [
         {"Name": "a", "LayerType": "conv", "Outputs": [{"Format/Datatype": "Row major FP16 x"}]},
         {"Name": "b", "LayerType": "gemm", "Outputs": [{"Datatype": "BFloat16"}]},
         {"Name": "c", "LayerType": "mul", "Outputs": [{"Format/Datatype": "Half"}]},
         {"Name": "d", "LayerType": "add", "Outputs": [{"Format/Datatype": "Row major Float"}]},
         {"Name": "e", "LayerType": "no types", "Outputs": [{"Name": "half"}]},
-        "only a name"]}'''))
+        "only a name"]}"""))
     assert [layer[2] for layer in found] == ['float16', 'bfloat16', 'float16', 'float32']
     assert counts(found) == {'float16': 2, 'bfloat16': 1, 'float32': 1}
 

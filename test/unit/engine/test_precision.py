@@ -182,5 +182,5 @@ def test_quantised_layers_keep_their_int8_and_get_low_scales(models):
 
 
 def test_modelopt_is_named_when_it_is_missing(models):
-    with pytest.raises(BackendError, match='pip install .*modelopt'):
+    with pytest.raises(BackendError, match=r'pip install .*modelopt'):
         convert(models.conv(), 'fp16', io_dtypes='keep', converter='modelopt')
