@@ -62,12 +62,21 @@ def test_every_ros_package_imported_is_a_dependency():
 
 def test_every_executable_has_its_main(setup_cfg):
     found = executables(setup_cfg)
-    assert set(found) == {'detector', 'image_source', 'overlay', 'trt-ros'}
+    assert set(found) == {
+        'detector', 'image_source', 'overlay', 'component_container', 'component_container_mt',
+        'trt-ros'}
     for place in found.values():
         module, function = place.split(':')
         spec = find_spec(module)
         assert spec is not None and spec.origin is not None, f'{module} does not exist'
         assert f'def {function}(' in Path(spec.origin).read_text()
+
+
+def test_both_registers_of_components_say_the_same(setup_cfg):
+    entry_points = setup_cfg['options.entry_points']['rclpy_components'].strip().splitlines()
+    resource = (CHECKOUT / 'resource/rclcpp_components/trt_ros').read_text().splitlines()
+    assert [line.split(' = ') for line in entry_points] == [
+        line.split(';') for line in resource]
 
 
 def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, tmp_path):
@@ -84,7 +93,8 @@ def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, tmp_path):
     def installed(pattern):
         return {path.name for path in prefix.glob(pattern)}
 
-    assert installed('share/ament_index/resource_index/packages/*') == {'trt_ros'}
+    for index in ('packages', 'rclcpp_components'):
+        assert installed(f'share/ament_index/resource_index/{index}/*') == {'trt_ros'}
     assert 'package.xml' in installed('share/trt_ros/*')
     for folder in ('config', 'launch'):
         shipped = {path.name for path in (CHECKOUT / folder).iterdir() if path.is_file()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 import rclpy
@@ -11,6 +10,7 @@ from rclpy.signals import SignalHandlerOptions
 
 from trt_ros.container.manager import ComponentManager
 from trt_ros.container.spinner import Spinner
+from trt_ros.ros.process import StopSignal, tune_process
 
 
 def main(args: list[str] | None = None, *, thread_num: int = 1) -> int:
@@ -19,20 +19,17 @@ def main(args: list[str] | None = None, *, thread_num: int = 1) -> int:
 
     :param thread_num: default of the parameter of that name.
     """
-    # rclpy's own handlers would end the ROS context before the nodes could tidy up.
+    tune_process()
+    stop = StopSignal()
     rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     manager = ComponentManager(thread_num=thread_num)
+    # A component may end the ROS context; the process then ends too, in order.
+    rclpy.get_default_context().on_shutdown(stop.send)
     control = Spinner('control', manager.get_logger())
     control.executor.add_node(manager)
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for number in signals:
-        signal.signal(number, lambda *_: control.stop())
-
-    control.start()
-    control.join()  # Ends, too, when a component calls rclpy.shutdown().
-    for number in signals:
-        signal.signal(number, signal.SIG_DFL)  # Should a node hang now, the next signal ends it.
+    stop.wait()
     manager.close()
+    control.close()
     manager.destroy_node()
     rclpy.try_shutdown()
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 import inspect
 from operator import attrgetter
 import re
@@ -19,6 +19,7 @@ from trt_ros.container.spinner import Thrown
 
 ENTRY_POINTS = 'rclpy_components'
 AMENT_RESOURCE = 'rclcpp_components'  # What `ros2 component types` lists, Python or not.
+PLACE = re.compile(r'[\w.]+:[\w.]+')  # module:Class
 
 #: Extra argument: the keyword of rclpy.node.Node that honours it.
 NODE_KEYWORDS = {
@@ -47,21 +48,21 @@ def find_component(package: str, plugin: str) -> type[Node]:
     :param plugin: `package::Class`, as the entry point is named, or `module:Class`.
     :raises LoadError: no such package, no such plugin, or it cannot be imported.
     """
-    if re.fullmatch(r'[\w.]+:[\w.]+', plugin):
-        return import_class(EntryPoint(plugin, plugin, ENTRY_POINTS))
-    known = {point.name: point for point in entry_points(group=ENTRY_POINTS)
-             if point.name.startswith(f'{package}::')}
-    if plugin in known:
-        return import_class(known[plugin])
-    libraries = {} if known else ament_libraries(package)
-    if plugin in libraries:
-        raise LoadError(f'Failed to load library: {libraries[plugin]} is not a Python component; '
-                        'load it into the container of rclcpp_components')
-    raise LoadError('Failed to find class with the requested plugin name.')
+    if PLACE.fullmatch(plugin):
+        return import_class(plugin)
+    known = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)
+             if point.name.startswith(f'{package}::')} or ament_components(package)
+    if plugin not in known:
+        raise LoadError('Failed to find class with the requested plugin name.')
+    return import_class(known[plugin])
 
 
-def ament_libraries(package: str) -> dict[str, str]:
-    """Return class name: library of the components that `package` lists in the ament index."""
+def ament_components(package: str) -> dict[str, str]:
+    """
+    Return what `package` lists in the ament index: a class name and where it is, each.
+
+    Of a component in C++ that is a library, of one in Python `module:Class`.
+    """
     if not package or not has_resource(AMENT_RESOURCE, package):
         raise LoadError('Could not find requested resource in ament index')
     lines = get_resource(AMENT_RESOURCE, package)[0].splitlines()
@@ -71,17 +72,21 @@ def ament_libraries(package: str) -> dict[str, str]:
     return dict(entries)
 
 
-def import_class(point: EntryPoint) -> type[Node]:
+def import_class(place: str) -> type[Node]:
+    if not PLACE.fullmatch(place):
+        raise LoadError(f'Failed to load library: {place} is not a Python component; '
+                        'load it into the container of rclcpp_components')
+    module_name, name = place.split(':')
     try:
-        module = import_module(point.module)
+        module = import_module(module_name)
     except Thrown as error:
         raise LoadError(f'Failed to load library: {describe(error)}') from error
     try:
-        cls = attrgetter(point.attr)(module)
+        cls = attrgetter(name)(module)
     except AttributeError as error:
         raise LoadError('Failed to find class with the requested plugin name.') from error
     if not (isinstance(cls, type) and issubclass(cls, Node)):
-        raise LoadError(f'Failed to load library: {point.value} is not an rclpy Node')
+        raise LoadError(f'Failed to load library: {place} is not an rclpy Node')
     return cls
 
 

@@ -61,8 +61,7 @@ class ComponentManager(Node):
         for unique_id in sorted(self._components, reverse=True):
             self._destroy(unique_id)
         for spinner in self._spinners:
-            spinner.stop()
-            spinner.join()
+            spinner.close()
 
     def _on_worker(self, answer: Callable) -> Callable:
         """Make a service callback that answers from the worker and blocks nobody meanwhile."""
@@ -129,7 +128,6 @@ class ComponentManager(Node):
         idlest = min(nodes_on, key=nodes_on.get, default=None)
         if idlest is None or (nodes_on[idlest] and len(nodes_on) < self._thread_num):
             idlest = Spinner(f'components {len(nodes_on) + 1}', self.get_logger())
-            idlest.start()
             self._spinners.append(idlest)
         return idlest
 

@@ -77,18 +77,12 @@ class Spinner:
     def __init__(self, name: str, logger: RcutilsLogger) -> None:
         self.executor = ForgivingExecutor(logger)
         self._thread = threading.Thread(target=self._spin, name=name)
-
-    def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Let the callback under way be the last one; safe in a signal handler."""
+    def close(self) -> None:
+        """Let the callback under way be the last one and wait for its end."""
         self.executor.shutdown()
-
-    def join(self) -> None:
-        # In slices: a signal that arrives just before a wait without limit is seen only after it.
-        while self._thread.is_alive():
-            self._thread.join(0.5)
+        self._thread.join()
 
     def between_callbacks(self, work: Callable[[], None]) -> None:
         """Run `work` on the spinning thread and wait for its end; what it throws is logged."""
