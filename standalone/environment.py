@@ -236,7 +236,7 @@ def fingerprint(environment: Environment, step: str) -> str:
         parts += [(path.name, path.read_text())
                   for path in sorted(INTERFACES.glob('**/*')) if path.is_file()]
     elif step == 'package':
-        parts.append(executables())
+        parts += [executables(), (CHECKOUT / 'resource/rclcpp_components/trt_ros').read_text()]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -455,7 +455,10 @@ def build_interfaces(environment: Environment) -> None:
 def link_package(environment: Environment) -> None:
     """Make the checkout findable as the ROS package `trt_ros`, in place."""
     folder = environment.folder
-    write(folder / 'share/ament_index/resource_index/packages/trt_ros', '')
+    index = folder / 'share/ament_index/resource_index'
+    write(index / 'packages/trt_ros', '')
+    write(index / 'rclcpp_components/trt_ros',
+          (CHECKOUT / 'resource/rclcpp_components/trt_ros').read_text())
     share = folder / 'share/trt_ros'
     share.mkdir(parents=True, exist_ok=True)
     for name in ('package.xml', 'config', 'launch'):
