@@ -102,8 +102,8 @@ class DetectorNode(ManagedNode):
     def _facts(self) -> Mapping[str, str]:
         facts = {'model': self.get_parameter('model_path').value}
         pipeline, progress = self._pipeline, self._progress
-        if pipeline is not None and pipeline.runner is not None:
-            facts.update(backend=pipeline.runner.backend, decoder=pipeline.decoder.name)
+        if pipeline is not None:
+            facts.update(backend=pipeline.backend, decoder=pipeline.decoder.name)
         elif progress is not None:
             percent = '' if progress.percent is None else f' {progress.percent:.0f} %'
             facts['progress'] = f'{progress.phase}{percent}'

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
 
 from trt_ros.errors import BackendError, ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.runtime.runner import Runner
+from trt_ros.runtime.options import DetectorOptions
+from trt_ros.runtime.runner import FrameRunner, Network
+from trt_ros.runtime.step_by_step import StepByStep
+from trt_ros.vision.decoder import Decoder
+from trt_ros.vision.letterbox import Preprocess
 
 
 @dataclass(frozen=True)
@@ -17,33 +23,34 @@ class Backend:
 
     :param name: as the `backend` parameter says it.
     :param title: as a person says it.
-    :param missing: tells why it cannot be used on this machine, '' when it can; quick, and
-        imports nothing heavy unless the library is there.
-    :param open: opens a model file (model_path, report).
+    :param missing: tells why it cannot be used on this machine, '' when it can; imports nothing
+        heavy.
+    :param open: opens the network that the options name.
+    :param frame_runner: makes of it what takes frames. The network belongs to it from then on.
     """
 
     name: str
     title: str
     missing: Callable[[], str]
-    open: Callable[[str, Reporter], Runner]
+    open: Callable[[DetectorOptions, Reporter], Network]
+    frame_runner: Callable[[Any, Preprocess, Decoder], FrameRunner]
 
 
 def _onnxruntime_missing() -> str:
-    from importlib.util import find_spec
-
     return '' if find_spec('onnxruntime') else 'onnxruntime is not installed'
 
 
-def _open_onnxruntime(model_path: str, report: Reporter) -> Runner:
+def _open_onnxruntime(options: DetectorOptions, report: Reporter) -> Network:
     from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
 
     report('loading the model')
-    return OnnxRuntimeRunner.open(model_path)
+    return OnnxRuntimeRunner.open(options.model_path)
 
 
 # Best first: 'auto' takes the first that this machine can use.
 BACKENDS: tuple[Backend, ...] = (
-    Backend('onnxruntime', 'ONNX Runtime on the CPU', _onnxruntime_missing, _open_onnxruntime),
+    Backend('onnxruntime', 'ONNX Runtime on the CPU', _onnxruntime_missing, _open_onnxruntime,
+            StepByStep),
 )
 
 

@@ -9,13 +9,12 @@ from dataclasses import replace
 import threading
 from typing import Any
 
-import numpy as np
-
 from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
 from trt_ros.progress import Progress, Reporter
 from trt_ros.runtime.choice import choose_backend
 from trt_ros.runtime.options import DetectorOptions as DetectorOptions
-from trt_ros.runtime.runner import Runner
+from trt_ros.runtime.runner import FrameRunner, Network, Runner
+from trt_ros.runtime.step_by_step import StepByStep
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoder import Decoder, choose_decoder
 from trt_ros.vision.detections import Detections
@@ -29,18 +28,19 @@ IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', 'uint8')
 
 class Pipeline:
     """
-    Owns a runner; turns frames into detections with it, one at a time.
+    Owns an open network; turns frames into detections with it, one at a time.
 
-    Not for two threads at once.
+    :param backend: the name of what runs it.
+    :param story: lines for the log: what was chosen, and why.
+    :param class_names: by class index; () where nothing names them.
     """
 
     def __init__(
-            self, runner: Runner, preprocess: Preprocess, decoder: Decoder,
-            names: tuple[str, ...], story: tuple[str, ...]) -> None:
-        self.story, self.class_names = story, names
+            self, frames: FrameRunner, preprocess: Preprocess, decoder: Decoder, *, backend: str,
+            story: tuple[str, ...], class_names: tuple[str, ...]) -> None:
+        self.frames: FrameRunner | None = frames
         self.preprocess, self.decoder = preprocess, decoder
-        self.runner: Runner | None = runner
-        self._input_name = runner.inputs[0].name
+        self.backend, self.story, self.class_names = backend, story, class_names
 
     @classmethod
     def open(
@@ -60,38 +60,37 @@ class Pipeline:
         """
         report = Reporter(on_progress, cancelled)
         with ExitStack() as undo:
-            warm_up = runner is None
             if runner is None:
                 if not options.model_path:
                     raise ParameterError('No model was given.',
                                          remedy='Set model_path to an ONNX file.')
                 backend, chosen = choose_backend(options.backend)
-                runner = backend.open(options.model_path, report)
+                network, name = backend.open(options, report), backend.name
+                make_frame_runner = backend.frame_runner
             else:
-                chosen = f'backend {runner.backend}: handed in open'
-            undo.callback(runner.close)
+                network, name, chosen = runner, runner.backend, f'backend {runner.backend}'
+                make_frame_runner = StepByStep
+            undo.callback(network.close)
             report('choosing the decoder')
-            image_input, layout, input_hw, size_why = _image_input(runner, options)
+            image_input, layout, input_hw, size_why = _image_input(network, options)
             labels, labels_path = options.labels, options.labels_path
-            named = len(class_names(labels, labels_path, runner.metadata, None)) or None
-            decoder = choose_decoder(
-                options.decoder, runner.inputs, runner.outputs, runner.metadata, input_hw, named)
-            names = class_names(labels, labels_path, runner.metadata, decoder.class_count)
+            named = len(class_names(labels, labels_path, network.metadata, None)) or None
+            decoder = choose_decoder(options.decoder, network.inputs, network.outputs,
+                                     network.metadata, input_hw, named)
+            names = class_names(labels, labels_path, network.metadata, decoder.class_count)
             preprocess = _preprocess(options, decoder, image_input, layout, input_hw)
-            pipeline = cls(runner, preprocess, decoder, names, (
-                chosen,
-                f'decoder {decoder.name}: {decoder.why}',
-                _describe(preprocess, size_why),
-                f'{len(names)} class names' if names else 'no class names: classes are numbers',
-            ))
-            if warm_up:
-                # The first run allocates, and shows at once whether the network takes this size.
+            frames = make_frame_runner(network, preprocess, decoder)
+            undo.callback(frames.close)
+            if runner is None:
                 report('warming up')
-                grey = Frame.from_pixels(np.full((*input_hw, 3), 114, np.uint8))
-                pipeline.infer(grey, score_threshold=1.0, iou_threshold=1.0, max_detections=1)
+                frames.warm_up()
             report('ready', 100.0)
+            story = (
+                chosen, f'decoder {decoder.name}: {decoder.why}', _describe(preprocess, size_why),
+                f'{len(names)} class names' if names else 'no class names: classes are numbers',
+                *frames.story)
             undo.pop_all()
-            return pipeline
+            return cls(frames, preprocess, decoder, backend=name, story=story, class_names=names)
 
     def infer(
             self, frame: Frame, *, score_threshold: float, iou_threshold: float,
@@ -103,31 +102,29 @@ class Pipeline:
         :raises BadFrameError: when the image cannot be read as its encoding says.
         :raises ClosedError: after close().
         """
-        if self.runner is None:
+        if self.frames is None:
             raise ClosedError('The detector')
-        tensor, letterbox = self.preprocess(frame)
-        outputs = self.runner.infer({self._input_name: tensor})
-        return self.decoder(
-            outputs, letterbox, score_threshold=score_threshold, iou_threshold=iou_threshold,
+        return self.frames.infer(
+            frame, score_threshold=score_threshold, iou_threshold=iou_threshold,
             max_detections=max_detections)
 
     def close(self) -> None:
-        """Close the runner; may be called twice."""
-        if self.runner is not None:
-            self.runner.close()
-            self.runner = None
+        """Close the network; may be called twice."""
+        if self.frames is not None:
+            self.frames.close()
+            self.frames = None
 
 
 def _image_input(
-        runner: Runner, options: DetectorOptions,
+        network: Network, options: DetectorOptions,
 ) -> tuple[TensorSpec, str, tuple[int, int], str]:
     """The network's image input, its layout, its height and width, and where those come from."""
-    if len(runner.inputs) != 1:
+    if len(network.inputs) != 1:
         raise TensorMismatchError(
-            f'The network has {len(runner.inputs)} inputs.',
-            cause='; '.join(str(spec) for spec in runner.inputs),
+            f'The network has {len(network.inputs)} inputs.',
+            cause='; '.join(str(spec) for spec in network.inputs),
             remedy='A detector takes one image; export it with that as its only input.')
-    spec = runner.inputs[0]
+    spec = network.inputs[0]
     if len(spec.shape) != 4:
         raise TensorMismatchError(
             f'The input {spec} is no batch of images.',
@@ -148,7 +145,7 @@ def _image_input(
                 f'input_size is {list(asked)}, but the network takes only {height} by {width}.',
                 remedy='Leave input_size out: it is for networks with a dynamic size.')
     elif -1 in (height, width):
-        asked, why = _metadata_hw(runner.metadata)
+        asked, why = _metadata_hw(network.metadata)
     else:
         asked, why = (height, width), 'fixed by the network'
     input_hw = (height if height > 0 else asked[0], width if width > 0 else asked[1])

@@ -1,4 +1,4 @@
-"""The seam between the nodes and whatever executes the network."""
+"""The seams between the nodes and whatever executes the network."""
 
 from __future__ import annotations
 
@@ -9,20 +9,40 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.frame import Frame
 
 
-class Runner(Protocol):
+class Network(Protocol):
     """
-    Runs one network; whoever opened it closes it.
+    An open network; whoever opened it closes it.
 
     `inputs` and `outputs` are in the network's own order. `metadata` is the ONNX file's.
+    """
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]: ...
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]: ...
+
+    @property
+    def metadata(self) -> Mapping[str, str]: ...
+
+    def close(self) -> None:
+        """Give everything back; may be called twice."""
+        ...
+
+
+class Runner(Network, Protocol):
+    """
+    Runs one network from arrays to arrays.
+
     `backend` is the name of the parameter's choice ('onnxruntime', 'tensorrt', 'tensorrt_rtx').
     """
 
-    backend: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    metadata: Mapping[str, str]
+    @property
+    def backend(self) -> str: ...
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """
@@ -35,8 +55,35 @@ class Runner(Protocol):
         """
         ...
 
+
+class FrameRunner(Protocol):
+    """
+    Runs one network from frame to detections, the whole way; owns the network.
+
+    `story` are lines for the log, beyond what is known without it.
+    """
+
+    @property
+    def story(self) -> tuple[str, ...]: ...
+
+    def warm_up(self) -> None:
+        """Run once on a grey frame: allocate, and show whether it works."""
+        ...
+
+    def infer(
+            self, frame: Frame, *, score_threshold: float, iou_threshold: float,
+            max_detections: int) -> Detections:
+        """
+        Find what is in one image.
+
+        :returns: boxes in the image's pixels, best score first; may be empty.
+        :raises BadFrameError: when the image cannot be read as its encoding says.
+        :raises ClosedError: after close().
+        """
+        ...
+
     def close(self) -> None:
-        """Give everything back; may be called twice."""
+        """Give everything back, the network too; may be called twice."""
         ...
 
 

@@ -11,7 +11,7 @@ from trt_ros.vision import letterbox
 
 
 def backend(name, missing=''):
-    return Backend(name, name.title(), lambda: missing, open=None)
+    return Backend(name, name.title(), lambda: missing, open=None, frame_runner=None)
 
 
 def test_without_any_backend_the_error_tells_why_each_is_missing():

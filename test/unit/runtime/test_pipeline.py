@@ -15,8 +15,11 @@ from trt_ros.errors import (
     TrtRosError,
 )
 from trt_ros.progress import CancelledError
+from trt_ros.runtime import pipeline
+from trt_ros.runtime.choice import Backend
 from trt_ros.runtime.fake import FakeRunner
 from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+from trt_ros.runtime.step_by_step import StepByStep
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 
@@ -257,3 +260,14 @@ def test_an_injected_runner_is_not_warmed_up_and_is_closed_with_the_pipeline():
     assert runner.is_closed
     with pytest.raises(ClosedError, match='The detector is closed'):
         pipeline.infer(picture((0, 0, 0)), **THRESHOLDS)
+
+
+def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on_failure(
+        monkeypatch):
+    head_of_another_network = {'output0': np.zeros((1, 9, 84), np.float32)}
+    runner = fake(head_of_another_network)
+    backend = Backend('fake', 'Fake', lambda: '', lambda options, report: runner, StepByStep)
+    monkeypatch.setattr(pipeline, 'choose_backend', lambda wanted: (backend, 'backend fake'))
+    with pytest.raises(TensorMismatchError):
+        Pipeline.open(DetectorOptions(model_path='any.onnx'))
+    assert (runner.call_count, runner.is_closed) == (1, True)
