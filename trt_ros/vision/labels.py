@@ -57,7 +57,7 @@ def _from_file(path: str) -> tuple[str, ...]:
 def _from_metadata(metadata: Mapping[str, str]) -> tuple[str, ...]:
     try:
         names = ast.literal_eval(metadata.get('names', '()'))
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return ()  # Another exporter's own format; names are a nicety.
     if isinstance(names, dict):
         names = [names.get(index) for index in range(len(names))]

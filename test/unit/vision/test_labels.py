@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+
+from trt_ros.errors import ParameterError
+from trt_ros.vision.labels import class_names, name_of
+
+ULTRALYTICS = {'names': "{0: 'person', 1: 'traffic light', 2: 'd\\'or'}"}
+
+
+@pytest.fixture
+def labels_file(tmp_path):
+    def write(text, encoding='utf-8') -> str:
+        path = tmp_path / 'labels.txt'
+        path.write_bytes(text.encode(encoding))
+        return str(path)
+    return write
+
+
+def test_nothing_names_nothing():
+    assert class_names((), '', {}, 3) == ()
+
+
+def test_the_parameter_comes_first_then_the_file_then_the_metadata(labels_file):
+    path = labels_file('cat\ndog\neel\n')
+    assert class_names(['a', 'b', 'c'], path, ULTRALYTICS, 3) == ('a', 'b', 'c')
+    assert class_names([], path, ULTRALYTICS, 3) == ('cat', 'dog', 'eel')
+    assert class_names([], '', ULTRALYTICS, 3) == ('person', 'traffic light', "d'or")
+
+
+def test_a_file_may_come_from_windows_and_end_in_blank_lines(labels_file):
+    path = labels_file('\ufeffNutsedge\r\n  Pigweed \r\n\r\n\r\n')
+    assert class_names([], path, {}, 2) == ('Nutsedge', 'Pigweed')
+
+
+def test_a_blank_line_between_names_counts_as_a_class(labels_file):
+    names = class_names([], labels_file('cat\n\neel\n'), {}, 3)
+    assert [name_of(names, index) for index in range(3)] == ['cat', '1', 'eel']
+
+
+def test_the_count_is_not_checked_while_it_is_unknown():
+    assert class_names(['a', 'b'], '', {}, None) == ('a', 'b')
+
+
+@pytest.mark.parametrize(('labels', 'metadata', 'source'), [
+    (['a', 'b'], {}, 'labels'),
+    ([], ULTRALYTICS, "the model's metadata"),
+])
+def test_too_many_names_or_too_few_are_refused(labels, metadata, source):
+    with pytest.raises(ParameterError, match=f'^{source} names [23] classes.* has 5'):
+        class_names(labels, '', metadata, 5)
+
+
+def test_a_file_of_the_wrong_length_is_named(labels_file):
+    path = labels_file('cat\ndog')
+    with pytest.raises(ParameterError, match=r'labels\.txt.* names 2 classes.* has 3'):
+        class_names([], path, {}, 3)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ParameterError, match=r'none\.txt.*cannot be read') as error:
+        class_names([], str(tmp_path / 'none.txt'), {}, 3)
+    assert 'No such file' in error.value.cause
+
+
+def test_a_file_that_is_no_text_is_refused(labels_file):
+    with pytest.raises(ParameterError, match='cannot be read'):
+        class_names([], labels_file('dörp\n', 'latin-1'), {}, 1)
+
+
+def test_an_empty_file_is_refused(labels_file):
+    with pytest.raises(ParameterError, match='holds no class names'):
+        class_names([], labels_file(' \n\n'), {}, 3)
+
+
+@pytest.mark.parametrize('names', [
+    "['a', 'b']", '["a", "b"]', '{"0": "a"}', "{1: 'b', 0: 'a'}",
+])
+def test_metadata_may_be_a_dict_in_any_order_or_a_list(names):
+    expected = () if '"0"' in names else ('a', 'b')
+    assert class_names([], '', {'names': names}, None) == expected
+
+
+@pytest.mark.parametrize('names', [
+    '', 'person,car', '{0:', '7', '{}', '[]', "{5: 'a'}", '[1, 2]', '{[]: 1}', '__import__("os")', '(' * 300,
+])
+def test_metadata_of_another_kind_names_nothing(names):
+    assert class_names([], '', {'names': names}, 3) == ()
+
+
+def test_a_class_without_a_name_is_its_number():
+    assert name_of(('cat', 'dog'), 1) == 'dog'
+    assert name_of(('cat', 'dog'), 2) == '2'
+    assert name_of((), 0) == '0'
+    assert name_of(('cat',), -1) == '-1'

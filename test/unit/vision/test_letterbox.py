@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from trt_ros.errors import ParameterError
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import RESIZES, Letterbox, Preprocess
+
+REPEATABLE = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+SIZES = st.tuples(st.integers(1, 4000), st.integers(1, 4000))
+INPUTS = st.tuples(st.integers(1, 1280), st.integers(1, 1280))
+
+
+def boxes_in(image_wh) -> np.ndarray:
+    corners = np.random.default_rng(0).uniform(0, 1, (8, 2, 2))
+    return (np.sort(corners, axis=1) * image_wh).reshape(8, 4).astype(np.float32)
+
+
+def uniform(value, width, height) -> Frame:
+    return Frame.from_pixels(np.full((height, width, 3), value, np.uint8), 'rgb8')
+
+
+# Geometry
+
+
+@pytest.mark.parametrize(('resize', 'scale_xy', 'pad_xy', 'inner_wh'), [
+    ('letterbox', (0.5, 0.5), (0, 80), (640, 480)),
+    ('letterbox_topleft', (0.5, 0.5), (0, 0), (640, 480)),
+    ('stretch', (0.5, 640 / 960), (0, 0), (640, 640)),
+])
+def test_a_wide_image_in_a_square_input(resize, scale_xy, pad_xy, inner_wh):
+    letterbox = Letterbox.fit((1280, 960), (640, 640), resize)
+    assert letterbox.scale_xy == scale_xy
+    assert letterbox.pad_xy == pad_xy
+    assert letterbox.inner_wh == inner_wh
+
+
+def test_a_tall_image_is_padded_left_and_right():
+    letterbox = Letterbox.fit((100, 200), (64, 64), 'letterbox')
+    assert letterbox.inner_wh == (32, 64)
+    assert letterbox.pad_xy == (16, 0)
+
+
+def test_sizes_are_rounded_to_whole_pixels_and_the_scale_follows():
+    letterbox = Letterbox.fit((1000, 333), (416, 416), 'letterbox')
+    assert letterbox.inner_wh == (416, 139)  # 138.528
+    assert letterbox.scale_xy == (0.416, 139 / 333)
+    assert letterbox.pad_xy == (0, 138)  # 277 are free, the odd one goes below.
+
+
+def test_a_thread_of_an_image_keeps_one_pixel():
+    assert Letterbox.fit((4000, 1), (64, 64), 'letterbox').inner_wh == (64, 1)
+
+
+def test_no_boxes_come_back_as_no_boxes():
+    none = Letterbox.fit((1280, 960), (640, 640), 'letterbox').to_image(np.zeros((0, 4)))
+    assert none.shape == (0, 4)
+    assert none.dtype == np.float32
+
+
+def test_boxes_come_back_in_image_pixels():
+    letterbox = Letterbox.fit((1280, 960), (640, 640), 'letterbox')
+    assert letterbox.to_image(np.array([[10, 90, 30, 130]])).tolist() == [[20, 20, 60, 100]]
+    assert letterbox.to_input(np.array([[20, 20, 60, 100]])).tolist() == [[10, 90, 30, 130]]
+
+
+def test_boxes_are_clipped_to_the_image():
+    letterbox = Letterbox.fit((1280, 960), (640, 640), 'letterbox')
+    assert letterbox.to_image(np.array([[-5, 0, 700, 640]])).tolist() == [[0, 0, 1280, 960]]
+
+
+def test_the_boxes_handed_in_stay_as_they_were():
+    boxes = np.array([[-5, 0, 700, 640]], np.float32)
+    Letterbox.fit((1280, 960), (640, 640), 'letterbox').to_image(boxes)
+    assert boxes.tolist() == [[-5, 0, 700, 640]]
+
+
+@REPEATABLE
+@given(image_wh=SIZES, input_hw=INPUTS, resize=st.sampled_from(RESIZES))
+def test_boxes_there_and_back_are_the_same(image_wh, input_hw, resize):
+    letterbox = Letterbox.fit(image_wh, input_hw, resize)
+    boxes = boxes_in(image_wh)
+    back = letterbox.to_image(letterbox.to_input(boxes))
+    # A hundredth of an input pixel, or of an image pixel where that is larger.
+    np.testing.assert_allclose(back, boxes, atol=0.01 * max(1, *1 / np.array(letterbox.scale_xy)))
+
+
+@REPEATABLE
+@given(image_wh=SIZES, input_hw=INPUTS, resize=st.sampled_from(RESIZES))
+def test_the_image_lies_inside_the_input(image_wh, input_hw, resize):
+    letterbox = Letterbox.fit(image_wh, input_hw, resize)
+    (left, top), (width, height) = letterbox.pad_xy, letterbox.inner_wh
+    assert width >= 1 and height >= 1 and left >= 0 and top >= 0
+    assert left + width <= input_hw[1] and top + height <= input_hw[0]
+    assert (width, height)[width < input_hw[1]] in (input_hw[1], input_hw[0])  # One side is full.
+    whole = letterbox.to_input(np.array([[0, 0, *image_wh]]))[0]
+    np.testing.assert_allclose(whole, [left, top, left + width, top + height], atol=1e-3)
+
+
+@REPEATABLE
+@given(image_wh=SIZES, input_hw=INPUTS)
+def test_a_letterbox_keeps_the_aspect_ratio_within_a_pixel(image_wh, input_hw):
+    letterbox = Letterbox.fit(image_wh, input_hw, 'letterbox')
+    scale = min(input_hw[1] / image_wh[0], input_hw[0] / image_wh[1])
+    for inner, size in zip(letterbox.inner_wh, image_wh):
+        assert inner == 1 or abs(inner - size * scale) <= 0.5 + 1e-6
+
+
+# Pixels to input
+
+
+def test_values_are_scaled_then_normalised_channel_by_channel():
+    frame = Frame.from_pixels(np.full((2, 2, 3), (10, 20, 30), np.uint8), 'rgb8')
+    preprocess = Preprocess((2, 2), scale=0.1, mean=(0.5, 1.0, 2.0), std=(0.5, 0.25, 2.0))
+    tensor, _ = preprocess(frame)
+    assert tensor.shape == (1, 3, 2, 2)
+    assert tensor.dtype == np.float32
+    np.testing.assert_allclose(tensor[0, :, 0, 0], [1.0, 4.0, 0.5], rtol=1e-6)
+
+
+def test_the_channel_order_is_the_networks():
+    frame = Frame.from_pixels(np.full((2, 2, 3), (10, 20, 30), np.uint8), 'rgb8')
+    as_bgr = Preprocess((2, 2), channel_order='bgr', scale=1.0, mean=(1.0, 0.0, 0.0))
+    assert as_bgr(frame)[0][0, :, 0, 0].tolist() == [29, 20, 10]
+
+
+def test_padding_is_a_pixel_and_is_normalised_like_one():
+    preprocess = Preprocess((4, 4), pad_value=100, scale=0.1, mean=(1.0, 2.0, 3.0))
+    tensor, letterbox = preprocess(uniform(50, 4, 2))
+    assert letterbox.pad_xy == (0, 1)
+    np.testing.assert_allclose(tensor[0, :, :, 0].T, [[9, 8, 7], [4, 3, 2], [4, 3, 2], [9, 8, 7]])
+
+
+def test_topleft_pads_right_and_below():
+    preprocess = Preprocess((4, 4), 'letterbox_topleft', pad_value=1, scale=1.0)
+    assert preprocess(uniform(5, 4, 2))[0][0, 0, :, 0].tolist() == [5, 5, 1, 1]
+    assert preprocess(uniform(5, 2, 4))[0][0, 0, 0].tolist() == [5, 5, 1, 1]
+
+
+def test_stretch_leaves_nothing_to_pad():
+    assert (Preprocess((4, 4), 'stretch', scale=1.0)(uniform(5, 9, 2))[0] == 5).all()
+
+
+@pytest.mark.parametrize('resize', RESIZES)
+@pytest.mark.parametrize('dtype', ['float32', 'float16', 'uint8'])
+def test_layouts_hold_the_same_values_and_are_contiguous(resize, dtype):
+    pixels = np.random.default_rng(0).integers(0, 256, (37, 53, 3), np.uint8)
+    frame = Frame.from_pixels(pixels, 'bgr8')
+    planar = Preprocess((32, 48), resize, dtype=dtype, scale=1.0)
+    first, _ = planar(frame)
+    last, _ = replace(planar, layout='nhwc')(frame)
+    assert first.shape == (1, 3, 32, 48) and last.shape == (1, 32, 48, 3)
+    assert first.flags.c_contiguous and last.flags.c_contiguous
+    assert first.dtype == last.dtype == dtype
+    assert np.array_equal(first.transpose(0, 2, 3, 1), last)
+
+
+def test_float16_is_float32_rounded():
+    pixels = np.random.default_rng(0).integers(0, 256, (37, 53, 3), np.uint8)
+    frame = Frame.from_pixels(pixels)
+    wide, _ = Preprocess((32, 48))(frame)
+    half, _ = Preprocess((32, 48), dtype='float16')(frame)
+    assert np.array_equal(half, wide.astype(np.float16))
+
+
+def test_uint8_is_rounded_to_even_and_clipped():
+    pixels = np.array([[[1, 3, 5], [200, 100, 0]]], np.uint8)
+    frame = Frame.from_pixels(pixels, 'rgb8')
+    halves, _ = Preprocess((1, 2), scale=0.5, dtype='uint8')(frame)
+    assert halves[0, :, 0].T.tolist() == [[0, 2, 2], [100, 50, 0]]
+    doubles, _ = Preprocess((1, 2), scale=2.0, mean=(4.0, 4.0, 4.0), dtype='uint8')(frame)
+    assert doubles[0, :, 0].T.tolist() == [[0, 2, 6], [255, 196, 0]]
+
+
+def test_a_frame_may_be_of_one_pixel():
+    tensor, letterbox = Preprocess((4, 4), scale=1.0)(uniform(7, 1, 1))
+    assert (tensor == 7).all()
+    assert letterbox.to_image(np.array([[0, 0, 4, 4]])).tolist() == [[0, 0, 1, 1]]
+
+
+@pytest.mark.parametrize(('changes', 'message'), [
+    ({'resize': 'crop'}, "resize is 'crop'"),
+    ({'channel_order': 'rbg'}, "channel_order is 'rbg'"),
+    ({'layout': 'chw'}, "layout is 'chw'"),
+    ({'dtype': 'int8'}, "dtype is 'int8'"),
+    ({'pad_value': 256}, 'pad_value is 256'),
+    ({'pad_value': -1}, 'pad_value is -1'),
+    ({'mean': (0.0,)}, 'mean has 1 values'),
+    ({'std': (1.0, 1.0, 1.0, 1.0)}, 'std has 4 values'),
+    ({'std': (1.0, 0.0, 1.0)}, 'std holds 0'),
+    ({'input_hw': (0, 640)}, 'empty image'),
+])
+def test_what_cannot_be_honoured_is_refused(changes, message):
+    with pytest.raises(ParameterError, match=message):
+        Preprocess(**{'input_hw': (640, 640), **changes})
+
+
+def test_bfloat16_is_known_and_left_to_the_gpu():
+    preprocess = Preprocess((4, 4), dtype='bfloat16')
+    with pytest.raises(ParameterError, match='CPU cannot fill a bfloat16 input'):
+        preprocess(uniform(7, 4, 4))
+
+
+def test_an_unknown_resize_names_those_there_are():
+    with pytest.raises(ParameterError, match='letterbox, letterbox_topleft, stretch'):
+        Letterbox.fit((4, 4), (4, 4), 'crop')

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import cv2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import detections, iou, non_max_suppression
+
+REPEATABLE = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+WHOLE = Letterbox.fit((640, 480), (480, 640), 'stretch')
+
+
+def crowd(count, *, classes=3, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Boxes around a few places, so that many overlap; scores all differ."""
+    rng = np.random.default_rng(seed)
+    centre = rng.uniform(50, 400, (12, 2))[rng.integers(0, 12, count)]
+    centre += rng.normal(0, 12, (count, 2))
+    half = rng.uniform(8, 40, (count, 2))
+    scores = rng.permutation(count).astype(np.float32) / max(count, 1)
+    xyxy = np.hstack([centre - half, centre + half]).astype(np.float32)
+    return xyxy, scores, rng.integers(0, classes, count)
+
+
+def boxes(*rows) -> np.ndarray:
+    return np.array(rows, np.float32).reshape(-1, 4)
+
+
+def suppress(xyxy, scores, labels=None, *, iou_threshold=0.5, max_detections=100) -> list[int]:
+    labels = np.zeros(len(scores), int) if labels is None else np.array(labels)
+    return non_max_suppression(
+        xyxy, np.array(scores, np.float32), labels, iou_threshold=iou_threshold,
+        max_detections=max_detections).tolist()
+
+
+def test_of_nothing_nothing_is_chosen():
+    assert suppress(boxes(), []) == []
+
+
+def test_the_better_of_two_that_overlap_stays():
+    assert suppress(boxes((0, 0, 10, 10), (1, 0, 11, 10)), [0.8, 0.9]) == [1]
+
+
+def test_boxes_apart_stay_best_first():
+    assert suppress(boxes((0, 0, 10, 10), (50, 0, 60, 10)), [0.8, 0.9]) == [1, 0]
+
+
+def test_other_classes_are_left_alone():
+    assert suppress(boxes((0, 0, 10, 10), (0, 0, 10, 10)), [0.8, 0.9], [0, 1]) == [1, 0]
+
+
+def test_of_equal_scores_the_earlier_stays():
+    assert suppress(boxes(*[(0, 0, 10, 10)] * 300), [0.5] * 300) == [0]
+
+
+def test_an_overlap_equal_to_the_threshold_stays():
+    pair = boxes((0, 0, 10, 10), (0, 0, 10, 5))
+    assert suppress(pair, [0.9, 0.8], iou_threshold=0.5) == [0, 1]
+    assert suppress(pair, [0.9, 0.8], iou_threshold=0.49) == [0]
+
+
+def test_a_suppressed_box_suppresses_none():
+    row = boxes((0, 0, 10, 10), (4, 0, 14, 10), (8, 0, 18, 10))
+    assert suppress(row, [0.9, 0.8, 0.7], iou_threshold=0.3) == [0, 2]
+
+
+def test_at_most_max_detections_are_chosen_and_the_best():
+    xyxy = boxes(*[(20 * i, 0, 20 * i + 10, 10) for i in range(500)])
+    scores = np.linspace(0.1, 0.9, 500)
+    assert suppress(xyxy, scores, max_detections=200) == list(range(499, 299, -1))
+    assert suppress(xyxy, scores, max_detections=0) == []
+
+
+@pytest.mark.parametrize('iou_threshold', [0.1, 0.45, 0.9])
+@pytest.mark.parametrize('count', [1, 20, 127, 129, 900])
+def test_each_class_is_what_opencv_finds(count, iou_threshold):
+    xyxy, scores, labels = crowd(count, seed=count)
+    ours = suppress(xyxy, scores, labels, iou_threshold=iou_threshold, max_detections=count)
+    assert (np.diff(scores[ours]) < 0).all()
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        xywh = np.hstack([xyxy[members, :2], xyxy[members, 2:] - xyxy[members, :2]])
+        theirs = cv2.dnn.NMSBoxes(
+            xywh.tolist(), (scores[members] + 1).tolist(), 0.0, iou_threshold)
+        assert [i for i in ours if labels[i] == label] == members[np.ravel(theirs)].tolist()
+
+
+@REPEATABLE
+@given(seed=st.integers(0, 10_000), count=st.integers(0, 300), threshold=st.floats(0, 1))
+def test_what_stays_does_not_overlap_and_what_goes_does(seed, count, threshold):
+    xyxy, scores, labels = crowd(count, seed=seed)
+    chosen = suppress(xyxy, scores, labels, iou_threshold=threshold, max_detections=count)
+    overlaps = iou(xyxy[:, None], xyxy) > threshold
+    same = labels[:, None] == labels
+    better = scores[:, None] > scores
+    suppresses = overlaps & same & better
+    assert not suppresses[np.ix_(chosen, chosen)].any()
+    gone = np.setdiff1d(np.arange(count), chosen)
+    assert suppresses[np.ix_(chosen, gone)].any(axis=0).all()
+
+
+def test_iou_by_hand():
+    one = np.array([0, 0, 10, 10])
+    many = boxes((0, 0, 10, 10), (5, 0, 15, 10), (0, 0, 5, 5), (10, 0, 20, 10), (90, 90, 99, 99))
+    assert iou(one, many).tolist() == pytest.approx([1, 1 / 3, 1 / 4, 0, 0])
+    assert iou(many[:2, None], many).shape == (2, 5)
+    assert iou(one, boxes()).shape == (0,)
+
+
+def test_iou_of_empty_boxes_is_nothing():
+    assert iou(np.zeros(4), boxes((0, 0, 0, 0), (3, 3, 3, 9))).tolist() == [0, 0]
+
+
+# The last step of every decoder
+
+
+def finish(xyxy, scores, labels=None, *, iou_threshold=0.5):
+    labels = np.zeros(len(scores), int) if labels is None else np.array(labels)
+    return detections(
+        xyxy, np.array(scores, np.float32), labels, WHOLE, iou_threshold=iou_threshold,
+        max_detections=100)
+
+
+def test_no_candidates_are_no_detections():
+    found = finish(boxes(), [])
+    assert len(found) == 0
+    assert found.xyxy.shape == (0, 4)
+    assert (found.xyxy.dtype, found.scores.dtype, found.labels.dtype) == (
+        np.float32, np.float32, np.int32)
+
+
+def test_detections_are_best_first_and_clipped():
+    found = finish(boxes((-10, 5, 20, 30), (600, 400, 700, 500)), [0.3, 0.6], [4, 2])
+    assert found.xyxy.tolist() == [[600, 400, 640, 480], [0, 5, 20, 30]]
+    assert found.scores.tolist() == pytest.approx([0.6, 0.3])
+    assert found.labels.tolist() == [2, 4]
+
+
+@pytest.mark.parametrize('bad', [
+    (5, 5, 5, 9), (5, 5, 9, 5), (9, 5, 5, 9), (-20, 5, -3, 9), (5, 480, 9, 500),
+    (np.nan, 5, 9, 9), (5, 5, np.inf, 9), (-np.inf, -np.inf, np.inf, np.inf),
+])
+def test_a_box_that_is_no_box_goes_and_suppresses_none(bad):
+    good = (4, 4, 10, 10)
+    found = finish(boxes(bad, good), [0.9, 0.8], iou_threshold=0.0)
+    assert found.xyxy.tolist() == [list(good)]
+
+
+def test_boxes_compete_as_they_are_not_as_clipped():
+    """Clipped, these two are the same; whole, they overlap by a third."""
+    found = finish(boxes((-100, 0, 10, 10), (-10, 0, 10, 10)), [0.9, 0.8])
+    assert len(found) == 2

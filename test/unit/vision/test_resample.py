@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from trt_ros.vision.frame import ENCODINGS, Frame, to_colour
+from trt_ros.vision.letterbox import RESIZES, Letterbox, Preprocess
+from trt_ros.vision.resample import resample
+
+SIZES = [  # From width × height to width × height.
+    ((1, 1), (5, 7)), ((5, 7), (1, 1)), ((31, 17), (31, 17)), ((31, 17), (64, 48)),
+    ((97, 61), (48, 30)), ((97, 61), (33, 29)), ((641, 359), (320, 180)), ((131, 47), (41, 83)),
+    ((47, 131), (83, 41)), ((300, 200), (100, 100)), ((1000, 3), (64, 64)),
+]
+
+
+def random_pixels(width, height, channels=3) -> np.ndarray:
+    return np.random.default_rng(width).integers(0, 256, (height, width, channels), np.uint8)
+
+
+def resized(frame, out_wh, *, antialias=False) -> np.ndarray:
+    """All blocks together, (H, W, 3)."""
+    out = np.full((3, *out_wh[::-1]), np.nan, np.float32)
+    for block, pixels in resample(frame, 'rgb', out_wh, antialias=antialias):
+        assert pixels.dtype == np.float32
+        out[:, block] = pixels
+    return out.transpose(1, 2, 0)
+
+
+@pytest.mark.parametrize(('from_wh', 'to_wh'), SIZES)
+def test_bilinear_is_that_of_opencv(from_wh, to_wh):
+    pixels = random_pixels(*from_wh)
+    ours = resized(Frame.from_pixels(pixels, 'rgb8'), to_wh)
+    exact = cv2.resize(pixels.astype(np.float32), to_wh, interpolation=cv2.INTER_LINEAR)
+    rounded = cv2.resize(pixels, to_wh, interpolation=cv2.INTER_LINEAR)
+    assert np.abs(ours - exact).max() < 0.01
+    assert np.abs(ours - rounded).max() < 1
+
+
+@pytest.mark.parametrize(('from_wh', 'to_wh'), [
+    ((200, 120), (50, 30)), ((200, 121), (50, 40)), ((641, 359), (211, 97)), ((97, 61), (1, 1)),
+    ((1999, 1003), (640, 321)),
+])
+def test_antialias_is_the_area_mean_of_opencv(from_wh, to_wh):
+    pixels = random_pixels(*from_wh)
+    ours = resized(Frame.from_pixels(pixels, 'rgb8'), to_wh, antialias=True)
+    exact = cv2.resize(pixels.astype(np.float32), to_wh, interpolation=cv2.INTER_AREA)
+    rounded = cv2.resize(pixels, to_wh, interpolation=cv2.INTER_AREA)
+    assert np.abs(ours - exact).max() < 0.1
+    assert np.abs(ours - rounded).max() < 1
+
+
+def test_antialias_takes_each_axis_by_itself():
+    pixels = random_pixels(301, 40)
+    ours = resized(Frame.from_pixels(pixels, 'rgb8'), (77, 31), antialias=True)
+    narrow = cv2.resize(pixels.astype(np.float32), (77, 40), interpolation=cv2.INTER_AREA)
+    want = cv2.resize(narrow, (77, 31), interpolation=cv2.INTER_LINEAR)
+    assert np.abs(ours - want).max() < 0.1
+
+
+@pytest.mark.parametrize('to_wh', [(100, 60), (150, 90), (200, 120), (400, 240)])
+def test_antialias_changes_nothing_up_to_a_half(to_wh):
+    frame = Frame.from_pixels(random_pixels(200, 120), 'rgb8')
+    assert np.array_equal(resized(frame, to_wh), resized(frame, to_wh, antialias=True))
+
+
+def test_the_area_mean_by_hand():
+    """Five columns become two: 0..2.5 and 2.5..5."""
+    frame = Frame.from_pixels(np.array([[10, 20, 30, 40, 50]], np.uint8), 'mono8')
+    means = resized(frame, (2, 1), antialias=True)[0, :, 0]
+    assert means.tolist() == pytest.approx([(10 + 20 + 15) / 2.5, (15 + 40 + 50) / 2.5])
+
+
+def test_bilinear_by_hand():
+    """Four columns of two: at -0.25, 0.25, 0.75 and 1.25, the ends clamped."""
+    frame = Frame.from_pixels(np.array([[0, 100]], np.uint8), 'mono8')
+    assert resized(frame, (4, 1))[0, :, 0].tolist() == [0, 25, 75, 100]
+
+
+def test_an_image_of_the_same_size_is_itself():
+    pixels = random_pixels(50, 70)
+    assert np.array_equal(resized(Frame.from_pixels(pixels, 'rgb8'), (50, 70)), pixels)
+
+
+@pytest.mark.parametrize('antialias', [False, True])
+@pytest.mark.parametrize('to_wh', [(30, 20), (75, 99), (100, 80)])
+@pytest.mark.parametrize('encoding', ENCODINGS)
+def test_every_encoding_is_resized_as_its_colours(encoding, to_wh, antialias):
+    width, height, step = 90, 70, 90 * ENCODINGS[encoding] + 6
+    data = np.random.default_rng(3).integers(0, 256, step * height * 3 // 2, np.uint8)
+    frame = Frame(data, width, height, step, encoding)
+    colours = Frame.from_pixels(np.ascontiguousarray(to_colour(frame, 'rgb')), 'rgb8')
+    np.testing.assert_allclose(
+        resized(frame, to_wh, antialias=antialias), resized(colours, to_wh, antialias=antialias),
+        atol=1e-4)
+
+
+@pytest.mark.parametrize('resize', RESIZES)
+@pytest.mark.parametrize('image_wh', [(641, 359), (123, 457), (33, 21)])
+def test_a_whole_input_is_within_one_step_of_opencv(image_wh, resize):
+    assert_like_opencv(image_wh, Preprocess((97, 161), resize), cv2.INTER_LINEAR)
+
+
+def test_a_whole_input_may_be_antialiased():
+    preprocess = Preprocess((97, 161), antialias=True)
+    assert_like_opencv((641, 359), preprocess, cv2.INTER_AREA)
+
+
+def assert_like_opencv(image_wh, preprocess, interpolation) -> None:
+    pixels = random_pixels(*image_wh)
+    tensor, letterbox = preprocess(Frame.from_pixels(pixels, 'bgr8'))
+    assert letterbox == Letterbox.fit(image_wh, (97, 161), preprocess.resize)
+    (left, top), (width, height) = map(int, letterbox.pad_xy), letterbox.inner_wh
+    want = np.full((97, 161, 3), 114, np.uint8)
+    want[top:top + height, left:left + width] = cv2.resize(
+        pixels, (width, height), interpolation=interpolation)
+    assert np.abs(tensor[0] * 255 - want[..., ::-1].transpose(2, 0, 1)).max() < 1
