@@ -28,6 +28,12 @@ def make_parser(names: Sequence[str]) -> argparse.ArgumentParser:
     """Make the parser that knows these verbs."""
     parser = argparse.ArgumentParser(
         prog='trt-ros', description='Neural networks with TensorRT, for ROS 2.')
+    add_verbs(parser, names)
+    return parser
+
+
+def add_verbs(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """Give `parser` these verbs, each with its help and flags."""
     subparsers = parser.add_subparsers(metavar='VERB', dest='verb', required=True)
     for name in names:
         module = import_module(f'{__name__}.{name.replace("-", "_")}')
@@ -37,7 +43,6 @@ def make_parser(names: Sequence[str]) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter)
         module.add_arguments(subparser)
         subparser.set_defaults(run=module.run)
-    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,7 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     known = verbs()
     # A known verb is loaded alone: the others cost it nothing and cannot break it.
-    args = make_parser([argv[0]] if argv and argv[0] in known else known).parse_args(argv)
+    return run(make_parser([argv[0]] if argv and argv[0] in known else known).parse_args(argv))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the verb that was parsed; see `main`."""
     try:
         code: int = args.run(args)
         sys.stdout.flush()

@@ -1,0 +1,216 @@
+"""`trt-ros build`, `inspect`, `cache` and `doctor`, and the same as `ros2 trt`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+import pytest
+
+from trt_ros.backend import installed
+from trt_ros.cli import main
+from trt_ros.cli._ros2 import TrtCommand
+from trt_ros.cli.build import build_options, parse_profile
+from trt_ros.cli.doctor import findings, read_state
+from trt_ros.engine.options import BuildOptions, ShapeRange
+
+pytest.importorskip('onnx')
+needs_rtx = pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_rtx is missing')
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'xdg'))
+    return tmp_path / 'xdg' / 'trt_ros'
+
+
+@pytest.fixture
+def call(capsys, cache):
+    """Run a verb; give its exit code, stdout and stderr."""
+
+    def run(*argv):
+        code = main([str(each) for each in argv])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@needs_rtx
+def test_build_prints_where_the_engine_is_and_finds_it_again(call, cache, colour_detector):
+    code, out, err = call('build', colour_detector(), '--precision', 'tf32')
+    path = Path(out.strip())
+    assert code == 0
+    assert path.parent == cache / 'colours' / 'tf32' / 'bs1' and path.suffix == '.engine'
+    assert 'not built yet' in err
+    code, out, err = call('build', colour_detector(), '--precision', 'tf32')
+    assert (code, Path(out.strip())) == (0, path) and 'from the cache' in err
+
+
+@needs_rtx
+def test_build_as_json_is_the_sidecar_and_more(call, colour_detector):
+    code, out, _ = call('build', colour_detector(), '--json')
+    found = json.loads(out)
+    assert (code, found['built'], found['batch']) == (0, True, 1)
+    assert found['metadata'] == {'names': "{0: 'red', 1: 'green', 2: 'blue'}"}
+
+
+@needs_rtx
+def test_a_model_that_cannot_be_built_ends_with_1_and_the_reason(call, tmp_path):
+    (tmp_path / 'x.onnx').write_bytes(b'nonsense')
+    code, out, err = call('build', tmp_path / 'x.onnx')
+    assert (code, out) == (1, '') and 'is not an ONNX model' in err and 'Traceback' not in err
+
+
+def test_flags_become_options(cache):
+    parser = ArgumentParser()
+    from trt_ros.cli import build
+
+    build.add_arguments(parser)
+    assert build_options(parser.parse_args(['x.onnx'])) == BuildOptions()
+    assert build_options(parser.parse_args([
+        'x.onnx', '--precision', 'fp16', '--io-dtypes', 'lower', '--converter', 'modelopt',
+        '--profile', 'x=1x2:1x2:4x2,y=3', '--profile', 'x=8x2,y=3', '--input-size', '32x64',
+        '--workspace-mib', '64', '--optimization-level', '2', '--aux-streams', '1',
+        '--no-timing-cache', '--dla-core', '0', '--plugin', 'a.so', '--plugin', 'b.so',
+        '--version-compatible', '--hardware-compatible', 'ampere_plus',
+        '--compute-capability', '8.6', '--compute-capability', '8.9', '--strip-weights',
+        '--refit', '--weight-streaming'])) == BuildOptions(
+            precision='fp16', io_dtypes='lower', converter='modelopt', profiles=(
+                (ShapeRange('x', (1, 2), (1, 2), (4, 2)), ShapeRange('y', (3,), (3,), (3,))),
+                (ShapeRange('x', (8, 2), (8, 2), (8, 2)), ShapeRange('y', (3,), (3,), (3,)))),
+            input_size=(32, 64), workspace_mib=64, optimization_level=2, aux_streams=1,
+            timing_cache=False, dla_core=0, plugins=('a.so', 'b.so'), version_compatible=True,
+            hardware_compatible='ampere_plus', compute_capabilities=('8.6', '8.9'),
+            strip_weights=True, refit=True, weight_streaming=True)
+
+
+@pytest.mark.parametrize('text', ['1x2:1x2:1x2', 'x=', 'x=1x', 'x=2:1:3', 'x=1:2', 'x=1:2:3:4'])
+def test_profiles_that_are_none_are_wrong_usage(call, text, capsys):
+    with pytest.raises(SystemExit) as caught:
+        call('build', 'x.onnx', '--profile', text)
+    assert caught.value.code == 2 and 'argument --profile' in capsys.readouterr().err
+
+
+def test_a_profile_of_one_shape_is_that_shape_thrice():
+    assert parse_profile('images=1x3') == (ShapeRange('images', (1, 3), (1, 3), (1, 3)),)
+
+
+def test_inspect_shows_a_model(call, colour_detector):
+    code, out, _ = call('inspect', colour_detector(), '--layers')
+    assert code == 0
+    assert 'input images 1x3x64x64 float32' in out and '  ReduceMean 1' in out
+    assert "metadata names: {0: 'red'" in out
+    found = json.loads(call('inspect', colour_detector(), '--json')[1])
+    assert (found['kind'], found['opset'], found['ops']['Cast']) == ('onnx', 17, 1)
+
+
+@needs_rtx
+def test_inspect_shows_an_engine_without_a_gpu(call, colour_detector):
+    engine = call('build', colour_detector(shape=()), '--input-size', '32x64')[1].strip()
+    code, out, _ = call('inspect', engine, '--layers')
+    assert code == 0
+    for line in ('engine of tensorrt_rtx', 'input images 1x3x?x? float32',
+                 'profile: images 1x3x32x64 to 1x3x32x64', 'layers of the network: '):
+        assert line in out
+    found = json.loads(call('inspect', engine, '--json')[1])
+    assert (found['kind'], found['matches_sidecar']) == ('engine', True)
+    Path(engine + '.json').unlink()
+    assert 'no sidecar' in call('inspect', engine)[1]
+
+
+def test_inspect_of_nothing_ends_with_1(call, tmp_path):
+    code, _, err = call('inspect', tmp_path / 'gone')
+    assert code == 1 and 'Cannot read' in err
+
+
+def test_an_empty_cache_is_listed_as_such(call, cache):
+    code, out, _ = call('cache', 'list')
+    assert (code, out) == (0, f'0 engines, 0.0 MiB, in {cache}\n')
+    assert json.loads(call('cache', 'list', '--json')[1]) == []
+
+
+@needs_rtx
+def test_the_cache_is_listed_verified_and_pruned(call, cache, colour_detector):
+    good = Path(call('build', colour_detector('good.onnx'))[1].strip())
+    bad = Path(call('build', colour_detector('bad.onnx'))[1].strip())
+    assert call('cache', 'verify')[0] == 0
+    bad.write_bytes(bad.read_bytes()[:-1])
+    code, out, _ = call('cache', 'verify')
+    assert code == 1 and f'{bad}: ' in out and 'is damaged' in out
+    assert call('cache', 'prune', '--dry-run')[1].count('bad') and bad.exists()
+    code, out, _ = call('cache', 'prune')
+    assert code == 0 and not bad.exists() and not Path(f'{bad}.json').exists() and good.exists()
+    (row,) = json.loads(call('cache', 'list', '--json')[1])
+    assert (row['model'], row['batch'], row['installed'], row['problem']) == ('good', 1, True, '')
+    call('cache', 'prune', '--all')
+    assert not good.exists()
+
+
+def test_doctor_looks_at_everything(call):
+    code, out, _ = call('doctor', '--json')
+    found = {each['name']: each for each in json.loads(out)}
+    assert {'ros', 'python', 'system', 'numpy', 'tensorrt', 'tensorrt_rtx', 'engine cache'} <= set(
+        found)
+    assert code == int(any(each['state'] == 'problem' for each in found.values()))
+    assert all(each['remedy'] for each in found.values()
+               if each['state'] == 'missing' and each['name'].startswith('tensorrt'))
+    assert found['python']['detail'] in call('doctor')[1]
+
+
+def test_doctor_sees_a_cache_that_others_can_write(call, cache):
+    cache.mkdir(parents=True)
+    cache.chmod(0o777)
+    code, out, _ = call('doctor')
+    assert code == 1 and 'chmod go-w' in out
+
+
+def test_doctor_names_the_python_that_has_no_ros(monkeypatch, cache):
+    monkeypatch.setenv('ROS_DISTRO', 'jazzy')
+    monkeypatch.setattr('trt_ros.cli.doctor.find_spec', lambda name: None)
+    (ros,) = [each for each in findings() if each.name == 'ros']
+    assert ros.state == 'problem' and 'source /opt/ros/jazzy' in ros.remedy
+
+
+@pytest.mark.parametrize(('line', 'state', 'said'), [
+    ('1980, 1980, 5, 5, 16, 16, 34, 0x0000000000000001', 'ok', '1980 of 1980 MHz'),
+    ('900, 1980, 5, 5, 16, 16, 88, 0x0000000000000048', 'problem', 'thermal, hardware'),
+    ('1980, 1980, 4, 4, 4, 16, 34, 0x0000000000000000', 'missing', 'fewer PCIe lanes'),
+    ('[N/A], [N/A], [N/A], [N/A], [N/A], [N/A], 34, [N/A]', 'ok', '34 C')])
+def test_doctor_reads_clocks_and_link(line, state, said):
+    found = read_state('gpu 0 now', line.split(', '))
+    assert found.state == state and said in found.detail
+
+
+def test_ros2_trt_has_the_same_verbs(call, colour_detector, capsys):
+    """Called as ros2cli calls a command: made without arguments, given a parser, then main."""
+    command = TrtCommand()
+    parser = ArgumentParser('ros2 trt')
+    command.add_arguments(parser, 'ros2 trt')
+    args = parser.parse_args(['inspect', str(colour_detector())])
+    assert command.main(parser=parser, args=args) == 0
+    assert 'input images' in capsys.readouterr().out
+    args = parser.parse_args(['inspect', '/nowhere/x.onnx'])
+    assert command.main(parser=parser, args=args) == 1
+
+
+@needs_rtx
+def test_an_interrupt_ends_a_build_with_130_and_no_child(colour_detector, tmp_path):
+    script = ('import sys, os, signal\n'
+              'from trt_ros.cli import main, build\n'
+              'class Bar(build.Bar):\n'
+              '    def __call__(self, progress):\n'
+              '        if progress.phase.startswith("parsing"):\n'
+              '            os.kill(os.getpid(), signal.SIGINT)\n'
+              'build.Bar = Bar\n'
+              'code = main(["build", sys.argv[1]])\n'
+              'children = open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read()\n'
+              'print(code, repr(children))\n')
+    done = subprocess.run(
+        [sys.executable, '-c', script, str(colour_detector())], capture_output=True, text=True,
+        env={**os.environ, 'XDG_CACHE_HOME': str(tmp_path)}, timeout=300)
+    assert done.stdout == "130 ''\n"
+    assert 'Traceback' not in done.stderr

@@ -1,0 +1,166 @@
+"""ONNX in, engine in the cache out."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
+from dataclasses import fields
+import json
+from pathlib import Path
+import sys
+from typing import TYPE_CHECKING, Any
+
+from trt_ros.engine.options import (
+    CONVERTERS,
+    HARDWARE,
+    IO_DTYPES,
+    PRECISIONS,
+    BuildOptions,
+    Profile,
+    ShapeRange,
+)
+from trt_ros.errors import ParameterError
+
+if TYPE_CHECKING:
+    from trt_ros.progress import Progress
+
+LINE_SECONDS = 5.0  # Between lines of progress where nobody watches.
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument('onnx', type=Path, help='model to build')
+    add_build_arguments(parser)
+    parser.add_argument('--force', action='store_true', help='build even when there is one')
+    parser.add_argument('--timeout', type=float, metavar='SECONDS', help='stop a longer build')
+    parser.add_argument('--json', action='store_true', help='print what was built as JSON')
+
+
+def add_build_arguments(parser: ArgumentParser) -> None:
+    """Declare what decides which engine a model gets, for every verb that opens one."""
+    add = parser.add_argument
+    add('--backend', choices=('auto', 'tensorrt', 'tensorrt_rtx'), default='auto',
+        help='which TensorRT (default: the first that is installed)')
+    add('--device', type=int, default=0, metavar='N', help='GPU to build for (default: 0)')
+    add('--cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros')
+    group = parser.add_argument_group('engine')
+
+    def option(name: str, help_: str, **more: Any) -> None:
+        # What is not given is left to BuildOptions, which has the defaults.
+        group.add_argument(f'--{name}', default=SUPPRESS, help=help_, **more)
+
+    option('precision', "auto: the model's own types; fp16, bf16: convert it; fp32: no TF32",
+           choices=PRECISIONS)
+    option('io-dtypes', 'keep float32 inputs and outputs, or lower them too', choices=IO_DTYPES)
+    option('converter', 'what makes fp16 and bf16', choices=CONVERTERS)
+    option('profile', 'shapes of dynamic inputs as INPUT=MIN:OPT:MAX[,..], each like '
+           '1x3x640x640; may be given several times', action=_Append, type=parse_profile,
+           dest='profiles', metavar='SHAPES')
+    option('input-size', "images' size where it is dynamic", type=_integers('x'), metavar='HxW')
+    option('workspace-mib', 'limit of scratch memory', type=int, metavar='MIB')
+    option('optimization-level', '0 (quick build) to 5 (long search)', type=int, metavar='N')
+    option('aux-streams', 'streams that layers may run on side by side', type=int, metavar='N')
+    option('no-timing-cache', 'measure every kernel anew', action='store_false',
+           dest='timing_cache')
+    option('dla-core', 'deep learning accelerator to use, the GPU for the rest', type=int,
+           metavar='N')
+    option('plugin', 'plugin library; may be given several times', action=_Append,
+           dest='plugins', metavar='FILE')
+    option('version-compatible', 'for newer TensorRT of the same major release too',
+           action='store_true')
+    option('hardware-compatible', 'for other GPUs too', choices=HARDWARE)
+    option('compute-capability', 'target, such as 8.6, or current; may be given several times',
+           action=_Append, dest='compute_capabilities', metavar='CC')
+    option('strip-weights', 'without weights: they come from the ONNX at load',
+           action='store_true')
+    option('refit', 'weights can be replaced', action='store_true')
+    option('weight-streaming', 'weights may stay in host memory', action='store_true')
+
+
+def build_options(args: Namespace) -> BuildOptions:
+    """:raises ParameterError: for options that make no sense."""
+    return BuildOptions(**{field.name: getattr(args, field.name) for field in fields(BuildOptions)
+                           if field.name in args})
+
+
+def run(args: Namespace) -> int:
+    from trt_ros.backend import load_trt
+    from trt_ros.engine.cache import EngineCache
+    from trt_ros.engine.open import describe
+    from trt_ros.progress import Reporter
+
+    with Bar() as bar:
+        entry = EngineCache(args.cache_dir).get_or_build(
+            args.onnx, build_options(args), load_trt(args.backend), device=args.device,
+            report=Reporter(bar), timeout_seconds=args.timeout, force=args.force)
+    if args.json:
+        print(json.dumps({'engine': str(entry.path), 'built': bool(entry.why_built),
+                          'why': entry.why_built, **entry.sidecar}, indent=1))
+        return 0
+    seconds = entry.sidecar['build_seconds']
+    how = f'built in {seconds:.1f} s: {entry.why_built}' if entry.why_built else 'from the cache'
+    for line in (f'{how}, {entry.sidecar["plan_nbytes"] / 2 ** 20:.1f} MiB',
+                 *describe(entry.sidecar), *entry.sidecar['parser_warnings']):
+        print(line, file=sys.stderr)
+    print(entry.path)
+    return 0
+
+
+class Bar:
+    """Shows progress on stderr: a bar where somebody watches, else a line now and then."""
+
+    def __init__(self) -> None:
+        self._watched = sys.stderr.isatty()
+        self._told: tuple[str, float] = ('', -LINE_SECONDS)
+        self._bar: Any = None
+
+    def __enter__(self) -> Bar:
+        if self._watched:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=100, leave=False, file=sys.stderr,
+                             bar_format='{desc} {bar} {n:.0f} % {elapsed}')
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def __call__(self, progress: Progress) -> None:
+        if self._bar is not None:
+            self._bar.set_description_str(progress.phase[:40], refresh=False)
+            self._bar.n = progress.percent or 0
+            self._bar.refresh()
+        elif progress.elapsed_seconds - self._told[1] >= LINE_SECONDS:
+            self._told = (progress.phase, progress.elapsed_seconds)
+            percent = '' if progress.percent is None else f' {progress.percent:.0f} %'
+            print(f'{progress.elapsed_seconds:.0f} s: {progress.phase}{percent}', file=sys.stderr)
+
+
+class _Append(Action):
+    """Collect into a tuple, without argparse's default list that SUPPRESS would lose."""
+
+    def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any,
+                 option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), values))
+
+
+def parse_profile(text: str) -> Profile:
+    """Read 'x=1x3x8x8:1x3x8x8:4x3x8x8,y=..'."""
+    shape, ranges = _integers('x'), []
+    for part in text.split(','):
+        name, _, shapes = part.rpartition('=')
+        low, best, high = shapes.split(':') if ':' in shapes else [shapes] * 3
+        try:
+            ranges.append(ShapeRange(name, shape(low), shape(best), shape(high)))
+        except ParameterError as error:
+            raise ArgumentTypeError(str(error)) from error
+        if not name:
+            raise ArgumentTypeError(f'{text!r} names no input: give INPUT=MIN:OPT:MAX')
+    return tuple(ranges)
+
+
+def _integers(separator: str) -> Callable[[str], tuple[int, ...]]:
+    def parse(text: str) -> tuple[int, ...]:
+        return tuple(int(part) for part in text.split(separator))
+    parse.__name__ = 'shape'  # argparse shows it: "invalid shape value".
+    return parse

@@ -1,0 +1,82 @@
+"""The engines on this machine: list, verify, prune."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trt_ros.engine.cache import EngineCache
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument('action', choices=('list', 'verify', 'prune'),
+                        help='prune removes what is damaged, or of a TensorRT that is not here')
+    parser.add_argument('--cache-dir', default='', metavar='DIR',
+                        help='default: $XDG_CACHE_HOME/trt_ros')
+    parser.add_argument('--all', action='store_true', help='prune: remove every engine')
+    parser.add_argument('--dry-run', action='store_true', help='prune: only say what would go')
+    parser.add_argument('--json', action='store_true', help='print as JSON')
+
+
+def run(args: Namespace) -> int:
+    from trt_ros.engine.cache import EngineCache, remove
+    from trt_ros.engine.files import locked
+    from trt_ros.progress import Reporter
+
+    cache = EngineCache(args.cache_dir)
+    rows = [_row(cache, path, verify=args.action != 'list') for path in cache.entries()]
+    if args.action == 'prune':
+        rows = [row for row in rows if args.all or row['problem'] or not row['installed']]
+        for row in rows if not args.dry_run else []:
+            path = Path(row['engine'])
+            with locked(path.parents[1], Reporter()):
+                remove(path)
+    if args.json:
+        print(json.dumps(rows, indent=1))
+    else:
+        for row in rows:
+            print(_line(row))
+        size = sum(row['nbytes'] for row in rows) / 2 ** 20
+        what = {'list': '', 'verify': '', 'prune': ' to remove' if args.dry_run else ' removed'}
+        print(f'{len(rows)} engines{what[args.action]}, {size:.1f} MiB, in {cache.root}')
+    return 1 if args.action == 'verify' and any(row['problem'] for row in rows) else 0
+
+
+def _row(cache: EngineCache, path: Path, *, verify: bool) -> dict[str, Any]:
+    from trt_ros.engine.cache import read_sidecar
+    from trt_ros.errors import ModelError
+
+    try:
+        sidecar = read_sidecar(path)
+        problem = ''
+    except ModelError as error:
+        sidecar, problem = {}, str(error).replace('\n', ' ')
+    model, precision, batch = path.relative_to(cache.root).parts[:3]
+    flavour, release = sidecar.get('flavour', ''), sidecar.get('tensorrt', '')
+    return {
+        'engine': str(path), 'model': model, 'precision': precision, 'batch': int(batch[2:]),
+        'flavour': flavour, 'tensorrt': release, 'installed': _installed(flavour, release),
+        'gpu': (sidecar.get('gpu') or {}).get('name'), 'built_at': sidecar.get('built_at'),
+        'nbytes': path.stat().st_size,
+        'problem': problem or (cache.problem(path) if verify else '')}
+
+
+def _installed(flavour: str, release: str) -> bool:
+    from trt_ros.backend import FLAVOURS, load_trt
+    from trt_ros.errors import BackendError
+
+    try:
+        return flavour in FLAVOURS and load_trt(flavour).version_text == release
+    except BackendError:
+        return False
+
+
+def _line(row: dict[str, Any]) -> str:
+    if row['problem']:
+        return f'{row["engine"]}: {row["problem"]}'
+    here = '' if row['installed'] else ', which is not here'
+    return (f'{row["engine"]}: {row["nbytes"] / 2 ** 20:.1f} MiB, '
+            f'{row["flavour"]} {row["tensorrt"]}{here}, {row["built_at"]}')

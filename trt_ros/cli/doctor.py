@@ -1,0 +1,197 @@
+"""What this machine has, what is missing, and the command that installs it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+import json
+import os
+from pathlib import Path
+import platform
+import shutil
+import subprocess
+import sys
+
+SIGNS = {'ok': '+', 'missing': '-', 'problem': '!'}
+# What nvidia-smi says of a GPU under load or at rest; older drivers know the second name.
+_REASONS = ('clocks_event_reasons.active', 'clocks_throttle_reasons.active')
+_FIELDS = ('clocks.sm', 'clocks.max.sm', 'pcie.link.gen.current', 'pcie.link.gen.max',
+           'pcie.link.width.current', 'pcie.link.width.max', 'temperature.gpu')
+# Bits of the reasons that mean slower than it could be (idle and user settings do not).
+_THROTTLED = {0x04: 'power cap', 0x08: 'hardware slowdown', 0x20: 'thermal, software',
+              0x40: 'thermal, hardware', 0x80: 'power brake'}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """
+    :param state: 'ok'; 'missing', what one may do without; 'problem', what is there but broken.
+    """
+
+    name: str
+    state: str
+    detail: str
+    remedy: str = ''
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument('--json', action='store_true', help='print the findings as JSON')
+
+
+def run(args: Namespace) -> int:
+    """:returns: 1 when something is broken, or when no network can run here at all."""
+    found = list(findings())
+    if args.json:
+        print(json.dumps([asdict(each) for each in found], indent=1))
+    else:
+        width = max(len(each.name) for each in found)
+        for each in found:
+            print(f'{SIGNS[each.state]} {each.name:{width}}  {each.detail}')
+            if each.remedy:
+                print(f'  {"":{width}}  -> {each.remedy}')
+    return 1 if any(each.state == 'problem' for each in found) else 0
+
+
+def findings() -> Iterator[Finding]:
+    """Look at everything; never raises for what is missing."""
+    yield _ros()
+    yield Finding('python', 'ok', f'{platform.python_version()} ({sys.executable})')
+    yield Finding('system', 'ok', f'{platform.system()} {platform.release()}, '
+                                  f'{platform.machine()}, {len(os.sched_getaffinity(0))} cores')
+    yield from _packages()
+    yield from _gpus()
+    flavours = [_flavour(name) for name in ('tensorrt', 'tensorrt_rtx')]
+    yield from flavours
+    yield from _cache()
+    runs = any(each.state == 'ok' and 'runs engines' in each.detail for each in flavours)
+    if not runs and not find_spec('onnxruntime'):
+        yield Finding('networks', 'problem', 'nothing here can run one',
+                      'pip install onnxruntime')
+
+
+def _ros() -> Finding:
+    distro = os.environ.get('ROS_DISTRO', '')
+    if find_spec('rclpy') is None:
+        if distro:
+            return Finding('ros', 'problem', f'ROS_DISTRO is {distro}, but this Python has no '
+                           'rclpy', f'source /opt/ros/{distro}/setup.bash, and use its python3')
+        return Finding('ros', 'missing', 'no rclpy: the nodes cannot run, the command line can',
+                       'source /opt/ros/DISTRO/setup.bash')
+    middleware = os.environ.get('RMW_IMPLEMENTATION', 'the default')
+    return Finding('ros', 'ok', f'{distro or "rclpy found"}, middleware: {middleware}')
+
+
+def _packages() -> Iterator[Finding]:
+    for name, module, why in (
+            ('numpy', 'numpy', 'everything'), ('onnx', 'onnx', 'building engines'),
+            ('onnxruntime', 'onnxruntime', 'running on the CPU'),
+            ('cuda-bindings', 'cuda', 'running on the GPU'),
+            ('cuda-core', 'cuda', 'running on the GPU'),
+            ('opencv-python-headless', 'cv2', 'picture files')):
+        try:
+            yield Finding(name, 'ok', version(name))
+        except PackageNotFoundError:
+            if name.startswith('cuda') or find_spec(module) is None:
+                yield Finding(name, 'missing', f'needed for {why}', f'pip install {name}')
+            else:
+                yield Finding(name, 'ok', 'from the system')
+
+
+def _gpus() -> Iterator[Finding]:
+    from trt_ros.driver import driver
+
+    found = driver()
+    if found.problem:
+        yield Finding('gpu', 'missing', found.problem,
+                      'sudo ubuntu-drivers install, then reboot (in a container: --gpus all)'
+                      if not found.version else 'see `nvidia-smi`; a reboot may be due')
+        return
+    yield Finding('driver', 'ok', f'{found.version or "?"}, up to CUDA '
+                                  f'{found.cuda_version[0]}.{found.cuda_version[1]}')
+    for gpu in found.gpus:
+        yield Finding(f'gpu {gpu.index}', 'ok', (
+            f'{gpu.name}, compute capability {gpu.compute_capability[0]}.'
+            f'{gpu.compute_capability[1]}, {gpu.memory_nbytes / 2 ** 30:.0f} GiB'
+            + (', shares memory with the CPU' if gpu.integrated else '') + _numa(gpu.pci_bus_id)))
+        yield from _state(gpu.index, gpu.pci_bus_id)
+
+
+def _numa(bus: str) -> str:
+    try:
+        node = Path('/sys/bus/pci/devices', bus.lower(), 'numa_node').read_text().strip()
+    except OSError:
+        return ''
+    return f', NUMA node {node}' if node != '-1' else ''
+
+
+def _state(index: int, bus: str) -> Iterator[Finding]:
+    """Clocks, throttling and the PCIe link, as nvidia-smi tells them."""
+    name = f'gpu {index} now'
+    tool = shutil.which('nvidia-smi')
+    if tool is None:
+        yield Finding(name, 'missing', 'no nvidia-smi: clocks and link are not known')
+        return
+    for reasons in _REASONS:
+        done = subprocess.run(
+            [tool, f'--id={bus}', f'--query-gpu={",".join((*_FIELDS, reasons))}',
+             '--format=csv,noheader,nounits'], capture_output=True, text=True)
+        if done.returncode == 0:
+            yield read_state(name, done.stdout.strip().split(', '))
+            return
+    yield Finding(name, 'missing', f'nvidia-smi says: {done.stdout.strip()[:200]}')
+
+
+def read_state(name: str, values: list[str]) -> Finding:
+    """Judge one line of nvidia-smi: `_FIELDS`, then the reasons."""
+    clock, clock_max, gen, gen_max, width, width_max, temperature, reasons = values
+    detail = (f'{clock} of {clock_max} MHz, {temperature} C, PCIe {gen} x{width} '
+              f'(at most {gen_max} x{width_max})')
+    bits = int(reasons, 16) if reasons.startswith('0x') else 0
+    slow = [word for bit, word in _THROTTLED.items() if bits & bit]
+    if slow:
+        return Finding(name, 'problem', f'{detail}; slowed down: {", ".join(slow)}',
+                       'see to its cooling and power: nvidia-smi -q -d PERFORMANCE')
+    if width.isdigit() and width_max.isdigit() and int(width) < int(width_max):
+        return Finding(name, 'missing', f'{detail}; fewer PCIe lanes than it has',
+                       'put it into a wider slot, if there is one')
+    return Finding(name, 'ok', detail)
+
+
+def _flavour(name: str) -> Finding:
+    from trt_ros.backend import INSTALL, installed, load_trt
+    from trt_ros.driver import driver
+    from trt_ros.errors import BackendError
+
+    if not installed(name):
+        return Finding(name, 'missing', 'not installed', INSTALL[name])
+    try:
+        flavour = load_trt(name)
+    except BackendError as error:
+        return Finding(name, 'problem', f'{error.problem} {error.cause}', error.remedy)
+    can = []
+    if flavour.builds_without_gpu or driver().gpus:
+        can.append('builds engines')
+    can.append('runs engines' if driver().gpus else 'runs none without a GPU')
+    return Finding(name, 'ok', f'{flavour.version_text}: {", ".join(can)}')
+
+
+def _cache() -> Iterator[Finding]:
+    from trt_ros.engine.cache import EngineCache
+    from trt_ros.engine.files import check_private
+    from trt_ros.errors import ParameterError
+
+    cache = EngineCache()
+    folder = next(path for path in (cache.root, *cache.root.parents) if path.exists())
+    try:
+        check_private(folder, cache.root)
+    except ParameterError as error:
+        yield Finding('engine cache', 'problem', error.cause, error.remedy)
+        return
+    if not os.access(folder, os.W_OK):
+        yield Finding('engine cache', 'problem', f'{folder} cannot be written',
+                      'set engine_cache_dir')
+        return
+    yield Finding('engine cache', 'ok', f'{cache.root}, {len(list(cache.entries()))} engines')

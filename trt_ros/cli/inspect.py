@@ -1,0 +1,134 @@
+"""What an ONNX file or an engine is, without a GPU."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+import json
+from pathlib import Path
+from typing import Any
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument('file', type=Path, help='ONNX file or engine')
+    parser.add_argument('--layers', action='store_true', help='list every layer or operator')
+    parser.add_argument('--json', action='store_true', help='print everything as JSON')
+
+
+def run(args: Namespace) -> int:
+    from trt_ros.engine.plan import is_plan
+
+    plan = is_plan(args.file)
+    found = _engine(args.file) if plan else _onnx(args.file)
+    if args.json:
+        print(json.dumps(found, indent=1))
+    else:
+        print('\n'.join(_engine_lines(found, args.layers) if plan
+                        else _onnx_lines(found, args.layers)))
+    return 0
+
+
+def _onnx(path: Path) -> dict[str, Any]:
+    from trt_ros.engine.check import read_onnx, refuse_unbuildable
+    from trt_ros.engine.key import OnnxFile
+    from trt_ros.errors import ModelError
+
+    model, info = read_onnx(path)
+    file = OnnxFile.read(path)
+    try:
+        refuse_unbuildable(path, model)
+        refusal = ''
+    except ModelError as error:
+        refusal = str(error).replace('\n', ' ')
+    return {'file': str(path), 'kind': 'onnx', 'nbytes': file.nbytes, 'sha256': file.sha256,
+            'external_data': [name for name, _ in file.external], **asdict(info),
+            'tensorrt_rtx_refuses': refusal}
+
+
+def _engine(path: Path) -> dict[str, Any]:
+    from trt_ros.engine.cache import read_sidecar, sidecar_path
+    from trt_ros.engine.files import sha256_of_file
+    from trt_ros.engine.plan import capabilities_text, read_plan_header
+
+    header = read_plan_header(path)
+    sidecar = read_sidecar(path) if sidecar_path(path).exists() else {}
+    intact = sidecar['plan_sha256'] == sha256_of_file(path) if 'plan_sha256' in sidecar else None
+    return {'file': str(path), 'kind': 'engine', 'nbytes': path.stat().st_size, **sidecar,
+            'flavour': header.flavour, 'tensorrt': header.version_text,
+            'compute_capabilities': capabilities_text(header.compute_capabilities),
+            'matches_sidecar': intact, 'usable_here': _usable(header)}
+
+
+def _usable(header: Any) -> str:
+    """Say 'yes', or why not."""
+    from trt_ros.backend import load_trt
+    from trt_ros.driver import driver
+    from trt_ros.errors import BackendError
+
+    try:
+        flavour = load_trt(header.flavour)
+    except BackendError as error:
+        return f'no: {error.problem}'
+    if flavour.is_rtx and flavour.version != header.version:
+        return f'no: here is {flavour}'
+    return f'no: {driver().problem}' if driver().problem else 'yes'
+
+
+def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
+    yield f'{found["file"]}: ONNX opset {found["opset"]}, {_size(found["nbytes"])}'
+    if found['producer']:
+        yield f'made by {found["producer"]}'
+    yield from _io_lines(found)
+    if found['external_data']:
+        yield f'weights in {", ".join(found["external_data"])}'
+    yield f'floats: {", ".join(found["float_types"]) or "none"}'
+    ops = [f'{op} {count}' for op, count in found['ops'].items()]
+    yield f'{sum(found["ops"].values())} operators' + ('' if layers else f' of {len(ops)} kinds')
+    if layers:
+        yield from (f'  {op}' for op in ops)
+    yield from (f'metadata {key}: {value}' for key, value in found['metadata'].items())
+    yield from (f'warning: {line}' for line in found['warnings'])
+    if found['tensorrt_rtx_refuses']:
+        yield f'warning: {found["tensorrt_rtx_refuses"]}'
+
+
+def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
+    from trt_ros.engine.open import describe
+
+    yield (f'{found["file"]}: engine of {found["flavour"]} {found["tensorrt"]}, '
+           f'{_size(found["nbytes"])}')
+    yield f'usable here: {found["usable_here"]}'
+    if found['compute_capabilities']:
+        yield f'compute capabilities: {found["compute_capabilities"]}, and newer ones'
+    if found['matches_sidecar'] is None:
+        yield 'no sidecar: inputs, outputs, layers and origin are not known without a GPU'
+        return
+    if not found['matches_sidecar']:
+        yield 'warning: this is not the engine that its sidecar describes'
+    gpu = found['gpu']['name'] if found['gpu'] else 'a machine without GPU'
+    yield f'built from {found["onnx"]["path"]} at {found["built_at"]} on {gpu}'
+    yield from _io_lines(found)
+    for profile in found['profiles']:
+        yield 'profile: ' + ', '.join(
+            f'{each["name"]} {_shape(each["low"])} to {_shape(each["high"])}, '
+            f'best {_shape(each["best"])}' for each in profile)
+    yield from describe(found)
+    if layers:
+        yield from (f'  {name} {kind} {dtype}' for name, kind, dtype in found['layers'])
+    for kind in ('parser_errors', 'parser_warnings', 'build_warnings'):
+        yield from (f'{kind[:-1].replace("_", " ")}: {line}' for line in found[kind])
+
+
+def _io_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    for mode in ('inputs', 'outputs'):
+        for each in found[mode]:
+            yield f'{mode[:-1]} {each["name"]} {_shape(each["shape"])} {each["dtype"]}'
+
+
+def _shape(shape: list[int]) -> str:
+    return 'x'.join('?' if size < 0 else str(size) for size in shape) or 'scalar'
+
+
+def _size(nbytes: int) -> str:
+    return f'{nbytes / 2 ** 20:.1f} MiB'
