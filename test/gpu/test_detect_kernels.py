@@ -89,7 +89,7 @@ def test_more_candidates_than_are_sorted_at_once_still_equal_numpy(decode_on_gpu
 
 def test_equal_scores_keep_the_earlier_anchor(decode_on_gpu):
     head = np.zeros((6, 5000), np.float32)
-    head[:4] = np.array([100, 100, 50, 50], np.float32)[:, None]
+    head[:4] = np.array([320, 320, 50, 50], np.float32)[:, None]
     head[4] = 0.5
     found, counts = decode_on_gpu(
         'yolov8', head, BOX, score_threshold=0.5, iou_threshold=0.5, max_detections=10)

@@ -56,4 +56,4 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
     assert len([line for line in said if line.startswith('FAILED')]) == 2, done.stderr
     assert 'cudaErrorIllegalAddress' in said[0] and 'restart the process' in said[0]
     assert 'FAULTS 1' in said
-    assert 'LEFT {}' in said
+    assert 'LEFT {}' in said, (done.returncode, done.stderr)

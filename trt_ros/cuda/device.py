@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 import weakref
@@ -106,7 +107,8 @@ class Stream:
 
 
 def _close_stream(stream: Any) -> None:
-    stream.close()
+    with suppress(Exception):  # After a sticky error even this fails, and nothing is to be done.
+        stream.close()
     count_live('stream', -1)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 import logging
 import threading
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,18 +18,18 @@ from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, RegisteredMemory
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
-from trt_ros.errors import ClosedError, GpuFailedError, ParameterError, TensorMismatchError
-from trt_ros.runtime.graph_slot import FrameSlot, Machinery, Thresholds
+from trt_ros.errors import GpuFailedError, ParameterError
+from trt_ros.runtime.graph_slot import FrameSlot, Machinery, Plan, Thresholds
 from trt_ros.runtime.graph_steps import MOST_DETECTIONS, gpu_head
 from trt_ros.runtime.slots import CopyCrew, Slots, Watchdog
-from trt_ros.runtime.tensorrt import widen
-from trt_ros.runtime.tensorrt_execution import Contexts
+from trt_ros.runtime.tensorrt_execution import Contexts, widen
 from trt_ros.vision.decoder import Decoder
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 
 log = logging.getLogger('trt_ros.runtime')
+Read = TypeVar('Read')
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,13 @@ class Health:
 
 
 class Pending:
-    """A frame under way; `result` must be called once."""
+    """A frame under way; one of `results`, `outputs` and `wait` must be called, once."""
 
     def __init__(self, pipeline: GraphPipeline, slot: FrameSlot, number: int,
                  frames: Sequence[Frame], thresholds: Thresholds) -> None:
         self._pipeline, self._slot, self._number = pipeline, slot, number
         self._frames, self._thresholds = frames, thresholds
+        self.host_copy_seconds = slot.host_copy_seconds
 
     def results(self) -> list[Detections]:
         """
@@ -101,8 +103,22 @@ class Pending:
 
         :raises GpuFailedError: when the GPU failed meanwhile.
         """
-        return self._pipeline._collect(
-            self._slot, self._number, self._frames, self._thresholds)
+        return self._pipeline._collect(self._slot, self._number, lambda plan: (
+            self._pipeline._detections(plan, self._frames, self._thresholds)))
+
+    def wait(self) -> None:
+        """Wait, and leave the results."""
+        self._pipeline._collect(self._slot, self._number, lambda plan: None)
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """
+        Wait and return the network's raw outputs, copied; for a pipeline without a GPU decoder.
+
+        :raises GpuFailedError: when the GPU failed meanwhile.
+        """
+        return self._pipeline._collect(self._slot, self._number, lambda plan: {
+            name: widen(head) if head.dtype == np.uint16 else head.copy()
+            for name, head in plan.outputs().items()})
 
 
 class GraphPipeline:
@@ -112,7 +128,7 @@ class GraphPipeline:
     `infer` may be called by several threads.
     """
 
-    def __init__(self, machinery: Machinery, options: GraphOptions, decoder: Decoder,
+    def __init__(self, machinery: Machinery, options: GraphOptions, decoder: Decoder | None,
                  slots: Slots[FrameSlot], owned: ExitStack,
                  on_fault: Callable[[GpuFailedError], None] | None) -> None:
         self.machinery, self.options, self.decoder = machinery, options, decoder
@@ -127,18 +143,22 @@ class GraphPipeline:
         self._failed: GpuFailedError | None = None
         self._registered: list[RegisteredMemory] = []
         self._threads: set[int] = set()
+        self._engine_story: tuple[str, ...] = ()
         self._watchdog = Watchdog(options.gpu_timeout_seconds, self._gpu_is_late)
 
     @classmethod
-    def open(cls, engine: Engine, preprocess: Preprocess, decoder: Decoder, *,
+    def open(cls, engine: Engine, preprocess: Preprocess, decoder: Decoder | None, *,
              options: GraphOptions | None = None, cache: Blob | None = None,
-             on_fault: Callable[[GpuFailedError], None] | None = None) -> GraphPipeline:
+             on_fault: Callable[[GpuFailedError], None] | None = None,
+             story: tuple[str, ...] = ()) -> GraphPipeline:
         """
-        Take all memory, compile the kernels, warm up.
+        Take the GPU, compile the kernels; `warm_up` does the rest.
 
         :param engine: of one image input; belongs to the pipeline from now on, also when this
             raises.
+        :param decoder: None for a network whose outputs are taken raw (`Pending.outputs`).
         :param cache: RTX's compiled kernels of this engine.
+        :param story: where the engine came from, to begin `story` with.
         :param on_fault: told once, on any thread, when the GPU failed for good.
         :raises CudaError: out of memory (what was needed, what there is), or no GPU.
         """
@@ -162,7 +182,8 @@ class GraphPipeline:
             machinery = Machinery(
                 gpu=gpu, account=account, contexts=contexts, preprocess=preprocess,
                 preprocess_kernels=kernels, detect_kernels=detect,
-                heads=lambda shapes: gpu_head(decoder, engine.outputs, shapes) if detect else None,
+                heads=lambda shapes: gpu_head(decoder, engine.outputs, shapes)
+                if detect and decoder else None,
                 crew=crew, capacity=MOST_DETECTIONS, chunk_nbytes=options.chunk_nbytes,
                 graph_capacity=options.graph_capacity, use_graph=options.use_graph,
                 in_place=in_place, blocking_sync=options.blocking_sync,
@@ -177,8 +198,7 @@ class GraphPipeline:
             undo.callback(pipeline._unregister_all)
             undo.callback(pipeline._watchdog.close)
             pipeline.health.ungraphed = ungraphed
-            pipeline.warm_up()
-            contexts.save_cache()
+            pipeline._engine_story = story
             pipeline._owned = undo.pop_all()
             return pipeline
 
@@ -190,20 +210,26 @@ class GraphPipeline:
         how = 'CUDA graph' if self.options.use_graph and not self.health.ungraphed else 'no graph'
         where = 'GPU' if self.slots.all[0].plan_for(1).head is not None else 'CPU'
         lines = [
+            *self._engine_story,
             f'{m.gpu.name} ({m.gpu.arch}), {plan.flavour}, {how}, {self.options.slots} slots, '
             f'decoding on the {where}' + (', images read in place' if m.in_place else '')]
         lines += [f'runs without a graph: {why}' for why in self.health.ungraphed[:1]]
         return tuple(lines)
 
     def warm_up(self, frame: Frame | None = None) -> None:
-        """Run every slot once: RTX compiles, TensorRT initialises, the graph of `frame`'s size
-        and encoding (default: the network's own, bgr8) is captured."""
+        """
+        Run every slot once: RTX compiles and its kernels are kept, TensorRT initialises, a graph
+        is captured.
+
+        :param frame: of the size and encoding that will come; default the network's size, bgr8.
+        """
         if frame is None:
             frame = Frame.from_pixels(
                 np.full((*self.machinery.preprocess.input_hw, 3), 114, np.uint8))
         for pending in [self.submit([frame], score_threshold=1.0, iou_threshold=0.5,
                                     max_detections=1) for _ in self.slots.all]:
-            pending.results()
+            pending.wait()
+        self.machinery.contexts.save_cache()
 
     def infer(self, frame: Frame, *, score_threshold: float, iou_threshold: float,
               max_detections: int) -> Detections:
@@ -245,22 +271,24 @@ class GraphPipeline:
                 slot.start(frames, thresholds, self._registered_at, after)
         return Pending(self, slot, number, frames, thresholds)
 
-    def _collect(self, slot: FrameSlot, number: int, frames: Sequence[Frame],
-                 thresholds: Thresholds) -> list[Detections]:
+    def _collect(self, slot: FrameSlot, number: int, read: Callable[[Plan], Read]) -> Read:
         with self._faults(slot, number):
             slot.done.wait()
         try:
-            plan = slot.plan
-            assert plan is not None  # start() has set it.
-            if plan.head is not None:
-                bad = sum(int(view.counts[2]) for view in plan.views)
-                found = [view.take() for view in plan.views]
-            else:
-                found, bad = self._decode_on_cpu(slot, frames, thresholds)
+            assert slot.plan is not None  # start() has set it.
+            self.health.frames += slot.plan.batch
+            return read(slot.plan)
         finally:
             self._watchdog.end(number)
             self.slots.give_back(slot)
-        self.health.frames += len(frames)
+
+    def _detections(self, plan: Plan, frames: Sequence[Frame], thresholds: Thresholds
+                    ) -> list[Detections]:
+        if plan.head is not None:
+            bad = sum(int(view.counts[2]) for view in plan.views)
+            found = [view.take() for view in plan.views]
+        else:
+            found, bad = self._decode_on_cpu(plan, frames, thresholds)
         if bad:
             self.health.nonfinite_frames += 1
             if self.health.nonfinite_frames == 1:
@@ -268,10 +296,10 @@ class GraphPipeline:
                             'dropped. A lower precision may overflow: try precision fp32.', bad)
         return found
 
-    def _decode_on_cpu(self, slot: FrameSlot, frames: Sequence[Frame], thresholds: Thresholds
+    def _decode_on_cpu(self, plan: Plan, frames: Sequence[Frame], thresholds: Thresholds
                        ) -> tuple[list[Detections], int]:
-        plan = slot.plan
-        assert plan is not None
+        if self.decoder is None:
+            raise ParameterError('This pipeline has no decoder.', remedy='Take the raw outputs.')
         outputs = {name: widen(head) if head.dtype == np.uint16 else head
                    for name, head in plan.outputs().items()}
         bad = sum(int(np.count_nonzero(~np.isfinite(head))) for head in outputs.values()
@@ -351,17 +379,7 @@ class GraphPipeline:
 
 def _kernels(name: str, gpu: Gpu, account: Account, undo: ExitStack) -> Kernels:
     kernels = Kernels(name, gpu.arch)
-    account.device['kernels'] += kernels.nbytes
     undo.callback(kernels.close)
+    account.device['kernels'] += kernels.nbytes
+    undo.callback(account.device.pop, 'kernels', None)
     return kernels
-
-
-def require_one_image(engine: Engine) -> None:
-    """:raises TensorMismatchError: when the engine takes anything but a batch of images."""
-    if len(engine.inputs) != 1 or len(engine.inputs[0].shape) != 4:
-        raise TensorMismatchError(
-            f'The engine takes {"; ".join(map(str, engine.inputs))}.',
-            remedy='A detector takes one batch of images.')
-
-
-__all__ = ['ClosedError', 'GraphOptions', 'GraphPipeline', 'Health', 'Pending']

@@ -223,6 +223,12 @@ class FrameSlot:
         self.plan: Plan | None = None
         self.host_copy_seconds = 0.0
 
+    @property
+    def pinned_view(self) -> np.ndarray:
+        """Return the pinned bytes behind the header: where the images are copied to."""
+        assert self._pinned is not None
+        return self._pinned.view[HEADER_NBYTES:]
+
     def plan_for(self, batch: int) -> Plan:
         def make() -> Plan:
             plan = Plan(self.machinery, batch)

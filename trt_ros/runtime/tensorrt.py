@@ -2,59 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trt_ros.cuda.device import Gpu, Stream, open_gpu
+from trt_ros.cuda.device import Stream, open_gpu
 from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
-from trt_ros.errors import ClosedError, TensorMismatchError
+from trt_ros.errors import ClosedError, GpuFailedError, TensorMismatchError
 from trt_ros.runtime.slots import Recent
-from trt_ros.runtime.tensorrt_execution import Contexts, Execution, Shape, item_nbytes
+from trt_ros.runtime.tensorrt_execution import Contexts, Execution, Shape, item_nbytes, widen
+
+if TYPE_CHECKING:
+    from trt_ros.runtime.graph import GraphOptions, GraphPipeline
+    from trt_ros.vision.decoder import Decoder
+    from trt_ros.vision.letterbox import Preprocess
 
 
 class TensorRTRunner:
     """
-    Runs one engine from arrays to arrays. Owns the engine that it was opened with.
+    Runs one engine from arrays to arrays. Owns the engine that it was made with.
 
-    Memory grows with the largest shapes seen; a context is kept for each of the last few shapes.
+    Takes memory at the first run, and more for larger shapes; keeps a context for each of the
+    last few shapes.
+
+    :param cache: RTX's compiled kernels of this engine.
+    :param story: lines for the log: where the engine came from.
     """
 
-    def __init__(self, engine: Engine, gpu: Gpu, owned: ExitStack, contexts: Contexts,
-                 stream: Stream, account: Account) -> None:
-        self.engine, self.gpu, self.account = engine, gpu, account
+    def __init__(self, engine: Engine, *, device: int = 0, cache: Blob | None = None,
+                 story: tuple[str, ...] = ()) -> None:
+        self.account = Account()
         self.backend = engine.flavour.name
         self.inputs, self.outputs, self.metadata = engine.inputs, engine.outputs, engine.metadata
-        self._owned: ExitStack | None = owned
-        self._contexts, self._stream = contexts, stream
+        self._engine: Engine | None = engine
+        self._device, self._cache, self.story = device, cache, story
+        self._owned: ExitStack | None = None
         self._executions: Recent[Execution] = Recent(capacity=4)
         self._buffers: dict[str, DeviceBuffer] = {}
         self._hosts: dict[str, np.ndarray] = {}
 
-    @classmethod
-    def open(cls, engine: Engine, *, device: int = 0, cache: Blob | None = None
-             ) -> TensorRTRunner:
+    def for_frames(self, preprocess: Preprocess, decoder: Decoder | None,
+                   options: GraphOptions | None = None, *,
+                   on_fault: Callable[[GpuFailedError], None] | None = None) -> GraphPipeline:
         """
-        Open an engine on a GPU.
+        Turn into a pipeline that takes camera frames, each one CUDA graph.
 
-        :param engine: belongs to the runner from now on, also when this raises.
+        The engine belongs to it from now on; this runner is closed.
         """
-        account = Account()
+        from trt_ros.runtime.graph import GraphOptions, GraphPipeline
+
+        if self._engine is None:
+            raise ClosedError('The TensorRT runner')
+        engine, self._engine = self._engine, None
+        self.close()
+        return GraphPipeline.open(
+            engine, preprocess, decoder, cache=self._cache, on_fault=on_fault, story=self.story,
+            options=options or GraphOptions(device=self._device))
+
+    def _open(self, engine: Engine) -> None:
         with ExitStack() as undo:
-            undo.callback(engine.close)
-            gpu = open_gpu(device)
-            contexts = Contexts(engine, account, share_activations=True, cache=cache)
-            undo.callback(contexts.close)
-            stream = Stream(gpu)
-            undo.callback(stream.close)
-            return cls(engine, gpu, undo.pop_all(), contexts, stream, account)
+            gpu = open_gpu(self._device)
+            self._contexts = Contexts(
+                engine, self.account, share_activations=True, cache=self._cache)
+            undo.callback(self._contexts.close)
+            self._stream = Stream(gpu)
+            undo.callback(self._stream.close)
+            self._owned = undo.pop_all()
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        if self._owned is None:
+        if self._engine is None:
             raise ClosedError('The TensorRT runner')
+        if self._owned is None:
+            self._open(self._engine)
         for spec in self.inputs:
             tensor = tensors.get(spec.name)
             if tensor is None or not (spec.accepts(tensor) or spec.dtype == 'bfloat16'):
@@ -98,8 +121,9 @@ class TensorRTRunner:
         return have
 
     def save_cache(self) -> None:
-        """Keep what RTX compiled for this GPU."""
-        self._contexts.save_cache()
+        """Keep what RTX has compiled for this GPU so far."""
+        if self._owned is not None:
+            self._contexts.save_cache()
 
     def close(self) -> None:
         """Give everything back; may be called twice."""
@@ -109,8 +133,6 @@ class TensorRTRunner:
             for buffer in self._buffers.values():
                 buffer.close()
             owned.close()
-
-
-def widen(bits: np.ndarray) -> np.ndarray:
-    """Turn bfloat16's bits, (..) uint16, into float32 of the same shape."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+        if self._engine is not None:
+            engine, self._engine = self._engine, None
+            engine.close()

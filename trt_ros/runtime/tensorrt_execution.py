@@ -197,3 +197,8 @@ class Execution:
 def _activation_nbytes(handle: Any) -> int:
     size = getattr(handle, 'device_memory_size_v2', None)
     return int(handle.device_memory_size if size is None else size)
+
+
+def widen(bits: np.ndarray) -> np.ndarray:
+    """Turn bfloat16's bits, (..) uint16, into float32 of the same shape."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)

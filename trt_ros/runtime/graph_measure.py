@@ -1,0 +1,240 @@
+"""Where a frame's time goes: on the GPU by CUDA events, on the host by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+import time
+from typing import Any
+
+import numpy as np
+
+from trt_ros.cuda.device import Event
+from trt_ros.runtime.graph import GraphPipeline, Pending
+from trt_ros.runtime.graph_slot import FrameSlot, Thresholds
+from trt_ros.vision.frame import Frame
+
+ASKED = Thresholds(0.25, 0.45, 300)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Of many times, in milliseconds."""
+
+    p50: float
+    p90: float
+    p99: float
+    max: float
+    mean: float
+
+    @classmethod
+    def of(cls, times_ms: Sequence[float]) -> Summary:
+        p50, p90, p99 = np.percentile(times_ms, [50, 90, 99])
+        return cls(float(p50), float(p90), float(p99), float(max(times_ms)),
+                   float(np.mean(times_ms)))
+
+
+def _not_registered(ptr: int, nbytes: int) -> int:
+    return 0
+
+
+def stage_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
+    """
+    Time each step of a frame by itself on the GPU, without a graph.
+
+    :returns: {'copy in': [ms, ..], 'preprocess': .., 'inference': .., 'decode' or 'copy out': ..}
+    """
+    pipeline.gpu.use()
+    slot = pipeline.slots.take(60.0)
+    times: dict[str, list[float]] = {}
+    try:
+        with ExitStack() as owned:
+            stages = slot.stages_of([frame], ASKED, _not_registered)
+            marks = [owned.enter_context(closing(Event(timing=True)))
+                     for _ in range(len(stages) + 1)]
+            stream = slot.stream.handle
+            for number in range(rounds + 5):
+                slot.stages_of([frame], ASKED, _not_registered)
+                marks[0].record(stream)
+                for (_, stage), mark in zip(stages, marks[1:]):
+                    stage(stream)
+                    mark.record(stream)
+                marks[-1].wait()
+                if number >= 5:
+                    for (name, _), begin, end in zip(stages, marks, marks[1:]):
+                        times.setdefault(name, []).append(end.ms_since(begin))
+    finally:
+        pipeline.slots.give_back(slot)
+    return times
+
+
+def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
+    """
+    Time the graph of a frame whose bytes are already pinned: launch to results in hand.
+
+    :returns: 'gpu': between events before and behind the graph; 'wall': from before the launch to
+        after the wait, of the same launches; 'wall alone': without those two events; all in ms.
+    """
+    pipeline.gpu.use()
+    slot = pipeline.slots.take(60.0)
+    gpu, wall, alone = [], [], []
+    try:
+        with closing(Event(timing=True)) as begin, closing(Event(timing=True)) as end:
+            graph = _graph_of(slot, frame)
+            stream, done, clock = slot.stream.handle, slot.done, time.perf_counter
+            for number in range(rounds + 20):
+                start = clock()
+                begin.record(stream)
+                graph.launch(stream)
+                end.record(stream)
+                end.wait()
+                stop = clock()
+                graph.launch(stream)
+                done.record(stream)
+                done.wait()
+                last = clock()
+                if number >= 20:
+                    gpu.append(end.ms_since(begin))
+                    wall.append((stop - start) * 1e3)
+                    alone.append((last - stop) * 1e3)
+    finally:
+        pipeline.slots.give_back(slot)
+    return {'gpu': gpu, 'wall': wall, 'wall alone': alone}
+
+
+def _graph_of(slot: FrameSlot, frame: Frame) -> Any:
+    """Run a frame once and return the graph that it left."""
+    slot.start([frame], ASKED, _not_registered, None)
+    slot.done.wait()
+    assert slot.plan is not None
+    return slot.plan.graphs.values()[-1]
+
+
+def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
+    """
+    Time a frame from its bytes in hand to its detections in hand.
+
+    :returns: 'frame': the whole; 'bring in': of it, the copy to pinned memory with what of the
+        transfer is begun meanwhile; 'plain copy': copying the same bytes to pinned memory by one
+        call; all in ms.
+    """
+    whole, bring, plain = [], [], []
+    asked = dict(score_threshold=ASKED.score, iou_threshold=ASKED.iou,
+                 max_detections=ASKED.max_detections)
+    is_decoded = pipeline.decoder is not None
+    slot = pipeline.slots.all[0]
+    target = np.empty(0, np.uint8)
+    for number in range(rounds + 10):
+        start = time.perf_counter()
+        pending = pipeline.submit([frame], **asked)  # type: ignore[arg-type]
+        if is_decoded:
+            pending.results()
+        else:
+            pending.outputs()
+        stop = time.perf_counter()
+        if not target.size:
+            target = slot.pinned_view[:frame.nbytes]
+        begin = time.perf_counter()
+        target[:] = frame.data[:frame.nbytes]
+        end = time.perf_counter()
+        if number >= 10:
+            whole.append((stop - start) * 1e3)
+            plain.append((end - begin) * 1e3)
+            bring.append(pending.host_copy_seconds * 1e3)
+    return {'frame': whole, 'bring in': bring, 'plain copy': plain}
+
+
+def frames_per_second(pipeline: GraphPipeline, frame: Frame, frames: int) -> float:
+    """Measure how many frames a second go through when every slot is always busy."""
+    asked = dict(score_threshold=ASKED.score, iou_threshold=ASKED.iou,
+                 max_detections=ASKED.max_detections)
+    pending: list[Pending] = []
+    start = 0.0
+    for number in range(frames + 10):
+        if number == 10:
+            start = time.perf_counter()
+        if len(pending) == len(pipeline.slots.all):
+            pending.pop(0).wait()
+        pending.append(pipeline.submit([frame], **asked))  # type: ignore[arg-type]
+    for each in pending:
+        each.wait()
+    return frames / (time.perf_counter() - start)
+
+
+def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, float]:
+    """
+    Time each layer of the network, in ms, by TensorRT's own profiler; without a graph.
+
+    The profiler waits between layers, so that their sum is more than the network's time.
+    """
+    trt = pipeline.machinery.contexts.engine.flavour.trt
+    totals: dict[str, float] = {}
+
+    class Layers(trt.IProfiler):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            trt.IProfiler.__init__(self)
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            totals[layer_name] = totals.get(layer_name, 0.0) + ms
+
+    pipeline.gpu.use()
+    slot = pipeline.slots.take(60.0)
+    profiler = Layers()
+    # A context of its own: one that has been profiled keeps its profiler.
+    spec = pipeline.machinery.contexts.engine.inputs[0]
+    execution = None
+    try:
+        stages = dict(slot.stages_of([frame], ASKED, _not_registered))
+        plan = slot.plan
+        assert plan is not None
+        execution = pipeline.machinery.contexts.new(
+            {spec.name: tuple(plan.execution.context.get_tensor_shape(spec.name))})
+        for name, buffer in plan.tensors.items():
+            execution.bind(name, buffer.ptr)
+        for stage in ('copy in', 'preprocess'):
+            if stage in stages:
+                stages[stage](slot.stream.handle)
+        execution.enqueue(slot.stream.handle)  # Not profiled: it compiles.
+        slot.stream.synchronize()
+        execution.context.profiler = profiler
+        for _ in range(rounds):
+            execution.enqueue(slot.stream.handle)
+            slot.stream.synchronize()
+    finally:
+        if execution is not None:
+            execution.close()
+        pipeline.slots.give_back(slot)
+    return {name: total / rounds for name, total in totals.items()}
+
+
+def measure(pipeline: GraphPipeline, frame: Frame, *, rounds: int = 200,
+            progress: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+    """
+    Measure everything of one size of image.
+
+    :returns: a table that JSON can hold; times in ms.
+    """
+    progress('graph')
+    pipeline.warm_up(frame)
+    graph = graph_times(pipeline, frame, rounds)
+    progress('stages')
+    stages = stage_times(pipeline, frame, rounds)
+    progress('frames')
+    host = host_times(pipeline, frame, rounds)
+    progress('throughput')
+    rate = frames_per_second(pipeline, frame, rounds)
+    over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
+    gpu_ms = Summary.of(graph['gpu']).p50
+    return {
+        'image': f'{frame.width}x{frame.height} {frame.encoding}',
+        'stages_ms': _summaries(stages), 'graph_ms': _summaries(graph),
+        'wall_minus_gpu_ms': vars(Summary.of(over)), 'host_ms': _summaries(host),
+        'frames_per_second': rate, 'throughput_times_gpu_ms': rate * gpu_ms / 1e3,
+        'frame_times_ms': [round(each, 4) for each in host['frame']],
+        'memory': pipeline.memory(),
+    }
+
+
+def _summaries(times: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
+    return {name: vars(Summary.of(each)) for name, each in times.items()}
