@@ -110,7 +110,8 @@ class Shape:
         """Give its corners, (K, 2) float64 x, y in pixels, shrunk by `scale` to the centre."""
         turn = np.array([[math.cos(self.angle), math.sin(self.angle)],
                          [-math.sin(self.angle), math.cos(self.angle)]])
-        return _OUTLINES[CLASSES[self.label]] @ turn * (self.radius * scale) + self.centre_xy
+        corners = _OUTLINES[CLASSES[self.label]] @ turn
+        return np.asarray(corners * (self.radius * scale) + self.centre_xy)
 
 
 class Canvas:
@@ -135,7 +136,7 @@ class Canvas:
     def visible(self) -> np.ndarray:
         """Tell how much of each shape lies in the picture and is not hidden, (N,) 0 to 1."""
         owned = np.bincount(self._owner[self._owner >= 0], minlength=len(self.boxes))
-        return owned / np.array(self._areas)
+        return np.asarray(owned / np.array(self._areas))
 
     def try_paint(self, shape: Shape) -> None:
         """Paint it, unless too much of it or of another would not show, or its colours hide it."""
@@ -197,20 +198,21 @@ class Canvas:
         if shape.stripes:
             mix = 0.5 + 0.5 * np.sin(along * np.pi * shape.stripes)
         mix = mix[..., None].astype(np.float32)
-        return shape.colours[0] + mix * (shape.colours[1] - shape.colours[0])
+        return np.asarray(shape.colours[0] + mix * (shape.colours[1] - shape.colours[0]))
 
 
 def _ring(*radii: float, corners: int) -> np.ndarray:
     """Corners evenly around the origin, the radii taking turns."""
     angles = np.arange(corners) * (2 * np.pi / corners)
-    return np.stack([np.cos(angles), np.sin(angles)], 1) * np.resize(radii, corners)[:, None]
+    directions = np.stack([np.cos(angles), np.sin(angles)], 1)
+    return np.asarray(directions * np.resize(radii, corners)[:, None])
 
 
 def _plus(arm: float) -> np.ndarray:
     """A plus sign whose arms are 2 * arm wide, before it is scaled to radius 1."""
     corner = np.array([[1, -arm], [1, arm], [arm, arm]])
     turns = [np.array([[c, s], [-s, c]]) for c, s in ((1, 0), (0, 1), (-1, 0), (0, -1))]
-    return np.concatenate([corner @ turn for turn in turns]) / math.hypot(1, arm)
+    return np.asarray(np.concatenate([corner @ turn for turn in turns]) / math.hypot(1, arm))
 
 
 _OUTLINES = {
@@ -232,7 +234,7 @@ def _area(corners: np.ndarray) -> float:
 def _colour(rng: np.random.Generator, saturation: tuple[float, float]) -> np.ndarray:
     """Pick a colour, (3,) float32 BGR 0 to 255, of any hue and not too dark."""
     hsv = np.array([[[rng.uniform(0, 360), rng.uniform(*saturation), rng.uniform(0.4, 1)]]])
-    return cv2.cvtColor(hsv.astype(np.float32), cv2.COLOR_HSV2BGR)[0, 0] * 255
+    return np.asarray(cv2.cvtColor(hsv.astype(np.float32), cv2.COLOR_HSV2BGR)[0, 0] * 255)
 
 
 def _random_shape(rng: np.random.Generator, size_wh: tuple[int, int]) -> Shape:
@@ -270,7 +272,7 @@ def _backdrop(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
     image = image.clip(0, 255).astype(np.uint8)
     for _ in range(int(rng.integers(0, 25))):
         _clutter(rng, image)
-    return image
+    return np.asarray(image)
 
 
 def _tiles(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:

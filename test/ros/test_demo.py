@@ -1,0 +1,44 @@
+"""The whole demo: pictures, three nodes, detections, annotated pictures."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import cv2
+import pytest
+
+pytest.importorskip('rclpy')
+
+pytestmark = [pytest.mark.ros, pytest.mark.slow]
+
+
+def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, '-m', 'trt_ros.demo', *arguments], capture_output=True, text=True,
+        timeout=300)
+
+
+def test_the_demo_finds_what_it_draws_and_leaves_pictures(tmp_path):
+    output = tmp_path / 'two words'
+    ended = run_demo('--seconds', '2', '--output', str(output))
+    assert ended.returncode == 0, ended.stderr
+    right, drawn = map(int, re.search(r'(\d+) of the (\d+) shapes', ended.stdout).groups())
+    assert right >= 0.9 * drawn > 0
+    assert re.search(r'^ +0\.0 s  \w+ 0\.\d\d', ended.stdout, re.MULTILINE)
+    pictures = sorted(output.glob('*.png'))
+    assert f'{len(pictures)} annotated pictures: {output}' in ended.stdout
+    assert cv2.imread(str(pictures[0])).shape == (480, 640, 3)
+    logs = {path.name: path.read_text() for path in output.glob('*.log')}
+    assert set(logs) == {'detector.log', 'image_source.log', 'overlay.log'}
+    assert not [text for text in logs.values() if '[ERROR]' in text]
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path):
+    (tmp_path / 'file').touch()
+    ended = run_demo('--output', str(tmp_path / 'file/output'))
+    assert ended.returncode == 1
+    assert 'cannot be written' in ended.stderr
+    assert '--output' in ended.stderr
+    assert 'Traceback' not in ended.stderr

@@ -1,0 +1,60 @@
+"""What the demo counts, and when it says that it failed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_ros.demo.tally import Sighting, Tally
+from trt_ros.errors import TrtRosError
+from trt_ros.vision.detections import Detections
+
+XYXY = np.array([[0, 0, 10, 10], [20, 20, 40, 40]], np.float32)
+LABELS = np.array([0, 3], np.int32)
+BOTH = Detections(XYXY, np.array([0.9, 0.8], np.float32), LABELS)
+FIRST = Detections(XYXY[:1], BOTH.scores[:1], LABELS[:1])
+PICTURE = 77
+
+
+def tally(*sightings: Sighting) -> Tally:
+    counted = Tally({PICTURE: (XYXY, LABELS)})
+    counted.add(sightings)
+    return counted
+
+
+def test_no_sightings_are_a_failure():
+    with pytest.raises(TrtRosError, match=r'Nothing was detected\.\nCause: 0 images'):
+        tally().summary()
+
+
+def test_images_without_detections_are_a_failure():
+    with pytest.raises(TrtRosError, match='Nothing was detected'):
+        tally(Sighting(PICTURE, Detections.empty(), 0.02)).summary()
+
+
+def test_what_was_found_is_counted():
+    summary = tally(
+        Sighting(PICTURE, BOTH, 0.020), Sighting(PICTURE, FIRST, 0.030),
+        Sighting(PICTURE, BOTH, 0.900)).summary()
+    assert summary == (
+        '3 images, 5 detections; half of them came within 30 ms of their image.\n'
+        '5 of the 6 shapes drawn were found; wrong detections: 0.')
+
+
+def test_the_newest_is_given_back():
+    counted = Tally({})
+    assert counted.add([]) is None
+    assert counted.add([Sighting(None, BOTH, 0.1), Sighting(None, FIRST, 0.1)]) is FIRST
+
+
+def test_an_image_that_did_not_reach_us_is_compared_with_nothing():
+    counted = tally(Sighting(None, BOTH, 0.02), Sighting(PICTURE, BOTH, 0.02))
+    assert (counted.detections, counted.drawn, counted.right, counted.wrong) == (4, 2, 2, 0)
+
+
+def test_detections_in_the_wrong_places_are_a_failure():
+    elsewhere = Detections(BOTH.xyxy + 100, BOTH.scores, BOTH.labels)
+    counted = tally(Sighting(PICTURE, elsewhere, 0.02))
+    assert counted.wrong == 2
+    with pytest.raises(TrtRosError, match='not what was drawn'):
+        counted.summary()

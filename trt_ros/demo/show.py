@@ -1,0 +1,159 @@
+"""
+The demo: real nodes in processes of their own, on pictures whose shapes are known.
+
+Image source, detector and overlay run; we listen to their topics and compare.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+import re
+from tempfile import TemporaryDirectory
+import time
+
+import cv2
+import numpy as np
+
+from trt_ros.demo.evaluate import MODEL
+from trt_ros.demo.processes import NodeProcess, running
+from trt_ros.demo.scene import CLASSES, MovingScene
+from trt_ros.demo.tally import Tally
+from trt_ros.demo.watch import Watch, checksum
+from trt_ros.errors import TrtRosError
+
+SEED = 9
+RATE_HZ = 15.0
+LOOP_SECONDS = 30.0  # After that the image source begins again.
+START_SECONDS = 90.0  # A slow machine imports, and opens the model, for a long while.
+ANNOTATED_FILE = re.compile(r'\d+\.\d{9}\.png')  # As the overlay names them.
+
+
+def show(seconds: float, output: Path) -> str:
+    """
+    Run the demo, printing what is found as it comes.
+
+    :param output: folder for the annotated pictures and the logs.
+    :returns: the summary.
+    :raises TrtRosError: when a node fails, or what is detected is not what was drawn.
+    """
+    prepare(output)
+    with TemporaryDirectory(prefix='trt_ros_demo_') as pictures, running() as nodes:
+        print('Starting detector, overlay and image source in processes of their own; '
+              f'ROS_DOMAIN_ID={os.environ["ROS_DOMAIN_ID"]}, on this machine only.', flush=True)
+        detector = NodeProcess.start('detector', output, {
+            'model_path': str(MODEL), 'score_threshold': 0.4, 'qos_reliability': 'reliable',
+            'autostart': True})
+        nodes.append(detector)
+        nodes.append(NodeProcess.start('overlay', output, {
+            'output_dir': str(output.resolve()), 'qos_reliability': 'reliable',
+            'max_rate_hz': 5.0}, remap={'detections': 'detector/detections'}))
+        truth = draw_pictures(Path(pictures), min(seconds, LOOP_SECONDS))
+        print(f'Drew {len(truth)} pictures of a moving scene, 640x480.', flush=True)
+        watch = Watch()
+        try:
+            wait_for(detector, watch)
+            for line in story(detector):
+                print(f'detector: {line}')
+            nodes.append(NodeProcess.start(
+                'image_source', output, {'source': pictures, 'rate_hz': RATE_HZ}))
+            tally = Tally(truth)
+            listen(watch, nodes, tally, seconds)
+        finally:
+            watch.close()
+    summary = tally.summary()
+    annotated = annotated_pictures(output)
+    if not annotated:
+        raise TrtRosError(
+            'No annotated picture was written.', remedy=f'Read {output / "overlay.log"}.')
+    return f'{summary}\n{len(annotated)} annotated pictures: {output}'
+
+
+def annotated_pictures(output: Path) -> list[Path]:
+    return [path for path in output.iterdir() if ANNOTATED_FILE.fullmatch(path.name)]
+
+
+def prepare(output: Path) -> None:
+    """
+    Make the folder, without the pictures of an earlier demo.
+
+    :raises TrtRosError: when it cannot be written.
+    """
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for path in annotated_pictures(output):
+            path.unlink()
+        (output / 'detector.log').touch()
+    except OSError as error:
+        raise TrtRosError(
+            f'The folder {output} cannot be written.', cause=str(error),
+            remedy='Choose another one with --output.') from error
+
+
+def draw_pictures(folder: Path, seconds: float) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """
+    Draw what the camera will see.
+
+    :returns: the true boxes and labels of each picture, by its checksum.
+    """
+    scene = MovingScene(SEED)
+    truth = {}
+    # Some more than will be watched, for the time until the nodes have found each other.
+    for index in range(math.ceil((seconds + 4) * RATE_HZ)):
+        image, xyxy, labels = scene.frame(index)
+        path = f'{folder}/{index:05}.jpg'
+        cv2.imwrite(path, image, [cv2.IMWRITE_JPEG_QUALITY, 95])
+        # JPEG changes the pixels; the image source will read what we read.
+        truth[checksum(np.asarray(cv2.imread(path)))] = xyxy, labels
+    return truth
+
+
+def wait_for(detector: NodeProcess, watch: Watch) -> None:
+    """
+    Wait until the detector has opened its model.
+
+    :raises TrtRosError: when it has ended, has given up, or takes too long.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    while not watch.is_detector_ready:
+        watch.listen(0.2)
+        detector.check()
+        if 'Not started' in detector.log_text() or time.monotonic() > deadline:
+            raise detector.trouble('The detector did not start.')
+
+
+def story(detector: NodeProcess) -> list[str]:
+    """Pick out what the detector says about its backend, its decoder and its input."""
+    lines = re.findall(r'\[detector\]: (.*)', detector.log_text())
+    return [line for line in lines if line.startswith(('backend ', 'decoder ', 'input '))]
+
+
+def listen(watch: Watch, nodes: list[NodeProcess], tally: Tally, seconds: float) -> None:
+    """
+    Count detections for so long from the first ones on, and print some.
+
+    :raises TrtRosError: when a node has ended, or nothing comes.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    began = printed = 0.0
+    while not began or time.monotonic() < began + seconds:
+        watch.listen(0.2)
+        for node in nodes:
+            node.check()
+        found = tally.add(watch.sightings(behind=5))
+        now = time.monotonic()
+        if found is None:
+            if not began and now > deadline:
+                raise TrtRosError(
+                    f'No detections came in {START_SECONDS:.0f} s.',
+                    remedy=f"Read the nodes' logs: {nodes[0].log.parent}/*.log.")
+            continue
+        began = began or now
+        if now >= printed + 0.5:
+            printed = now
+            shapes = '  '.join(
+                f'{CLASSES[label]} {score:.2f}'
+                for label, score in zip(found.labels, found.scores))
+            print(f'{now - began:5.1f} s  {shapes or "nothing"}', flush=True)
+    tally.add(watch.sightings())

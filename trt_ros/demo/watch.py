@@ -1,0 +1,76 @@
+"""Listens to the demo's topics: which picture was on which image, and what was found on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import zlib
+
+import numpy as np
+import rclpy
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import Image
+from vision_msgs.msg import Detection2DArray, LabelInfo
+
+from trt_ros.demo.scene import CLASSES
+from trt_ros.demo.tally import Sighting
+from trt_ros.ros.messages import LATCHED, from_detection_array
+from trt_ros.vision.detections import Detections
+
+
+class Watch:
+    """A node that subscribes to the images and to the detector; close() it."""
+
+    def __init__(self) -> None:
+        self.is_detector_ready = False
+        self._pictures: dict[int, int] = {}  # By stamp.
+        self._found: list[tuple[int, Detections, float]] = []  # Stamp, what, how late.
+        self._class_ids = list(CLASSES)
+        self._context = Context()
+        rclpy.init(context=self._context, signal_handler_options=SignalHandlerOptions.NO)
+        self._node = Node('demo', context=self._context)
+        self._executor = SingleThreadedExecutor(context=self._context)
+        self._executor.add_node(self._node)
+        self._node.create_subscription(Image, 'image', self._on_image, QoSProfile(depth=10))
+        self._node.create_subscription(
+            Detection2DArray, 'detector/detections', self._on_detections, QoSProfile(depth=10))
+        self._node.create_subscription(
+            LabelInfo, 'detector/label_info', self._on_label_info, LATCHED)
+
+    def close(self) -> None:
+        self._executor.shutdown()
+        self._node.destroy_node()
+        self._context.try_shutdown()
+
+    def listen(self, seconds: float) -> None:
+        """Take at most one message, waiting at most so long for it."""
+        self._executor.spin_once(timeout_sec=seconds)
+
+    def sightings(self, *, behind: int = 0) -> Iterator[Sighting]:
+        """Hand over what was found, all but the newest `behind`: their images may come late."""
+        while len(self._found) > behind:
+            stamp, found, seconds = self._found.pop(0)
+            yield Sighting(self._pictures.pop(stamp, None), found, seconds)
+
+    def _on_image(self, message: Image) -> None:
+        self._pictures[_nanoseconds(message)] = checksum(message.data)
+
+    def _on_detections(self, message: Detection2DArray) -> None:
+        stamp = _nanoseconds(message)
+        seconds = (self._node.get_clock().now().nanoseconds - stamp) * 1e-9
+        self._found.append((stamp, from_detection_array(message, self._class_ids), seconds))
+
+    def _on_label_info(self, message: LabelInfo) -> None:
+        self.is_detector_ready = True
+
+
+def checksum(pixels: np.ndarray) -> int:
+    """Tell pictures apart by their bytes."""
+    return zlib.crc32(pixels)
+
+
+def _nanoseconds(message: Image | Detection2DArray) -> int:
+    return message.header.stamp.sec * 10 ** 9 + message.header.stamp.nanosec
