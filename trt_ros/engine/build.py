@@ -15,6 +15,7 @@ import sys
 import time
 from typing import IO, Any
 
+import trt_ros
 from trt_ros import errors
 from trt_ros.backend import Flavour
 from trt_ros.engine.config import refuse_unsupported
@@ -73,8 +74,8 @@ def build(onnx: Path, options: BuildOptions, flavour: Flavour, *, report: Report
                 'timing_cache': timing_cache and str(timing_cache)}
             try:
                 child = subprocess.Popen(
-                    [sys.executable, '-m', 'trt_ros.engine.build_child'], stdin=subprocess.PIPE,
-                    stdout=said, stderr=said, env=_environment(device),
+                    [sys.executable, '-S', '-m', 'trt_ros.engine.build_child'],
+                    stdin=subprocess.PIPE, stdout=said, stderr=said, env=_environment(device),
                     pass_fds=(plan.fileno(), timing.fileno(), write_fd))
             finally:
                 os.close(write_fd)
@@ -108,8 +109,9 @@ def _environment(device: int) -> dict[str, str]:
         environment['CUDA_VISIBLE_DEVICES'] = visible[device]
     elif device:
         environment['CUDA_VISIBLE_DEVICES'] = str(device)
-    # The child must find this very package, wherever the parent got it from.
-    environment['PYTHONPATH'] = os.pathsep.join(path for path in sys.path if path)
+    # The child starts without site, which ROS hooks into: it finds what the parent found.
+    package = Path(trt_ros.__file__).parents[1]
+    environment['PYTHONPATH'] = os.pathsep.join([str(package), *filter(None, sys.path)])
     return environment
 
 
