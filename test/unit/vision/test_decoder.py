@@ -59,6 +59,12 @@ def test_anchors_before_channels_are_told_apart_by_evidence(expected, classes, e
         assert not decoder.head.channels_first
 
 
+def test_ultralytics_metadata_vouches_for_other_grids():
+    decoder = choose((1, 84, 2000), metadata=COCO)
+    assert (decoder.name, decoder.class_count) == ('yolov8', 80)
+    assert "Ultralytics' metadata" in decoder.why
+
+
 def test_a_dynamic_number_of_anchors_may_come_first():
     assert choose((1, -1, 85)).name == 'yolox'
     decoder = choose((1, -1, 84), output='output0')
@@ -81,6 +87,7 @@ def test_an_ambiguous_network_names_the_candidates_and_the_way_out():
     ([(1, 84, 8401)], {}),
     ([(1, 84, 8400), (1, 32, 160, 160)], {}),                   # Masks.
     ([(1, 56, 8400)], {'metadata': {**COCO, 'task': 'pose'}}),
+    ([(1, 84, 8400)], {'metadata': {**COCO, 'task': 'segment'}}),
     ([(1, 20, 8400)], {'metadata': {**COCO, 'task': 'obb'}}),
     ([(1, 1000)], {}),
     ([(1, 4, 8400)], {}),

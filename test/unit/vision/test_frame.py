@@ -99,6 +99,16 @@ def test_yuv_is_limited_range_bt601(yuv, rgb):
         assert np.abs(to_colour(frame, 'rgb').astype(int) - rgb).max() <= 1
 
 
+def test_yuv_is_rounded_as_the_docstring_says():
+    u, y, v = np.random.default_rng(0).integers(0, 256, (3, 500)).tolist()
+    data = np.array([u, y, v, y], np.uint8).T.copy()
+    rgb = to_colour(Frame(data.reshape(-1), 1000, 1, 2000, 'uyvy'), 'rgb')[0, ::2]
+    for got, y, u, v in zip(rgb.tolist(), y, u, v):
+        luma, u, v = 1220542 * max(y - 16, 0) + 2**19, u - 128, v - 128
+        sums = luma + 1673527 * v, luma - 852492 * v - 409993 * u, luma + 2116026 * u
+        assert got == [min(max(one >> 20, 0), 255) for one in sums]
+
+
 @pytest.mark.parametrize('encoding', ENCODINGS)
 def test_colours_of_some_rows_and_columns_are_those_of_the_whole(encoding):
     width, height = size_of(encoding)

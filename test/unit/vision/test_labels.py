@@ -82,7 +82,8 @@ def test_metadata_may_be_a_dict_in_any_order_or_a_list(names):
 
 
 @pytest.mark.parametrize('names', [
-    '', 'person,car', '{0:', '7', '{}', '[]', "{5: 'a'}", '[1, 2]', '{[]: 1}', '__import__("os")', '(' * 300,
+    '', 'person,car', '{0:', '7', '{}', '[]', "{5: 'a'}", '[1, 2]', '{[]: 1}',
+    '__import__("os")', '(' * 300,
 ])
 def test_metadata_of_another_kind_names_nothing(names):
     assert class_names([], '', {'names': names}, 3) == ()

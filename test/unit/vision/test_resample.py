@@ -9,7 +9,7 @@ from trt_ros.vision.letterbox import RESIZES, Letterbox, Preprocess
 from trt_ros.vision.resample import resample
 
 SIZES = [  # From width × height to width × height.
-    ((1, 1), (5, 7)), ((5, 7), (1, 1)), ((31, 17), (31, 17)), ((31, 17), (64, 48)),
+    ((2, 1), (5, 7)), ((5, 7), (1, 1)), ((31, 17), (31, 17)), ((31, 17), (64, 48)),
     ((97, 61), (48, 30)), ((97, 61), (33, 29)), ((641, 359), (320, 180)), ((131, 47), (41, 83)),
     ((47, 131), (83, 41)), ((300, 200), (100, 100)), ((1000, 3), (64, 64)),
 ]

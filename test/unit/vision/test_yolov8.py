@@ -77,9 +77,10 @@ def test_at_most_max_detections_are_found_and_the_best():
 
 
 def test_half_precision_is_decoded_in_single():
-    anchors = [(100.5, 50, 21, 20, {0: 0.75})]
-    half, single = decode(head(*anchors, dtype=np.float16)), decode(head(*anchors))
-    assert half.xyxy.tolist() == single.xyxy.tolist() == [[90, 40, 111, 60]]
+    letterbox = Letterbox.fit((1000, 1000), (1000, 1000), 'stretch')
+    output = head((600.5, 50, 21.5, 20, {0: 0.75}))
+    half, single = decode(output.astype(np.float16), letterbox), decode(output, letterbox)
+    assert half.xyxy.tolist() == single.xyxy.tolist() == [[589.75, 40, 611.25, 60]]
     assert half.xyxy.dtype == half.scores.dtype == np.float32
 
 
