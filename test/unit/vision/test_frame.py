@@ -100,10 +100,9 @@ def test_yuv_is_limited_range_bt601(yuv, rgb):
 
 
 def test_yuv_is_rounded_as_the_docstring_says():
-    u, y, v = np.random.default_rng(0).integers(0, 256, (3, 500)).tolist()
-    data = np.array([u, y, v, y], np.uint8).T.copy()
-    rgb = to_colour(Frame(data.reshape(-1), 1000, 1, 2000, 'uyvy'), 'rgb')[0, ::2]
-    for got, y, u, v in zip(rgb.tolist(), y, u, v):
+    uyvy = np.random.default_rng(0).integers(0, 256, (500, 4), np.uint8)
+    rgb = to_colour(Frame(uyvy.reshape(-1), 1000, 1, 2000, 'uyvy'), 'rgb')[0, ::2]
+    for got, (u, y, v, _) in zip(rgb.tolist(), uyvy.tolist()):
         luma, u, v = 1220542 * max(y - 16, 0) + 2**19, u - 128, v - 128
         sums = luma + 1673527 * v, luma - 852492 * v - 409993 * u, luma + 2116026 * u
         assert got == [min(max(one >> 20, 0), 255) for one in sums]
