@@ -70,7 +70,7 @@ class Base:
             'import importlib.util as u, json, sys, sysconfig; print(json.dumps(dict('
             'executable=getattr(sys, "_base_executable", sys.executable),'
             'version="%d.%d" % sys.version_info[:2], include=sysconfig.get_paths()["include"],'
-            'has_ensurepip=bool(u.find_spec("venv") and u.find_spec("ensurepip")))))')
+            'has_ensurepip=bool((s := u.find_spec("ensurepip")) and s.origin))))')
         # Not -S: Debian's site decides where headers are. The wheels' hook is told to keep quiet.
         answer = json.loads(subprocess.check_output(
             [executable, '-I', '-c', code], text=True, env=os.environ | HOOK_DONE))
@@ -201,7 +201,7 @@ def set_up(environment: Environment) -> None:
     with one_at_a_time():
         steps = stale_steps(environment)
         if 'venv' in steps:
-            say(f'setting up in {environment.folder}: one to three minutes, 1.5 GB; only once')
+            say(f'setting up in {environment.folder}: one to three minutes, up to 1.5 GB; only once')
         began = time.monotonic()
         for name in steps:
             STEPS[name](environment)
