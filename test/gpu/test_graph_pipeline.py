@@ -113,7 +113,7 @@ def test_a_new_size_or_encoding_is_captured_and_the_old_one_kept(open_graph, on_
               picture(160, 120, encoding='nv12'), picture(400, 300)]
     for frame in frames:
         assert_same(pipeline.infer(frame, **ASKED), on_cpu(frame))
-    graphs = pipeline.slots.all[0].plan_for(1).graphs
+    graphs = pipeline.slots.all[0].plan_for(1).ways
     made = graphs.made
     for frame in frames:
         assert_same(pipeline.infer(frame, **ASKED), on_cpu(frame))
@@ -129,7 +129,7 @@ def test_the_number_of_kept_graphs_is_bounded(open_graph):
     pipeline.infer(picture(300, 300), **ASKED)
     for width in range(100, 120, 2):
         pipeline.infer(picture(width, 100), **ASKED)
-    assert len(pipeline.slots.all[0].plan_for(1).graphs) == 2
+    assert len(pipeline.slots.all[0].plan_for(1).ways) == 2
     assert live()['graph'] == 2
 
 
@@ -137,14 +137,14 @@ def test_thresholds_change_without_a_new_capture(open_graph, on_cpu):
     pipeline = open_graph(slots=1)
     frame = picture()
     pipeline.infer(frame, **ASKED)
-    made = pipeline.slots.all[0].plan_for(1).graphs.made
+    made = pipeline.slots.all[0].plan_for(1).ways.made
     for score, iou, most in ((0.3, 0.9, 300), (0.7, 0.2, 300), (0.3, 0.9, 5), (1.0, 0.5, 10)):
         asked = dict(score_threshold=score, iou_threshold=iou, max_detections=most)
         want = on_cpu(frame, **asked)
         got = pipeline.infer(frame, **asked)
         assert len(got) == len(want)
         np.testing.assert_allclose(got.scores, want.scores, atol=1e-3)
-    assert pipeline.slots.all[0].plan_for(1).graphs.made == made
+    assert pipeline.slots.all[0].plan_for(1).ways.made == made
 
 
 def test_frames_under_way_in_two_slots_do_not_mix(open_graph, on_cpu):

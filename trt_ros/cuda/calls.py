@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+import ctypes
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -58,6 +59,7 @@ class CudaError(TrtRosError):
 
 
 _live: Counter[str] = Counter()
+_lost: list[str] = []  # The sticky statuses seen.
 
 
 def count_live(kind: str, change: int) -> None:
@@ -68,6 +70,21 @@ def count_live(kind: str, change: int) -> None:
 def live() -> dict[str, int]:
     """Return how many resources of each kind exist now; what is at zero is left out."""
     return {kind: count for kind, count in _live.items() if count}
+
+
+def context_is_lost() -> bool:
+    """Tell whether a sticky error was seen: nothing on the GPU works in this process any more."""
+    return bool(_lost)
+
+
+def keep_forever(thing: object) -> None:
+    """
+    Never destroy `thing`, not even when Python exits.
+
+    For what crashes the process when it is destroyed after a sticky error: TensorRT's contexts
+    do (seen with TensorRT-RTX 1.5).
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 @cache
@@ -124,6 +141,8 @@ def failure(code: int, doing: str) -> CudaError:
         said = rt.cudaGetErrorString(rt.cudaError_t(code))[1].decode()
     except ValueError:
         status, said = f'status {code}', 'unknown to this version of cuda-python'
+    if status in STICKY:
+        _lost.append(status)
     remedy = STICKY_REMEDY if status in STICKY else REMEDIES.get(status, '')
     return CudaError(f'Could not {doing}.', status=status, cause=f'{status}: {said}',
                      remedy=remedy)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
 import logging
@@ -12,14 +12,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from trt_ros.cuda.calls import CudaError
+from trt_ros.cuda.calls import CudaError, context_is_lost
 from trt_ros.cuda.device import Gpu, open_gpu
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, RegisteredMemory
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError, ParameterError
-from trt_ros.runtime.graph_slot import FrameSlot, Machinery, Plan, Thresholds
+from trt_ros.runtime.graph_plan import Machinery, Plan, Thresholds
+from trt_ros.runtime.graph_slot import FrameSlot
 from trt_ros.runtime.graph_steps import MOST_DETECTIONS, gpu_head
 from trt_ros.runtime.slots import CopyCrew, Slots, Watchdog
 from trt_ros.runtime.tensorrt_execution import Contexts, widen
@@ -61,8 +62,8 @@ class GraphOptions:
     blocking_sync: bool = False
     use_graph: bool = True
     unified_memory: str = 'auto'
-    chunk_nbytes: int = 1 << 20
-    copy_helpers: int = 1
+    chunk_nbytes: int = 1 << 19
+    copy_helpers: int = 3
     graph_capacity: int = 8
     share_activations: bool = True
     gpu_decode: bool = True
@@ -165,7 +166,7 @@ class GraphPipeline:
         options = options or GraphOptions()
         account = Account()
         with ExitStack() as undo:
-            undo.callback(engine.close)
+            undo.callback(_close_engine, engine)
             gpu = open_gpu(options.device)
             undo.callback(account.device.pop, 'engine', None)
             account.device['engine'] = engine.plan_nbytes
@@ -262,18 +263,25 @@ class GraphPipeline:
             self._threads.add(threading.get_ident())
         slot = self.slots.take(self.options.gpu_timeout_seconds or 60.0)
         number = next(self._numbers)
-        with self._faults(slot, number):
-            self._watchdog.begin(number)
+        self._watchdog.begin(number)
+        try:
             with self._submit:
                 last = self._last if self.options.share_activations else None
                 after = last.done if last is not None and last is not slot else None
                 self._last = slot
-                slot.start(frames, thresholds, self._registered_at, after)
+                slot.start(frames, thresholds,
+                           self._registered_at if self._registered else None, after)
+        except BaseException as error:
+            self._ended_badly(slot, number, error)
+            raise
         return Pending(self, slot, number, frames, thresholds)
 
     def _collect(self, slot: FrameSlot, number: int, read: Callable[[Plan], Read]) -> Read:
-        with self._faults(slot, number):
+        try:
             slot.done.wait()
+        except BaseException as error:
+            self._ended_badly(slot, number, error)
+            raise
         try:
             assert slot.plan is not None  # start() has set it.
             self.health.frames += slot.plan.batch
@@ -339,19 +347,14 @@ class GraphPipeline:
                 return block.device_ptr + ptr - block.ptr
         return 0
 
-    @contextmanager
-    def _faults(self, slot: FrameSlot, number: int) -> Iterator[None]:
-        """Give the slot back and say what a CUDA error means for the whole pipeline."""
-        try:
-            yield
-        except BaseException as error:
-            self._watchdog.end(number)
-            if isinstance(error, CudaError) and error.is_sticky:
-                self._fail(GpuFailedError(error.problem, cause=error.cause, remedy=error.remedy))
-            self.slots.give_back(slot)
-            if self._failed is not None:
-                raise self._failed from error
-            raise
+    def _ended_badly(self, slot: FrameSlot, number: int, error: BaseException) -> None:
+        """Give the slot back; raise instead of `error` what it means for the whole pipeline."""
+        self._watchdog.end(number)
+        if isinstance(error, CudaError) and error.is_sticky:
+            self._fail(GpuFailedError(error.problem, cause=error.cause, remedy=error.remedy))
+        self.slots.give_back(slot)
+        if self._failed is not None:
+            raise self._failed from error
 
     def _gpu_is_late(self, seconds: float) -> None:
         self._fail(GpuFailedError(
@@ -375,6 +378,11 @@ class GraphPipeline:
         """Give everything back, after the frames under way; may be called twice."""
         self.slots.close(self.options.gpu_timeout_seconds)
         self._owned.close()
+
+
+def _close_engine(engine: Engine) -> None:
+    if not context_is_lost():  # Else TensorRT would crash, and the driver has freed it all.
+        engine.close()
 
 
 def _kernels(name: str, gpu: Gpu, account: Account, undo: ExitStack) -> Kernels:

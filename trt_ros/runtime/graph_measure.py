@@ -12,7 +12,8 @@ import numpy as np
 
 from trt_ros.cuda.device import Event
 from trt_ros.runtime.graph import GraphPipeline, Pending
-from trt_ros.runtime.graph_slot import FrameSlot, Thresholds
+from trt_ros.runtime.graph_plan import Thresholds
+from trt_ros.runtime.graph_slot import FrameSlot
 from trt_ros.vision.frame import Frame
 
 ASKED = Thresholds(0.25, 0.45, 300)
@@ -35,10 +36,6 @@ class Summary:
                    float(np.mean(times_ms)))
 
 
-def _not_registered(ptr: int, nbytes: int) -> int:
-    return 0
-
-
 def stage_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
     """
     Time each step of a frame by itself on the GPU, without a graph.
@@ -50,12 +47,12 @@ def stage_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     times: dict[str, list[float]] = {}
     try:
         with ExitStack() as owned:
-            stages = slot.stages_of([frame], ASKED, _not_registered)
+            stages = slot.stages_of(frame, ASKED)
             marks = [owned.enter_context(closing(Event(timing=True)))
                      for _ in range(len(stages) + 1)]
             stream = slot.stream.handle
             for number in range(rounds + 5):
-                slot.stages_of([frame], ASKED, _not_registered)
+                slot.stages_of(frame, ASKED)
                 marks[0].record(stream)
                 for (_, stage), mark in zip(stages, marks[1:]):
                     stage(stream)
@@ -105,10 +102,10 @@ def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
 
 def _graph_of(slot: FrameSlot, frame: Frame) -> Any:
     """Run a frame once and return the graph that it left."""
-    slot.start([frame], ASKED, _not_registered, None)
+    slot.start([frame], ASKED, None, None)
     slot.done.wait()
     assert slot.plan is not None
-    return slot.plan.graphs.values()[-1]
+    return slot.plan.ways.values()[-1].graph
 
 
 def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
@@ -185,7 +182,7 @@ def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     spec = pipeline.machinery.contexts.engine.inputs[0]
     execution = None
     try:
-        stages = dict(slot.stages_of([frame], ASKED, _not_registered))
+        stages = dict(slot.stages_of(frame, ASKED))
         plan = slot.plan
         assert plan is not None
         execution = pipeline.machinery.contexts.new(

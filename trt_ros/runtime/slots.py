@@ -18,6 +18,7 @@ class Closeable(Protocol):
 
 Kept = TypeVar('Kept', bound=Closeable)
 Slot = TypeVar('Slot', bound=Closeable)
+Piece = TypeVar('Piece')
 
 
 def chunks(nbytes: int, chunk_nbytes: int) -> tuple[tuple[int, int], ...]:
@@ -49,11 +50,17 @@ class Recent(Generic[Kept]):
     def __len__(self) -> int:
         return len(self._kept)
 
-    def get(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """Return what is kept under `key`, made by `make` if need be; may close the oldest."""
+    def find(self, key: Hashable) -> Kept | None:
+        """Return what is kept under `key`, now the most recently used; None where nothing is."""
         kept = self._kept.get(key)
         if kept is not None:
             self._kept.move_to_end(key)
+        return kept
+
+    def get(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """Return what is kept under `key`, made by `make` if need be; may close the oldest."""
+        kept = self.find(key)
+        if kept is not None:
             return kept
         while len(self._kept) >= self.capacity:
             self._kept.popitem(last=False)[1].close()
@@ -92,7 +99,8 @@ class Slots(Generic[Slot]):
         :raises GpuFailedError: when none comes free in time.
         """
         with self._changed:
-            free = self._changed.wait_for(lambda: self._free or self._is_closed, timeout_seconds)
+            free = self._free or self._is_closed or self._changed.wait_for(
+                lambda: self._free or self._is_closed, timeout_seconds)
             if self._is_closed:
                 raise ClosedError('The detector')
             if not free:
@@ -179,47 +187,44 @@ class CopyCrew:
     """
 
     def __init__(self, helpers: int, prepare: Callable[[], None]) -> None:
-        self._jobs: list[queue.SimpleQueue[Callable[[], None] | None]] = []
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._busy = threading.Lock()
-        self._threads: list[threading.Thread] = []
-        for index in range(helpers):
-            jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-            thread = threading.Thread(
-                target=self._work, args=(jobs, prepare), name=f'copy {index}', daemon=True)
+        self._threads = [
+            threading.Thread(target=self._work, args=(prepare,), name=f'copy {index}', daemon=True)
+            for index in range(helpers)]
+        for thread in self._threads:
             thread.start()
-            self._jobs.append(jobs)
-            self._threads.append(thread)
 
-    def run(self, pieces: Sequence[Callable[[], None]]) -> None:
+    def run(self, do: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
         """
-        Do all pieces, dealt out in turn to this thread and the helpers; return when all are done.
+        Do every piece; whoever is free takes the next. Returns when all are done.
 
         :raises: what a piece raised, after all have ended.
         """
-        if not self._jobs or len(pieces) < 2:
-            for piece in pieces:
-                piece()
+        rest = iter(pieces)  # Taking from it is one step under the GIL.
+
+        def share() -> None:
+            for piece in rest:
+                do(piece)
+        helpers = min(len(self._threads), len(pieces) - 1)
+        if helpers <= 0:
+            share()
             return
-        hands = len(self._jobs) + 1
         with self._busy:  # Two frames at once would mix up each other's answers.
-            asked = 0
-            for index, jobs in enumerate(self._jobs, 1):
-                if index < len(pieces):
-                    jobs.put(_all_of(pieces[index::hands]))
-                    asked += 1
+            for _ in range(helpers):
+                self._jobs.put(share)
             try:
-                _all_of(pieces[::hands])()
+                share()
             finally:
-                errors = [self._done.get() for _ in range(asked)]
+                errors = [self._done.get() for _ in range(helpers)]
             for error in errors:
                 if error is not None:
                     raise error
 
-    def _work(self, jobs: queue.SimpleQueue[Callable[[], None] | None],
-              prepare: Callable[[], None]) -> None:
+    def _work(self, prepare: Callable[[], None]) -> None:
         prepare()
-        while (job := jobs.get()) is not None:
+        while (job := self._jobs.get()) is not None:
             try:
                 job()
                 self._done.put(None)
@@ -227,16 +232,8 @@ class CopyCrew:
                 self._done.put(error)
 
     def close(self) -> None:
-        for jobs in self._jobs:
-            jobs.put(None)
+        for _ in self._threads:
+            self._jobs.put(None)
         for thread in self._threads:
             thread.join()
-        self._jobs.clear()
         self._threads.clear()
-
-
-def _all_of(pieces: Sequence[Callable[[], None]]) -> Callable[[], None]:
-    def run() -> None:
-        for piece in pieces:
-            piece()
-    return run

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.cuda.calls import check, runtime
+from trt_ros.cuda.calls import check, context_is_lost, keep_forever, runtime
 from trt_ros.cuda.memory import Account, DeviceBuffer, megabytes
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
@@ -108,6 +108,8 @@ class Contexts:
                 self._blob.save(blob)
 
     def close(self) -> None:
+        if context_is_lost():
+            keep_forever((self._config, self._cache, self.engine))
         # The cache outlives every context, and goes after the configuration that names it.
         self._config = None
         self._cache = None
@@ -190,6 +192,8 @@ class Execution:
 
     def close(self) -> None:
         if self._context is not None:
+            if context_is_lost():
+                keep_forever(self._context)
             self._context = None
             self._contexts.forget()
 

@@ -202,31 +202,37 @@ def test_a_crew_copies_every_piece(helpers):
     prepared: list = []
     crew = CopyCrew(helpers, lambda: prepared.append(threading.get_ident()))
 
-    def piece(start: int, stop: int):
-        def copy() -> None:
-            target[start:stop] = source[start:stop]
-        return copy
+    def copy(part: tuple[int, int]) -> None:
+        target[slice(*part)] = source[slice(*part)]
     for count in (1, 2, 7):
         target[:] = 0
-        crew.run([piece(*part) for part in chunks(len(source), -(-len(source) // count))])
+        crew.run(copy, chunks(len(source), -(-len(source) // count)))
         assert (target == source).all()
     crew.close()
     assert len(set(prepared)) == len(prepared) == helpers
     assert threading.get_ident() not in prepared
 
 
+def test_every_piece_is_done_once_whoever_takes_it():
+    crew = CopyCrew(3, lambda: None)
+    done: list = []
+    for _ in range(50):
+        done.clear()
+        crew.run(done.append, range(20))
+        assert sorted(done) == list(range(20))
+    crew.close()
+
+
 @pytest.mark.parametrize('bad', [0, 1, 2])
 def test_an_error_in_any_piece_reaches_the_caller_and_the_crew_goes_on(bad):
     crew = CopyCrew(1, lambda: None)
 
-    def piece(number: int):
-        def work() -> None:
-            if number == bad:
-                raise ValueError(f'piece {number}')
-        return work
+    def work(number: int) -> None:
+        if number == bad:
+            raise ValueError(f'piece {number}')
     with pytest.raises(ValueError, match=f'piece {bad}'):
-        crew.run([piece(number) for number in range(3)])
+        crew.run(work, range(3))
     done: list = []
-    crew.run([lambda: done.append(1)] * 4)
+    crew.run(done.append, range(4))
     assert len(done) == 4
     crew.close()

@@ -1,0 +1,164 @@
+"""
+What a frame costs on an NVIDIA GPU, as one CUDA graph and as a naive node would do it.
+
+    python benchmarks/gpu_models.py models
+    python benchmarks/gpu_frames.py models/*.onnx [--json FILE] [--rounds N]
+
+Prints a Markdown table; times are medians in microseconds unless the column says otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+import json
+from pathlib import Path
+import platform
+import sys
+import time
+from typing import Any
+
+import cv2
+import numpy as np
+
+from trt_ros.engine.options import BuildOptions
+from trt_ros.runtime.graph import GraphOptions, GraphPipeline
+from trt_ros.runtime.graph_measure import (
+    Summary,
+    frames_per_second,
+    graph_times,
+    host_times,
+    stage_times,
+)
+from trt_ros.runtime.tensorrt_open import open_frames, open_network
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox
+
+SIZES = ((640, 480), (1280, 720), (1920, 1080))
+ASKED = {'score_threshold': 0.25, 'iou_threshold': 0.45, 'max_detections': 300}
+WHOLE = 1 << 30  # One chunk: the whole transfer is in the graph.
+
+
+def picture(width: int, height: int) -> Frame:
+    rng = np.random.default_rng(0)
+    small = rng.integers(0, 256, (height // 16, width // 16, 3), dtype=np.uint8)
+    return Frame.from_pixels(cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC))
+
+
+def naive(runner: Any, pipeline: GraphPipeline) -> Callable[[Frame], object]:
+    """Do what a plain Python node does: OpenCV, NumPy, pageable memory, no graph."""
+    preprocess, decoder = pipeline.machinery.preprocess, pipeline.decoder
+    name = runner.inputs[0].name
+    mean, std = np.array(preprocess.mean, 'f4'), np.array(preprocess.std, 'f4')
+
+    def infer(frame: Frame) -> object:
+        image = frame.data[:frame.nbytes].reshape(frame.height, frame.width, 3)
+        box = Letterbox.fit(frame.wh, preprocess.input_hw, preprocess.resize)
+        (left, top), (width, height) = map(int, box.pad_xy), box.inner_wh
+        canvas = np.full((*preprocess.input_hw, 3), preprocess.pad_value, np.uint8)
+        canvas[top:top + height, left:left + width] = cv2.resize(image, (width, height))
+        if preprocess.channel_order == 'rgb':
+            canvas = cv2.cvtColor(canvas, cv2.COLOR_BGR2RGB)
+        tensor = (canvas.astype(np.float32) * np.float32(preprocess.scale) - mean) / std
+        tensor = np.ascontiguousarray(tensor.transpose(2, 0, 1)[None], preprocess.dtype)
+        outputs = runner.infer({name: tensor})
+        return outputs if decoder is None else decoder(outputs, box, **ASKED)
+    return infer
+
+
+def timed(call: Callable[[], object], rounds: int) -> list[float]:
+    times = []
+    for number in range(rounds + 5):
+        start = time.perf_counter()
+        call()
+        if number >= 5:
+            times.append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+def row(model: Path, frame: Frame, precision: str, rounds: int) -> dict[str, Any]:
+    build = BuildOptions(precision=precision)
+    entry: dict[str, Any] = {'model': model.stem, 'image': f'{frame.width}x{frame.height}'}
+    whole = open_frames(model, build, GraphOptions(chunk_nbytes=WHOLE))
+    try:
+        whole.warm_up(frame)
+        graph = graph_times(whole, frame, rounds)
+        entry['stages'] = {name: vars(Summary.of(each))
+                           for name, each in stage_times(whole, frame, rounds).items()}
+    finally:
+        whole.close()
+    over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
+    entry['graph'] = {name: vars(Summary.of(each)) for name, each in graph.items()}
+    entry['wall_minus_gpu'] = vars(Summary.of(over))
+    gpu_ms = entry['graph']['gpu']['p50']
+
+    pipeline = open_frames(model, build)
+    try:
+        pipeline.warm_up(frame)
+        host = host_times(pipeline, frame, rounds)
+        entry['host'] = {name: vars(Summary.of(each)) for name, each in host.items()}
+        entry['latency_ratio'] = entry['host']['frame']['p50'] / (
+            entry['host']['plain copy']['p50'] + gpu_ms)
+        entry['fps'] = frames_per_second(pipeline, frame, rounds * 2)
+        lent = frame.data.copy()
+        pipeline.register(lent)
+        lying = Frame(lent, frame.width, frame.height, frame.step, frame.encoding)
+        pipeline.warm_up(lying)
+        entry['lent'] = {name: vars(Summary.of(each))
+                         for name, each in host_times(pipeline, lying, rounds).items()}
+        entry['lent_fps'] = frames_per_second(pipeline, lying, rounds * 2)
+        pipeline.unregister(lent)
+        entry['memory'] = pipeline.memory()
+        runner = open_network(model, build)
+        try:
+            slow = naive(runner, pipeline)
+            entry['naive'] = vars(Summary.of(timed(lambda: slow(frame), max(20, rounds // 5))))
+        finally:
+            runner.close()
+    finally:
+        pipeline.close()
+    entry['throughput'] = entry['fps'] * gpu_ms / 1e3
+    entry['lent_throughput'] = entry['lent_fps'] * gpu_ms / 1e3
+    entry['naive_ratio'] = entry['naive']['p50'] / entry['host']['frame']['p50']
+    return entry
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    head = ('model', 'image', 'GPU', 'wall − GPU p50', 'p99', 'frame p50', 'p99', 'plain copy',
+            'ratio', 'lent frame p50', 'frames/s × GPU', 'lent', 'naive', 'naive ÷ ours')
+    lines = ['| ' + ' | '.join(head) + ' |', '|' + ' --- |' * len(head)]
+
+    def us(ms: float) -> str:
+        return f'{ms * 1e3:.0f}'
+    for r in rows:
+        over, host, lent = r['wall_minus_gpu'], r['host'], r['lent']
+        lines.append('| ' + ' | '.join((
+            r['model'], r['image'], us(r['graph']['gpu']['p50']), us(over['p50']), us(over['p99']),
+            us(host['frame']['p50']), us(host['frame']['p99']), us(host['plain copy']['p50']),
+            f'{r["latency_ratio"]:.2f}', us(lent['frame']['p50']), f'{r["throughput"]:.2f}',
+            f'{r["lent_throughput"]:.2f}', us(r['naive']['p50']),
+            f'{r["naive_ratio"]:.1f}')) + ' |')
+    return '\n'.join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
+    parser.add_argument('models', nargs='+', type=Path)
+    parser.add_argument('--precision', default='auto')
+    parser.add_argument('--rounds', type=int, default=300)
+    parser.add_argument('--json', type=Path)
+    args = parser.parse_args()
+    rows = []
+    for model in args.models:
+        for width, height in SIZES:
+            rows.append(row(model, picture(width, height), args.precision, args.rounds))
+            print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+    print(f'Python {platform.python_version()}, NumPy {np.__version__}')
+    print(table(rows))
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""
+The preprocessing and decoding kernels alone, beside the NumPy they equal.
+
+    python benchmarks/gpu_kernels.py [--json FILE]
+
+Each is captured twenty times into one CUDA graph and timed by events: no launch is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+import json
+from pathlib import Path
+import sys
+import time
+
+import numpy as np
+
+from trt_ros.cuda.device import Event, Stream, open_gpu
+from trt_ros.cuda.graphs import Graph
+from trt_ros.cuda.kernels import Kernels
+from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
+from trt_ros.runtime import graph_steps as steps
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.yolov8 import YoloV8Head
+
+TIMES = 20
+ASKED = {'score_threshold': 0.25, 'iou_threshold': 0.45, 'max_detections': 300}
+
+
+def gpu_us(stream: Stream, work: Callable[[int], None], rounds: int = 50) -> float:
+    """Return the median microseconds of one `work`."""
+    def many(handle: int) -> None:
+        for _ in range(TIMES):
+            work(handle)
+    with closing(Graph.capture(stream.handle, many)) as graph, \
+            closing(Event(timing=True)) as begin, closing(Event(timing=True)) as end:
+        times = []
+        for _ in range(rounds + 3):
+            begin.record(stream.handle)
+            graph.launch(stream.handle)
+            end.record(stream.handle)
+            end.wait()
+            times.append(end.ms_since(begin) * 1e3 / TIMES)
+        return float(np.median(times[3:]))
+
+
+def cpu_us(work: Callable[[], object], rounds: int = 15) -> float:
+    times = []
+    for _ in range(rounds + 2):
+        start = time.perf_counter()
+        work()
+        times.append((time.perf_counter() - start) * 1e6)
+    return float(np.median(times[2:]))
+
+
+def head(candidates: int, anchors: int = 8400, classes: int = 80) -> np.ndarray:
+    """Make a head of random boxes in clusters, of which so many score above 0.25."""
+    rng = np.random.default_rng(0)
+    clusters = rng.uniform(20, 620, (60, 2))
+    centre = clusters[rng.integers(0, 60, anchors)] + rng.normal(0, 8, (anchors, 2))
+    scores = rng.uniform(0, 0.2, (anchors, classes))
+    high = rng.permutation(anchors)[:candidates]
+    scores[high, rng.integers(0, classes, candidates)] = rng.uniform(0.3, 1, candidates)
+    return np.concatenate(
+        [centre, rng.uniform(10, 120, (anchors, 2)), scores], axis=1).T.astype(np.float32)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
+    parser.add_argument('--json', type=Path)
+    args = parser.parse_args()
+    rows: list[dict[str, object]] = []
+    gpu, account = open_gpu(), Account()
+    with ExitStack() as owned:
+        stream = owned.enter_context(closing(Stream(gpu)))
+        kernels = {name: owned.enter_context(closing(Kernels(name, gpu.arch)))
+                   for name in ('preprocess', 'detect')}
+
+        def device(nbytes: int) -> DeviceBuffer:
+            return owned.enter_context(closing(DeviceBuffer(nbytes, 'benchmark', account)))
+
+        def add(what: str, ours: float, numpy: float) -> None:
+            rows.append({'what': what, 'gpu_us': ours, 'numpy_us': numpy})
+            print(f'| {what} | {ours:.1f} | {numpy:.0f} | {numpy / ours:.0f} |', flush=True)
+
+        print(f'{gpu.name}\n\n| | GPU µs | NumPy µs | ratio |\n| --- | --- | --- | --- |')
+        rng = np.random.default_rng(0)
+        for (width, height), encoding, antialias in (
+                ((640, 480), 'bgr8', False), ((1280, 720), 'bgr8', False),
+                ((1920, 1080), 'bgr8', False), ((1920, 1080), 'nv12', False),
+                ((1920, 1080), 'bayer_rggb8', False), ((1920, 1080), 'bgr8', True)):
+            pixels = rng.integers(0, 256, (height * 3 // 2, width) if encoding == 'nv12' else (
+                (height, width) if 'bayer' in encoding else (height, width, 3)), dtype=np.uint8)
+            frame = Frame.from_pixels(pixels, encoding)
+            preprocess = Preprocess((640, 640), antialias=antialias)
+            source, target = device(frame.nbytes), device(640 * 640 * 12)
+            copy_async(source.ptr, frame.data.ctypes.data, frame.nbytes, stream.handle)
+            told = steps.preprocess_args(
+                preprocess, steps.Geometry.of(frame), source.ptr, target.ptr)
+
+            def run(handle: int, told: steps.PreprocessArgs = told) -> None:
+                steps.launch_preprocess(kernels['preprocess'], told, handle)
+            ours = gpu_us(stream, run)
+            name = f'{width}×{height} {encoding} to 640×640' + (', antialias' if antialias else '')
+            add(name, ours, cpu_us(lambda f=frame, p=preprocess: p(f)))
+
+        box = Letterbox.fit((1920, 1080), (640, 640), 'letterbox')
+        for candidates in (0, 50, 300, 1000, 2048, 8400):
+            values = head(candidates)
+            spec = TensorSpec('head', (1, 84, 8400), 'float32', 'output')
+            decoder = steps.GpuHead('yolov8', spec, 8400, 80)
+            memory, scratch = device(values.nbytes), device(decoder.scratch_nbytes)
+            result = owned.enter_context(closing(
+                PinnedBuffer(steps.result_nbytes(1024), 'benchmark', account)))
+            request = owned.enter_context(closing(PinnedBuffer(256, 'benchmark', account)))
+            asked = steps.request_view(request.view[:16])
+            asked.score_threshold, asked.iou_threshold = 0.25, 0.45
+            asked.max_detections = 300
+            on_device = device(256)
+            copy_async(on_device.ptr, request.ptr, 256, stream.handle)
+            copy_async(memory.ptr, values.ctypes.data, values.nbytes, stream.handle)
+            fill_async(scratch.ptr, 0, decoder.scratch_nbytes, stream.handle)
+            told_head = decoder.args(box, values=memory.ptr, request=on_device.ptr,
+                                     scratch=scratch.ptr, result=result.device_ptr, capacity=1024)
+
+            def decode(handle: int, told: steps.HeadArgs = told_head,
+                       decoder: steps.GpuHead = decoder) -> None:
+                decoder.launch(kernels['detect'], told, handle)
+            ours = gpu_us(stream, decode)
+            reference = YoloV8Head('head', 80)
+            found = steps.ResultView.on(result.view, 1024).counts
+            add(f'decode and NMS, 84×8400, {candidates} candidates, {found[0]} kept', ours,
+                cpu_us(lambda v=values, r=reference: r({'head': v[None]}, box, **ASKED)))
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

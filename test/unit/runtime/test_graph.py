@@ -1,0 +1,243 @@
+"""What is captured, kept, given back and told when something fails; on a CUDA of our own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_ros.cuda.calls import CudaError, live
+from trt_ros.errors import BackendError, ClosedError, GpuFailedError, ParameterError
+from trt_ros.runtime.graph import GraphOptions
+from trt_ros.runtime.graph_slot import cut
+from trt_ros.vision.frame import Frame
+
+ASKED = {'score_threshold': 0.5, 'iou_threshold': 0.5, 'max_detections': 50}
+
+
+def ways(pipeline, slot=0, batch=1):
+    return pipeline.slots.all[slot].plan_for(batch).ways
+
+
+def test_one_small_image_is_one_piece_that_the_graph_sends():
+    (piece,) = cut([100], [256], 4096, send=True)
+    assert (piece.start, piece.stop, piece.pinned, piece.send) == (0, 100, 256, (0, 0))
+
+
+def test_the_first_piece_takes_the_header_along_and_the_last_is_the_graphs():
+    pieces = cut([10_000], [256], 4096, send=True)
+    assert [piece.send for piece in pieces] == [(0, 4352), (4352, 4096), (0, 0)]
+    assert [piece.pinned for piece in pieces] == [256, 4352, 8448]
+
+
+def test_images_of_a_batch_are_cut_one_by_one():
+    pieces = cut([5000, 10], [256, 5376], 4096, send=True)
+    assert [(piece.index, piece.start, piece.stop) for piece in pieces] == [
+        (0, 0, 4096), (0, 4096, 5000), (1, 0, 10)]
+
+
+def test_memory_that_is_read_in_place_is_not_sent():
+    assert [piece.send for piece in cut([10_000], [256], 4096, send=False)] == [(0, 0)] * 3
+
+
+def test_a_frame_is_one_launch_of_all_its_steps(open_graph, cuda, picture):
+    pipeline = open_graph(slots=1)
+    pipeline.infer(picture(), **ASKED)
+    cuda.launched.clear()
+    before = cuda.calls['cudaGraphLaunch']
+    pipeline.infer(picture(), **ASKED)
+    assert cuda.calls['cudaGraphLaunch'] == before + 1
+    assert cuda.launched == ['preprocess', 'select_yolov8_float32', 'suppress_yolov8_float32']
+
+
+def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture):
+    for chunk_nbytes in (4096, 1 << 20):
+        pipeline = open_graph(slots=1, chunk_nbytes=chunk_nbytes)
+        frame = picture()
+        pipeline.infer(frame, **ASKED)
+        slot = pipeline.slots.all[0]
+        image = bytes(cuda._memory[slot._image.ptr])[256:256 + frame.nbytes]
+        assert image == frame.data.tobytes()
+        request = np.frombuffer(bytes(cuda._memory[slot._image.ptr])[:8], np.float32)
+        assert request.tolist() == [0.5, 0.5]
+
+
+def test_a_size_is_captured_once_and_found_again(open_graph, picture):
+    pipeline = open_graph(slots=1)
+    pipeline.infer(picture(400, 300), **ASKED)
+    for _ in range(3):
+        for width in (100, 120):
+            pipeline.infer(picture(width, 90), **ASKED)
+    assert ways(pipeline).made == 3
+
+
+def test_every_encoding_and_step_is_a_graph_of_its_own(open_graph, picture):
+    pipeline = open_graph(slots=1)
+    frame = picture(64, 64)
+    wide = Frame(np.zeros(64 * 200, np.uint8), 64, 64, 200, 'bgr8')
+    for each in (wide, frame, picture(64, 64, 'rgb8'), frame):
+        pipeline.infer(each, **ASKED)
+    assert ways(pipeline).made == 3
+
+
+def test_a_larger_image_drops_the_graphs_that_name_the_old_memory(open_graph, picture):
+    pipeline = open_graph(slots=1)
+    pipeline.infer(picture(100, 90), **ASKED)
+    pipeline.infer(picture(400, 300), **ASKED)
+    assert len(ways(pipeline)) == 1
+    pipeline.infer(picture(100, 90), **ASKED)
+    assert len(ways(pipeline)) == 2
+
+
+def test_the_least_recently_seen_size_goes(open_graph, picture):
+    pipeline = open_graph(slots=1, graph_capacity=2)
+    for width in (200, 100, 120, 140):
+        pipeline.infer(picture(width, 90), **ASKED)
+    assert live()['graph'] == 2
+
+
+def test_each_batch_size_has_its_own_context_and_graph(open_graph, make_engine, picture):
+    pipeline = open_graph(make_engine(-1), slots=1)
+    for count in (4, 1, 2, 4, 1):
+        found = pipeline.submit([picture()] * count, **ASKED).results()
+        assert len(found) == count
+    assert [ways(pipeline, batch=batch).made for batch in (1, 2, 4)] == [1, 1, 1]
+
+
+def test_a_batch_beyond_the_profile_is_refused_and_the_slot_free_again(open_graph, picture):
+    pipeline = open_graph(slots=1)
+    with pytest.raises(Exception, match='refuses shape'):
+        pipeline.submit([picture()] * 2, **ASKED)
+    pipeline.infer(picture(), **ASKED)
+
+
+def test_lent_memory_is_sent_from_where_it_lies(open_graph, cuda, picture):
+    pipeline = open_graph(slots=1)
+    ring = np.zeros(100_000, np.uint8)
+    pipeline.register(ring)
+    frame = picture()
+    for offset in (0, 77):
+        ring[offset:offset + frame.nbytes] = frame.data
+        lying = Frame(ring[offset:offset + frame.nbytes], 160, 120, 480, 'bgr8')
+        pipeline.infer(lying, **ASKED)
+    slot = pipeline.slots.all[0]
+    assert bytes(cuda._memory[slot._image.ptr])[256:256 + frame.nbytes] == frame.data.tobytes()
+    assert ways(pipeline).made == 1  # The address is no part of the graph.
+    pipeline.unregister(ring)
+    assert 'receive buffers' not in pipeline.memory()['pinned']
+
+
+def test_read_in_place_each_address_of_lent_memory_is_a_graph(open_graph, picture):
+    pipeline = open_graph(slots=1, unified_memory='on')
+    ring = np.zeros(200_000, np.uint8)
+    pipeline.register(ring)
+    for offset in (0, 100_000, 0):
+        lying = Frame(ring[offset:offset + 57_600], 160, 120, 480, 'bgr8')
+        pipeline.infer(lying, **ASKED)
+    assert ways(pipeline).made == 2
+    assert 'slots' not in pipeline.memory()['device']
+
+
+def test_slots_take_turns_and_wait_for_each_other_in_shared_scratch_memory(
+        open_graph, cuda, picture):
+    for share, waits in ((True, 3), (False, 0)):
+        pipeline = open_graph(slots=2, share_activations=share)
+        pipeline.warm_up(picture())
+        before = cuda.calls['cudaStreamWaitEvent']
+        pending = [pipeline.submit([picture()], **ASKED) for _ in range(2)]
+        for each in pending:
+            each.wait()
+        pipeline.infer(picture(), **ASKED)
+        assert cuda.calls['cudaStreamWaitEvent'] - before == waits
+        pipeline.close()
+
+
+def test_what_cannot_be_captured_runs_step_by_step_and_says_why(open_graph, engine, cuda, picture):
+    engine.is_capturable = False
+    pipeline = open_graph(engine, slots=1)
+    pipeline.infer(picture(), **ASKED)
+    assert cuda.calls['cudaGraphLaunch'] == 0
+    assert cuda.launched[-1] == 'suppress_yolov8_float32'
+    assert 'cannot be captured' in pipeline.story[-1]
+
+
+def test_a_capture_that_fails_falls_back_too(open_graph, cuda, picture):
+    cuda.fail['cudaStreamEndCapture'] = 900
+    pipeline = open_graph(slots=1)
+    pipeline.infer(picture(), **ASKED)
+    assert 'end a capture' in pipeline.story[-1]
+
+
+def test_a_sticky_error_fails_the_pipeline_and_is_told_once(open_graph, engine, cuda, picture):
+    told: list[GpuFailedError] = []
+    pipeline = open_graph(engine, told.append, slots=1)
+    pipeline.infer(picture(), **ASKED)
+    cuda.fail['cudaEventSynchronize'] = 700
+    for _ in range(2):
+        with pytest.raises(GpuFailedError, match='cudaErrorIllegalAddress'):
+            pipeline.infer(picture(), **ASKED)
+    assert len(told) == 1
+    pipeline.close()
+    assert not engine.is_closed  # TensorRT would crash.
+
+
+def test_an_error_that_is_not_sticky_ends_only_its_frame(open_graph, cuda, picture):
+    pipeline = open_graph(slots=1)
+    pipeline.infer(picture(), **ASKED)
+    cuda.fail['cudaGraphLaunch'] = 2
+    with pytest.raises(CudaError, match='launch a graph'):
+        pipeline.infer(picture(), **ASKED)
+    pipeline.infer(picture(), **ASKED)
+
+
+def test_a_network_that_tensorrt_refuses_to_run_says_what_it_said(open_graph, engine, picture):
+    engine.refuses = True
+    pipeline = open_graph(engine, slots=1)
+    with pytest.raises(BackendError, match=r'(?s)could not run.*the fake refused'):
+        pipeline.infer(picture(), **ASKED)
+
+
+@pytest.mark.parametrize('call', ['cudaMalloc', 'cudaHostAlloc', 'cudaEventCreateWithFlags'])
+def test_out_of_memory_while_opening_or_capturing_leaves_nothing(open_graph, cuda, picture, call):
+    before = live()
+    cuda.fail[call] = 2
+    with pytest.raises(CudaError, match=r'(?s)(wanted|Remedy)'):
+        open_graph(slots=2).infer(picture(), **ASKED)
+    if call == 'cudaEventCreateWithFlags':
+        assert live() == before
+
+
+def test_a_hundred_frames_allocate_nothing(open_graph, cuda, picture):
+    pipeline = open_graph()
+    frame = picture()
+    pipeline.warm_up(frame)
+    before = live(), pipeline.memory(), cuda.calls['cudaMalloc'], cuda.calls['cudaHostAlloc']
+    for _ in range(100):
+        pipeline.infer(frame, **ASKED)
+    assert before == (
+        live(), pipeline.memory(), cuda.calls['cudaMalloc'], cuda.calls['cudaHostAlloc'])
+
+
+def test_memory_is_told_by_owner(open_graph, picture):
+    pipeline = open_graph(slots=1)
+    pipeline.infer(picture(), **ASKED)
+    held = pipeline.memory()
+    assert held['device']['engine'] == 1000
+    assert held['device']['activations'] == 2000
+    assert held['device']['slots'] == held['pinned']['slots'] == 256 + 57_600
+    assert held['device']['tensors'] == 4 * (3 * 64 * 96 + 7 * 96)
+
+
+@pytest.mark.parametrize('wrong', [
+    {'slots': 0}, {'chunk_nbytes': 1}, {'unified_memory': 'maybe'}, {'copy_helpers': -1},
+    {'graph_capacity': 0}, {'gpu_timeout_seconds': -1.0}], ids=str)
+def test_options_that_cannot_be_honoured_are_refused(wrong):
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
+        GraphOptions(**wrong)
+
+
+def test_use_after_close_is_an_error(open_graph, picture):
+    pipeline = open_graph()
+    pipeline.close()
+    pipeline.close()
+    with pytest.raises(ClosedError):
+        pipeline.infer(picture(), **ASKED)

@@ -1,0 +1,214 @@
+"""What a batch of frames does on the GPU, step by step, and the memory for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from trt_ros.cuda.device import Gpu
+from trt_ros.cuda.graphs import Graph
+from trt_ros.cuda.kernels import Kernels
+from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
+from trt_ros.runtime.graph_steps import (
+    Geometry,
+    GpuHead,
+    ResultView,
+    launch_preprocess,
+    preprocess_args,
+    result_nbytes,
+)
+from trt_ros.runtime.slots import CopyCrew, Recent
+from trt_ros.runtime.tensorrt_execution import Contexts, Execution, Shape, item_nbytes
+from trt_ros.vision.letterbox import Letterbox, Preprocess
+
+HEADER_NBYTES = 256  # The request; keeps the images behind it aligned.
+Stage = tuple[str, Callable[[int], None]]
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // 256) * 256
+
+
+class Thresholds(NamedTuple):
+    """What a graph does not freeze."""
+
+    score: float
+    iou: float
+    max_detections: int
+
+
+@dataclass(frozen=True)
+class Machinery:
+    """What all slots of a pipeline share; borrowed by them."""
+
+    gpu: Gpu
+    account: Account
+    contexts: Contexts
+    preprocess: Preprocess
+    preprocess_kernels: Kernels
+    detect_kernels: Kernels | None
+    heads: Callable[[Mapping[str, Shape]], GpuHead | None]
+    crew: CopyCrew
+    capacity: int            # Detections an image.
+    chunk_nbytes: int
+    graph_capacity: int
+    use_graph: bool
+    in_place: bool           # Kernels read pinned memory where it lies.
+    blocking_sync: bool
+    stream_priority: int
+    on_ungraphed: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """
+    Where the GPU finds the images of a batch, and the part of their way that the graph does.
+
+    :param addresses: of each image.
+    :param request: of the thresholds.
+    :param in_graph: (target, origin, nbytes) copies that belong into the graph.
+    """
+
+    addresses: tuple[int, ...]
+    request: int
+    in_graph: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes `start` to `stop` of image `index`, and what to send on to the GPU once copied."""
+
+    index: int
+    start: int
+    stop: int
+    pinned: int             # Where they go in the pinned buffer.
+    send: tuple[int, int]   # (offset, bytes); with the header for the first, (0, 0) for the last.
+
+
+class Way:
+    """What frames of one size and encoding need, worked out and captured once; owns a graph."""
+
+    def __init__(self, source: Source, sizes: tuple[int, ...], offsets: tuple[int, ...],
+                 pieces: tuple[Piece, ...], graph: Graph) -> None:
+        self.source, self.sizes, self.offsets = source, sizes, offsets
+        self.pieces, self.graph = pieces, graph
+
+    def close(self) -> None:
+        self.graph.close()
+
+
+class Plan:
+    """A batch size in one slot: its context, its tensors, its graphs; the slot owns it."""
+
+    def __init__(self, machinery: Machinery, batch: int) -> None:
+        self.machinery, self.batch = machinery, batch
+        engine = machinery.contexts.engine
+        self._owned = ExitStack()
+        with ExitStack() as undo:
+            spec = engine.inputs[0]
+            height, width = machinery.preprocess.input_hw
+            shape = ((batch, 3, height, width) if machinery.preprocess.layout == 'nchw'
+                     else (batch, height, width, 3))
+            self.execution: Execution = machinery.contexts.new({spec.name: shape})
+            undo.callback(self.execution.close)
+            self.shapes = {out.name: self.execution.shape_of(out.name) for out in engine.outputs}
+            self.image_nbytes = int(np.prod(shape[1:])) * item_nbytes(spec.dtype)
+            self.tensors: dict[str, DeviceBuffer] = {}
+            sizes = {spec.name: batch * self.image_nbytes}
+            for out in engine.outputs:
+                sizes[out.name] = int(np.prod(self.shapes[out.name])) * item_nbytes(out.dtype)
+            for name, nbytes in sizes.items():
+                buffer = DeviceBuffer(nbytes, 'tensors', machinery.account)
+                undo.callback(buffer.close)
+                self.tensors[name] = buffer
+                self.execution.bind(name, buffer.ptr)
+            self.input = self.tensors[spec.name]
+            self.head = machinery.heads(self.shapes)
+            if self.head is not None:
+                scratch = batch * aligned(self.head.scratch_nbytes)
+                nbytes = batch * aligned(result_nbytes(machinery.capacity))
+                self.scratch = DeviceBuffer(scratch, 'decoder', machinery.account)
+                undo.callback(self.scratch.close)
+            else:
+                nbytes = sum(aligned(sizes[out.name]) for out in engine.outputs)
+            self.results = PinnedBuffer(nbytes, 'results', machinery.account)
+            undo.callback(self.results.close)
+            self.ways: Recent[Way] = Recent(machinery.graph_capacity)
+            undo.callback(self.ways.clear)
+            self.views = self._views()
+            self._owned = undo.pop_all()
+        self.is_warm = False
+
+    def _views(self) -> tuple[ResultView, ...]:
+        if self.head is None:
+            return ()
+        step, capacity = aligned(result_nbytes(self.machinery.capacity)), self.machinery.capacity
+        return tuple(ResultView.on(self.results.view[i * step:(i + 1) * step], capacity)
+                     for i in range(self.batch))
+
+    def prepare(self, stream: int) -> None:
+        """Set the decoder's counters to zero, once: each frame leaves them so."""
+        if self.head is not None:
+            fill_async(self.scratch.ptr, 0, self.scratch.nbytes, stream)
+
+    def stages(self, geometries: Sequence[Geometry], source: Source) -> list[Stage]:
+        """List what a frame does on the GPU, in order, each as a function of the stream."""
+        m, stages = self.machinery, list[Stage]()
+        if source.in_graph:
+            def copy_in(stream: int) -> None:
+                for target, origin, nbytes in source.in_graph:
+                    copy_async(target, origin, nbytes, stream)
+            stages.append(('copy in', copy_in))
+        args = [preprocess_args(m.preprocess, geometry, address,
+                                self.input.ptr + i * self.image_nbytes)
+                for i, (geometry, address) in enumerate(zip(geometries, source.addresses))]
+
+        def preprocess(stream: int) -> None:
+            for each in args:
+                launch_preprocess(m.preprocess_kernels, each, stream)
+        stages += [('preprocess', preprocess), ('inference', self.execution.enqueue),
+                   self._last_stage(geometries, source)]
+        return stages
+
+    def _last_stage(self, geometries: Sequence[Geometry], source: Source) -> Stage:
+        m, head = self.machinery, self.head
+        outputs = m.contexts.engine.outputs
+        if head is None or m.detect_kernels is None:
+            def copy_out(stream: int) -> None:
+                offset = 0
+                for out in outputs:
+                    buffer = self.tensors[out.name]
+                    copy_async(self.results.ptr + offset, buffer.ptr, buffer.nbytes, stream)
+                    offset += aligned(buffer.nbytes)
+            return 'copy out', copy_out
+        kernels = m.detect_kernels
+        values = self.tensors[head.spec.name]
+        args = [head.args(
+            Letterbox.fit((g.width, g.height), m.preprocess.input_hw, m.preprocess.resize),
+            values=values.ptr + i * values.nbytes // self.batch, request=source.request,
+            scratch=self.scratch.ptr + i * aligned(head.scratch_nbytes),
+            result=self.results.device_ptr + i * aligned(result_nbytes(m.capacity)),
+            capacity=m.capacity) for i, g in enumerate(geometries)]
+
+        def decode(stream: int) -> None:
+            for each in args:
+                head.launch(kernels, each, stream)
+        return 'decode', decode
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """See the raw outputs in pinned memory, where a CPU decoder reads them; borrowed."""
+        found, offset = {}, 0
+        for out in self.machinery.contexts.engine.outputs:
+            nbytes = self.tensors[out.name].nbytes
+            kind = 'uint16' if out.dtype == 'bfloat16' else out.dtype
+            found[out.name] = self.results.view[offset:offset + nbytes].view(kind).reshape(
+                self.shapes[out.name])
+            offset += aligned(nbytes)
+        return found
+
+    def close(self) -> None:
+        self._owned.close()
