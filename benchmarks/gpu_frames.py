@@ -22,7 +22,7 @@ import cv2
 import numpy as np
 
 from trt_ros.engine.options import BuildOptions
-from trt_ros.runtime.graph import GraphOptions, GraphPipeline
+from trt_ros.runtime.graph import GraphPipeline
 from trt_ros.runtime.graph_measure import (
     Summary,
     frames_per_second,
@@ -36,7 +36,6 @@ from trt_ros.vision.letterbox import Letterbox
 
 SIZES = ((640, 480), (1280, 720), (1920, 1080))
 ASKED = {'score_threshold': 0.25, 'iou_threshold': 0.45, 'max_detections': 300}
-WHOLE = 1 << 30  # One chunk: the whole transfer is in the graph.
 
 
 def picture(width: int, height: int) -> Frame:
@@ -79,22 +78,16 @@ def timed(call: Callable[[], object], rounds: int) -> list[float]:
 def row(model: Path, frame: Frame, precision: str, rounds: int) -> dict[str, Any]:
     build = BuildOptions(precision=precision)
     entry: dict[str, Any] = {'model': model.stem, 'image': f'{frame.width}x{frame.height}'}
-    whole = open_frames(model, build, GraphOptions(chunk_nbytes=WHOLE))
-    try:
-        whole.warm_up(frame)
-        graph = graph_times(whole, frame, rounds)
-        entry['stages'] = {name: vars(Summary.of(each))
-                           for name, each in stage_times(whole, frame, rounds).items()}
-    finally:
-        whole.close()
-    over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
-    entry['graph'] = {name: vars(Summary.of(each)) for name, each in graph.items()}
-    entry['wall_minus_gpu'] = vars(Summary.of(over))
-    gpu_ms = entry['graph']['gpu']['p50']
-
     pipeline = open_frames(model, build)
     try:
         pipeline.warm_up(frame)
+        graph = graph_times(pipeline, frame, rounds)
+        entry['stages'] = {name: vars(Summary.of(each))
+                           for name, each in stage_times(pipeline, frame, rounds).items()}
+        over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
+        entry['graph'] = {name: vars(Summary.of(each)) for name, each in graph.items()}
+        entry['wall_minus_gpu'] = vars(Summary.of(over))
+        gpu_ms = entry['graph']['gpu']['p50']
         host = host_times(pipeline, frame, rounds)
         entry['host'] = {name: vars(Summary.of(each)) for name, each in host.items()}
         entry['latency_ratio'] = entry['host']['frame']['p50'] / (

@@ -66,8 +66,8 @@ def head(candidates: int, anchors: int = 8400, classes: int = 80) -> np.ndarray:
     scores = rng.uniform(0, 0.2, (anchors, classes))
     high = rng.permutation(anchors)[:candidates]
     scores[high, rng.integers(0, classes, candidates)] = rng.uniform(0.3, 1, candidates)
-    return np.concatenate(
-        [centre, rng.uniform(10, 120, (anchors, 2)), scores], axis=1).T.astype(np.float32)
+    return np.ascontiguousarray(np.concatenate(
+        [centre, rng.uniform(10, 120, (anchors, 2)), scores], axis=1).T, np.float32)
 
 
 def main() -> int:

@@ -266,8 +266,9 @@ class GraphPipeline:
         self._watchdog.begin(number)
         try:
             with self._submit:
-                last = self._last if self.options.share_activations else None
-                after = last.done if last is not None and last is not slot else None
+                after, last = None, self._last
+                if self.options.share_activations and last is not None and last.is_under_way:
+                    after = last.done
                 self._last = slot
                 slot.start(frames, thresholds,
                            self._registered_at if self._registered else None, after)
@@ -278,7 +279,7 @@ class GraphPipeline:
 
     def _collect(self, slot: FrameSlot, number: int, read: Callable[[Plan], Read]) -> Read:
         try:
-            slot.done.wait()
+            slot.wait()
         except BaseException as error:
             self._ended_badly(slot, number, error)
             raise

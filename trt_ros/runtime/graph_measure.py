@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 import time
 from typing import Any
 
@@ -36,33 +36,34 @@ class Summary:
                    float(np.mean(times_ms)))
 
 
+@contextmanager
+def _whole_slot(pipeline: GraphPipeline) -> Iterator[FrameSlot]:
+    """Open a slot whose graph does the whole transfer; nothing else may run meanwhile."""
+    pipeline.gpu.use()
+    with closing(FrameSlot(replace(pipeline.machinery, chunk_nbytes=1 << 40))) as slot:
+        yield slot
+
+
 def stage_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
     """
     Time each step of a frame by itself on the GPU, without a graph.
 
     :returns: {'copy in': [ms, ..], 'preprocess': .., 'inference': .., 'decode' or 'copy out': ..}
     """
-    pipeline.gpu.use()
-    slot = pipeline.slots.take(60.0)
     times: dict[str, list[float]] = {}
-    try:
-        with ExitStack() as owned:
-            stages = slot.stages_of(frame, ASKED)
-            marks = [owned.enter_context(closing(Event(timing=True)))
-                     for _ in range(len(stages) + 1)]
-            stream = slot.stream.handle
-            for number in range(rounds + 5):
-                slot.stages_of(frame, ASKED)
-                marks[0].record(stream)
-                for (_, stage), mark in zip(stages, marks[1:]):
-                    stage(stream)
-                    mark.record(stream)
-                marks[-1].wait()
-                if number >= 5:
-                    for (name, _), begin, end in zip(stages, marks, marks[1:]):
-                        times.setdefault(name, []).append(end.ms_since(begin))
-    finally:
-        pipeline.slots.give_back(slot)
+    with _whole_slot(pipeline) as slot, ExitStack() as owned:
+        stages = slot.stages_of(frame, ASKED)
+        marks = [owned.enter_context(closing(Event(timing=True))) for _ in range(len(stages) + 1)]
+        stream = slot.stream.handle
+        for number in range(rounds + 5):
+            marks[0].record(stream)
+            for (_, stage), mark in zip(stages, marks[1:]):
+                stage(stream)
+                mark.record(stream)
+            marks[-1].wait()
+            if number >= 5:
+                for (name, _), begin, end in zip(stages, marks, marks[1:]):
+                    times.setdefault(name, []).append(end.ms_since(begin))
     return times
 
 
@@ -73,39 +74,30 @@ def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     :returns: 'gpu': between events before and behind the graph; 'wall': from before the launch to
         after the wait, of the same launches; 'wall alone': without those two events; all in ms.
     """
-    pipeline.gpu.use()
-    slot = pipeline.slots.take(60.0)
     gpu, wall, alone = [], [], []
-    try:
-        with closing(Event(timing=True)) as begin, closing(Event(timing=True)) as end:
-            graph = _graph_of(slot, frame)
-            stream, done, clock = slot.stream.handle, slot.done, time.perf_counter
-            for number in range(rounds + 20):
-                start = clock()
-                begin.record(stream)
-                graph.launch(stream)
-                end.record(stream)
-                end.wait()
-                stop = clock()
-                graph.launch(stream)
-                done.record(stream)
-                done.wait()
-                last = clock()
-                if number >= 20:
-                    gpu.append(end.ms_since(begin))
-                    wall.append((stop - start) * 1e3)
-                    alone.append((last - stop) * 1e3)
-    finally:
-        pipeline.slots.give_back(slot)
+    with _whole_slot(pipeline) as slot, closing(Event(timing=True)) as begin, \
+            closing(Event(timing=True)) as end:
+        slot.start([frame], ASKED, None, None)
+        slot.wait()
+        assert slot.plan is not None
+        graph = slot.plan.ways.values()[-1].graph
+        stream, done, clock = slot.stream.handle, slot.done, time.perf_counter
+        for number in range(rounds + 20):
+            start = clock()
+            begin.record(stream)
+            graph.launch(stream)
+            end.record(stream)
+            end.wait()
+            stop = clock()
+            graph.launch(stream)
+            done.record(stream)
+            done.wait()
+            last = clock()
+            if number >= 20:
+                gpu.append(end.ms_since(begin))
+                wall.append((stop - start) * 1e3)
+                alone.append((last - stop) * 1e3)
     return {'gpu': gpu, 'wall': wall, 'wall alone': alone}
-
-
-def _graph_of(slot: FrameSlot, frame: Frame) -> Any:
-    """Run a frame once and return the graph that it left."""
-    slot.start([frame], ASKED, None, None)
-    slot.done.wait()
-    assert slot.plan is not None
-    return slot.plan.ways.values()[-1].graph
 
 
 def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:

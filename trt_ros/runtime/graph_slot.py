@@ -81,6 +81,7 @@ class FrameSlot:
             self._owned = undo.pop_all()
         self.plan: Plan | None = None
         self.host_copy_seconds = 0.0
+        self.is_under_way = False  # From `start` until whoever waits has seen the end.
 
     @property
     def pinned_view(self) -> np.ndarray:
@@ -112,6 +113,12 @@ class FrameSlot:
             self.stream.wait_for(after)
         way.graph.launch(self.stream.handle)
         self.done.record(self.stream.handle)
+        self.is_under_way = True
+
+    def wait(self) -> None:
+        """Wait for the frame's end; the GIL is free meanwhile."""
+        self.done.wait()
+        self.is_under_way = False
 
     def stages_of(self, frame: Frame, thresholds: Thresholds) -> list[Stage]:
         """Bring a frame in and list its stages, for measuring each; runs none of them."""

@@ -52,10 +52,10 @@ class FakeCuda:
             return (0, *result)
         return call
 
-    def cudaError_t(self, code: int) -> Any:  # noqa: N802
+    def cudaError_t(self, code: int) -> Any:
         return SimpleNamespace(name=self.NAMES[code], code=code)
 
-    def cudaGetErrorString(self, error: Any) -> tuple:  # noqa: N802
+    def cudaGetErrorString(self, error: Any) -> tuple:
         return 0, b'as the test wished'
 
     def _do_cudaGetDeviceCount(self):
@@ -160,7 +160,7 @@ def cuda(monkeypatch) -> FakeCuda:
 
 
 class FakeContext:
-    """Writes, as the network's output, a head with one box whose score is the input's first byte."""
+    """Takes any address and runs nothing; says what the engine is told to say."""
 
     def __init__(self, engine: FakeEngine) -> None:
         self.engine, self.shapes, self.addresses = engine, {}, {}

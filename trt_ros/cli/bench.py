@@ -1,0 +1,132 @@
+"""How long a frame takes, on the GPU and around it: like trtexec, for the whole way."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+import json
+from pathlib import Path
+import sys
+from typing import TYPE_CHECKING, Any
+
+from trt_ros.cli.build import add_build_arguments, build_options
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument('model', type=Path, help='ONNX file, or an engine')
+    add_build_arguments(parser)
+    add = parser.add_argument_group('measurement').add_argument
+    add('--image-size', type=_size, action='append', metavar='WxH', dest='sizes',
+        help='size of the camera image; may be given several times (default: 1920x1080)')
+    add('--encoding', default='bgr8', help='of the camera image (default: bgr8)')
+    add('--frames', type=int, default=200, metavar='N', help='a measurement (default: 200)')
+    add('--slots', type=int, default=2, metavar='N', help='frames under way (default: 2)')
+    add('--no-graph', action='store_true', help='launch each step by itself')
+    add('--no-transfers', action='store_true',
+        help='leave the copies to and from the GPU out: kernels read pinned memory in place')
+    add('--layers', action='store_true', help='also the time of each layer of the network')
+    add('--json', type=Path, metavar='FILE', help='all numbers')
+    add('--plot', type=Path, metavar='FILE.png', help='the latency of each frame, as a picture')
+
+
+def run(args: Namespace) -> int:
+    import numpy as np
+
+    from trt_ros.runtime.graph import GraphOptions
+    from trt_ros.runtime.graph_measure import layer_times, measure
+    from trt_ros.runtime.tensorrt_open import open_frames
+    from trt_ros.vision.frame import ENCODINGS, Frame
+
+    if args.encoding not in ENCODINGS:
+        from trt_ros.errors import ParameterError
+        raise ParameterError(f'Images encoded as {args.encoding!r} are not understood.',
+                             remedy=f'Choose one of {", ".join(ENCODINGS)}.')
+    pipeline = open_frames(
+        args.model, build_options(args),
+        GraphOptions(device=args.device, slots=args.slots, use_graph=not args.no_graph,
+                     unified_memory='on' if args.no_transfers else 'auto'),
+        backend=args.backend, cache_dir=args.cache_dir)
+    results: list[dict[str, Any]] = []
+    try:
+        pipeline.warm_up()
+        for line in pipeline.story:
+            print(line)
+        for width, height in args.sizes or [(1920, 1080)]:
+            rows = height * 3 // 2 if args.encoding in ('nv12', 'nv21') else height
+            step = width * ENCODINGS[args.encoding]
+            data = np.random.default_rng(0).integers(0, 256, step * rows, dtype=np.uint8)
+            frame = Frame(data, width, height, step, args.encoding)
+            found = measure(pipeline, frame, rounds=args.frames)
+            if args.layers:
+                found['layers_ms'] = layer_times(pipeline, frame, min(args.frames, 50))
+            results.append(found)
+            _print(found)
+    finally:
+        pipeline.close()
+    if args.json:
+        args.json.write_text(json.dumps(
+            {'story': pipeline.story, 'results': results}, indent=1))
+    if args.plot:
+        _plot(args.plot, {found['image']: np.array(found['frame_times_ms']) for found in results})
+    return 0
+
+
+def _size(text: str) -> tuple[int, int]:
+    try:
+        width, height = map(int, text.lower().split('x'))
+    except ValueError:
+        raise ArgumentTypeError(f'{text} is not WIDTHxHEIGHT') from None
+    return width, height
+
+
+def _print(found: dict[str, Any]) -> None:
+    print(f'\n{found["image"]}: {found["frames_per_second"]:.0f} frames/s with every slot busy')
+    print(f'{"µs":34}{"p50":>9}{"p90":>9}{"p99":>9}{"max":>9}')
+
+    def row(name: str, summary: dict[str, float]) -> None:
+        cells = ''.join(f'{summary[key] * 1e3:9.1f}' for key in ('p50', 'p90', 'p99', 'max'))
+        print(f'{name:34}{cells}')
+    for name, summary in found['stages_ms'].items():
+        row(f'GPU, step by step: {name}', summary)
+    row('GPU, the whole at once', found['graph_ms']['gpu'])
+    row('wall, launch to result', found['graph_ms']['wall'])
+    row('  of it not GPU', found['wall_minus_gpu_ms'])
+    row('wall, image in hand to result', found['host_ms']['frame'])
+    row('  of it bringing the image in', found['host_ms']['bring in'])
+    row('one plain copy of the image', found['host_ms']['plain copy'])
+    for kind, owners in found['memory'].items():
+        told = ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
+        print(f'{kind} memory, MB: {told}')
+    for name, ms in sorted(found.get('layers_ms', {}).items(), key=lambda item: -item[1])[:20]:
+        print(f'  {ms * 1e3:8.1f} µs  {name[:80]}')
+    sys.stdout.flush()
+
+
+def _plot(path: Path, series: dict[str, np.ndarray]) -> None:
+    """Draw the latency of each frame, one panel an image size, with its median and p99."""
+    import cv2
+    import numpy as np
+
+    width, height, margin = 900, 260, 60
+    picture = np.full((height * len(series), width, 3), 255, np.uint8)
+    for number, (title, times) in enumerate(series.items()):
+        top = number * height
+        most = max(float(times.max()), 1e-6) * 1.1
+        x = np.linspace(margin, width - margin, len(times))
+        y = top + height - margin - times / most * (height - 2 * margin)
+        points = np.stack([x, y], axis=1).round().astype(np.int32)
+        cv2.polylines(picture, [points.reshape(-1, 1, 2)], False, (180, 100, 30), 1, cv2.LINE_AA)
+        p50, p99 = np.percentile(times, [50, 99])
+        for value, name in ((p50, 'p50'), (p99, 'p99')):
+            at = round(top + height - margin - value / most * (height - 2 * margin))
+            cv2.line(picture, (margin, at), (width - margin, at), (160, 160, 160), 1)
+            cv2.putText(picture, f'{name} {value * 1e3:.0f} us', (width - margin - 120, at - 4),
+                        cv2.FONT_HERSHEY_SIMPLEX, 0.4, (60, 60, 60), 1, cv2.LINE_AA)
+        cv2.putText(picture, f'{title}: image in hand to result, {len(times)} frames',
+                    (margin, top + 30), cv2.FONT_HERSHEY_SIMPLEX, 0.5, (0, 0, 0), 1, cv2.LINE_AA)
+    if not cv2.imwrite(str(path), picture):
+        from trt_ros.errors import ParameterError
+        raise ParameterError(f'The plot cannot be written to {path}.',
+                             remedy='Give a name that ends in .png, in a folder that is there.')
