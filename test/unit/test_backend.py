@@ -43,9 +43,9 @@ def test_the_real_library_is_found_once(rtx):
 
 def test_bindings_over_another_library_are_refused_before_they_crash(rtx, monkeypatch):
     backend._load.cache_clear()
-    monkeypatch.setattr(backend, 'library_version', lambda name, major: (1, 4, 0, 76))
+    monkeypatch.setattr(backend, 'library_version', lambda name, major: (1, 3, 0, 76))
     try:
-        with pytest.raises(BackendError, match=r'bindings 1\.\S+ over library 1\.4\.0\.76'):
+        with pytest.raises(BackendError, match=r'bindings 1\.\S+ over library 1\.3\.0\.76'):
             load_trt('tensorrt_rtx')
     finally:
         backend._load.cache_clear()

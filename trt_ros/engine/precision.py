@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.engine.key import external_names
 from trt_ros.errors import BackendError, ModelError, ParameterError
 
 HEAVY = {'Conv', 'ConvTranspose', 'Gemm', 'MatMul', 'Einsum', 'Attention', 'LSTM', 'GRU', 'RNN'}
@@ -40,13 +41,16 @@ def convert(path: Path, precision: str, *, io_dtypes: str, converter: str) -> An
     """
     import onnx
 
+    folder = path.parent
+    nbytes = path.stat().st_size + sum(
+        (folder / name).stat().st_size for name in external_names(path))
+    if nbytes > LARGEST_NBYTES:
+        raise ModelError(f'{path} is above 2 GB, too large to convert to {precision} here.',
+                         remedy='Convert it ahead of time, and choose precision auto.')
     if converter == 'modelopt':
         model = _by_modelopt(path, precision, io_dtypes)
     else:
         model = lower(onnx.load(str(path)), precision, io_dtypes=io_dtypes)
-    if model.ByteSize() > LARGEST_NBYTES:
-        raise ModelError(f'{path} is above 2 GB as {precision}, too large for one file.',
-                         remedy='Convert it ahead of time, and choose precision auto.')
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:

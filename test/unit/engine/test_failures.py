@@ -31,7 +31,7 @@ SAID = [
      'cannot compute with b16'),
     ('FP32 GEMM is not supported', 'no float32 matrix product'),
     ('Cuda Runtime (In generateForCurrent at x)', 'there is none here'),
-    ('Requested amount of GPU memory could not be allocated: out of memory', 'too little free'),
+    ('Requested amount of GPU memory could not be allocated: out of memory', 'too little memory'),
 ]
 
 
