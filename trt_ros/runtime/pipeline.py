@@ -77,6 +77,8 @@ class Pipeline:
             named = len(class_names(labels, labels_path, network.metadata, None)) or None
             decoder = choose_decoder(options.decoder, network.inputs, network.outputs,
                                      network.metadata, input_hw, named)
+            if {spec.name for spec in network.inputs} != {image_input.name, *decoder.extra_inputs}:
+                raise _too_many_inputs(network)
             names = class_names(labels, labels_path, network.metadata, decoder.class_count)
             preprocess = _preprocess(options, decoder, image_input, layout, input_hw)
             frames = make_frame_runner(network, preprocess, decoder)
@@ -119,12 +121,10 @@ def _image_input(
         network: Network, options: DetectorOptions,
 ) -> tuple[TensorSpec, str, tuple[int, int], str]:
     """The network's image input, its layout, its height and width, and where those come from."""
-    if len(network.inputs) != 1:
-        raise TensorMismatchError(
-            f'The network has {len(network.inputs)} inputs.',
-            cause='; '.join(str(spec) for spec in network.inputs),
-            remedy='A detector takes one image; export it with that as its only input.')
-    spec = network.inputs[0]
+    images = [spec for spec in network.inputs if len(spec.shape) == 4]
+    if len(network.inputs) > 1 and len(images) != 1:
+        raise _too_many_inputs(network)
+    spec = images[0] if images else network.inputs[0]
     if len(spec.shape) != 4:
         raise TensorMismatchError(
             f'The input {spec} is no batch of images.',
@@ -150,6 +150,13 @@ def _image_input(
         asked, why = (height, width), 'fixed by the network'
     input_hw = (height if height > 0 else asked[0], width if width > 0 else asked[1])
     return spec, layout, input_hw, why
+
+
+def _too_many_inputs(network: Network) -> TensorMismatchError:
+    return TensorMismatchError(
+        f'The network has {len(network.inputs)} inputs.',
+        cause='; '.join(str(spec) for spec in network.inputs),
+        remedy='A detector takes one image; export it with that as its only input.')
 
 
 def _layout(spec: TensorSpec) -> str:

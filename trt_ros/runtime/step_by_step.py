@@ -15,14 +15,16 @@ class StepByStep:
     """
     A FrameRunner over any Runner, which it owns. Not for two threads at once.
 
-    :param runner: of one image input.
+    :param runner: of one image input, beside those that the decoder feeds.
     """
 
     story: tuple[str, ...] = ()
 
     def __init__(self, runner: Runner, preprocess: Preprocess, decoder: Decoder) -> None:
         self.runner, self.preprocess, self.decoder = runner, preprocess, decoder
-        self._input_name = runner.inputs[0].name
+        self._extra_inputs = decoder.extra_inputs
+        self._input_name = next(
+            spec.name for spec in runner.inputs if spec.name not in self._extra_inputs)
 
     def warm_up(self) -> None:
         grey = Frame.from_pixels(np.full((*self.preprocess.input_hw, 3), 114, np.uint8))
@@ -33,7 +35,7 @@ class StepByStep:
             max_detections: int) -> Detections:
         """Find what is in one image; see FrameRunner.infer."""
         tensor, letterbox = self.preprocess(frame)
-        outputs = self.runner.infer({self._input_name: tensor})
+        outputs = self.runner.infer({self._input_name: tensor, **self._extra_inputs})
         return self.decoder(
             outputs, letterbox, score_threshold=score_threshold, iou_threshold=iou_threshold,
             max_detections=max_detections)

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.boxes import BOXES, BOXES_NORMALISED
 from trt_ros.vision.detections import Detections
+from trt_ros.vision.detectnet import DETECTNET_V2
+from trt_ros.vision.detr import DETR, RFDETR, RTDETR
+from trt_ros.vision.efficient_nms import EFFICIENT_NMS
 from trt_ros.vision.family import Family, Head, Network
 from trt_ros.vision.labels import class_names
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.onnx_nms import ONNX_NMS, YOLOV3
+from trt_ros.vision.ssd import SSD
+from trt_ros.vision.yolov5 import YOLOV5
 from trt_ros.vision.yolov8 import YOLOV8
+from trt_ros.vision.yolov10 import YOLOV10
 from trt_ros.vision.yolox import YOLOX
 
 #: Every family there is; a further one is one module and one row.
-FAMILIES: tuple[Family, ...] = (YOLOV8, YOLOX)
+FAMILIES: tuple[Family, ...] = (
+    YOLOV8, YOLOX, YOLOV5, YOLOV10, YOLOV3, RTDETR, DETR, RFDETR, SSD, DETECTNET_V2,
+    EFFICIENT_NMS, ONNX_NMS, BOXES, BOXES_NORMALISED)
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,7 @@ class Decoder:
     :param why: one line for the log.
     :param preprocess: the fields of `Preprocess` that the family is trained with.
     :param head: reads the outputs; says how they are laid out.
+    :param extra_inputs: what the network takes beside the image, the same for every frame.
     """
 
     name: str
@@ -36,6 +47,7 @@ class Decoder:
     task: str
     preprocess: Mapping[str, object]
     head: Head
+    extra_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def class_count(self) -> int | None:
@@ -80,7 +92,8 @@ def choose_decoder(
         family, why = _recognise(network)
     else:
         family, why = _by_name(name), 'as asked'
-    return Decoder(family.name, why, family.task, family.preprocess, family.open(network))
+    return Decoder(family.name, why, family.task, family.preprocess, family.open(network),
+                   family.feeds(network))
 
 
 def _by_name(name: str) -> Family:
@@ -95,7 +108,7 @@ def _recognise(network: Network) -> tuple[Family, str]:
     if not claims:
         raise TensorMismatchError(
             'No decoder recognises this network.', cause=f'Seen: {network}.',
-            remedy=f'{_set_decoder(FAMILIES)} Export a detector without NMS.')
+            remedy=_set_decoder(FAMILIES))
     if len(claims) > 1:
         raise TensorMismatchError(
             'More than one decoder may be right for this network.',
@@ -106,4 +119,5 @@ def _recognise(network: Network) -> tuple[Family, str]:
 
 
 def _set_decoder(families: tuple[Family, ...]) -> str:
-    return f'Set `decoder` to {" or ".join(family.name for family in families)}.'
+    *names, last = (family.name for family in families)
+    return f'Set `decoder` to {", ".join(names)} or {last}.'

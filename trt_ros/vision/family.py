@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +44,12 @@ class Network:
         height, width = self.input_hw
         return sum((height // stride) * (width // stride) for stride in strides)
 
+    @property
+    def is_ultralytics_rtdetr(self) -> bool:
+        """Newer metadata names the last layer, older only the file the network came from."""
+        said = self.metadata.get('head', '') + self.metadata.get('description', '')
+        return 'task' in self.metadata and 'rtdetr' in said.lower()
+
     def __str__(self) -> str:
         outputs = '; '.join(map(str, self.outputs)) or 'none'
         height, width = self.input_hw
@@ -71,6 +77,11 @@ class Head(Protocol):
         ...
 
 
+def nothing(network: Network) -> Mapping[str, np.ndarray]:
+    """Feed the image alone, as most networks want it."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Family:
     """
@@ -80,6 +91,7 @@ class Family:
     :param recognises: why this may be one of the family (half a sentence), or None. It claims
         what no evidence speaks against; a network claimed twice is ambiguous.
     :param open: reads the shapes; raises TensorMismatchError when they cannot be this family's.
+    :param feeds: what the network takes beside the image, the same for every frame.
     """
 
     name: str
@@ -87,28 +99,44 @@ class Family:
     preprocess: Mapping[str, object]
     recognises: Callable[[Network], str | None]
     open: Callable[[Network], Head]
+    feeds: Callable[[Network], Mapping[str, np.ndarray]] = field(default=nothing)
 
 
-def single(outputs: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def single(
+        outputs: Mapping[str, np.ndarray], name: str, axes: int = 2, *,
+        batched: bool = True) -> np.ndarray:
     """
     Take one image's share of the output `name`: (1, A, B) as (A, B).
 
+    :param axes: how many there are, without the batch's.
+    :param batched: False: the network has no such axis, the output is one image's.
     :raises TensorMismatchError: when it is missing or of another shape.
     """
     if name not in outputs:
         raise TensorMismatchError(
             f'There is no output {name!r}, only {", ".join(outputs) or "none"}.')
     head = np.asarray(outputs[name])
-    if head.ndim != 3 or head.shape[0] != 1:
+    if head.ndim != axes + batched or (batched and head.shape[0] != 1):
+        letters = ', '.join('ABC'[:axes])
         raise TensorMismatchError(
-            f'The output {name!r} is {head.shape}, not one image of (1, A, B).')
-    return np.asarray(head[0])
+            f'The output {name!r} is {head.shape}, not one image of '
+            f'({"1, " if batched else ""}{letters}).')
+    return np.asarray(head[0] if batched else head)
+
+
+def corners(cxcywh: np.ndarray) -> np.ndarray:
+    """Turn (N, 4) centres and sizes into (N, 4) x1, y1, x2, y2."""
+    centre, half = cxcywh[:, :2], cxcywh[:, 2:4] / 2
+    return np.hstack([centre - half, centre + half])
 
 
 def is_scores(spec: TensorSpec) -> bool:
     """Tell whether an output can be a raw head: one image, two axes, floating point."""
-    return (len(spec.shape) == 3 and spec.shape[0] in (1, -1)
-            and spec.dtype in ('float16', 'bfloat16', 'float32', 'float64'))
+    return len(spec.shape) == 3 and spec.shape[0] in (1, -1) and is_float(spec)
+
+
+def is_float(spec: TensorSpec) -> bool:
+    return spec.dtype in ('float16', 'bfloat16', 'float32', 'float64')
 
 
 def before_classes(network: Network, channels: int) -> tuple[int, str] | None:

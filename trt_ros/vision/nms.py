@@ -64,7 +64,7 @@ def non_max_suppression(
 
 def detections(
         xyxy: np.ndarray, scores: np.ndarray, labels: np.ndarray, letterbox: Letterbox, *,
-        iou_threshold: float, max_detections: int) -> Detections:
+        iou_threshold: float | None, max_detections: int) -> Detections:
     """
     Turn candidates into detections: the last step of every box detector.
 
@@ -73,12 +73,17 @@ def detections(
 
     :param xyxy: (N, 4) float32 in input pixels; `scores`: (N,) float32; `labels`: (N,).
         N may be 0.
+    :param iou_threshold: None: the network lets no two of its boxes compete.
     """
     finite = np.flatnonzero(np.isfinite(xyxy).all(axis=1))
     clipped = letterbox.to_image(xyxy[finite])
     visible = (clipped[:, :2] < clipped[:, 2:]).all(axis=1)
     keep, clipped = finite[visible], clipped[visible]
     scores, labels = scores[keep], labels[keep]
-    best = non_max_suppression(
-        xyxy[keep], scores, labels, iou_threshold=iou_threshold, max_detections=max_detections)
+    if iou_threshold is None:
+        best = np.argsort(-scores, kind='stable')[:max_detections]
+    else:
+        best = non_max_suppression(
+            xyxy[keep], scores, labels, iou_threshold=iou_threshold,
+            max_detections=max_detections)
     return Detections(clipped[best], scores[best], labels[best].astype(np.int32))

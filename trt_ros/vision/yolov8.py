@@ -59,9 +59,12 @@ def recognises(network: Network) -> str | None:
     channels, anchors = spec.shape[1:] if channels_first else spec.shape[:0:-1]
     if 0 < channels < 5:
         return None
-    is_ultralytics = 'task' in network.metadata
+    if network.metadata.get('end2end') == 'True':
+        return None
+    # Boxes after NMS, and RT-DETR's, come a row each.
+    is_ultralytics = 'task' in network.metadata and channels_first
     if is_ultralytics and network.class_count and channels not in (-1, 4 + network.class_count):
-        return None  # Boxes after NMS, or more than boxes.
+        return None  # More than boxes.
     grids = [network.anchor_count(strides) for strides in STRIDES]
     if anchors not in (-1, *grids) and not is_ultralytics:
         return None

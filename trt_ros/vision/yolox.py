@@ -58,6 +58,8 @@ def recognises(network: Network) -> str | None:
     _, anchors, channels = network.only_output.shape
     if anchors not in (-1, network.anchor_count(STRIDES)) or 0 < channels < 6:
         return None
+    if anchors < 0 and 'stride' in network.metadata:
+        return None  # What YOLOv5's exporter writes; YOLOX's writes nothing.
     told = before_classes(network, channels)
     if told is not None and told[0] != 5:
         return None

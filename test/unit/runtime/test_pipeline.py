@@ -187,10 +187,33 @@ def test_a_network_with_two_inputs_is_refused_and_both_are_named():
     assert caught.value.cause == 'images (1, 3, 64, 64) float32; size (1, 2) int64'
 
 
+@pytest.mark.parametrize('image_first', [True, False])
+def test_the_size_that_rtdetr_asks_for_is_its_inputs_and_boxes_are_the_images(image_first):
+    image = TensorSpec('images', (1, 3, 64, 96), 'float32', 'input')
+    size = TensorSpec('orig_target_sizes', (-1, 2), 'int64', 'input')
+    outputs = [TensorSpec('labels', (1, 2), 'int64', 'output'),
+               TensorSpec('boxes', (1, 2, 4), 'float32', 'output'),
+               TensorSpec('scores', (1, 2), 'float32', 'output')]
+
+    def answer(tensors):
+        whole = np.tile(tensors['orig_target_sizes'], 2).astype(np.float32)
+        return {'labels': np.array([[7, 3]]), 'scores': np.array([[0.4, 0.9]], np.float32),
+                'boxes': np.stack([whole * 0.25 * [0, 0, 1, 1], whole * 0.5 * [1, 1, 2, 2]], 1)}
+
+    inputs = [image, size] if image_first else [size, image]
+    pipeline = Pipeline.open(
+        DetectorOptions(), runner=FakeRunner(answer, inputs=inputs, outputs=outputs))
+    assert pipeline.decoder.name == 'rtdetr'
+    assert pipeline.preprocess.input_hw == (64, 96)
+    found_there = found(pipeline.infer(picture((9, 9, 9), wh=(1920, 1080)), **THRESHOLDS))
+    assert found_there == [([960, 540, 1920, 1080], 3, 0.9), ([0, 0, 480, 270], 7, 0.4)]
+
+
 @pytest.mark.parametrize(('options', 'error', 'message'), [
     ({'input_size': (32, 32)}, ParameterError, 'takes only 64 by 64'),
     ({'decoder': 'yolox'}, TensorMismatchError, 'Not a YOLOX head'),
-    ({'decoder': 'ssd'}, ParameterError, "no decoder 'ssd'"),
+    ({'decoder': 'ssd'}, TensorMismatchError, 'Not boxes and scores'),
+    ({'decoder': 'yolo'}, ParameterError, "no decoder 'yolo'"),
     ({'labels': ('one', 'two')}, TrtRosError, '2 classes'),
     ({'labels_path': '/nowhere/labels.txt'}, ParameterError, 'cannot be read'),
 ])

@@ -1,0 +1,35 @@
+"""TensorRT's EfficientNMS plugin, and exporters that give their boxes in its form."""
+
+from __future__ import annotations
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.vision.boxes import BoxesHead, box_outputs, open_parts
+from trt_ros.vision.family import Family, Network
+
+
+def recognises(network: Network) -> str | None:
+    parts = box_outputs(network)
+    if parts is None or parts.count is None or parts.labels is None:
+        return None
+    return f'{parts} are a count and that many boxes'
+
+
+def open_head(network: Network) -> BoxesHead:
+    """
+    Read num_dets (1, 1), boxes (1, K, 4) x1, y1, x2, y2 in input pixels, scores (1, K) and
+    classes (1, K); what lies behind the first num_dets is rubbish. No NMS is wanted.
+
+    Source: the README of TensorRT's efficientNMSPlugin.
+    """
+    parts = open_parts(network)
+    if parts.count is None or parts.labels is None:
+        raise TensorMismatchError(
+            f'Not EfficientNMS: expected a count, boxes, scores and classes, got {parts}.',
+            remedy='Choose the decoder `boxes`, or `boxes_normalised`.')
+    return BoxesHead(parts, None, suppress=False)
+
+
+EFFICIENT_NMS = Family(
+    'efficient_nms', 'detect',
+    {'resize': 'letterbox', 'pad_value': 114, 'channel_order': 'rgb', 'scale': 1 / 255},
+    recognises, open_head)

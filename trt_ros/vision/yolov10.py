@@ -1,0 +1,83 @@
+"""YOLOv10, YOLO26 and exports with NMS inside: finished boxes, one a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.family import Family, Network, is_scores, single
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import detections
+from trt_ros.vision.yolov8 import STRIDES
+
+
+@dataclass(frozen=True)
+class EndToEndHead:
+    """
+    Reads (1, K, 6): x1, y1, x2, y2 in input pixels, score, class index; no NMS is wanted.
+
+    Source: the postprocessing in Ultralytics' `Detect` head. Unused rows have score 0.
+    """
+
+    output_name: str
+    class_count: int | None
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        head = single(outputs, self.output_name)
+        if head.shape[1] != 6:
+            raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
+        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+            head = head.astype(np.float32)
+            scores, labels = head[:, 4], head[:, 5]
+            keep = np.flatnonzero(
+                (scores >= score_threshold) & np.isfinite(scores)
+                & (labels >= 0) & np.isfinite(labels))
+            return detections(
+                head[keep, :4], scores[keep], labels[keep], letterbox, iou_threshold=None,
+                max_detections=max_detections)
+
+
+def recognises(network: Network) -> str | None:
+    if network.metadata.get('task', 'detect') != 'detect':
+        return None
+    if len(network.outputs) != 1 or not is_scores(network.only_output):
+        return None
+    spec = network.only_output
+    _, rows, channels = spec.shape
+    if channels not in (6, -1):
+        return None
+    if network.is_ultralytics_rtdetr:
+        return None
+    if network.metadata.get('end2end') == 'True' or (
+            "'nms': True" in network.metadata.get('args', '')):
+        return f"{spec} is finished boxes: Ultralytics' metadata"
+    if channels < 0 or rows in [network.anchor_count(strides) for strides in STRIDES]:
+        return None
+    why = f'{rows} rows are no grid' if rows > 0 else 'nothing tells them from raw boxes'
+    return f'{spec} is x1, y1, x2, y2, score, class: {why}'
+
+
+def open_head(network: Network) -> EndToEndHead:
+    spec = network.only_output
+    if not is_scores(spec) or spec.shape[2] not in (6, -1):
+        raise _mismatch(str(spec))
+    # What the names say cannot be seen in the shape.
+    return EndToEndHead(spec.name, None)
+
+
+def _mismatch(seen: str) -> TensorMismatchError:
+    return TensorMismatchError(
+        f'Not finished boxes: expected (1, boxes, 6), got {seen}.',
+        remedy='Export YOLOv10 or YOLO26 as it comes, or choose another decoder.')
+
+
+YOLOV10 = Family(
+    'yolov10', 'detect',
+    {'resize': 'letterbox', 'pad_value': 114, 'channel_order': 'rgb', 'scale': 1 / 255},
+    recognises, open_head)

@@ -1,0 +1,91 @@
+"""YOLOv5 and YOLOv7: decoded boxes, objectness and class scores, three anchors a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.family import Family, Network, before_classes, corners, is_scores, single
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import detections
+
+STRIDES = ((8, 16, 32), (8, 16, 32, 64))  # The usual grids, and P6 models.
+ANCHORS_A_CELL = 3
+
+
+@dataclass(frozen=True)
+class YoloV5Head:
+    """
+    Reads (1, N, 5 + C): cx, cy, w, h in input pixels, objectness, C class scores; all decoded.
+
+    Source: YOLOv5's `non_max_suppression` with multi_label=False. The label is the best class
+    (the first of equals), the score objectness times its score. An anchor with a NaN among its
+    scores is none.
+    """
+
+    output_name: str
+    class_count: int | None
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        head = single(outputs, self.output_name)
+        if head.shape[1] < 6 or self.class_count not in (None, head.shape[1] - 5):
+            raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
+        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+            # No score is above its objectness, so most anchors need no look at their classes.
+            maybe = np.flatnonzero(head[:, 4] >= score_threshold)
+            head = head[maybe].astype(np.float32)
+            scores = head[:, 4] * head[:, 5:].max(axis=1)
+            keep = np.flatnonzero((scores >= score_threshold) & np.isfinite(scores))
+            return detections(
+                corners(head[keep]), scores[keep], head[keep, 5:].argmax(axis=1), letterbox,
+                iou_threshold=iou_threshold, max_detections=max_detections)
+
+
+def recognises(network: Network) -> str | None:
+    if 'task' in network.metadata:
+        return None  # The ultralytics package, which has no objectness.
+    if len(network.outputs) != 1 or not is_scores(network.only_output):
+        return None
+    spec = network.only_output
+    _, anchors, channels = spec.shape
+    if 0 < channels < 6:
+        return None
+    if anchors > 0:
+        if anchors not in _anchor_counts(network):
+            return None
+        return f'{spec} is three anchors a cell, with objectness'
+    told = before_classes(network, channels)
+    if told is not None and told[0] != 5:
+        return None
+    why = told[1] if told is not None else 'nothing tells them from boxes without it'
+    return f'{spec} is boxes with objectness: {why}'
+
+
+def open_head(network: Network) -> YoloV5Head:
+    spec = network.only_output
+    if not is_scores(spec) or 0 < spec.shape[2] < 6:
+        raise _mismatch(str(spec))
+    return YoloV5Head(spec.name, spec.shape[2] - 5 if spec.shape[2] > 0 else None)
+
+
+def _anchor_counts(network: Network) -> list[int]:
+    return [ANCHORS_A_CELL * network.anchor_count(strides) for strides in STRIDES]
+
+
+def _mismatch(seen: str) -> TensorMismatchError:
+    return TensorMismatchError(
+        f'Not a YOLOv5 head: expected (1, anchors, 5 + classes), got {seen}.',
+        remedy="Export with YOLOv5's or YOLOv7's export.py, without NMS, or choose another "
+        'decoder.')
+
+
+YOLOV5 = Family(
+    'yolov5', 'detect',
+    {'resize': 'letterbox', 'pad_value': 114, 'channel_order': 'rgb', 'scale': 1 / 255},
+    recognises, open_head)
