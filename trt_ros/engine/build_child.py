@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -69,8 +70,8 @@ class Steps:
 
 
 def monitor(flavour: Flavour, events: Events) -> Any:
-    """Make TensorRT's IProgressMonitor; several phases may be open at a time."""
-    steps = Steps()
+    """Make TensorRT's IProgressMonitor; it may be called from several threads at a time."""
+    steps, lock = Steps(), threading.Lock()
 
     class Monitor(flavour.trt.IProgressMonitor):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -78,17 +79,20 @@ def monitor(flavour: Flavour, events: Events) -> Any:
             self._told = 0.0
 
         def phase_start(self, phase_name: str, parent_phase: str, num_steps: int) -> None:
-            steps.start(phase_name, num_steps)
-            self._tell(phase_name)
+            with lock:
+                steps.start(phase_name, num_steps)
+                self._tell(phase_name)
 
         def step_complete(self, phase_name: str, step: int) -> bool:
-            steps.step(phase_name, step)
-            if time.monotonic() - self._told > 0.1:
-                self._tell(phase_name)
+            with lock:
+                steps.step(phase_name, step)
+                if time.monotonic() - self._told > 0.1:
+                    self._tell(phase_name)
             return True  # Cancelling is done from outside, by a signal: this may not come.
 
         def phase_finish(self, phase_name: str) -> None:
-            steps.finish(phase_name)
+            with lock:
+                steps.finish(phase_name)
 
         def _tell(self, phase: str) -> None:
             self._told = time.monotonic()

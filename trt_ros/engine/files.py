@@ -85,7 +85,12 @@ def check_private(path: Path, root: Path) -> None:
     for each in (path, *path.parents):
         mode, owner = each.stat().st_mode, each.stat().st_uid
         if each == root or root in each.parents:
-            risky = bool(mode & 0o022) or owner not in (os.geteuid(), 0)
+            if owner not in (os.geteuid(), 0):
+                raise ParameterError(
+                    f'The engine cache {root} is not safe.',
+                    cause=f'{each} belongs to another user, and an engine is code that runs.',
+                    remedy='Set engine_cache_dir to a folder of your own.')
+            risky = bool(mode & 0o022)
         else:  # Above the cache, /tmp and its like are fine: the sticky bit guards what is ours.
             risky = bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
         if risky:

@@ -229,6 +229,14 @@ def test_a_cache_below_a_folder_of_everybody_is_refused(tmp_path, models, rtx):
         EngineCache(tmp_path / 'open' / 'cache').get_or_build(models.conv(), OPTIONS, rtx)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can give files away')
+def test_a_cache_of_another_user_is_refused(cache, models, rtx):
+    cache.root.mkdir(mode=0o700)
+    os.chown(cache.root, 12345, 12345)
+    with pytest.raises(ParameterError, match='belongs to another user'):
+        cache.get_or_build(models.conv(), OPTIONS, rtx)
+
+
 def test_a_cache_that_cannot_be_written_says_so(tmp_path, models, rtx):
     (tmp_path / 'file').touch()
     with pytest.raises(ParameterError, match=r'cannot be used(?s:.*)engine_cache_dir') as caught:
