@@ -201,7 +201,7 @@ def set_up(environment: Environment) -> None:
     with one_at_a_time():
         steps = stale_steps(environment)
         if 'venv' in steps:
-            say(f'setting up in {environment.folder}: one to three minutes, up to 1.5 GB; only once')
+            say(f'setting up in {environment.folder}, once: one to three minutes, up to 1.5 GB')
         began = time.monotonic()
         for name in steps:
             STEPS[name](environment)
@@ -369,9 +369,9 @@ def compiles() -> bool:
 
 def install_packages(environment: Environment) -> None:
     """Let pip bring what the requirement files name, and nothing that the sourced ROS has."""
-    lines = [line for path in requirement_files(environment)[1:]
-             for line in path.read_text().splitlines()
-             if line and not line.startswith('#')]
+    names = [name for name in environment.groups if name != 'ros']
+    lines = [line for name in names
+             for line in (REQUIREMENTS / f'{name}.txt').read_text().splitlines()]
     constraints = (REQUIREMENTS / 'constraints.txt').read_text()
     if environment.distro:
         colcon = 'colcon-' if shutil.which('colcon') else '\n'
@@ -382,11 +382,25 @@ def install_packages(environment: Environment) -> None:
             [environment.base, '-c', 'import numpy; print(numpy.__version__)'],
             text=True).split('.')[0])
         constraints += f'numpy<{numpy_major + 1}\n'
-    wanted = environment.notes / 'requirements.txt'
-    write(wanted, '\n'.join(lines) + '\n')
+    requirements = environment.notes / 'requirements.txt'
+    write(requirements, '\n'.join(lines) + '\n')
     write(environment.notes / 'constraints.txt', constraints)
-    say(f'installing {len(lines)} packages, and what those need, from PyPI')
-    unpacking = environment.notes / 'unpacking'
+    if not environment.distro:
+        say('installing ROS 2 from PyPI')
+        # Alone: its files name each other in full, and an outdated parser that warns.
+        pip_install(environment, '--no-deps', '--requirement', str(REQUIREMENTS / 'ros.txt'))
+        correct_include_folders(environment)
+    say('installing what else trt_ros and its tests need')
+    pip_install(environment, '--requirement', str(requirements))
+    (environment.notes / 'unpacking').unlink(missing_ok=True)
+
+
+def pip_install(environment: Environment, *arguments: str) -> None:
+    """
+    Run pip, telling how far it has come.
+
+    :raises SetupError: when it fails.
+    """
     count = 0
 
     def follow(line: str) -> None:
@@ -394,17 +408,14 @@ def install_packages(environment: Environment) -> None:
         if line.startswith('Collecting '):
             count += 1
             if count % 25 == 0:
-                say(f'  {count} found')
+                say(f'  {count} packages found')
         elif line.startswith('Installing collected packages'):
             say('  unpacking')
-            unpacking.touch()
+            (environment.notes / 'unpacking').touch()
 
-    run([str(environment.python), '-I', '-m', 'pip', 'install', '--no-compile',
-         '--disable-pip-version-check', '--progress-bar', 'off', '--use-pep517',
-         '--requirement', str(wanted)], environment, 'pip', follow=follow)
-    if not environment.distro:
-        correct_include_folders(environment)
-    unpacking.unlink(missing_ok=True)
+    run([str(environment.python), '-I', '-m', 'pip', 'install', '--no-compile', '--use-pep517',
+         '--disable-pip-version-check', '--progress-bar', 'off', *arguments],
+        environment, 'pip', follow=follow)
 
 
 def requirement_files(environment: Environment) -> list[Path]:
@@ -414,7 +425,7 @@ def requirement_files(environment: Environment) -> list[Path]:
 def correct_include_folders(environment: Environment) -> None:
     """Point the ROS wheels' CMake files, which name folders of where they were made, to ours."""
     include = str(environment.include)
-    numpy_include = str(environment.site_packages / 'numpy/_core/include')
+    numpy_include = str(environment.site_packages / 'numpy/_core/include')  # Will be there.
     for path in (environment.folder / 'share').glob('**/*.cmake'):
         before = path.read_text()
         after = re.sub(r'/opt/python/[^;"]*/numpy/_core/include', numpy_include, before)

@@ -97,7 +97,7 @@ def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, tmp_path):
         assert installed(f'share/ament_index/resource_index/{index}/*') == {'trt_ros'}
     assert 'package.xml' in installed('share/trt_ros/*')
     for folder in ('config', 'launch'):
-        shipped = {path.name for path in (CHECKOUT / folder).iterdir() if path.is_file()}
+        shipped = {path.name for path in (CHECKOUT / folder).glob('*') if path.is_file()}
         assert installed(f'share/trt_ros/{folder}/*') == shipped
     assert installed('lib/trt_ros/*') == set(executables(setup_cfg))
     assert all(os.access(path, os.X_OK) for path in prefix.glob('lib/trt_ros/*'))
