@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -47,8 +48,36 @@ def _open_onnxruntime(options: DetectorOptions, report: Reporter) -> Network:
     return OnnxRuntimeRunner.open(options.model_path)
 
 
+def _tensorrt_missing(name: str) -> str:
+    from trt_ros.backend import installed
+    from trt_ros.driver import driver
+
+    if not installed(name):
+        return f'{name} is not installed'
+    return driver().problem
+
+
+def _open_tensorrt(name: str, options: DetectorOptions, report: Reporter) -> Network:
+    from trt_ros.engine.options import BuildOptions
+    from trt_ros.runtime.tensorrt_open import open_network
+
+    size = options.input_size
+    return open_network(
+        options.model_path, BuildOptions(precision=options.precision,
+                                         input_size=(size[0], size[1]) if size else ()),
+        backend=name, device=options.device, cache_dir=options.engine_cache_dir, report=report)
+
+
+def _graph_pipeline(network: Any, preprocess: Preprocess, decoder: Decoder) -> FrameRunner:
+    frames: FrameRunner = network.for_frames(preprocess, decoder)
+    return frames
+
+
 # Best first: 'auto' takes the first that this machine can use.
 BACKENDS: tuple[Backend, ...] = (
+    *(Backend(name, title, partial(_tensorrt_missing, name), partial(_open_tensorrt, name),
+              _graph_pipeline)
+      for name, title in (('tensorrt', 'TensorRT'), ('tensorrt_rtx', 'TensorRT for RTX'))),
     Backend('onnxruntime', 'ONNX Runtime on the CPU', _onnxruntime_missing, _open_onnxruntime,
             StepByStep),
 )

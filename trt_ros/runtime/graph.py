@@ -62,8 +62,8 @@ class GraphOptions:
     blocking_sync: bool = False
     use_graph: bool = True
     unified_memory: str = 'auto'
-    chunk_nbytes: int = 1 << 19
-    copy_helpers: int = 3
+    chunk_nbytes: int = 1 << 20
+    copy_helpers: int = 2
     graph_capacity: int = 8
     share_activations: bool = True
     gpu_decode: bool = True

@@ -9,7 +9,8 @@ from typing import Any
 from trt_ros.errors import ParameterError
 
 # Named here once more because their own modules import NumPy; a test holds them equal.
-BACKENDS = ('auto', 'onnxruntime')
+BACKENDS = ('auto', 'tensorrt', 'tensorrt_rtx', 'onnxruntime')
+PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
 RESIZES = ('letterbox', 'letterbox_topleft', 'stretch')
 
 
@@ -33,6 +34,12 @@ class DetectorOptions:
     backend: str = option(
         'auto', 'What runs the network; auto takes the best this machine has.',
         choices=BACKENDS)
+    precision: str = option(
+        'auto', "Arithmetic of a TensorRT engine; auto: the model's own, TF32 allowed.",
+        choices=PRECISIONS)
+    device: int = option(0, 'Which GPU, as nvidia-smi counts them.', between=(0, 63))
+    engine_cache_dir: str = option(
+        '', 'Where built engines are kept; empty: $XDG_CACHE_HOME/trt_ros, ~/.cache/trt_ros.')
     decoder: str = option(
         'auto', 'How the outputs become boxes (a model family); auto tells by their shapes.')
     labels: tuple[str, ...] = option((), 'Class names by index; empty: labels_path.')
@@ -78,6 +85,10 @@ class DetectorOptions:
         if len(self.input_size) not in (0, 2) or any(size < 1 for size in self.input_size):
             raise ParameterError(f'input_size is {list(self.input_size)}.',
                                  remedy='Give height and width in pixels, or nothing.')
+        if self.backend == 'onnxruntime' and self.precision not in ('auto', 'fp32'):
+            raise ParameterError(
+                f'precision is {self.precision!r}, but ONNX Runtime on the CPU has its own.',
+                remedy='Leave precision out, or choose backend tensorrt or tensorrt_rtx.')
         if self.labels and self.labels_path:
             raise ParameterError('Both labels and labels_path are given.',
                                  remedy='Give one of them.')
