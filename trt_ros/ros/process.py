@@ -54,10 +54,11 @@ class StopSignal:
         os.write(self._write, b'\0')
 
     def wait(self) -> None:
-        """Wait for a signal; the next one ends the process, should the way down hang."""
+        """Wait for a signal; the next SIGTERM ends the process, should the way down hang."""
         os.read(self._read, 1)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
+        # Ctrl-C comes twice where a launch without a terminal passes on what its group got.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
 
 
@@ -86,7 +87,7 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
     spinning.start()
     stop.wait()
     stopping.set()
-    executor.wake()
+    executor.create_task(lambda: None)  # wake() alone would not end a spin_once().
     spinning.join()
     node.stop()
     executor.shutdown()
