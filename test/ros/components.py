@@ -1,4 +1,7 @@
-"""Nodes that a container is asked to load; what they do can be read on its output."""
+"""Nodes that a container is asked to load; what they do can be read on its output.
+
+Run as a program it is the multi-threaded container.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import rclpy
 from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
 from rclpy.node import Node
 
+from trt_ros.container.__main__ import main_mt
 from trt_ros.errors import ParameterError
 
 
@@ -128,3 +132,7 @@ class EndsRos(Node):
 
 
 not_a_node = 42
+
+
+if __name__ == '__main__':
+    sys.exit(main_mt())

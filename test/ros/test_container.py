@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
-import random
 import signal
-import subprocess
-import sys
-import threading
-import time
 
 import pytest
 
@@ -19,109 +15,64 @@ srv = pytest.importorskip('composition_interfaces.srv')
 from lifecycle_msgs.msg import Transition  # noqa: E402
 from lifecycle_msgs.srv import ChangeState  # noqa: E402
 from rcl_interfaces.srv import GetParameters  # noqa: E402
-from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 
 pytestmark = pytest.mark.ros
 
 DEADLINE_SECONDS = 60.0
 HERE = Path(__file__).parent
-DOMAINS = iter(random.sample(range(1, 101), 100))  # One a container: all have the same name.
 
 
 class Container:
-    """A container process, its output, and a client of its services."""
+    """A container process and the requests one makes to it."""
 
-    def __init__(self, environment, *arguments, executable='main'):
-        domain = next(DOMAINS)
-        self.process = subprocess.Popen(
-            [sys.executable, '-c', 'import sys; import trt_ros.container.__main__ as container; '
-             f'sys.exit(container.{executable}(sys.argv))', *arguments],
-            env={**environment, 'ROS_DOMAIN_ID': str(domain)},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.output = ''
-        self._grown = threading.Condition()
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        self._context = rclpy.Context()
-        rclpy.init(context=self._context, domain_id=domain)
-        self.node = rclpy.create_node('test_container', context=self._context)
-        self._executor = SingleThreadedExecutor(context=self._context)
-        self._executor.add_node(self.node)
+    def __init__(self, node, full_name):
+        self.node, self.peer, self.process = node, node.peer, node.process
+        self._services = f'{full_name}/_container/'
+        # Requests that change nothing: once they are answered, no answer gets lost.
+        for kind, service in ((srv.LoadNode, 'load_node'), (srv.UnloadNode, 'unload_node')):
+            self.peer.call(kind, self._services + service)
 
-    def _read(self):
-        for line in self.process.stdout:
-            with self._grown:
-                self.output += line
-                self._grown.notify_all()
-
-    def says(self, text):
-        with self._grown:
-            assert self._grown.wait_for(lambda: text in self.output, DEADLINE_SECONDS), self.output
-
-    def call(self, kind, service, wait=True, **fields):
-        """Call a service; with `wait=False` return the future of its answer."""
-        client = self.node.create_client(kind, service)
-        assert client.wait_for_service(DEADLINE_SECONDS), f'no {service}\n{self.output}'
-        future = client.call_async(kind.Request(**fields))
-        return self.answer(future) if wait else future
-
-    def answer(self, future):
-        self._executor.spin_until_future_complete(future, DEADLINE_SECONDS)
-        assert future.done(), self.output
-        return future.result()
-
-    def load(self, plugin, package='', *, extra=(), parameters=(), wait=True, **fields):
+    def ask(self, plugin, package='', *, extra=(), parameters=(), **fields):
+        """Ask to load a component; return the future of the answer."""
         def messages(pairs):
             return [Parameter(name, value=value).to_parameter_msg() for name, value in pairs]
 
-        return self.call(
-            srv.LoadNode, '/ComponentManager/_container/load_node', wait, package_name=package,
-            plugin_name=plugin, parameters=messages(parameters), extra_arguments=messages(extra),
-            **fields)
+        return self.peer.ask(
+            srv.LoadNode, self._services + 'load_node', package_name=package, plugin_name=plugin,
+            parameters=messages(parameters), extra_arguments=messages(extra), **fields)
+
+    def load(self, *arguments, **fields):
+        return self.peer.wait(self.ask(*arguments, **fields), self.node.log)
 
     def unload(self, unique_id):
-        return self.call(
-            srv.UnloadNode, '/ComponentManager/_container/unload_node', unique_id=unique_id)
+        return self.peer.wait(self.peer.ask(
+            srv.UnloadNode, self._services + 'unload_node', unique_id=unique_id))
 
     def list(self):
-        found = self.call(srv.ListNodes, '/ComponentManager/_container/list_nodes')
+        found = self.peer.call(srv.ListNodes, self._services + 'list_nodes')
         return dict(zip(found.unique_ids, found.full_node_names))
 
     def unload_all(self):
         for unique_id in self.list():
             assert self.unload(unique_id).success
 
+    def rate_of(self, node):
+        """Read the parameter `rate` of a component."""
+        answer = self.peer.call(GetParameters, f'{node}/get_parameters', names=['rate'])
+        return answer.values[0].double_value
+
+    def says(self, text):
+        self.node.wait_for_log(text)
+
     def sees_nodes(self, condition):
         """Wait until the names of all nodes fulfil `condition`."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not condition(self.node.get_node_names()):
-            assert time.monotonic() < deadline, self.node.get_node_names()
-            self._executor.spin_once(0.1)
-
-    def stop(self, number=signal.SIGINT):
-        """Send a signal and return the exit status."""
-        self.process.send_signal(number)
-        return self.ends()
-
-    def ends(self):
-        status = self.process.wait(DEADLINE_SECONDS)
-        self._reader.join()
-        return status
-
-    def close(self):
-        if self.process.poll() is None:
-            self.stop()
-        self._reader.join()
-        self.process.stdout.close()
-        self._executor.shutdown()
-        self.node.destroy_node()
-        rclpy.try_shutdown(context=self._context)
+        self.peer.wait_until(lambda: condition(self.peer.node.get_node_names()), 'the nodes')
 
 
-@pytest.fixture(scope='module')
-def environment(tmp_path_factory):
-    """This machine only, a Python package with an entry point, a package of C++ components."""
+@pytest.fixture(scope='module', autouse=True)
+def packages(tmp_path_factory):
+    """A Python package with entry points, and one of C++ components in the ament index."""
     root = tmp_path_factory.mktemp('packages')
     info = root / 'python_pkg-1.0.dist-info'
     info.mkdir()
@@ -135,23 +86,30 @@ def environment(tmp_path_factory):
     index = root / 'share' / 'ament_index' / 'resource_index' / 'rclcpp_components'
     index.mkdir(parents=True)
     (index / 'cpp_pkg').write_text('cpp_pkg::Camera;lib/libcamera.so\n')
+    (index / 'indexed_pkg').write_text('indexed_pkg::Options;components:Options\n')
     (index / 'malformed_pkg').write_text('malformed_pkg::Camera\n')
-    set_here = pytest.MonkeyPatch()
-    set_here.setenv('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
-    yield {
-        **os.environ,
-        'PYTHONPATH': os.pathsep.join([
-            str(root), str(HERE), str(HERE.parents[1]), os.environ.get('PYTHONPATH', '')]),
-        'AMENT_PREFIX_PATH': f'{root}{os.pathsep}{os.environ.get("AMENT_PREFIX_PATH", "")}',
-    }
-    set_here.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, paths in (('PYTHONPATH', [root, HERE]), ('AMENT_PREFIX_PATH', [root])):
+            patch.setenv(name, os.pathsep.join([
+                *map(str, paths), *filter(None, [os.environ.get(name)])]))
+        yield
 
 
 @pytest.fixture(scope='module')
-def shared(environment):
-    container = Container(environment)
-    yield container
-    container.close()
+def start(packages, start_node):
+    """Start a container under a name of its own."""
+    names = (f'container_{number}' for number in itertools.count())
+
+    def start_one(*ros_args, namespace='', program='trt_ros.container'):
+        name = next(names)
+        return Container(start_node(name, program, *ros_args), f'{namespace}/{name}')
+
+    return start_one
+
+
+@pytest.fixture(scope='module')
+def shared(start):
+    return start()
 
 
 @pytest.fixture
@@ -160,20 +118,6 @@ def container(shared):
     yield shared
     shared.unload_all()
     assert shared.process.poll() is None
-
-
-@pytest.fixture
-def start(environment):
-    """Start a container for this test alone."""
-    started = []
-
-    def start_one(*arguments, **keywords):
-        started.append(Container(environment, *arguments, **keywords))
-        return started[-1]
-
-    yield start_one
-    for one in started:
-        one.close()
 
 
 @pytest.fixture
@@ -197,22 +141,21 @@ def test_a_node_gets_its_name_namespace_remaps_and_parameters(container, plugin)
     assert loaded.full_node_name == f'/front/my_{plugin}'
     container.says(f'</front/my_{plugin} /gossip 2.5>')
     assert container.list() == {loaded.unique_id: f'/front/my_{plugin}'}
-    values = container.call(
-        GetParameters, f'/front/my_{plugin}/get_parameters', names=['rate']).values
-    assert [value.double_value for value in values] == [2.5]
+    assert container.rate_of(f'/front/my_{plugin}') == 2.5
 
 
-def test_the_name_in_the_request_beats_a_remap_rule(container):
+def test_a_remap_rule_beats_the_name_in_the_request(container):
     loaded = container.load('components:Options', node_name='asked', remap_rules=['__node:=rule'])
-    assert loaded.full_node_name in ('/asked', '/rule')
+    assert loaded.full_node_name == '/rule'  # As in C++: rcl applies the first rule that fits.
 
 
 def test_a_node_keeps_the_name_it_gives_itself(container):
     assert container.load('components:NoOptions').full_node_name == '/no_options'
 
 
-def test_an_entry_point_names_a_plugin(container):
-    loaded = container.load('python_pkg::Options', 'python_pkg')
+@pytest.mark.parametrize('package', ['python_pkg', 'indexed_pkg'])
+def test_an_entry_point_or_the_ament_index_names_a_plugin(container, package):
+    loaded = container.load(f'{package}::Options', package)
     assert (loaded.success, loaded.full_node_name, loaded.error_message) == (True, '/options', '')
 
 
@@ -244,7 +187,6 @@ def test_what_cannot_be_loaded_says_why(container, package, plugin, message):
 
 def test_a_node_that_throws_while_loading_leaves_the_graph(container):
     container.load('components:ThrowsLoading')
-    container.sees_nodes(lambda names: 'ComponentManager' in names)
     container.sees_nodes(lambda names: 'throws_loading' not in names)
 
 
@@ -266,12 +208,14 @@ def test_extra_arguments_reach_the_node(container):
         ('start_parameter_services', False), ('enable_rosout', False),
         ('enable_logger_service', True), ('use_intra_process_comms', True),
     ]).success
-    client = container.node.create_client(GetParameters, '/options/get_parameters')
-    logger_levels = '/options/get_logger_levels'
-    container.sees_nodes(lambda _: logger_levels in dict(
-        container.node.get_service_names_and_types()))
-    assert not client.service_is_ready()
-    loggers = container.node.get_publishers_info_by_topic('/rosout')
+    graph = container.peer.node
+
+    def services():
+        return dict(graph.get_service_names_and_types())
+
+    container.peer.wait_until(lambda: '/options/get_logger_levels' in services(), 'the service')
+    assert '/options/get_parameters' not in services()
+    loggers = graph.get_publishers_info_by_topic('/rosout')
     assert 'options' not in [logger.node_name for logger in loggers]
 
 
@@ -308,8 +252,7 @@ def test_a_node_that_throws_while_spinning_spins_on_and_harms_nobody(container):
     container.says('<tick 3>')
     container.says('ValueError: bad frame')
     container.says('SystemExit: 3')
-    assert container.call(
-        GetParameters, '/neighbour/get_parameters', names=['rate']).values[0].double_value == 1.0
+    assert container.rate_of('/neighbour') == 1.0
 
 
 def test_a_node_that_throws_while_unloading_is_gone_all_the_same(container):
@@ -321,35 +264,27 @@ def test_a_node_that_throws_while_unloading_is_gone_all_the_same(container):
 
 
 def test_list_answers_while_a_constructor_takes_its_time(container, hold):
-    loading = container.load(
-        'components:SlowLoading', parameters=[('hold', str(hold))], wait=False)
+    loading = container.ask('components:SlowLoading', parameters=[('hold', str(hold))])
     container.says('<constructing>')
     assert container.list() == {}
     assert not loading.done()
     hold.unlink()
-    assert container.answer(loading).full_node_name == '/slow_loading'
+    assert container.peer.wait(loading).full_node_name == '/slow_loading'
 
 
 def test_a_lifecycle_node_without_options_is_renamed_and_changes_state(container):
     assert container.load('components:Managed', node_name='camera').full_node_name == '/camera'
-    assert container.call(ChangeState, '/camera/change_state', transition=Transition(
-        id=Transition.TRANSITION_CONFIGURE)).success
+    request = {'transition': Transition(id=Transition.TRANSITION_CONFIGURE)}
+    assert container.peer.wait(
+        container.peer.ask(ChangeState, '/camera/change_state', **request)).success
 
 
-def test_the_container_can_be_renamed_and_its_components_are_not(start):
-    container = start('--ros-args', '-r', '__node:=box', '-r', '__ns:=/robot')
-    loaded = container.call(srv.LoadNode, '/robot/box/_container/load_node',
-                            plugin_name='components:Options')
-    assert loaded.full_node_name == '/options'
-
-
-def test_forwarded_global_arguments_rename_the_component_and_a_warning_says_so(start):
-    container = start('--ros-args', '-r', '__ns:=/robot')
-    loaded = container.call(
-        srv.LoadNode, '/robot/ComponentManager/_container/load_node',
-        plugin_name='components:Options', extra_arguments=[
-            Parameter('forward_global_arguments', value=True).to_parameter_msg()])
-    assert loaded.full_node_name == '/robot/options'
+def test_the_container_can_be_moved_and_its_components_are_not(start):
+    container = start('-r', '__ns:=/robot', namespace='/robot')
+    assert container.load('components:Options').full_node_name == '/options'
+    assert container.load(
+        'components:Options', extra=[('forward_global_arguments', True)],
+    ).full_node_name.startswith('/robot/container_')
     container.says('forward_global_arguments lets the container')
 
 
@@ -359,41 +294,42 @@ def test_a_signal_unloads_all_last_loaded_first(start, number):
     for name in ('first', 'second'):
         assert container.load('components:Options', node_name=name).success
     assert container.load('components:ThrowsUnloading').success
-    assert container.stop(number) == 0
-    assert container.output.index('<destroying /second>') < container.output.index(
-        '<destroying /first>')
+    container.process.send_signal(number)
+    assert container.process.wait(DEADLINE_SECONDS) == 0
+    log = container.node.log
+    assert log.index('<destroying /second>') < log.index('<destroying /first>')
 
 
 def test_a_component_that_ends_ros_ends_the_container_in_order(start):
     container = start()
     assert container.load('components:Options').success
-    container.load('components:EndsRos', wait=False)
-    assert container.ends() == 0
-    assert '<destroying /options>' in container.output
+    container.ask('components:EndsRos')
+    assert container.process.wait(DEADLINE_SECONDS) == 0
+    assert '<destroying /options>' in container.node.log
 
 
 def test_two_threads_keep_a_busy_component_apart(start, hold):
-    container = start('--ros-args', '-p', 'thread_num:=2')
+    container = start('-p', 'thread_num:=2')
     assert container.load('components:Busy', parameters=[('hold', str(hold))]).success
     container.says('<busy>')
     assert container.load('components:Options', node_name='idle').success
-    assert container.call(
-        GetParameters, '/idle/get_parameters', names=['rate']).values[0].double_value == 1.0
-    assert '<free>' not in container.output
+    assert container.rate_of('/idle') == 1.0
+    assert '<free>' not in container.node.log
     hold.unlink()
     container.says('<free>')
 
 
 @pytest.mark.parametrize('threads', [0, 100000])
-def test_a_number_of_threads_out_of_range_is_refused(start, threads):
-    container = start('--ros-args', '-p', f'thread_num:={threads}')
-    assert container.ends() == 1
-    assert 'thread_num' in container.output
+def test_a_number_of_threads_out_of_range_is_refused(packages, start_node, threads):
+    refused = start_node(
+        f'refused_{threads}', 'trt_ros.container', '-p', f'thread_num:={threads}')
+    assert refused.process.wait(DEADLINE_SECONDS) == 1
+    assert 'thread_num' in refused.log
+    refused.process.returncode = 0  # As expected: the fixture need not complain.
 
 
-def test_the_multi_threaded_container_serves_and_ends_alike(start):
-    container = start(executable='main_mt')
+def test_the_multi_threaded_container_serves_alike(start):
+    container = start(program=HERE / 'components.py')
     for name in ('first', 'second', 'third'):
         assert container.load('components:Options', node_name=name).success
     assert list(container.list().values()) == ['/first', '/second', '/third']
-    assert container.stop() == 0
