@@ -72,20 +72,27 @@ class Specification:
             return f'{self.between[0]} to {self.between[1]}'
         return ', '.join(self.choices)
 
-    def check(self, value: Any) -> Any:
+    def convert(self, value: Any) -> Any:
         """
         Bring a value into the field's own type: an integer serves as a number, a list as a tuple.
 
-        :raises ParameterError: when it is of another type or not allowed.
+        :raises ParameterError: when it is of another type.
         """
         wrong_type = ParameterError(
             f'{self.name} is {value!r}, but should be {self.type_.name.lower()}.')
         if self.entry_type is None:
-            checked = _as_type(value, self.python_type, wrong_type)
-        else:
-            if isinstance(value, (str, bytes)) or not hasattr(value, '__iter__'):
-                raise wrong_type
-            checked = tuple(_as_type(entry, self.entry_type, wrong_type) for entry in value)
+            return _as_type(value, self.python_type, wrong_type)
+        if isinstance(value, (str, bytes)) or not hasattr(value, '__iter__'):
+            raise wrong_type
+        return tuple(_as_type(entry, self.entry_type, wrong_type) for entry in value)
+
+    def check(self, value: Any) -> Any:
+        """
+        Convert a value, and see that it is allowed.
+
+        :raises ParameterError: when it is not, or of another type.
+        """
+        checked = self.convert(value)
         if self.choices and checked not in self.choices:
             raise ParameterError(
                 f'{self.name} is {checked!r}.', remedy=f'Choose one of {self.allowed}.')
@@ -156,7 +163,7 @@ def _promoted(given: list[Parameter], cls: type) -> list[Parameter]:
         specification = known.get(each.name)
         if specification and specification.type_ != each.type_:
             with suppress(ParameterError):  # rclpy refuses it and says why.
-                each = specification.to_parameter(specification.check(each.value))
+                each = specification.to_parameter(specification.convert(each.value))
         promoted.append(each)
     return promoted
 
@@ -184,7 +191,9 @@ def yaml_text(cls: type, node_name: str) -> str:
         allowed = f' One of {each.allowed}.' if each.choices else (
             f' From {each.allowed}.' if each.between else '')
         lines.append(f'    # {each.description}{allowed}')
-        lines.append(f'    {each.name}: {_yaml_value(each.default)}')
+        # launch_ros refuses a file with an empty list when it loads components.
+        unsaid = '# ' if each.default == () else ''
+        lines.append(f'    {unsaid}{each.name}: {_yaml_value(each.default)}')
     return '\n'.join(lines) + '\n'
 
 

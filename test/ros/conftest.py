@@ -1,0 +1,333 @@
+"""Node processes and a peer that talks to them, over loopback in a ROS domain of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import fcntl
+import os
+from pathlib import Path
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+# Before any ROS context of this process; the processes it starts inherit it.
+os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+
+DEADLINE_SECONDS = 60.0
+CHECKOUT = Path(__file__).parents[2]
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> Any:
+    """Wait until `condition` returns something true, and return that."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    never = threading.Event()
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f'waited in vain for {what}'
+        never.wait(0.01)
+    return result
+
+
+def shared_memory_of(pid: int) -> set[str]:
+    """Fast DDS's files that a process has mapped; not its ports, which it shares with others."""
+    try:
+        maps = Path(f'/proc/{pid}/maps').read_text()
+    except OSError:  # Gone, or another user's.
+        return set()
+    return set(re.findall(r'/dev/shm/fastrtps_(?!port)\S+', maps))
+
+
+class Inbox:
+    """The messages of one topic, in the order of their coming."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.subscription: Any = None
+        self._grown = threading.Condition()
+
+    def put(self, message: Any) -> None:
+        with self._grown:
+            self.messages.append(message)
+            self._grown.notify_all()
+
+    def wait_for(self, matches: Callable[[Any], bool] = lambda message: True,
+                 what: str = 'a message') -> Any:
+        """Wait for a message that matches, also among those that came already."""
+        def first() -> Any:
+            return next((message for message in self.messages if matches(message)), None)
+
+        with self._grown:
+            assert self._grown.wait_for(lambda: first() is not None, DEADLINE_SECONDS), \
+                f'waited in vain for {what}; last of {len(self.messages)}: {self.messages[-1:]}'
+            return first()
+
+
+class Peer:
+    """Another program in the domain: calls services, publishes, subscribes."""
+
+    def __init__(self, domain_id: int) -> None:
+        import rclpy
+        from rclpy.executors import SingleThreadedExecutor
+
+        self.context = rclpy.Context()
+        rclpy.init(context=self.context, domain_id=domain_id)
+        self.node = rclpy.create_node(
+            'peer', context=self.context, start_parameter_services=False, enable_rosout=False)
+        self._clients: dict[str, Any] = {}
+        self._executor = SingleThreadedExecutor(context=self.context)
+        self._executor.add_node(self.node)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._spin)
+        self._thread.start()
+
+    def _spin(self) -> None:
+        while not self._ending.is_set():
+            self._executor.spin_once()
+
+    def between_callbacks(self, work: Callable[[], Any]) -> Any:
+        """Change the node's entities while nothing waits for them."""
+        done, result = threading.Event(), []
+        self._executor.create_task(lambda: (result.append(work()), done.set()))
+        assert done.wait(DEADLINE_SECONDS)
+        return result[0]
+
+    #: For tests, which cannot import from here.
+    wait_until = staticmethod(wait_until)
+
+    def close(self) -> None:
+        import rclpy
+
+        self._ending.set()
+        self._executor.create_task(lambda: None)  # wake() alone does not end a spin_once().
+        self._thread.join()
+        self._executor.shutdown()
+        self.node.destroy_node()
+        rclpy.shutdown(context=self.context)
+
+    def ask(self, kind: type, service: str, **fields: Any) -> Any:
+        """Send a request, return the future of its answer."""
+        if service not in self._clients:
+            self._clients[service] = self.between_callbacks(
+                lambda: self.node.create_client(kind, service))
+            wait_until(self._clients[service].service_is_ready, service)
+        return self._clients[service].call_async(kind.Request(**fields))
+
+    def call(self, kind: type, service: str, **fields: Any) -> Any:
+        """
+        Send a request that may be repeated, and return the answer.
+
+        The first answer to a new client is lost when the server has not discovered it yet.
+        """
+        def answered() -> Any:
+            deadline, asked = time.monotonic() + 2.0, self.ask(kind, service, **fields)
+            while time.monotonic() < deadline and not asked.done():
+                threading.Event().wait(0.002)
+            return asked.result()
+        return wait_until(answered, f'an answer of {service}')
+
+    def wait(self, answered: Any, what: str = 'an answer') -> Any:
+        """Wait for the future of an answer."""
+        wait_until(answered.done, what)
+        return answered.result()
+
+    def inbox(self, kind: type, topic: str, qos: Any = 100) -> Inbox:
+        """Subscribe, and wait until the publisher is there."""
+        box = Inbox()
+        subscription = self.between_callbacks(
+            lambda: self.node.create_subscription(kind, topic, box.put, qos))
+        wait_until(subscription.get_publisher_count, f'a publisher of {topic}')
+        box.subscription = subscription
+        return box
+
+    def close_inbox(self, box: Inbox) -> None:
+        self.between_callbacks(lambda: self.node.destroy_subscription(box.subscription))
+
+    def publisher(self, kind: type, topic: str, qos: Any = 100) -> Any:
+        return self.between_callbacks(lambda: self.node.create_publisher(kind, topic, qos))
+
+
+class NodeProcess:
+    """A node in a process of its own, and the requests one makes to a lifecycle node."""
+
+    def __init__(self, peer: Peer, name: str, command: list[str], environment: dict[str, str],
+                 folder: Path) -> None:
+        self.peer, self.name, self._is_known = peer, name, False
+        self._log_path = folder / f'{name}.log'
+        with self._log_path.open('wb') as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *command], env=environment, stdout=log,
+                stderr=subprocess.STDOUT)
+
+    @property
+    def log(self) -> str:
+        return self._log_path.read_text(errors='replace')
+
+    def wait_for_log(self, text: str) -> None:
+        wait_until(lambda: text in self.log or self.process.poll() is not None, f'{text!r}')
+        assert text in self.log, self.log
+
+    def ask_transition(self, label: str = '', id: int = 0) -> Any:
+        from lifecycle_msgs.msg import Transition
+        from lifecycle_msgs.srv import ChangeState
+
+        service = f'/{self.name}/change_state'
+        if not self._is_known:
+            # Refused in every state; once it is answered, no answer gets lost.
+            self.peer.call(ChangeState, service, transition=Transition(label='hello'))
+            self._is_known = True
+        return self.peer.ask(
+            ChangeState, service, transition=Transition(id=id, label=label))
+
+    def change(self, label: str = '', id: int = 0) -> bool:
+        """Make a transition; tell whether it succeeded."""
+        return self.peer.wait(self.ask_transition(label, id), label).success
+
+    @property
+    def state(self) -> str:
+        from lifecycle_msgs.srv import GetState
+
+        return self.peer.call(GetState, f'/{self.name}/get_state').current_state.label
+
+    def set(self, **values: Any) -> str:
+        """Set parameters all at once; return the reason why not, '' where they were set."""
+        from rcl_interfaces.srv import SetParametersAtomically
+        from rclpy.parameter import Parameter
+
+        return self.peer.call(
+            SetParametersAtomically, f'/{self.name}/set_parameters_atomically',
+            parameters=[value.to_parameter_msg() if isinstance(value, Parameter) else Parameter(
+                name, value=value).to_parameter_msg() for name, value in values.items()],
+        ).result.reason
+
+    def get(self, name: str) -> Any:
+        from rcl_interfaces.srv import GetParameters
+        from rclpy.parameter import parameter_value_to_python
+
+        answer = self.peer.call(GetParameters, f'/{self.name}/get_parameters', names=[name])
+        return parameter_value_to_python(answer.values[0])
+
+    def back_to_unconfigured(self) -> None:
+        for state, label in (('active', 'deactivate'), ('inactive', 'cleanup')):
+            if self.state == state:
+                assert self.change(label), self.log
+
+    def stop(self) -> None:
+        """End the process as Ctrl-C does: it leaves nothing behind and exits with 0."""
+        if self.process.poll() is None:
+            mapped = shared_memory_of(self.process.pid)
+            self.process.send_signal(signal.SIGINT)
+            assert self.process.wait(DEADLINE_SECONDS) == 0, self.log
+            # It had also mapped what belongs to processes that are still there.
+            left = {name for name in mapped if Path(name).exists()}.difference(*(
+                shared_memory_of(int(path.name)) for path in Path('/proc').glob('[0-9]*')))
+            assert not left, f'{self.name} left {left}'
+        else:
+            assert self.process.returncode == 0, self.log
+
+
+@pytest.fixture(scope='session')
+def domain_id() -> Iterator[int]:
+    """A ROS domain that no other test run on this machine uses at this time."""
+    for number in random.sample(range(1, 101), 100):
+        path = Path(tempfile.gettempdir()) / f'trt_ros_test_domain_{number}.lock'
+        try:
+            lock = path.open('w')
+        except PermissionError:  # Another user's.
+            continue
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            yield number
+            path.unlink(missing_ok=True)
+            return
+    pytest.fail('All ROS domains are in use.')
+
+
+@pytest.fixture(scope='session')
+def peer(domain_id: int) -> Iterator[Peer]:
+    pytest.importorskip('rclpy')
+    pytest.importorskip('vision_msgs')
+    peer = Peer(domain_id)
+    yield peer
+    peer.close()
+
+
+@pytest.fixture(scope='module')
+def start_node(
+        peer: Peer, domain_id: int,
+        tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., NodeProcess]]:
+    """Start a node by its name, script or module, and parameters; ended with the test's module."""
+    folder = tmp_path_factory.mktemp('nodes')
+    environment = {**os.environ, 'ROS_DOMAIN_ID': str(domain_id), 'ROS_LOG_DIR': str(folder)}
+    environment['PYTHONPATH'] = os.pathsep.join(
+        filter(None, (str(CHECKOUT), os.environ.get('PYTHONPATH'))))
+    started: list[NodeProcess] = []
+
+    def start(name: str, program: str | Path, *ros_args: str, **parameters: Any) -> NodeProcess:
+        import yaml
+
+        command = [str(program)] if str(program).endswith('.py') else ['-m', str(program)]
+        given = [f'{key}:={yaml.safe_dump(value, default_flow_style=True).splitlines()[0]}'
+                 for key, value in parameters.items()]
+        command += ['--ros-args', '-r', f'__node:={name}', *ros_args,
+                    *(part for each in given for part in ('-p', each))]
+        started.append(NodeProcess(peer, name, command, environment, folder))
+        return started[-1]
+
+    yield start
+    for node in started:
+        node.stop()
+
+
+@pytest.fixture(scope='module')
+def fake_detector(start_node: Callable[..., NodeProcess]) -> Callable[..., NodeProcess]:
+    """Start the detector with a network that finds the bright rectangle and names its colour."""
+    def start(name: str, *ros_args: str, **parameters: Any) -> NodeProcess:
+        return start_node(
+            name, Path(__file__).with_name('fake_detector.py'), *ros_args,
+            **{'qos_reliability': 'reliable', 'qos_depth': 50, **parameters})
+    return start
+
+
+@pytest.fixture(scope='session')
+def picture() -> Callable[..., np.ndarray]:
+    """Draw a rectangle of one colour on black: (height, width, 3) uint8 RGB."""
+    def draw(image_wh: tuple[int, int] = (128, 128), xyxy: tuple[int, ...] = (32, 16, 96, 64),
+             rgb: tuple[int, int, int] = (255, 0, 0)) -> np.ndarray:
+        pixels = np.zeros((image_wh[1], image_wh[0], 3), np.uint8)
+        left, top, right, bottom = xyxy
+        pixels[top:bottom, left:right] = rgb
+        return pixels
+    return draw
+
+
+@pytest.fixture(scope='session')
+def as_image() -> Callable[..., Any]:
+    """Make a sensor_msgs/Image; `step` defaults to no padding, `stamp` identifies the frame."""
+    def make(pixels: np.ndarray, encoding: str, *, stamp: int = 0, size_wh: tuple = (),
+             step: int = 0, is_bigendian: bool = False) -> Any:
+        from builtin_interfaces.msg import Time
+        from sensor_msgs.msg import Image
+        from std_msgs.msg import Header
+
+        rows = pixels.reshape(len(pixels), -1).view(np.uint8)
+        width, height = size_wh or (pixels.shape[1], pixels.shape[0])
+        if step:
+            # Padding of a bright value: whoever reads it as pixels sees it.
+            padding = np.full((len(rows), step - rows.shape[1]), 255, np.uint8)
+            rows = np.hstack([rows, padding])
+        return Image(
+            header=Header(stamp=Time(sec=stamp, nanosec=7), frame_id='front_camera'),
+            height=height, width=width, step=rows.shape[1], encoding=encoding,
+            is_bigendian=int(is_bigendian), data=rows.tobytes())
+    return make

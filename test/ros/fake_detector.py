@@ -1,0 +1,59 @@
+"""The detector node over a network that needs no file: it finds the bright rectangle."""
+
+from functools import partial
+from pathlib import Path
+import sys
+
+import numpy as np
+
+from trt_ros.errors import ModelError
+from trt_ros.nodes.detector import DetectorNode
+from trt_ros.progress import Progress
+from trt_ros.ros.process import run_node
+from trt_ros.runtime.fake import FakeRunner
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.tensors import TensorSpec
+
+CLASSES = {0: 'red', 1: 'green', 2: 'blue', 3: 'white'}
+SIZE = 64
+ANCHORS = 8 * 8 + 4 * 4 + 2 * 2
+
+
+def find_bright(tensors):
+    """Answer as a YOLOv8 would: one box around the bright pixels; two of a lower score inside."""
+    channels = tensors['images'][0]
+    bright = channels.max(axis=0) > 0.7  # Brighter than the padding, which is 114 / 255.
+    head = np.zeros((1, 4 + len(CLASSES), ANCHORS), np.float32)
+    if bright.any():
+        rows, columns = np.flatnonzero(bright.any(axis=1)), np.flatnonzero(bright.any(axis=0))
+        left, top, right, bottom = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
+        colour = channels[:, bright].mean(axis=1)
+        label = 3 if colour.min() > 0.7 else int(colour.argmax())
+        centre = (left + right) / 2, (top + bottom) / 2
+        head[0, :4, 0] = *centre, right - left, bottom - top
+        head[0, 4 + label, 0] = 0.9
+        head[0, :4, 1] = *centre, (right - left) / 4, (bottom - top) / 4
+        head[0, 4 + label, 1] = 0.6
+    return {'output0': head}
+
+
+def open_pipeline(options, *, on_progress=None, cancelled=None):
+    """Open, or do what the model's name says: `wait:FILE` waits until the file is there."""
+    what, _, rest = options.model_path.partition(':')
+    if what == 'broken':
+        raise ModelError('The model is broken.', cause='It is a test.', remedy='Mend it.')
+    if what == 'bug':
+        raise ZeroDivisionError('a bug')
+    if what == 'wait':
+        on_progress(Progress('waiting for the file', None, 0.0))
+        while not Path(rest).exists() and not cancelled.wait(0.01):
+            pass
+    runner = FakeRunner(
+        find_bright, inputs=[TensorSpec('images', (1, 3, SIZE, SIZE), 'float32', 'input')],
+        outputs=[TensorSpec('output0', (1, 4 + len(CLASSES), ANCHORS), 'float32', 'output')],
+        metadata={'names': str(CLASSES)})
+    return Pipeline.open(options, on_progress=on_progress, cancelled=cancelled, runner=runner)
+
+
+if __name__ == '__main__':
+    sys.exit(run_node(partial(DetectorNode, open_pipeline=open_pipeline)))

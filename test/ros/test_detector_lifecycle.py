@@ -1,0 +1,172 @@
+"""The detector's transitions, requested by another process."""
+
+import signal
+
+import pytest
+
+pytest.importorskip('rclpy')
+
+from lifecycle_msgs.msg import Transition  # noqa: E402
+
+pytestmark = pytest.mark.ros
+
+
+@pytest.fixture(scope='module')
+def shared(fake_detector):
+    return fake_detector('lifecycle')
+
+
+@pytest.fixture
+def node(shared):
+    """An unconfigured detector; each test leaves it alive."""
+    yield shared
+    shared.back_to_unconfigured()
+    assert shared.set(model_path='') == ''
+    assert shared.process.poll() is None
+
+
+def test_every_transition_leads_where_it_should(node):
+    assert node.state == 'unconfigured'
+    for label, state in (
+            ('configure', 'inactive'), ('activate', 'active'), ('deactivate', 'inactive'),
+            ('activate', 'active'), ('deactivate', 'inactive'), ('cleanup', 'unconfigured')):
+        assert node.change(label)
+        assert node.state == state
+
+
+def test_transitions_are_also_taken_by_id(node):
+    assert node.change(id=Transition.TRANSITION_CONFIGURE)
+    assert node.change(id=Transition.TRANSITION_CLEANUP)
+    assert node.state == 'unconfigured'
+
+
+@pytest.mark.parametrize('request_', [
+    {'label': 'activate'}, {'label': 'deactivate'}, {'label': 'cleanup'}, {'label': 'no_such'},
+    {'id': Transition.TRANSITION_ACTIVATE}, {'id': 99}, {'id': 0},
+    {'id': Transition.TRANSITION_ACTIVE_SHUTDOWN}, {'id': Transition.TRANSITION_DESTROY},
+    {'id': Transition.TRANSITION_ON_CONFIGURE_SUCCESS},
+], ids=str)
+def test_what_is_no_transition_of_an_unconfigured_node_is_refused(node, request_):
+    assert not node.change(**request_)
+    assert node.state == 'unconfigured'
+
+
+def test_a_second_configure_is_refused(node):
+    assert node.change('configure')
+    assert not node.change('configure')
+    assert node.state == 'inactive'
+    node.wait_for_log('configure is not possible while inactive')
+
+
+def test_a_failed_configure_says_why_and_can_be_repeated(node):
+    assert node.set(model_path='broken:') == ''
+    assert not node.change('configure')
+    assert node.state == 'unconfigured'
+    node.wait_for_log(
+        'on_configure failed. The model is broken.\nCause: It is a test.\nRemedy: Mend it.')
+    assert node.set(model_path='') == ''
+    assert node.change('configure')
+
+
+def test_a_bug_in_configure_is_logged_with_its_traceback(node):
+    assert node.set(model_path='bug:') == ''
+    assert not node.change('configure')
+    assert node.state == 'unconfigured'
+    node.wait_for_log('ZeroDivisionError: a bug')
+    assert 'Traceback' in node.log
+
+
+def test_parameters_that_do_not_go_together_fail_the_configure(node):
+    assert node.set(labels=['a', 'b'], labels_path='somewhere') == ''
+    assert not node.change('configure')
+    node.wait_for_log('Both labels and labels_path are given.')
+    assert node.set(labels_path='', labels=[''] * 4) == ''
+
+
+def test_a_slow_configure_leaves_the_node_answering(node, tmp_path):
+    go_on = tmp_path / 'go_on'
+    assert node.set(model_path=f'wait:{go_on}') == ''
+    configured = node.ask_transition('configure')
+    assert node.state == 'configuring'
+    assert node.get('score_threshold') == 0.25
+    assert node.set(score_threshold=0.5) == ''
+    assert not node.change('configure')
+    assert not node.change('activate')
+    assert 'needs a rebuild' in node.set(backend='onnxruntime')
+    node.wait_for_log('configure: another transition is under way (configuring)')
+    assert not configured.done()
+    go_on.touch()
+    assert node.peer.wait(configured).success
+    assert node.state == 'inactive'
+    assert node.get('score_threshold') == 0.5
+    assert node.set(score_threshold=0.25) == ''
+
+
+def test_diagnostics_go_on_during_a_slow_configure(node, tmp_path):
+    from diagnostic_msgs.msg import DiagnosticArray
+
+    go_on = tmp_path / 'go_on'
+    assert node.set(model_path=f'wait:{go_on}') == ''
+    configured = node.ask_transition('configure')
+    box = node.peer.inbox(DiagnosticArray, '/diagnostics')
+    box.wait_for(lambda array: array.status[0].message == 'configuring')
+    go_on.touch()
+    node.peer.wait(configured)
+
+
+def test_cleanup_cancels_a_slow_configure(node, tmp_path):
+    assert node.set(model_path=f'wait:{tmp_path / "never"}') == ''
+    configured = node.ask_transition('configure')
+    assert node.state == 'configuring'
+    assert node.change('cleanup')
+    assert node.state == 'unconfigured'
+    assert not node.peer.wait(configured).success
+    node.wait_for_log('on_configure was cancelled')
+
+
+def test_shutdown_cancels_a_slow_configure_and_finalizes(fake_detector, tmp_path):
+    node = fake_detector('shut', model_path=f'wait:{tmp_path / "never"}')
+    node.ask_transition('configure')
+    assert node.state == 'configuring'
+    assert node.change('shutdown')
+    assert node.state == 'finalized'
+    assert not node.change('configure')
+    node.stop()
+
+
+def test_sigterm_during_a_slow_configure_ends_the_process_in_order(fake_detector, tmp_path):
+    node = fake_detector('terminated', model_path=f'wait:{tmp_path / "never"}', autostart=True)
+    node.wait_for_log('waiting for the file')
+    node.process.send_signal(signal.SIGTERM)
+    assert node.process.wait(60) == 0, node.log
+    assert 'Traceback' not in node.log
+    assert 'on_configure was cancelled' in node.log
+
+
+def test_autostart_ends_active(fake_detector):
+    node = fake_detector('autostarted', autostart=True)
+    node.wait_for_log('Started: active.')
+    assert node.state == 'active'
+    node.stop()  # While active: frames, publishers and threads go in order.
+    assert 'Traceback' not in node.log
+
+
+def test_a_failed_autostart_says_why_and_leaves_a_node_that_can_be_configured(fake_detector):
+    node = fake_detector('not_started', autostart=True, model_path='broken:')
+    node.wait_for_log('Not started: see the error above.')
+    assert 'on_configure failed. The model is broken.' in node.log
+    assert node.state == 'unconfigured'
+    assert node.set(model_path='') == ''
+    assert node.change('configure')
+
+
+@pytest.mark.parametrize('state', ['unconfigured', 'inactive', 'active'])
+def test_shutdown_from_any_state(fake_detector, state):
+    node = fake_detector(f'shut_{state}')
+    for label, reached in (('configure', 'inactive'), ('activate', 'active')):
+        if state in (reached, 'active'):
+            assert node.change(label)
+    assert node.state == state
+    assert node.change('shutdown')
+    assert node.state == 'finalized'
+    node.stop()

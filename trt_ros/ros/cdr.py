@@ -1,0 +1,168 @@
+"""Images as the bytes that DDS carries (CDR): read in place, written in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import struct
+
+import numpy as np
+
+from trt_ros.errors import BadFrameError
+
+#: Plain CDR, little endian; each field is aligned to its size, counted from behind these bytes.
+ENCAPSULATION = b'\0\1\0\0'
+
+
+@dataclass(frozen=True, eq=False)
+class ImageView:
+    """
+    The fields of a sensor_msgs/Image.
+
+    :param stamp: seconds, nanoseconds.
+    :param data: (N,) uint8, a view into the message.
+    """
+
+    stamp: tuple[int, int]
+    frame_id: str
+    height: int
+    width: int
+    encoding: str
+    is_bigendian: int
+    step: int
+    data: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedImageView:
+    """The fields of a sensor_msgs/CompressedImage, as in ImageView."""
+
+    stamp: tuple[int, int]
+    frame_id: str
+    format: str
+    data: np.ndarray
+
+
+def read_image(message: np.ndarray) -> ImageView:
+    """
+    Read a serialized sensor_msgs/Image.
+
+    :param message: (N,) uint8, contiguous; borrowed by the result.
+    :raises BadFrameError: 'bad CDR'; no byte outside of the message was looked at.
+    """
+    fields = _Fields(message)
+    return ImageView(
+        fields.stamp(), fields.text('frame_id'), fields.number('height'), fields.number('width'),
+        fields.text('encoding'), fields.byte('is_bigendian'), fields.number('step'),
+        fields.bytes('data'))
+
+
+def read_compressed_image(message: np.ndarray) -> CompressedImageView:
+    """Read a serialized sensor_msgs/CompressedImage; else as read_image."""
+    fields = _Fields(message)
+    return CompressedImageView(
+        fields.stamp(), fields.text('frame_id'), fields.text('format'), fields.bytes('data'))
+
+
+class _Fields:
+    """Takes the fields of a message one after another."""
+
+    def __init__(self, message: np.ndarray) -> None:
+        self._message, self._view = message, memoryview(message)
+        head = bytes(self._view[:4])
+        # The last two bytes are options, which plain CDR has not; DDS puts padding there.
+        if len(head) < 4 or head[0] != 0 or head[1] > 1:
+            raise BadFrameError(
+                'bad CDR', f'A message that begins with {head.hex(" ") or "nothing"} is no plain '
+                'CDR.', remedy='Publish with one of the usual middlewares of ROS 2.')
+        self._order = '<' if head[1] else '>'
+        self._number, self._at = struct.Struct(f'{self._order}I'), 4
+
+    def stamp(self) -> tuple[int, int]:
+        at = self._advance(8, 'stamp')
+        return struct.unpack_from(f'{self._order}iI', self._view, at)  # type: ignore[return-value]
+
+    def number(self, name: str) -> int:
+        self._at += -self._at % 4
+        return int(self._number.unpack_from(self._view, self._advance(4, name))[0])
+
+    def byte(self, name: str) -> int:
+        return self._view[self._advance(1, name)]
+
+    def bytes(self, name: str) -> np.ndarray:
+        size = self.number(name)
+        start = self._advance(size, name)
+        return self._message[start:start + size]
+
+    def text(self, name: str) -> str:
+        """Read a string as rclpy does: up to its NUL, what is no UTF-8 replaced."""
+        size = self.number(name)
+        start = self._advance(size, name)
+        text = bytes(self._view[start:start + size])
+        return text.split(b'\0', 1)[0].decode('utf-8', 'replace')
+
+    def _advance(self, size: int, name: str) -> int:
+        start, self._at = self._at, self._at + size
+        if self._at > len(self._view):
+            raise BadFrameError(
+                'bad CDR', f'The message ends within its {name}.',
+                cause=f'It has {len(self._view)} bytes, {name} would end at {self._at}.')
+        return start
+
+
+class ImageWriter:
+    """
+    Owns the memory of one serialized sensor_msgs/Image and writes one after another into it.
+
+    >>> writer = ImageWriter()
+    >>> pixels = writer.begin((0, 0), 'camera', (640, 480), 'bgr8')
+    >>> pixels[:] = 0
+    >>> writer.message.size
+    921656
+    """
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+        self.message = self._memory
+
+    def begin(
+            self, stamp: tuple[int, int], frame_id: str, image_wh: tuple[int, int],
+            encoding: str, *, channels: int = 3) -> np.ndarray:
+        """
+        Write all but the pixels.
+
+        :param stamp: seconds, nanoseconds.
+        :param channels: bytes a pixel.
+        :returns: (height, width, channels) uint8 to be filled: the pixels of `message`, which is
+            (N,) uint8. Both are valid until the next call.
+        """
+        width, height = image_wh
+        step = width * channels
+        head = bytearray(ENCAPSULATION)
+        head += struct.pack('<iI', *stamp)
+        append_text(head, frame_id)
+        append_number(head, height)
+        append_number(head, width)
+        append_text(head, encoding)
+        head.append(0)  # is_bigendian
+        append_number(head, step)
+        append_number(head, step * height)
+        size = len(head) + step * height
+        if size > self._memory.size:
+            self._memory = np.empty(size, np.uint8)
+        self.message = self._memory[:size]
+        self.message[:len(head)] = head
+        return self.message[len(head):].reshape(height, width, channels)
+
+
+def append_number(message: bytearray, number: int) -> None:
+    """Append a uint32 and the padding before it."""
+    message += bytes(-len(message) % 4)
+    message += struct.pack('<I', number)
+
+
+def append_text(message: bytearray, text: str) -> None:
+    """Append a string: its size with the NUL, then its bytes."""
+    encoded = text.encode()
+    append_number(message, len(encoded) + 1)
+    message += encoded
+    message.append(0)

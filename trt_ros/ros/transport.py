@@ -1,0 +1,256 @@
+"""Serialized messages in and out: past rclpy where that is proven to work, else through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+import os
+import threading
+import traceback
+from typing import Any, Protocol
+
+import numpy as np
+import rclpy
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.context import Context
+from rclpy.guard_condition import GuardCondition
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.node import Node
+from rclpy.publisher import Publisher
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.serialization import deserialize_message, serialize_message
+from rclpy.subscription import Subscription
+from sensor_msgs.msg import Image
+
+from trt_ros.ros.rcl import NOBODY, MemoryHooks, Rcl, RclError, Ring
+
+#: Set to 'rclpy', everything goes through rclpy.
+VARIABLE = 'TRT_ROS_TRANSPORT'
+SECONDS_FOR_THE_TEST = 5.0
+
+
+class SerializedSubscription(Protocol):
+    """Takes the messages of a topic as bytes, from construction until close()."""
+
+    def close(self) -> None:
+        """Stop taking, and wait for the message in hand; may be called twice."""
+        ...
+
+
+def subscribe_serialized(
+        node: Node, message_type: type, topic: str, qos: QoSProfile,
+        on_message: Callable[[np.ndarray], None], *,
+        on_replaced: Callable[[], None] | None = None,
+        hooks: MemoryHooks = NOBODY) -> SerializedSubscription:
+    """
+    Take a topic's messages as bytes.
+
+    :param on_message: called with (N,) uint8, read-only, one at a time; must not raise.
+    :param on_replaced: of messages that wait together, only the newest is handed over, and this
+        is called for each of the others. None: all are handed over.
+    :param hooks: told of the memory that messages lie in, where it is used again and again.
+    """
+    rcl = usable_rcl(node)
+    if rcl is None:
+        return RclpySubscription(node, message_type, topic, qos, on_message)
+    return RclSubscription(
+        rcl, node, message_type, topic, qos, on_message, on_replaced=on_replaced, hooks=hooks)
+
+
+def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray], None]:
+    """
+    Return what publishes a serialized message, (N,) uint8 and contiguous.
+
+    As with publish() of a lifecycle publisher, nothing happens unless the node is active.
+    """
+    rcl = usable_rcl(node)
+    if rcl is None:
+        return lambda message: publisher.publish(message.tobytes())
+
+    def publish(message: np.ndarray) -> None:
+        if getattr(publisher, 'is_activated', True):
+            with publisher.handle:
+                rcl.publish(publisher.handle, message)
+    return publish
+
+
+class RclpySubscription:
+    """Takes messages in the executor's thread, all of them, each in new memory."""
+
+    def __init__(
+            self, node: Node, message_type: type, topic: str, qos: QoSProfile,
+            on_message: Callable[[np.ndarray], None]) -> None:
+        self._node, self._on_message = node, on_message
+        self._subscription: Subscription | None = node.create_subscription(
+            message_type, topic, self._receive, qos, raw=True)
+
+    def close(self) -> None:
+        _destroy(self._node, self._subscription)
+        self._subscription = None
+
+    def _receive(self, message: bytes) -> None:
+        self._on_message(np.frombuffer(message, np.uint8))
+
+
+class RclSubscription:
+    """
+    Takes messages in a thread of its own, into memory that is used again.
+
+    The arguments are those of subscribe_serialized.
+    """
+
+    def __init__(
+            self, rcl: Rcl, node: Node, message_type: type, topic: str, qos: QoSProfile,
+            on_message: Callable[[np.ndarray], None], *,
+            on_replaced: Callable[[], None] | None = None,
+            hooks: MemoryHooks = NOBODY) -> None:
+        self._rcl, self._node = rcl, node
+        self._on_message, self._on_replaced = on_message, on_replaced
+        self._at_once = max(1, qos.depth)
+        self._ring = Ring(hooks)
+        self._stopping = threading.Event()
+        self._guard = GuardCondition(None, None, node.context)
+        self._subscription: Subscription | None = node.create_subscription(
+            message_type, topic, lambda _: None, qos, raw=True, callback_group=_EventsOnly())
+        node.context.on_shutdown(self._wake)
+        self._thread = threading.Thread(target=self._run, name='messages')
+        self._thread.start()
+
+    def close(self) -> None:
+        if self._subscription is None:
+            return
+        self._wake()
+        self._thread.join()
+        _destroy(self._node, self._subscription)
+        self._subscription = None
+        self._guard.destroy()
+        self._ring.close()
+
+    def _wake(self) -> None:
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._guard.trigger()
+
+    def _run(self) -> None:
+        # Entered for the whole time: none of them goes away while rcl has a pointer to it.
+        with ExitStack() as entered:
+            context, subscription, guard = (
+                entered.enter_context(each.handle)
+                for each in (self._node.context, self._subscription, self._guard))
+            wait_set = entered.enter_context(
+                rclpy_implementation.WaitSet(1, 1, 0, 0, 0, 0, context))
+            while not self._stopping.is_set():
+                try:
+                    wait_set.clear_entities()
+                    wait_set.add_subscription(subscription)
+                    wait_set.add_guard_condition(guard)
+                    wait_set.wait(-1)
+                    self._take_all(subscription)
+                except Exception:
+                    self._node.get_logger().error(
+                        f'Messages could not be taken.\n{traceback.format_exc()}',
+                        throttle_duration_sec=10.0)
+                    self._stopping.wait(0.1)
+
+    def _take_all(self, subscription: Any) -> None:
+        """Hand over what waits, but no more than waited at the beginning: more may come always."""
+        waiting = None
+        for _ in range(self._at_once):
+            message = None if self._stopping.is_set() else self._ring.take(self._rcl, subscription)
+            if message is None:
+                break
+            if self._on_replaced is None:
+                self._on_message(message)
+                continue
+            if waiting is not None:
+                self._on_replaced()
+            waiting = message
+        if waiting is not None:
+            self._on_message(waiting)
+
+
+class _EventsOnly(ReentrantCallbackGroup):
+    """Keeps a subscription's messages from the executor; it still tells of incompatible QoS."""
+
+    def can_execute(self, entity: Any) -> bool:
+        return not isinstance(entity, Subscription)
+
+
+def _destroy(node: Node, subscription: Subscription | None) -> None:
+    if subscription is not None:
+        # A managed node waits until its executor does not.
+        between_callbacks = getattr(node, 'between_callbacks', lambda work: work())
+        between_callbacks(lambda: node.destroy_subscription(subscription))
+
+
+_lock = threading.Lock()
+_known: tuple[Rcl | None] | None = None  # What this process found out.
+
+
+def usable_rcl(node: Node) -> Rcl | None:
+    """
+    Find out, once a process, whether messages can go past rclpy.
+
+    :returns: None where they cannot: says why on the node's log.
+    """
+    global _known
+    with _lock:
+        if _known is None:
+            rcl, why = None, f'{VARIABLE}=rclpy'
+            if os.environ.get(VARIABLE) != 'rclpy':
+                try:
+                    rcl = Rcl()
+                    check(rcl, node.context)
+                except Exception as error:  # Whatever it is: rclpy's own way is there.
+                    rcl, why = None, repr(error)
+            if rcl is None:
+                node.get_logger().warning(f'Images and results go through rclpy. Cause: {why}')
+            _known = (rcl,)
+        return _known[0]
+
+
+def check(rcl: Rcl, context: Context) -> None:
+    """
+    Send images there and back within this process, and compare them with rclpy's own.
+
+    :raises Exception: whatever goes wrong.
+    """
+    node = rclpy.create_node(
+        '_transport_check', context=context, use_global_arguments=False, enable_rosout=False,
+        start_parameter_services=False)
+    topic, qos = f'_transport_check_{os.getpid()}', QoSProfile(
+        depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    # The second is larger than the memory that it is taken into.
+    images = [
+        Image(height=2, width=3, step=9, encoding='bgr8', data=bytes(range(18))),
+        Image(height=300, width=400, step=400, encoding='mono8', data=bytes(range(256)) * 469)]
+    for image in images:
+        image.header.frame_id = 'camera'
+        image.header.stamp.sec, image.header.stamp.nanosec = -2, 999999999
+    taken: list[np.ndarray] = []
+    done = threading.Event()
+
+    def keep(message: np.ndarray) -> None:
+        taken.append(message)
+        if len(taken) == 2 * len(images):
+            done.set()
+
+    try:
+        subscription = RclSubscription(rcl, node, Image, topic, qos, keep)
+        try:
+            publisher = node.create_publisher(Image, topic, qos)
+            for image in images:
+                publisher.publish(image)
+            with publisher.handle:
+                for image in images:
+                    rcl.publish(
+                        publisher.handle, np.frombuffer(serialize_message(image), np.uint8))
+            if not done.wait(SECONDS_FOR_THE_TEST):
+                raise RclError(f'{len(taken)} of {2 * len(images)} messages came')
+        finally:
+            subscription.close()
+    finally:
+        node.destroy_node()
+    for message, image in zip(taken, images * 2):
+        if deserialize_message(message.tobytes(), Image) != image:
+            raise RclError('A message came changed')
