@@ -110,11 +110,6 @@ def installed(name: str) -> bool:
     return any(find_spec(module) is not None for module in _modules(name))
 
 
-def why_not(name: str) -> str:
-    """Say why a flavour cannot run networks here, '' where it can; imports nothing heavy."""
-    return driver().problem or ('' if installed(name) else f'{name} is not installed')
-
-
 def _modules(name: str) -> tuple[str, str]:
     return name, f'{name}_bindings'  # The second where only the bindings' wheel is installed.
 

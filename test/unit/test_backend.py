@@ -71,16 +71,6 @@ def test_rtx_builds_without_a_gpu_and_says_why_it_cannot_run(rtx):
         assert caught.value.cause == driver().problem
 
 
-def test_why_a_flavour_cannot_run_is_told_without_importing_it(monkeypatch):
-    monkeypatch.setattr(backend, 'driver', lambda: SimpleNamespace(problem='no driver'))
-    assert backend.why_not('tensorrt') == 'no driver'
-    monkeypatch.setattr(backend, 'driver', lambda: SimpleNamespace(problem=''))
-    monkeypatch.setattr(backend, 'find_spec', lambda name: None)
-    assert backend.why_not('tensorrt') == 'tensorrt is not installed'
-    monkeypatch.setattr(backend, 'find_spec', lambda name: object())
-    assert backend.why_not('tensorrt') == ''
-
-
 def test_a_gpu_that_is_not_there_is_refused():
     with pytest.raises(BackendError, match=r'No NVIDIA GPU|There is no GPU 99'):
         driver().gpu(99)
