@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from trt_ros.vision.family import Family, Head, Network, corners, is_scores, sin
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 from trt_ros.vision.yolov8 import STRIDES
+from trt_ros.vision.yolov10 import EndToEndHead
 
 SIZES_INPUT = 'orig_target_sizes'
 
@@ -100,7 +102,7 @@ def _recognises_rtdetr(network: Network) -> str | None:
     parts = box_outputs(network)
     if parts is not None and parts.labels is not None and _sizes_input(network) is not None:
         return f'{parts} with the input {SIZES_INPUT}, as its deployed model'
-    if _is_ultralytics(network):
+    if _ultralytics(network):
         return f"{network.only_output} is a row a query: Ultralytics' metadata"
     return _recognises_raw(network, 0, 80, 'sigmoid, a score a class')
 
@@ -137,17 +139,24 @@ def _rf_outputs(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
     return None
 
 
-def _is_ultralytics(network: Network) -> bool:
-    """Tell whether this is RT-DETR as Ultralytics exports it: (1, Q, 4 + C), scores 0 to 1."""
+def _ultralytics(network: Network) -> Literal['', 'scores', 'finished']:
+    """
+    Tell whether this is RT-DETR as Ultralytics exports it: a row a query of cx, cy, w, h, 0 to 1
+    of the input, then C scores, or ('finished', since 8.4) the score and the class.
+    """
     if network.metadata.get('task') != 'detect' or len(network.outputs) != 1:
-        return False
-    spec = network.only_output
+        return ''
+    spec, classes = network.only_output, network.class_count
     if not is_scores(spec) or network.metadata.get('end2end') == 'True':
-        return False
+        return ''
+    if network.is_ultralytics_rtdetr:
+        is_finished = spec.shape[2] == 6 and ('head' in network.metadata or classes != 2)
+        return 'finished' if is_finished else 'scores'
     # Its other networks have the boxes in columns, or finished.
-    return network.is_ultralytics_rtdetr or (
-        network.class_count is not None and spec.shape[2] == 4 + network.class_count
-        and spec.shape[1] not in [network.anchor_count(strides) for strides in STRIDES])
+    if classes is not None and spec.shape[2] == 4 + classes and (
+            spec.shape[1] not in [network.anchor_count(strides) for strides in STRIDES]):
+        return 'scores'
+    return ''
 
 
 def _open_detr(network: Network) -> Head:
@@ -160,6 +169,8 @@ def _open_rtdetr(network: Network) -> Head:
         return BoxesHead(parts, None, suppress=False)
     if len(network.outputs) == 1 and is_scores(network.only_output):
         spec = network.only_output
+        if _ultralytics(network) == 'finished':
+            return EndToEndHead(spec.name, None, is_rtdetr=True)
         return DetrHead(spec.name, '', spec.shape[2] - 4 if spec.shape[2] > 4 else None,
                         as_they_are)
     return _open_raw(network, _raw_outputs(network), sigmoid, 0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.family import Family, Network, is_scores, single
+from trt_ros.vision.family import Family, Network, corners, is_scores, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 from trt_ros.vision.yolov8 import STRIDES
@@ -21,10 +21,14 @@ class EndToEndHead:
     Reads (1, K, 6): x1, y1, x2, y2 in input pixels, score, class index; no NMS is wanted.
 
     Source: the postprocessing in Ultralytics' `Detect` head. Unused rows have score 0.
+
+    :param is_rtdetr: boxes are cx, cy, w, h, 0 to 1 of the input, as Ultralytics' RTDETRDecoder
+        gives them.
     """
 
     output_name: str
     class_count: int | None
+    is_rtdetr: bool = False
 
     def __call__(
             self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
@@ -38,8 +42,11 @@ class EndToEndHead:
             keep = np.flatnonzero(
                 (scores >= score_threshold) & np.isfinite(scores)
                 & (labels >= 0) & np.isfinite(labels))
+            xyxy = head[keep, :4]
+            if self.is_rtdetr:
+                xyxy = corners(xyxy) * np.array(letterbox.input_hw[::-1] * 2, np.float32)
             return detections(
-                head[keep, :4], scores[keep], labels[keep], letterbox, iou_threshold=None,
+                xyxy, scores[keep], labels[keep], letterbox, iou_threshold=None,
                 max_detections=max_detections)
 
 

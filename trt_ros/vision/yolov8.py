@@ -59,7 +59,7 @@ def recognises(network: Network) -> str | None:
     channels, anchors = spec.shape[1:] if channels_first else spec.shape[:0:-1]
     if 0 < channels < 5:
         return None
-    if network.metadata.get('end2end') == 'True':
+    if network.metadata.get('end2end') == 'True' or network.is_ultralytics_rtdetr:
         return None
     # Boxes after NMS, and RT-DETR's, come a row each.
     is_ultralytics = 'task' in network.metadata and channels_first

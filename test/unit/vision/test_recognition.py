@@ -48,7 +48,9 @@ def choose(outputs, *, inputs='', metadata=None, hw=(640, 640), class_count=None
         **ULTRALYTICS, 'args': "{'batch': 1, 'nms': True}"}}),
     ('rtdetr', 80, 'output0 (1, 300, 84)', {'metadata': ULTRALYTICS}),
     ('rtdetr', 2, 'output0 (1, 300, 6)', {'metadata': RTDETR_L}),
-    ('rtdetr', 2, 'output0 (1, 300, 6)', {'metadata': {**TWO, 'head': 'RTDETRDecoder'}}),
+    ('rtdetr', None, 'output0 (?, ?, 6)', {'metadata': {**TWO, 'head': 'RTDETRDecoder'}}),
+    ('rtdetr', None, 'output0 (1, 300, 6)', {'metadata': {
+        **ULTRALYTICS, 'head': 'RTDETRDecoder', 'end2end': 'False'}}),
     # Queries.
     ('rtdetr', 80, 'logits (1, 300, 80); pred_boxes (1, 300, 4)', {}),
     ('rtdetr', 3, 'logits (1, 300, 3); pred_boxes (1, 300, 4)', {'class_count': 3}),

@@ -38,6 +38,14 @@ def test_boxes_come_back_in_image_pixels_best_first():
     assert found.scores.tolist() == [0.75, 0.5]
 
 
+def test_rtdetr_of_ultralytics_gives_centres_of_0_to_1():
+    letterbox = Letterbox.fit((400, 300), (100, 200), 'stretch')
+    found = EndToEndHead('output0', None, is_rtdetr=True)(
+        {'output0': rows((0.5, 0.5, 0.25, 0.5, 0.75, 3))}, letterbox, score_threshold=0.25,
+        iou_threshold=0.45, max_detections=9)
+    assert (found.xyxy.tolist(), found.labels.tolist()) == ([[150, 75, 250, 225]], [3])
+
+
 def test_boxes_that_overlap_stay_for_the_network_has_chosen():
     found = decode(rows((10, 10, 30, 30, 0.9, 1), (10, 10, 30, 30, 0.8, 1)))
     assert len(found) == 2
