@@ -51,8 +51,8 @@ def run(args: Namespace) -> int:
     results: list[dict[str, Any]] = []
     try:
         pipeline.warm_up()
-        for line in pipeline.story:
-            print(line)
+        story = pipeline.story
+        print('\n'.join(story))
         for width, height in args.sizes or [(1920, 1080)]:
             rows = height * 3 // 2 if args.encoding in ('nv12', 'nv21') else height
             step = width * ENCODINGS[args.encoding]
@@ -67,7 +67,7 @@ def run(args: Namespace) -> int:
         pipeline.close()
     if args.json:
         args.json.write_text(json.dumps(
-            {'story': pipeline.story, 'results': results}, indent=1))
+            {'story': story, 'results': results}, indent=1))
     if args.plot:
         _plot(args.plot, {found['image']: np.array(found['frame_times_ms']) for found in results})
     return 0

@@ -1,0 +1,77 @@
+"""The demo's own detector, from picture to boxes, on the GPU and on the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_ros.cli import main
+from trt_ros.demo.evaluate import MODEL
+from trt_ros.demo.scene import held_out
+from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.nms import iou
+
+pytestmark = pytest.mark.gpu
+
+ASKED = {'score_threshold': 0.4, 'iou_threshold': 0.5, 'max_detections': 100}
+
+
+@pytest.fixture(scope='module')
+def cache(tmp_path_factory):
+    return str(tmp_path_factory.mktemp('cache'))
+
+
+@pytest.mark.parametrize('precision', ['auto', 'fp16'])
+def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, cache, precision):
+    on_gpu = Pipeline.open(DetectorOptions(
+        model_path=str(MODEL), precision=precision, engine_cache_dir=cache))
+    assert on_gpu.backend != 'onnxruntime'
+    assert 'CUDA graph' in on_gpu.story[-1]
+    on_cpu = Pipeline.open(DetectorOptions(model_path=str(MODEL), backend='onnxruntime'))
+    found = alike = 0
+    for image, _, _ in held_out(20):
+        frame = Frame.from_pixels(image)
+        got, want = on_gpu.infer(frame, **ASKED), on_cpu.infer(frame, **ASKED)
+        found += max(len(got), len(want))
+        for box, label in zip(want.xyxy, want.labels):
+            alike += iou(box, got.xyxy[got.labels == label]).max(initial=0.0) > 0.9
+    on_gpu.close()
+    on_cpu.close()
+    assert found > 20
+    # A score beside the threshold may fall on its other side.
+    assert alike >= 0.97 * found
+
+
+def test_bench_measures_and_draws(gpu, cache, tmp_path, capsys):
+    code = main(['bench', str(MODEL), '--cache-dir', cache, '--image-size', '640x480',
+                 '--image-size', '1280x720', '--frames', '30', '--layers',
+                 '--json', str(tmp_path / 'all.json'), '--plot', str(tmp_path / 'latency.png')])
+    said = capsys.readouterr().out
+    assert code == 0
+    for word in ('copy in', 'preprocess', 'inference', 'decode', 'p99', 'pinned memory'):
+        assert word in said
+    assert (tmp_path / 'latency.png').read_bytes()[:4] == b'\x89PNG'
+    assert (tmp_path / 'all.json').stat().st_size > 1000
+
+
+@pytest.mark.parametrize('flag', ['--no-graph', '--no-transfers'])
+def test_bench_goes_without(flag, gpu, cache, capsys):
+    assert main(['bench', str(MODEL), '--cache-dir', cache, '--image-size', '640x480',
+                 '--frames', '20', flag]) == 0
+    said = capsys.readouterr().out
+    assert ('no graph' in said) == (flag == '--no-graph')
+    assert ('copy in' in said) == (flag == '--no-graph')
+
+
+def test_verify_agrees_with_onnx_runtime_and_tells_a_difference(gpu, cache, tmp_path, capsys):
+    import cv2
+    pictures = []
+    for number, (image, _, _) in enumerate(held_out(3)):
+        pictures.append(str(tmp_path / f'{number}.png'))
+        cv2.imwrite(pictures[-1], np.ascontiguousarray(image))
+    assert main(['verify', str(MODEL), *pictures, '--cache-dir', cache]) == 0
+    assert 'agrees' in capsys.readouterr().out
+    assert main(['verify', str(MODEL), *pictures, '--cache-dir', cache, '--min-cosine',
+                 '1.1']) == 1
+    assert 'differs: ' in capsys.readouterr().out
