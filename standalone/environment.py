@@ -206,7 +206,7 @@ def set_up(environment: Environment) -> None:
         for name in steps:
             STEPS[name](environment)
             write(environment.notes / name, fingerprint(environment, name))
-        if steps:
+        if steps and steps != ['package']:
             say(f'ready after {time.monotonic() - began:.0f} s')
 
 
@@ -236,7 +236,7 @@ def fingerprint(environment: Environment, step: str) -> str:
         parts += [(path.name, path.read_text())
                   for path in sorted(INTERFACES.glob('**/*')) if path.is_file()]
     elif step == 'package':
-        parts += [executables(), (CHECKOUT / 'resource/rclcpp_components/trt_ros').read_text()]
+        parts += [entry_points(), resources()]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -466,16 +466,18 @@ def build_interfaces(environment: Environment) -> None:
 def link_package(environment: Environment) -> None:
     """Make the checkout findable as the ROS package `trt_ros`, in place."""
     folder = environment.folder
-    index = folder / 'share/ament_index/resource_index'
-    write(index / 'packages/trt_ros', '')
-    write(index / 'rclcpp_components/trt_ros',
-          (CHECKOUT / 'resource/rclcpp_components/trt_ros').read_text())
-    share = folder / 'share/trt_ros'
-    share.mkdir(parents=True, exist_ok=True)
-    for name in ('package.xml', 'config', 'launch'):
-        link = share / name
+    links = {f'trt_ros/{name}': CHECKOUT / name for name in ('package.xml', 'config', 'launch')}
+    links |= {f'ament_index/resource_index/{kind}/trt_ros': path for kind, path in resources()}
+    for name, target in links.items():
+        link = folder / 'share' / name
+        link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
-        link.symlink_to(CHECKOUT / name)
+        link.symlink_to(target)
+    # What pip would write, so that importlib.metadata finds the entry points.
+    metadata = environment.site_packages / 'trt_ros.dist-info'
+    write(metadata / 'METADATA', 'Metadata-Version: 2.1\nName: trt_ros\nVersion: 0\n')
+    write(metadata / 'entry_points.txt', '\n'.join(
+        f'[{group}]\n{lines.strip()}\n' for group, lines in entry_points().items()))
     shutil.rmtree(folder / 'lib/trt_ros', ignore_errors=True)
     for name, place in executables().items():
         module, function = place.split(':')
@@ -487,12 +489,23 @@ def link_package(environment: Environment) -> None:
             path.chmod(0o755)
 
 
-def executables() -> dict[str, str]:
-    """Return the package's executables, name: 'module:function', from setup.cfg."""
+def resources() -> list[tuple[str, Path]]:
+    """Return what the ament index shall hold for the package: kind and file."""
+    return [('packages', CHECKOUT / 'resource/trt_ros'),
+            *((path.parent.name, path) for path in CHECKOUT.glob('resource/*/trt_ros'))]
+
+
+def entry_points() -> dict[str, str]:
+    """Return the package's entry points from setup.cfg, group: one 'name = place' a line."""
     parser = configparser.ConfigParser()
     parser.read(CHECKOUT / 'setup.cfg')
-    lines = parser.get('options.entry_points', 'console_scripts', fallback='').split('\n')
-    pairs = (line.split('=', 1) for line in lines if '=' in line)
+    return dict(parser['options.entry_points'])
+
+
+def executables() -> dict[str, str]:
+    """Return the package's executables, name: 'module:function'."""
+    lines = entry_points()['console_scripts'].strip().split('\n')
+    pairs = (line.split('=', 1) for line in lines)
     return {name.strip(): place.strip() for name, place in pairs}
 
 
