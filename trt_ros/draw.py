@@ -42,7 +42,7 @@ def draw_detections(
         name = class_names[label] if 0 <= label < len(class_names) else str(label)
         colour = colour_of(label)
         left, top, right, bottom = (round(float(edge)) for edge in detections.xyxy[index])
-        cv2.rectangle(pixels_bgr, (left, top), (right, bottom), colour, thickness, cv2.LINE_AA)
+        cv2.rectangle(pixels_bgr, (left, top), (right, bottom), colour, thickness)
         draw_label(
             pixels_bgr, f'{name} {float(detections.scores[index]):.2f}', (left, top), colour,
             text_scale=text_scale, thickness=thickness)

@@ -233,6 +233,57 @@ class NodeProcess:
             assert self.process.returncode == 0, self.log
 
 
+class Lane:
+    """The way through one active detector: images in, detections and diagnostics out."""
+
+    def __init__(self, node: NodeProcess, kind: type | None = None, topic: str = '/image',
+                 ) -> None:
+        from diagnostic_msgs.msg import DiagnosticArray
+        from sensor_msgs.msg import Image
+        from vision_msgs.msg import Detection2DArray
+
+        self.node = node
+        node.wait_for_log('Started: active.')
+        self.images = node.peer.publisher(kind or Image, topic)
+        self.detections = node.peer.inbox(Detection2DArray, f'/{node.name}/detections')
+        self.diagnostics = node.peer.inbox(DiagnosticArray, '/diagnostics')
+        wait_until(self.images.get_subscription_count, 'the detector to subscribe')
+        self.last_stamp = 0
+
+    def publish(self, image: Any) -> int:
+        """Publish an image under a stamp of its own, return the stamp."""
+        self.last_stamp += 1
+        image.header.stamp.sec = self.last_stamp
+        self.images.publish(image)
+        return self.last_stamp
+
+    def detect(self, image: Any) -> Any:
+        """Publish an image and return what was found in it."""
+        stamp = self.publish(image)
+        return self.detections.wait_for(
+            lambda found: found.header.stamp.sec == stamp, f'detections of image {stamp}')
+
+    def status(self, key: str, value: str) -> tuple[bytes, str]:
+        """Wait until the detector's diagnostics have this value, return level and message."""
+        def matches(array: Any) -> bool:
+            return array.status[0].name == f'{self.node.name}: image' and any(
+                entry.key == key and entry.value == value for entry in array.status[0].values)
+        status = self.diagnostics.wait_for(matches, f'{key}: {value}').status[0]
+        return status.level, status.message
+
+    @staticmethod
+    def boxes(found: Any) -> list[tuple[str, float, list[float]]]:
+        """(class, score, [x1, y1, x2, y2]) of each detection, in the order published."""
+        return [(
+            detection.results[0].hypothesis.class_id,
+            round(detection.results[0].hypothesis.score, 3),
+            [detection.bbox.center.position.x - detection.bbox.size_x / 2,
+             detection.bbox.center.position.y - detection.bbox.size_y / 2,
+             detection.bbox.center.position.x + detection.bbox.size_x / 2,
+             detection.bbox.center.position.y + detection.bbox.size_y / 2],
+        ) for detection in found.detections]
+
+
 @pytest.fixture(scope='session')
 def domain_id() -> Iterator[int]:
     """A ROS domain that no other test run on this machine uses at this time."""
@@ -297,6 +348,11 @@ def fake_detector(start_node: Callable[..., NodeProcess]) -> Callable[..., NodeP
             name, Path(__file__).with_name('fake_detector.py'), *ros_args,
             **{'qos_reliability': 'reliable', 'qos_depth': 50, **parameters})
     return start
+
+
+@pytest.fixture(scope='session')
+def lane_of() -> type[Lane]:
+    return Lane
 
 
 @pytest.fixture(scope='session')

@@ -7,65 +7,15 @@ pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 cv2 = pytest.importorskip('cv2')
 
-from diagnostic_msgs.msg import DiagnosticArray  # noqa: E402
 from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
-from sensor_msgs.msg import CompressedImage, Image  # noqa: E402
-from vision_msgs.msg import Detection2DArray, LabelInfo  # noqa: E402
+from sensor_msgs.msg import CompressedImage  # noqa: E402
+from vision_msgs.msg import LabelInfo  # noqa: E402
 
 pytestmark = pytest.mark.ros
-RED = (255, 0, 0)
-
-
-class Lane:
-    """The way through one active detector: images in, detections and diagnostics out."""
-
-    def __init__(self, node, kind=Image, topic='/image'):
-        self.node = node
-        node.wait_for_log('Started: active.')
-        self.images = node.peer.publisher(kind, topic)
-        self.detections = node.peer.inbox(Detection2DArray, f'/{node.name}/detections')
-        self.diagnostics = node.peer.inbox(DiagnosticArray, '/diagnostics')
-        node.peer.wait_until(self.images.get_subscription_count, 'the detector to subscribe')
-        self.last_stamp = 0
-
-    def publish(self, image):
-        """Publish an image under a stamp of its own, return the stamp."""
-        self.last_stamp += 1
-        image.header.stamp.sec = self.last_stamp
-        self.images.publish(image)
-        return self.last_stamp
-
-    def detect(self, image):
-        """Publish an image and return what was found in it."""
-        stamp = self.publish(image)
-        return self.detections.wait_for(
-            lambda found: found.header.stamp.sec == stamp, f'detections in {image.encoding!r}'
-            if hasattr(image, 'encoding') else 'detections')
-
-    def status(self, key, value):
-        """Wait until the detector's diagnostics have this value, return level and message."""
-        def matches(array):
-            return array.status[0].name == f'{self.node.name}: image' and any(
-                entry.key == key and entry.value == value for entry in array.status[0].values)
-        status = self.diagnostics.wait_for(matches, f'{key}: {value}').status[0]
-        return status.level, status.message
-
 
 @pytest.fixture(scope='module')
-def lane(fake_detector):
-    return Lane(fake_detector('detector', autostart=True))
-
-
-def boxes(found):
-    """(class, score, [x1, y1, x2, y2]) of each detection, in the order published."""
-    return [(
-        detection.results[0].hypothesis.class_id,
-        round(detection.results[0].hypothesis.score, 3),
-        [detection.bbox.center.position.x - detection.bbox.size_x / 2,
-         detection.bbox.center.position.y - detection.bbox.size_y / 2,
-         detection.bbox.center.position.x + detection.bbox.size_x / 2,
-         detection.bbox.center.position.y + detection.bbox.size_y / 2],
-    ) for detection in found.detections]
+def lane(fake_detector, lane_of):
+    return lane_of(fake_detector('detector', autostart=True))
 
 
 def test_an_image_without_objects_gives_an_empty_array_with_its_header(lane, picture, as_image):
@@ -78,7 +28,7 @@ def test_an_image_without_objects_gives_an_empty_array_with_its_header(lane, pic
 def test_boxes_are_floats_in_source_pixels_best_first_under_the_images_header(
         lane, picture, as_image):
     found = lane.detect(as_image(picture(), 'rgb8'))
-    assert boxes(found) == [
+    assert lane.boxes(found) == [
         ('red', 0.9, [32, 16, 96, 64]), ('red', 0.6, [56, 34, 72, 46])]
     for detection in found.detections:
         assert detection.header == found.header
@@ -87,9 +37,9 @@ def test_boxes_are_floats_in_source_pixels_best_first_under_the_images_header(
 def test_class_ids_may_be_indices(lane, picture, as_image):
     assert lane.node.set(class_id_format='index') == ''
     blue = as_image(picture(rgb=(0, 0, 255)), 'rgb8')
-    assert [class_id for class_id, _, _ in boxes(lane.detect(blue))] == ['2', '2']
+    assert [class_id for class_id, _, _ in lane.boxes(lane.detect(blue))] == ['2', '2']
     assert lane.node.set(class_id_format='name') == ''
-    assert [class_id for class_id, _, _ in boxes(lane.detect(blue))] == ['blue', 'blue']
+    assert [class_id for class_id, _, _ in lane.boxes(lane.detect(blue))] == ['blue', 'blue']
 
 
 def encoded(rgb, encoding):
@@ -145,7 +95,7 @@ def test_every_encoding_shows_the_box_and_its_colour(lane, picture, as_image, en
     is_grey = encoding in ('mono8', '8UC1', 'mono16', '16UC1')
     step = pixels.reshape(len(pixels), -1).view(np.uint8).shape[1] + padding
     image = as_image(pixels, encoding, size_wh=(128, 128), step=step)
-    (best_class, score, xyxy), _ = boxes(lane.detect(image))
+    (best_class, score, xyxy), _ = lane.boxes(lane.detect(image))
     assert (best_class, score) == ('white' if is_grey else 'red', 0.9)
     # Bayer's colours come from neighbours: the edge may be off by a pixel of the network, 2 here.
     tolerance = 2 if encoding.startswith('bayer') else 0
@@ -155,7 +105,7 @@ def test_every_encoding_shows_the_box_and_its_colour(lane, picture, as_image, en
 def test_big_endian_pixels_are_read_as_such(lane, picture, as_image):
     grey = (picture().max(axis=2).astype('>u2') << 8 | 0x11).astype('>u2')
     image = as_image(grey, 'mono16', is_bigendian=True)
-    assert boxes(lane.detect(image))[0] == ('white', 0.9, [32, 16, 96, 64])
+    assert lane.boxes(lane.detect(image))[0] == ('white', 0.9, [32, 16, 96, 64])
 
 
 def test_size_and_encoding_may_change_with_every_frame(lane, picture, as_image):
@@ -166,7 +116,7 @@ def test_size_and_encoding_may_change_with_every_frame(lane, picture, as_image):
     ]
     for image_wh, encoding, xyxy in cases * 3:
         pixels = np.ascontiguousarray(encoded(picture(image_wh, xyxy), encoding))
-        found = boxes(lane.detect(as_image(pixels, encoding, size_wh=image_wh)))
+        found = lane.boxes(lane.detect(as_image(pixels, encoding, size_wh=image_wh)))
         assert np.abs(np.subtract(found[0][2], xyxy)).max() <= 2, (image_wh, encoding)
 
 
@@ -215,14 +165,15 @@ def test_thresholds_change_at_run_time(lane, picture, as_image):
     image = as_image(picture(), 'rgb8')
     label_info = lane.node.peer.inbox(LabelInfo, '/detector/label_info', QoSProfile(depth=10))
     assert lane.node.set(score_threshold=0.7) == ''
-    assert [score for _, score, _ in boxes(lane.detect(image))] == [0.9]
+    assert [score for _, score, _ in lane.boxes(lane.detect(image))] == [0.9]
     label_info.wait_for(lambda info: info.threshold == pytest.approx(0.7))
     assert lane.node.set(score_threshold=1) == ''  # An integer stands for a number.
     assert lane.detect(image).detections == []
     assert lane.node.set(score_threshold=0.25, max_detections=1) == ''
-    assert [score for _, score, _ in boxes(lane.detect(image))] == [0.9]
+    assert [score for _, score, _ in lane.boxes(lane.detect(image))] == [0.9]
     assert lane.node.set(max_detections=100, iou_threshold=0.0) == ''
-    assert [score for _, score, _ in boxes(lane.detect(image))] == [0.9]  # The other overlaps.
+    # Touching is overlap now.
+    assert [score for _, score, _ in lane.boxes(lane.detect(image))] == [0.9]
     assert lane.node.set(iou_threshold=0.45) == ''
     assert len(lane.detect(image).detections) == 2
 
@@ -270,10 +221,10 @@ def test_parameters_describe_themselves(lane):
 
 
 @pytest.fixture(scope='module')
-def compressed_lane(fake_detector):
+def compressed_lane(fake_detector, lane_of):
     node = fake_detector(
         'compressed', '-r', 'image:=/front/image', autostart=True, image_transport='compressed')
-    return Lane(node, CompressedImage, '/front/image/compressed')
+    return lane_of(node, CompressedImage, '/front/image/compressed')
 
 
 def jpeg_or_png(suffix, pixels):
@@ -302,7 +253,7 @@ def test_compressed_images_are_read(
     image = CompressedImage(format=format_, data=data)
     image.header.frame_id = 'front_camera'
     found = compressed_lane.detect(image)
-    (class_id, score, xyxy), _ = boxes(found)
+    (class_id, score, xyxy), _ = compressed_lane.boxes(found)
     assert (class_id, score) == (best_class, 0.9)
     assert np.abs(np.subtract(xyxy, [32, 16, 96, 64])).max() <= 2
     assert found.header.frame_id == 'front_camera'
@@ -321,8 +272,9 @@ def test_what_is_no_compressed_picture_is_dropped(compressed_lane, picture, caus
 
 
 def test_a_deactivated_detector_takes_nothing_and_an_active_one_goes_on(
-        fake_detector, picture, as_image):
-    lane = Lane(fake_detector('paused', '-r', 'image:=/paused', autostart=True), topic='/paused')
+        fake_detector, lane_of, picture, as_image):
+    lane = lane_of(
+        fake_detector('paused', '-r', 'image:=/paused', autostart=True), topic='/paused')
     assert lane.node.change('deactivate')
     lane.node.peer.wait_until(
         lambda: not lane.images.get_subscription_count(), 'the detector to unsubscribe')

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 
-from sensor_msgs.msg import Image  # noqa: E402
-from vision_msgs.msg import Detection2DArray  # noqa: E402
+from sensor_msgs.msg import Image
+from vision_msgs.msg import Detection2DArray
 
 pytestmark = pytest.mark.ros
 WARM_UP, CYCLES = 10, 50

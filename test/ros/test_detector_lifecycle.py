@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from lifecycle_msgs.msg import Transition  # noqa: E402
+from lifecycle_msgs.msg import Transition
 
 pytestmark = pytest.mark.ros
 

@@ -1,0 +1,26 @@
+"""The real weeds detector in the node, on real photographs."""
+
+import json
+
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+cv2 = pytest.importorskip('cv2')
+pytest.importorskip('onnxruntime')
+
+pytestmark = pytest.mark.ros
+
+
+def test_the_node_finds_in_real_photographs_what_is_expected(
+        start_node, lane_of, as_image, weeds, assert_finds):
+    lane = lane_of(start_node(
+        'weeds', 'trt_ros.nodes.detector', '-r', 'image:=/field', autostart=True,
+        backend='onnxruntime', model_path=str(weeds / 'weeds_yolox_nano.onnx'),
+        labels_path=str(weeds / 'labels.txt'), qos_reliability='reliable'), topic='/field')
+    expected = json.loads((weeds / 'expected.json').read_text())
+    assert expected
+    for name, photograph in expected.items():
+        found = lane.detect(as_image(cv2.imread(str(weeds / name)), 'bgr8'))
+        assert_finds(lane.boxes(found), photograph['detections'])
+    assert 'decoder yolox' in lane.node.log

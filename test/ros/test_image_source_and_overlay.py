@@ -1,0 +1,202 @@
+"""Pictures are published as images; detections are drawn on the image of their stamp."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+cv2 = pytest.importorskip('cv2')
+
+from diagnostic_msgs.msg import DiagnosticArray  # noqa: E402
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image  # noqa: E402
+from vision_msgs.msg import (  # noqa: E402
+    BoundingBox2D,
+    Detection2D,
+    Detection2DArray,
+    ObjectHypothesis,
+    ObjectHypothesisWithPose,
+    Point2D,
+    Pose2D,
+)
+
+pytestmark = pytest.mark.ros
+
+CALIBRATION = """
+image_width: 8
+image_height: 4
+camera_name: front
+camera_matrix: {rows: 3, cols: 3, data: [10, 0, 4, 0, 11, 2, 0, 0, 1]}
+distortion_model: plumb_bob
+distortion_coefficients: {rows: 1, cols: 5, data: [0.1, 0.2, 0, 0, 0]}
+rectification_matrix: {rows: 3, cols: 3, data: [1, 0, 0, 0, 1, 0, 0, 0, 1]}
+projection_matrix: {rows: 3, cols: 4, data: [10, 0, 4, 0, 0, 11, 2, 0, 0, 0, 1, 0]}
+"""
+
+
+def grey(value, size_wh=(8, 4)):
+    return np.full((size_wh[1], size_wh[0], 3), value, np.uint8)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory) -> Path:
+    """Three grey pictures and one that is none; picture 10 comes after picture 2."""
+    folder = tmp_path_factory.mktemp('pictures')
+    for name, value in (('10.png', 30), ('2.png', 20), ('1.png', 10)):
+        cv2.imwrite(str(folder / name), grey(value))
+    (folder / '3.png').write_bytes(b'no picture')
+    (folder / 'notes.txt').write_text('no picture either')
+    (folder / 'calibration.yaml').write_text(CALIBRATION)
+    return folder
+
+
+@pytest.fixture(scope='module')
+def pictures_node(start_node, folder):
+    node = start_node(
+        'pictures', 'trt_ros.nodes.image_source', '-r', 'image:=/front/image_raw',
+        autostart=False, source=str(folder), rate_hz=50.0, loop=False, compressed=True,
+        frame_id='front', calibration_path=str(folder / 'calibration.yaml'))
+    assert node.change('configure')
+    return node
+
+
+def test_a_folder_is_published_once_in_order_with_its_calibration(pictures_node):
+    peer, node = pictures_node.peer, pictures_node
+    images = peer.inbox(Image, '/front/image_raw')
+    compressed = peer.inbox(CompressedImage, '/front/image_raw/compressed')
+    infos = peer.inbox(CameraInfo, '/camera_info')
+    diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
+    assert node.change('activate')
+    node.wait_for_log('All pictures were published.')
+    for box in (images, compressed, infos):
+        peer.wait_until(lambda box=box: len(box.messages) == 3, 'three messages')
+    for image, jpeg, info, value in zip(
+            images.messages, compressed.messages, infos.messages, (10, 20, 30)):
+        assert (image.width, image.height, image.step, image.encoding) == (8, 4, 24, 'bgr8')
+        assert bytes(image.data) == bytes([value]) * 96
+        assert image.header == info.header == jpeg.header
+        assert image.header.frame_id == 'front'
+        decoded = cv2.imdecode(np.frombuffer(jpeg.data, np.uint8), cv2.IMREAD_UNCHANGED)
+        assert np.abs(decoded.astype(int) - value).max() <= 2
+        assert (info.width, info.height, info.distortion_model) == (8, 4, 'plumb_bob')
+        assert info.k.tolist() == [10, 0, 4, 0, 11, 2, 0, 0, 1]
+        assert info.p.tolist() == [10, 0, 4, 0, 0, 11, 2, 0, 0, 0, 1, 0]
+        assert list(info.d) == [0.1, 0.2, 0, 0, 0]
+    stamps = [(image.header.stamp.sec, image.header.stamp.nanosec) for image in images.messages]
+    assert stamps == sorted(set(stamps))
+    diagnostics.wait_for(lambda array: any(
+        value.key == 'dropped: unreadable file' and value.value == '1'
+        for value in array.status[0].values))
+    assert '3.png cannot be read as a picture' in node.log
+
+
+def test_a_video_loops_and_another_size_is_uncalibrated(start_node, tmp_path, folder):
+    video = tmp_path / 'video.avi'
+    writer = cv2.VideoWriter(str(video), cv2.VideoWriter_fourcc(*'MJPG'), 100, (64, 48))
+    for value in (50, 200):
+        writer.write(grey(value, (64, 48)))
+    writer.release()
+    node = start_node(
+        'video', 'trt_ros.nodes.image_source', '-r', 'image:=/video', '-r',
+        'camera_info:=/video_info', source=str(video), rate_hz=0.0,
+        calibration_path=str(folder / 'calibration.yaml'))
+    images = node.peer.inbox(Image, '/video')
+    info = node.peer.inbox(CameraInfo, '/video_info').wait_for()
+    node.peer.wait_until(lambda: len(images.messages) >= 5, 'the video to begin again')
+    levels = [round(np.mean(image.data) / 150) for image in images.messages[:5]]
+    assert levels in ([0, 1, 0, 1, 0], [1, 0, 1, 0, 1])
+    assert (info.width, info.height, info.k.tolist()) == (64, 48, [0.0] * 9)
+    node.wait_for_log('The calibration is for 8x4, not for this image of 64x48')
+
+
+@pytest.mark.parametrize('source, why', [
+    ('', 'No source was given.'), ('/no/such/folder', 'There is no'),
+    ('/no/such/*.jpg', 'No picture in'), ('/dev/video99', 'cannot be opened'),
+])
+def test_a_source_that_is_none_fails_the_configure_with_the_reason(pictures_node, source, why):
+    node = pictures_node
+    node.back_to_unconfigured()
+    assert node.set(source=source) == ''
+    assert not node.change('configure')
+    node.wait_for_log(f'on_configure failed. {why}' if why[0].isupper() else why)
+
+
+@pytest.fixture(scope='module')
+def overlay(start_node, tmp_path_factory):
+    """An active overlay and its topics; it keeps two that wait."""
+    class Overlay:
+        folder = tmp_path_factory.mktemp('overlay') / 'made' / 'by the node'
+        node = start_node(
+            'overlay', 'trt_ros.nodes.overlay', output_dir=str(folder), buffer_size=2,
+            qos_reliability='reliable', qos_depth=50)
+        images = node.peer.publisher(Image, '/image')
+        detections = node.peer.publisher(Detection2DArray, '/detections')
+        drawn = node.peer.inbox(Image, '/overlay/image')
+        node.peer.wait_until(images.get_subscription_count, 'the overlay')
+        node.peer.wait_until(detections.get_subscription_count, 'the overlay')
+    return Overlay
+
+
+def one_detection(header):
+    return Detection2DArray(header=header, detections=[Detection2D(
+        header=header,
+        results=[ObjectHypothesisWithPose(
+            hypothesis=ObjectHypothesis(class_id='weed', score=0.5))],
+        bbox=BoundingBox2D(
+            center=Pose2D(position=Point2D(x=100.0, y=120.0)), size_x=80.0, size_y=60.0))])
+
+
+@pytest.mark.parametrize('stamp, first', [(1, 'image'), (2, 'detections')])
+def test_a_box_is_drawn_on_the_image_of_the_same_stamp_whichever_comes_first(
+        overlay, as_image, stamp, first):
+    image = as_image(grey(90, (200, 200)), 'rgb8', stamp=stamp)
+    detections = one_detection(image.header)
+    other = as_image(grey(91, (200, 200)), 'rgb8', stamp=stamp + 100)
+    if first == 'image':
+        overlay.images.publish(image)
+        overlay.images.publish(other)
+        overlay.detections.publish(detections)
+    else:
+        overlay.detections.publish(detections)
+        overlay.images.publish(other)
+        overlay.images.publish(image)
+    drawn = overlay.drawn.wait_for(lambda drawn: drawn.header.stamp.sec == stamp)
+    assert (drawn.header, drawn.encoding) == (image.header, 'bgr8')
+    pixels = np.array(drawn.data, np.uint8).reshape(200, 200, 3)
+    is_drawn = (pixels != 90).any(axis=2)
+    # The box from (60, 90) to (140, 150): its edges, not its inside, nor what is far away.
+    assert is_drawn[90:150, 60].all() and is_drawn[150, 60:140].all()
+    assert not is_drawn[100:140, 70:130].any() and not is_drawn[160:].any()
+    assert is_drawn[75:88, 62:90].any()  # The name above it.
+    path = overlay.folder / f'{stamp}.{7:09d}.png'
+    overlay.node.peer.wait_until(path.exists, path)
+    assert np.array_equal(cv2.imread(str(path)), pixels)
+
+
+def test_an_image_with_empty_detections_is_published_as_it_is(overlay, as_image):
+    image = as_image(grey(33, (64, 48)), 'rgb8', stamp=3)
+    overlay.images.publish(image)
+    overlay.detections.publish(Detection2DArray(header=image.header))
+    drawn = overlay.drawn.wait_for(lambda drawn: drawn.header.stamp.sec == 3)
+    assert bytes(drawn.data) == bytes(image.data)
+
+
+def test_images_that_wait_in_vain_are_dropped_and_counted(overlay, as_image):
+    diagnostics = overlay.node.peer.inbox(DiagnosticArray, '/diagnostics')
+    for stamp in range(10, 20):
+        overlay.images.publish(as_image(grey(0), 'rgb8', stamp=stamp))
+
+    def unmatched(array):
+        values = {value.key: value.value for value in array.status[0].values}
+        return array.status[0].name == 'overlay: image' and int(
+            values.get('dropped: no detections came', 0)) >= 8
+    diagnostics.wait_for(unmatched)
+
+
+def test_an_output_folder_that_cannot_be_made_fails_the_configure(start_node, tmp_path):
+    (tmp_path / 'file').touch()
+    node = start_node(
+        'no_folder', 'trt_ros.nodes.overlay', output_dir=str(tmp_path / 'file' / 'folder'))
+    node.wait_for_log('Not started: see the error above.')
+    assert 'file/folder cannot be made.' in node.log

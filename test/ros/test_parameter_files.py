@@ -1,0 +1,86 @@
+"""What is written about parameters is what the nodes declare."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+
+from trt_ros.errors import ParameterError
+from trt_ros.nodes.__main__ import IN_README, PARAMETERS, with_table
+from trt_ros.ros.parameters import markdown_table, param, specifications, yaml_text
+
+CHECKOUT = Path(__file__).parents[2]
+REMEDY = 'Run `python -m trt_ros.nodes` in `./dev shell`.'
+
+
+@pytest.mark.parametrize('name', PARAMETERS)
+def test_the_parameter_file_is_what_the_class_says(name):
+    written = (CHECKOUT / 'config' / f'{name}.yaml').read_text()
+    assert written == yaml_text(PARAMETERS[name], name), REMEDY
+
+
+@pytest.mark.parametrize('name', IN_README)
+def test_the_table_in_the_readme_is_what_the_class_says(name):
+    text = (CHECKOUT / 'README.md').read_text()
+    assert with_table(text, name) == text, REMEDY
+
+
+def test_a_readme_without_the_markers_is_told():
+    with pytest.raises(ValueError, match='There is no <!-- parameters:detector -->'):
+        with_table('no markers here', 'detector')
+
+
+@pytest.mark.parametrize('name', PARAMETERS)
+def test_every_parameter_has_a_description_and_an_allowed_default(name):
+    for each in specifications(PARAMETERS[name]).values():
+        assert each.description.endswith('.'), each.name
+        assert each.check(each.default) == each.default
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize('name', PARAMETERS)
+def test_ros_reads_the_parameter_file_into_the_defaults(start_node, name):
+    path = CHECKOUT / 'config' / f'{name}.yaml'
+    # One more parameter, so that the file is not all there is to say.
+    node = start_node(
+        name, f'trt_ros.nodes.{name}', '--params-file', str(path), autostart=False)
+    for each in specifications(PARAMETERS[name]).values():
+        if each.name != 'autostart':
+            value = node.get(each.name)
+            assert each.convert(value) == each.default, each.name
+
+
+@dataclass(frozen=True)
+class Example:
+    number: float = param(0.5, 'A number.', between=(0.0, 1.0), mutable=True)
+    word: str = param('one', 'A word.', choices=('one', 'two'))
+    names: tuple[str, ...] = param((), 'Names.')
+
+
+def test_a_class_becomes_a_yaml_file_and_a_table():
+    assert yaml_text(Example, 'example').splitlines()[2:] == [
+        '/**:', '  ros__parameters:', '    # A number. From 0.0 to 1.0.', '    number: 0.5',
+        '    # A word. One of one, two.', '    word: one', '    # Names.', '    # names: []']
+    assert markdown_table(Example).splitlines()[2:] == [
+        '| `number` | `0.5` | 0.0 to 1.0 | ● | A number. |',
+        '| `word` | `one` | one, two |  | A word. |',
+        '| `names` | `[]` |  |  | Names. |']
+
+
+@pytest.mark.parametrize('name, value, checked', [
+    ('number', 1, 1.0), ('word', 'two', 'two'), ('names', ['a'], ('a',)), ('names', [], ())])
+def test_values_are_brought_into_the_fields_own_type(name, value, checked):
+    result = specifications(Example)[name].check(value)
+    assert (result, type(result)) == (checked, type(checked))
+
+
+@pytest.mark.parametrize('name, value, why', [
+    ('number', 1.5, 'Give 0.0 to 1.0.'), ('number', True, 'should be double'),
+    ('number', float('nan'), 'Give 0.0 to 1.0.'), ('word', 'three', 'Choose one of one, two.'),
+    ('names', 'a', 'should be string_array'), ('names', [1], 'should be string_array')])
+def test_values_that_are_not_allowed_are_refused(name, value, why):
+    with pytest.raises(ParameterError, match=why):
+        specifications(Example)[name].check(value)
