@@ -67,7 +67,7 @@ class _Fields:
     """Takes the fields of a message one after another."""
 
     def __init__(self, message: np.ndarray) -> None:
-        self._message, self._view = message, memoryview(message)
+        self._message, self._view = message, message.data
         head = bytes(self._view[:4])
         # The last two bytes are options, which plain CDR has not; DDS puts padding there.
         if len(head) < 4 or head[0] != 0 or head[1] > 1:
@@ -79,7 +79,7 @@ class _Fields:
 
     def stamp(self) -> tuple[int, int]:
         at = self._advance(8, 'stamp')
-        return struct.unpack_from(f'{self._order}iI', self._view, at)  # type: ignore[return-value]
+        return struct.unpack_from(f'{self._order}iI', self._view, at)
 
     def number(self, name: str) -> int:
         self._at += -self._at % 4
@@ -121,7 +121,7 @@ class ImageWriter:
     """
 
     def __init__(self) -> None:
-        self._memory = np.empty(0, np.uint8)
+        self._memory: np.ndarray = np.empty(0, np.uint8)
         self.message = self._memory
 
     def begin(

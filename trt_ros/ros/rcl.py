@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+RCL, RCUTILS = 'librcl.so', 'librcutils.so'
 OK, TAKE_FAILED = 0, 401
 _SMALL_NBYTES = 1 << 16
 
@@ -65,10 +66,10 @@ class Rcl:
         try:
             # NOLOAD: the library that rclpy uses, or none.
             mode = os.RTLD_NOW | os.RTLD_NOLOAD
-            rcl = ctypes.CDLL('librcl.so', mode)
+            rcl = ctypes.CDLL(RCL, mode)
             # While a small message is sent, giving the GIL away costs more than it brings.
-            rcl_with_gil = ctypes.PyDLL('librcl.so', mode)
-            rcutils = ctypes.CDLL('librcutils.so', mode)
+            rcl_with_gil = ctypes.PyDLL(RCL, mode)
+            rcutils = ctypes.CDLL(RCUTILS, mode)
             self._take = rcl.rcl_take_serialized_message
             self._publish = rcl.rcl_publish_serialized_message
             self._publish_small = rcl_with_gil.rcl_publish_serialized_message

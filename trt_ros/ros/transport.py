@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 import os
 import threading
 import traceback
@@ -110,6 +109,8 @@ class RclSubscription:
         self._ring = Ring(hooks)
         self._stopping = threading.Event()
         self._guard = GuardCondition(None, None, node.context)
+        with node.context.handle:
+            self._wait_set = rclpy_implementation.WaitSet(1, 1, 0, 0, 0, 0, node.context.handle)
         self._subscription: Subscription | None = node.create_subscription(
             message_type, topic, lambda _: None, qos, raw=True, callback_group=_EventsOnly())
         node.context.on_shutdown(self._wake)
@@ -123,6 +124,7 @@ class RclSubscription:
         self._thread.join()
         _destroy(self._node, self._subscription)
         self._subscription = None
+        self._wait_set.destroy_when_not_in_use()
         self._guard.destroy()
         self._ring.close()
 
@@ -133,12 +135,9 @@ class RclSubscription:
 
     def _run(self) -> None:
         # Entered for the whole time: none of them goes away while rcl has a pointer to it.
-        with ExitStack() as entered:
-            context, subscription, guard = (
-                entered.enter_context(each.handle)
-                for each in (self._node.context, self._subscription, self._guard))
-            wait_set = entered.enter_context(
-                rclpy_implementation.WaitSet(1, 1, 0, 0, 0, 0, context))
+        subscription, guard, wait_set = \
+            self._subscription.handle, self._guard.handle, self._wait_set
+        with self._node.context.handle, subscription, guard, wait_set:
             while not self._stopping.is_set():
                 try:
                     wait_set.clear_entities()
@@ -154,19 +153,20 @@ class RclSubscription:
 
     def _take_all(self, subscription: Any) -> None:
         """Hand over what waits, but no more than waited at the beginning: more may come always."""
-        waiting = None
+        newest = None
         for _ in range(self._at_once):
             message = None if self._stopping.is_set() else self._ring.take(self._rcl, subscription)
             if message is None:
                 break
             if self._on_replaced is None:
                 self._on_message(message)
-                continue
-            if waiting is not None:
-                self._on_replaced()
-            waiting = message
-        if waiting is not None:
-            self._on_message(waiting)
+                del message  # Its memory is free for the next one.
+            else:
+                if newest is not None:
+                    self._on_replaced()
+                newest = message
+        if newest is not None:
+            self._on_message(newest)
 
 
 class _EventsOnly(ReentrantCallbackGroup):

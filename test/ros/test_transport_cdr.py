@@ -1,0 +1,100 @@
+"""Bytes that we read and write, against rclpy's own."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+
+from rclpy.serialization import deserialize_message, serialize_message
+from sensor_msgs.msg import CompressedImage, Image
+from std_msgs.msg import Header
+from vision_msgs.msg import Detection2DArray
+
+from trt_ros.ros.cdr import ImageWriter, read_compressed_image, read_image
+from trt_ros.ros.cdr_detections import DetectionWriter
+from trt_ros.ros.messages import to_detection_array
+from trt_ros.vision.detections import Detections
+
+pytestmark = pytest.mark.ros
+
+uint32 = st.integers(0, 2**32 - 1)
+# A NUL ends a string on its way through C.
+texts = st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']), max_size=20)
+stamps = st.tuples(st.integers(-2**31, 2**31 - 1), uint32)
+NAMES = ('cat', '', 'Fußgänger', 'traffic light', '猫')
+scores = st.floats(0, 1, width=32)
+coordinates = st.floats(-1e4, 1e4, width=32)
+
+
+def header_of(stamp, frame_id):
+    header = Header(frame_id=frame_id)
+    header.stamp.sec, header.stamp.nanosec = stamp
+    return header
+
+
+def serialized(message):
+    return np.frombuffer(serialize_message(message), np.uint8)
+
+
+@settings(derandomize=True, deadline=None)
+@given(stamps, texts, uint32, uint32, texts, st.integers(0, 255), uint32, st.binary(max_size=99))
+def test_images_are_read_as_rclpy_reads_them(
+        stamp, frame_id, height, width, encoding, is_bigendian, step, data):
+    image = Image(
+        header=header_of(stamp, frame_id), height=height, width=width, encoding=encoding,
+        is_bigendian=is_bigendian, step=step, data=data)
+    found = read_image(serialized(image))
+    assert image == Image(
+        header=header_of(found.stamp, found.frame_id), height=found.height, width=found.width,
+        encoding=found.encoding, is_bigendian=found.is_bigendian, step=found.step,
+        data=found.data.tobytes())
+
+
+@settings(derandomize=True, deadline=None)
+@given(stamps, texts, texts, st.binary(max_size=99))
+def test_compressed_images_are_read_as_rclpy_reads_them(stamp, frame_id, format_, data):
+    image = CompressedImage(header=header_of(stamp, frame_id), format=format_, data=data)
+    found = read_compressed_image(serialized(image))
+    assert image == CompressedImage(
+        header=header_of(found.stamp, found.frame_id), format=found.format,
+        data=found.data.tobytes())
+
+
+@settings(derandomize=True, deadline=None)
+@given(stamps, texts, st.integers(1, 9), st.integers(1, 9), texts)
+def test_images_are_written_so_that_rclpy_reads_them(stamp, frame_id, width, height, encoding):
+    writer = ImageWriter()
+    pixels = writer.begin(stamp, frame_id, (width, height), encoding)
+    pixels[:] = np.arange(pixels.size).reshape(pixels.shape)
+    assert deserialize_message(writer.message.tobytes(), Image) == Image(
+        header=header_of(stamp, frame_id), height=height, width=width, encoding=encoding,
+        step=3 * width, data=pixels.tobytes())
+
+
+@st.composite
+def detections(draw):
+    count = draw(st.integers(0, 8))
+    return Detections(
+        draw(hnp.arrays(np.float32, (count, 4), elements=coordinates)),
+        draw(hnp.arrays(np.float32, count, elements=scores)),
+        draw(hnp.arrays(np.int32, count, elements=st.integers(0, len(NAMES) + 2))))
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(detections(), min_size=1, max_size=4), stamps, texts,
+       st.sampled_from(['name', 'index']))
+def test_detections_are_written_as_the_typed_message_says_them(
+        found, stamp, frame_id, class_id_format):
+    writer = DetectionWriter(NAMES)
+    for each in found:  # One after another into the same memory.
+        message = writer.write(each, stamp, frame_id, class_id_format=class_id_format)
+        typed = to_detection_array(
+            each, header_of(stamp, frame_id), NAMES, class_id_format=class_id_format)
+        assert deserialize_message(message.tobytes(), Detection2DArray) == typed
+        assert message.size == len(serialize_message(typed))
