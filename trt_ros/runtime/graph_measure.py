@@ -113,7 +113,7 @@ def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, 
                  max_detections=ASKED.max_detections)
     is_decoded = pipeline.decoder is not None
     slot = pipeline.slots.all[0]
-    target = np.empty(0, np.uint8)
+    target: np.ndarray = np.empty(0, np.uint8)
     for number in range(rounds + 10):
         start = time.perf_counter()
         pending = pipeline.submit([frame], **asked)  # type: ignore[arg-type]
