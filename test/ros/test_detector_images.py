@@ -285,6 +285,11 @@ def test_a_deactivated_detector_takes_nothing_and_an_active_one_goes_on(
     assert ignored not in {found.header.stamp.sec for found in lane.detections.messages}
 
 
+def test_an_integer_from_the_command_line_stands_for_a_number(fake_detector):
+    node = fake_detector('whole', max_rate_hz=5)
+    assert (node.get('max_rate_hz'), type(node.get('max_rate_hz'))) == (5.0, float)
+
+
 def test_an_unknown_parameter_is_told_with_the_likely_one(fake_detector):
     node = fake_detector('mistyped', score_treshold=0.5)
     node.wait_for_log("no parameter 'score_treshold'; it is ignored. Did you mean "

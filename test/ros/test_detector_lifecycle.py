@@ -114,6 +114,22 @@ def test_diagnostics_go_on_during_a_slow_configure(node, tmp_path):
     node.peer.wait(configured)
 
 
+def test_diagnostics_show_a_failed_configure_until_one_succeeds(node):
+    from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+
+    def shows(level, message):
+        return lambda array: array.status[0].name == 'lifecycle: image' and (
+            array.status[0].level, array.status[0].message) == (level, message)
+
+    box = node.peer.inbox(DiagnosticArray, '/diagnostics')
+    assert node.set(model_path='broken:') == ''
+    assert not node.change('configure')
+    box.wait_for(shows(DiagnosticStatus.ERROR, 'on_configure failed. The model is broken.'))
+    assert node.set(model_path='') == ''
+    assert node.change('configure')
+    box.wait_for(shows(DiagnosticStatus.OK, 'inactive'))
+
+
 def test_cleanup_cancels_a_slow_configure(node, tmp_path):
     assert node.set(model_path=f'wait:{tmp_path / "never"}') == ''
     configured = node.ask_transition('configure')

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 import sys
+import time
 from typing import Any
 
 from rclpy.qos import QoSProfile
@@ -21,6 +22,8 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
 from trt_ros.vision.frame import Frame
+
+SECONDS_BETWEEN_PROGRESS = 5.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class DetectorNode(ManagedNode):
         self._open_pipeline = open_pipeline
         self._pipeline: Pipeline | None = None
         self._progress: Progress | None = None
+        self._last_told = 0.0
         self._counts = FrameCounts()
         Diagnostics(self, self._counts, task='image', facts=self._facts)
 
@@ -95,9 +99,12 @@ class DetectorNode(ManagedNode):
         self._counts.publish()
 
     def _report(self, progress: Progress) -> None:
-        if self._progress is None or progress.phase != self._progress.phase:
-            self.get_logger().info(progress.phase)
-        self._progress = progress
+        before, self._progress = self._progress, progress
+        now = time.monotonic()
+        is_new = before is None or progress.phase != before.phase
+        if is_new or now - self._last_told > SECONDS_BETWEEN_PROGRESS:
+            self._last_told = now
+            self.get_logger().info(_say(progress))
 
     def _facts(self) -> Mapping[str, str]:
         facts = {'model': self.get_parameter('model_path').value}
@@ -105,12 +112,16 @@ class DetectorNode(ManagedNode):
         if pipeline is not None:
             facts.update(backend=pipeline.backend, decoder=pipeline.decoder.name)
         elif progress is not None:
-            percent = '' if progress.percent is None else f' {progress.percent:.0f} %'
-            facts['progress'] = f'{progress.phase}{percent}'
+            facts['progress'] = _say(progress)
         return facts
 
     def _forget_pipeline(self) -> None:
         self._pipeline = self._progress = None
+
+
+def _say(progress: Progress) -> str:
+    percent = '' if progress.percent is None else f' {progress.percent:.0f} %'
+    return f'{progress.phase}{percent}, {progress.elapsed_seconds:.0f} s'
 
 
 def main(args: list[str] | None = None) -> int:
