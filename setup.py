@@ -8,6 +8,6 @@ setup(data_files=[
     ('share/ament_index/resource_index/packages', ['resource/trt_ros']),
     ('share/ament_index/resource_index/rclcpp_components', ['resource/rclcpp_components/trt_ros']),
     ('share/trt_ros', ['package.xml']),
-    ('share/trt_ros/config', glob('config/*.yaml')),
+    ('share/trt_ros/config', glob('config/*')),
     ('share/trt_ros/launch', glob('launch/*.launch.py')),
 ])

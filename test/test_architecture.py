@@ -25,11 +25,12 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     'cli': {'runtime', 'engine', 'backend', 'driver', 'vision', 'draw'},
     'nodes': {'ros', 'runtime', 'engine', 'vision', 'draw'},
     'demo': {'nodes', 'ros', 'runtime', 'vision', 'draw'},
+    'launching': {'ros'},
     '__main__': {'cli'},
     '__init__': set(),
 } | {layer: set() for layer in FOR_ALL}
 
-ROS = {'ros', 'container', 'nodes', 'demo'}
+ROS = {'ros', 'container', 'nodes', 'demo', 'launching'}
 DOORS = {  # foreign package: the layers that may import it
     'cuda': {'cuda'},
     'tensorrt': {'backend'},
@@ -40,7 +41,7 @@ DOORS = {  # foreign package: the layers that may import it
     'torch': {'demo'},
     'cv2': {'draw', 'ros', 'cli', 'nodes', 'demo'},
     'cv_bridge': {'ros'},
-    'yaml': {'ros', 'nodes', 'demo'},
+    'yaml': {'ros', 'nodes', 'demo', 'launching'},
     'tqdm': {'cli', 'demo'},
     'numpy': LAYERS.keys() - {'errors', 'progress', '__main__', '__init__'},
 } | dict.fromkeys((

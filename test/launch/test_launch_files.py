@@ -1,0 +1,147 @@
+"""What the launch files offer and say, before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+# Not `launch`: where that is not installed, the checkout's folder of that name is imported.
+pytest.importorskip('launch_ros')
+pytest.importorskip('rclpy')
+
+from launch import LaunchContext
+from launch.actions import SetEnvironmentVariable
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+
+from trt_ros.errors import ParameterError
+from trt_ros.launching.arguments import checked_parameters, given_parameters
+from trt_ros.launching.graph import this_platform, transport
+from trt_ros.nodes.detector import DetectorNode
+from trt_ros.nodes.image_source import ImageSourceNode
+from trt_ros.nodes.overlay import OverlayNode
+from trt_ros.ros.parameters import specifications
+
+CHECKOUT = Path(__file__).parents[2]
+FILES = sorted((CHECKOUT / 'launch').glob('*.launch.py'))
+
+
+def arguments_of(file: Path) -> dict[str, str]:
+    """Return name: description of what `ros2 launch --show-args` would list."""
+    description = PythonLaunchDescriptionSource(str(file)).get_launch_description(LaunchContext())
+    return {each.name: each.description for each in description.get_launch_arguments()}
+
+
+def test_there_are_launch_files():
+    assert [file.name for file in FILES] == [
+        'cameras.launch.py', 'demo.launch.py', 'detector.launch.py', 'jetson.launch.py',
+        'x86.launch.py']
+
+
+@pytest.mark.parametrize('file', FILES, ids=lambda file: file.name)
+def test_every_parameter_of_the_detector_is_an_argument_that_is_explained(file):
+    found = arguments_of(file)
+    assert all(found.values())
+    for name, parameter in specifications(DetectorNode.Parameters).items():
+        assert name in found
+        if name != 'autostart':
+            assert found[name].startswith(parameter.description)
+            assert all(choice in found[name] for choice in parameter.choices)
+
+
+def test_the_demo_takes_the_parameters_of_its_other_nodes_by_their_names():
+    found = arguments_of(CHECKOUT / 'launch' / 'demo.launch.py')
+    for cls, node in ((ImageSourceNode, 'image_source'), (OverlayNode, 'overlay')):
+        for name in specifications(cls.Parameters):
+            assert f'{node}.{name}' in found or name == 'autostart'
+
+
+@pytest.mark.parametrize('platform', ['x86', 'jetson'])
+def test_a_platforms_defaults_are_parameters_of_the_detector(platform):
+    content = yaml.safe_load((CHECKOUT / 'config' / f'{platform}.yaml').read_text())
+    assert checked_parameters(DetectorNode, content['/**']['ros__parameters'])
+
+
+def given(**texts):
+    context = LaunchContext()
+    context.launch_configurations.update(texts)
+    return given_parameters(context, DetectorNode)
+
+
+def test_arguments_left_out_leave_the_node_its_defaults():
+    assert given() == {}
+    assert given(model_path='', score_threshold='') == {}
+
+
+def test_arguments_get_the_types_of_the_parameters():
+    values = given(
+        model_path='1', labels='[cat, "2"]', score_threshold='1', max_detections='7',
+        input_size='[320, 640]')
+    assert values == {
+        'model_path': '1', 'labels': ('cat', '2'), 'score_threshold': 1.0, 'max_detections': 7,
+        'input_size': (320, 640)}
+    assert isinstance(values['score_threshold'], float)
+
+
+@pytest.mark.parametrize(('name', 'text', 'message'), [
+    ('score_threshold', 'much', 'score_threshold is .much., but should be double'),
+    ('score_threshold', '7', 'Give 0.0 to 1.0'),
+    ('resize', 'squash', 'Choose one of auto'),
+    ('labels', '[cat', 'labels is'),
+])
+def test_an_argument_that_is_no_value_of_its_parameter_is_refused(name, text, message):
+    with pytest.raises(ParameterError, match=message):
+        given(**{name: text})
+
+
+def test_an_unknown_parameter_in_a_cameras_file_is_refused():
+    with pytest.raises(ParameterError, match="no parameter 'scores'"):
+        checked_parameters(DetectorNode, {'scores': 1})
+
+
+def test_a_jetson_is_known_by_its_device_tree(tmp_path):
+    tree = tmp_path / 'compatible'
+    assert this_platform(tree) == 'x86'
+    tree.write_bytes(b'raspberrypi,4-model-b\0brcm,bcm2711\0')
+    assert this_platform(tree) == 'x86'
+    tree.write_bytes(b'nvidia,p3768-0000+p3767-0000\0nvidia,p3767-0000\0nvidia,tegra234\0')
+    assert this_platform(tree) == 'jetson'
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """The environment without all that chooses a transport."""
+    for name in ('FASTDDS_BUILTIN_TRANSPORTS', 'FASTRTPS_DEFAULT_PROFILES_FILE',
+                 'FASTDDS_DEFAULT_PROFILES_FILE', 'ROS_AUTOMATIC_DISCOVERY_RANGE',
+                 'ROS_LOCALHOST_ONLY'):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def set_by_launch() -> dict[str, str]:
+    context = LaunchContext()
+    actions = transport(context)
+    assert all(isinstance(action, SetEnvironmentVariable) for action in actions)
+    return {context.perform_substitution(action.name[0]):
+            context.perform_substitution(action.value[0]) for action in actions}
+
+
+def test_images_get_a_transport_with_room(environment):
+    assert set_by_launch() == {'FASTDDS_BUILTIN_TRANSPORTS': 'DEFAULT?sockets_size=32MB'}
+
+
+def test_on_this_machine_only_a_profile_gives_them_room(environment):
+    environment.setenv('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
+    files = set_by_launch()
+    assert set(files) == {'FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE'}
+    for file in files.values():
+        assert '<segment_size>33554432</segment_size>' in Path(file).read_text()
+
+
+@pytest.mark.parametrize('name', [
+    'FASTDDS_BUILTIN_TRANSPORTS', 'FASTRTPS_DEFAULT_PROFILES_FILE',
+    'FASTDDS_DEFAULT_PROFILES_FILE'])
+def test_a_transport_that_the_user_chose_stays(environment, name):
+    environment.setenv(name, 'mine')
+    assert set_by_launch() == {}

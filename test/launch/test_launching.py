@@ -1,0 +1,185 @@
+"""The launch files, started for real."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+import os
+from pathlib import Path
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import cv2
+import numpy as np
+import pytest
+
+# Not `launch`: where that is not installed, the checkout's folder of that name is imported.
+pytest.importorskip('launch_ros')
+pytest.importorskip('rclpy')
+
+pytestmark = pytest.mark.ros
+
+DEADLINE_SECONDS = 120.0
+CHECKOUT = Path(__file__).parents[2]
+MODEL = CHECKOUT / 'trt_ros' / 'demo' / 'shapes.onnx'
+RUN = """
+import sys
+from launch import LaunchDescription, LaunchService
+from launch.actions import IncludeLaunchDescription
+service = LaunchService(noninteractive=True)
+service.include_launch_description(LaunchDescription([IncludeLaunchDescription(
+    sys.argv[1], launch_arguments=[each.split(':=', 1) for each in sys.argv[2:]])]))
+sys.exit(service.run())
+"""
+
+
+class Launch:
+    """A launch file that runs, as `ros2 launch` would run it."""
+
+    def __init__(self, folder, file, *arguments, **environment):
+        self._log = folder / 'output'
+        with self._log.open('wb') as output:
+            self.process = subprocess.Popen(
+                [sys.executable, '-c', RUN, str(CHECKOUT / 'launch' / file), *arguments],
+                stdout=output, stderr=subprocess.STDOUT, env={
+                    **os.environ, 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
+                    'ROS_DOMAIN_ID': str(random.randint(1, 100)), 'ROS_LOG_DIR': str(folder),
+                    **environment})
+
+    @property
+    def output(self):
+        return self._log.read_text()
+
+    def waits_for(self, condition):
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, self.output
+            assert self.process.poll() is None, self.output
+            self._pause()
+
+    def says(self, *texts):
+        self.waits_for(lambda: all(text in self.output for text in texts))
+
+    def ends(self):
+        """Return the exit code; all that was started has ended as well."""
+        code = self.process.wait(DEADLINE_SECONDS)
+        for pid in re.findall(r'process started with pid \[(\d+)\]', self.output):
+            assert not Path('/proc', pid).exists()
+        return code
+
+    def stop(self):
+        self.process.send_signal(signal.SIGINT)
+        return self.ends()
+
+    def _pause(self):
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(0.05)
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def start_one(*arguments, **environment):
+        started.append(Launch(tmp_path, *arguments, **environment))
+        return started[-1]
+
+    yield start_one
+    for one in started:
+        if one.process.poll() is None:
+            one.stop()
+
+
+@pytest.fixture
+def picture(tmp_path):
+    path = tmp_path / 'picture.png'
+    cv2.imwrite(str(path), np.full((480, 640, 3), 90, np.uint8))
+    return path
+
+
+@pytest.mark.parametrize('container', ['none', 'new'])
+def test_a_detector_becomes_active_and_ends_cleanly(start, container):
+    launch = start('detector.launch.py', f'model_path:={MODEL}', f'container:={container}',
+                   'namespace:=robot', 'name:=eye', 'labels:=[a, b, c, d, e, "6"]')
+    launch.says('[robot.eye]: activate: inactive -> active')
+    assert launch.stop() == 0
+    assert 'finished cleanly' in launch.output
+
+
+@pytest.mark.parametrize('container', ['none', 'new'])
+def test_a_model_that_is_not_there_fails_the_launch_and_says_why(start, container):
+    launch = start('x86.launch.py', 'model_path:=no_such.onnx', f'container:={container}')
+    assert launch.ends() == 1
+    assert 'There is no model file no_such.onnx' in launch.output
+    assert '/detector could not be configured' in launch.output
+
+
+def test_a_component_that_cannot_be_loaded_fails_the_launch_and_says_why(start, tmp_path):
+    file = tmp_path / 'parameters.yaml'
+    file.write_text('/**:\n  ros__parameters:\n    score_threshold: much\n')
+    launch = start('detector.launch.py', 'container:=new', f'params_file:={file}')
+    assert launch.ends() == 1
+    assert 'could not be loaded into /trt_ros_container: Component constructor threw an ' \
+        "exception: score_threshold is 'much'" in launch.output
+
+
+def test_a_node_that_dies_fails_the_launch(start, tmp_path):
+    file = tmp_path / 'parameters.yaml'
+    file.write_text('/**:\n  ros__parameters:\n    score_threshold: much\n')
+    launch = start('detector.launch.py', f'params_file:={file}')
+    assert launch.ends() == 1
+    assert "score_threshold is 'much'" in launch.output
+    assert 'ended with exit code 1' in launch.output
+
+
+def test_an_argument_that_is_not_allowed_fails_the_launch(start):
+    launch = start('detector.launch.py', 'score_threshold:=7')
+    assert launch.ends() == 1
+    assert 'score_threshold is 7.0' in launch.output
+
+
+def test_without_autostart_nodes_stay_unconfigured(start):
+    launch = start('detector.launch.py', 'container:=new', 'autostart:=false')
+    launch.says('as /detector, id 1')
+    assert launch.stop() == 0
+    assert 'unconfigured ->' not in launch.output
+
+
+@pytest.mark.parametrize('container', ['none', 'new'])
+def test_the_demo_draws_on_images_larger_than_fast_dds_default_memory(
+        start, container, picture, tmp_path):
+    drawn = tmp_path / 'drawn'
+    launch = start('demo.launch.py', f'container:={container}', f'image_source.source:={picture}',
+                   f'overlay.output_dir:={drawn}')
+    launch.waits_for(lambda: len(list(drawn.glob('*[0-9].png'))) > 3)
+    assert launch.stop() == 0
+
+
+def test_each_camera_of_a_file_has_its_detector(start, picture, tmp_path):
+    cameras = tmp_path / 'cameras.yaml'
+    cameras.write_text(
+        f'parameters:\n  model_path: {MODEL}\n'
+        'cameras:\n'
+        '  front: {image: /front_camera}\n'
+        f'  rear: {{source: {picture}, parameters: {{score_threshold: 0.5}}}}\n')
+    launch = start('cameras.launch.py', f'cameras:={cameras}')
+    launch.says('[front.detector]: activate: inactive -> active',
+                '[rear.detector]: activate: inactive -> active',
+                '[rear.image_source]: activate: inactive -> active')
+    assert launch.stop() == 0
+
+
+@pytest.mark.parametrize(('content', 'message'), [
+    ('', 'names no cameras'),
+    ('cameras: {front: {topic: /image}}', 'camera front has topic'),
+    ('cameras: {front: {parameters: {scores: 1}}}', "no parameter 'scores'"),
+])
+def test_a_cameras_file_that_makes_no_sense_fails_the_launch(start, tmp_path, content, message):
+    cameras = tmp_path / 'cameras.yaml'
+    cameras.write_text(content)
+    launch = start('cameras.launch.py', f'cameras:={cameras}')
+    assert launch.ends() == 1
+    assert message in launch.output
