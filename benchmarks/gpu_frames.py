@@ -58,7 +58,11 @@ def naive(runner: Any, pipeline: GraphPipeline) -> Callable[[Frame], object]:
         canvas[top:top + height, left:left + width] = cv2.resize(image, (width, height))
         if preprocess.channel_order == 'rgb':
             canvas = cv2.cvtColor(canvas, cv2.COLOR_BGR2RGB)
-        tensor = (canvas.astype(np.float32) * np.float32(preprocess.scale) - mean) / std
+        tensor = canvas.astype(np.float32)
+        if preprocess.scale != 1:
+            tensor = tensor * np.float32(preprocess.scale)
+        if mean.any() or (std != 1).any():
+            tensor = (tensor - mean) / std
         tensor = np.ascontiguousarray(tensor.transpose(2, 0, 1)[None], preprocess.dtype)
         outputs = runner.infer({name: tensor})
         return outputs if decoder is None else decoder(outputs, box, **ASKED)

@@ -59,13 +59,18 @@ def _tensorrt_missing(name: str) -> str:
 
 def _open_tensorrt(name: str, options: DetectorOptions, report: Reporter) -> Network:
     from trt_ros.engine.options import BuildOptions
+    from trt_ros.runtime.graph import GraphOptions
     from trt_ros.runtime.tensorrt_open import open_network
 
     size = options.input_size
     return open_network(
         options.model_path, BuildOptions(precision=options.precision,
                                          input_size=(size[0], size[1]) if size else ()),
-        backend=name, device=options.device, cache_dir=options.engine_cache_dir, report=report)
+        backend=name, device=options.device, cache_dir=options.engine_cache_dir, report=report,
+        graph=GraphOptions(
+            device=options.device, stream_priority=options.stream_priority,
+            blocking_sync=options.gpu_wait == 'block', unified_memory=options.unified_memory,
+            gpu_timeout_seconds=options.gpu_timeout))
 
 
 def _graph_pipeline(network: Any, preprocess: Preprocess, decoder: Decoder) -> FrameRunner:

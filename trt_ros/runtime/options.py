@@ -40,6 +40,17 @@ class DetectorOptions:
     device: int = option(0, 'Which GPU, as nvidia-smi counts them.', between=(0, 63))
     engine_cache_dir: str = option(
         '', 'Where built engines are kept; empty: $XDG_CACHE_HOME/trt_ros, ~/.cache/trt_ros.')
+    gpu_wait: str = option(
+        'spin', 'How the GPU is waited for; block is some microseconds later, and leaves the '
+                'CPU core to others meanwhile.', choices=('spin', 'block'))
+    gpu_timeout: float = option(
+        10.0, 'Seconds after which a GPU that does not answer counts as failed; 0.0: never.',
+        between=(0.0, 3600.0))
+    stream_priority: int = option(
+        0, "Of this node's work among all on the GPU; negative goes first.", between=(-10, 0))
+    unified_memory: str = option(
+        'auto', 'Whether kernels read images in pinned memory in place; auto: where the GPU has '
+                'no memory of its own (Jetson).', choices=('auto', 'on', 'off'))
     decoder: str = option(
         'auto', 'How the outputs become boxes (a model family); auto tells by their shapes.')
     labels: tuple[str, ...] = option((), 'Class names by index; empty: labels_path.')

@@ -31,15 +31,17 @@ class TensorRTRunner:
 
     :param cache: RTX's compiled kernels of this engine.
     :param story: lines for the log: where the engine came from.
+    :param graph: how `for_frames` goes about it, unless told otherwise.
     """
 
     def __init__(self, engine: Engine, *, device: int = 0, cache: Blob | None = None,
-                 story: tuple[str, ...] = ()) -> None:
+                 story: tuple[str, ...] = (), graph: GraphOptions | None = None) -> None:
         self.account = Account()
         self.backend = engine.flavour.name
         self.inputs, self.outputs, self.metadata = engine.inputs, engine.outputs, engine.metadata
         self._engine: Engine | None = engine
         self._device, self._cache, self.story = device, cache, story
+        self._graph = graph
         self._owned: ExitStack | None = None
         self._executions: Recent[Execution] = Recent(capacity=4)
         self._buffers: dict[str, DeviceBuffer] = {}
@@ -61,7 +63,7 @@ class TensorRTRunner:
         self.close()
         return GraphPipeline.open(
             engine, preprocess, decoder, cache=self._cache, on_fault=on_fault, story=self.story,
-            options=options or GraphOptions(device=self._device))
+            options=options or self._graph or GraphOptions(device=self._device))
 
     def _open(self, engine: Engine) -> None:
         with ExitStack() as undo:
