@@ -70,6 +70,10 @@ def apply(flavour: Flavour, builder: Any, config: Any, options: BuildOptions,
         if config.get_memory_pool_limit(pool) != nbytes:
             raise ParameterError(f'{flavour} does not take workspace_mib.')
     ignored = []
+    if rtx and options.precision == 'fp32':
+        # Measured with 1.5 on an H200: docs/benchmarks.md, Engines.
+        ignored.append(f'precision fp32: {flavour.name} computes float32 products in TF32 all '
+                       'the same')
     for option, attribute in (('optimization_level', 'builder_optimization_level'),
                               ('aux_streams', 'max_aux_streams')):
         value = getattr(options, option)

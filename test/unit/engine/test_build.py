@@ -102,9 +102,10 @@ def test_fp8_of_the_model_is_kept(models, rtx):
 
 
 def test_options_that_rtx_takes_without_effect_are_told(models, rtx):
-    report = report_of(models.conv(), rtx, optimization_level=5, aux_streams=2)
+    report = report_of(models.conv(), rtx, precision='fp32', optimization_level=5, aux_streams=2)
     assert [line.split(':')[0] for line in report['ignored_options']] == [
-        'optimization_level', 'aux_streams']
+        'precision fp32', 'optimization_level', 'aux_streams']
+    assert report_of(models.conv(), rtx, precision='tf32')['ignored_options'] == []
 
 
 def test_weight_streaming_builds(models, rtx):
