@@ -1,0 +1,105 @@
+"""Real exporters, as tools: tests here are skipped where they are not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+import warnings
+
+import numpy as np
+import pytest
+
+from trt_ros.vision.frame import Frame
+
+
+@pytest.fixture(scope='session')
+def torch() -> Any:
+    """
+    Torch with its ONNX exporter, quiet and repeatable.
+
+    To run these tests: pip install torch transformers onnxscript, all from PyPI, CPU is enough.
+    """
+    pytest.importorskip('onnxscript', reason='torch exports ONNX with it: pip install onnxscript')
+    torch = pytest.importorskip('torch', reason='its exporter is under test: pip install torch')
+    return torch
+
+
+@pytest.fixture
+def export(torch, tmp_path) -> Callable[..., Path]:
+    """Write a module as ONNX: export(module, inputs, input_names, output_names)."""
+    def write(module: Any, inputs: tuple[Any, ...], input_names: list[str],
+              output_names: list[str]) -> Path:
+        path = tmp_path / 'model.onnx'
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')  # The exporter's, about itself.
+            torch.onnx.export(
+                module.eval(), inputs, str(path), input_names=input_names,
+                output_names=output_names, dynamo=False, opset_version=17)
+        return path
+    return write
+
+
+@pytest.fixture
+def settle(torch) -> Callable[[Any, Callable[[], Any]], None]:
+    """Give an untrained network's normalisations the statistics of `run()`; else it says 0."""
+    def adjust(model: Any, run: Callable[[], Any]) -> None:
+        model.eval()
+        for layer in model.modules():
+            if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
+                layer.momentum = 1.0
+                layer.train()
+        with torch.no_grad():
+            run()
+        model.eval()
+    return adjust
+
+
+@pytest.fixture
+def spread(torch) -> Callable[..., None]:
+    """
+    Make an untrained layer's outputs differ from place to place: spread(layer, run, mean, std).
+
+    Each of its channels gets this mean and deviation over what it last saw in `run()`.
+    """
+    def adjust(layer: Any, run: Callable[[], Any], mean: float, std: float) -> None:
+        seen: list[Any] = []
+        hook = layer.register_forward_hook(lambda module, inputs, output: seen.append(output))
+        with torch.no_grad():
+            run()
+            hook.remove()
+            channels = seen[-1].movedim(1 if seen[-1].ndim == 4 else -1, 0).flatten(1)
+            gain = std / channels.std(dim=1).clamp(min=1e-30)
+            layer.weight.mul_(gain.reshape(-1, *[1] * (layer.weight.ndim - 1)))
+            layer.bias.copy_((layer.bias - channels.mean(dim=1)) * gain + mean)
+    return adjust
+
+
+@pytest.fixture
+def picture() -> Frame:
+    """Smooth colours with hard edges, wider than high."""
+    rows, columns = np.mgrid[:180, :320]
+    board = (columns // 40 + rows // 40) % 2
+    pixels = np.stack([columns * 255 / 319, rows * 255 / 179, board * 255], axis=-1)
+    pixels = pixels.astype(np.uint8)
+    return Frame.from_pixels(pixels, 'rgb8')
+
+
+@pytest.fixture
+def assert_same() -> Callable[..., None]:
+    """
+    Hold detections against (boxes, scores, labels): 0.5 px, 1e-3, the same labels.
+
+    Exporters keep boxes beside the image as empty ones.
+    """
+    def check(found: Any, boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> None:
+        inside = (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
+        boxes, scores, labels = boxes[inside], scores[inside], labels[inside]
+        order = np.argsort(-scores, kind='stable')
+        assert len(found) == len(order) > 2
+        assert len(set(found.labels.tolist())) > 1
+        assert found.scores.max() - found.scores.min() > 0.05
+        assert found.labels.tolist() == labels[order].tolist()
+        np.testing.assert_allclose(found.scores, scores[order], atol=1e-3)
+        np.testing.assert_allclose(found.xyxy, boxes[order], atol=0.5)
+    return check

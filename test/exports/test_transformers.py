@@ -1,0 +1,187 @@
+"""DETR, YOLOS, RT-DETR, RT-DETRv2 and D-FINE as transformers builds and torch exports them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+from trt_ros.vision.decoder import FAMILIES
+from trt_ros.vision.letterbox import Preprocess
+
+SIZE = 128
+QUERIES, CLASSES, LAYERS = 20, 5, 2
+THRESHOLD = 0.3
+SMALL_RESNET = {'embedding_size': 16, 'hidden_sizes': [16, 24, 32, 48], 'depths': [1, 1, 1, 1],
+                'layer_type': 'basic', 'out_features': ['stage2', 'stage3', 'stage4']}
+SMALL = {'d_model': 32, 'encoder_layers': 1, 'decoder_layers': LAYERS, 'encoder_ffn_dim': 32,
+         'decoder_ffn_dim': 32, 'num_queries': QUERIES, 'num_labels': CLASSES}
+SMALL_RT = {**SMALL, 'encoder_hidden_dim': 32, 'decoder_in_channels': [32, 32, 32],
+            'encoder_in_channels': [24, 32, 48], 'anchor_image_size': [SIZE, SIZE],
+            'decoder_attention_heads': 4, 'encoder_attention_heads': 4,
+            'freeze_backbone_batch_norms': False}
+
+
+@pytest.fixture(scope='session')
+def transformers(torch):
+    try:
+        import torchvision  # noqa: F401
+    except ImportError:
+        pass  # It is not needed.
+    except RuntimeError as error:
+        pytest.skip(f'transformers takes no torchvision that does not fit torch: {error}')
+    return pytest.importorskip('transformers', reason='it builds the networks: pip install it')
+
+
+def rtdetr(transformers):
+    config = transformers.RTDetrConfig(
+        backbone_config=transformers.RTDetrResNetConfig(**SMALL_RESNET), **SMALL_RT)
+    return transformers.RTDetrForObjectDetection(config)
+
+
+def rtdetr_v2(transformers):
+    config = transformers.RTDetrV2Config(
+        backbone_config=transformers.RTDetrResNetConfig(**SMALL_RESNET), **SMALL_RT)
+    return transformers.RTDetrV2ForObjectDetection(config)
+
+
+def dfine(transformers):
+    backbone = transformers.HGNetV2Config(
+        stem_channels=[3, 8, 8], stage_in_channels=[8, 16, 24, 32],
+        stage_mid_channels=[8, 8, 8, 8], stage_out_channels=[16, 24, 32, 48],
+        stage_num_blocks=[1, 1, 1, 1], stage_numb_of_layers=[1, 1, 1, 1],
+        stage_downsample=[False, True, True, True], stage_light_block=[False] * 4,
+        stage_kernel_size=[3, 3, 3, 3], hidden_sizes=[16, 24, 32, 48], depths=[1, 1, 1, 1],
+        out_features=['stage2', 'stage3', 'stage4'])
+    return transformers.DFineForObjectDetection(
+        transformers.DFineConfig(backbone_config=backbone, **SMALL_RT))
+
+
+def detr(transformers):
+    backbone = transformers.ResNetConfig(**{**SMALL_RESNET, 'out_features': ['stage4']})
+    return transformers.DetrForObjectDetection(transformers.DetrConfig(
+        backbone_config=backbone, use_timm_backbone=False, use_pretrained_backbone=False,
+        backbone=None, **SMALL))
+
+
+def yolos(transformers):
+    model = transformers.YolosForObjectDetection(transformers.YolosConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        image_size=[SIZE, SIZE], patch_size=16, num_detection_tokens=QUERIES,
+        num_labels=CLASSES))
+    model.vit.embeddings.detection_tokens.data.normal_()  # They begin as zero: all alike.
+    return model
+
+
+def shake(torch, settle, spread, model, pixels):
+    """Spread the scores and the boxes over the queries."""
+    def run():
+        model(torch.from_numpy(pixels))
+
+    settle(model, run)
+    layers = dict(model.named_modules())
+    for scores, boxes in ((f'model.decoder.class_embed.{LAYERS - 1}',
+                           f'model.decoder.bbox_embed.{LAYERS - 1}.layers.2'),
+                          ('class_labels_classifier', 'bbox_predictor.layers.2'),
+                          ('class_labels_classifier.layers.2', 'bbox_predictor.layers.2')):
+        if hasattr(layers.get(scores), 'bias'):
+            spread(layers[scores], run, 0.0, 1.5)
+            spread(layers[boxes], run, 0.0, 0.5)
+    freeze_positions(model, run)
+
+
+def freeze_positions(model, run):
+    """Make constants of what is traced with a cosine in float64, which ONNX Runtime lacks."""
+    def keep(layer, inputs, output):
+        layer.forward = lambda *args, **kwargs: output.detach()
+
+    layers = [layer for name, layer in model.named_modules()
+              if name.endswith('aifi.0.position_embedding')]
+    hooks = [layer.register_forward_hook(keep) for layer in layers]
+    run()
+    for hook in hooks:
+        hook.remove()
+
+
+def only_heads(torch, model):
+    class Heads(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, images):
+            outputs = self.model(images)
+            return outputs.logits, outputs.pred_boxes
+
+    return Heads()
+
+
+def deployed(torch, model):
+    """RT-DETR's own deployment: the postprocessing inside, and the image's size as an input."""
+    class Deployed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, images, orig_target_sizes):
+            outputs = self.model(images)
+            cx, cy, w, h = outputs.pred_boxes.unbind(-1)
+            boxes = torch.stack([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], dim=-1)
+            scores, index = outputs.logits.sigmoid().flatten(1).topk(QUERIES, dim=-1)
+            boxes = boxes * orig_target_sizes.repeat(1, 2).unsqueeze(1)
+            boxes = boxes.gather(1, (index // CLASSES).unsqueeze(-1).repeat(1, 1, 4))
+            return index % CLASSES, boxes, scores
+
+    return Deployed()
+
+
+BUILDS = [
+    (rtdetr, 'rtdetr', 'RTDetrImageProcessorPil', False),
+    (rtdetr_v2, 'rtdetr', 'RTDetrImageProcessorPil', False),
+    (dfine, 'rtdetr', 'RTDetrImageProcessorPil', False),
+    (rtdetr, 'rtdetr', 'RTDetrImageProcessorPil', True),
+    (detr, 'detr', 'DetrImageProcessorPil', False),
+    (yolos, 'detr', 'YolosImageProcessorPil', False),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('build', 'family', 'processor', 'is_deployed'), BUILDS)
+def test_the_decoder_equals_the_exporters_own_postprocessing(
+        torch, transformers, settle, spread, export, picture, assert_same, build, family,
+        processor, is_deployed):
+    torch.manual_seed(0)
+    model = build(transformers)
+    wanted = next(each.preprocess for each in FAMILIES if each.name == family)
+    pixels = Preprocess((SIZE, SIZE), **wanted)(picture)[0]
+    shake(torch, settle, spread, model, pixels)
+    image = torch.from_numpy(pixels)
+    if is_deployed:
+        path = export(deployed(torch, model), (image, torch.tensor([[SIZE, SIZE]])),
+                      ['images', 'orig_target_sizes'], ['labels', 'boxes', 'scores'])
+    else:
+        path = export(only_heads(torch, model), (image,), ['pixel_values'],
+                      ['logits', 'pred_boxes'])
+    labels = () if is_deployed else tuple(f'class {index}' for index in range(CLASSES))
+    pipeline = Pipeline.open(DetectorOptions(str(path), backend='onnxruntime', labels=labels))
+    assert pipeline.decoder.name == family
+    pixels, _ = pipeline.preprocess(picture)
+
+    found = pipeline.infer(
+        picture, score_threshold=THRESHOLD, iou_threshold=0.5, max_detections=100)
+
+    # The same outputs through the exporter's own postprocessing.
+    if is_deployed:
+        heads = only_heads(torch, model)(torch.from_numpy(pixels))
+        heads = [head.detach() for head in heads]
+    else:
+        runner = OnnxRuntimeRunner.open(path)
+        outputs = runner.infer({runner.inputs[0].name: pixels})
+        heads = [torch.from_numpy(outputs[name]) for name in ('logits', 'pred_boxes')]
+    own = getattr(transformers, processor)().post_process_object_detection(
+        type('Outputs', (), {'logits': heads[0], 'pred_boxes': heads[1]})(),
+        threshold=THRESHOLD, target_sizes=[(picture.height, picture.width)])[0]
+    boxes = own['boxes'].numpy().clip(0, np.tile([picture.width, picture.height], 2))
+    assert_same(found, boxes, own['scores'].numpy(), own['labels'].numpy())
+    pipeline.close()

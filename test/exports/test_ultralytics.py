@@ -1,0 +1,111 @@
+"""YOLOv8 to YOLO26 and RT-DETR as Ultralytics builds and exports them, without weights."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+import warnings
+
+import numpy as np
+import pytest
+
+from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+from trt_ros.vision.letterbox import Preprocess
+
+SIZE = 192
+THRESHOLD, IOU = 0.3, 0.5
+
+
+@pytest.fixture
+def ultralytics(torch, tmp_path, monkeypatch):
+    """
+    Give the package, told to write nowhere else and to download nothing.
+
+    pip install --no-deps ultralytics torchvision: it wants torchvision's version, not itself.
+    """
+    for name, value in (('YOLO_CONFIG_DIR', str(tmp_path)), ('YOLO_OFFLINE', 'true'),
+                        ('YOLO_AUTOINSTALL', 'false')):
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        return pytest.importorskip('ultralytics', reason='its exporter is under test')
+
+
+def shake(torch, settle, spread, model, pixels):
+    """Spread the scores so that some of each kind pass, and the boxes."""
+    def run():
+        model(torch.from_numpy(pixels))
+
+    settle(model, run)
+    head = model.model[-1]
+    if hasattr(head, 'dec_score_head'):
+        spread(head.dec_score_head[-1], run, -4.0, 1.5)
+        spread(head.dec_bbox_head[-1].layers[-1], run, 0.0, 0.5)
+        return
+    for prefix in ('', 'one2one_'):
+        for scores, boxes in zip(getattr(head, prefix + 'cv3', ()),
+                                 getattr(head, prefix + 'cv2', ())):
+            spread(scores[-1], run, -7.0, 2.0)
+            spread(boxes[-1], run, 1.0, 1.0)
+
+
+def own_boxes(torch, outputs, preprocessed_hw, picture, is_end_to_end):
+    from ultralytics.utils import nms, ops
+
+    found = nms.non_max_suppression(
+        torch.from_numpy(outputs), THRESHOLD, IOU, max_det=300, end2end=is_end_to_end)[0]
+    boxes = ops.scale_boxes(preprocessed_hw, found[:, :4], (picture.height, picture.width))
+    return boxes.numpy(), found[:, 4].numpy(), found[:, 5].numpy().astype(int)
+
+
+def own_boxes_of_rtdetr(torch, outputs, picture):
+    from ultralytics.models.rtdetr.predict import RTDETRPredictor
+
+    predictor = SimpleNamespace(
+        args=SimpleNamespace(conf=THRESHOLD, classes=None, max_det=300), batch=[['picture']],
+        model=SimpleNamespace(names={index: str(index) for index in range(80)}))
+    pixels = np.zeros((picture.height, picture.width, 3), np.uint8)
+    found = RTDETRPredictor.postprocess(
+        predictor, torch.from_numpy(outputs), None, [pixels])[0].boxes
+    limit = np.tile([picture.width, picture.height], 2)
+    return (found.xyxy.numpy().clip(0, limit), found.conf.numpy(), found.cls.numpy().astype(int))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('network', 'options', 'family'), [
+    ('yolov5n', {}, 'yolov8'),      # Ultralytics builds it without objectness.
+    ('yolov8n', {}, 'yolov8'),
+    ('yolov8n-p6', {}, 'yolov8'),
+    ('yolo11n', {}, 'yolov8'),
+    ('yolo12n', {}, 'yolov8'),
+    ('yolov10n', {'end2end': True}, 'yolov10'),
+    ('yolo26n', {}, 'yolov8'),
+    ('yolo26n', {'end2end': True}, 'yolov10'),
+    ('rtdetr-l', {}, 'rtdetr'),
+])
+def test_the_decoder_equals_the_exporters_own_postprocessing(
+        torch, ultralytics, settle, spread, picture, assert_same, network, options, family):
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # The exporter's, about itself.
+        build = ultralytics.RTDETR if 'rtdetr' in network else ultralytics.YOLO
+        model = build(f'{network}.yaml')
+        shake(torch, settle, spread, model.model, Preprocess((SIZE, SIZE))(picture)[0])
+        path = model.export(format='onnx', imgsz=SIZE, simplify=False, opset=17, **options)
+    pipeline = Pipeline.open(DetectorOptions(str(path), backend='onnxruntime'))
+    assert pipeline.decoder.name == family
+    assert len(pipeline.class_names) == 80
+
+    found = pipeline.infer(
+        picture, score_threshold=THRESHOLD, iou_threshold=IOU, max_detections=300)
+
+    runner = OnnxRuntimeRunner.open(path)
+    pixels, _ = pipeline.preprocess(picture)
+    outputs = runner.infer({'images': pixels})['output0']
+    if family == 'rtdetr':
+        own = own_boxes_of_rtdetr(torch, outputs, picture)
+    else:
+        own = own_boxes(torch, outputs, pixels.shape[2:], picture, family == 'yolov10')
+    assert_same(found, *own)
+    pipeline.close()
