@@ -392,7 +392,6 @@ def install_packages(environment: Environment) -> None:
         correct_include_folders(environment)
     say('installing what else trt_ros and its tests need')
     pip_install(environment, '--requirement', str(requirements))
-    (environment.notes / 'unpacking').unlink(missing_ok=True)
 
 
 def pip_install(environment: Environment, *arguments: str) -> None:
@@ -401,6 +400,7 @@ def pip_install(environment: Environment, *arguments: str) -> None:
 
     :raises SetupError: when it fails.
     """
+    unpacking = environment.notes / 'unpacking'
     count = 0
 
     def follow(line: str) -> None:
@@ -411,11 +411,12 @@ def pip_install(environment: Environment, *arguments: str) -> None:
                 say(f'  {count} packages found')
         elif line.startswith('Installing collected packages'):
             say('  unpacking')
-            (environment.notes / 'unpacking').touch()
+            unpacking.touch()
 
     run([str(environment.python), '-I', '-m', 'pip', 'install', '--no-compile', '--use-pep517',
          '--disable-pip-version-check', '--progress-bar', 'off', *arguments],
         environment, 'pip', follow=follow)
+    unpacking.unlink(missing_ok=True)
 
 
 def requirement_files(environment: Environment) -> list[Path]:
