@@ -4,30 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.boxes import BOXES, BOXES_NORMALISED
+from trt_ros.vision.classify import CLASSIFIER, YOLOV8_CLS, ClassifyHead
+from trt_ros.vision.depth import DEPTH, YOLO_DEPTH, DepthHead
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.detectnet import DETECTNET_V2
 from trt_ros.vision.detr import DETR, RFDETR, RTDETR
 from trt_ros.vision.efficient_nms import EFFICIENT_NMS
+from trt_ros.vision.embedding import EMBEDDING, EmbeddingHead
 from trt_ros.vision.family import Family, Head, Network
+from trt_ros.vision.instances import YOLOV8_SEG, InstanceHead
 from trt_ros.vision.labels import class_names
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.obb import YOLOV8_OBB, ObbHead
 from trt_ros.vision.onnx_nms import ONNX_NMS, YOLOV3
+from trt_ros.vision.pose import YOLOV8_POSE, PoseHead
+from trt_ros.vision.semantic import SEMANTIC, YOLO_SEMANTIC, SemanticHead
 from trt_ros.vision.ssd import SSD
 from trt_ros.vision.yolov5 import YOLOV5
 from trt_ros.vision.yolov8 import YOLOV8
 from trt_ros.vision.yolov10 import YOLOV10
 from trt_ros.vision.yolox import YOLOX
 
-#: Every family there is; a further one is one module and one row.
-FAMILIES: tuple[Family, ...] = (
+#: Every family of detectors there is; a further one is one module and one row.
+FAMILIES: tuple[Family[Head], ...] = (
     YOLOV8, YOLOX, YOLOV5, YOLOV10, YOLOV3, RTDETR, DETR, RFDETR, SSD, DETECTNET_V2,
     EFFICIENT_NMS, ONNX_NMS, BOXES, BOXES_NORMALISED)
+#: And those of the other tasks.
+SEGMENTERS: tuple[Family[InstanceHead | SemanticHead], ...] = (
+    YOLOV8_SEG, YOLO_SEMANTIC, SEMANTIC)
+POSES: tuple[Family[PoseHead], ...] = (YOLOV8_POSE,)
+ORIENTED: tuple[Family[ObbHead], ...] = (YOLOV8_OBB,)
+CLASSIFIERS: tuple[Family[ClassifyHead], ...] = (YOLOV8_CLS, CLASSIFIER)
+DEPTHS: tuple[Family[DepthHead], ...] = (YOLO_DEPTH, DEPTH)
+EMBEDDINGS: tuple[Family[EmbeddingHead], ...] = (EMBEDDING,)
+
+#: What the networks of a task are called.
+TASKS: Mapping[str, str] = {
+    'detect': 'detection', 'segment': 'segmentation', 'pose': 'keypoint',
+    'obb': 'oriented-box', 'classify': 'classification', 'depth': 'depth', 'embed': 'embedding'}
+
+HeadT = TypeVar('HeadT')
 
 
 @dataclass(frozen=True)
@@ -88,27 +111,44 @@ def choose_decoder(
     """
     named = len(class_names((), '', metadata, None))
     network = Network(inputs, outputs, metadata, input_hw, named or class_count)
-    if name == 'auto':
-        family, why = _recognise(network)
-    else:
-        family, why = _by_name(name), 'as asked'
+    family, why = choose_family(FAMILIES, name, network)
     return Decoder(family.name, why, family.task, family.preprocess, family.open(network),
                    family.feeds(network))
 
 
-def _by_name(name: str) -> Family:
-    for family in FAMILIES:
-        if family.name == name:
-            return family
-    raise ParameterError(f'There is no decoder {name!r}.', remedy=_set_decoder(FAMILIES))
+def choose_family(
+        families: tuple[Family[HeadT], ...], name: str, network: Network,
+        ) -> tuple[Family[HeadT], str]:
+    """
+    Choose one of a task's families by name, or by what is known of the network; and say why.
 
-
-def _recognise(network: Network) -> tuple[Family, str]:
-    claims = [(family, why) for family in FAMILIES if (why := family.recognises(network))]
-    if not claims:
+    :param families: `FAMILIES`, `SEGMENTERS` or another task's.
+    :param name: a family's name, or 'auto'.
+    :raises ParameterError: when the task has no family of that name.
+    :raises TensorMismatchError: when the network is another task's; for 'auto', when it is no
+        family's, or more than one's.
+    """
+    task = families[0].task
+    stated = network.metadata.get('task', task)  # As Ultralytics writes it.
+    stated = 'segment' if stated == 'semantic' else stated
+    if stated in TASKS and stated != task:
         raise TensorMismatchError(
-            'No decoder recognises this network.', cause=f'Seen: {network}.',
-            remedy=_set_decoder(FAMILIES))
+            f'This is {_a(TASKS[stated])} network; {_served(task)}.',
+            cause=f"Its metadata says so: 'task' is {network.metadata['task']!r}.",
+            remedy=f'Give a network for {TASKS[task]}.')
+    if name == 'auto':
+        return _recognise(families, network)
+    for family in families:
+        if family.name == name:
+            return family, 'as asked'
+    raise ParameterError(f'There is no decoder {name!r}.', remedy=_set_decoder(families))
+
+
+def _recognise(
+        families: tuple[Family[HeadT], ...], network: Network) -> tuple[Family[HeadT], str]:
+    claims = _claims(families, network)
+    if not claims:
+        raise _not_recognised(families, network)
     if len(claims) > 1:
         raise TensorMismatchError(
             'More than one decoder may be right for this network.',
@@ -118,6 +158,38 @@ def _recognise(network: Network) -> tuple[Family, str]:
     return claims[0]
 
 
-def _set_decoder(families: tuple[Family, ...]) -> str:
+def _claims(
+        families: tuple[Family[HeadT], ...], network: Network) -> list[tuple[Family[HeadT], str]]:
+    return [(family, why) for family in families if (why := family.recognises(network))]
+
+
+def _not_recognised(
+        families: tuple[Family[HeadT], ...], network: Network) -> TensorMismatchError:
+    """Say whose the network is instead, where that is known."""
+    others: tuple[Family[object], ...] = (
+        *FAMILIES, *SEGMENTERS, *POSES, *ORIENTED, *CLASSIFIERS, *DEPTHS, *EMBEDDINGS)
+    claims = _claims(others, network)
+    task, kinds = families[0].task, {TASKS[family.task]: why for family, why in claims}
+    if not kinds:
+        return TensorMismatchError(
+            'No decoder recognises this network.', cause=f'Seen: {network}.',
+            remedy=_set_decoder(families))
+    return TensorMismatchError(
+        f'This looks like {_a(" or ".join(kinds))} network; {_served(task)}.',
+        cause='; '.join(dict.fromkeys(kinds.values())) + f'. Seen: {network}.',
+        remedy=f'Give a network for {TASKS[task]}. If it is one: {_set_decoder(families)}')
+
+
+def _a(noun: str) -> str:
+    return f'{"an" if noun[0] in "aeiou" else "a"} {noun}'
+
+
+def _served(task: str) -> str:
+    if task == 'detect':
+        return 'the detector serves detection'
+    return f'{_a(TASKS[task])} network is wanted'
+
+
+def _set_decoder(families: tuple[Family[HeadT], ...]) -> str:
     *names, last = (family.name for family in families)
-    return f'Set `decoder` to {", ".join(names)} or {last}.'
+    return f'Set `decoder` to {", ".join(names)}{" or " if names else ""}{last}.'

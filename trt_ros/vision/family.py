@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -82,8 +82,11 @@ def nothing(network: Network) -> Mapping[str, np.ndarray]:
     return {}
 
 
+HeadT_co = TypeVar('HeadT_co', covariant=True)
+
+
 @dataclass(frozen=True)
-class Family:
+class Family(Generic[HeadT_co]):
     """
     One row of the table that `decoder: auto` chooses from.
 
@@ -98,7 +101,7 @@ class Family:
     task: str
     preprocess: Mapping[str, object]
     recognises: Callable[[Network], str | None]
-    open: Callable[[Network], Head]
+    open: Callable[[Network], HeadT_co]
     feeds: Callable[[Network], Mapping[str, np.ndarray]] = field(default=nothing)
 
 

@@ -82,6 +82,11 @@ class Letterbox:
         limit = np.array(self.image_wh * 2, np.float32)
         return np.clip((np.asarray(xyxy, np.float32) - pad) / scale, np.float32(0), limit)
 
+    def points_to_image(self, xy: np.ndarray) -> np.ndarray:
+        """Bring (..., 2) points from the input to the image, float32; they are not clipped."""
+        pad, scale = np.array(self.pad_xy, np.float32), np.array(self.scale_xy, np.float32)
+        return (np.asarray(xy, np.float32) - pad) / scale
+
     def to_input(self, xyxy: np.ndarray) -> np.ndarray:
         """Bring boxes from the image to the input: the inverse of to_image inside the image."""
         pad = np.array(self.pad_xy * 2, np.float32)

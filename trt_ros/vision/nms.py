@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from trt_ros.vision.detections import Detections
@@ -30,7 +32,8 @@ def iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def non_max_suppression(
         xyxy: np.ndarray, scores: np.ndarray, labels: np.ndarray, *, iou_threshold: float,
-        max_detections: int) -> np.ndarray:
+        max_detections: int, overlap: Callable[[np.ndarray, np.ndarray], np.ndarray] = iou,
+        ) -> np.ndarray:
     """
     Choose the best boxes, greedily and class by class.
 
@@ -39,11 +42,12 @@ def non_max_suppression(
     before, and none is needed, for it ends with the last of `max_detections`.
 
     :param xyxy: (N, 4) float32, any frame; `scores`: (N,); `labels`: (N,). N may be 0.
+    :param overlap: compares boxes as `iou` does; that of others than upright ones.
     :returns: (K,) indices into the N, best first, K <= max_detections.
     """
     def suppressed(by: np.ndarray, boxes: np.ndarray) -> np.ndarray:
         """Tell for each two whether the one suppresses the other: (len(by), len(boxes))."""
-        overlaps = iou(xyxy[by, None], xyxy[boxes]) > iou_threshold
+        overlaps = overlap(xyxy[by, None], xyxy[boxes]) > iou_threshold
         return np.asarray(overlaps & (labels[by, None] == labels[boxes]))
 
     order = np.argsort(-scores, kind='stable')
@@ -75,6 +79,15 @@ def detections(
         N may be 0.
     :param iou_threshold: None: the network lets no two of its boxes compete.
     """
+    return choose_boxes(
+        xyxy, scores, labels, letterbox, iou_threshold=iou_threshold,
+        max_detections=max_detections)[1]
+
+
+def choose_boxes(
+        xyxy: np.ndarray, scores: np.ndarray, labels: np.ndarray, letterbox: Letterbox, *,
+        iou_threshold: float | None, max_detections: int) -> tuple[np.ndarray, Detections]:
+    """Do as `detections`, and say which candidates they are: (K,) indices into the N."""
     finite = np.flatnonzero(np.isfinite(xyxy).all(axis=1))
     clipped = letterbox.to_image(xyxy[finite])
     visible = (clipped[:, :2] < clipped[:, 2:]).all(axis=1)
@@ -86,4 +99,5 @@ def detections(
         best = non_max_suppression(
             xyxy[keep], scores, labels, iou_threshold=iou_threshold,
             max_detections=max_detections)
-    return Detections(clipped[best], scores[best], labels[best].astype(np.int32))
+    found = Detections(clipped[best], scores[best], labels[best].astype(np.int32))
+    return keep[best], found

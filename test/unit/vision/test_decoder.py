@@ -85,11 +85,6 @@ def test_an_ambiguous_network_names_the_candidates_and_the_way_out():
 @pytest.mark.parametrize(('shapes', 'arguments'), [
     ([], {}),
     ([(1, 84, 8401)], {}),
-    ([(1, 84, 8400), (1, 32, 160, 160)], {}),                   # Masks.
-    ([(1, 56, 8400)], {'metadata': {**COCO, 'task': 'pose'}}),
-    ([(1, 84, 8400)], {'metadata': {**COCO, 'task': 'segment'}}),
-    ([(1, 20, 8400)], {'metadata': {**COCO, 'task': 'obb'}}),
-    ([(1, 1000)], {}),
     ([(1, 4, 8400)], {}),
     ([(2, 84, 8400)], {}),
     ([(1, 84, 8400)], {'dtype': 'int64'}),

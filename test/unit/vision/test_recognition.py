@@ -109,7 +109,6 @@ def test_what_shape_and_name_leave_open_is_for_the_user(families, outputs, other
 
 
 @pytest.mark.parametrize(('outputs', 'others'), [
-    ('output0 (1, 300, 6)', {'metadata': {**ULTRALYTICS, 'task': 'obb'}}),
     ('output0 (1, 25200, 85)', {'metadata': ULTRALYTICS}),
     ('output (1, 25201, 85)', {}),
     ('output (1, 25200, 5)', {}),

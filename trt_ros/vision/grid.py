@@ -1,0 +1,90 @@
+"""A network's dense output (a grid over its input) as seen from the source image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+import math
+
+import numpy as np
+
+from trt_ros.vision.letterbox import Letterbox
+
+BLOCK_ROWS = 32  # So that a block stays in the cache.
+
+
+@dataclass(frozen=True)
+class Taps:
+    """
+    Along one axis, between which two cells each pixel's centre lies.
+
+    :param first: (n,) intp; `second`: (n,), the next cell, or the same one at the end.
+    :param weights: (n,) float32, the share of `second`, 0 to 1.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    weights: np.ndarray
+
+    def __getitem__(self, pixels: slice) -> Taps:
+        return Taps(self.first[pixels], self.second[pixels], self.weights[pixels])
+
+    def shifted(self, cells: int) -> Taps:
+        """Count cells from another one."""
+        return Taps(self.first - cells, self.second - cells, self.weights)
+
+    @property
+    def nearest(self) -> np.ndarray:
+        """The cell under each pixel's centre: (n,) intp."""
+        return np.where(self.weights >= 0.5, self.second, self.first)
+
+
+@lru_cache(maxsize=32)
+def taps(letterbox: Letterbox, grid_hw: tuple[int, int]) -> tuple[Taps, Taps]:
+    """
+    Find each source pixel's cells, rows and columns by themselves: the exact inverse.
+
+    The centre of pixel i lies at x = (i + 0.5) * scale + pad in the input and at
+    x * cells / input size - 0.5 in the grid, clamped to the cells that the image touches, so
+    that nothing of the padding leaks in. Without padding this is cv2.INTER_LINEAR.
+    """
+    axes = []
+    for axis in (1, 0):
+        size, cells = letterbox.image_wh[axis], grid_hw[1 - axis]
+        scale, pad = letterbox.scale_xy[axis], letterbox.pad_xy[axis]
+        ratio = cells / letterbox.input_hw[1 - axis]
+        low = math.floor(pad * ratio)
+        high = min(math.ceil((pad + letterbox.inner_wh[axis]) * ratio), cells) - 1
+        centre = ((np.arange(size) + 0.5) * scale + pad) * ratio - 0.5
+        centre = np.clip(centre, low, max(low, high))
+        first = np.floor(centre)
+        second = np.minimum(first + 1, max(low, high))
+        axes.append(Taps(first.astype(np.intp), second.astype(np.intp),
+                         (centre - first).astype(np.float32)))
+    return axes[0], axes[1]
+
+
+def bilinear(grid: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
+    """Interpolate (h, w) cells at each pixel of the taps: (len(rows), len(cols)) float32."""
+    wide = np.asarray(grid, np.float32).take(cols.first, axis=1)
+    if cols.weights.any():
+        wide += (grid.take(cols.second, axis=1) - wide) * cols.weights
+    if not rows.weights.any():
+        return np.asarray(wide[rows.first])
+    image = np.empty((len(rows.first), len(cols.first)), np.float32)
+    for start in range(0, len(image), BLOCK_ROWS):
+        block = rows[start:start + BLOCK_ROWS]
+        above = wide[block.first]
+        below = wide[block.second]
+        below -= above
+        below *= block.weights[:, None]
+        np.add(above, below, out=image[start:start + BLOCK_ROWS])
+    return image
+
+
+def covers(shape_hw: tuple[int, int], input_hw: tuple[int, int]) -> bool:
+    """Tell whether a grid may lie over the input: of its shape, up to less than one cell."""
+    (rows, cols), (height, width) = shape_hw, input_hw
+    if rows < 0 or cols < 0:
+        return True  # Dynamic.
+    return rows > 1 and cols > 1 and abs(rows * width - cols * height) < max(height, width)

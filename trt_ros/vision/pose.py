@@ -1,0 +1,101 @@
+"""YOLOv8-pose, YOLO11-pose, YOLO26-pose: boxes with keypoints."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.vision.family import Family, Network
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import choose_boxes
+from trt_ros.vision.results import Poses
+from trt_ros.vision.yolo_rows import YOLO_PREPROCESS, Rows, rows_of
+
+
+@dataclass(frozen=True)
+class PoseHead:
+    """
+    Reads boxes with K keypoints behind each: x, y in input pixels, how visible (sigmoid already).
+
+    Source: Ultralytics' `Pose` head.
+
+    :param values: how many a keypoint has: 3, or 2 without visibility, which then counts as 1.
+    """
+
+    rows: Rows
+    values: int = 3
+
+    @property
+    def class_count(self) -> int | None:
+        return self.rows.class_count
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float, iou_threshold: float, max_detections: int) -> Poses:
+        """
+        Turn outputs into boxes with keypoints; the parameters are those of `Head`.
+
+        :raises TensorMismatchError: when the output is missing or of another shape.
+        """
+        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+            found = self.rows(outputs, score_threshold)
+            best, boxes = choose_boxes(
+                self.rows.xyxy(found), found.scores, found.labels, letterbox,
+                iou_threshold=None if self.rows.is_finished else iou_threshold,
+                max_detections=max_detections)
+        points = found.extras[best].reshape(len(best), -1, self.values)
+        keypoints = np.ones((*points.shape[:2], 3), np.float32)
+        keypoints[..., :2] = letterbox.points_to_image(points[..., :2])
+        keypoints[..., 2:] = points[..., 2:]
+        return Poses(boxes, keypoints)
+
+
+def _extras(network: Network) -> tuple[int, int] | None:
+    """How many values stand behind each box, and how many a keypoint has."""
+    try:
+        count, values = ast.literal_eval(network.metadata['kpt_shape'])
+        return int(count) * int(values), int(values)
+    except (KeyError, ValueError, TypeError, SyntaxError):
+        pass
+    if len(network.outputs) != 1 or len(network.only_output.shape) != 3:
+        return None
+    _, first, second = network.only_output.shape
+    is_finished = second > 6 and not 0 < first < second
+    extras = second - 6 if is_finished else first - 4 - (network.class_count or 1)
+    return (extras, 3) if extras > 0 and extras % 3 == 0 else None
+
+
+def _rows(network: Network) -> PoseHead | None:
+    extras = _extras(network)
+    if extras is None or extras[1] not in (2, 3) or len(network.outputs) != 1:
+        return None
+    rows = rows_of(network, network.only_output, extras[0])
+    return PoseHead(rows, extras[1]) if rows else None
+
+
+def recognises(network: Network) -> str | None:
+    if network.metadata.get('task', 'pose') != 'pose':
+        return None
+    head = _rows(network)
+    if head is None:
+        return None
+    count = head.rows.extra_count // head.values
+    return f'{network.only_output} is boxes with {count} keypoints'
+
+
+def open_head(network: Network) -> PoseHead:
+    head = _rows(network)
+    if head is None:
+        raise TensorMismatchError(
+            'Not a network of boxes with keypoints: expected (1, 4 + classes + 3 * keypoints, '
+            f'anchors), got {network}.',
+            remedy='Export it with Ultralytics, name its classes (`labels`), or choose another '
+                   'decoder.')
+    return head
+
+
+YOLOV8_POSE = Family('yolov8_pose', 'pose', YOLO_PREPROCESS, recognises, open_head)

@@ -1,0 +1,181 @@
+"""Semantic segmentation: a class a pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.family import Family, Network, is_float
+from trt_ros.vision.grid import BLOCK_ROWS, Taps, bilinear, covers, taps
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.results import ClassMask
+from trt_ros.vision.yolo_rows import YOLO_PREPROCESS
+
+#: What torchvision's, timm's and transformers' networks are trained with (ImageNet).
+IMAGENET: Mapping[str, object] = {
+    'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255,
+    'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)}
+CHUNK = 4096  # Pixels at the borders of classes that are interpolated at once.
+
+
+@dataclass(frozen=True)
+class SemanticHead:
+    """
+    Reads scores of C classes a cell, (1, C, h, w) or (1, h, w, C): logits, softmax or sigmoid; or
+    the classes themselves as integers: (1, h, w), (1, 1, h, w) or (1, h, w, 1).
+
+    Scores are brought to the image's pixels (bilinear), where the best class wins (the first of
+    equals): what torchvision's and transformers' postprocessing does, in another order. With one
+    class, 1 is where its score is above a half: of 0 to 1, or of the sigmoid when a score is
+    outside of that. Classes themselves come from the cell under the pixel's centre.
+
+    :param shape: the output's, -1 where dynamic.
+    """
+
+    output_name: str
+    shape: tuple[int, ...]
+    channels_first: bool
+    is_classes: bool
+
+    @property
+    def class_count(self) -> int | None:
+        """How many classes there are, 2 where one is told from the rest; None: not known."""
+        count = self.shape[1 if self.channels_first else 3] if len(self.shape) == 4 else -1
+        return None if self.is_classes or count < 0 else max(count, 2)
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox) -> ClassMask:
+        """
+        Turn the output into the image's class mask.
+
+        :raises TensorMismatchError: when the output is missing or of another shape.
+        """
+        cells = dense(outputs, self.output_name, self.channels_first)
+        rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
+        if self.is_classes:
+            dtype = np.uint8 if cells.dtype.itemsize == 1 else np.uint16
+            classes = np.clip(cells[0], 0, np.iinfo(dtype).max).astype(dtype)
+            return ClassMask(classes.take(cols.nearest, axis=1)[rows.nearest])
+        with np.errstate(invalid='ignore'):
+            if len(cells) > 1:
+                return ClassMask(_best_class(np.ascontiguousarray(cells), rows, cols))
+            is_probability = cells.min() >= 0 and cells.max() <= 1
+            scores = bilinear(cells[0], rows, cols)
+            return ClassMask((scores > (0.5 if is_probability else 0)).astype(np.uint8))
+
+
+def dense(
+        outputs: Mapping[str, np.ndarray], name: str, channels_first: bool = True) -> np.ndarray:
+    """
+    Take one image's (C, h, w) out of an output of (1, C, h, w), (1, h, w, C) or (1, h, w).
+
+    :raises TensorMismatchError: when it is missing or of another shape.
+    """
+    if name not in outputs:
+        raise TensorMismatchError(
+            f'There is no output {name!r}, only {", ".join(outputs) or "none"}.')
+    cells = np.asarray(outputs[name])
+    if cells.ndim not in (3, 4) or len(cells) != 1 or not cells.size:
+        raise TensorMismatchError(
+            f'The output {name!r} is {cells.shape}, not a grid of one image.')
+    if cells.ndim == 3:
+        return cells
+    return np.asarray(cells[0] if channels_first else cells[0].transpose(2, 0, 1))
+
+
+def _best_class(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
+    """
+    Find the best class of the interpolated scores, interpolating as few as possible.
+
+    Between four cells with the same best class it is the best everywhere.
+    """
+    count, height, width = cells.shape
+    best = np.zeros((height, width), np.uint8 if count <= 256 else np.uint16)
+    for start in range(0, height, BLOCK_ROWS):  # A block of all classes stays in the cache.
+        block = slice(start, start + BLOCK_ROWS)
+        score, labels = cells[0, block].copy(), best[block]
+        for label in range(1, count):
+            better = cells[label, block] > score
+            np.copyto(labels, np.asarray(label, best.dtype), where=better)
+            np.maximum(score, cells[label, block], out=score)
+    mask = best.take(cols.first, axis=1)[rows.first]
+    if not rows.weights.any() and not cols.weights.any():
+        return np.asarray(mask)
+    padded = np.pad(best, ((0, 1), (0, 1)), mode='edge')
+    mixed = (best != padded[1:, :-1]) | (best != padded[:-1, 1:]) | (best != padded[1:, 1:])
+    at = np.flatnonzero(mixed.take(cols.first, axis=1)[rows.first])
+    planes = cells.reshape(count, -1)
+    for start in range(0, len(at), CHUNK):
+        pixels = at[start:start + CHUNK]
+        mask.reshape(-1)[pixels] = _interpolated_best(
+            planes, width, rows, cols, *np.divmod(pixels, mask.shape[1]))
+    return np.asarray(mask)
+
+
+def _interpolated_best(
+        planes: np.ndarray, width: int, rows: Taps, cols: Taps, y: np.ndarray, x: np.ndarray,
+        ) -> np.ndarray:
+    """Compute the best class of single pixels: (n,)."""
+    down, right = rows.weights[y], cols.weights[x]
+    scores = np.zeros((len(planes), len(y)), np.float32)
+    for row, row_weight in ((rows.first[y], 1 - down), (rows.second[y], down)):
+        for col, col_weight in ((cols.first[x], 1 - right), (cols.second[x], right)):
+            scores += planes.take(row * width + col, axis=1) * (row_weight * col_weight)
+    return np.asarray(scores.argmax(axis=0))
+
+
+def _layout(network: Network) -> tuple[TensorSpec, bool, bool] | None:
+    """The only output, whether its channels come first, and whether it holds classes."""
+    if len(network.outputs) != 1:
+        return None
+    spec = network.only_output
+    if len(spec.shape) not in (3, 4) or spec.shape[0] not in (1, -1):
+        return None
+    if len(spec.shape) == 3:
+        fits = not is_float(spec) and covers((spec.shape[1], spec.shape[2]), network.input_hw)
+        return (spec, True, True) if fits else None
+    _, a, b, c = spec.shape
+    for channels_first, channels, grid in ((True, a, (b, c)), (False, c, (a, b))):
+        if covers(grid, network.input_hw) and (is_float(spec) or channels == 1):
+            named = network.class_count
+            if channels in (-1, 1) or named in (None, 0, channels):
+                return spec, channels_first, not is_float(spec)
+    return None
+
+
+def recognises(network: Network) -> str | None:
+    if 'task' in network.metadata:
+        return None
+    found = _layout(network)
+    if found is None:
+        return None
+    spec, channels_first, is_classes = found
+    if not is_classes and spec.shape[1 if channels_first else 3] == 1 and 'depth' in spec.name:
+        return None
+    return f'{spec} is {"the class" if is_classes else "the scores"} of each cell'
+
+
+def recognises_yolo(network: Network) -> str | None:
+    if network.metadata.get('task') != 'semantic' or _layout(network) is None:
+        return None
+    return f"{network.only_output} is the classes of Ultralytics' semantic segmentation"
+
+
+def open_head(network: Network) -> SemanticHead:
+    found = _layout(network)
+    if found is None:
+        raise TensorMismatchError(
+            'Not semantic segmentation: expected one output of (1, classes, h, w), (1, h, w, '
+            f'classes) or integers (1, h, w), got {network}.',
+            remedy='Export with that output alone, or choose another decoder.')
+    spec, channels_first, is_classes = found
+    return SemanticHead(spec.name, spec.shape, channels_first, is_classes)
+
+
+SEMANTIC = Family('semantic', 'segment', IMAGENET, recognises, open_head)
+YOLO_SEMANTIC = replace(
+    SEMANTIC, name='yolo_semantic', preprocess=YOLO_PREPROCESS, recognises=recognises_yolo)
