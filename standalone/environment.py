@@ -610,8 +610,12 @@ def shell(environment: Environment, arguments: list[str]) -> int:
 
 def lint(environment: Environment) -> int:
     """Return 0 when style and types are in order."""
+    commands = [['ruff', 'check', '.'], ['mypy']]
+    if environment.distro:
+        say('types are not checked here: they depend on the versions that ROS brings')
+        commands.pop()
     failures = 0
-    for command in (['ruff', 'check', '.'], ['mypy']):
+    for command in commands:
         print(f'$ {" ".join(command)}', flush=True)
         failures += subprocess.run(
             command, cwd=CHECKOUT, env=environment.variables()).returncode != 0
