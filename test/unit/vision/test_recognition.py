@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 import re
 
 import pytest
@@ -149,3 +150,12 @@ def test_only_the_families_that_ask_for_it_are_fed_a_size():
                  inputs='image_shape (1, 2)', hw=(480, 640)).extra_inputs
     assert fed['image_shape'].tolist() == [[480, 640]]
     assert choose('output (1, 300, 6)').extra_inputs == {}
+
+
+def test_the_docs_have_every_family_in_the_table_of_exports_and_of_preprocessing():
+    text = (Path(__file__).parents[3] / 'docs' / 'models.md').read_text()
+    exports, preprocessing = re.findall(r'((?:^\|.*\n)+)', text, re.MULTILINE)[:2]
+    for table in (exports, preprocessing):
+        first_column = ' '.join(re.findall(r'^\| (`.*?) \|', table, re.MULTILINE))
+        named = re.findall(r'`(\w+)`', first_column.replace('`decoder`', ''))
+        assert sorted(named) == sorted(family.name for family in FAMILIES)
