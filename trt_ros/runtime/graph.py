@@ -155,8 +155,8 @@ class GraphPipeline:
         """
         Take the GPU, compile the kernels; `warm_up` does the rest.
 
-        :param engine: of one image input; belongs to the pipeline from now on, also when this
-            raises.
+        :param engine: of one image input, beside those that the decoder feeds; belongs to the
+            pipeline from now on, also when this raises.
         :param decoder: None for a network whose outputs are taken raw (`Pending.outputs`).
         :param cache: RTX's compiled kernels of this engine.
         :param story: where the engine came from, to begin `story` with.
@@ -188,7 +188,8 @@ class GraphPipeline:
                 crew=crew, capacity=MOST_DETECTIONS, chunk_nbytes=options.chunk_nbytes,
                 graph_capacity=options.graph_capacity, use_graph=options.use_graph,
                 in_place=in_place, blocking_sync=options.blocking_sync,
-                stream_priority=options.stream_priority, on_ungraphed=ungraphed.append)
+                stream_priority=options.stream_priority, on_ungraphed=ungraphed.append,
+                extra_inputs=decoder.extra_inputs if decoder else {})
             slots: list[FrameSlot] = []
             for _ in range(options.slots):
                 slot = FrameSlot(machinery)

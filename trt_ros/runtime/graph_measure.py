@@ -171,14 +171,14 @@ def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     slot = pipeline.slots.take(60.0)
     profiler = Layers()
     # A context of its own: one that has been profiled keeps its profiler.
-    spec = pipeline.machinery.contexts.engine.inputs[0]
     execution = None
     try:
         stages = dict(slot.stages_of(frame, ASKED))
         plan = slot.plan
         assert plan is not None
-        execution = pipeline.machinery.contexts.new(
-            {spec.name: tuple(plan.execution.context.get_tensor_shape(spec.name))})
+        execution = pipeline.machinery.contexts.new({
+            each.name: tuple(plan.execution.context.get_tensor_shape(each.name))
+            for each in pipeline.machinery.contexts.engine.inputs})
         for name, buffer in plan.tensors.items():
             execution.bind(name, buffer.ptr)
         for stage in ('copy in', 'preprocess'):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from trt_ros.runtime.graph_steps import (
 )
 from trt_ros.runtime.slots import CopyCrew, Recent
 from trt_ros.runtime.tensorrt_execution import Contexts, Execution, Shape, item_nbytes
+from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 
 HEADER_NBYTES = 256  # The request; keeps the images behind it aligned.
@@ -61,6 +62,12 @@ class Machinery:
     blocking_sync: bool
     stream_priority: int
     on_ungraphed: Callable[[str], None]
+    extra_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # Beside the images.
+
+    @property
+    def image_input(self) -> TensorSpec:
+        return next(spec for spec in self.contexts.engine.inputs
+                    if spec.name not in self.extra_inputs)
 
 
 @dataclass(frozen=True)
@@ -109,16 +116,21 @@ class Plan:
         engine = machinery.contexts.engine
         self._owned = ExitStack()
         with ExitStack() as undo:
-            spec = engine.inputs[0]
+            spec = machinery.image_input
             height, width = machinery.preprocess.input_hw
             shape = ((batch, 3, height, width) if machinery.preprocess.layout == 'nchw'
                      else (batch, height, width, 3))
-            self.execution: Execution = machinery.contexts.new({spec.name: shape})
+            self._extra_inputs = {name: np.repeat(value, batch, axis=0)
+                                  for name, value in machinery.extra_inputs.items()}
+            self.execution: Execution = machinery.contexts.new({
+                spec.name: shape,
+                **{name: value.shape for name, value in self._extra_inputs.items()}})
             undo.callback(self.execution.close)
             self.shapes = {out.name: self.execution.shape_of(out.name) for out in engine.outputs}
             self.image_nbytes = int(np.prod(shape[1:])) * item_nbytes(spec.dtype)
             self.tensors: dict[str, DeviceBuffer] = {}
-            sizes = {spec.name: batch * self.image_nbytes}
+            sizes = {spec.name: batch * self.image_nbytes,
+                     **{name: value.nbytes for name, value in self._extra_inputs.items()}}
             for out in engine.outputs:
                 sizes[out.name] = int(np.prod(self.shapes[out.name])) * item_nbytes(out.dtype)
             for name, nbytes in sizes.items():
@@ -151,7 +163,10 @@ class Plan:
                      for i in range(self.batch))
 
     def prepare(self, stream: int) -> None:
-        """Set the decoder's counters to zero, once: each frame leaves them so."""
+        """Set the decoder's counters to zero, and the extra inputs: each frame leaves them so."""
+        for name, value in self._extra_inputs.items():
+            # From pageable memory: CUDA has read it all when this returns.
+            copy_async(self.tensors[name].ptr, value.ctypes.data, value.nbytes, stream)
         if self.head is not None:
             fill_async(self.scratch.ptr, 0, self.scratch.nbytes, stream)
 
