@@ -196,6 +196,8 @@ class ManagedNode(LifecycleNode):
             self._release()
         finally:
             super().destroy_node()
+            # It holds the ROS node, and this object goes only when its cycles are collected.
+            self._state_machine.destroy_when_not_in_use()
 
     def _release(self) -> None:
         try:
@@ -265,8 +267,10 @@ class ManagedNode(LifecycleNode):
         def configure_and_activate() -> bool:
             is_active = self._trigger('configure') and not self.cancelled.is_set() \
                 and self._trigger('activate')
-            self.get_logger().info(
-                'Started: active.' if is_active else 'Not started: see the error above.')
+            if is_active:
+                self.get_logger().info('Started: active.')
+            elif not self.cancelled.is_set():
+                self.get_logger().error('Not started: see the error above.')
             return is_active
 
         self._start(configure_and_activate)
