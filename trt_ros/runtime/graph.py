@@ -376,6 +376,18 @@ class GraphPipeline:
         """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}}."""
         return self.account.report()
 
+    def facts(self) -> Mapping[str, str]:
+        """Return what /diagnostics shows: the GPU, the memory by owner, odd values seen."""
+        def told(owners: Mapping[str, int]) -> str:
+            return ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
+        held = self.memory()
+        return {
+            'GPU': self.gpu.name,
+            'GPU memory (MB)': told(held['device']), 'pinned memory (MB)': told(held['pinned']),
+            'frames with NaN or Inf': str(self.health.nonfinite_frames),
+            'without a CUDA graph': self.health.ungraphed[0] if self.health.ungraphed else '',
+        }
+
     def close(self) -> None:
         """Give everything back, after the frames under way; may be called twice."""
         self.slots.close(self.options.gpu_timeout_seconds)

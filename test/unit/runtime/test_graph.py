@@ -225,6 +225,8 @@ def test_memory_is_told_by_owner(open_graph, picture):
     assert held['device']['activations'] == 2000
     assert held['device']['slots'] == held['pinned']['slots'] == 256 + 57_600
     assert held['device']['tensors'] == 4 * (3 * 64 * 96 + 7 * 96)
+    assert 'activations 0.0' in pipeline.facts()['GPU memory (MB)']
+    assert pipeline.facts()['frames with NaN or Inf'] == '0'
 
 
 @pytest.mark.parametrize('wrong', [
