@@ -61,6 +61,12 @@ class ThrowsLoading(Node):
         raise RuntimeError('no such camera')
 
 
+class ManagedThrowsLoading(LifecycleNode):
+    def __init__(self, **options):
+        super().__init__('throws_loading', **options)
+        raise RuntimeError('no such camera')
+
+
 class RefusesLoading(Node):
     def __init__(self, **options):
         raise ParameterError('No model.', remedy='Set model_path.')

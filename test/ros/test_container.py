@@ -21,6 +21,7 @@ pytestmark = pytest.mark.ros
 
 DEADLINE_SECONDS = 60.0
 HERE = Path(__file__).parent
+MODEL = HERE.parents[1] / 'trt_ros' / 'demo' / 'shapes.onnx'
 
 
 class Container:
@@ -185,8 +186,9 @@ def test_what_cannot_be_loaded_says_why(container, package, plugin, message):
     assert container.list() == {}
 
 
-def test_a_node_that_throws_while_loading_leaves_the_graph(container):
-    container.load('components:ThrowsLoading')
+@pytest.mark.parametrize('plugin', ['ThrowsLoading', 'ManagedThrowsLoading'])
+def test_a_node_that_throws_while_loading_leaves_the_graph(container, plugin):
+    assert not container.load(f'components:{plugin}').success
     container.sees_nodes(lambda names: 'throws_loading' not in names)
 
 
@@ -277,6 +279,28 @@ def test_a_lifecycle_node_without_options_is_renamed_and_changes_state(container
     request = {'transition': Transition(id=Transition.TRANSITION_CONFIGURE)}
     assert container.peer.wait(
         container.peer.ask(ChangeState, '/camera/change_state', **request)).success
+
+
+DETECTOR = {'plugin': 'trt_ros::DetectorNode', 'package': 'trt_ros'}
+
+
+def test_our_detector_configures_and_activates_in_a_container(container):
+    pytest.importorskip('vision_msgs')
+    pytest.importorskip('onnxruntime')
+    assert container.load(**DETECTOR, parameters=[('model_path', str(MODEL))]).success
+    for transition in (Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE):
+        assert container.peer.wait(container.peer.ask(
+            ChangeState, '/detector/change_state', transition=Transition(id=transition))).success
+    container.says('[detector]: activate: inactive -> active')
+
+
+def test_a_detector_unloaded_while_it_configures_is_gone(container):
+    pytest.importorskip('vision_msgs')
+    for number in range(5):
+        loaded = container.load(**DETECTOR, node_name=f'hasty_{number}', parameters=[
+            ('model_path', str(MODEL)), ('autostart', True)])
+        assert container.unload(loaded.unique_id).success
+    container.sees_nodes(lambda names: not any(name.startswith('hasty') for name in names))
 
 
 def test_the_container_can_be_moved_and_its_components_are_not(start):

@@ -17,6 +17,7 @@ from rclpy.task import Future
 from trt_ros.container.loading import LoadError, construct, find_component, node_options
 from trt_ros.container.spinner import Spinner, Thrown, explain
 from trt_ros.errors import TrtRosError
+from trt_ros.ros.lifecycle import freeze_garbage_collector
 
 REQUESTS = QoSProfile(depth=200)  # rclcpp's; reliable and volatile, as services are.
 
@@ -85,22 +86,32 @@ class ComponentManager(Node):
                     f"{what}: forward_global_arguments lets the container's own arguments, such "
                     'as __node, apply to this node too')
             self._last_id += 1  # Before construction: a failed attempt uses up its id.
-            node = construct(cls, options)
-            response.full_node_name = node.get_fully_qualified_name()
+            self._add(construct(cls, options))
         except Exception as error:
-            bug = error.__cause__ if isinstance(error, LoadError) else error
-            with_traceback = bug is not None and not isinstance(bug, TrtRosError)
-            self.get_logger().error(
-                f'Could not load {what}: {error}' + f'\n{explain(bug)}' * with_traceback)
+            self.get_logger().error(f'Could not load {what}: {_with_traceback(error)}')
             response.error_message = str(error)
-            return response
-        spinner = self._spinner()
-        self._components[self._last_id] = Component(node, response.full_node_name, spinner)
-        spinner.executor.add_node(node)
-        self.get_logger().info(f'Loaded {what} as {response.full_node_name}, id {self._last_id}')
-        response.unique_id = self._last_id
-        response.success = True
+        else:
+            response.success = True
+            response.unique_id = self._last_id
+            response.full_node_name = self._components[self._last_id].name
+            self.get_logger().info(
+                f'Loaded {what} as {response.full_node_name}, id {self._last_id}')
+        if not response.success:
+            _collect_nodes()
         return response
+
+    def _add(self, node: Node) -> None:
+        """Have a new component spun, by the spinner with the fewest; a new one while all have."""
+        nodes_on = {spinner: 0 for spinner in self._spinners}
+        for component in self._components.values():
+            nodes_on[component.spinner] += 1
+        idlest = min(nodes_on, key=nodes_on.get, default=None)
+        if idlest is None or (nodes_on[idlest] and len(nodes_on) < self._thread_num):
+            idlest = Spinner(f'components {len(nodes_on) + 1}', self.get_logger())
+            self._spinners.append(idlest)
+        self._components[self._last_id] = Component(
+            node, node.get_fully_qualified_name(), idlest)
+        idlest.executor.add_node(node)
 
     def _unload(
             self, request: UnloadNode.Request,
@@ -120,28 +131,30 @@ class ComponentManager(Node):
         response.full_node_names = [component.name for _, component in components]
         return response
 
-    def _spinner(self) -> Spinner:
-        """Return the spinner with the fewest nodes; a new one while all are busy."""
-        nodes_on = {spinner: 0 for spinner in self._spinners}
-        for component in self._components.values():
-            nodes_on[component.spinner] += 1
-        idlest = min(nodes_on, key=nodes_on.get, default=None)
-        if idlest is None or (nodes_on[idlest] and len(nodes_on) < self._thread_num):
-            idlest = Spinner(f'components {len(nodes_on) + 1}', self.get_logger())
-            self._spinners.append(idlest)
-        return idlest
-
     def _destroy(self, unique_id: int) -> None:
-        component = self._components.pop(unique_id)
+        name, spinner = self._components[unique_id][1:]
+        spinner.between_callbacks(lambda: self._take_down(unique_id))
+        spinner.between_callbacks(lambda: None)  # Its executor has let go of the node after that.
+        _collect_nodes()
+        self.get_logger().info(f'Unloaded {name}, id {unique_id}')
 
-        def destroy() -> None:
-            component.spinner.executor.remove_node(component.node)
-            try:
-                component.node.destroy_node()
-            except Thrown as error:
-                self.get_logger().error(
-                    f'{component.name} failed while it was unloaded. {explain(error)}')
-                Node.destroy_node(component.node)  # What is rclpy's goes in any case.
+    def _take_down(self, unique_id: int) -> None:
+        node, name, spinner = self._components.pop(unique_id)
+        spinner.executor.remove_node(node)
+        try:
+            node.destroy_node()
+        except Thrown as error:
+            self.get_logger().error(f'{name} failed while it was unloaded. {explain(error)}')
+            Node.destroy_node(node)  # What is rclpy's goes in any case.
 
-        component.spinner.between_callbacks(destroy)
-        self.get_logger().info(f'Unloaded {component.name}, id {unique_id}')
+
+def _with_traceback(error: Exception) -> str:
+    bug = error.__cause__ if isinstance(error, LoadError) else error
+    if bug is None or isinstance(bug, TrtRosError):
+        return str(error)
+    return f'{error}\n{explain(bug)}'
+
+
+def _collect_nodes() -> None:
+    """Have destroyed nodes leave the graph: a lifecycle node holds on in reference cycles."""
+    freeze_garbage_collector()
