@@ -47,10 +47,10 @@ class PoseHead:
                 self.rows.xyxy(found), found.scores, found.labels, letterbox,
                 iou_threshold=None if self.rows.is_finished else iou_threshold,
                 max_detections=max_detections)
-        points = found.extras[best].reshape(len(best), -1, self.values)
-        keypoints = np.ones((*points.shape[:2], 3), np.float32)
-        keypoints[..., :2] = letterbox.points_to_image(points[..., :2])
-        keypoints[..., 2:] = points[..., 2:]
+        count = self.rows.extra_count // self.values
+        keypoints = np.ones((len(best), count, 3), np.float32)
+        keypoints[..., :self.values] = found.extras[best].reshape(len(best), count, self.values)
+        keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2])
         return Poses(boxes, keypoints)
 
 
