@@ -227,9 +227,12 @@ class CopyCrew:
         while (job := self._jobs.get()) is not None:
             try:
                 job()
-                self._done.put(None)
+                failed: BaseException | None = None
             except BaseException as error:
-                self._done.put(error)
+                failed = error
+            job = None  # It holds the frame, whose memory its lender waits for.
+            self._done.put(failed)
+            failed = None
 
     def close(self) -> None:
         for _ in self._threads:
