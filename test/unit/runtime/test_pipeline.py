@@ -180,6 +180,14 @@ def test_an_input_that_is_no_image_is_refused(shape, dtype, message):
     assert runner.is_closed
 
 
+def test_a_network_of_another_task_is_refused_at_the_door():
+    runner = fake(metadata={'task': 'segment'})
+    with pytest.raises(
+            TensorMismatchError, match='a segmentation network; the detector serves detection'):
+        Pipeline.open(DetectorOptions(), runner=runner)
+    assert runner.is_closed
+
+
 def test_a_network_with_two_inputs_is_refused_and_both_are_named():
     runner = fake(inputs=[IMAGE, TensorSpec('size', (1, 2), 'int64', 'input')])
     with pytest.raises(TensorMismatchError, match=r'has 2 inputs') as caught:
