@@ -123,7 +123,7 @@ def test_a_source_that_is_none_fails_the_configure_with_the_reason(pictures_node
 
 
 @pytest.fixture(scope='module')
-def overlay(start_node, tmp_path_factory):
+def overlay(start_node, as_image, tmp_path_factory):
     """An active overlay and its topics; it keeps two that wait."""
     class Overlay:
         folder = tmp_path_factory.mktemp('overlay') / 'made' / 'by the node'
@@ -135,6 +135,16 @@ def overlay(start_node, tmp_path_factory):
         drawn = node.peer.inbox(Image, '/overlay/image')
         node.peer.wait_until(images.get_subscription_count, 'the overlay')
         node.peer.wait_until(detections.get_subscription_count, 'the overlay')
+
+        @classmethod
+        def is_answering(cls):
+            """Its first answers are lost while it has not discovered who takes them."""
+            image = as_image(grey(0, (8, 8)), 'rgb8', stamp=0)
+            cls.images.publish(image)
+            cls.detections.publish(Detection2DArray(header=image.header))
+            return cls.drawn.messages
+
+    Overlay.node.peer.wait_until(Overlay.is_answering, 'a drawn image')
     return Overlay
 
 

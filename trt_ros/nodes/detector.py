@@ -17,9 +17,10 @@ from trt_ros.progress import Progress
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.images import ImageInputParameters, ImageStream
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
-from trt_ros.ros.messages import LATCHED, to_detection_array, to_label_info
+from trt_ros.ros.messages import LATCHED, detection_publish, to_label_info
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
+from trt_ros.ros.rcl import MemoryHooks
 from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
 from trt_ros.vision.frame import Frame
 
@@ -75,13 +76,16 @@ class DetectorNode(ManagedNode):
         self._progress = None
         for line in self._pipeline.story:
             self.get_logger().info(line)
-        self._detections = self.publisher(Detection2DArray, '~/detections', QoSProfile(depth=10))
+        self._publish_detections = detection_publish(
+            self, self.publisher(Detection2DArray, '~/detections', QoSProfile(depth=10)),
+            self._pipeline.class_names)
         self._label_info = self.publisher(LabelInfo, '~/label_info', LATCHED)
         self.parameters_changed()
 
     def activate(self) -> None:
         self.while_active.enter_context(closing(
-            ImageStream(self, self._counts, self._on_frame)))
+            ImageStream(self, self._counts, self._on_frame, hooks=MemoryHooks(
+                self._pipeline.register, self._pipeline.unregister))))
 
     def parameters_changed(self) -> None:
         header = Header(stamp=self.get_clock().now().to_msg())
@@ -93,9 +97,7 @@ class DetectorNode(ManagedNode):
         found = self._pipeline.infer(
             frame, score_threshold=parameters.score_threshold,
             iou_threshold=parameters.iou_threshold, max_detections=parameters.max_detections)
-        self._detections.publish(to_detection_array(
-            found, header, self._pipeline.class_names,
-            class_id_format=parameters.class_id_format))
+        self._publish_detections(found, header, parameters.class_id_format)
         self._counts.publish()
 
     def _report(self, progress: Progress) -> None:
@@ -111,6 +113,7 @@ class DetectorNode(ManagedNode):
         pipeline, progress = self._pipeline, self._progress
         if pipeline is not None:
             facts.update(backend=pipeline.backend, decoder=pipeline.decoder.name)
+            facts.update(pipeline.facts())
         elif progress is not None:
             facts['progress'] = _say(progress)
         return facts

@@ -20,7 +20,7 @@ from trt_ros.ros.camera_info import camera_info_for, load_calibration
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.images import compressed_topic, dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
-from trt_ros.ros.messages import to_image
+from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.sources import open_source
@@ -80,7 +80,7 @@ class ImageSourceNode(ManagedNode):
         qos = QoSProfile(
             depth=parameters.qos_depth,
             reliability=ReliabilityPolicy[parameters.qos_reliability.upper()])
-        self._images = self.publisher(Image, 'image', qos)
+        self._images = ImageSender(self, self.publisher(Image, 'image', qos))
         self._camera_infos = self.publisher(CameraInfo, 'camera_info', qos)
         self._compressed = self.publisher(
             CompressedImage, compressed_topic(self, 'image'), qos) if parameters.compressed \
@@ -135,7 +135,8 @@ class ImageSourceNode(ManagedNode):
                 f'not for this image of {width}x{height}: it counts as uncalibrated.',
                 throttle_duration_sec=10.0)
         self._camera_infos.publish(info)
-        self._images.publish(to_image(pixels_bgr, header))
+        self._images.begin(header, (width, height))[:] = pixels_bgr
+        self._images.send()
         if self._compressed is not None:
             jpeg = cv2.imencode('.jpg', pixels_bgr)[1]
             self._compressed.publish(CompressedImage(

@@ -7,21 +7,30 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 import sys
+import threading
 from typing import Any, Generic, TypeVar
 
 import cv2
 import numpy as np
 from rclpy.qos import QoSProfile
-from sensor_msgs.msg import CompressedImage, Image
+from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.draw import draw_detections
 from trt_ros.errors import ParameterError
+from trt_ros.ros.cdr import CompressedImageView, ImageView
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
-from trt_ros.ros.images import ImageInputParameters, dropping, subscribe_images, to_frame
+from trt_ros.ros.images import (
+    ImageInputParameters,
+    dropping,
+    header_of,
+    image_reader,
+    subscribe_images,
+    to_frame,
+)
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
-from trt_ros.ros.messages import from_detection_array, to_image
+from trt_ros.ros.messages import ImageSender, from_detection_array
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.worker import NewestWorker
@@ -51,14 +60,13 @@ class Waiting(Generic[T]):
     def __init__(self, size: int) -> None:
         self._size, self._by_stamp = size, OrderedDict[tuple[int, int], T]()
 
-    def take(self, header: Header) -> T | None:
-        return self._by_stamp.pop((header.stamp.sec, header.stamp.nanosec), None)
+    def take(self, stamp: tuple[int, int]) -> T | None:
+        return self._by_stamp.pop(stamp, None)
 
-    def put(self, message: T) -> bool:
+    def put(self, stamp: tuple[int, int], message: T) -> bool:
         """Keep a message; tell whether another had to go for it."""
-        stamp = message.header.stamp
-        is_lost = self._by_stamp.pop((stamp.sec, stamp.nanosec), None) is not None
-        self._by_stamp[stamp.sec, stamp.nanosec] = message
+        is_lost = self._by_stamp.pop(stamp, None) is not None
+        self._by_stamp[stamp] = message
         if len(self._by_stamp) > self._size:
             self._by_stamp.popitem(last=False)
             is_lost = True
@@ -77,6 +85,7 @@ class OverlayNode(ManagedNode):
         super().__init__(name, **kwargs)
         self._counts = FrameCounts()
         self._class_ids: list[str] = []
+        self._matching = threading.Lock()  # Images come in a thread of their own.
         Diagnostics(self, self._counts, task='image')
 
     def configure(self) -> None:
@@ -89,46 +98,53 @@ class OverlayNode(ManagedNode):
                 raise ParameterError(
                     f'The folder {self._output_dir} cannot be made.', cause=str(error),
                     remedy='Set output_dir to a folder that you can write to.') from error
-        self._drawn = self.publisher(Image, '~/image', QoSProfile(depth=5))
+        self._drawn = ImageSender(self, self.publisher(Image, '~/image', QoSProfile(depth=5)))
 
     def activate(self) -> None:
         size = self.parameters.buffer_size
-        self._images: Waiting[Image | CompressedImage] = Waiting(size)
+        self._images: Waiting[ImageView | CompressedImageView] = Waiting(size)
         self._detections: Waiting[Detection2DArray] = Waiting(size)
         self.while_active.callback(self._give_up_waiting)
         self._worker = self.while_active.enter_context(closing(NewestWorker(
             self._draw, self._counts.drop, max_rate_hz=lambda: self.parameters.max_rate_hz)))
-        for subscription in (
-                subscribe_images(self, self._on_image),
-                self.create_subscription(
-                    Detection2DArray, 'detections', self._on_detections, QoSProfile(depth=10))):
-            self.while_active.callback(
-                self.between_callbacks, lambda each=subscription: self.destroy_subscription(each))
+        self._read = image_reader(self)
+        self.while_active.enter_context(closing(subscribe_images(self, self._on_image)))
+        detections = self.create_subscription(
+            Detection2DArray, 'detections', self._on_detections, QoSProfile(depth=10))
+        self.while_active.callback(
+            self.between_callbacks, lambda: self.destroy_subscription(detections))
 
-    def _on_image(self, image: Image | CompressedImage) -> None:
+    def _on_image(self, message: np.ndarray) -> None:
         self._counts.receive()
-        detections = self._detections.take(image.header)
-        if detections is not None:
-            self._worker.put((image, detections))
-        elif self._images.put(image):
-            self._counts.drop(UNMATCHED)
+        with dropping(self, self._counts):
+            image = self._read(message)
+            with self._matching:
+                detections = self._detections.take(image.stamp)
+                is_lost = detections is None and self._images.put(image.stamp, image)
+            if detections is not None:
+                self._worker.put((image, detections))
+            elif is_lost:
+                self._counts.drop(UNMATCHED)
 
     def _on_detections(self, detections: Detection2DArray) -> None:
-        image = self._images.take(detections.header)
+        stamp = detections.header.stamp.sec, detections.header.stamp.nanosec
+        with self._matching:
+            image = self._images.take(stamp)
+            if image is None:
+                self._detections.put(stamp, detections)
         if image is not None:
             self._worker.put((image, detections))
-        else:
-            self._detections.put(detections)
 
-    def _draw(self, pair: tuple[Image | CompressedImage, Detection2DArray]) -> None:
+    def _draw(self, pair: tuple[ImageView | CompressedImageView, Detection2DArray]) -> None:
         image, detections = pair
         with dropping(self, self._counts):
-            # A copy: the frame is a view into the message, or of another order of colours.
-            pixels = np.array(to_colour(to_frame(image), 'bgr'), order='C')
+            frame, header = to_frame(image), header_of(image)
+            pixels = self._drawn.begin(header, frame.wh)
+            pixels[:] = to_colour(frame, 'bgr')
             found = from_detection_array(detections, self._class_ids)
             draw_detections(pixels, found, self._class_ids)
-            self._drawn.publish(to_image(pixels, image.header))
-            self._write(pixels, image.header)
+            self._drawn.send()
+            self._write(pixels, header)
             self._counts.publish()
 
     def _write(self, pixels: np.ndarray, header: Header) -> None:
@@ -144,6 +160,7 @@ class OverlayNode(ManagedNode):
     def _give_up_waiting(self) -> None:
         for _ in range(len(self._images)):
             self._counts.drop(UNMATCHED)
+        self._images, self._detections = Waiting(0), Waiting(0)
 
 
 def main(args: list[str] | None = None) -> int:

@@ -122,7 +122,7 @@ class ImageWriter:
 
     def __init__(self) -> None:
         self._memory: np.ndarray = np.empty(0, np.uint8)
-        self.message = self._memory
+        self.message: np.ndarray = self._memory
 
     def begin(
             self, stamp: tuple[int, int], frame_id: str, image_wh: tuple[int, int],

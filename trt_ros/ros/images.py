@@ -11,15 +11,17 @@ import cv2
 import numpy as np
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.subscription import Subscription
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, TrtRosError
+from trt_ros.ros.cdr import CompressedImageView, ImageView, read_compressed_image, read_image
 from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param
-from trt_ros.ros.worker import NewestWorker
+from trt_ros.ros.rcl import NOBODY, MemoryHooks
+from trt_ros.ros.transport import SerializedSubscription, subscribe_serialized
+from trt_ros.ros.worker import REPLACED, NewestWorker
 from trt_ros.vision.frame import ENCODINGS, Frame
 
 
@@ -52,31 +54,39 @@ class ImageStream:
 
     A frame that cannot be used is dropped, counted by cause, and logged once in a while.
 
-    :param handle: called with the image's own header and the frame, one at a time. It counts what
-        it publishes; what it raises counts as a dropped frame.
+    :param handle: called with the image's own header and the frame, one at a time. The frame's
+        bytes are used again when nobody refers to them. It counts what it publishes; what it
+        raises counts as a dropped frame.
+    :param hooks: told of the memory that raw images lie in, where it is used again and again.
     """
 
     def __init__(
             self, node: ManagedNode, counts: FrameCounts,
-            handle: Callable[[Header, Frame], None]) -> None:
+            handle: Callable[[Header, Frame], None], *, hooks: MemoryHooks = NOBODY) -> None:
         self._node, self._counts, self._handle_frame = node, counts, handle
         self._worker = NewestWorker(
             self._handle, counts.drop, max_rate_hz=lambda: node.parameters.max_rate_hz)
-        self._subscription = subscribe_images(node, self._receive)
+        self._read = image_reader(node)
+        self._subscription = subscribe_images(
+            node, self._receive, on_replaced=self._replace, hooks=hooks)
 
     def close(self) -> None:
         """Stop taking images, then wait for the one in hand."""
-        node = self._node
-        node.between_callbacks(lambda: node.destroy_subscription(self._subscription))
+        self._subscription.close()
         self._worker.close()
 
-    def _receive(self, message: Image | CompressedImage) -> None:
+    def _receive(self, message: np.ndarray) -> None:
         self._counts.receive()
         self._worker.put(message)
 
-    def _handle(self, message: Image | CompressedImage) -> None:
+    def _replace(self) -> None:
+        self._counts.receive()
+        self._counts.drop(REPLACED)
+
+    def _handle(self, message: np.ndarray) -> None:
         with dropping(self._node, self._counts):
-            self._handle_frame(message.header, to_frame(message))
+            image = self._read(message)
+            self._handle_frame(header_of(image), to_frame(image))
 
 
 @contextmanager
@@ -95,12 +105,33 @@ def dropping(node: Node, counts: FrameCounts) -> Iterator[None]:
 
 
 def subscribe_images(
-        node: ManagedNode, callback: Callable[[Image | CompressedImage], None]) -> Subscription:
-    """Subscribe to `image` or `image/compressed` as the node's ImageInputParameters say."""
+        node: ManagedNode, on_message: Callable[[np.ndarray], None], *,
+        on_replaced: Callable[[], None] | None = None,
+        hooks: MemoryHooks = NOBODY) -> SerializedSubscription:
+    """
+    Take `image` or `image/compressed`, as the node's ImageInputParameters say, as bytes.
+
+    The arguments are those of subscribe_serialized.
+    """
+    qos = node.parameters.qos
     if node.parameters.image_transport == 'compressed':
-        return node.create_subscription(
-            CompressedImage, compressed_topic(node, 'image'), callback, node.parameters.qos)
-    return node.create_subscription(Image, 'image', callback, node.parameters.qos)
+        return subscribe_serialized(
+            node, CompressedImage, compressed_topic(node, 'image'), qos, on_message,
+            on_replaced=on_replaced)
+    return subscribe_serialized(
+        node, Image, 'image', qos, on_message, on_replaced=on_replaced, hooks=hooks)
+
+
+def image_reader(
+        node: ManagedNode) -> Callable[[np.ndarray], ImageView | CompressedImageView]:
+    """Return what reads the messages of subscribe_images."""
+    return read_compressed_image if node.parameters.image_transport == 'compressed' else read_image
+
+
+def header_of(image: ImageView | CompressedImageView) -> Header:
+    header = Header(frame_id=image.frame_id)
+    header.stamp.sec, header.stamp.nanosec = image.stamp
+    return header
 
 
 def compressed_topic(node: Node, topic: str) -> str:
@@ -112,70 +143,68 @@ def compressed_topic(node: Node, topic: str) -> str:
     return f'{node.resolve_topic_name(topic)}/compressed'
 
 
-def to_frame(message: Image | CompressedImage) -> Frame:
+def to_frame(image: ImageView | CompressedImageView) -> Frame:
     """
-    See an image message as a frame; a raw one without a copy of its pixels.
+    See an image as a frame; a raw one without a copy of its pixels.
 
     :raises BadFrameError: when it is no image that can be used.
     """
-    return _decompressed(message) if isinstance(message, CompressedImage) else _raw(message)
+    return _decompressed(image) if isinstance(image, CompressedImageView) else _raw(image)
 
 
-def _raw(message: Image) -> Frame:
-    if message.encoding not in ENCODINGS:
-        return _through_cv_bridge(message)
+def _raw(image: ImageView) -> Frame:
+    if image.encoding not in ENCODINGS:
+        return _through_cv_bridge(image)
     return Frame(
-        _bytes_of(message), message.width, message.height, message.step, message.encoding,
-        bool(message.is_bigendian))
+        image.data, image.width, image.height, image.step, image.encoding,
+        bool(image.is_bigendian))
 
 
-def _bytes_of(message: Image | CompressedImage) -> np.ndarray:
-    """(N,) uint8, a view."""
-    return np.frombuffer(message.data, np.uint8) if len(message.data) else np.empty(0, np.uint8)
-
-
-def _through_cv_bridge(message: Image) -> Frame:
+def _through_cv_bridge(image: ImageView) -> Frame:
     kind = 'unknown encoding'
     try:
         from cv_bridge import CvBridge
     except ImportError as error:
         raise BadFrameError(
-            kind, f'Images encoded as {message.encoding!r} need cv_bridge.', cause=str(error),
+            kind, f'Images encoded as {image.encoding!r} need cv_bridge.', cause=str(error),
             remedy=f'Install cv_bridge, or publish one of {", ".join(ENCODINGS)}.') from error
     try:
+        message = Image(
+            height=image.height, width=image.width, encoding=image.encoding, step=image.step,
+            is_bigendian=image.is_bigendian, data=image.data.tobytes())
         return Frame.from_pixels(CvBridge().imgmsg_to_cv2(message, 'bgr8'))
     except BadFrameError:
         raise
     except Exception as error:  # CvBridgeError, or whatever its conversion raises.
         raise BadFrameError(
-            kind, f'cv_bridge cannot read images encoded as {message.encoding!r}.',
+            kind, f'cv_bridge cannot read images encoded as {image.encoding!r}.',
             cause=str(error), remedy=f'Publish one of {", ".join(ENCODINGS)}.') from error
 
 
-def _decompressed(message: CompressedImage) -> Frame:
+def _decompressed(image: CompressedImageView) -> Frame:
     """
     Read a JPEG or PNG.
 
     `format` is what image_transport writes: 'ENCODING; CODEC compressed STORED', or just 'CODEC'.
     """
-    if 'compressedDepth' in message.format:
+    if 'compressedDepth' in image.format:
         raise BadFrameError(
-            'unknown compression', f'{message.format!r} is a depth image, not a picture.',
+            'unknown compression', f'{image.format!r} is a depth image, not a picture.',
             remedy='Subscribe to the topic of image/compressed.')
-    encoded = _bytes_of(message)
+    encoded = image.data
     # UNCHANGED also leaves the orientation that a phone's JPEG asks for: so do other ROS nodes.
     pixels = cv2.imdecode(encoded, cv2.IMREAD_UNCHANGED) if encoded.size else None
     if pixels is None:
         raise BadFrameError(
             'undecodable image',
-            f'{encoded.size} bytes of format {message.format!r} are neither JPEG nor PNG.')
+            f'{encoded.size} bytes of format {image.format!r} are neither JPEG nor PNG.')
     if pixels.ndim == 3:
         if pixels.dtype == np.uint16:
             pixels = (pixels >> 8).astype(np.uint8)
-        is_rgb = 'compressed rgb' in message.format  # Stored as if its red were blue.
+        is_rgb = 'compressed rgb' in image.format  # Stored as if its red were blue.
         names = {3: 'rgb8' if is_rgb else 'bgr8', 4: 'rgba8' if is_rgb else 'bgra8'}
         return Frame.from_pixels(pixels, names[pixels.shape[2]])
     if pixels.dtype == np.uint16:
         return Frame.from_pixels(pixels, 'mono16')
-    encoding = message.format.split(';')[0].strip()
+    encoding = image.format.split(';')[0].strip()
     return Frame.from_pixels(pixels, encoding if encoding.startswith('bayer_') else 'mono8')

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.node import Node
+from rclpy.publisher import Publisher
 from rclpy.qos import DurabilityPolicy, QoSProfile
-from sensor_msgs.msg import Image
+from rclpy.serialization import deserialize_message
 from std_msgs.msg import Header
 from vision_msgs.msg import (
     BoundingBox2D,
@@ -20,6 +23,9 @@ from vision_msgs.msg import (
     VisionClass,
 )
 
+from trt_ros.ros.cdr import ImageWriter
+from trt_ros.ros.cdr_detections import DetectionWriter
+from trt_ros.ros.transport import serialized_publish
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import name_of
 
@@ -52,6 +58,44 @@ def to_detection_array(
     return array
 
 
+def detection_publish(
+        node: Node, publisher: Publisher,
+        class_names: Sequence[str]) -> Callable[[Detections, Header, str], None]:
+    """
+    Return what publishes detections under a header, with class ids as a `class_id_format` says.
+
+    They are written as bytes, a tenth of the work of rclpy's messages; where that is not what
+    rclpy reads (another vision_msgs), they are those messages. For one thread at a time.
+    """
+    writer = DetectionWriter(class_names)
+    if not _is_read_by_rclpy(writer):
+        node.get_logger().warning(
+            "Detections are published as rclpy's messages, which is slow. Cause: this "
+            'vision_msgs lays them out in another way.')
+        return lambda found, header, class_id_format: publisher.publish(to_detection_array(
+            found, header, class_names, class_id_format=class_id_format))
+    publish = serialized_publish(node, publisher)
+
+    def write_and_publish(found: Detections, header: Header, class_id_format: str) -> None:
+        stamp = header.stamp.sec, header.stamp.nanosec
+        publish(writer.write(found, stamp, header.frame_id, class_id_format=class_id_format))
+    return write_and_publish
+
+
+def _is_read_by_rclpy(writer: DetectionWriter) -> bool:
+    found = Detections(
+        np.arange(8, dtype=np.float32).reshape(2, 4), np.array([0.75, 0.5], np.float32),
+        np.array([10, 2], np.int32))
+    header = Header(frame_id='camera')
+    header.stamp.sec, header.stamp.nanosec = 1, 2
+    written = writer.write(found, (1, 2), header.frame_id, class_id_format='index')
+    try:
+        read = deserialize_message(written.tobytes(), Detection2DArray)
+    except rclpy_implementation.RCLError:
+        return False
+    return read == to_detection_array(found, header, (), class_id_format='index')
+
+
 def from_detection_array(
         message: Detection2DArray, class_ids: list[str]) -> Detections:
     """
@@ -76,17 +120,26 @@ def from_detection_array(
         np.array(labels, np.int32))
 
 
-def to_image(pixels_bgr: np.ndarray, header: Header) -> Image:
+class ImageSender:
     """
-    Say pixels as a message, which borrows them until it is published.
+    Publishes pictures that are drawn where they are sent from; for one thread at a time.
 
-    :param pixels_bgr: (H, W, 3) uint8, C-contiguous.
+    >>> pixels = sender.begin(header, (640, 480))
+    >>> pixels[:] = 0
+    >>> sender.send()
     """
-    height, width = pixels_bgr.shape[:2]
-    image = Image(header=header, height=height, width=width, step=3 * width, encoding='bgr8')
-    # Into the slot: the property copies (and iterates over an array that is not array.array).
-    image._data = pixels_bgr.reshape(-1)
-    return image
+
+    def __init__(self, node: Node, publisher: Publisher) -> None:
+        self._writer, self._publish = ImageWriter(), serialized_publish(node, publisher)
+
+    def begin(self, header: Header, image_wh: tuple[int, int]) -> np.ndarray:
+        """Return the picture to be filled: (H, W, 3) uint8, BGR, C-contiguous."""
+        stamp = header.stamp.sec, header.stamp.nanosec
+        return self._writer.begin(stamp, header.frame_id, image_wh, 'bgr8')
+
+    def send(self) -> None:
+        """Publish the picture that was begun, as it is now."""
+        self._publish(self._writer.message)
 
 
 def to_label_info(header: Header, class_names: Sequence[str], threshold: float) -> LabelInfo:

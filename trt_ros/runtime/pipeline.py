@@ -6,10 +6,13 @@ import ast
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+import logging
 import threading
 from typing import Any
 
-from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
+import numpy as np
+
+from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError, TrtRosError
 from trt_ros.progress import Progress, Reporter
 from trt_ros.runtime.choice import choose_backend
 from trt_ros.runtime.options import DetectorOptions as DetectorOptions
@@ -21,6 +24,8 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.labels import class_names
 from trt_ros.vision.letterbox import Preprocess
+
+log = logging.getLogger('trt_ros.runtime')
 
 DEFAULT_INPUT_HW = (640, 640)
 IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', 'uint8')
@@ -109,6 +114,32 @@ class Pipeline:
         return self.frames.infer(
             frame, score_threshold=score_threshold, iou_threshold=iou_threshold,
             max_detections=max_detections)
+
+    def facts(self) -> Mapping[str, str]:
+        """Return what else is worth showing on /diagnostics; empty where there is nothing."""
+        facts: Callable[[], Mapping[str, str]] = getattr(self.frames, 'facts', dict)
+        return facts()
+
+    def register(self, memory: np.ndarray) -> None:
+        """
+        Say that frames will lie in `memory`, (N,) uint8: a GPU may then read them there.
+
+        The lender keeps it in place until `unregister` or close(). It is a favour: what cannot
+        be done is left, and frames are copied.
+        """
+        self._tell('register', memory)
+
+    def unregister(self, memory: np.ndarray) -> None:
+        """Say that `memory` goes; no frame in hand lies there."""
+        self._tell('unregister', memory)
+
+    def _tell(self, what: str, memory: np.ndarray) -> None:
+        tell = getattr(self.frames, what, None)
+        if tell is not None:
+            try:
+                tell(memory)
+            except TrtRosError as error:
+                log.warning('%s of receive buffers failed. %s', what, error)
 
     def close(self) -> None:
         """Close the network; may be called twice."""

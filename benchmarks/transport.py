@@ -1,0 +1,376 @@
+"""
+How long images and detections take from process to process.
+
+Images: from the pixels in the sender's memory to the pixels in the receiver's, this project's way
+beside rclpy's typed messages, and beside C++ on rcl where a compiler and its headers are at hand.
+Detections: the time that building and publishing take.
+
+    ./dev shell -c 'python benchmarks/transport.py [--frames 200] [--json]'
+"""
+
+from __future__ import annotations
+
+import argparse
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+import ctypes
+from functools import cache
+import json
+import os
+from pathlib import Path
+import platform
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+PROFILE = HERE.parent / 'config/fastdds.xml'  # Shared memory with room for several images.
+SIZES = {'1920x1080': (1920, 1080), '640x480': (640, 480)}
+WARM_UP_FRAMES = 20
+SECONDS_WITHOUT_A_FRAME = 5.0
+COUNTS = (0, 10, 100, 300)
+OURS, TYPED, TUNED, CPP = 'trt_ros', 'rclpy', 'rclpy, memory kept', 'C++ (rcl), memory kept'
+LIBRARY = 'TRT_ROS_BENCHMARK_LIBRARY'
+
+
+@cache
+def cpp() -> ctypes.CDLL:
+    library = ctypes.CDLL(os.environ[LIBRARY])
+    library.send_image.argtypes = [
+        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p]
+    library.receive_images.argtypes = [
+        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p]
+    return library
+
+
+def compile_cpp(folder: str) -> str:
+    """Compile the C++ side beside the rcl that rclpy uses; '' where that cannot be done."""
+    from ament_index_python import get_packages_with_prefixes
+
+    if shutil.which('g++') is None:
+        return ''
+    prefixes = {Path(prefix) for prefix in get_packages_with_prefixes().values()}
+    folders = [path for prefix in prefixes for path in (prefix / 'include').glob('*')]
+    libraries = [path for prefix in prefixes for path in (prefix / 'lib').glob('lib*.so')
+                 if path.name in (
+                     'librcl.so', 'librcutils.so', 'librosidl_runtime_c.so',
+                     'libsensor_msgs__rosidl_generator_c.so')]
+    target = f'{folder}/transport.so'
+    done = subprocess.run([
+        'g++', '-O2', '-shared', '-fPIC', '-o', target, str(HERE / 'transport.cpp'),
+        *(f'-I{path}' for path in folders), *map(str, libraries)], stderr=subprocess.PIPE)
+    if done.returncode:
+        print(f'No C++ to compare with: {done.stderr.decode()[:500]}', file=sys.stderr)
+        return ''
+    return target
+
+
+# Roles: this script again, in processes of their own.
+
+@contextmanager
+def ros_node(name: str, way: str) -> Iterator[Any]:
+    import rclpy
+
+    from trt_ros.ros.process import tune_process
+
+    if way != TYPED:
+        tune_process()
+    rclpy.init()
+    node = rclpy.create_node(name, start_parameter_services=False, enable_rosout=False)
+    yield node
+    node.destroy_node()
+    rclpy.try_shutdown()
+
+
+def image_qos() -> Any:
+    from rclpy.qos import QoSProfile, ReliabilityPolicy
+
+    return QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+
+def sender(way: str, publisher: Any, node: Any) -> Callable[[np.ndarray], None]:
+    """Return what stamps and publishes pixels, (H, W, 3) uint8."""
+    from sensor_msgs.msg import Image
+    from std_msgs.msg import Header
+
+    from trt_ros.ros.messages import ImageSender
+
+    ours = ImageSender(node, publisher)
+
+    def stamped() -> Header:
+        header = Header()
+        header.stamp.sec, header.stamp.nanosec = divmod(time.monotonic_ns(), 10**9)
+        return header
+
+    def send_ours(pixels: np.ndarray) -> None:
+        height, width = pixels.shape[:2]
+        ours.begin(stamped(), (width, height))[:] = pixels
+        ours.send()
+
+    def send_typed(pixels: np.ndarray) -> None:
+        height, width = pixels.shape[:2]
+        image = Image(
+            header=stamped(), height=height, width=width, step=3 * width, encoding='bgr8')
+        data = array('B')
+        data.frombytes(pixels.data.cast('B'))
+        image.data = data
+        publisher.publish(image)
+
+    def send_cpp(pixels: np.ndarray) -> None:
+        stamp = ctypes.c_int64()
+        assert cpp().send_image(
+            publisher.handle.pointer, pixels.ctypes.data, *pixels.shape[:2],
+            ctypes.byref(stamp)) == 0
+
+    return {OURS: send_ours, CPP: send_cpp}.get(way, send_typed)
+
+
+def send(way: str, width: str, height: str, frames: str, rate_hz: str) -> None:
+    """Publish at a rate once somebody subscribes; prints the milliseconds that it took."""
+    from sensor_msgs.msg import Image
+
+    pixels = np.zeros((int(height), int(width), 3), np.uint8)
+    with ros_node('sender', way) as node:
+        publisher = node.create_publisher(Image, 'image', image_qos())
+        publish = sender(way, publisher, node)
+        while publisher.get_subscription_count() == 0:
+            time.sleep(0.01)
+        took, due = [], time.monotonic()
+        for number in range(WARM_UP_FRAMES + int(frames)):
+            pixels[:] = number % 256
+            began = time.perf_counter()
+            publish(pixels)
+            took.append(1e3 * (time.perf_counter() - began))
+            due += 1 / float(rate_hz)
+            time.sleep(max(0.0, due - time.monotonic()))
+    print(json.dumps(took[WARM_UP_FRAMES:]))
+
+
+def receive(way: str, frames: str) -> None:
+    """Print how old each image was when its pixels could be read: a JSON list, milliseconds."""
+    import rclpy
+    from sensor_msgs.msg import Image
+
+    from trt_ros.ros.cdr import read_image
+    from trt_ros.ros.transport import subscribe_serialized
+
+    ages: list[float] = []
+    count = WARM_UP_FRAMES + int(frames)
+    last, is_done = [time.monotonic() + 30.0], threading.Event()
+
+    def note(seconds: int, nanoseconds: int, pixels: np.ndarray) -> None:
+        ages.append(1e-6 * (time.monotonic_ns() - 10**9 * seconds - nanoseconds))
+        assert pixels[0] == pixels[-1]
+        last[0] = time.monotonic()
+        if len(ages) == count:
+            is_done.set()
+
+    def on_bytes(message: np.ndarray) -> None:
+        image = read_image(message)
+        note(*image.stamp, image.data)
+
+    def on_typed(image: Image) -> None:
+        note(image.header.stamp.sec, image.header.stamp.nanosec,
+             np.frombuffer(image.data, np.uint8))
+
+    def is_waiting() -> bool:
+        return not is_done.is_set() and time.monotonic() - last[0] < SECONDS_WITHOUT_A_FRAME
+
+    with ros_node('receiver', way) as node:
+        if way == OURS:
+            subscription = subscribe_serialized(node, Image, 'image', image_qos(), on_bytes)
+            while is_waiting():
+                is_done.wait(1.0)
+            subscription.close()
+        elif way == CPP:
+            raw = node.create_subscription(Image, 'image', lambda _: None, image_qos(), raw=True)
+            ages_ns = np.zeros(count, np.int64)
+            taken = cpp().receive_images(
+                raw.handle.pointer, context_pointer(node), count, int(30e9), ages_ns.ctypes.data)
+            assert (ages_ns[:taken] > 0).all()
+            ages = [float(age) for age in ages_ns[:taken] * 1e-6]
+        else:
+            node.create_subscription(Image, 'image', on_typed, image_qos())
+            while is_waiting():
+                rclpy.spin_once(node, timeout_sec=1.0)
+    print(json.dumps(ages[WARM_UP_FRAMES:]))
+
+
+def context_pointer(node: Any) -> int:
+    return int(node.context.handle.pointer)
+
+
+def detections_sender(rounds: str) -> None:
+    """Print the milliseconds that build and publish took: {way: {count: [...]}} as JSON."""
+    from rclpy.qos import QoSProfile
+    from std_msgs.msg import Header
+    from vision_msgs.msg import Detection2DArray
+
+    from trt_ros.ros.messages import detection_publish, to_detection_array
+    from trt_ros.vision.detections import Detections
+
+    rng = np.random.default_rng(0)
+    names = [f'class {number}' for number in range(80)]
+    header = Header(frame_id='camera')
+    took: dict[str, dict[int, list[float]]] = {}
+    with ros_node('sender', TUNED) as node:
+        publisher = node.create_publisher(Detection2DArray, 'detections', QoSProfile(depth=50))
+        ours = detection_publish(node, publisher, names)
+        ways: dict[str, Callable[[Detections], None]] = {
+            OURS: lambda found: ours(found, header, 'name'),
+            TUNED: lambda found: publisher.publish(
+                to_detection_array(found, header, names, class_id_format='name'))}
+        while publisher.get_subscription_count() == 0:
+            time.sleep(0.01)
+        for number in range(-WARM_UP_FRAMES, int(rounds)):
+            for count in COUNTS:
+                found = Detections(
+                    1000 * rng.random((count, 4), np.float32), rng.random(count, np.float32),
+                    rng.integers(0, 80, count, np.int32))
+                for way, publish in ways.items():
+                    began = time.perf_counter()
+                    publish(found)
+                    milliseconds = 1e3 * (time.perf_counter() - began)
+                    if number >= 0:
+                        took.setdefault(way, {}).setdefault(count, []).append(milliseconds)
+                    time.sleep(0.003)
+    print(json.dumps(took))
+
+
+def detections_receiver() -> None:
+    """Take them as they come, until interrupted."""
+    from rclpy.qos import QoSProfile
+    from vision_msgs.msg import Detection2DArray
+
+    from trt_ros.ros.transport import subscribe_serialized
+
+    ending = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: ending.set())
+    with ros_node('receiver', OURS) as node:
+        subscription = subscribe_serialized(
+            node, Detection2DArray, 'detections', QoSProfile(depth=50), lambda message: None)
+        while not ending.wait(0.1):
+            pass
+        subscription.close()
+
+
+# What starts them.
+
+def environment() -> dict[str, str]:
+    return {**os.environ, 'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE),
+            'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
+            'ROS_DOMAIN_ID': str(random.randint(1, 100))}
+
+
+def start(env: dict[str, str], *role: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, __file__, '--role', *role], env=env, stdout=subprocess.PIPE)
+
+
+def printed(process: subprocess.Popen) -> Any:
+    text, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, process.args
+    return json.loads(text)
+
+
+def images(ways: list[str], frames: int, rate_hz: float, rounds: int) -> dict[str, Any]:
+    ages: dict[str, dict[str, list[float]]] = {
+        size: {way: [] for way in ways} for size in SIZES}
+    calls: dict[str, dict[str, list[float]]] = {
+        size: {way: [] for way in ways} for size in SIZES}
+    for _ in range(rounds):  # In turn, so that a slow minute of the machine meets all.
+        for size, (width, height) in SIZES.items():
+            for way in ways:
+                env = environment()
+                receiving = start(env, 'receive', way, str(frames))
+                sending = start(
+                    env, 'send', way, str(width), str(height), str(frames), str(rate_hz))
+                calls[size][way] += printed(sending)
+                ages[size][way] += printed(receiving)
+    return {'sent': frames * rounds, 'rate_hz': rate_hz,
+            'milliseconds': {size: {way: percentiles(values) for way, values in by_way.items()}
+                             for size, by_way in ages.items()},
+            'publish_milliseconds': {
+                size: {way: percentiles(values) for way, values in by_way.items()}
+                for size, by_way in calls.items()}}
+
+
+def detections(rounds: int) -> dict[str, Any]:
+    env = environment()
+    receiving = start(env, 'detections_receiver')
+    try:
+        took = printed(start(env, 'detections_sender', str(rounds)))
+    finally:
+        receiving.send_signal(signal.SIGINT)
+        receiving.communicate(timeout=60)
+    return {'milliseconds': {way: {count: percentiles(values) for count, values in row.items()}
+                             for way, row in took.items()}}
+
+
+def percentiles(values: list[float]) -> dict[str, float]:
+    if not values:
+        return {'p50': float('nan'), 'p99': float('nan'), 'count': 0}
+    return {'p50': float(np.percentile(values, 50)), 'p99': float(np.percentile(values, 99)),
+            'count': len(values)}
+
+
+def machine() -> dict[str, str]:
+    lines = Path('/proc/cpuinfo').read_text().splitlines()
+    names = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
+    return {'cpu': names[0] if names else platform.machine(),
+            'cores': str(len(os.sched_getaffinity(0))), 'python': platform.python_version(),
+            'numpy': np.__version__, 'load': f'{os.getloadavg()[0]:.1f}'}
+
+
+def print_rows(title: str, rows: dict[str, dict[str, float]]) -> None:
+    print(f'\n{title:<52} {"p50 ms":>8} {"p99 ms":>8} {"count":>6}')
+    for name, row in rows.items():
+        print(f'  {name:<50} {row["p50"]:8.2f} {row["p99"]:8.2f} {row["count"]:6}')
+
+
+def main() -> None:
+    if sys.argv[1:2] == ['--role']:
+        roles = (send, receive, detections_sender, detections_receiver)
+        {role.__name__: role for role in roles}[sys.argv[2]](*sys.argv[3:])
+        return
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--frames', type=int, default=100, help='of each way in each round')
+    parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument('--rate-hz', type=float, default=30.0)
+    parser.add_argument('--json', action='store_true')
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        ways = [OURS, TYPED, TUNED]
+        library = compile_cpp(folder)
+        if library:
+            os.environ[LIBRARY] = library
+            ways.append(CPP)
+        result = {'machine': machine(),
+                  'images': images(ways, args.frames, args.rate_hz, args.rounds),
+                  'detections': detections(args.frames)}
+    if args.json:
+        print(json.dumps(result, indent=1))
+        return
+    print(', '.join(f'{key} {value}' for key, value in result['machine'].items()))
+    found = result['images']
+    for size in SIZES:
+        print_rows(f'{size} bgr8, pixels to pixels, {found["sent"]} at {found["rate_hz"]:g} Hz',
+                   found['milliseconds'][size])
+        print_rows('  of this, the call that publishes', found['publish_milliseconds'][size])
+    for way, row in result['detections']['milliseconds'].items():
+        print_rows(f'detections, build and publish, {way}',
+                   {f'{count} of them': values for count, values in row.items()})
+
+
+if __name__ == '__main__':
+    main()
