@@ -12,7 +12,7 @@ import pytest
 from trt_ros.cuda.calls import CudaError, check, live, runtime
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions, ShapeRange
-from trt_ros.errors import ClosedError, GpuFailedError, ParameterError
+from trt_ros.errors import ClosedError, GpuFailedError
 from trt_ros.runtime.graph import GraphOptions, GraphPipeline
 from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
 from trt_ros.runtime.tensorrt import TensorRTRunner
@@ -263,11 +263,6 @@ def test_out_of_memory_says_what_was_wanted_and_what_there_is(open_graph):
         DeviceBuffer(1 << 50, 'slots', pipeline.account)
     assert not caught.value.is_sticky
     assert len(pipeline.infer(picture(), **ASKED)) > 0  # Nothing is broken.
-
-
-def test_more_detections_than_there_is_room_for_are_refused(open_graph):
-    with pytest.raises(ParameterError, match='at most 1024'):
-        open_graph().infer(picture(), score_threshold=0.5, iou_threshold=0.5, max_detections=1025)
 
 
 def test_use_after_close_names_it(open_graph):

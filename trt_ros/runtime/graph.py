@@ -145,6 +145,7 @@ class GraphPipeline:
         self._registered: list[RegisteredMemory] = []
         self._threads: set[int] = set()
         self._engine_story: tuple[str, ...] = ()
+        self._has_told_most = False
         self._watchdog = Watchdog(options.gpu_timeout_seconds, self._gpu_is_late)
 
     @classmethod
@@ -251,14 +252,17 @@ class GraphPipeline:
         Begin with a batch of images; returns while the GPU works.
 
         :param frames: one to as many as the engine's profile takes, of any sizes and encodings.
+        :param max_detections: of an image; the best 1024 where it is more.
         :returns: waits and gives the detections; its slot is busy until then.
         """
         if self._failed is not None:
             raise self._failed
-        thresholds = Thresholds(score_threshold, iou_threshold, max_detections)
-        if max_detections > MOST_DETECTIONS:
-            raise ParameterError(f'max_detections is {max_detections}.',
-                                 remedy=f'Give at most {MOST_DETECTIONS}.')
+        if max_detections > MOST_DETECTIONS and not self._has_told_most:
+            self._has_told_most = True
+            log.warning('max_detections is %d, the GPU finds the best %d of an image.',
+                        max_detections, MOST_DETECTIONS)
+        thresholds = Thresholds(
+            score_threshold, iou_threshold, min(max_detections, MOST_DETECTIONS))
         if threading.get_ident() not in self._threads:
             self.gpu.use()
             self._threads.add(threading.get_ident())

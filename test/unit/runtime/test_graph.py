@@ -237,6 +237,16 @@ def test_options_that_cannot_be_honoured_are_refused(wrong):
         GraphOptions(**wrong)
 
 
+def test_more_detections_than_there_is_room_for_are_cut_and_told_once(
+        open_graph, picture, caplog):
+    pipeline = open_graph(slots=1)
+    for _ in range(2):
+        pipeline.infer(picture(), **{**ASKED, 'max_detections': 5000})
+    request = pipeline.slots.all[0]._request
+    assert request.max_detections == 1024
+    assert caplog.text.count('the best 1024') == 1
+
+
 def test_use_after_close_is_an_error(open_graph, picture):
     pipeline = open_graph()
     pipeline.close()
