@@ -26,6 +26,22 @@ def torch() -> Any:
 
 
 @pytest.fixture
+def ultralytics(torch, tmp_path, monkeypatch):
+    """
+    Give the package, told to write nowhere else and to download nothing.
+
+    pip install --no-deps ultralytics torchvision: it wants torchvision's version, not itself.
+    """
+    for name, value in (('YOLO_CONFIG_DIR', str(tmp_path)), ('YOLO_OFFLINE', 'true'),
+                        ('YOLO_AUTOINSTALL', 'false')):
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        return pytest.importorskip('ultralytics', reason='its exporter is under test')
+
+
+@pytest.fixture
 def export(torch, tmp_path) -> Callable[..., Path]:
     """Write a module as ONNX: export(module, inputs, input_names, output_names)."""
     def write(module: Any, inputs: tuple[Any, ...], input_names: list[str],

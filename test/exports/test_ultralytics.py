@@ -16,22 +16,6 @@ SIZE = 192
 THRESHOLD, IOU = 0.3, 0.5
 
 
-@pytest.fixture
-def ultralytics(torch, tmp_path, monkeypatch):
-    """
-    Give the package, told to write nowhere else and to download nothing.
-
-    pip install --no-deps ultralytics torchvision: it wants torchvision's version, not itself.
-    """
-    for name, value in (('YOLO_CONFIG_DIR', str(tmp_path)), ('YOLO_OFFLINE', 'true'),
-                        ('YOLO_AUTOINSTALL', 'false')):
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        return pytest.importorskip('ultralytics', reason='its exporter is under test')
-
-
 def shake(torch, settle, spread, model, pixels):
     """Spread the scores so that some of each kind pass, and the boxes."""
     def run():

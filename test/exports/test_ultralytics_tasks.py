@@ -1,0 +1,167 @@
+"""
+Ultralytics' other tasks: recognised as exported, decoded as its own postprocessing decodes.
+
+The outputs' shapes and metadata are real exports'; their values are made up, for an untrained
+network finds nothing that could be compared.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import cv2
+import numpy as np
+import pytest
+
+from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+from trt_ros.vision import decoder
+from trt_ros.vision.family import Network
+from trt_ros.vision.labels import class_names
+from trt_ros.vision.letterbox import Preprocess
+
+SIZE = 192
+THRESHOLD, IOU = 0.3, 0.5
+
+
+@pytest.fixture
+def open_export(ultralytics, picture):
+    """Export a network by name; give its head, its outputs for `picture`, and the letterbox."""
+    def export(name, families, family, options):
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')  # The exporter's, about itself.
+            model = ultralytics.YOLO(f'{name}.yaml')
+            path = model.export(format='onnx', imgsz=SIZE, simplify=False, opset=17, **options)
+        runner = OnnxRuntimeRunner.open(path)
+        names = class_names((), '', runner.metadata, None)
+        network = Network(
+            runner.inputs, runner.outputs, runner.metadata, (SIZE, SIZE), len(names))
+        chosen, _ = decoder.choose_family(families, 'auto', network)
+        assert chosen.name == family
+        tensor, letterbox = Preprocess((SIZE, SIZE), **chosen.preprocess)(picture)
+        outputs = runner.infer({'images': tensor})
+        return chosen.open(network), outputs, letterbox, len(names)
+    return export
+
+
+def invent(shape, classes, extras, *, is_finished, is_upright):
+    """Fill an output: scattered boxes of all sizes, of which about a tenth score well."""
+    rng = np.random.default_rng(1)
+    count = shape[1] if is_finished else shape[2]
+    # Ours drops boxes of which nothing lies in the image, which is 108 rows of the input.
+    centre = rng.uniform((20, 50), (SIZE - 20, SIZE - 50), (count, 2))
+    size = rng.uniform(10, 60, (count, 2))
+    if is_finished:
+        corners = [centre - size / 2, centre + size / 2] if is_upright else [centre, size]
+        scores = -np.sort(-rng.uniform(0, 1, count))[:, None]
+        labels = rng.integers(0, classes, (count, 1))
+        rows = np.hstack([*corners, scores, labels, extras(rng, count)])
+    else:
+        good = rng.random((count, classes)) < 0.1 / classes
+        scores = np.where(good, rng.uniform(0.3, 1, good.shape), rng.uniform(0, 0.2, good.shape))
+        rows = np.hstack([centre, size, scores, extras(rng, count)]).T
+    assert rows[None].shape == shape
+    return rows[None].astype(np.float32)
+
+
+def own_rows(torch, output, letterbox, classes, *, is_finished, is_rotated=False):
+    """Suppress and scale boxes as Ultralytics does: (N, 6 + extras)."""
+    from ultralytics.utils import nms, ops
+
+    found = nms.non_max_suppression(
+        torch.from_numpy(output), THRESHOLD, IOU, max_det=300, nc=classes, end2end=is_finished,
+        rotated=is_rotated)[0]
+    found[:, :4] = ops.scale_boxes(
+        (SIZE, SIZE), found[:, :4], letterbox.image_wh[::-1], xywh=is_rotated)
+    return found
+
+
+TASKS = [({}, '11n'), ({'end2end': True}, '26n')]
+THRESHOLDS = {'score_threshold': THRESHOLD, 'iou_threshold': IOU, 'max_detections': 300}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('options', 'size'), TASKS)
+def test_masks_are_ultralytics_own_but_for_their_edges(
+        torch, open_export, assert_same, options, size):
+    from ultralytics.utils import ops
+
+    head, outputs, letterbox, classes = open_export(
+        f'yolo{size}-seg', decoder.SEGMENTERS, 'yolov8_seg', options)
+    prototypes = cv2.resize(np.random.default_rng(2).normal(0, 2, (4, 4, 32)), (48, 48))
+    outputs = {
+        'output0': invent(outputs['output0'].shape, classes,
+                          lambda rng, count: rng.normal(0, 0.6, (count, 32)),
+                          is_finished=bool(options), is_upright=True),
+        'output1': prototypes.transpose(2, 0, 1)[None].astype(np.float32)}
+    own = own_rows(torch, outputs['output0'], letterbox, classes, is_finished=bool(options))
+    found = head(outputs, letterbox, **THRESHOLDS)
+    assert_same(found.detections, own[:, :4].numpy(), own[:, 4].numpy(), own[:, 5].numpy())
+    width, height = letterbox.image_wh
+    masks = ops.process_mask_native(
+        torch.from_numpy(outputs['output1'][0]), own[:, 6:], own[:, :4], (height, width)).numpy()
+    different, union = 0, 0
+    for mask, (x, y), theirs in zip(found.masks, found.origins_xy, masks.astype(bool)):
+        ours = np.zeros_like(theirs)
+        ours[y:y + mask.shape[0], x:x + mask.shape[1]] = mask
+        different, union = different + (ours != theirs).sum(), union + (ours | theirs).sum()
+    # It interpolates what comes before the sigmoid, and counts pixels from their corners.
+    assert union > 10000
+    assert different / union < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('options', 'size'), TASKS)
+def test_keypoints_are_ultralytics_own(torch, open_export, assert_same, options, size):
+    from ultralytics.utils import ops
+
+    def keypoints(rng, count):
+        return np.concatenate([rng.uniform(30, 160, (count, 17, 2)), rng.random((count, 17, 1))],
+                              axis=2).reshape(count, 51)
+
+    head, outputs, letterbox, classes = open_export(
+        f'yolo{size}-pose', decoder.POSES, 'yolov8_pose', options)
+    outputs = {'output0': invent(outputs['output0'].shape, classes, keypoints,
+                                 is_finished=bool(options), is_upright=True)}
+    own = own_rows(torch, outputs['output0'], letterbox, classes, is_finished=bool(options))
+    found = head(outputs, letterbox, **THRESHOLDS)
+    assert_same(found.detections, own[:, :4].numpy(), own[:, 4].numpy(), own[:, 5].numpy())
+    points = own[:, 6:].reshape(len(own), 17, 3)
+    at = ops.scale_coords((SIZE, SIZE), points[..., :2].clone(), letterbox.image_wh[::-1]).numpy()
+    ours = found.keypoints[..., :2].clip(0, letterbox.image_wh)  # As it does.
+    np.testing.assert_allclose(ours, at, atol=0.5)
+    np.testing.assert_allclose(found.keypoints[..., 2], points[..., 2].numpy(), atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('options', 'size'), TASKS)
+def test_rotated_boxes_are_ultralytics_own(torch, open_export, options, size):
+    head, outputs, letterbox, classes = open_export(
+        f'yolo{size}-obb', decoder.ORIENTED, 'yolov8_obb', options)
+    outputs = {'output0': invent(outputs['output0'].shape, classes,
+                                 lambda rng, count: rng.uniform(-0.7, 2.3, (count, 1)),
+                                 is_finished=bool(options), is_upright=False)}
+    own = own_rows(torch, outputs['output0'], letterbox, classes, is_finished=bool(options),
+                   is_rotated=True).numpy()
+    found = head(outputs, letterbox, **THRESHOLDS)
+    assert len(found) == len(own) > 20
+    assert found.labels.tolist() == own[:, 5].tolist()
+    np.testing.assert_allclose(found.cxcywh, own[:, :4], atol=0.5)
+    np.testing.assert_allclose(found.theta, own[:, 6], atol=1e-3)
+    np.testing.assert_allclose(found.scores, own[:, 4], atol=1e-3)
+
+
+@pytest.mark.slow
+def test_class_scores_are_the_networks_own(open_export):
+    head, outputs, _, _ = open_export('yolo11n-cls', decoder.CLASSIFIERS, 'yolov8_cls', {})
+    assert head(outputs).scores.tolist() == outputs['output0'][0].tolist()
+
+
+@pytest.mark.slow
+def test_a_semantic_mask_and_depth_are_recognised(torch, open_export):
+    head, outputs, letterbox, _ = open_export(
+        'yolo26n-sem', decoder.SEGMENTERS, 'yolo_semantic', {})
+    assert head(outputs, letterbox).labels.shape == (180, 320)
+    head, outputs, letterbox, _ = open_export('yolo26n-depth', decoder.DEPTHS, 'yolo_depth', {})
+    expected = torch.nn.functional.interpolate(
+        torch.from_numpy(outputs['output0']), (180, 320), mode='bilinear')[0, 0].numpy()
+    np.testing.assert_allclose(head(outputs, letterbox).values, expected, rtol=1e-5)
