@@ -146,6 +146,9 @@ class Environment:
         prepend('PATH', self.folder / 'bin')
         prepend('PYTHONPATH', CHECKOUT)
         prepend('AMENT_PREFIX_PATH', self.folder)
+        if 'ROS_HOME' not in own:
+            # Else every node that is tried here leaves a file in ~/.ros.
+            own.setdefault('ROS_LOG_DIR', str(CHECKOUT / 'log/ros'))
         return own | {'VIRTUAL_ENV': str(self.folder)}
 
 

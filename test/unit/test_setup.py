@@ -217,6 +217,19 @@ def test_a_sourced_ros_needs_no_interfaces_built(setup, environment):
     assert 'build' not in sourced.groups
 
 
+@pytest.mark.parametrize('given, log_dir', [
+    ({}, str(CHECKOUT / 'log/ros')), ({'ROS_LOG_DIR': '/my/log'}, '/my/log'),
+    ({'ROS_HOME': '/my/ros'}, None)])
+def test_what_nodes_log_stays_in_the_checkout_unless_the_user_chose(
+        setup, environment, monkeypatch, given, log_dir):
+    for name in ('ROS_LOG_DIR', 'ROS_HOME'):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    sourced = setup.Environment(environment.folder, PYTHON, 'jazzy')
+    assert sourced.variables().get('ROS_LOG_DIR') == log_dir
+
+
 def test_a_second_set_up_waits_for_the_first(setup, capfd):
     code = ('import importlib.util as u, sys; sys.modules["environment"] = m = '
             'u.module_from_spec(s := u.spec_from_file_location("environment", sys.argv[1])); '
