@@ -134,6 +134,7 @@ def test_an_empty_cache_is_listed_as_such(call, cache):
 
 
 @needs_rtx
+@pytest.mark.slow
 def test_the_cache_is_listed_verified_and_pruned(call, cache, colour_detector):
     good = Path(call('build', colour_detector('good.onnx'))[1].strip())
     bad = Path(call('build', colour_detector('bad.onnx'))[1].strip())
@@ -198,8 +199,11 @@ def test_ros2_trt_has_the_same_verbs(call, colour_detector, capsys):
 
 
 @needs_rtx
+@pytest.mark.slow
 def test_an_interrupt_ends_a_build_with_130_and_no_child(colour_detector, tmp_path):
     script = ('import sys, os, signal\n'
+              # A parent in the background has it ignored.
+              'signal.signal(signal.SIGINT, signal.default_int_handler)\n'
               'from trt_ros.cli import main, build\n'
               'class Bar(build.Bar):\n'
               '    def __call__(self, progress):\n'

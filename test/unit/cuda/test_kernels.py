@@ -14,6 +14,7 @@ from trt_ros.cuda import kernels
 ARCHITECTURES = ('sm_75', 'sm_87', 'sm_89', 'sm_90', 'sm_110', 'sm_120')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('arch', ARCHITECTURES)
 @pytest.mark.parametrize('name', kernels.SOURCES)
 def test_every_kernel_compiles_for(arch, name):

@@ -60,6 +60,7 @@ def test_the_detector_needs_no_options_for_it(pipeline):
     assert pipeline.decoder.name == 'yolov8'
 
 
+@pytest.mark.slow
 def test_it_finds_the_shapes_on_pictures_it_never_saw(pipeline):
     precisions = evaluate(pipeline, 60)
     assert np.isfinite(precisions).all()

@@ -24,6 +24,8 @@ from trt_ros.engine.plan import parse_plan_header
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import CancelledError, Reporter
 
+pytestmark = pytest.mark.slow  # A second each.
+
 FP8 = TensorProto.FLOAT8E4M3FN
 
 

@@ -17,6 +17,8 @@ from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import CancelledError, Reporter
 
+pytestmark = pytest.mark.slow  # Most build an engine, a second each.
+
 OPTIONS = BuildOptions()
 
 
