@@ -112,7 +112,8 @@ def test_a_video_loops_and_another_size_is_uncalibrated(start_node, tmp_path, fo
 
 @pytest.mark.parametrize('source, why', [
     ('', 'No source was given.'), ('/no/such/folder', 'There is no'),
-    ('/no/such/*.jpg', 'No picture in'), ('/dev/video99', 'cannot be opened'),
+    ('/no/such/*.jpg', 'No picture in'),
+    (__file__, 'cannot be read as a video'), ('/dev/video99', 'cannot be opened'),
 ])
 def test_a_source_that_is_none_fails_the_configure_with_the_reason(pictures_node, source, why):
     node = pictures_node

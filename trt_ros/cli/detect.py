@@ -40,8 +40,8 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help='drop detections scored below this (default: 0.25)')
     parser.add_argument('--iou-threshold', type=_fraction, default=0.45, metavar='X',
                         help='overlap above which the weaker box of a class goes (default: 0.45)')
-    parser.add_argument('--max-detections', type=_positive, default=300, metavar='N',
-                        help='the most boxes an image (default: 300)')
+    parser.add_argument('--max-detections', type=_positive, default=100, metavar='N',
+                        help='the most boxes an image (default: 100)')
     _add_option_flags(parser)
 
 
@@ -94,7 +94,9 @@ def _add_option_flags(parser: ArgumentParser) -> None:
     for each in fields(DetectorOptions):
         kind, described = types[each.name], each.metadata
         more: dict[str, Any] = {'type': kind, 'metavar': kind.__name__.upper()}
-        if kind is str:
+        if kind is bool:
+            more = {'action': 'store_true'}
+        elif kind is str:
             more['metavar'] = 'FILE' if each.name.endswith('path') else 'NAME'
         if get_args(kind):
             more = {'type': _comma_separated(get_args(kind)[0]), 'metavar': 'A,B,..'}
@@ -140,7 +142,9 @@ def _expand(files: Sequence[Path]) -> Iterator[Path]:
         inside = sorted(each for each in path.iterdir() if each.is_file()
                         and each.suffix.lower() in IMAGE_SUFFIXES + VIDEO_SUFFIXES)
         if not inside:
-            raise ParameterError(f'The folder {path} holds no images and no videos.')
+            raise ParameterError(
+                f'The folder {path} holds no images and no videos.',
+                remedy=f'Known are {", ".join(IMAGE_SUFFIXES + VIDEO_SUFFIXES)}.')
         yield from inside
 
 

@@ -72,7 +72,9 @@ def _frames(paths: list[Path]) -> Iterator[Frame]:
     for path in paths:
         image = cv2.imread(str(path))
         if image is None:
-            raise ParameterError(f'{path} is no picture that can be read.')
+            raise ParameterError(
+                f'{path} is no picture that can be read.',
+                remedy='Give JPEG or PNG files that exist.')
         yield Frame.from_pixels(image)
 
 

@@ -57,7 +57,9 @@ def open_source(source: str, camera_wh: Sequence[int] = ()) -> Source:
     if glob.has_magic(source):
         found = (Path(name) for name in glob.glob(str(path), recursive=True))
         return _files(source, [each for each in found if is_picture(each)])
-    raise ParameterError(f'There is no {source!r}.', remedy='Check the name of the source.')
+    raise ParameterError(
+        f'There is no {source!r}.', cause='' if path.is_absolute() else f'Looked in {Path.cwd()}.',
+        remedy='Check the name of the source.')
 
 
 def is_picture(path: Path) -> bool:
@@ -96,7 +98,8 @@ def _video(path: Path) -> Source:
     if not capture.isOpened():
         raise ParameterError(
             f'{path} cannot be read as a video.',
-            cause='Its suffix is none of a picture, and OpenCV does not know the format.')
+            cause='Its suffix is none of a picture, and OpenCV does not know the format.',
+            remedy=f'Give an MP4 or AVI; pictures end in {", ".join(sorted(PICTURE_SUFFIXES))}.')
     rate_hz = capture.get(cv2.CAP_PROP_FPS)
 
     def rewind() -> None:

@@ -132,7 +132,9 @@ def _explain(error: Exception, path: Path) -> TrtRosError:
     for pattern, problem, remedy in KNOWN_FAILURES:
         if re.search(pattern, text, re.IGNORECASE):
             return ModelError(problem.format(path=path), cause=_brief(error), remedy=remedy)
-    return ModelError(f'ONNX Runtime cannot load {path}.', cause=_brief(error))
+    return ModelError(
+        f'ONNX Runtime cannot load {path}.', cause=_brief(error),
+        remedy='See what `trt-ros inspect` says of it; export it again, with another opset.')
 
 
 def _brief(error: Exception) -> str:

@@ -55,6 +55,7 @@ def test_an_empty_folder_is_an_error(detect, tmp_path):
     code, entries, captured = detect(empty)
     assert (code, entries) == (1, None)
     assert 'holds no images and no videos' in captured.err
+    assert 'Remedy: Known are .jpg' in captured.err
 
 
 def test_a_picture_without_anything_has_an_empty_list(detect, picture):
