@@ -54,6 +54,11 @@ class SemanticHead:
         :raises TensorMismatchError: when the output is missing or of another shape.
         """
         cells = dense(outputs, self.output_name, self.channels_first)
+        if (self.is_classes and len(cells) != 1) or (
+                self.class_count not in (None, max(len(cells), 2))):
+            raise TensorMismatchError(
+                f'The output {self.output_name!r} has {len(cells)} channels, not those of '
+                f'{self.shape}.')
         rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
         if self.is_classes:
             dtype = np.uint8 if cells.dtype.itemsize == 1 else np.uint16

@@ -107,6 +107,13 @@ def test_a_class_below_zero_is_none():
     assert decode(np.full((1, 4, 4), -1), is_classes=True).max() == 0
 
 
+@pytest.mark.parametrize(('is_classes', 'channels'), [(True, 2), (False, 2), (False, 4)])
+def test_another_number_of_channels_than_promised_is_refused(is_classes, channels):
+    head = SemanticHead('out', (1, -1 if is_classes else 3, 4, 4), True, is_classes)
+    with pytest.raises(TensorMismatchError, match=f'has {channels} channels'):
+        head({'out': np.zeros((1, channels, 4, 4))}, FOUR)
+
+
 @pytest.mark.parametrize('shape', [(2, 3, 4, 4), (4, 4), (1, 3, 0, 4)])
 def test_another_shape_is_refused(shape):
     with pytest.raises(TensorMismatchError):
