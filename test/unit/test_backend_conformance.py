@@ -223,6 +223,7 @@ def test_the_source_is_read():
     assert len(found) > 60
 
 
+@pytest.mark.slow
 def test_the_bindings_have_all_that_is_used(release):
     flavour, _, run = release
     missing = set(run(PROBE, f'{flavour}_bindings', stdin=json.dumps(uses()))) - ONLY_WHERE_ASKED
@@ -231,6 +232,7 @@ def test_the_bindings_have_all_that_is_used(release):
     assert missing == set()
 
 
+@pytest.mark.slow
 def test_the_adaptor_loads_and_refuses_to_build_where_it_would_crash(release):
     flavour, version, run = release
     name, lacking, builder = run(ADAPTOR, flavour)
@@ -240,6 +242,7 @@ def test_the_adaptor_loads_and_refuses_to_build_where_it_would_crash(release):
                        builder else f'{name} gives no Builder.')
 
 
+@pytest.mark.slow
 def test_the_adaptor_refuses_another_library_under_the_bindings(release):
     flavour, version, run = release
     problem, cause, _ = run(ADAPTOR, flavour, library=90102)
