@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from trt_ros.errors import BackendError, ParameterError
+from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.runtime.options import DetectorOptions
 from trt_ros.runtime.runner import FrameRunner, Network
@@ -42,8 +43,13 @@ def _onnxruntime_missing() -> str:
 
 
 def _open_onnxruntime(options: DetectorOptions, report: Reporter) -> Network:
+    from trt_ros.engine.plan import is_plan
     from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
 
+    if is_plan(Path(options.model_path).expanduser()):
+        raise ModelError(f'{options.model_path} is a TensorRT engine, which this backend cannot '
+                         'run.', remedy='Give the ONNX file that it was built from, or see with '
+                                        '`trt-ros doctor` why TensorRT is not used.')
     report('loading the model')
     return OnnxRuntimeRunner.open(options.model_path)
 
@@ -66,8 +72,8 @@ def _open_tensorrt(name: str, options: DetectorOptions, report: Reporter) -> Net
     return open_network(
         options.model_path, BuildOptions(precision=options.precision,
                                          input_size=(size[0], size[1]) if size else ()),
-        backend=name, device=options.device, cache_dir=options.engine_cache_dir, report=report,
-        graph=GraphOptions(
+        backend=name, device=options.device, cache_dir=options.engine_cache_dir,
+        memory_if_unwritable=options.engine_in_memory, report=report, graph=GraphOptions(
             device=options.device, stream_priority=options.stream_priority,
             blocking_sync=options.gpu_wait == 'block', unified_memory=options.unified_memory,
             gpu_timeout_seconds=options.gpu_timeout))

@@ -40,6 +40,8 @@ class DetectorOptions:
     device: int = option(0, 'Which GPU, as nvidia-smi counts them.', between=(0, 63))
     engine_cache_dir: str = option(
         '', 'Where built engines are kept; empty: $XDG_CACHE_HOME/trt_ros, ~/.cache/trt_ros.')
+    engine_in_memory: bool = option(
+        False, 'Where that cannot be written, build in memory at each start instead of failing.')
     gpu_wait: str = option(
         'spin', 'How the GPU is waited for; block is some microseconds later, and leaves the '
                 'CPU core to others meanwhile.', choices=('spin', 'block'))

@@ -19,19 +19,20 @@ from trt_ros.vision.letterbox import Preprocess
 
 def open_network(
         model_path: Path | str, build: BuildOptions | None = None, *, backend: str = 'auto',
-        device: int = 0, cache_dir: Path | str = '', report: Reporter | None = None,
-        graph: GraphOptions | None = None) -> TensorRTRunner:
+        device: int = 0, cache_dir: Path | str = '', memory_if_unwritable: bool = False,
+        report: Reporter | None = None, graph: GraphOptions | None = None) -> TensorRTRunner:
     """
     Open a network with TensorRT; the first time its engine is built.
 
     :param model_path: an ONNX file, or an engine.
     :param backend: 'tensorrt', 'tensorrt_rtx' or 'auto'.
+    :param memory_if_unwritable: where the cache cannot be written, build in memory, each time.
     :param graph: how it will take frames, when it is asked to.
     :raises TrtRosError: a ParameterError, ModelError, BackendError, CudaError or CancelledError.
     """
     open_gpu(device)  # TensorRT takes the one that is current.
     found = open_engine(model_path, build, backend=backend, device=device, cache_dir=cache_dir,
-                        memory_if_unwritable=True, report=report)
+                        memory_if_unwritable=memory_if_unwritable, report=report)
     return TensorRTRunner(found.engine, device=device, cache=found.runtime_cache,
                           story=found.story, graph=graph)
 

@@ -181,6 +181,7 @@ def test_every_option_of_the_detector_is_a_flag(colour_detector, picture, capsys
     assert run('--input-size', '32,32')[0] == 1
     assert run('--labels-path', '/nowhere')[0] == 1
     assert run('--backend', 'onnxruntime')[2].startswith('backend onnxruntime: ')
+    assert run('--engine-in-memory')[0] == 0
 
 
 def test_no_option_was_forgotten(capsys):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from trt_ros.errors import BackendError, ParameterError
+from trt_ros.errors import BackendError, ModelError, ParameterError
+from trt_ros.progress import Reporter
 from trt_ros.runtime import options
 from trt_ros.runtime.choice import BACKENDS, Backend, choose_backend
+from trt_ros.runtime.options import DetectorOptions
 from trt_ros.vision import letterbox
 
 
@@ -49,3 +51,22 @@ def test_the_options_offer_exactly_what_there_is():
     names = [each.name for each in BACKENDS]
     assert list(options.BACKENDS) == ['auto', *names]
     assert letterbox.RESIZES == options.RESIZES
+
+
+def test_an_engine_is_nothing_for_onnx_runtime(tmp_path):
+    (tmp_path / 'net.engine').write_bytes(b'vtrt' + bytes(60))
+    with pytest.raises(ModelError, match=r'net\.engine is a TensorRT engine(?s:.*)the ONNX file'):
+        BACKENDS[-1].open(DetectorOptions(model_path=str(tmp_path / 'net.engine')), Reporter())
+
+
+@pytest.mark.parametrize('asked', [False, True])
+def test_what_decides_the_engine_reaches_its_opener(monkeypatch, asked):
+    opener = pytest.importorskip('trt_ros.runtime.tensorrt_open')
+    given = {}
+    monkeypatch.setattr(opener, 'open_engine', lambda *_, **more: given.update(more) or 1 / 0)
+    monkeypatch.setattr(opener, 'open_gpu', lambda device: None)
+    with pytest.raises(ZeroDivisionError):
+        BACKENDS[1].open(DetectorOptions(
+            model_path='x', device=3, engine_cache_dir='/c', engine_in_memory=asked), Reporter())
+    assert (given['backend'], given['device'], given['cache_dir']) == ('tensorrt_rtx', 3, '/c')
+    assert given['memory_if_unwritable'] is asked
