@@ -28,6 +28,27 @@ class Progress:
     percent: float | None
     elapsed_seconds: float
 
+    def __str__(self) -> str:
+        percent = '' if self.percent is None else f' {self.percent:.0f} %'
+        return f'{self.phase}{percent}, {self.elapsed_seconds:.0f} s'
+
+
+class NowAndThen:
+    """
+    Tells which reports of one slow step are worth a line: the first, then one every few seconds.
+
+    TensorRT alone begins a phase many times a second.
+    """
+
+    def __init__(self, seconds: float = 5.0) -> None:
+        self._seconds, self._due = seconds, 0.0
+
+    def __call__(self, progress: Progress) -> bool:
+        if progress.elapsed_seconds < self._due:
+            return False
+        self._due = progress.elapsed_seconds + self._seconds
+        return True
+
 
 class Reporter:
     """

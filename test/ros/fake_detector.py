@@ -6,9 +6,12 @@ import sys
 
 import numpy as np
 
+from trt_ros.backend import load_trt
+from trt_ros.engine.build import build
+from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError
 from trt_ros.nodes.detector import DetectorNode
-from trt_ros.progress import Progress
+from trt_ros.progress import Progress, Reporter
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.fake import FakeRunner
 from trt_ros.runtime.pipeline import Pipeline
@@ -38,7 +41,11 @@ def find_bright(tensors):
 
 
 def open_pipeline(options, *, on_progress=None, cancelled=None):
-    """Open, or do what the model's name says: `wait:FILE` waits until the file is there."""
+    """
+    Open, or do first what the model's name says.
+
+    `wait:FILE` waits until the file is there, `build:FILE` builds an engine of that ONNX file.
+    """
     what, _, rest = options.model_path.partition(':')
     if what == 'broken':
         raise ModelError('The model is broken.', cause='It is a test.', remedy='Mend it.')
@@ -48,6 +55,9 @@ def open_pipeline(options, *, on_progress=None, cancelled=None):
         on_progress(Progress('waiting for the file', None, 0.0))
         while not Path(rest).exists() and not cancelled.wait(0.01):
             pass
+    if what == 'build':
+        build(Path(rest), BuildOptions(), load_trt('tensorrt_rtx'),
+              report=Reporter(on_progress, cancelled)).close()
     runner = FakeRunner(
         find_bright, inputs=[TensorSpec('images', (1, 3, SIZE, SIZE), 'float32', 'input')],
         outputs=[TensorSpec('output0', (1, 4 + len(CLASSES), ANCHORS), 'float32', 'output')],

@@ -8,7 +8,7 @@ from dataclasses import fields
 import json
 from pathlib import Path
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trt_ros.engine.options import (
     CONVERTERS,
@@ -20,11 +20,7 @@ from trt_ros.engine.options import (
     ShapeRange,
 )
 from trt_ros.errors import ParameterError
-
-if TYPE_CHECKING:
-    from trt_ros.progress import Progress
-
-LINE_SECONDS = 5.0  # Between lines of progress where nobody watches.
+from trt_ros.progress import NowAndThen, Progress, Reporter
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -86,7 +82,6 @@ def run(args: Namespace) -> int:
     from trt_ros.backend import load_trt
     from trt_ros.engine.cache import EngineCache
     from trt_ros.engine.open import describe
-    from trt_ros.progress import Reporter
 
     with Bar() as bar:
         entry = EngineCache(args.cache_dir).get_or_build(
@@ -110,7 +105,7 @@ class Bar:
 
     def __init__(self) -> None:
         self._watched = sys.stderr.isatty()
-        self._told: tuple[str, float] = ('', -LINE_SECONDS)
+        self._is_due = NowAndThen()
         self._bar: Any = None
 
     def __enter__(self) -> Bar:
@@ -130,10 +125,8 @@ class Bar:
             self._bar.set_description_str(progress.phase[:40], refresh=False)
             self._bar.n = progress.percent or 0
             self._bar.refresh()
-        elif progress.elapsed_seconds - self._told[1] >= LINE_SECONDS:
-            self._told = (progress.phase, progress.elapsed_seconds)
-            percent = '' if progress.percent is None else f' {progress.percent:.0f} %'
-            print(f'{progress.elapsed_seconds:.0f} s: {progress.phase}{percent}', file=sys.stderr)
+        elif self._is_due(progress):
+            print(progress, file=sys.stderr)
 
 
 class _Append(Action):

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 import sys
-import time
 from typing import Any
 
 from rclpy.qos import QoSProfile
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray, LabelInfo
 
-from trt_ros.progress import Progress
+from trt_ros.progress import NowAndThen, Progress
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.images import ImageInputParameters, ImageStream
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
@@ -23,8 +22,6 @@ from trt_ros.ros.process import run_node
 from trt_ros.ros.rcl import MemoryHooks
 from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
 from trt_ros.vision.frame import Frame
-
-SECONDS_BETWEEN_PROGRESS = 5.0
 
 
 @dataclass(frozen=True)
@@ -65,11 +62,11 @@ class DetectorNode(ManagedNode):
         self._open_pipeline = open_pipeline
         self._pipeline: Pipeline | None = None
         self._progress: Progress | None = None
-        self._last_told = 0.0
         self._counts = FrameCounts()
         Diagnostics(self, self._counts, task='image', facts=self._facts)
 
     def configure(self) -> None:
+        self._is_due = NowAndThen()
         self.while_configured.callback(self._forget_pipeline)
         self._pipeline = self.while_configured.enter_context(closing(self._open_pipeline(
             self.parameters, on_progress=self._report, cancelled=self.cancelled)))
@@ -101,12 +98,9 @@ class DetectorNode(ManagedNode):
         self._counts.publish()
 
     def _report(self, progress: Progress) -> None:
-        before, self._progress = self._progress, progress
-        now = time.monotonic()
-        is_new = before is None or progress.phase != before.phase
-        if is_new or now - self._last_told > SECONDS_BETWEEN_PROGRESS:
-            self._last_told = now
-            self.get_logger().info(_say(progress))
+        self._progress = progress
+        if self._is_due(progress):
+            self.get_logger().info(str(progress))
 
     def _facts(self) -> Mapping[str, str]:
         facts = {'model': self.get_parameter('model_path').value}
@@ -115,16 +109,11 @@ class DetectorNode(ManagedNode):
             facts.update(backend=pipeline.backend, decoder=pipeline.decoder.name)
             facts.update(pipeline.facts())
         elif progress is not None:
-            facts['progress'] = _say(progress)
+            facts['progress'] = str(progress)
         return facts
 
     def _forget_pipeline(self) -> None:
         self._pipeline = self._progress = None
-
-
-def _say(progress: Progress) -> str:
-    percent = '' if progress.percent is None else f' {progress.percent:.0f} %'
-    return f'{progress.phase}{percent}, {progress.elapsed_seconds:.0f} s'
 
 
 def main(args: list[str] | None = None) -> int:

@@ -1,0 +1,33 @@
+"""What is said while something slow goes on, and how often."""
+
+from __future__ import annotations
+
+import pytest
+
+from trt_ros.progress import NowAndThen, Progress
+
+
+def told(seconds):
+    """Give those of the reports, made at these seconds, that get a line."""
+    is_due = NowAndThen(5.0)
+    return [each for each in seconds if is_due(Progress('Timing tactics', None, each))]
+
+
+def test_nothing_reported_is_nothing_told():
+    assert told([]) == []
+
+
+def test_of_many_reports_the_first_is_told_and_then_one_every_few_seconds():
+    assert told([0.0, 0.001, 0.2, 4.999, 5.0, 5.1, 9.9]) == [0.0, 5.0]
+    assert told([tenth / 10 for tenth in range(200)]) == [0.0, 5.0, 10.0, 15.0]
+
+
+def test_a_first_report_that_comes_late_is_told_and_so_is_one_after_a_silence():
+    assert told([2.5, 7.4, 7.5, 60.0, 60.1, 65.0]) == [2.5, 7.5, 60.0, 65.0]
+
+
+@pytest.mark.parametrize(('progress', 'text'), [
+    (Progress('loading the model', None, 0.04), 'loading the model, 0 s'),
+    (Progress('Timing tactics', 41.6, 83.2), 'Timing tactics 42 %, 83 s')])
+def test_a_report_reads_as_phase_percent_and_seconds(progress, text):
+    assert str(progress) == text
