@@ -119,7 +119,7 @@ def _load(name: str) -> Flavour:
     module = next(module for module in _modules(name) if find_spec(module) is not None)
     try:
         trt = import_module(module)
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # OSError: from wheels that load libraries.
         raise BackendError(
             f'{name} is installed but does not load.', cause=str(error),
             remedy=f'Install its libraries, of the same version: {INSTALL[name]}') from error

@@ -137,7 +137,9 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     _write(spec['plan_fd'], plan)
     seconds = time.monotonic() - began
     if timing is not None and spec.get('timing_fd') is not None:
-        _write(spec['timing_fd'], timing.serialize())
+        kept = timing.serialize()
+        if kept is not None:
+            _write(spec['timing_fd'], kept)
     events.phase('reading the layers', 100.0)
     return {
         'inputs': [vars(spec) for spec in _io(network, 'input')],

@@ -124,7 +124,7 @@ class EngineCache:
             with locked(folder, report):
                 _sweep(folder)
                 why = 'as asked' if force else _why_not_there(folder, model, options, flavour)
-                for path in [] if force else sorted(folder.glob(f'bs*/*-{key[:16]}.engine')):
+                for path in [] if force else _engines(folder, key):
                     why = self.problem(path, key=key)
                     if not why:
                         return Entry(path, read_sidecar(path))
@@ -133,10 +133,14 @@ class EngineCache:
                 return self._build(folder, model, key, options, flavour, device, report,
                                    timeout_seconds, why)
         except OSError as error:
+            # One that came with a read-only disk, or belongs to root, still serves.
+            for path in [] if force else _engines(folder, key):
+                if not self.problem(path, key=key):
+                    return Entry(path, read_sidecar(path))
             raise ParameterError(
                 f'The engine cache {self.root} cannot be used.', cause=str(error),
-                remedy='Set engine_cache_dir to a folder that can be written, or build in memory.'
-            ) from error
+                remedy='Set engine_cache_dir to a folder that can be written, or set '
+                       'engine_in_memory.') from error
 
     def _build(self, folder: Path, model: OnnxFile, key: str, options: BuildOptions,
                flavour: Flavour, device: int, report: Reporter, timeout_seconds: float | None,
@@ -241,6 +245,10 @@ def remove(path: Path) -> None:
     """Remove an engine, its sidecar and its compiled kernels."""
     for each in (path, sidecar_path(path), *path.parent.glob(f'{path.name}.*.runtime')):
         each.unlink(missing_ok=True)
+
+
+def _engines(folder: Path, key: str) -> list[Path]:
+    return sorted(folder.glob(f'bs*/*-{key[:16]}.engine'))
 
 
 def _why_not_there(folder: Path, model: OnnxFile, options: BuildOptions, flavour: Flavour) -> str:

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 import shutil
 import stat
+import threading
 import time
 from typing import IO
 
@@ -35,7 +36,7 @@ def sha256_of_file(path: Path) -> str:
 
 def write_atomically(path: Path, source: IO[bytes]) -> None:
     """Put what is left of `source` at `path`: whole and on the disk, or not at all."""
-    part = path.with_name(f'.{path.name}.{os.getpid()}{PART}')
+    part = path.with_name(f'.{path.name}.{os.getpid()}.{threading.get_native_id()}{PART}')
     try:
         with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), 'wb') as file:
             shutil.copyfileobj(source, file, 1 << 20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+import json
 import logging
 from pathlib import Path
 import shlex
@@ -57,7 +58,7 @@ def open_engine(
     report = report or Reporter()
     driver().gpu(device)  # Before minutes of building what could not be loaded.
     if is_plan(path):
-        return _open_plan(path, device)
+        return _open_plan(path, device, options)
     flavour = load_trt(backend)
     cache = caches.EngineCache(cache_dir)
     for attempt in range(2):
@@ -133,7 +134,7 @@ def _build_in_memory(path: Path, options: BuildOptions, flavour: Flavour, device
     return OpenedEngine(engine, None, sidecar, ('engine built in memory', *describe(sidecar)))
 
 
-def _open_plan(path: Path, device: int) -> OpenedEngine:
+def _open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
     """Load an engine given as such; its sidecar, where there is one, must be its own."""
     header = read_plan_header(path)
     sidecar: dict[str, Any] = {}
@@ -148,7 +149,17 @@ def _open_plan(path: Path, device: int) -> OpenedEngine:
         raise ModelError(error.problem, cause=error.cause, remedy=_rebuild(sidecar)) from error
     return OpenedEngine(
         engine, caches.runtime_cache(engine.flavour, path, device), sidecar,
-        (f'engine {path}, of {header.flavour} {header.version_text}', *describe(sidecar)))
+        (f'engine {path}, of {header.flavour} {header.version_text}', *describe(sidecar),
+         *without_effect(options, sidecar)))
+
+
+def without_effect(options: BuildOptions, sidecar: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name what was asked of an engine that is built already, and is not so as far as known."""
+    have = sidecar.get('options', {})
+    wanted, plain = (json.loads(each.to_json()) for each in (options, BuildOptions()))
+    return tuple(
+        f'option without effect: {name} {wanted[name]}, the engine is built already'
+        for name in wanted if wanted[name] not in (plain[name], have.get(name)))
 
 
 def _rebuild(sidecar: Mapping[str, Any]) -> str:

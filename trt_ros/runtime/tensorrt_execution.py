@@ -65,7 +65,9 @@ class Contexts:
             if kept and not self._cache.deserialize(kept):
                 log.info('%s is of another GPU, driver or TensorRT-RTX: compiling anew',
                          self._blob.path.name)
-            config.set_runtime_cache(self._cache)
+            if not config.set_runtime_cache(self._cache):
+                log.warning('%s takes no runtime cache: it compiles anew at each start',
+                            self.engine.flavour)
         return config
 
     def new(self, shapes: Mapping[str, Shape]) -> Execution:
@@ -103,9 +105,9 @@ class Contexts:
     def save_cache(self) -> None:
         """Write what RTX has compiled so far; call after warm-up, with the GPU current."""
         if self._cache is not None and self._blob is not None:
-            blob = bytes(self._cache.serialize())
-            if blob:  # It may be empty, and must not then replace a good one.
-                self._blob.save(blob)
+            blob = self._cache.serialize()
+            if blob is not None:  # It may be empty, too, and then replaces nothing.
+                self._blob.save(bytes(blob))
 
     def close(self) -> None:
         if context_is_lost():
@@ -134,7 +136,8 @@ class Execution:
     def set_shapes(self, shapes: Mapping[str, Shape]) -> None:
         profile = self._profile_for(shapes)
         if profile:
-            self.context.set_optimization_profile_async(profile, 0)
+            if not self.context.set_optimization_profile_async(profile, 0):
+                raise BackendError(f'TensorRT does not take profile {profile} of the engine.')
             check(runtime().cudaStreamSynchronize(0), 'choose a profile')
         for name, shape in shapes.items():
             if not self.context.set_input_shape(name, shape):

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from trt_ros.engine.cache import Blob, EngineCache, default_root, read_sidecar, sidecar_path
+from trt_ros.engine.cache import LOCK, Blob, EngineCache, default_root, read_sidecar, sidecar_path
 from trt_ros.engine.files import locked
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError, ParameterError
@@ -246,6 +246,20 @@ def test_a_cache_that_cannot_be_written_says_so(tmp_path, models, rtx):
     assert isinstance(caught.value.__cause__, OSError)
 
 
+def test_an_engine_in_a_cache_that_cannot_be_written_still_serves(cache, models, rtx):
+    entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
+    lock = entry.path.parents[1] / LOCK
+    lock.unlink()
+    lock.mkdir()  # As on a read-only disk, but for root too: the lock cannot be opened.
+    again = cache.get_or_build(models.conv(), OPTIONS, rtx)
+    assert (again.path, again.why_built) == (entry.path, '')
+    flip(entry.path)
+    with pytest.raises(ParameterError, match=r'cannot be used(?s:.*)engine_in_memory'):
+        cache.get_or_build(models.conv(), OPTIONS, rtx)
+    with pytest.raises(ParameterError, match='cannot be used'):
+        cache.get_or_build(models.conv(seed=1), OPTIONS, rtx)
+
+
 def test_the_default_place_follows_xdg(monkeypatch, tmp_path):
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
     assert default_root() == tmp_path / 'trt_ros'
@@ -269,3 +283,20 @@ def test_a_blob_comes_back_whole_or_not_at_all(tmp_path):
 def test_a_blob_that_cannot_be_kept_is_a_warning(tmp_path, caplog):
     assert not Blob(tmp_path / 'gone' / 'kernels').save(b'x')
     assert 'Cannot keep' in caplog.text
+
+
+def test_two_nodes_of_one_process_may_keep_their_kernels_at_once(tmp_path, caplog):
+    blob, together = Blob(tmp_path / 'kernels'), threading.Barrier(2)
+    texts = [bytes([number]) * 100_000 for number in range(2)]
+
+    def keep(text):
+        for _ in range(20):
+            together.wait()
+            blob.save(text)
+    threads = [threading.Thread(target=keep, args=(text,)) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert blob.load() in texts
+    assert caplog.messages == []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from trt_ros.engine.open import describe, open_engine
+from trt_ros.engine.open import describe, open_engine, without_effect
+from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.errors import BackendError
 
 
@@ -26,3 +29,14 @@ def test_precisions_ignored_options_and_fallbacks_are_told():
             'layers of the engine: 3 float16, 1 float32',
             'option without effect: aux_streams: without effect',
             '12 layers on the GPU, not the DLA: ' + ', '.join(f'layer{i}' for i in range(10)))
+
+
+def test_options_that_come_too_late_for_an_engine_are_told():
+    shapes = ((ShapeRange('x', (1,), (1,), (2,)),),)
+    built = {'options': json.loads(BuildOptions(precision='fp16', profiles=shapes).to_json())}
+    assert without_effect(BuildOptions(), {}) == ()
+    assert without_effect(BuildOptions(), built) == ()
+    assert without_effect(BuildOptions(precision='fp16', profiles=shapes), built) == ()
+    assert without_effect(BuildOptions(precision='fp32', input_size=(4, 5)), built) == (
+        'option without effect: input_size [4, 5], the engine is built already',
+        'option without effect: precision fp32, the engine is built already')
