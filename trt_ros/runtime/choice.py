@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from importlib.util import find_spec
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ from trt_ros.runtime.runner import FrameRunner, Network
 from trt_ros.runtime.step_by_step import StepByStep
 from trt_ros.vision.decoder import Decoder
 from trt_ros.vision.letterbox import Preprocess
+
+log = logging.getLogger('trt_ros.runtime')
+
+FOR_GPUS = frozenset({
+    'precision', 'device', 'engine_cache_dir', 'engine_in_memory', 'gpu_wait', 'gpu_timeout',
+    'stream_priority', 'unified_memory'})
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,11 @@ def _open_onnxruntime(options: DetectorOptions, report: Reporter) -> Network:
         raise ModelError(f'{options.model_path} is a TensorRT engine, which this backend cannot '
                          'run.', remedy='Give the ONNX file that it was built from, or see with '
                                         '`trt-ros doctor` why TensorRT is not used.')
+    # One parameter file serves machines with and without a GPU: told, not refused.
+    unheeded = [each.name for each in fields(DetectorOptions)
+                if each.name in FOR_GPUS and getattr(options, each.name) != each.default]
+    if unheeded:
+        log.warning('Without effect on ONNX Runtime on the CPU: %s.', ', '.join(unheeded))
     report('loading the model')
     return OnnxRuntimeRunner.open(options.model_path)
 
@@ -118,7 +130,9 @@ def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tup
         if backend.name == wanted:
             reason = backend.missing()
             if reason:
-                raise BackendError(f'The backend {wanted} cannot be used here.', cause=reason)
+                raise BackendError(
+                    f'The backend {wanted} cannot be used here.', cause=reason,
+                    remedy='See what `trt-ros doctor` advises, or choose backend auto.')
             return backend, f'backend {backend.name}: {backend.title} (as asked)'
     names = ', '.join(['auto', *(backend.name for backend in backends)])
     raise ParameterError(f'There is no backend {wanted!r}.', remedy=f'Choose one of {names}.')

@@ -7,7 +7,7 @@ import pytest
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.runtime import options
-from trt_ros.runtime.choice import BACKENDS, Backend, choose_backend
+from trt_ros.runtime.choice import BACKENDS, FOR_GPUS, Backend, choose_backend
 from trt_ros.runtime.options import DetectorOptions
 from trt_ros.vision import letterbox
 
@@ -38,7 +38,7 @@ def test_a_named_backend_is_taken_even_if_another_is_better():
 
 
 def test_a_named_backend_that_is_missing_is_not_replaced():
-    with pytest.raises(BackendError, match=r'fast cannot be used here\.\nCause: no GPU'):
+    with pytest.raises(BackendError, match=r'fast cannot be used here\.\nCause: no GPU\nRemedy: '):
         choose_backend('fast', (backend('fast', 'no GPU'), backend('slow')))
 
 
@@ -57,6 +57,21 @@ def test_an_engine_is_nothing_for_onnx_runtime(tmp_path):
     (tmp_path / 'net.engine').write_bytes(b'vtrt' + bytes(60))
     with pytest.raises(ModelError, match=r'net\.engine is a TensorRT engine(?s:.*)the ONNX file'):
         BACKENDS[-1].open(DetectorOptions(model_path=str(tmp_path / 'net.engine')), Reporter())
+
+
+@pytest.mark.parametrize('given, told', [
+    ({}, []), ({'resize': 'stretch'}, []),
+    ({'precision': 'fp16', 'device': 1, 'gpu_wait': 'block'},
+     ['Without effect on ONNX Runtime on the CPU: precision, device, gpu_wait.'])])
+def test_options_for_gpus_are_told_on_the_cpu(caplog, tmp_path, given, told):
+    with pytest.raises(ModelError, match='There is no model file'):
+        BACKENDS[-1].open(DetectorOptions(
+            model_path=str(tmp_path / 'none.onnx'), **given), Reporter())
+    assert caplog.messages == told
+
+
+def test_every_option_for_gpus_is_an_option():
+    assert set(DetectorOptions.__dataclass_fields__) >= FOR_GPUS
 
 
 @pytest.mark.parametrize('asked', [False, True])
