@@ -169,7 +169,10 @@ def echo() -> None:
 
 
 def watcher(topic: str) -> None:
-    """Print how old each result was on arrival, until interrupted: a JSON list, milliseconds."""
+    """
+    Print a line when the publisher is found, and how old each result was on arrival, until
+    interrupted: a JSON list, milliseconds.
+    """
     import rclpy
     from sensor_msgs.msg import Image
     from vision_msgs.msg import Detection2DArray
@@ -184,7 +187,11 @@ def watcher(topic: str) -> None:
 
     with ros_node('watcher') as node:
         kind = Image if topic == 'echoed' else Detection2DArray
-        node.create_subscription(kind, topic, on_result, 10)
+        subscription = node.create_subscription(kind, topic, on_result, 10)
+        # What is published before DDS has brought the two together is not late, but never comes.
+        while subscription.get_publisher_count() == 0:
+            rclpy.spin_once(node, timeout_sec=0.05)
+        print('found', flush=True)
         rclpy.spin(node)
     print(json.dumps(ages))
 
@@ -196,6 +203,8 @@ def latencies(middle: list[str], topic: str, image: Path, frames: int, rate_hz: 
     watching = subprocess.Popen([*me, 'watcher', topic], env=env, stdout=subprocess.PIPE)
     between = subprocess.Popen(middle, env=env, stdout=subprocess.DEVNULL)
     try:
+        assert watching.stdout is not None
+        watching.stdout.readline()
         subprocess.run([*me, 'camera', str(image), str(frames), str(rate_hz)], env=env,
                        check=True, timeout=120 + 2 * frames / rate_hz)
     finally:
