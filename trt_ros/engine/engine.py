@@ -72,7 +72,7 @@ def _profile_shapes(handle: Any, name: str, index: int) -> tuple[Shape, Shape, S
 
 
 def load_engine(source: Path | str | bytes, *, metadata: Mapping[str, str] | None = None,
-                trusted_code: bool = False) -> Engine:
+                trusted_code: bool = False, dla_core: int | None = None) -> Engine:
     """
     Deserialise a plan on the current CUDA device.
 
@@ -80,6 +80,7 @@ def load_engine(source: Path | str | bytes, *, metadata: Mapping[str, str] | Non
 
     :param source: the plan's file or bytes.
     :param trusted_code: let a version-compatible plan bring its own runtime (it runs code).
+    :param dla_core: that it was built for; the plan itself does not say which of several.
     :raises ModelError: when it is damaged, or does not fit this machine.
     :raises BackendError: when its flavour is not installed, or there is no GPU.
     """
@@ -103,6 +104,8 @@ def load_engine(source: Path | str | bytes, *, metadata: Mapping[str, str] | Non
     runtime = flavour.new_runtime()
     if trusted_code:
         runtime.engine_host_code_allowed = True
+    if dla_core is not None:
+        runtime.DLA_core = dla_core
     with flavour.log.collect() as said:
         handle = runtime.deserialize_cuda_engine(plan)
     if handle is None:

@@ -102,7 +102,8 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any]) -> Engine:
     if options.get('plugins'):
         load_plugins(load_trt(sidecar['flavour']), options['plugins'])
     engine = load_engine(path, metadata=sidecar.get('metadata', {}),
-                         trusted_code=bool(options.get('version_compatible')))
+                         trusted_code=bool(options.get('version_compatible')),
+                         dla_core=options.get('dla_core'))
     if options.get('strip_weights'):
         _refit(engine, Path(sidecar['onnx']['path']))
     return engine
