@@ -163,6 +163,7 @@ def read_state(name: str, values: list[str]) -> Finding:
 def _flavour(name: str) -> Finding:
     from trt_ros.backend import INSTALL, installed, load_trt
     from trt_ros.driver import driver
+    from trt_ros.engine.key import cuda_package
     from trt_ros.errors import BackendError
 
     if not installed(name):
@@ -171,6 +172,11 @@ def _flavour(name: str) -> Finding:
         flavour = load_trt(name)
     except BackendError as error:
         return Finding(name, 'problem', f'{error.problem} {error.cause}', error.remedy)
+    wheel, newest = cuda_package(flavour), driver().cuda_version
+    if driver().gpus and wheel and newest[0] < int(wheel[2:]):
+        return Finding(
+            name, 'problem', f'{flavour.version_text} is made for CUDA {wheel[2:]}, the driver '
+            f'runs no newer than {newest[0]}.{newest[1]}', 'install a newer NVIDIA driver')
     can = []
     if flavour.builds_without_gpu or driver().gpus:
         can.append('builds engines')
@@ -183,12 +189,12 @@ def _cache() -> Iterator[Finding]:
     from trt_ros.engine.files import check_private
     from trt_ros.errors import ParameterError
 
-    cache = EngineCache()
-    folder = next(path for path in (cache.root, *cache.root.parents) if path.exists())
     try:
+        cache = EngineCache()
+        folder = next(path for path in (cache.root, *cache.root.parents) if path.exists())
         check_private(folder, cache.root)
     except ParameterError as error:
-        yield Finding('engine cache', 'problem', error.cause, error.remedy)
+        yield Finding('engine cache', 'problem', error.cause or error.problem, error.remedy)
         return
     if not os.access(folder, os.W_OK):
         yield Finding('engine cache', 'problem', f'{folder} cannot be written',

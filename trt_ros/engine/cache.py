@@ -87,9 +87,17 @@ class Blob:
 
 
 def default_root() -> Path:
-    """`$XDG_CACHE_HOME/trt_ros`, or `~/.cache/trt_ros`."""
+    """
+    `$XDG_CACHE_HOME/trt_ros`, or `~/.cache/trt_ros`.
+
+    :raises ParameterError: when the user has no home, as in some containers.
+    """
     base = os.environ.get('XDG_CACHE_HOME', '')
-    return (Path(base) if Path(base).is_absolute() else Path.home() / '.cache') / 'trt_ros'
+    try:
+        return (Path(base) if Path(base).is_absolute() else Path.home() / '.cache') / 'trt_ros'
+    except RuntimeError as error:
+        raise ParameterError('There is no place for the engine cache.', cause=str(error),
+                             remedy='Set engine_cache_dir, or XDG_CACHE_HOME.') from error
 
 
 class EngineCache:

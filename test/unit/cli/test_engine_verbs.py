@@ -16,6 +16,7 @@ from trt_ros.cli import main
 from trt_ros.cli._ros2 import TrtCommand
 from trt_ros.cli.build import build_options, parse_profile
 from trt_ros.cli.doctor import findings, read_state
+from trt_ros.driver import Driver, Gpu
 from trt_ros.engine.options import BuildOptions, ShapeRange
 
 pytest.importorskip('onnx')
@@ -174,6 +175,17 @@ def test_doctor_names_the_python_that_has_no_ros(monkeypatch, cache):
     monkeypatch.setattr('trt_ros.cli.doctor.find_spec', lambda name: None)
     (ros,) = [each for each in findings() if each.name == 'ros']
     assert ros.state == 'problem' and 'source /opt/ros/jazzy' in ros.remedy
+
+
+@needs_rtx
+@pytest.mark.parametrize(('cuda', 'state', 'said'), [
+    ((12, 8), 'problem', 'is made for CUDA 13, the driver runs no newer than 12.8'),
+    ((13, 0), 'ok', 'builds engines, runs engines')])
+def test_doctor_sees_a_driver_older_than_tensorrt(monkeypatch, cache, cuda, state, said):
+    h200 = Gpu(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
+    monkeypatch.setattr('trt_ros.driver.driver', lambda: Driver('', cuda, (h200,), ''))
+    (rtx,) = [each for each in findings() if each.name == 'tensorrt_rtx']
+    assert rtx.state == state and said in rtx.detail
 
 
 @pytest.mark.parametrize(('line', 'state', 'said'), [

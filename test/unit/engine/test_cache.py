@@ -266,6 +266,10 @@ def test_the_default_place_follows_xdg(monkeypatch, tmp_path):
     monkeypatch.setenv('XDG_CACHE_HOME', 'not/absolute')
     assert default_root() == Path.home() / '.cache' / 'trt_ros'
     assert EngineCache().root == default_root()
+    monkeypatch.delenv('HOME')
+    monkeypatch.setattr(os, 'getuid', lambda: 2 ** 31 - 9)  # Known to no password file
+    with pytest.raises(ParameterError, match='no place for the engine cache'):
+        default_root()
 
 
 def test_a_blob_comes_back_whole_or_not_at_all(tmp_path):
