@@ -70,10 +70,10 @@ class Pipeline:
                     raise ParameterError('No model was given.',
                                          remedy='Set model_path to an ONNX file.')
                 backend, chosen = choose_backend(options.backend)
-                network, name = backend.open(options, report), backend.name
+                network = backend.open(options, report)
                 make_frame_runner = backend.frame_runner
             else:
-                network, name, chosen = runner, runner.backend, f'backend {runner.backend}'
+                network, chosen = runner, f'backend {runner.backend}'
                 make_frame_runner = StepByStep
             undo.callback(network.close)
             report('choosing the decoder')
@@ -97,7 +97,8 @@ class Pipeline:
                 f'{len(names)} class names' if names else 'no class names: classes are numbers',
                 *frames.story)
             undo.pop_all()
-            return cls(frames, preprocess, decoder, backend=name, story=story, class_names=names)
+            return cls(frames, preprocess, decoder, backend=network.backend, story=story,
+                       class_names=names)
 
     def infer(
             self, frame: Frame, *, score_threshold: float, iou_threshold: float,

@@ -17,8 +17,13 @@ class Network(Protocol):
     """
     An open network; whoever opened it closes it.
 
-    `inputs` and `outputs` are in the network's own order. `metadata` is the ONNX file's.
+    `inputs` and `outputs` are in the network's own order. `metadata` is the ONNX file's. `backend`
+    is the name of what runs it ('onnxruntime', 'tensorrt', 'tensorrt_rtx'); that of an engine may
+    be another than the parameter's.
     """
+
+    @property
+    def backend(self) -> str: ...
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]: ...
@@ -35,14 +40,7 @@ class Network(Protocol):
 
 
 class Runner(Network, Protocol):
-    """
-    Runs one network from arrays to arrays.
-
-    `backend` is the name of the parameter's choice ('onnxruntime', 'tensorrt', 'tensorrt_rtx').
-    """
-
-    @property
-    def backend(self) -> str: ...
+    """Runs one network from arrays to arrays."""
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """

@@ -302,3 +302,12 @@ def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on
     with pytest.raises(TensorMismatchError):
         Pipeline.open(DetectorOptions(model_path='any.onnx'))
     assert (runner.call_count, runner.is_closed) == (1, True)
+
+
+def test_the_backend_told_is_the_one_that_runs_the_network(monkeypatch):
+    """An engine has a flavour of its own, whichever TensorRT was chosen."""
+    chosen = Backend('tensorrt', 'TensorRT', lambda: '', lambda *_: fake(), StepByStep)
+    monkeypatch.setattr(pipeline, 'choose_backend', lambda wanted: (chosen, 'backend tensorrt'))
+    opened = Pipeline.open(DetectorOptions(model_path='any.engine'))
+    assert opened.backend == 'fake'
+    opened.close()
