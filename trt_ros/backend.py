@@ -107,18 +107,21 @@ def load_trt(prefer: str = 'auto') -> Flavour:
 
 def installed(name: str) -> bool:
     """Tell whether a flavour's Python bindings are there, without importing them."""
-    return any(find_spec(module) is not None for module in _modules(name))
+    return bool(_module(name))
 
 
-def _modules(name: str) -> tuple[str, str]:
-    return name, f'{name}_bindings'  # The second where only the bindings' wheel is installed.
+def _module(name: str) -> str:
+    for module in (name, f'{name}_bindings'):  # The second where it is the only wheel installed.
+        spec = find_spec(module)
+        if spec is not None and spec.origin is not None:  # None: some folder of that name.
+            return module
+    return ''
 
 
 @cache
 def _load(name: str) -> Flavour:
-    module = next(module for module in _modules(name) if find_spec(module) is not None)
     try:
-        trt = import_module(module)
+        trt = import_module(_module(name))
     except (ImportError, OSError) as error:  # OSError: from wheels that load libraries.
         raise BackendError(
             f'{name} is installed but does not load.', cause=str(error),

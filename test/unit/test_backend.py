@@ -28,6 +28,16 @@ def test_a_library_that_is_not_installed_says_how_to_get_it(monkeypatch):
         load_trt('tensorrt')
 
 
+def test_a_folder_that_is_only_named_so_is_no_tensorrt(monkeypatch, tmp_path):
+    if installed('tensorrt'):
+        pytest.skip('tensorrt is installed')
+    (tmp_path / 'tensorrt').mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not installed('tensorrt')
+    with pytest.raises(BackendError, match='No TensorRT found'):
+        load_trt('tensorrt')
+
+
 @pytest.mark.parametrize(('text', 'found'), [
     ('', ()), ('10.13.3.9.post1', (10, 13, 3, 9)), ('11.0.0.114', (11, 0, 0, 114)),
     ('10.3.0', (10, 3, 0))])
