@@ -58,7 +58,7 @@ def open_engine(
     report = report or Reporter()
     driver().gpu(device)  # Before minutes of building what could not be loaded.
     if is_plan(path):
-        return _open_plan(path, device, options)
+        return open_plan(path, device, options)
     flavour = load_trt(backend)
     cache = caches.EngineCache(cache_dir)
     for attempt in range(2):
@@ -135,16 +135,14 @@ def _build_in_memory(path: Path, options: BuildOptions, flavour: Flavour, device
     return OpenedEngine(engine, None, sidecar, ('engine built in memory', *describe(sidecar)))
 
 
-def _open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
+def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
     """Load an engine given as such; its sidecar, where there is one, must be its own."""
-    header = read_plan_header(path)
-    sidecar: dict[str, Any] = {}
-    if caches.sidecar_path(path).exists():
-        sidecar = caches.read_sidecar(path)
-        if sha256_of_file(path) != sidecar.get('plan_sha256'):
-            raise ModelError(f'{path} is not the engine that its sidecar describes.',
-                             remedy=_rebuild(sidecar))
+    has_sidecar = caches.sidecar_path(path).exists()
+    sidecar = caches.read_sidecar(path) if has_sidecar else {}
     try:
+        header = read_plan_header(path)
+        if has_sidecar and sha256_of_file(path) != sidecar.get('plan_sha256'):
+            raise ModelError(f'{path} is not the engine that its sidecar describes.')
         engine = _load(path, sidecar)
     except ModelError as error:
         raise ModelError(error.problem, cause=error.cause, remedy=_rebuild(sidecar)) from error
@@ -164,6 +162,30 @@ def without_effect(options: BuildOptions, sidecar: Mapping[str, Any]) -> tuple[s
 
 
 def _rebuild(sidecar: Mapping[str, Any]) -> str:
-    onnx = shlex.quote(sidecar.get('onnx', {}).get('path', 'MODEL.onnx'))
-    precision = sidecar.get('options', {}).get('precision', 'auto')
-    return f'Build it here: trt-ros build {onnx} --precision {precision}'
+    return f'Build it here: {build_command(sidecar)}'
+
+
+def build_command(sidecar: Mapping[str, Any]) -> str:
+    """Give the command that builds such an engine once more, of a sidecar or of nothing."""
+    words = ['trt-ros', 'build', sidecar.get('onnx', {}).get('path', 'MODEL.onnx')]
+    plain = json.loads(BuildOptions().to_json())
+    for name, value in sidecar.get('options', {}).items():
+        if value == plain.get(name):
+            continue
+        flag = f'--{name.replace("_", "-")}'
+        if name == 'timing_cache':
+            words.append('--no-timing-cache')
+        elif name == 'profiles':
+            for profile in value:
+                words += ['--profile', ','.join(
+                    f'{each["name"]}=' + ':'.join(
+                        'x'.join(map(str, each[key])) for key in ('low', 'best', 'high'))
+                    for each in profile)]
+        elif name == 'input_size':
+            words += [flag, 'x'.join(map(str, value))]
+        elif name in ('plugins', 'compute_capabilities'):
+            each_flag = {'plugins': '--plugin'}.get(name, '--compute-capability')
+            words += [word for each in value for word in (each_flag, each)]
+        else:
+            words += [flag] if value is True else [flag, str(value)]
+    return shlex.join(words)

@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 import json
 import os
 from pathlib import Path
+import shlex
 import subprocess
 import sys
 
@@ -17,6 +18,7 @@ from trt_ros.cli._ros2 import TrtCommand
 from trt_ros.cli.build import build_options, parse_profile
 from trt_ros.cli.doctor import findings, read_state
 from trt_ros.driver import Driver, Gpu
+from trt_ros.engine.open import build_command
 from trt_ros.engine.options import BuildOptions, ShapeRange
 
 pytest.importorskip('onnx')
@@ -66,27 +68,32 @@ def test_a_model_that_cannot_be_built_ends_with_1_and_the_reason(call, tmp_path)
     assert (code, out) == (1, '') and 'is not an ONNX model' in err and 'Traceback' not in err
 
 
-def test_flags_become_options(cache):
+def test_flags_become_options_and_options_the_command_that_says_them(cache):
     parser = ArgumentParser()
     from trt_ros.cli import build
 
     build.add_arguments(parser)
     assert build_options(parser.parse_args(['x.onnx'])) == BuildOptions()
-    assert build_options(parser.parse_args([
+    options = build_options(parser.parse_args([
         'x.onnx', '--precision', 'fp16', '--io-dtypes', 'lower', '--converter', 'modelopt',
         '--profile', 'x=1x2:1x2:4x2,y=3', '--profile', 'x=8x2,y=3', '--input-size', '32x64',
         '--workspace-mib', '64', '--optimization-level', '2', '--aux-streams', '1',
         '--no-timing-cache', '--dla-core', '0', '--plugin', 'a.so', '--plugin', 'b.so',
         '--version-compatible', '--hardware-compatible', 'ampere_plus',
         '--compute-capability', '8.6', '--compute-capability', '8.9', '--strip-weights',
-        '--refit', '--weight-streaming'])) == BuildOptions(
-            precision='fp16', io_dtypes='lower', converter='modelopt', profiles=(
-                (ShapeRange('x', (1, 2), (1, 2), (4, 2)), ShapeRange('y', (3,), (3,), (3,))),
-                (ShapeRange('x', (8, 2), (8, 2), (8, 2)), ShapeRange('y', (3,), (3,), (3,)))),
-            input_size=(32, 64), workspace_mib=64, optimization_level=2, aux_streams=1,
-            timing_cache=False, dla_core=0, plugins=('a.so', 'b.so'), version_compatible=True,
-            hardware_compatible='ampere_plus', compute_capabilities=('8.6', '8.9'),
-            strip_weights=True, refit=True, weight_streaming=True)
+        '--refit', '--weight-streaming']))
+    assert options == BuildOptions(
+        precision='fp16', io_dtypes='lower', converter='modelopt', profiles=(
+            (ShapeRange('x', (1, 2), (1, 2), (4, 2)), ShapeRange('y', (3,), (3,), (3,))),
+            (ShapeRange('x', (8, 2), (8, 2), (8, 2)), ShapeRange('y', (3,), (3,), (3,)))),
+        input_size=(32, 64), workspace_mib=64, optimization_level=2, aux_streams=1,
+        timing_cache=False, dla_core=0, plugins=('a.so', 'b.so'), version_compatible=True,
+        hardware_compatible='ampere_plus', compute_capabilities=('8.6', '8.9'),
+        strip_weights=True, refit=True, weight_streaming=True)
+    command = shlex.split(build_command(
+        {'onnx': {'path': 'a net.onnx'}, 'options': json.loads(options.to_json())}))
+    assert command[:3] == ['trt-ros', 'build', 'a net.onnx']
+    assert build_options(parser.parse_args(command[2:])) == options
 
 
 @pytest.mark.parametrize('text', ['1x2:1x2:1x2', 'x=', 'x=1x', 'x=2:1:3', 'x=1:2', 'x=1:2:3:4'])

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from trt_ros.engine.open import describe, open_engine, without_effect
+from trt_ros.engine.cache import EngineCache, sidecar_path
+from trt_ros.engine.open import describe, open_engine, open_plan, without_effect
 from trt_ros.engine.options import BuildOptions, ShapeRange
-from trt_ros.errors import BackendError
+from trt_ros.errors import BackendError, ModelError
 
 
 def test_without_a_gpu_nothing_is_built_in_vain(models, no_gpu, tmp_path):
@@ -40,3 +41,23 @@ def test_options_that_come_too_late_for_an_engine_are_told():
     assert without_effect(BuildOptions(precision='fp32', input_size=(4, 5)), built) == (
         'option without effect: input_size [4, 5], the engine is built already',
         'option without effect: precision fp32, the engine is built already')
+
+
+def test_an_engine_that_does_not_fit_names_the_command_that_rebuilds_it(models, rtx, tmp_path):
+    entry = EngineCache(tmp_path / 'cache').get_or_build(
+        models.conv(name='a net'), BuildOptions(precision='fp16'), rtx)
+    whole = entry.path.read_bytes()
+    older = bytearray(whole)
+    older[25] -= 1
+    again = f"Build it here: trt-ros build '{models.folder / 'a net.onnx'}' --precision fp16"
+    for damaged, said in ((whole[:-1], 'is damaged'),
+                          (bytes(older), 'not the engine that its sidecar describes')):
+        entry.path.write_bytes(damaged)
+        with pytest.raises(ModelError, match=said) as caught:
+            open_plan(entry.path, 0, BuildOptions())
+        assert caught.value.remedy == again
+    sidecar_path(entry.path).unlink()
+    with pytest.raises(ModelError, match='does not fit this machine') as caught:
+        open_plan(entry.path, 0, BuildOptions())
+    assert f'here is {rtx}' in caught.value.cause
+    assert caught.value.remedy == 'Build it here: trt-ros build MODEL.onnx'
