@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 import os
 import threading
 import traceback
@@ -109,10 +110,16 @@ class RclSubscription:
         self._ring = Ring(hooks)
         self._stopping = threading.Event()
         self._guard = GuardCondition(None, None, node.context)
-        with node.context.handle:
-            self._wait_set = rclpy_implementation.WaitSet(1, 1, 0, 0, 0, 0, node.context.handle)
         self._subscription: Subscription | None = node.create_subscription(
-            message_type, topic, lambda _: None, qos, raw=True, callback_group=_EventsOnly())
+            message_type, topic, lambda _: None, qos, raw=True, callback_group=_Nobody())
+        self._events = list(self._subscription.event_handlers)
+        try:
+            with node.context.handle:
+                self._wait_set = rclpy_implementation.WaitSet(
+                    1, 1, 0, 0, 0, len(self._events), node.context.handle)
+        except Exception:
+            _destroy(node, self._subscription)
+            raise
         node.context.on_shutdown(self._wake)
         self._thread = threading.Thread(target=self._run, name='messages')
         self._thread.start()
@@ -137,14 +144,19 @@ class RclSubscription:
         # Entered for the whole time: none of them goes away while rcl has a pointer to it.
         subscription, guard, wait_set = \
             self._subscription.handle, self._guard.handle, self._wait_set
-        with self._node.context.handle, subscription, guard, wait_set:
+        with ExitStack() as entered:
+            for each in (self._node.context.handle, subscription, guard, wait_set, *self._events):
+                entered.enter_context(each)
             while not self._stopping.is_set():
                 try:
                     wait_set.clear_entities()
                     wait_set.add_subscription(subscription)
                     wait_set.add_guard_condition(guard)
+                    for event in self._events:
+                        event.add_to_wait_set(wait_set)
                     wait_set.wait(-1)
                     self._take_all(subscription)
+                    self._tell_events(wait_set)
                 except Exception:
                     self._node.get_logger().error(
                         f'Messages could not be taken.\n{traceback.format_exc()}',
@@ -169,11 +181,23 @@ class RclSubscription:
             self._on_message(newest)
 
 
-class _EventsOnly(ReentrantCallbackGroup):
-    """Keeps a subscription's messages from the executor; it still tells of incompatible QoS."""
+    def _tell_events(self, wait_set: Any) -> None:
+        """Tell of publishers whose QoS does not fit, as the executor would."""
+        for event in self._events:
+            if event.is_ready(wait_set):
+                event.callback(event.take_data())
+
+
+class _Nobody(ReentrantCallbackGroup):
+    """
+    Keeps a subscription and its events from the executor.
+
+    The events too: they share a condition with the messages, so that the executor would wake for
+    each message, and again and again until it is taken.
+    """
 
     def can_execute(self, entity: Any) -> bool:
-        return not isinstance(entity, Subscription)
+        return False
 
 
 def _destroy(node: Node, subscription: Subscription | None) -> None:
