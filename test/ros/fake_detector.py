@@ -9,7 +9,7 @@ import numpy as np
 from trt_ros.backend import load_trt
 from trt_ros.engine.build import build
 from trt_ros.engine.options import BuildOptions
-from trt_ros.errors import ModelError
+from trt_ros.errors import GpuFailedError, ModelError
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.progress import Progress, Reporter
 from trt_ros.ros.process import run_node
@@ -40,11 +40,26 @@ def find_bright(tensors):
     return {'output0': head}
 
 
+class FailingGpu:
+    """Where a GPU's frames go: tells that it failed, and fails, as GraphPipeline does."""
+
+    on_fault = None
+
+    def infer(self, frame, **thresholds):
+        fault = GpuFailedError('The GPU failed.', cause='It is a test.', remedy='Restart it.')
+        self.on_fault(fault)
+        raise fault
+
+    def close(self):
+        print('The failing GPU is closed.', flush=True)
+
+
 def open_pipeline(options, *, on_progress=None, cancelled=None):
     """
     Open, or do first what the model's name says.
 
-    `wait:FILE` waits until the file is there, `build:FILE` builds an engine of that ONNX file.
+    The frames of `faulty:` meet a GPU that fails, `wait:FILE` waits until the file is there,
+    `build:FILE` builds an engine of that ONNX file.
     """
     what, _, rest = options.model_path.partition(':')
     if what == 'broken':
@@ -62,7 +77,10 @@ def open_pipeline(options, *, on_progress=None, cancelled=None):
         find_bright, inputs=[TensorSpec('images', (1, 3, SIZE, SIZE), 'float32', 'input')],
         outputs=[TensorSpec('output0', (1, 4 + len(CLASSES), ANCHORS), 'float32', 'output')],
         metadata={'names': str(CLASSES)})
-    return Pipeline.open(options, on_progress=on_progress, cancelled=cancelled, runner=runner)
+    pipeline = Pipeline.open(options, on_progress=on_progress, cancelled=cancelled, runner=runner)
+    if what == 'faulty':
+        pipeline.frames = FailingGpu()
+    return pipeline
 
 
 if __name__ == '__main__':

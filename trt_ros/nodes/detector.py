@@ -70,6 +70,7 @@ class DetectorNode(ManagedNode):
         self.while_configured.callback(self._forget_pipeline)
         self._pipeline = self.while_configured.enter_context(closing(self._open_pipeline(
             self.parameters, on_progress=self._report, cancelled=self.cancelled)))
+        self._pipeline.tell_fault(self.fail)
         self._progress = None
         for line in self._pipeline.story:
             self.get_logger().info(line)

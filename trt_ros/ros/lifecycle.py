@@ -80,6 +80,7 @@ class ManagedNode(LifecycleNode):
         self.cancelled = threading.Event()
         self.failure = ''
         self.parameters: Any = None
+        self._fault: TrtRosError | None = None
         self._stopping = threading.Event()
         self._transition_lock = threading.Lock()
         self._transition_thread: threading.Thread | None = None
@@ -144,6 +145,16 @@ class ManagedNode(LifecycleNode):
             raise error
         return result
 
+    def fail(self, fault: TrtRosError) -> None:
+        """
+        Stop being active because of `fault`: tell it, release everything, be unconfigured.
+
+        From any thread, also one that `while_active` waits for; returns at once.
+        """
+        self._fault, self.failure = fault, fault.problem
+        if self.state_label == 'active':
+            self._start(lambda: self._trigger('deactivate'))
+
     @property
     def state_label(self) -> str:
         """'unconfigured', 'configuring', 'inactive', ..."""
@@ -152,6 +163,7 @@ class ManagedNode(LifecycleNode):
     # Transitions: rclpy calls these.
 
     def on_configure(self, state: Any) -> TransitionCallbackReturn:
+        self._fault = None
         self.parameters = self.between_callbacks(lambda: read(self, self.Parameters))
         self.configure()
         freeze_garbage_collector()
@@ -164,6 +176,8 @@ class ManagedNode(LifecycleNode):
 
     def on_deactivate(self, state: Any) -> TransitionCallbackReturn:
         self.while_active.close()
+        if self._fault is not None:
+            raise self._fault
         return super().on_deactivate(state)
 
     def on_cleanup(self, state: Any) -> TransitionCallbackReturn:

@@ -137,7 +137,7 @@ class GraphPipeline:
         self.account = machinery.account
         self.health = Health()
         self.slots = slots
-        self._owned, self._on_fault = owned, on_fault
+        self._owned, self.on_fault = owned, on_fault
         self._submit = threading.Lock()
         self._numbers = count(1)
         self._last: FrameSlot | None = None
@@ -373,8 +373,8 @@ class GraphPipeline:
         if self._failed is None:
             self._failed = error
             log.error('%s', error)
-            if self._on_fault is not None:
-                self._on_fault(error)
+            if self.on_fault is not None:
+                self.on_fault(error)
 
     def memory(self) -> Mapping[str, Mapping[str, int]]:
         """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}}."""

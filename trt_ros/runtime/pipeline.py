@@ -12,7 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError, TrtRosError
+from trt_ros.errors import (
+    ClosedError,
+    GpuFailedError,
+    ParameterError,
+    TensorMismatchError,
+    TrtRosError,
+)
 from trt_ros.progress import Progress, Reporter
 from trt_ros.runtime.choice import choose_backend
 from trt_ros.runtime.options import DetectorOptions as DetectorOptions
@@ -115,6 +121,11 @@ class Pipeline:
         return self.frames.infer(
             frame, score_threshold=score_threshold, iou_threshold=iou_threshold,
             max_detections=max_detections)
+
+    def tell_fault(self, on_fault: Callable[[GpuFailedError], None]) -> None:
+        """Have `on_fault` called, on any thread, when the GPU fails for good or hangs."""
+        if self.frames is not None and hasattr(self.frames, 'on_fault'):
+            self.frames.on_fault = on_fault
 
     def facts(self) -> Mapping[str, str]:
         """Return what else is worth showing on /diagnostics; empty where there is nothing."""
