@@ -1,6 +1,7 @@
 """The detector node over a network that needs no file: it finds the bright rectangle."""
 
 from functools import partial
+import logging
 from pathlib import Path
 import sys
 
@@ -47,6 +48,7 @@ class FailingGpu:
 
     def infer(self, frame, **thresholds):
         fault = GpuFailedError('The GPU failed.', cause='It is a test.', remedy='Restart it.')
+        logging.getLogger('trt_ros.runtime').error('%s', fault)
         self.on_fault(fault)
         raise fault
 

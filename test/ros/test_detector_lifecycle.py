@@ -145,6 +145,7 @@ def test_a_gpu_that_fails_leaves_an_unconfigured_node_that_says_why(node, pictur
         'on_deactivate failed. The GPU failed.\nCause: It is a test.\nRemedy: Restart it.')
     node.peer.wait_until(lambda: node.state == 'unconfigured', 'everything to be released')
     assert 'The failing GPU is closed.' in node.log
+    assert '[trt_ros.runtime]: The GPU failed.' in node.log
     box.wait_for(lambda array: (array.status[0].level, array.status[0].message) == (
         DiagnosticStatus.ERROR, 'on_deactivate failed. The GPU failed.'))
     assert node.set(model_path='') == ''

@@ -10,7 +10,7 @@ from rclpy.signals import SignalHandlerOptions
 
 from trt_ros.container.manager import ComponentManager
 from trt_ros.container.spinner import Spinner
-from trt_ros.ros.process import StopSignal, tune_process
+from trt_ros.ros.process import StopSignal, log_through_ros, tune_process
 
 
 def main(args: list[str] | None = None, *, thread_num: int = 1) -> int:
@@ -22,6 +22,7 @@ def main(args: list[str] | None = None, *, thread_num: int = 1) -> int:
     tune_process()
     stop = StopSignal()
     rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    log_through_ros()
     manager = ComponentManager(thread_num=thread_num)
     # A component may end the ROS context; the process then ends too, in order.
     rclpy.get_default_context().on_shutdown(stop.send)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ import traceback
 
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+import rclpy.logging
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
@@ -33,6 +35,28 @@ def tune_process() -> None:
         m_trim_threshold, m_mmap_threshold = -1, -3
         mallopt(m_mmap_threshold, 1 << 30)
         mallopt(m_trim_threshold, 2**31 - 1)
+
+
+class RosHandler(logging.Handler):
+    """Passes what the layers without ROS log on to the ROS log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger = rclpy.logging.get_logger(record.name)
+        # A line each: rclpy wants one severity a line of code.
+        if record.levelno >= logging.ERROR:
+            logger.error(self.format(record))
+        elif record.levelno >= logging.WARNING:
+            logger.warning(self.format(record))
+        else:
+            logger.info(self.format(record))
+
+
+def log_through_ros() -> None:
+    """Let all of this process's `trt_ros` loggers speak on the ROS log, once."""
+    logger = logging.getLogger('trt_ros')
+    if not logger.handlers:
+        logger.setLevel(logging.INFO)
+        logger.addHandler(RosHandler())
 
 
 class StopSignal:
@@ -71,6 +95,7 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
     tune_process()
     stop = StopSignal()
     rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    log_through_ros()
     try:
         node = make_node()
     except TrtRosError as error:

@@ -30,7 +30,7 @@ class DetectorOptions:
     :raises ParameterError: at construction, when a value or a combination makes no sense.
     """
 
-    model_path: str = option('', 'ONNX file of the network.')
+    model_path: str = option('', 'ONNX file of the network, or a TensorRT engine of it.')
     backend: str = option(
         'auto', 'What runs the network; auto takes the best this machine has.',
         choices=BACKENDS)
