@@ -55,7 +55,7 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
     """
     import onnx
 
-    _check_file(path)
+    check_model_file(path)
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf has an exception class a version
@@ -130,20 +130,25 @@ def tensors(graph: Any) -> Iterator[Any]:
                 yield from tensors(inner)
 
 
-def _check_file(path: Path) -> None:
+def check_model_file(path: Path) -> None:
+    """:raises ModelError: when there is no file, nothing in it, or a pointer of git-lfs."""
     try:
         with path.open('rb') as file:
             head = file.read(len(LFS_POINTER))
-    except OSError as error:
-        raise ModelError(f'Cannot read the model {path}.', cause=error.strerror or '',
+    except FileNotFoundError as error:
+        where = '' if path.is_absolute() else f'Looked in {Path.cwd()}.'
+        raise ModelError(f'There is no model file {path}.', cause=where,
                          remedy='Check the path of the model.') from error
+    except OSError as error:
+        raise ModelError(f'Cannot read the model file {path}.', cause=error.strerror or '',
+                         remedy='Give the path of a readable .onnx file.') from error
     if head == LFS_POINTER:
         raise ModelError(
             f'{path} holds a git-LFS pointer, not the model.',
             cause='The repository was cloned without git-lfs.',
             remedy='Run `git lfs install && git lfs pull` in its repository.')
     if not head:
-        raise ModelError(f'{path} is empty.', remedy='Export or copy it again.')
+        raise ModelError(f'{path} is empty.', remedy='Export or download it again.')
 
 
 def _check_external_data(path: Path, model: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from trt_ros.engine.check import check_model_file
 from trt_ros.errors import BackendError, ClosedError, ModelError, TrtRosError
 from trt_ros.runtime.runner import check_inputs
 from trt_ros.tensors import TensorSpec
@@ -20,7 +21,6 @@ DTYPES = {
         'float16', 'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32',
         'uint64')},
 }
-LFS_POINTER = b'version https://git-lfs.github.com/spec/'
 # What ONNX Runtime says, the problem it stands for, and what helps; the first that matches.
 KNOWN_FAILURES = (
     (r'external (data|initializer)|cannot get file size',
@@ -59,7 +59,7 @@ class OnnxRuntimeRunner:
         :raises ModelError: when the file cannot be read, is not ONNX, or cannot be run here.
         """
         path = Path(model_path).expanduser()
-        _check_file(path)
+        check_model_file(path)
         onnxruntime = _load_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # Errors come as exceptions; its warnings help nobody.
@@ -105,26 +105,6 @@ def _load_onnxruntime() -> Any:
         raise BackendError(
             'ONNX Runtime is not installed.', remedy='pip install onnxruntime') from error
     return onnxruntime
-
-
-def _check_file(path: Path) -> None:
-    try:
-        with path.open('rb') as file:
-            head = file.read(len(LFS_POINTER))
-    except FileNotFoundError as error:
-        where = '' if path.is_absolute() else f'Looked in {Path.cwd()}.'
-        raise ModelError(f'There is no model file {path}.', cause=where,
-                         remedy='Check the path of the model.') from error
-    except OSError as error:
-        raise ModelError(f'Cannot read the model file {path}.', cause=error.strerror or '',
-                         remedy='Give the path of a readable .onnx file.') from error
-    if head == LFS_POINTER:
-        raise ModelError(
-            f'{path} holds a git-LFS pointer, not the model.',
-            cause='The repository was cloned without git-lfs.',
-            remedy='Run `git lfs install && git lfs pull` in its repository.')
-    if not head:
-        raise ModelError(f'{path} is empty.', remedy='Export or download it again.')
 
 
 def _explain(error: Exception, path: Path) -> TrtRosError:

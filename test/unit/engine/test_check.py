@@ -20,7 +20,7 @@ def test_an_empty_file_is_named_as_such(tmp_path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ModelError, match=r'Cannot read the model .*gone\.onnx'):
+    with pytest.raises(ModelError, match=r'There is no model file .*gone\.onnx'):
         read_onnx(tmp_path / 'gone.onnx')
 
 
