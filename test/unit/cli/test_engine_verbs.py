@@ -132,7 +132,7 @@ def test_inspect_shows_an_engine_without_a_gpu(call, colour_detector):
 
 def test_inspect_of_nothing_ends_with_1(call, tmp_path):
     code, _, err = call('inspect', tmp_path / 'gone')
-    assert code == 1 and 'Cannot read' in err
+    assert code == 1 and 'There is no model file' in err
 
 
 def test_an_empty_cache_is_listed_as_such(call, cache):
