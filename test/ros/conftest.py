@@ -319,9 +319,7 @@ def start_node(
         tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., NodeProcess]]:
     """Start a node by its name, script or module, and parameters; ended with the test's module."""
     folder = tmp_path_factory.mktemp('nodes')
-    environment = {**os.environ, 'ROS_DOMAIN_ID': str(domain_id), 'ROS_LOG_DIR': str(folder)}
-    environment['PYTHONPATH'] = os.pathsep.join(
-        filter(None, (str(CHECKOUT), os.environ.get('PYTHONPATH'))))
+    python_path = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get('PYTHONPATH'))))
     started: list[NodeProcess] = []
 
     def start(name: str, program: str | Path, *ros_args: str, **parameters: Any) -> NodeProcess:
@@ -332,6 +330,8 @@ def start_node(
                  for key, value in parameters.items()]
         command += ['--ros-args', '-r', f'__node:={name}', *ros_args,
                     *(part for each in given for part in ('-p', each))]
+        environment = {**os.environ, 'PYTHONPATH': python_path,
+                       'ROS_DOMAIN_ID': str(domain_id), 'ROS_LOG_DIR': str(folder)}
         started.append(NodeProcess(peer, name, command, environment, folder))
         return started[-1]
 

@@ -14,7 +14,7 @@ from vision_msgs.msg import Detection2DArray, LabelInfo
 
 from trt_ros.progress import NowAndThen, Progress
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
-from trt_ros.ros.images import ImageInputParameters, ImageStream
+from trt_ros.ros.images import ImageInputParameters, ImageStream, why_no_image
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import LATCHED, detection_publish, to_label_info
 from trt_ros.ros.parameters import param
@@ -63,7 +63,8 @@ class DetectorNode(ManagedNode):
         self._pipeline: Pipeline | None = None
         self._progress: Progress | None = None
         self._counts = FrameCounts()
-        Diagnostics(self, self._counts, task='image', facts=self._facts)
+        Diagnostics(
+            self, self._counts, task='image', facts=self._facts, why_no_image=why_no_image)
 
     def configure(self) -> None:
         self._is_due = NowAndThen()

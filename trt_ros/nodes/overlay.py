@@ -28,6 +28,7 @@ from trt_ros.ros.images import (
     image_reader,
     subscribe_images,
     to_frame,
+    why_no_image,
 )
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import ImageSender, from_detection_array
@@ -86,7 +87,7 @@ class OverlayNode(ManagedNode):
         self._counts = FrameCounts()
         self._class_ids: list[str] = []
         self._matching = threading.Lock()  # Images come in a thread of their own.
-        Diagnostics(self, self._counts, task='image')
+        Diagnostics(self, self._counts, task='image', why_no_image=why_no_image)
 
     def configure(self) -> None:
         self._output_dir = None

@@ -83,12 +83,16 @@ class Diagnostics:
 
     :param task: what the status is about, the part of its name after the colon.
     :param facts: more key-value pairs, asked once a second in the executor's thread.
+    :param why_no_image: says where images should come from and what may be wrong there, asked
+        likewise.
     """
 
     def __init__(
             self, node: ManagedNode, counts: FrameCounts, *, task: str,
-            facts: Callable[[], Mapping[str, str]] = dict) -> None:
+            facts: Callable[[], Mapping[str, str]] = dict,
+            why_no_image: Callable[[ManagedNode], str] = lambda node: '') -> None:
         self._node, self._counts, self._facts = node, counts, facts
+        self._why_no_image = why_no_image
         self._name = f'{node.get_fully_qualified_name()[1:]}: {task}'
         self._before = (time.monotonic(), 0, 0)
         self._active_since: float | None = None
@@ -132,5 +136,6 @@ class Diagnostics:
                 return DiagnosticStatus.WARN, f'frames dropped: {self._counts.last_error}'
             waited = self._counts.seconds_since_received(self._active_since)
             if waited > SECONDS_WITHOUT_A_FRAME:
-                return DiagnosticStatus.WARN, f'no image for {waited:.0f} s'
+                why = self._why_no_image(self._node)
+                return DiagnosticStatus.WARN, f'no image for {waited:.0f} s {why}'.rstrip()
         return DiagnosticStatus.OK, state

@@ -19,6 +19,7 @@ from trt_ros.ros.cdr import CompressedImageView, ImageView, read_compressed_imag
 from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param
+from trt_ros.ros.qos import fitting_reliability, incompatible_offer, why_silent
 from trt_ros.ros.rcl import NOBODY, MemoryHooks
 from trt_ros.ros.transport import SerializedSubscription, subscribe_serialized
 from trt_ros.ros.worker import REPLACED, NewestWorker
@@ -33,19 +34,15 @@ class ImageInputParameters:
         'raw', 'Subscribe to `image` (raw) or to `image/compressed`.',
         choices=('raw', 'compressed'))
     qos_reliability: str = param(
-        'best_effort', 'Reliability asked of the image publisher; best_effort takes from any.',
-        choices=('best_effort', 'reliable'))
+        'auto', 'Reliability asked of the image publishers; best_effort takes from any, auto is '
+        'reliable when all of them are so at activation.',
+        choices=('auto', 'best_effort', 'reliable'))
     qos_depth: int = param(
         1, 'Images that DDS keeps until they are taken; the newest wins in any case.',
         between=(1, 1000))
     max_rate_hz: float = param(
         0.0, 'Images handled in a second at most; 0.0 is no limit.', between=(0.0, 1000.0),
         mutable=True)
-
-    @property
-    def qos(self) -> QoSProfile:
-        return QoSProfile(
-            depth=self.qos_depth, reliability=ReliabilityPolicy[self.qos_reliability.upper()])
 
 
 class ImageStream:
@@ -113,13 +110,44 @@ def subscribe_images(
 
     The arguments are those of subscribe_serialized.
     """
-    qos = node.parameters.qos
-    if node.parameters.image_transport == 'compressed':
-        return subscribe_serialized(
-            node, CompressedImage, compressed_topic(node, 'image'), qos, on_message,
-            on_replaced=on_replaced)
+    parameters = node.parameters
+    message_type, topic = image_topic(node, parameters)
+    name, setting = node.resolve_topic_name(topic), parameters.qos_reliability
+    if setting == 'auto':
+        reliability, why = fitting_reliability(node, topic)
+        node.get_logger().info(f'{name}: {reliability.name.lower()} is asked for ({why}).')
+    else:
+        reliability = ReliabilityPolicy[setting.upper()]
+
+    def tell(policy: str) -> None:
+        node.get_logger().warning(incompatible_offer(name, policy, setting))
+
     return subscribe_serialized(
-        node, Image, 'image', qos, on_message, on_replaced=on_replaced, hooks=hooks)
+        node, message_type, topic, QoSProfile(depth=parameters.qos_depth, reliability=reliability),
+        on_message, on_replaced=on_replaced, on_incompatible=tell,
+        hooks=hooks if message_type is Image else NOBODY)
+
+
+def why_no_image(node: ManagedNode) -> str:
+    """Name the topic that an active node takes images from, and why none may come."""
+    parameters = node.parameters
+    if parameters is None:
+        return ''
+    message_type, topic = image_topic(node, parameters)
+    name = node.resolve_topic_name(topic)
+    asked = next((each.qos_profile.reliability for each in node.subscriptions
+                  if each.topic_name == name), ReliabilityPolicy.BEST_EFFORT)
+    why = why_silent(
+        node, topic, f'sensor_msgs/msg/{message_type.__name__}', asked,
+        parameters.qos_reliability)
+    return f'on {name}: {why}'
+
+
+def image_topic(node: Node, parameters: ImageInputParameters) -> tuple[type, str]:
+    """Return the type and the topic, as for create_subscription(), that images come from."""
+    if parameters.image_transport == 'compressed':
+        return CompressedImage, compressed_topic(node, 'image')
+    return Image, 'image'
 
 
 def image_reader(

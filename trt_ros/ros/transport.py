@@ -17,12 +17,17 @@ from rclpy.guard_condition import GuardCondition
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 from rclpy.publisher import Publisher
-from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.qos import DurabilityPolicy, QoSProfile, qos_policy_name_from_kind
 from rclpy.serialization import deserialize_message, serialize_message
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
 
 from trt_ros.ros.rcl import NOBODY, MemoryHooks, Rcl, RclError, Ring
+
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks
+except ImportError:  # Humble.
+    from rclpy.qos_event import SubscriptionEventCallbacks
 
 #: Set to 'rclpy', everything goes through rclpy.
 VARIABLE = 'TRT_ROS_TRANSPORT'
@@ -41,6 +46,7 @@ def subscribe_serialized(
         node: Node, message_type: type, topic: str, qos: QoSProfile,
         on_message: Callable[[np.ndarray], None], *,
         on_replaced: Callable[[], None] | None = None,
+        on_incompatible: Callable[[str], None] | None = None,
         hooks: MemoryHooks = NOBODY) -> SerializedSubscription:
     """
     Take a topic's messages as bytes.
@@ -48,13 +54,17 @@ def subscribe_serialized(
     :param on_message: called with (N,) uint8, read-only, one at a time; must not raise.
     :param on_replaced: of messages that wait together, only the newest is handed over, and this
         is called for each of the others. None: all are handed over.
+    :param on_incompatible: called with the QoS policy, 'RELIABILITY', of a new publisher that
+        offers less of it than `qos` asks for. None: rclpy logs it.
     :param hooks: told of the memory that messages lie in, where it is used again and again.
     """
     rcl = usable_rcl(node)
     if rcl is None:
-        return RclpySubscription(node, message_type, topic, qos, on_message)
+        return RclpySubscription(
+            node, message_type, topic, qos, on_message, on_incompatible=on_incompatible)
     return RclSubscription(
-        rcl, node, message_type, topic, qos, on_message, on_replaced=on_replaced, hooks=hooks)
+        rcl, node, message_type, topic, qos, on_message, on_replaced=on_replaced,
+        on_incompatible=on_incompatible, hooks=hooks)
 
 
 def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray], None]:
@@ -79,10 +89,12 @@ class RclpySubscription:
 
     def __init__(
             self, node: Node, message_type: type, topic: str, qos: QoSProfile,
-            on_message: Callable[[np.ndarray], None]) -> None:
+            on_message: Callable[[np.ndarray], None], *,
+            on_incompatible: Callable[[str], None] | None = None) -> None:
         self._node, self._on_message = node, on_message
         self._subscription: Subscription | None = node.create_subscription(
-            message_type, topic, self._receive, qos, raw=True)
+            message_type, topic, self._receive, qos, raw=True,
+            event_callbacks=_event_callbacks(on_incompatible))
 
     def close(self) -> None:
         _destroy(self._node, self._subscription)
@@ -103,6 +115,7 @@ class RclSubscription:
             self, rcl: Rcl, node: Node, message_type: type, topic: str, qos: QoSProfile,
             on_message: Callable[[np.ndarray], None], *,
             on_replaced: Callable[[], None] | None = None,
+            on_incompatible: Callable[[str], None] | None = None,
             hooks: MemoryHooks = NOBODY) -> None:
         self._rcl, self._node = rcl, node
         self._on_message, self._on_replaced = on_message, on_replaced
@@ -111,7 +124,8 @@ class RclSubscription:
         self._stopping = threading.Event()
         self._guard = GuardCondition(None, None, node.context)
         self._subscription: Subscription | None = node.create_subscription(
-            message_type, topic, lambda _: None, qos, raw=True, callback_group=_Nobody())
+            message_type, topic, lambda _: None, qos, raw=True, callback_group=_Nobody(),
+            event_callbacks=_event_callbacks(on_incompatible))
         self._events = list(self._subscription.event_handlers)
         try:
             with node.context.handle:
@@ -180,12 +194,19 @@ class RclSubscription:
         if newest is not None:
             self._on_message(newest)
 
-
     def _tell_events(self, wait_set: Any) -> None:
         """Tell of publishers whose QoS does not fit, as the executor would."""
         for event in self._events:
             if event.is_ready(wait_set):
                 event.callback(event.take_data())
+
+
+def _event_callbacks(
+        on_incompatible: Callable[[str], None] | None) -> SubscriptionEventCallbacks:
+    if on_incompatible is None:
+        return SubscriptionEventCallbacks()
+    return SubscriptionEventCallbacks(incompatible_qos=lambda event: on_incompatible(
+        qos_policy_name_from_kind(event.last_policy_kind)))
 
 
 class _Nobody(ReentrantCallbackGroup):
