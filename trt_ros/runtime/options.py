@@ -61,6 +61,9 @@ class DetectorOptions:
     resize: str = option(
         'auto', "How the image is fitted to the network's input; auto: as the family wants it.",
         choices=('auto', *RESIZES))
+    antialias: bool = option(
+        False, 'Average what an image is shrunk by, where that is more than 2; else sample it '
+               'bilinearly, as most networks were trained.')
     pad_value: int = option(
         -1, "Grey (0 to 255) around a letterboxed image; -1: the family's.", between=(-1, 255))
     channel_order: str = option(

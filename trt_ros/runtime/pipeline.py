@@ -246,13 +246,15 @@ def _preprocess(
     if options.pad_value >= 0:
         values['pad_value'] = options.pad_value
     preprocess = Preprocess(input_hw=input_hw)
-    return replace(preprocess, **values, layout=layout, dtype=spec.dtype)
+    return replace(preprocess, **values, antialias=options.antialias, layout=layout,
+                   dtype=spec.dtype)
 
 
 def _describe(preprocess: Preprocess, size_why: str) -> str:
     height, width = preprocess.input_hw
     padding = '' if preprocess.resize == 'stretch' else f' padded with {preprocess.pad_value}'
-    line = (f'input {width}x{height} ({size_why}), {preprocess.resize}{padding}, '
+    averaged = ' with antialias' if preprocess.antialias else ''
+    line = (f'input {width}x{height} ({size_why}), {preprocess.resize}{padding}{averaged}, '
             f'{preprocess.channel_order}, {preprocess.layout} {preprocess.dtype}, '
             f'scale {preprocess.scale:.6g}')
     if any(preprocess.mean) or any(value != 1 for value in preprocess.std):

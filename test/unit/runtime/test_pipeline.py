@@ -53,6 +53,22 @@ def found(detections):
 
 # What goes in and comes out.
 
+@pytest.mark.parametrize('antialias, expected', [(False, {0.0}), (True, {0.25})])
+def test_an_image_that_shrinks_is_averaged_when_asked(antialias, expected):
+    seen = []
+
+    def look(tensors):
+        seen.append(tensors['images'][0, 0, 8:-8, 8:-8].round(3))
+        return head_with()
+
+    pipeline = Pipeline.open(DetectorOptions(antialias=antialias), runner=FakeRunner(
+        look, inputs=(IMAGE,), outputs=(HEAD,)))
+    pixels = np.zeros((256, 256, 3), np.uint8)
+    pixels[::4] = 255  # One of the four rows that become one; bilinear looks at the middle two.
+    pipeline.infer(Frame.from_pixels(pixels), **THRESHOLDS)
+    assert set(np.unique(seen[-1]).tolist()) == {np.float32(value) for value in expected}
+
+
 def test_an_image_without_anything_gives_no_boxes():
     pipeline = Pipeline.open(DetectorOptions(), runner=fake())
     assert len(pipeline.infer(picture((0, 0, 0)), **THRESHOLDS)) == 0
