@@ -38,6 +38,27 @@ def assert_images_come(node, images, image):
     node.peer.wait_until(published, 'detections')
 
 
+def test_a_lazy_detector_works_only_while_somebody_subscribes(
+        fake_detector, peer, picture, as_image):
+    node = start(fake_detector, 'lazy', lazy=True)
+    images, image = offer(peer, 'reliable', '/lazy'), as_image(picture(), 'rgb8')
+    diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
+
+    def facts():
+        return next(({each.key: each.value for each in array.status[0].values}
+                     for array in reversed(diagnostics.messages)
+                     if array.status[0].name == 'lazy: image'), {})
+
+    def dropped():
+        images.publish(image)
+        return int(facts().get('dropped: nobody subscribes', 0)) > 3
+    peer.wait_until(dropped, 'images to be given up')
+    assert facts()['frames published'] == '0'
+    assert facts()['last error'] == ''
+    assert_images_come(node, images, image)
+    assert node.set(lazy=False) == ''
+
+
 @pytest.mark.parametrize('name, offered, line', [
     ('of_none', [], 'best_effort is asked for (nobody publishes it yet, and that takes from any)'),
     ('of_reliable', ['reliable'], 'reliable is asked for (1 publisher, reliable)'),

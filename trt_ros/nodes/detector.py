@@ -13,7 +13,7 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray, LabelInfo
 
 from trt_ros.progress import NowAndThen, Progress
-from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
+from trt_ros.ros.diagnostics import UNWANTED, Diagnostics, FrameCounts
 from trt_ros.ros.images import ImageInputParameters, ImageStream, why_no_image
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import LATCHED, detection_publish, to_label_info
@@ -34,9 +34,12 @@ class DetectionParameters:
         0.45, 'Overlap (intersection over union) above which the weaker of two boxes of a '
         'class goes.', between=(0.0, 1.0), mutable=True)
     max_detections: int = param(
-        100, 'Publish the best so many of an image.', between=(1, 10000), mutable=True)
+        100, 'Publish the best so many of an image; on a GPU at most 1024.', between=(1, 10000),
+        mutable=True)
     class_id_format: str = param(
         'name', 'What class_id holds.', choices=('name', 'index'), mutable=True)
+    lazy: bool = param(
+        False, 'Look at images only while somebody subscribes to the detections.', mutable=True)
 
 
 # Fields come in the reverse order of the bases.
@@ -75,9 +78,10 @@ class DetectorNode(ManagedNode):
         self._progress = None
         for line in self._pipeline.story:
             self.get_logger().info(line)
+        self._detections = self.publisher(
+            Detection2DArray, '~/detections', QoSProfile(depth=10))
         self._publish_detections = detection_publish(
-            self, self.publisher(Detection2DArray, '~/detections', QoSProfile(depth=10)),
-            self._pipeline.class_names)
+            self, self._detections, self._pipeline.class_names)
         self._label_info = self.publisher(LabelInfo, '~/label_info', LATCHED)
         self.parameters_changed()
 
@@ -93,6 +97,9 @@ class DetectorNode(ManagedNode):
 
     def _on_frame(self, header: Header, frame: Frame) -> None:
         parameters = self.parameters  # One set for the whole frame.
+        if parameters.lazy and not self._detections.get_subscription_count():
+            self._counts.drop(UNWANTED)
+            return
         found = self._pipeline.infer(
             frame, score_threshold=parameters.score_threshold,
             iou_threshold=parameters.iou_threshold, max_detections=parameters.max_detections)

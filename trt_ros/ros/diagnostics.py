@@ -13,8 +13,9 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
 from trt_ros.ros.worker import REPLACED, STOPPED
 
-#: Frames that are given up because a newer one is there; no cause for worry.
-HARMLESS = (REPLACED, STOPPED)
+UNWANTED = 'nobody subscribes'
+#: Why frames are given up without a cause for worry.
+HARMLESS = (REPLACED, STOPPED, UNWANTED)
 SECONDS_BETWEEN_LOGS = 10.0
 SECONDS_A_WARNING_STAYS = 5.0
 SECONDS_WITHOUT_A_FRAME = 5.0
