@@ -46,10 +46,14 @@ class FailingGpu:
 
     on_fault = None
 
+    def __init__(self, is_told):
+        self.is_told = is_told
+
     def infer(self, frame, **thresholds):
         fault = GpuFailedError('The GPU failed.', cause='It is a test.', remedy='Restart it.')
         logging.getLogger('trt_ros.runtime').error('%s', fault)
-        self.on_fault(fault)
+        if self.is_told:
+            self.on_fault(fault)
         raise fault
 
     def close(self):
@@ -60,7 +64,8 @@ def open_pipeline(options, *, on_progress=None, cancelled=None):
     """
     Open, or do first what the model's name says.
 
-    The frames of `faulty:` meet a GPU that fails, `wait:FILE` waits until the file is there,
+    The frames of `faulty:` meet a GPU that fails; of `faulty:untold`, one that failed so early
+    that nobody was told. `wait:FILE` waits until the file is there,
     `build:FILE` builds an engine of that ONNX file.
     """
     what, _, rest = options.model_path.partition(':')
@@ -81,7 +86,7 @@ def open_pipeline(options, *, on_progress=None, cancelled=None):
         metadata={'names': str(CLASSES)})
     pipeline = Pipeline.open(options, on_progress=on_progress, cancelled=cancelled, runner=runner)
     if what == 'faulty':
-        pipeline.frames = FailingGpu()
+        pipeline.frames = FailingGpu(is_told=rest != 'untold')
     return pipeline
 
 

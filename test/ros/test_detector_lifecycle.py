@@ -130,22 +130,26 @@ def test_diagnostics_show_a_failed_configure_until_one_succeeds(node):
     box.wait_for(shows(DiagnosticStatus.OK, 'inactive'))
 
 
-def test_a_gpu_that_fails_leaves_an_unconfigured_node_that_says_why(node, picture, as_image):
+@pytest.mark.parametrize('model', ['faulty:', 'faulty:untold'])
+def test_a_gpu_that_fails_leaves_an_unconfigured_node_that_says_why(
+        node, picture, as_image, model):
     from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
     from sensor_msgs.msg import Image
 
     box = node.peer.inbox(DiagnosticArray, '/diagnostics')
-    assert node.set(model_path='faulty:') == ''
+    log_before = len(node.log)
+    assert node.set(model_path=model) == ''
     assert node.change('configure')
     assert node.change('activate')
     images = node.peer.publisher(Image, '/image')
     node.peer.wait_until(images.get_subscription_count, 'the detector to subscribe')
     images.publish(as_image(picture(), 'rgb8'))
-    node.wait_for_log(
-        'on_deactivate failed. The GPU failed.\nCause: It is a test.\nRemedy: Restart it.')
     node.peer.wait_until(lambda: node.state == 'unconfigured', 'everything to be released')
-    assert 'The failing GPU is closed.' in node.log
-    assert '[trt_ros.runtime]: The GPU failed.' in node.log
+    log = node.log[log_before:]
+    assert ('on_deactivate failed. The GPU failed.\nCause: It is a test.\nRemedy: Restart it.'
+            in log)
+    assert 'The failing GPU is closed.' in log
+    assert '[trt_ros.runtime]: The GPU failed.' in log
     box.wait_for(lambda array: (array.status[0].level, array.status[0].message) == (
         DiagnosticStatus.ERROR, 'on_deactivate failed. The GPU failed.'))
     assert node.set(model_path='') == ''

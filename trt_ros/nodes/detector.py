@@ -13,7 +13,7 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray, LabelInfo
 
 from trt_ros.progress import NowAndThen, Progress
-from trt_ros.ros.diagnostics import UNWANTED, Diagnostics, FrameCounts
+from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.images import ImageInputParameters, ImageStream, why_no_image
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import LATCHED, detection_publish, to_label_info
@@ -87,19 +87,19 @@ class DetectorNode(ManagedNode):
 
     def activate(self) -> None:
         self.while_active.enter_context(closing(
-            ImageStream(self, self._counts, self._on_frame, hooks=MemoryHooks(
-                self._pipeline.register, self._pipeline.unregister))))
+            ImageStream(self, self._counts, self._on_frame, is_wanted=self._is_wanted,
+                        hooks=MemoryHooks(self._pipeline.register, self._pipeline.unregister))))
 
     def parameters_changed(self) -> None:
         header = Header(stamp=self.get_clock().now().to_msg())
         self._label_info.publish(to_label_info(
             header, self._pipeline.class_names, self.parameters.score_threshold))
 
+    def _is_wanted(self) -> bool:
+        return not self.parameters.lazy or self._detections.get_subscription_count() > 0
+
     def _on_frame(self, header: Header, frame: Frame) -> None:
         parameters = self.parameters  # One set for the whole frame.
-        if parameters.lazy and not self._detections.get_subscription_count():
-            self._counts.drop(UNWANTED)
-            return
         found = self._pipeline.infer(
             frame, score_threshold=parameters.score_threshold,
             iou_threshold=parameters.iou_threshold, max_detections=parameters.max_detections)

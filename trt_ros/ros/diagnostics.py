@@ -11,9 +11,8 @@ import time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
-from trt_ros.ros.worker import REPLACED, STOPPED
+from trt_ros.ros.worker import REPLACED, STOPPED, UNWANTED
 
-UNWANTED = 'nobody subscribes'
 #: Why frames are given up without a cause for worry.
 HARMLESS = (REPLACED, STOPPED, UNWANTED)
 SECONDS_BETWEEN_LOGS = 10.0

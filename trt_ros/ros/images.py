@@ -14,7 +14,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
-from trt_ros.errors import BadFrameError, TrtRosError
+from trt_ros.errors import BadFrameError, GpuFailedError, TrtRosError
 from trt_ros.ros.cdr import CompressedImageView, ImageView, read_compressed_image, read_image
 from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.lifecycle import ManagedNode
@@ -22,7 +22,7 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import fitting_reliability, incompatible_offer, why_silent
 from trt_ros.ros.rcl import NOBODY, MemoryHooks
 from trt_ros.ros.transport import SerializedSubscription, subscribe_serialized
-from trt_ros.ros.worker import REPLACED, NewestWorker
+from trt_ros.ros.worker import REPLACED, UNWANTED, NewestWorker
 from trt_ros.vision.frame import ENCODINGS, Frame
 
 
@@ -55,11 +55,14 @@ class ImageStream:
         bytes are used again when nobody refers to them. It counts what it publishes; what it
         raises counts as a dropped frame.
     :param hooks: told of the memory that raw images lie in, where it is used again and again.
+    :param is_wanted: asked of each image as it comes; must not raise.
     """
 
     def __init__(
             self, node: ManagedNode, counts: FrameCounts,
-            handle: Callable[[Header, Frame], None], *, hooks: MemoryHooks = NOBODY) -> None:
+            handle: Callable[[Header, Frame], None], *, hooks: MemoryHooks = NOBODY,
+            is_wanted: Callable[[], bool] = lambda: True) -> None:
+        self._is_wanted = is_wanted
         self._node, self._counts, self._handle_frame = node, counts, handle
         self._worker = NewestWorker(
             self._handle, counts.drop, max_rate_hz=lambda: node.parameters.max_rate_hz)
@@ -74,7 +77,10 @@ class ImageStream:
 
     def _receive(self, message: np.ndarray) -> None:
         self._counts.receive()
-        self._worker.put(message)
+        if self._is_wanted():
+            self._worker.put(message)
+        else:
+            self._counts.drop(UNWANTED)
 
     def _replace(self) -> None:
         self._counts.receive()
@@ -87,8 +93,12 @@ class ImageStream:
 
 
 @contextmanager
-def dropping(node: Node, counts: FrameCounts) -> Iterator[None]:
-    """Turn whatever is raised into a dropped frame, counted and logged by its cause."""
+def dropping(node: ManagedNode, counts: FrameCounts) -> Iterator[None]:
+    """
+    Turn whatever is raised into a dropped frame, counted and logged by its cause.
+
+    A GPU that failed ends the node's being active, too.
+    """
     try:
         yield
     except Exception as error:
@@ -99,6 +109,8 @@ def dropping(node: Node, counts: FrameCounts) -> Iterator[None]:
         cause = error.kind if isinstance(error, BadFrameError) else type(error).__name__
         if counts.drop(cause, problem):
             node.get_logger().error(f'A frame was dropped ({cause}). {why}')
+        if isinstance(error, GpuFailedError):
+            node.fail(error)
 
 
 def subscribe_images(

@@ -12,6 +12,7 @@ T = TypeVar('T')
 #: Why an item is given up.
 REPLACED = 'replaced by a newer frame'
 STOPPED = 'the node stopped'
+UNWANTED = 'nobody subscribes'
 
 
 class NewestWorker(Generic[T]):
