@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.boxes import BoxesHead, box_outputs, open_parts
-from trt_ros.vision.family import Family, Network
+from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network
 
 
 def recognises(network: Network) -> str | None:
@@ -30,6 +30,5 @@ def open_head(network: Network) -> BoxesHead:
 
 
 EFFICIENT_NMS = Family(
-    'efficient_nms', 'detect',
-    {'resize': 'letterbox', 'pad_value': 114, 'channel_order': 'rgb', 'scale': 1 / 255},
+    'efficient_nms', 'detect', YOLO_PREPROCESS,
     recognises, open_head)

@@ -13,6 +13,10 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 
+#: How the YOLO families but YOLOX, and what is made of them, take their images.
+YOLO_PREPROCESS: Mapping[str, object] = {
+    'resize': 'letterbox', 'pad_value': 114, 'channel_order': 'rgb', 'scale': 1 / 255}
+
 
 @dataclass(frozen=True)
 class Network:

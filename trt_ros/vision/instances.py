@@ -10,12 +10,12 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.family import Family, Network, is_float, single
+from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, is_float, single
 from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.results import Instances
-from trt_ros.vision.yolo_rows import YOLO_PREPROCESS, Rows, mismatch, rows_of
+from trt_ros.vision.yolo_rows import Rows, mismatch, rows_of
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.vision.family import Family, Network
+from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import non_max_suppression
 from trt_ros.vision.results import OrientedBoxes
-from trt_ros.vision.yolo_rows import YOLO_PREPROCESS, Rows, rows_of
+from trt_ros.vision.yolo_rows import Rows, rows_of
 
 
 def probabilistic_iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:

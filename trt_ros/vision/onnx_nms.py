@@ -10,7 +10,15 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.family import Family, Head, Network, is_float, is_scores, single
+from trt_ros.vision.family import (
+    YOLO_PREPROCESS,
+    Family,
+    Head,
+    Network,
+    is_float,
+    is_scores,
+    single,
+)
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 
@@ -113,8 +121,7 @@ def _feed_input_shape(network: Network) -> Mapping[str, np.ndarray]:
 
 
 ONNX_NMS = Family(
-    'onnx_nms', 'detect',
-    {'resize': 'letterbox', 'pad_value': 114, 'channel_order': 'rgb', 'scale': 1 / 255},
+    'onnx_nms', 'detect', YOLO_PREPROCESS,
     _recognises, lambda network: _open(network, rows_first=False))
 YOLOV3 = Family(
     'yolov3', 'detect',

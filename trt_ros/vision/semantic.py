@@ -9,11 +9,10 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.family import Family, Network, is_float
+from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, is_float
 from trt_ros.vision.grid import BLOCK_ROWS, Taps, bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import ClassMask
-from trt_ros.vision.yolo_rows import YOLO_PREPROCESS
 
 #: What torchvision's, timm's and transformers' networks are trained with (ImageNet).
 IMAGENET: Mapping[str, object] = {

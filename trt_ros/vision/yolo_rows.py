@@ -12,9 +12,6 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.family import Network, corners, is_scores, single
 from trt_ros.vision.yolov8 import STRIDES
 
-YOLO_PREPROCESS: Mapping[str, object] = {
-    'resize': 'letterbox', 'pad_value': 114, 'channel_order': 'rgb', 'scale': 1 / 255}
-
 
 @dataclass(frozen=True)
 class Candidates:

@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.family import Family, Network, corners, is_scores, single
+from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, corners, is_scores, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 from trt_ros.vision.yolov8 import STRIDES
@@ -85,6 +85,5 @@ def _mismatch(seen: str) -> TensorMismatchError:
 
 
 YOLOV10 = Family(
-    'yolov10', 'detect',
-    {'resize': 'letterbox', 'pad_value': 114, 'channel_order': 'rgb', 'scale': 1 / 255},
+    'yolov10', 'detect', YOLO_PREPROCESS,
     recognises, open_head)

@@ -9,7 +9,15 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.family import Family, Network, before_classes, corners, is_scores, single
+from trt_ros.vision.family import (
+    YOLO_PREPROCESS,
+    Family,
+    Network,
+    before_classes,
+    corners,
+    is_scores,
+    single,
+)
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 
@@ -86,6 +94,5 @@ def _mismatch(seen: str) -> TensorMismatchError:
 
 
 YOLOV5 = Family(
-    'yolov5', 'detect',
-    {'resize': 'letterbox', 'pad_value': 114, 'channel_order': 'rgb', 'scale': 1 / 255},
+    'yolov5', 'detect', YOLO_PREPROCESS,
     recognises, open_head)

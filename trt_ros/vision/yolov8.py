@@ -9,7 +9,14 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.family import Family, Network, before_classes, is_scores, single
+from trt_ros.vision.family import (
+    YOLO_PREPROCESS,
+    Family,
+    Network,
+    before_classes,
+    is_scores,
+    single,
+)
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 
@@ -108,6 +115,5 @@ def _mismatch(seen: str) -> TensorMismatchError:
 
 
 YOLOV8 = Family(
-    'yolov8', 'detect',
-    {'resize': 'letterbox', 'pad_value': 114, 'channel_order': 'rgb', 'scale': 1 / 255},
+    'yolov8', 'detect', YOLO_PREPROCESS,
     recognises, open_head)
