@@ -7,9 +7,14 @@ import subprocess
 import sys
 
 import cv2
+import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
+
+from trt_ros.demo.show import listen
+from trt_ros.demo.tally import Sighting, Tally
+from trt_ros.vision.detections import Detections
 
 pytestmark = [pytest.mark.ros, pytest.mark.slow]
 
@@ -42,3 +47,21 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path):
     assert 'cannot be written' in ended.stderr
     assert '--output' in ended.stderr
     assert 'Traceback' not in ended.stderr
+
+
+def test_detections_do_not_count_before_the_first_image_has_reached_us(capsys):
+    xyxy, labels = np.array([[0, 0, 10, 10]], np.float32), np.array([0], np.int32)
+    found = Detections(xyxy, np.array([0.9], np.float32), labels)
+    late = [Sighting(None, found, 0.01)] * 40 + [Sighting(7, found, 0.01)]
+
+    class Watch:
+        def listen(self, seconds):
+            pass
+
+        def sightings(self, *, behind=0):
+            return [late.pop(0)] if late else []
+
+    tally = Tally({7: (xyxy, labels)})
+    listen(Watch(), [], tally, 0.0)
+    assert (tally.images, tally.drawn, tally.right) == (41, 1, 1)
+    assert capsys.readouterr().out.count('\n') == 1

@@ -131,7 +131,9 @@ def story(detector: NodeProcess) -> list[str]:
 
 def listen(watch: Watch, nodes: list[NodeProcess], tally: Tally, seconds: float) -> None:
     """
-    Count detections for so long from the first ones on, and print some.
+    Count detections for so long from the first ones whose image we have, and print some.
+
+    The detector may have found the image source seconds before we do.
 
     :raises TrtRosError: when a node has ended, or nothing comes.
     """
@@ -143,11 +145,12 @@ def listen(watch: Watch, nodes: list[NodeProcess], tally: Tally, seconds: float)
             node.check()
         found = tally.add(watch.sightings(behind=5))
         now = time.monotonic()
-        if found is None:
-            if not began and now > deadline:
-                raise TrtRosError(
-                    f'No detections came in {START_SECONDS:.0f} s.',
-                    remedy=f"Read the nodes' logs: {nodes[0].log.parent}/*.log.")
+        if not tally.drawn and now > deadline:
+            what = 'No images' if tally.images else 'No detections'
+            raise TrtRosError(
+                f'{what} came in {START_SECONDS:.0f} s.',
+                remedy=f"Read the nodes' logs: {nodes[0].log.parent}/*.log.")
+        if found is None or not tally.drawn:
             continue
         began = began or now
         if now >= printed + 0.5:
