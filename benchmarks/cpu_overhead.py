@@ -55,11 +55,12 @@ def interleaved(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str
 
 def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, Any]:
     from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
-    from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+    from trt_ros.runtime.options import LabelledOptions
+    from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.runtime.step_by_step import StepByStep
     from trt_ros.vision.frame import Frame
 
-    pipeline = Pipeline.open(DetectorOptions(model_path=str(model)))
+    pipeline = Pipeline.open(LabelledOptions(model_path=str(model)))
     assert isinstance(pipeline.frames, StepByStep)
     runner = pipeline.frames.runner
     assert isinstance(runner, OnnxRuntimeRunner)

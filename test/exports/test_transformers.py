@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
-from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoder import FAMILIES
 from trt_ros.vision.letterbox import Preprocess
 
@@ -164,7 +165,7 @@ def test_the_decoder_equals_the_exporters_own_postprocessing(
         path = export(only_heads(torch, model), (image,), ['pixel_values'],
                       ['logits', 'pred_boxes'])
     labels = () if is_deployed else tuple(f'class {index}' for index in range(CLASSES))
-    pipeline = Pipeline.open(DetectorOptions(str(path), backend='onnxruntime', labels=labels))
+    pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime', labels=labels))
     assert pipeline.decoder.name == family
     pixels, _ = pipeline.preprocess(picture)
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
-from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Preprocess
 
 SIZE = 192
@@ -77,7 +78,7 @@ def test_the_decoder_equals_the_exporters_own_postprocessing(
         model = build(f'{network}.yaml')
         shake(torch, settle, spread, model.model, Preprocess((SIZE, SIZE))(picture)[0])
         path = model.export(format='onnx', imgsz=SIZE, simplify=False, opset=17, **options)
-    pipeline = Pipeline.open(DetectorOptions(str(path), backend='onnxruntime'))
+    pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime'))
     assert pipeline.decoder.name == family
     assert len(pipeline.class_names) == 80
 

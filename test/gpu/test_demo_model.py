@@ -8,7 +8,8 @@ import pytest
 from trt_ros.cli import main
 from trt_ros.demo.evaluate import MODEL
 from trt_ros.demo.scene import held_out
-from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.nms import iou
 
@@ -24,11 +25,11 @@ def cache(tmp_path_factory):
 
 @pytest.mark.parametrize('precision', ['auto', 'fp16'])
 def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, cache, precision):
-    on_gpu = Pipeline.open(DetectorOptions(
+    on_gpu = Pipeline.open(LabelledOptions(
         model_path=str(MODEL), precision=precision, engine_cache_dir=cache))
     assert on_gpu.backend != 'onnxruntime'
     assert 'CUDA graph' in on_gpu.story[-1]
-    on_cpu = Pipeline.open(DetectorOptions(model_path=str(MODEL), backend='onnxruntime'))
+    on_cpu = Pipeline.open(LabelledOptions(model_path=str(MODEL), backend='onnxruntime'))
     found = alike = 0
     for image, _, _ in held_out(20):
         frame = Frame.from_pixels(image)

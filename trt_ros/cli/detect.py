@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from trt_ros.errors import BadFrameError, ParameterError, TrtRosError
-from trt_ros.runtime.options import DetectorOptions
+from trt_ros.runtime.options import LabelledOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,8 +50,8 @@ def run(args: Namespace) -> int:
 
     from trt_ros.runtime.pipeline import Pipeline
 
-    options = DetectorOptions(**{
-        each.name: getattr(args, each.name) for each in fields(DetectorOptions)})
+    options = LabelledOptions(**{
+        each.name: getattr(args, each.name) for each in fields(LabelledOptions)})
     folder = args.output or (None if args.json else Path('detections'))
     paths = list(_expand(args.files))
     if folder is not None:
@@ -59,7 +59,7 @@ def run(args: Namespace) -> int:
     entries: list[dict[str, Any]] = []
     failed = 0
     with ExitStack() as stack:
-        pipeline = Pipeline.open(options)
+        pipeline: Pipeline[Detections] = Pipeline.open(options)
         stack.callback(pipeline.close)
         for line in pipeline.story:
             print(line, file=sys.stderr)
@@ -89,9 +89,9 @@ def run(args: Namespace) -> int:
 
 
 def _add_option_flags(parser: ArgumentParser) -> None:
-    """Give a flag to every field of DetectorOptions; --model stands for model_path."""
-    types = get_type_hints(DetectorOptions)
-    for each in fields(DetectorOptions):
+    """Give a flag to every field of LabelledOptions; --model stands for model_path."""
+    types = get_type_hints(LabelledOptions)
+    for each in fields(LabelledOptions):
         kind, described = types[each.name], each.metadata
         more: dict[str, Any] = {'type': kind, 'metavar': kind.__name__.upper()}
         if kind is bool:

@@ -82,12 +82,12 @@ def _inputs(args: Namespace, network: Any) -> Iterator[dict[str, np.ndarray]]:
     """Give the network's inputs: the pictures as it wants them, or noise."""
     import numpy as np
     if args.images:
-        from trt_ros.runtime.options import DetectorOptions
+        from trt_ros.runtime.options import PipelineOptions
         from trt_ros.runtime.pipeline import Pipeline
 
         # Only decides how a picture goes in; the runner is not its own to close.
         preprocess = Pipeline.open(
-            DetectorOptions(model_path=str(args.model)), runner=network).preprocess
+            PipelineOptions(model_path=str(args.model)), runner=network).preprocess
         for frame in _frames(args.images):
             yield {network.inputs[0].name: preprocess(frame)[0]}
         return
@@ -131,14 +131,15 @@ def _compare_boxes(args: Namespace, reference: Any) -> dict[str, float]:
     import numpy as np
 
     from trt_ros.errors import TensorMismatchError
-    from trt_ros.runtime.options import DetectorOptions
+    from trt_ros.runtime.options import PipelineOptions
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.runtime.tensorrt_open import open_frames
     from trt_ros.vision.frame import Frame
     from trt_ros.vision.nms import iou
 
     try:
-        on_cpu = Pipeline.open(DetectorOptions(model_path=str(args.model)), runner=reference)
+        on_cpu: Pipeline[Detections] = Pipeline.open(
+            PipelineOptions(model_path=str(args.model)), runner=reference)
     except TensorMismatchError:
         return {}
     rng = np.random.default_rng(0)

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from trt_ros.demo.scene import CLASSES, held_out
-from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.nms import iou
@@ -96,7 +97,7 @@ def main() -> None:
     parser.add_argument('--model', default=str(MODEL), help='ONNX file')
     parser.add_argument('--pictures', type=int, default=500, help='how many held-out pictures')
     args = parser.parse_args()
-    pipeline = Pipeline.open(DetectorOptions(model_path=args.model))
+    pipeline: Pipeline[Detections] = Pipeline.open(LabelledOptions(model_path=args.model))
     scores = evaluate(pipeline, args.pictures)
     pipeline.close()
     for name, score in zip(CLASSES, scores):

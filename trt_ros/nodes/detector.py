@@ -20,7 +20,8 @@ from trt_ros.ros.messages import LATCHED, detection_publish, to_label_info
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.rcl import MemoryHooks
-from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 
 
@@ -45,8 +46,8 @@ class DetectionParameters:
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class DetectorParameters(
-        NodeParameters, ImageInputParameters, DetectionParameters, DetectorOptions):
-    """All of the detector's parameters; as DetectorOptions they also open its pipeline."""
+        NodeParameters, ImageInputParameters, DetectionParameters, LabelledOptions):
+    """All of the detector's parameters; as LabelledOptions they also open its pipeline."""
 
 
 class DetectorNode(ManagedNode):

@@ -12,7 +12,7 @@ from typing import Any
 
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.runtime.options import DetectorOptions
+from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, Network
 from trt_ros.runtime.step_by_step import StepByStep
 from trt_ros.vision.decoder import Decoder
@@ -41,15 +41,15 @@ class Backend:
     name: str
     title: str
     missing: Callable[[], str]
-    open: Callable[[DetectorOptions, Reporter], Network]
-    frame_runner: Callable[[Any, Preprocess, Decoder], FrameRunner]
+    open: Callable[[PipelineOptions, Reporter], Network]
+    frame_runner: Callable[[Any, Preprocess, Decoder[Any]], FrameRunner[Any]]
 
 
 def _onnxruntime_missing() -> str:
     return '' if find_spec('onnxruntime') else 'onnxruntime is not installed'
 
 
-def _open_onnxruntime(options: DetectorOptions, report: Reporter) -> Network:
+def _open_onnxruntime(options: PipelineOptions, report: Reporter) -> Network:
     from trt_ros.engine.plan import is_plan
     from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
 
@@ -58,7 +58,7 @@ def _open_onnxruntime(options: DetectorOptions, report: Reporter) -> Network:
                          'run.', remedy='Give the ONNX file that it was built from, or see with '
                                         '`trt-ros doctor` why TensorRT is not used.')
     # One parameter file serves machines with and without a GPU: told, not refused.
-    unheeded = [each.name for each in fields(DetectorOptions)
+    unheeded = [each.name for each in fields(PipelineOptions)
                 if each.name in FOR_GPUS and getattr(options, each.name) != each.default]
     if unheeded:
         log.warning('Without effect on ONNX Runtime on the CPU: %s.', ', '.join(unheeded))
@@ -75,7 +75,7 @@ def _tensorrt_missing(name: str) -> str:
     return driver().problem
 
 
-def _open_tensorrt(name: str, options: DetectorOptions, report: Reporter) -> Network:
+def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter) -> Network:
     from trt_ros.engine.options import BuildOptions
     from trt_ros.runtime.graph import GraphOptions
     from trt_ros.runtime.tensorrt_open import open_network
@@ -91,8 +91,9 @@ def _open_tensorrt(name: str, options: DetectorOptions, report: Reporter) -> Net
             gpu_timeout_seconds=options.gpu_timeout))
 
 
-def _graph_pipeline(network: Any, preprocess: Preprocess, decoder: Decoder) -> FrameRunner:
-    frames: FrameRunner = network.for_frames(preprocess, decoder)
+def _graph_pipeline(
+        network: Any, preprocess: Preprocess, decoder: Decoder[Any]) -> FrameRunner[Any]:
+    frames: FrameRunner[Any] = network.for_frames(preprocess, decoder)
     return frames
 
 

@@ -1,4 +1,4 @@
-"""A detector whose frame is one CUDA graph: copy in, preprocess, TensorRT, decode, result out."""
+"""A network whose frame is one CUDA graph: copy in, preprocess, TensorRT, decode, result out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 import logging
 import threading
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from trt_ros.runtime.graph_steps import MOST_DETECTIONS, gpu_head
 from trt_ros.runtime.slots import CopyCrew, Slots, Watchdog
 from trt_ros.runtime.tensorrt_execution import Contexts, widen
 from trt_ros.vision.decoder import Decoder
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 
@@ -98,14 +97,14 @@ class Pending:
         self._frames, self._thresholds = frames, thresholds
         self.host_copy_seconds = slot.host_copy_seconds
 
-    def results(self) -> list[Detections]:
+    def results(self) -> list[Any]:
         """
-        Wait (the GIL is free) and return one Detections a frame.
+        Wait (the GIL is free) and return one result of the decoder a frame.
 
         :raises GpuFailedError: when the GPU failed meanwhile.
         """
         return self._pipeline._collect(self._slot, self._number, lambda plan: (
-            self._pipeline._detections(plan, self._frames, self._thresholds)))
+            self._pipeline._results(plan, self._frames, self._thresholds)))
 
     def wait(self) -> None:
         """Wait, and leave the results."""
@@ -129,7 +128,7 @@ class GraphPipeline:
     `infer` may be called by several threads.
     """
 
-    def __init__(self, machinery: Machinery, options: GraphOptions, decoder: Decoder | None,
+    def __init__(self, machinery: Machinery, options: GraphOptions, decoder: Decoder[Any] | None,
                  slots: Slots[FrameSlot], owned: ExitStack,
                  on_fault: Callable[[GpuFailedError], None] | None) -> None:
         self.machinery, self.options, self.decoder = machinery, options, decoder
@@ -149,7 +148,7 @@ class GraphPipeline:
         self._watchdog = Watchdog(options.gpu_timeout_seconds, self._gpu_is_late)
 
     @classmethod
-    def open(cls, engine: Engine, preprocess: Preprocess, decoder: Decoder | None, *,
+    def open(cls, engine: Engine, preprocess: Preprocess, decoder: Decoder[Any] | None, *,
              options: GraphOptions | None = None, cache: Blob | None = None,
              on_fault: Callable[[GpuFailedError], None] | None = None,
              story: tuple[str, ...] = ()) -> GraphPipeline:
@@ -235,11 +234,11 @@ class GraphPipeline:
         self.machinery.contexts.save_cache()
 
     def infer(self, frame: Frame, *, score_threshold: float, iou_threshold: float,
-              max_detections: int) -> Detections:
+              max_detections: int) -> Any:
         """
-        Find what is in one image.
+        Find what is in one image; the thresholds are for boxes.
 
-        :returns: boxes in the image's pixels, best score first; may be empty.
+        :returns: what the decoder finds, in the image's pixels.
         :raises GpuFailedError: when the GPU failed; the pipeline is then of no more use.
         :raises ClosedError: after close().
         """
@@ -253,7 +252,7 @@ class GraphPipeline:
 
         :param frames: one to as many as the engine's profile takes, of any sizes and encodings.
         :param max_detections: of an image; the best 1024 where it is more.
-        :returns: waits and gives the detections; its slot is busy until then.
+        :returns: waits and gives the results; its slot is busy until then.
         """
         if self._failed is not None:
             raise self._failed
@@ -296,8 +295,8 @@ class GraphPipeline:
             self._watchdog.end(number)
             self.slots.give_back(slot)
 
-    def _detections(self, plan: Plan, frames: Sequence[Frame], thresholds: Thresholds
-                    ) -> list[Detections]:
+    def _results(self, plan: Plan, frames: Sequence[Frame], thresholds: Thresholds
+                 ) -> list[Any]:
         if plan.head is not None:
             bad = sum(int(view.counts[2]) for view in plan.views)
             found = [view.take() for view in plan.views]
@@ -311,7 +310,7 @@ class GraphPipeline:
         return found
 
     def _decode_on_cpu(self, plan: Plan, frames: Sequence[Frame], thresholds: Thresholds
-                       ) -> tuple[list[Detections], int]:
+                       ) -> tuple[list[Any], int]:
         if self.decoder is None:
             raise ParameterError('This pipeline has no decoder.', remedy='Take the raw outputs.')
         outputs = {name: widen(head) if head.dtype == np.uint16 else head

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import ctypes
 from ctypes import c_float, c_int, c_void_p
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -149,7 +150,7 @@ class GpuHead:
         kernels.launch(f'suppress_{name}', (1, 1, 1), (1024, 1, 1), args, stream)
 
 
-def gpu_head(decoder: Decoder, outputs: Sequence[TensorSpec],
+def gpu_head(decoder: Decoder[Any], outputs: Sequence[TensorSpec],
              shapes: Mapping[str, tuple[int, ...]]) -> GpuHead | None:
     """
     Find how the GPU decodes what `decoder` reads; None where only the CPU can.

@@ -1,4 +1,4 @@
-"""What a detector is asked to be; imports nothing heavy, so that --help is instant."""
+"""What a pipeline is asked to be; imports nothing heavy, so that --help is instant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def option(
 
 
 @dataclass(frozen=True)
-class DetectorOptions:
+class PipelineOptions:
     """
     All that decides what is opened; each field is a node parameter and a flag of the same name.
 
@@ -54,10 +54,7 @@ class DetectorOptions:
         'auto', 'Whether kernels read images in pinned memory in place; auto: where the GPU has '
                 'no memory of its own (Jetson).', choices=('auto', 'on', 'off'))
     decoder: str = option(
-        'auto', 'How the outputs become boxes (a model family); auto tells by their shapes.')
-    labels: tuple[str, ...] = option((), 'Class names by index; empty: labels_path.')
-    labels_path: str = option(
-        '', "File with a class name a line; empty: the model's own metadata.")
+        'auto', 'How the outputs are read (a model family); auto tells by their shapes.')
     resize: str = option(
         'auto', "How the image is fitted to the network's input; auto: as the family wants it.",
         choices=('auto', *RESIZES))
@@ -105,9 +102,21 @@ class DetectorOptions:
             raise ParameterError(
                 f'precision is {self.precision!r}, but ONNX Runtime on the CPU has its own.',
                 remedy='Leave precision out, or choose backend tensorrt or tensorrt_rtx.')
-        if self.labels and self.labels_path:
-            raise ParameterError('Both labels and labels_path are given.',
-                                 remedy='Give one of them.')
         if self.resize == 'stretch' and self.pad_value >= 0:
             raise ParameterError('pad_value is given, but a stretched image has no padding.',
                                  remedy='Leave pad_value out, or choose letterbox.')
+
+
+@dataclass(frozen=True)
+class LabelledOptions(PipelineOptions):
+    """Those of a network that knows classes."""
+
+    labels: tuple[str, ...] = option((), 'Class names by index; empty: labels_path.')
+    labels_path: str = option(
+        '', "File with a class name a line; empty: the model's own metadata.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.labels and self.labels_path:
+            raise ParameterError('Both labels and labels_path are given.',
+                                 remedy='Give one of them.')

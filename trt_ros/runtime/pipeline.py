@@ -1,4 +1,4 @@
-"""A detector from image to boxes: the one thing that the node and the command line use."""
+"""A network from image to result: the one thing that the nodes and the command line use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 import logging
 import threading
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -21,12 +21,12 @@ from trt_ros.errors import (
 )
 from trt_ros.progress import Progress, Reporter
 from trt_ros.runtime.choice import choose_backend
-from trt_ros.runtime.options import DetectorOptions as DetectorOptions
+from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, Network, Runner
 from trt_ros.runtime.step_by_step import StepByStep
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoder import Decoder, choose_decoder
-from trt_ros.vision.detections import Detections
+from trt_ros.vision.decoder import FAMILIES, Decoder, choose_decoder
+from trt_ros.vision.family import Family, Head
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.labels import class_names
 from trt_ros.vision.letterbox import Preprocess
@@ -35,11 +35,12 @@ log = logging.getLogger('trt_ros.runtime')
 
 DEFAULT_INPUT_HW = (640, 640)
 IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', 'uint8')
+ResultT = TypeVar('ResultT')
 
 
-class Pipeline:
+class Pipeline(Generic[ResultT]):
     """
-    Owns an open network; turns frames into detections with it, one at a time.
+    Owns an open network; turns frames into what its task finds with it, one at a time.
 
     :param backend: the name of what runs it.
     :param story: lines for the log: what was chosen, and why.
@@ -47,21 +48,24 @@ class Pipeline:
     """
 
     def __init__(
-            self, frames: FrameRunner, preprocess: Preprocess, decoder: Decoder, *, backend: str,
-            story: tuple[str, ...], class_names: tuple[str, ...]) -> None:
-        self.frames: FrameRunner | None = frames
+            self, frames: FrameRunner[ResultT], preprocess: Preprocess,
+            decoder: Decoder[ResultT], *, backend: str, story: tuple[str, ...],
+            class_names: tuple[str, ...]) -> None:
+        self.frames: FrameRunner[ResultT] | None = frames
         self.preprocess, self.decoder = preprocess, decoder
         self.backend, self.story, self.class_names = backend, story, class_names
 
     @classmethod
     def open(
-            cls, options: DetectorOptions, *,
+            cls, options: PipelineOptions, *,
+            families: tuple[Family[Head[ResultT]], ...] = FAMILIES,  # type: ignore[assignment]
             on_progress: Callable[[Progress], None] | None = None,
             cancelled: threading.Event | None = None,
-            runner: Runner | None = None) -> Pipeline:
+            runner: Runner | None = None) -> Pipeline[ResultT]:
         """
-        Open the model and settle how images go in and boxes come out.
+        Open the model and settle how images go in and results come out.
 
+        :param families: those that `options.decoder` chooses from.
         :param on_progress: told each phase, on this thread.
         :param cancelled: set it from another thread to stop at the next phase.
         :param runner: an open runner to use instead of opening one; the pipeline then owns it,
@@ -84,40 +88,43 @@ class Pipeline:
             undo.callback(network.close)
             report('choosing the decoder')
             image_input, layout, input_hw, size_why = _image_input(network, options)
-            labels, labels_path = options.labels, options.labels_path
+            labels, labels_path = (options.labels, options.labels_path) \
+                if isinstance(options, LabelledOptions) else ((), '')
             named = len(class_names(labels, labels_path, network.metadata, None)) or None
             decoder = choose_decoder(options.decoder, network.inputs, network.outputs,
-                                     network.metadata, input_hw, named)
+                                     network.metadata, input_hw, named, families=families)
             if {spec.name for spec in network.inputs} != {image_input.name, *decoder.extra_inputs}:
                 raise _too_many_inputs(network)
             names = class_names(labels, labels_path, network.metadata, decoder.class_count)
-            preprocess = _preprocess(options, decoder, image_input, layout, input_hw)
-            frames = make_frame_runner(network, preprocess, decoder)
+            preprocess = _preprocess(
+                options, decoder.preprocess, image_input, layout, input_hw)
+            frames: FrameRunner[ResultT] = make_frame_runner(network, preprocess, decoder)
             undo.callback(frames.close)
             if runner is None:
                 report('warming up')
                 frames.warm_up()
             report('ready', 100.0)
-            story = (
-                chosen, f'decoder {decoder.name}: {decoder.why}', _describe(preprocess, size_why),
-                f'{len(names)} class names' if names else 'no class names: classes are numbers',
-                *frames.story)
+            story = [chosen, f'decoder {decoder.name}: {decoder.why}',
+                     _describe(preprocess, size_why)]
+            if isinstance(options, LabelledOptions):
+                story.append(f'{len(names)} class names' if names else
+                             'no class names: classes are numbers')
             undo.pop_all()
-            return cls(frames, preprocess, decoder, backend=network.backend, story=story,
-                       class_names=names)
+            return cls(frames, preprocess, decoder, backend=network.backend,
+                       story=(*story, *frames.story), class_names=names)
 
     def infer(
-            self, frame: Frame, *, score_threshold: float, iou_threshold: float,
-            max_detections: int) -> Detections:
+            self, frame: Frame, *, score_threshold: float = 0.25, iou_threshold: float = 0.45,
+            max_detections: int = 100) -> ResultT:
         """
-        Find what is in one image.
+        Find what is in one image; the thresholds are for boxes.
 
-        :returns: boxes in the image's pixels, best score first; may be empty.
+        :returns: what its task finds, in the image's pixels.
         :raises BadFrameError: when the image cannot be read as its encoding says.
         :raises ClosedError: after close().
         """
         if self.frames is None:
-            raise ClosedError('The detector')
+            raise ClosedError('The pipeline')
         return self.frames.infer(
             frame, score_threshold=score_threshold, iou_threshold=iou_threshold,
             max_detections=max_detections)
@@ -161,7 +168,7 @@ class Pipeline:
 
 
 def _image_input(
-        network: Network, options: DetectorOptions,
+        network: Network, options: PipelineOptions,
 ) -> tuple[TensorSpec, str, tuple[int, int], str]:
     """The network's image input, its layout, its height and width, and where those come from."""
     images = [spec for spec in network.inputs if len(spec.shape) == 4]
@@ -177,7 +184,7 @@ def _image_input(
                                   remedy=f'Export with one of {", ".join(IMAGE_DTYPES)}.')
     if spec.shape[0] not in (1, -1):
         raise TensorMismatchError(
-            f'The input {spec} takes {spec.shape[0]} images at a time, the detector gives one.',
+            f'The input {spec} takes {spec.shape[0]} images at a time, a node gives one.',
             remedy='Export with a batch size of 1, or a dynamic one.')
     layout = _layout(spec)
     height, width = spec.shape[2:] if layout == 'nchw' else spec.shape[1:3]
@@ -199,7 +206,7 @@ def _too_many_inputs(network: Network) -> TensorMismatchError:
     return TensorMismatchError(
         f'The network has {len(network.inputs)} inputs.',
         cause='; '.join(str(spec) for spec in network.inputs),
-        remedy='A detector takes one image; export it with that as its only input.')
+        remedy='Export it with one image as its only input.')
 
 
 def _layout(spec: TensorSpec) -> str:
@@ -226,10 +233,10 @@ def _metadata_hw(metadata: Mapping[str, str]) -> tuple[tuple[int, int], str]:
 
 
 def _preprocess(
-        options: DetectorOptions, decoder: Decoder, spec: TensorSpec, layout: str,
-        input_hw: tuple[int, int]) -> Preprocess:
+        options: PipelineOptions, trained_with: Mapping[str, object], spec: TensorSpec,
+        layout: str, input_hw: tuple[int, int]) -> Preprocess:
     """The family's preprocessing with what the options override."""
-    values: dict[str, Any] = dict(decoder.preprocess)
+    values: dict[str, Any] = dict(trained_with)
     given = {
         'resize': options.resize != 'auto' and options.resize,
         'channel_order': options.channel_order != 'auto' and options.channel_order,

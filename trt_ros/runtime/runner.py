@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
+
+ResultT_co = TypeVar('ResultT_co', covariant=True)
 
 
 class Network(Protocol):
@@ -54,9 +55,9 @@ class Runner(Network, Protocol):
         ...
 
 
-class FrameRunner(Protocol):
+class FrameRunner(Protocol[ResultT_co]):
     """
-    Runs one network from frame to detections, the whole way; owns the network.
+    Runs one network from frame to result, the whole way; owns the network.
 
     `story` are lines for the log, beyond what is known without it.
     """
@@ -70,11 +71,11 @@ class FrameRunner(Protocol):
 
     def infer(
             self, frame: Frame, *, score_threshold: float, iou_threshold: float,
-            max_detections: int) -> Detections:
+            max_detections: int) -> ResultT_co:
         """
-        Find what is in one image.
+        Find what is in one image; the thresholds are for boxes.
 
-        :returns: boxes in the image's pixels, best score first; may be empty.
+        :returns: what its task finds, in the image's pixels.
         :raises BadFrameError: when the image cannot be read as its encoding says.
         :raises ClosedError: after close().
         """

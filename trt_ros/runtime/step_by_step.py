@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 import numpy as np
 
 from trt_ros.runtime.runner import Runner
 from trt_ros.vision.decoder import Decoder
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 
+ResultT = TypeVar('ResultT')
 
-class StepByStep:
+
+class StepByStep(Generic[ResultT]):
     """
     A FrameRunner over any Runner, which it owns. Not for two threads at once.
 
@@ -20,7 +23,7 @@ class StepByStep:
 
     story: tuple[str, ...] = ()
 
-    def __init__(self, runner: Runner, preprocess: Preprocess, decoder: Decoder) -> None:
+    def __init__(self, runner: Runner, preprocess: Preprocess, decoder: Decoder[ResultT]) -> None:
         self.runner, self.preprocess, self.decoder = runner, preprocess, decoder
         self._extra_inputs = decoder.extra_inputs
         self._input_name = next(
@@ -32,7 +35,7 @@ class StepByStep:
 
     def infer(
             self, frame: Frame, *, score_threshold: float, iou_threshold: float,
-            max_detections: int) -> Detections:
+            max_detections: int) -> ResultT:
         """Find what is in one image; see FrameRunner.infer."""
         tensor, letterbox = self.preprocess(frame)
         outputs = self.runner.infer({self._input_name: tensor, **self._extra_inputs})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class TensorRTRunner:
         self._buffers: dict[str, DeviceBuffer] = {}
         self._hosts: dict[str, np.ndarray] = {}
 
-    def for_frames(self, preprocess: Preprocess, decoder: Decoder | None,
+    def for_frames(self, preprocess: Preprocess, decoder: Decoder[Any] | None,
                    options: GraphOptions | None = None, *,
                    on_fault: Callable[[GpuFailedError], None] | None = None) -> GraphPipeline:
         """

@@ -11,9 +11,10 @@ from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import TensorMismatchError
 from trt_ros.progress import Reporter
 from trt_ros.runtime.graph import GraphOptions, GraphPipeline
-from trt_ros.runtime.options import DetectorOptions
+from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.tensorrt import TensorRTRunner
+from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Preprocess
 
 
@@ -54,7 +55,7 @@ def open_frames(
     runner = network()
     try:
         # Only decides; nothing runs.
-        asked = Pipeline.open(DetectorOptions(
+        asked: Pipeline[Detections] = Pipeline.open(PipelineOptions(
             model_path=str(model_path), input_size=tuple(input_size)), runner=runner)
     except TensorMismatchError:
         runner = network()

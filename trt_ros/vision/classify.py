@@ -10,6 +10,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.embedding import vector, vectors
 from trt_ros.vision.family import Family, Network
+from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Classification
 from trt_ros.vision.semantic import IMAGENET
 
@@ -24,7 +25,9 @@ class ClassifyHead:
     output_name: str
     class_count: int | None
 
-    def __call__(self, outputs: Mapping[str, np.ndarray]) -> Classification:
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox,
+            **thresholds: float) -> Classification:
         """:raises TensorMismatchError: when the output is missing or of another shape."""
         scores = vector(outputs, self.output_name)
         if self.class_count not in (None, len(scores)):

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.boxes import BOXES, BOXES_NORMALISED
-from trt_ros.vision.classify import CLASSIFIER, YOLOV8_CLS, ClassifyHead
-from trt_ros.vision.depth import DEPTH, YOLO_DEPTH, DepthHead
+from trt_ros.vision.classify import CLASSIFIER, YOLOV8_CLS
+from trt_ros.vision.depth import DEPTH, YOLO_DEPTH
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.detectnet import DETECTNET_V2
 from trt_ros.vision.detr import DETR, RFDETR, RTDETR
 from trt_ros.vision.efficient_nms import EFFICIENT_NMS
-from trt_ros.vision.embedding import EMBEDDING, EmbeddingHead
+from trt_ros.vision.embedding import EMBEDDING, TENSOR
 from trt_ros.vision.family import Family, Head, Network
-from trt_ros.vision.instances import YOLOV8_SEG, InstanceHead
+from trt_ros.vision.instances import YOLOV8_SEG
 from trt_ros.vision.labels import class_names
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.obb import YOLOV8_OBB, ObbHead
+from trt_ros.vision.obb import YOLOV8_OBB
 from trt_ros.vision.onnx_nms import ONNX_NMS, YOLOV3
-from trt_ros.vision.pose import YOLOV8_POSE, PoseHead
-from trt_ros.vision.semantic import SEMANTIC, YOLO_SEMANTIC, SemanticHead
+from trt_ros.vision.pose import YOLOV8_POSE
+from trt_ros.vision.results import (
+    Classification,
+    ClassMask,
+    Depth,
+    Instances,
+    OrientedBoxes,
+    Poses,
+    Tensors,
+)
+from trt_ros.vision.semantic import SEMANTIC, YOLO_SEMANTIC
 from trt_ros.vision.ssd import SSD
 from trt_ros.vision.yolov5 import YOLOV5
 from trt_ros.vision.yolov8 import YOLOV8
@@ -33,30 +42,35 @@ from trt_ros.vision.yolov10 import YOLOV10
 from trt_ros.vision.yolox import YOLOX
 
 #: Every family of detectors there is; a further one is one module and one row.
-FAMILIES: tuple[Family[Head], ...] = (
+FAMILIES: tuple[Family[Head[Detections]], ...] = (
     YOLOV8, YOLOX, YOLOV5, YOLOV10, YOLOV3, RTDETR, DETR, RFDETR, SSD, DETECTNET_V2,
     EFFICIENT_NMS, ONNX_NMS, BOXES, BOXES_NORMALISED)
 #: And those of the other tasks.
-SEGMENTERS: tuple[Family[InstanceHead | SemanticHead], ...] = (
+SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (
     YOLOV8_SEG, YOLO_SEMANTIC, SEMANTIC)
-POSES: tuple[Family[PoseHead], ...] = (YOLOV8_POSE,)
-ORIENTED: tuple[Family[ObbHead], ...] = (YOLOV8_OBB,)
-CLASSIFIERS: tuple[Family[ClassifyHead], ...] = (YOLOV8_CLS, CLASSIFIER)
-DEPTHS: tuple[Family[DepthHead], ...] = (YOLO_DEPTH, DEPTH)
-EMBEDDINGS: tuple[Family[EmbeddingHead], ...] = (EMBEDDING,)
+POSES: tuple[Family[Head[Poses]], ...] = (YOLOV8_POSE,)
+ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = (YOLOV8_OBB,)
+CLASSIFIERS: tuple[Family[Head[Classification]], ...] = (YOLOV8_CLS, CLASSIFIER)
+DEPTHS: tuple[Family[Head[Depth]], ...] = (YOLO_DEPTH, DEPTH)
+EMBEDDINGS: tuple[Family[Head[Tensors]], ...] = (EMBEDDING,)
+#: What gives all outputs as they are; 'auto' takes it where there is no embedding.
+TENSORS: tuple[Family[Head[Tensors]], ...] = (*EMBEDDINGS, TENSOR)
 
 #: What the networks of a task are called.
 TASKS: Mapping[str, str] = {
     'detect': 'detection', 'segment': 'segmentation', 'pose': 'keypoint',
-    'obb': 'oriented-box', 'classify': 'classification', 'depth': 'depth', 'embed': 'embedding'}
+    'obb': 'oriented-box', 'classify': 'classification', 'depth': 'depth', 'embed': 'embedding',
+    'tensor': 'any'}
 
 HeadT = TypeVar('HeadT')
+ResultT = TypeVar('ResultT')
+ResultT_co = TypeVar('ResultT_co', covariant=True)
 
 
 @dataclass(frozen=True)
-class Decoder:
+class Decoder(Generic[ResultT_co]):
     """
-    The choice: turns one network's outputs into detections.
+    The choice: turns one network's outputs into what its task finds.
 
     :param name: the family's.
     :param why: one line for the log.
@@ -69,7 +83,7 @@ class Decoder:
     why: str
     task: str
     preprocess: Mapping[str, object]
-    head: Head
+    head: Head[ResultT_co]
     extra_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -79,9 +93,11 @@ class Decoder:
 
     def __call__(
             self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+            score_threshold: float, iou_threshold: float, max_detections: int) -> ResultT_co:
         """
-        Turn the outputs for one image into detections in its pixels, best score first.
+        Turn the outputs for one image into what is in it, in its pixels; best score first.
+
+        The thresholds are for boxes; a task without them leaves them.
 
         :param outputs: as `Runner.infer` returns them; nothing of them is kept.
         :param letterbox: where the image lay in the input, as `Preprocess` said.
@@ -97,7 +113,9 @@ class Decoder:
 def choose_decoder(
         name: str, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...],
         metadata: Mapping[str, str], input_hw: tuple[int, int],
-        class_count: int | None = None) -> Decoder:
+        class_count: int | None = None, *,
+        families: tuple[Family[Head[ResultT]], ...] = FAMILIES,  # type: ignore[assignment]
+        ) -> Decoder[ResultT]:
     """
     Choose the decoder by name, or by what is known of the network.
 
@@ -105,13 +123,14 @@ def choose_decoder(
     :param metadata: the ONNX file's.
     :param input_hw: height and width of the network's images.
     :param class_count: how many classes the user names, which tells some families apart.
+    :param families: those that may be chosen.
     :raises ParameterError: when there is no family of that name.
     :raises TensorMismatchError: when the outputs are not that family's; for 'auto', when they are
         no family's, or more than one's.
     """
     named = len(class_names((), '', metadata, None))
     network = Network(inputs, outputs, metadata, input_hw, named or class_count)
-    family, why = choose_family(FAMILIES, name, network)
+    family, why = choose_family(families, name, network)
     return Decoder(family.name, why, family.task, family.preprocess, family.open(network),
                    family.feeds(network))
 
@@ -120,22 +139,22 @@ def choose_family(
         families: tuple[Family[HeadT], ...], name: str, network: Network,
         ) -> tuple[Family[HeadT], str]:
     """
-    Choose one of a task's families by name, or by what is known of the network; and say why.
+    Choose one of some families by name, or by what is known of the network; and say why.
 
-    :param families: `FAMILIES`, `SEGMENTERS` or another task's.
+    :param families: `FAMILIES`, `SEGMENTERS` or others.
     :param name: a family's name, or 'auto'.
-    :raises ParameterError: when the task has no family of that name.
+    :raises ParameterError: when there is no family of that name.
     :raises TensorMismatchError: when the network is another task's; for 'auto', when it is no
         family's, or more than one's.
     """
-    task = families[0].task
-    stated = network.metadata.get('task', task)  # As Ultralytics writes it.
+    tasks = {family.task for family in families}
+    stated = network.metadata.get('task', '')  # As Ultralytics writes it.
     stated = 'segment' if stated == 'semantic' else stated
-    if stated in TASKS and stated != task:
+    if stated in TASKS and stated not in tasks and 'tensor' not in tasks:
         raise TensorMismatchError(
-            f'This is {_a(TASKS[stated])} network; {_served(task)}.',
+            f'This is {_a(TASKS[stated])} network; {_served(families)}.',
             cause=f"Its metadata says so: 'task' is {network.metadata['task']!r}.",
-            remedy=f'Give a network for {TASKS[task]}.')
+            remedy=f'Give a network for {_wanted(families)}.')
     if name == 'auto':
         return _recognise(families, network)
     for family in families:
@@ -169,25 +188,29 @@ def _not_recognised(
     others: tuple[Family[object], ...] = (
         *FAMILIES, *SEGMENTERS, *POSES, *ORIENTED, *CLASSIFIERS, *DEPTHS, *EMBEDDINGS)
     claims = _claims(others, network)
-    task, kinds = families[0].task, {TASKS[family.task]: why for family, why in claims}
+    kinds = {TASKS[family.task]: why for family, why in claims}
     if not kinds:
         return TensorMismatchError(
             'No decoder recognises this network.', cause=f'Seen: {network}.',
             remedy=_set_decoder(families))
     return TensorMismatchError(
-        f'This looks like {_a(" or ".join(kinds))} network; {_served(task)}.',
+        f'This looks like {_a(" or ".join(kinds))} network; {_served(families)}.',
         cause='; '.join(dict.fromkeys(kinds.values())) + f'. Seen: {network}.',
-        remedy=f'Give a network for {TASKS[task]}. If it is one: {_set_decoder(families)}')
+        remedy=f'Give a network for {_wanted(families)}. If it is one: {_set_decoder(families)}')
 
 
 def _a(noun: str) -> str:
     return f'{"an" if noun[0] in "aeiou" else "a"} {noun}'
 
 
-def _served(task: str) -> str:
-    if task == 'detect':
-        return 'the detector serves detection'
-    return f'{_a(TASKS[task])} network is wanted'
+def _wanted(families: tuple[Family[HeadT], ...]) -> str:
+    return ' or '.join(dict.fromkeys(TASKS[family.task] for family in families))
+
+
+def _served(families: tuple[Family[HeadT], ...]) -> str:
+    if families[0].task == 'detect':
+        return f'the detector serves {_wanted(families)}'
+    return f'{_a(_wanted(families))} network is wanted'
 
 
 def _set_decoder(families: tuple[Family[HeadT], ...]) -> str:

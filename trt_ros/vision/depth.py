@@ -27,8 +27,11 @@ class DepthHead:
 
     output_name: str
     channels_first: bool = True
+    class_count: None = None
 
-    def __call__(self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox) -> Depth:
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox,
+            **thresholds: float) -> Depth:
         """
         Turn the output into the image's depth.
 

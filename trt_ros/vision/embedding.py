@@ -1,4 +1,4 @@
-"""Embeddings: the image as a whole as a vector."""
+"""What has no task of its own: embeddings (the image as a vector), and outputs as they are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.family import Family, Network, is_float
-from trt_ros.vision.results import Embedding
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.results import Tensors
 from trt_ros.vision.semantic import IMAGENET
 
 
@@ -19,10 +20,29 @@ class EmbeddingHead:
     """Reads (1, D), as it is."""
 
     output_name: str
+    class_count: None = None
 
-    def __call__(self, outputs: Mapping[str, np.ndarray]) -> Embedding:
-        """:raises TensorMismatchError: when the output is missing or of another shape."""
-        return Embedding(vector(outputs, self.output_name))
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox,
+            **thresholds: float) -> Tensors:
+        """
+        Give the vector: (1, D) float32, not normalised.
+
+        :raises TensorMismatchError: when the output is missing or of another shape.
+        """
+        return {self.output_name: vector(outputs, self.output_name)[np.newaxis]}
+
+
+@dataclass(frozen=True)
+class TensorHead:
+    """Reads nothing: all outputs as they are."""
+
+    class_count: None = None
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox,
+            **thresholds: float) -> Tensors:
+        return {name: np.array(output) for name, output in outputs.items()}
 
 
 def vector(outputs: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -65,4 +85,11 @@ def open_head(network: Network) -> EmbeddingHead:
     return EmbeddingHead(found[0].name)
 
 
+def recognises_rest(network: Network) -> str | None:
+    return None if recognises(network) else 'its outputs are published as they are'
+
+
 EMBEDDING = Family('embedding', 'embed', IMAGENET, recognises, open_head)
+TENSOR = Family(
+    'tensor', 'tensor', {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255},
+    recognises_rest, lambda network: TensorHead())

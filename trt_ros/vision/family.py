@@ -10,7 +10,6 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 
 #: How the YOLO families but YOLOX, and what is made of them, take their images.
@@ -60,22 +59,28 @@ class Network:
         return f'outputs {outputs}, for images of {width}x{height}'
 
 
-class Head(Protocol):
+ResultT_co = TypeVar('ResultT_co', covariant=True)
+
+
+class Head(Protocol[ResultT_co]):
     """Reads the outputs of one network."""
 
     @property
     def class_count(self) -> int | None:
-        """How many classes there are; None while the network leaves it open."""
+        """How many classes there are; None while the network leaves it open, or has none."""
         ...
 
     def __call__(
             self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+            score_threshold: float, iou_threshold: float, max_detections: int) -> ResultT_co:
         """
-        Turn outputs into detections.
+        Turn outputs into what the task finds in one image, in its pixels.
+
+        The thresholds are for boxes; a task without them leaves them.
 
         :param outputs: one array an output, batch of 1; float16 is decoded in float32.
         :param score_threshold: scores equal or above pass; NaN and Inf never do.
+        :param iou_threshold: of one class, the weaker box goes when they overlap more.
         :raises TensorMismatchError: when the output is missing or of another shape.
         """
         ...

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from trt_ros.vision.detections import Detections
+
+#: What the network makes of one image, by the names of its outputs; each with a batch axis of 1.
+Tensors = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -109,17 +113,6 @@ class Depth:
     How far each pixel of the source image is, as the network means it.
 
     :param values: (H, W) float32: metres, or relative depth, or its inverse.
-    """
-
-    values: np.ndarray
-
-
-@dataclass(frozen=True)
-class Embedding:
-    """
-    What the network makes of the image as a whole.
-
-    :param values: (D,) float32, not normalised.
     """
 
     values: np.ndarray

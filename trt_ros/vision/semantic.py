@@ -46,7 +46,8 @@ class SemanticHead:
         return None if self.is_classes or count < 0 else max(count, 2)
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox) -> ClassMask:
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox,
+            **thresholds: float) -> ClassMask:
         """
         Turn the output into the image's class mask.
 

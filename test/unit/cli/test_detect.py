@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.runtime.options import DetectorOptions
+from trt_ros.runtime.options import LabelledOptions
 
 cv2 = pytest.importorskip('cv2')
 pytest.importorskip('onnxruntime')
@@ -188,7 +188,7 @@ def test_no_option_was_forgotten(capsys):
     with pytest.raises(SystemExit):
         main(['detect', '--help'])
     out = capsys.readouterr().out
-    for name in DetectorOptions.__dataclass_fields__:
+    for name in LabelledOptions.__dataclass_fields__:
         assert '--' + name.replace('_', '-') in out
 
 

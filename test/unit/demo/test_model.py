@@ -10,7 +10,8 @@ import pytest
 
 from trt_ros.demo.evaluate import MODEL, evaluate
 from trt_ros.demo.scene import CLASSES
-from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.pipeline import Pipeline
 
 
 @pytest.fixture(scope='module')
@@ -20,7 +21,7 @@ def network() -> onnx.ModelProto:
 
 @pytest.fixture
 def pipeline():
-    opened = Pipeline.open(DetectorOptions(model_path=str(MODEL), backend='onnxruntime'))
+    opened = Pipeline.open(LabelledOptions(model_path=str(MODEL), backend='onnxruntime'))
     yield opened
     opened.close()
 

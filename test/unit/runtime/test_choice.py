@@ -8,7 +8,7 @@ from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.runtime import options
 from trt_ros.runtime.choice import BACKENDS, FOR_GPUS, Backend, choose_backend
-from trt_ros.runtime.options import DetectorOptions
+from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision import letterbox
 
 
@@ -56,7 +56,7 @@ def test_the_options_offer_exactly_what_there_is():
 def test_an_engine_is_nothing_for_onnx_runtime(tmp_path):
     (tmp_path / 'net.engine').write_bytes(b'vtrt' + bytes(60))
     with pytest.raises(ModelError, match=r'net\.engine is a TensorRT engine(?s:.*)the ONNX file'):
-        BACKENDS[-1].open(DetectorOptions(model_path=str(tmp_path / 'net.engine')), Reporter())
+        BACKENDS[-1].open(PipelineOptions(model_path=str(tmp_path / 'net.engine')), Reporter())
 
 
 @pytest.mark.parametrize('given, told', [
@@ -65,13 +65,13 @@ def test_an_engine_is_nothing_for_onnx_runtime(tmp_path):
      ['Without effect on ONNX Runtime on the CPU: precision, device, gpu_wait.'])])
 def test_options_for_gpus_are_told_on_the_cpu(caplog, tmp_path, given, told):
     with pytest.raises(ModelError, match='There is no model file'):
-        BACKENDS[-1].open(DetectorOptions(
+        BACKENDS[-1].open(PipelineOptions(
             model_path=str(tmp_path / 'none.onnx'), **given), Reporter())
     assert caplog.messages == told
 
 
 def test_every_option_for_gpus_is_an_option():
-    assert set(DetectorOptions.__dataclass_fields__) >= FOR_GPUS
+    assert set(PipelineOptions.__dataclass_fields__) >= FOR_GPUS
 
 
 @pytest.mark.parametrize('asked', [False, True])
@@ -81,7 +81,7 @@ def test_what_decides_the_engine_reaches_its_opener(monkeypatch, asked):
     monkeypatch.setattr(opener, 'open_engine', lambda *_, **more: given.update(more) or 1 / 0)
     monkeypatch.setattr(opener, 'open_gpu', lambda device: None)
     with pytest.raises(ZeroDivisionError):
-        BACKENDS[1].open(DetectorOptions(
+        BACKENDS[1].open(PipelineOptions(
             model_path='x', device=3, engine_cache_dir='/c', engine_in_memory=asked), Reporter())
     assert (given['backend'], given['device'], given['cache_dir']) == ('tensorrt_rtx', 3, '/c')
     assert given['memory_if_unwritable'] is asked

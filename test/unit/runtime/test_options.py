@@ -7,11 +7,11 @@ import math
 import pytest
 
 from trt_ros.errors import ParameterError
-from trt_ros.runtime.options import DetectorOptions
+from trt_ros.runtime.options import LabelledOptions
 
 
 def test_the_defaults_go_together():
-    assert DetectorOptions() == DetectorOptions(model_path='')
+    assert LabelledOptions() == LabelledOptions(model_path='')
 
 
 @pytest.mark.parametrize(('values', 'message'), [
@@ -33,4 +33,4 @@ def test_the_defaults_go_together():
 ])
 def test_what_makes_no_sense_is_refused_at_the_door(values, message):
     with pytest.raises(ParameterError, match=message):
-        DetectorOptions(**values)
+        LabelledOptions(**values)

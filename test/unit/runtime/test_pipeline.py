@@ -18,9 +18,11 @@ from trt_ros.progress import CancelledError
 from trt_ros.runtime import pipeline
 from trt_ros.runtime.choice import Backend
 from trt_ros.runtime.fake import FakeRunner
-from trt_ros.runtime.pipeline import DetectorOptions, Pipeline
+from trt_ros.runtime.options import LabelledOptions, PipelineOptions
+from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.step_by_step import StepByStep
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoder import CLASSIFIERS, DEPTHS
 from trt_ros.vision.frame import Frame
 
 THRESHOLDS = {'score_threshold': 0.3, 'iou_threshold': 0.5, 'max_detections': 10}
@@ -61,7 +63,7 @@ def test_an_image_that_shrinks_is_averaged_when_asked(antialias, expected):
         seen.append(tensors['images'][0, 0, 8:-8, 8:-8].round(3))
         return head_with()
 
-    pipeline = Pipeline.open(DetectorOptions(antialias=antialias), runner=FakeRunner(
+    pipeline = Pipeline.open(LabelledOptions(antialias=antialias), runner=FakeRunner(
         look, inputs=(IMAGE,), outputs=(HEAD,)))
     pixels = np.zeros((256, 256, 3), np.uint8)
     pixels[::4] = 255  # One of the four rows that become one; bilinear looks at the middle two.
@@ -70,12 +72,12 @@ def test_an_image_that_shrinks_is_averaged_when_asked(antialias, expected):
 
 
 def test_an_image_without_anything_gives_no_boxes():
-    pipeline = Pipeline.open(DetectorOptions(), runner=fake())
+    pipeline = Pipeline.open(LabelledOptions(), runner=fake())
     assert len(pipeline.infer(picture((0, 0, 0)), **THRESHOLDS)) == 0
 
 
 def test_boxes_come_back_in_image_pixels_best_first():
-    pipeline = Pipeline.open(DetectorOptions(), runner=fake(head_with(
+    pipeline = Pipeline.open(LabelledOptions(), runner=fake(head_with(
         (32, 32, 16, 8, 2, 0.5), (8, 24, 16, 8, 0, 0.9))))
     # 128 × 64 becomes 64 × 32, with 16 rows of padding above.
     assert found(pipeline.infer(picture((0, 0, 0), wh=(128, 64)), **THRESHOLDS)) == [
@@ -83,7 +85,7 @@ def test_boxes_come_back_in_image_pixels_best_first():
 
 
 def test_thresholds_are_the_callers_at_each_call():
-    pipeline = Pipeline.open(DetectorOptions(), runner=fake(head_with(
+    pipeline = Pipeline.open(LabelledOptions(), runner=fake(head_with(
         (8, 8, 8, 8, 0, 0.9), (8, 9, 8, 8, 0, 0.8), (40, 40, 8, 8, 1, 0.4))))
 
     def scores(**changed):
@@ -106,7 +108,7 @@ def test_the_network_gets_the_pixels_in_its_own_layout_and_dtype(
         dtype=dtype, layout=layout, scale=scale, shape=() if dynamic else (64, 64),
         batch='batch' if dynamic else 1)
     size = (64, 64) if dynamic else ()
-    pipeline = Pipeline.open(DetectorOptions(model_path=str(model), input_size=size))
+    pipeline = Pipeline.open(LabelledOptions(model_path=str(model), input_size=size))
     # The scores are the means of red, green and blue.
     assert found(pipeline.infer(picture((255, 102, 0)), **THRESHOLDS)) == [
         ([32, 32, 96, 96], 0, 1.0)]
@@ -125,7 +127,7 @@ def test_the_network_gets_the_pixels_in_its_own_layout_and_dtype(
     ({'channel_order': 'bgr', 'mean': (-0.5, 0.0, 0.0)}, (0, 0, 0), 0, 0.5),
 ])
 def test_options_change_what_reaches_the_network(colour_detector, options, rgb, label, score):
-    pipeline = Pipeline.open(DetectorOptions(model_path=str(colour_detector()), **options))
+    pipeline = Pipeline.open(LabelledOptions(model_path=str(colour_detector()), **options))
     assert found(pipeline.infer(picture(rgb), **THRESHOLDS)) == [([32, 32, 96, 96], label, score)]
 
 
@@ -137,7 +139,7 @@ def test_options_change_what_reaches_the_network(colour_detector, options, rgb, 
 ])
 def test_resize_and_padding_are_as_asked(colour_detector, options, xyxy, score):
     options = {'pad_value': 0, **options}
-    pipeline = Pipeline.open(DetectorOptions(model_path=str(colour_detector()), **options))
+    pipeline = Pipeline.open(LabelledOptions(model_path=str(colour_detector()), **options))
     wide = picture((255, 255, 255), wh=(128, 64))
     assert found(pipeline.infer(wide, **THRESHOLDS)) == [(xyxy, 0, score)]
 
@@ -145,7 +147,7 @@ def test_resize_and_padding_are_as_asked(colour_detector, options, xyxy, score):
 # What is told.
 
 def test_the_story_tells_backend_decoder_and_preprocessing(colour_detector):
-    pipeline = Pipeline.open(DetectorOptions(
+    pipeline = Pipeline.open(LabelledOptions(
         model_path=str(colour_detector()), mean=(0.5, 0.5, 0.5)))
     backend, decoder, preprocess, classes = pipeline.story
     assert backend.startswith('backend onnxruntime: ONNX Runtime on the CPU')
@@ -166,14 +168,14 @@ def test_a_dynamic_size_comes_from_the_metadata_or_is_640(metadata, input_hw, wh
     runner = FakeRunner(
         [{}], metadata=metadata, inputs=[TensorSpec('x', (-1, 3, -1, -1), 'float32', 'input')],
         outputs=[TensorSpec('y', (-1, 7, -1), 'float32', 'output')])
-    pipeline = Pipeline.open(DetectorOptions(decoder='yolov8'), runner=runner)
+    pipeline = Pipeline.open(LabelledOptions(decoder='yolov8'), runner=runner)
     assert pipeline.preprocess.input_hw == input_hw
     assert why in pipeline.story[2]
 
 
 def test_phases_are_told_in_their_order(colour_detector):
     told = []
-    Pipeline.open(DetectorOptions(model_path=str(colour_detector())), on_progress=told.append)
+    Pipeline.open(LabelledOptions(model_path=str(colour_detector())), on_progress=told.append)
     assert [progress.phase for progress in told] == [
         'loading the model', 'choosing the decoder', 'warming up', 'ready']
     assert told[-1].percent == 100.0
@@ -192,7 +194,7 @@ def test_phases_are_told_in_their_order(colour_detector):
 def test_an_input_that_is_no_image_is_refused(shape, dtype, message):
     runner = fake(inputs=[TensorSpec('images', shape, dtype, 'input')])
     with pytest.raises(TensorMismatchError, match=message):
-        Pipeline.open(DetectorOptions(), runner=runner)
+        Pipeline.open(LabelledOptions(), runner=runner)
     assert runner.is_closed
 
 
@@ -200,14 +202,14 @@ def test_a_network_of_another_task_is_refused_at_the_door():
     runner = fake(metadata={'task': 'segment'})
     with pytest.raises(
             TensorMismatchError, match='a segmentation network; the detector serves detection'):
-        Pipeline.open(DetectorOptions(), runner=runner)
+        Pipeline.open(LabelledOptions(), runner=runner)
     assert runner.is_closed
 
 
 def test_a_network_with_two_inputs_is_refused_and_both_are_named():
     runner = fake(inputs=[IMAGE, TensorSpec('size', (1, 2), 'int64', 'input')])
     with pytest.raises(TensorMismatchError, match=r'has 2 inputs') as caught:
-        Pipeline.open(DetectorOptions(), runner=runner)
+        Pipeline.open(LabelledOptions(), runner=runner)
     assert caught.value.cause == 'images (1, 3, 64, 64) float32; size (1, 2) int64'
 
 
@@ -226,7 +228,7 @@ def test_the_size_that_rtdetr_asks_for_is_its_inputs_and_boxes_are_the_images(im
 
     inputs = [image, size] if image_first else [size, image]
     pipeline = Pipeline.open(
-        DetectorOptions(), runner=FakeRunner(answer, inputs=inputs, outputs=outputs))
+        LabelledOptions(), runner=FakeRunner(answer, inputs=inputs, outputs=outputs))
     assert pipeline.decoder.name == 'rtdetr'
     assert pipeline.preprocess.input_hw == (64, 96)
     found_there = found(pipeline.infer(picture((9, 9, 9), wh=(1920, 1080)), **THRESHOLDS))
@@ -244,24 +246,24 @@ def test_the_size_that_rtdetr_asks_for_is_its_inputs_and_boxes_are_the_images(im
 def test_options_that_do_not_fit_the_network_are_refused(options, error, message):
     runner = fake()
     with pytest.raises(error, match=message):
-        Pipeline.open(DetectorOptions(**options), runner=runner)
+        Pipeline.open(LabelledOptions(**options), runner=runner)
     assert runner.is_closed
 
 
 def test_a_fixed_size_may_be_asked_for_as_it_is():
-    pipeline = Pipeline.open(DetectorOptions(input_size=(64, 64)), runner=fake())
+    pipeline = Pipeline.open(LabelledOptions(input_size=(64, 64)), runner=fake())
     assert pipeline.preprocess.input_hw == (64, 64)
 
 
 def test_normalising_a_uint8_input_is_refused():
     runner = fake(inputs=[TensorSpec('images', (1, 3, 64, 64), 'uint8', 'input')])
     with pytest.raises(ParameterError, match='mean and scale cannot be honoured'):
-        Pipeline.open(DetectorOptions(mean=(1.0, 1.0, 1.0), scale=0.5), runner=runner)
+        Pipeline.open(LabelledOptions(mean=(1.0, 1.0, 1.0), scale=0.5), runner=runner)
 
 
 def test_no_model_is_an_error_that_names_the_parameter():
     with pytest.raises(ParameterError, match='Set model_path'):
-        Pipeline.open(DetectorOptions())
+        Pipeline.open(LabelledOptions())
 
 
 def test_a_size_that_the_network_cannot_take_fails_when_opened_not_at_the_first_frame(
@@ -269,7 +271,7 @@ def test_a_size_that_the_network_cannot_take_fails_when_opened_not_at_the_first_
     # Its head has the anchors of 64 × 64 whatever it gets, and it is told of another size.
     model = colour_detector(shape=(), metadata={})
     with pytest.raises((ModelError, TensorMismatchError)):
-        Pipeline.open(DetectorOptions(
+        Pipeline.open(LabelledOptions(
             model_path=str(model), input_size=(96, 96), decoder='yolox'))
 
 
@@ -280,7 +282,7 @@ def test_a_set_event_cancels_the_opening_and_gives_the_runner_back():
     cancelled.set()
     runner = fake()
     with pytest.raises(CancelledError, match='Cancelled before choosing the decoder'):
-        Pipeline.open(DetectorOptions(), cancelled=cancelled, runner=runner)
+        Pipeline.open(LabelledOptions(), cancelled=cancelled, runner=runner)
     assert runner.is_closed
 
 
@@ -293,19 +295,19 @@ def test_a_cancel_in_mid_opening_stops_before_the_next_phase(colour_detector):
         cancelled.set()
 
     with pytest.raises(CancelledError, match='before choosing the decoder'):
-        Pipeline.open(DetectorOptions(model_path=str(colour_detector())),
+        Pipeline.open(LabelledOptions(model_path=str(colour_detector())),
                       on_progress=on_progress, cancelled=cancelled)
     assert told == ['loading the model']
 
 
 def test_an_injected_runner_is_not_warmed_up_and_is_closed_with_the_pipeline():
     runner = fake()
-    pipeline = Pipeline.open(DetectorOptions(), runner=runner)
+    pipeline = Pipeline.open(LabelledOptions(), runner=runner)
     assert runner.call_count == 0
     pipeline.close()
     pipeline.close()
     assert runner.is_closed
-    with pytest.raises(ClosedError, match='The detector is closed'):
+    with pytest.raises(ClosedError, match='The pipeline is closed'):
         pipeline.infer(picture((0, 0, 0)), **THRESHOLDS)
 
 
@@ -316,7 +318,7 @@ def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on
     backend = Backend('fake', 'Fake', lambda: '', lambda options, report: runner, StepByStep)
     monkeypatch.setattr(pipeline, 'choose_backend', lambda wanted: (backend, 'backend fake'))
     with pytest.raises(TensorMismatchError):
-        Pipeline.open(DetectorOptions(model_path='any.onnx'))
+        Pipeline.open(LabelledOptions(model_path='any.onnx'))
     assert (runner.call_count, runner.is_closed) == (1, True)
 
 
@@ -324,6 +326,31 @@ def test_the_backend_told_is_the_one_that_runs_the_network(monkeypatch):
     """An engine has a flavour of its own, whichever TensorRT was chosen."""
     chosen = Backend('tensorrt', 'TensorRT', lambda: '', lambda *_: fake(), StepByStep)
     monkeypatch.setattr(pipeline, 'choose_backend', lambda wanted: (chosen, 'backend tensorrt'))
-    opened = Pipeline.open(DetectorOptions(model_path='any.engine'))
+    opened = Pipeline.open(LabelledOptions(model_path='any.engine'))
     assert opened.backend == 'fake'
     opened.close()
+
+
+# Other tasks.
+
+def test_a_pipeline_of_another_task_gives_its_results():
+    scores = TensorSpec('scores', (1, 3), 'float32', 'output')
+    pipeline = Pipeline.open(
+        LabelledOptions(labels=('a', 'b', 'c')), families=CLASSIFIERS,
+        runner=FakeRunner([{'scores': np.array([[0.2, 0.7, 0.1]], np.float32)}], inputs=(IMAGE,),
+                          outputs=(scores,)))
+    assert pipeline.infer(picture((0, 0, 0))).top(2).tolist() == [1, 0]
+    assert pipeline.class_names == ('a', 'b', 'c')
+    assert pipeline.preprocess.mean == (0.485, 0.456, 0.406)
+
+
+def test_a_task_without_classes_says_nothing_of_them():
+    depth = TensorSpec('depth', (1, 1, *IMAGE.shape[2:]), 'float32', 'output')
+    runner = FakeRunner([{'depth': np.full(depth.shape, 2.5, np.float32)}], inputs=(IMAGE,),
+                        outputs=(depth,))
+    pipeline = Pipeline.open(PipelineOptions(), families=DEPTHS, runner=runner)
+    assert not [line for line in pipeline.story if 'class' in line]
+    values = pipeline.infer(picture((0, 0, 0), wh=(5, 3))).values
+    assert values.tolist() == [[2.5] * 5] * 3
+    with pytest.raises(TensorMismatchError, match='looks like a depth network'):
+        Pipeline.open(PipelineOptions(), runner=runner)

@@ -5,11 +5,14 @@ import pytest
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.classify import ClassifyHead
+from trt_ros.vision.letterbox import Letterbox
+
+LETTERBOX = Letterbox.fit((4, 4), (4, 4), 'stretch')
 
 
 def scores(*values, shape=(1, -1), dtype=np.float32, class_count=None):
     output = np.array(values, dtype).reshape(shape)
-    return ClassifyHead('out', class_count)({'out': output})
+    return ClassifyHead('out', class_count)({'out': output}, LETTERBOX)
 
 
 def test_probabilities_stay_as_they_are():

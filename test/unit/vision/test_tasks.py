@@ -163,3 +163,13 @@ def test_each_family_brings_preprocessing_that_can_be_honoured():
     assert fields['yolov8_seg'].resize == 'letterbox'
     assert (fields['semantic'].resize, fields['semantic'].mean[0]) == ('stretch', 0.485)
     assert len(fields) == len(OTHERS)
+
+
+@pytest.mark.parametrize(('name', 'outputs', 'others'), [
+    ('embedding', 'image_embeds (1, 512)', {}),
+    ('tensor', 'a (1, 3, 5); b (7) int64', {}),
+    ('tensor', 'output0 (1, 56, 8400)', POSE),
+])
+def test_any_network_gives_tensors(name, outputs, others):
+    chosen, _ = decoder.choose_family(decoder.TENSORS, 'auto', network(outputs, **others))
+    assert chosen.name == name
