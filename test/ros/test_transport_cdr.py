@@ -20,6 +20,7 @@ from trt_ros.ros.cdr import ImageWriter, read_compressed_image, read_image
 from trt_ros.ros.cdr_detections import DetectionWriter
 from trt_ros.ros.messages import to_detection_array
 from trt_ros.vision.detections import Detections
+from trt_ros.vision.results import OrientedBoxes
 
 pytestmark = pytest.mark.ros
 
@@ -80,10 +81,14 @@ def test_images_are_written_so_that_rclpy_reads_them(stamp, frame_id, width, hei
 @st.composite
 def detections(draw):
     count = draw(st.integers(0, 8))
-    return Detections(
-        draw(hnp.arrays(np.float32, (count, 4), elements=coordinates)),
-        draw(hnp.arrays(np.float32, count, elements=scores)),
-        draw(hnp.arrays(np.int32, count, elements=st.integers(0, len(NAMES) + 2))))
+    boxes = draw(hnp.arrays(np.float32, (count, 4), elements=coordinates))
+    scored = (draw(hnp.arrays(np.float32, count, elements=scores)),
+              draw(hnp.arrays(np.int32, count, elements=st.integers(0, len(NAMES) + 2))))
+    if draw(st.booleans()):
+        return OrientedBoxes(
+            boxes, draw(hnp.arrays(np.float32, count, elements=st.floats(-4, 4, width=32))),
+            *scored)
+    return Detections(boxes, *scored)
 
 
 @settings(derandomize=True, deadline=None)
@@ -98,3 +103,13 @@ def test_detections_are_written_as_the_typed_message_says_them(
             each, header_of(stamp, frame_id), NAMES, class_id_format=class_id_format)
         assert deserialize_message(message.tobytes(), Detection2DArray) == typed
         assert message.size == len(serialize_message(typed))
+
+
+def test_a_rotated_box_is_said_with_its_angle():
+    found = OrientedBoxes(
+        np.array([[10, 20, 30, 40]], np.float32), np.array([0.5], np.float32),
+        np.array([0.75], np.float32), np.array([1], np.int32))
+    message = to_detection_array(found, Header(), ('a', 'b'), class_id_format='name')
+    box = message.detections[0].bbox
+    assert (box.center.position.x, box.center.position.y, box.center.theta) == (10, 20, 0.5)
+    assert (box.size_x, box.size_y) == (30, 40)

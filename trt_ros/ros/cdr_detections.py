@@ -8,8 +8,10 @@ import struct
 import numpy as np
 
 from trt_ros.ros.cdr import ENCAPSULATION, append_number, append_text
+from trt_ros.ros.memory import Pool
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import name_of
+from trt_ros.vision.results import OrientedBoxes
 
 # From the score on, a vision_msgs/Detection2D with one result is 49 doubles and an empty id:
 # score; pose: position 3, orientation 4, covariance 36; box: centre x, y, theta, width, height.
@@ -18,32 +20,34 @@ _DOUBLES[7] = 1.0  # w of the orientation, as the message's own default.
 _ID_AND_PADDING = struct.pack('<I4x', 1)
 _PADDING_NBYTES = 3
 # Where the score and the box lie, in doubles from the end of a detection.
-_SCORE_AND_BOX = np.array([-50, -6, -5, -3, -2])
+_SCORE_AND_BOX = np.array([-50, -6, -5, -4, -3, -2])
 
 _LAYOUTS_KEPT = 32
 
 
 class DetectionWriter:
     """
-    Owns the memory of one serialized vision_msgs/Detection2DArray, and writes one after another
-    into it: what is always the same for a class is kept, numbers are put between.
+    Writes serialized vision_msgs/Detection2DArray: what is always the same for a class is kept,
+    numbers are put between.
+
+    Each lies in the memory of the one before, unless somebody still looks at that.
 
     :param class_names: by label; () where nothing names them.
     """
 
     def __init__(self, class_names: Sequence[str]) -> None:
         self._class_names = class_names
-        self._block = np.empty(0, '<f8')
+        self._pool = Pool()
         self._layouts: dict[tuple[str, str], _Layout] = {}
 
     def write(
-            self, detections: Detections, stamp: tuple[int, int], frame_id: str, *,
-            class_id_format: str) -> np.ndarray:
+            self, detections: Detections | OrientedBoxes, stamp: tuple[int, int],
+            frame_id: str, *, class_id_format: str) -> np.ndarray:
         """
         Say detections as to_detection_array does.
 
         :param stamp: seconds, nanoseconds.
-        :returns: (N,) uint8, valid until the next call.
+        :returns: (N,) uint8.
         """
         key = frame_id, class_id_format
         layout = self._layouts.get(key)
@@ -55,7 +59,8 @@ class DetectionWriter:
         return self._write(layout, detections, stamp)
 
     def _write(
-            self, layout: _Layout, detections: Detections, stamp: tuple[int, int]) -> np.ndarray:
+            self, layout: _Layout, detections: Detections | OrientedBoxes,
+            stamp: tuple[int, int]) -> np.ndarray:
         count = len(detections)
         parts = [layout.head]
         if count:
@@ -64,9 +69,8 @@ class DetectionWriter:
             parts += [layout.others[label] for label in labels[1:]]
         # The block begins 4 bytes before the message: its doubles then are aligned in memory.
         text = b''.join(parts)
-        if 4 + len(text) > self._block.nbytes:
-            self._block = np.empty((4 + len(text) + 7) // 8, '<f8')
-        raw, words = self._block.view(np.uint8), self._block.view('<u4')
+        raw = self._pool.take((4 + len(text) + 7) // 8 * 8)
+        block, words = raw.view('<f8'), raw.view('<u4')
         message = raw[4:4 + len(text)]
         message[:] = np.frombuffer(text, np.uint8)
         words[2:4] = seconds, nanoseconds = stamp[0] & 0xFFFFFFFF, stamp[1]
@@ -76,14 +80,24 @@ class DetectionWriter:
         ends = np.cumsum(np.fromiter(map(len, parts), np.int64, count + 1)) + 4
         starts = ends[:-1] // 4
         words[starts], words[starts + 1] = seconds, nanoseconds
-        values = np.empty((count, 5))
-        low, high = (detections.xyxy[:, side].astype(np.float64) for side in (
-            slice(0, 2), slice(2, 4)))
+        values = np.empty((count, 6))
         values[:, 0] = detections.scores
-        values[:, 1:3] = (low + high) / 2
-        values[:, 3:5] = high - low
-        self._block[ends[1:, None] // 8 + _SCORE_AND_BOX] = values
+        values[:, 1:] = bounding_boxes(detections)
+        block[ends[1:, None] // 8 + _SCORE_AND_BOX] = values
         return message[:len(text) - _PADDING_NBYTES]
+
+
+def bounding_boxes(found: Detections | OrientedBoxes) -> np.ndarray:
+    """Return (N, 5) float64 as a BoundingBox2D has it: centre x, y, theta, width, height."""
+    boxes = np.zeros((len(found), 5))
+    if isinstance(found, OrientedBoxes):
+        boxes[:, :2], boxes[:, 2], boxes[:, 3:] = found.cxcywh[:, :2], found.theta, \
+            found.cxcywh[:, 2:]
+    else:
+        low, high = (found.xyxy[:, side].astype(np.float64) for side in (
+            slice(0, 2), slice(2, 4)))
+        boxes[:, :2], boxes[:, 3:] = (low + high) / 2, high - low
+    return boxes
 
 
 class _Layout:

@@ -24,17 +24,18 @@ from vision_msgs.msg import (
 )
 
 from trt_ros.ros.cdr import ImageWriter
-from trt_ros.ros.cdr_detections import DetectionWriter
+from trt_ros.ros.cdr_detections import DetectionWriter, bounding_boxes
 from trt_ros.ros.transport import serialized_publish
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import name_of
+from trt_ros.vision.results import OrientedBoxes
 
 #: For what is said once: whoever subscribes later gets it too.
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 
 def to_detection_array(
-        detections: Detections, header: Header, class_names: Sequence[str], *,
+        detections: Detections | OrientedBoxes, header: Header, class_names: Sequence[str], *,
         class_id_format: str) -> Detection2DArray:
     """
     Say detections as a message; boxes in source-image pixels, best score first, maybe none.
@@ -43,24 +44,25 @@ def to_detection_array(
     :param class_id_format: 'name' (the number where there is no name) or 'index'.
     """
     # Plain floats: a message field takes no NumPy scalar.
-    boxes, scores = detections.xyxy.astype(float).tolist(), detections.scores.tolist()
+    boxes, scores = bounding_boxes(detections).tolist(), detections.scores.tolist()
     array = Detection2DArray(header=header)
-    for (left, top, right, bottom), score, label in zip(
+    for (x, y, theta, width, height), score, label in zip(
             boxes, scores, detections.labels.tolist()):
         class_id = name_of(class_names, label) if class_id_format == 'name' else str(label)
-        centre = Point2D(x=(left + right) / 2, y=(top + bottom) / 2)
         array.detections.append(Detection2D(
             header=header,
             results=[ObjectHypothesisWithPose(
                 hypothesis=ObjectHypothesis(class_id=class_id, score=score))],
             bbox=BoundingBox2D(
-                center=Pose2D(position=centre), size_x=right - left, size_y=bottom - top)))
+                center=Pose2D(position=Point2D(x=x, y=y), theta=theta), size_x=width,
+                size_y=height)))
     return array
 
 
 def detection_publish(
         node: Node, publisher: Publisher,
-        class_names: Sequence[str]) -> Callable[[Detections, Header, str], None]:
+        class_names: Sequence[str],
+        ) -> Callable[[Detections | OrientedBoxes, Header, str], None]:
     """
     Return what publishes detections under a header, with class ids as a `class_id_format` says.
 
@@ -76,16 +78,17 @@ def detection_publish(
             found, header, class_names, class_id_format=class_id_format))
     publish = serialized_publish(node, publisher)
 
-    def write_and_publish(found: Detections, header: Header, class_id_format: str) -> None:
+    def write_and_publish(
+            found: Detections | OrientedBoxes, header: Header, class_id_format: str) -> None:
         stamp = header.stamp.sec, header.stamp.nanosec
         publish(writer.write(found, stamp, header.frame_id, class_id_format=class_id_format))
     return write_and_publish
 
 
 def _is_read_by_rclpy(writer: DetectionWriter) -> bool:
-    found = Detections(
-        np.arange(8, dtype=np.float32).reshape(2, 4), np.array([0.75, 0.5], np.float32),
-        np.array([10, 2], np.int32))
+    found = OrientedBoxes(
+        np.arange(8, dtype=np.float32).reshape(2, 4), np.array([0.25, -0.5], np.float32),
+        np.array([0.75, 0.5], np.float32), np.array([10, 2], np.int32))
     header = Header(frame_id='camera')
     header.stamp.sec, header.stamp.nanosec = 1, 2
     written = writer.write(found, (1, 2), header.frame_id, class_id_format='index')
