@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 
 from trt_ros.vision.detections import Detections
+from trt_ros.vision.results import OrientedBoxes
 
 FONT = cv2.FONT_HERSHEY_SIMPLEX
 
@@ -26,7 +27,8 @@ def colour_of(class_index: int) -> tuple[int, int, int]:
 
 
 def draw_detections(
-        pixels_bgr: np.ndarray, detections: Detections, class_names: Sequence[str]) -> None:
+        pixels_bgr: np.ndarray, detections: Detections | OrientedBoxes,
+        class_names: Sequence[str]) -> None:
     """
     Draw every box with its name and score, in place; the best one on top.
 
@@ -36,16 +38,30 @@ def draw_detections(
     height, width = pixels_bgr.shape[:2]
     thickness = max(1, round(min(height, width) / 320))
     text_scale = max(0.4, min(height, width) / 1200)
+    corners = _corners(detections)
     best_last = reversed(range(len(detections)))
     for index in best_last:
         label = int(detections.labels[index])
         name = class_names[label] if 0 <= label < len(class_names) else str(label)
         colour = colour_of(label)
-        left, top, right, bottom = (round(float(edge)) for edge in detections.xyxy[index])
-        cv2.rectangle(pixels_bgr, (left, top), (right, bottom), colour, thickness)
+        left, top = (int(edge) for edge in corners[index].min(axis=0))
+        cv2.polylines(pixels_bgr, [corners[index]], True, colour, thickness)
         draw_label(
             pixels_bgr, f'{name} {float(detections.scores[index]):.2f}', (left, top), colour,
             text_scale=text_scale, thickness=thickness)
+
+
+def _corners(found: Detections | OrientedBoxes) -> np.ndarray:
+    """Return (N, 4, 2) int32, in pixels, each box's in turn."""
+    if isinstance(found, OrientedBoxes):
+        cos, sin = np.cos(found.theta), np.sin(found.theta)
+        along = np.stack([cos, sin], axis=1) * found.cxcywh[:, 2:3] / 2
+        across = np.stack([-sin, cos], axis=1) * found.cxcywh[:, 3:] / 2
+        corners = found.cxcywh[:, None, :2] + np.stack(
+            [-along - across, along - across, along + across, across - along], axis=1)
+    else:
+        corners = found.xyxy[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
+    return np.asarray(np.rint(np.clip(corners, -1e6, 1e6)).astype(np.int32))
 
 
 def draw_label(

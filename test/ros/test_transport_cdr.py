@@ -18,7 +18,7 @@ from vision_msgs.msg import Detection2DArray
 
 from trt_ros.ros.cdr import ImageWriter, read_compressed_image, read_image
 from trt_ros.ros.cdr_detections import DetectionWriter
-from trt_ros.ros.messages import to_detection_array
+from trt_ros.ros.messages import from_detection_array, to_detection_array
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.results import OrientedBoxes
 
@@ -113,3 +113,7 @@ def test_a_rotated_box_is_said_with_its_angle():
     box = message.detections[0].bbox
     assert (box.center.position.x, box.center.position.y, box.center.theta) == (10, 20, 0.5)
     assert (box.size_x, box.size_y) == (30, 40)
+    back = from_detection_array(message, ids := [])
+    assert ids == ['b']
+    assert (back.cxcywh.tolist(), back.theta.tolist()) == ([[10, 20, 30, 40]], [0.5])
+    assert isinstance(from_detection_array(Detection2DArray(), ids), Detections)

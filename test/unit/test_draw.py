@@ -7,6 +7,7 @@ pytest.importorskip('cv2')
 
 from trt_ros.draw import colour_of, draw_detections
 from trt_ros.vision.detections import Detections
+from trt_ros.vision.results import OrientedBoxes
 
 
 def grey(size_wh=(200, 160)):
@@ -63,3 +64,14 @@ def test_classes_have_colours_that_can_be_told_apart():
     colours = np.array([colour_of(index) for index in range(10)], int)
     distances = np.abs(colours[:, None] - colours).sum(axis=2)
     assert distances[~np.eye(10, dtype=bool)].min() > 40
+
+
+def test_a_rotated_box_is_drawn_along_its_edges():
+    pixels = grey()
+    draw_detections(pixels, OrientedBoxes(
+        np.array([[100, 80, 60, 20]], np.float32), np.array([np.pi / 2], np.float32),
+        np.array([0.5], np.float32), np.array([1], np.int32)), ('a', 'b'))
+    # Its width now lies along y.
+    for edge in (pixels[60:110, 90], pixels[60:110, 110], pixels[110, 90:110]):
+        assert (edge == colour_of(1)).all()
+    assert (pixels[60:100, 95:105] == 90).all()

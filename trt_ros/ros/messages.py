@@ -100,11 +100,12 @@ def _is_read_by_rclpy(writer: DetectionWriter) -> bool:
 
 
 def from_detection_array(
-        message: Detection2DArray, class_ids: list[str]) -> Detections:
+        message: Detection2DArray, class_ids: list[str]) -> Detections | OrientedBoxes:
     """
     Read a message back; of each detection, what it most likely is.
 
     :param class_ids: those seen so far, by label; new ones are appended.
+    :returns: upright boxes where all are.
     """
     labels, scores, boxes = [], [], []
     for detection in message.detections:
@@ -114,13 +115,17 @@ def from_detection_array(
             class_ids.append(best.class_id)
         labels.append(class_ids.index(best.class_id))
         scores.append(best.score)
-        centre, half_width, half_height = (
-            detection.bbox.center.position, detection.bbox.size_x / 2, detection.bbox.size_y / 2)
-        boxes.append((centre.x - half_width, centre.y - half_height,
-                      centre.x + half_width, centre.y + half_height))
+        box = detection.bbox
+        boxes.append((box.center.position.x, box.center.position.y, box.size_x, box.size_y,
+                      box.center.theta))
+    placed = np.array(boxes).reshape(-1, 5)
+    scored = np.array(scores, np.float32), np.array(labels, np.int32)
+    if placed[:, 4].any():
+        placed = placed.astype(np.float32)
+        return OrientedBoxes(placed[:, :4], placed[:, 4], *scored)
+    half = placed[:, 2:4] / 2
     return Detections(
-        np.array(boxes, np.float32).reshape(-1, 4), np.array(scores, np.float32),
-        np.array(labels, np.int32))
+        np.hstack([placed[:, :2] - half, placed[:, :2] + half]).astype(np.float32), *scored)
 
 
 class ImageSender:
