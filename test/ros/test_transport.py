@@ -355,7 +355,7 @@ class Flipping(Rcl):
 class Deaf(Rcl):
     """Never finds a message."""
 
-    def take(self, subscription, c_bytes):
+    def take(self, subscription, c_bytes, info):
         return False
 
 

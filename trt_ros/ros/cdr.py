@@ -8,9 +8,11 @@ import struct
 import numpy as np
 
 from trt_ros.errors import BadFrameError
+from trt_ros.ros.memory import Pool
 
 #: Plain CDR, little endian; each field is aligned to its size, counted from behind these bytes.
 ENCAPSULATION = b'\0\1\0\0'
+_NOTHING = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,15 @@ def read_compressed_image(message: np.ndarray) -> CompressedImageView:
         fields.stamp(), fields.text('frame_id'), fields.text('format'), fields.bytes('data'))
 
 
+def read_stamp(message: np.ndarray) -> tuple[int, int]:
+    """
+    Read seconds and nanoseconds of a serialized message that begins with a std_msgs/Header.
+
+    :param message: as of read_image, and so is what is raised.
+    """
+    return _Fields(message).stamp()
+
+
 class _Fields:
     """Takes the fields of a message one after another."""
 
@@ -111,7 +122,9 @@ class _Fields:
 
 class ImageWriter:
     """
-    Owns the memory of one serialized sensor_msgs/Image and writes one after another into it.
+    Writes serialized sensor_msgs/Image, one after another.
+
+    Each lies in the memory of the one before, unless somebody still looks at that.
 
     >>> writer = ImageWriter()
     >>> pixels = writer.begin((0, 0), 'camera', (640, 480), 'bgr8')
@@ -121,8 +134,8 @@ class ImageWriter:
     """
 
     def __init__(self) -> None:
-        self._memory: np.ndarray = np.empty(0, np.uint8)
-        self.message: np.ndarray = self._memory
+        self._pool = Pool()
+        self.message: np.ndarray = _NOTHING
 
     def begin(
             self, stamp: tuple[int, int], frame_id: str, image_wh: tuple[int, int],
@@ -133,7 +146,7 @@ class ImageWriter:
         :param stamp: seconds, nanoseconds.
         :param channels: bytes a pixel.
         :returns: (height, width, channels) uint8 to be filled: the pixels of `message`, which is
-            (N,) uint8. Both are valid until the next call.
+            (N,) uint8.
         """
         width, height = image_wh
         step = width * channels
@@ -146,10 +159,8 @@ class ImageWriter:
         head.append(0)  # is_bigendian
         append_number(head, step)
         append_number(head, step * height)
-        size = len(head) + step * height
-        if size > self._memory.size:
-            self._memory = np.empty(size, np.uint8)
-        self.message = self._memory[:size]
+        self.message = _NOTHING  # The memory of the last one is free, if nobody else holds it.
+        self.message = self._pool.take(len(head) + step * height)
         self.message[:len(head)] = head
         return self.message[len(head):].reshape(height, width, channels)
 

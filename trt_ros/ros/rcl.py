@@ -6,16 +6,18 @@ from collections import deque
 from collections.abc import Callable
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char, c_size_t, c_uint8, c_void_p
-import mmap
 import os
 import traceback
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from trt_ros.ros.memory import whole_pages
+
 RCL, RCUTILS = 'librcl.so', 'librcutils.so'
 OK, TAKE_FAILED = 0, 401
 _SMALL_NBYTES = 1 << 16
+_GID_NBYTES = 16  # Some have 24, of which the last 8 are zeros.
 
 
 class RclError(Exception):
@@ -49,10 +51,20 @@ class _DefaultAllocator(Structure):
     _fields_ = [('allocator', _Allocator), ('room', c_uint8 * 216)]
 
 
+class _Gid(Structure):
+    """rmw_gid_t: who published a message."""
+
+    _fields_ = [('middleware', c_void_p), ('data', c_uint8 * 248)]
+
+
 class _ErrorString(Structure):
     """rcutils_error_string_t, which is 1024 bytes with a NUL."""
 
     _fields_ = [('text', c_char * 4096)]
+
+
+#: Room for an rmw_message_info_t: what the middleware tells about a message.
+MessageInfo = c_uint8 * 512
 
 
 class Rcl:
@@ -73,6 +85,8 @@ class Rcl:
             self._take = rcl.rcl_take_serialized_message
             self._publish = rcl.rcl_publish_serialized_message
             self._publish_small = rcl_with_gil.rcl_publish_serialized_message
+            self._rmw_publisher = rcl.rcl_publisher_get_rmw_handle
+            self._rmw_gid = rcl.rmw_get_gid_for_publisher  # Of what rcl is linked with.
             self._error_string = rcutils.rcutils_get_error_string
             self._reset_error = rcutils.rcutils_reset_error
             default_allocator = rcutils.rcutils_get_default_allocator
@@ -83,20 +97,24 @@ class Rcl:
         self._take.argtypes = [c_void_p, POINTER(_Bytes), c_void_p, c_void_p]
         self._publish.argtypes = [c_void_p, POINTER(_Bytes), c_void_p]
         self._publish_small.argtypes = self._publish.argtypes
+        self._rmw_publisher.argtypes, self._rmw_publisher.restype = [c_void_p], c_void_p
+        self._rmw_gid.argtypes = [c_void_p, POINTER(_Gid)]
         self._error_string.restype = _ErrorString
         default_allocator.restype = _DefaultAllocator
         self._allocator = default_allocator().allocator
         self._check_layout(bytes_init, bytes_fini)
+        self._gid_at = -1
 
-    def take(self, subscription: Any, c_bytes: _Bytes) -> bool:
+    def take(self, subscription: Any, c_bytes: _Bytes, info: ctypes.Array[c_uint8]) -> bool:
         """
         Take the next message; the GIL is free meanwhile.
 
         :param subscription: rclpy's handle of it, entered.
+        :param info: a MessageInfo, which is filled in.
         :returns: whether there was one.
         :raises RclError: when that failed; a message may be lost then.
         """
-        code = self._take(subscription.pointer, byref(c_bytes), None, None)
+        code = self._take(subscription.pointer, byref(c_bytes), byref(info), None)
         if code not in (OK, TAKE_FAILED):
             raise self._error('A message could not be taken', code)
         return bool(code == OK)
@@ -115,6 +133,37 @@ class Rcl:
         code = publish(publisher.pointer, byref(c_bytes), None)
         if code != OK:
             raise self._error('A message could not be published', code)
+
+    def gid_of(self, publisher: Any) -> bytes:
+        """
+        Return what is unique to a publisher.
+
+        :param publisher: rclpy's handle of it, entered.
+        :raises RclError: when the middleware does not tell.
+        """
+        gid = _Gid()
+        code = self._rmw_gid(self._rmw_publisher(publisher.pointer), byref(gid))
+        if code != OK:
+            raise self._error('The id of a publisher is unknown', code)
+        return bytes(gid.data)[:_GID_NBYTES]
+
+    def gid_in(self, info: ctypes.Array[c_uint8]) -> bytes:
+        """Return the id of the publisher of the message whose MessageInfo this is."""
+        return bytes(memoryview(info)[self._gid_at:self._gid_at + _GID_NBYTES])
+
+    def learn_gid(self, gid: bytes, infos: list[bytes]) -> None:
+        """
+        Find out where a MessageInfo holds the id: that differs between versions of ROS.
+
+        :param infos: of some messages, all of which the publisher of that id sent.
+        """
+        places = {info.find(gid) for info in infos}
+        self._gid_at = places.pop() if len(places) == 1 and any(gid) else -1
+
+    @property
+    def knows_gids(self) -> bool:
+        """Whether learn_gid() found the place, and gid_in() works."""
+        return self._gid_at >= 0
 
     def _error(self, problem: str, code: int) -> RclError:
         text = self._error_string().text.decode(errors='replace')
@@ -158,11 +207,14 @@ class Ring:
     Owns the buffers that messages are taken into: as many as are in use at the same time.
 
     One thread takes; what it took may be dropped in any.
+
+    :ivar info: the MessageInfo of the message that was taken last.
     """
 
     def __init__(self, hooks: MemoryHooks = NOBODY, *, nbytes: int = 1 << 16) -> None:
         self._hooks, self._nbytes = hooks, nbytes
         self._free: deque[_Buffer] = deque()
+        self.info = MessageInfo()
         self._is_closed = False
 
     def take(self, rcl: Rcl, subscription: Any) -> np.ndarray | None:
@@ -175,7 +227,7 @@ class Ring:
         """
         buffer = self._free.popleft() if self._free else _Buffer(self._nbytes, self._hooks)
         try:
-            if buffer.take(rcl, subscription):
+            if buffer.take(rcl, subscription, self.info):
                 return np.asarray(_Loan(buffer, self))
         except RclError:
             self.give_back(buffer)
@@ -219,10 +271,10 @@ class _Buffer:
             _REALLOCATE(self._reallocate), _ZERO_ALLOCATE(lambda count, nbytes, state: None)))
         self._allocate(nbytes)
 
-    def take(self, rcl: Rcl, subscription: Any) -> bool:
+    def take(self, rcl: Rcl, subscription: Any, info: ctypes.Array[c_uint8]) -> bool:
         # What the middleware notes is what it asked for, or nothing when it did not get it.
         self.c_bytes.buffer, self.c_bytes.capacity = self._memory.ctypes.data, self._memory.size
-        if not rcl.take(subscription, self.c_bytes):
+        if not rcl.take(subscription, self.c_bytes, info):
             return False
         if not self._is_lent:
             self._hooks.lend(self._memory)
@@ -239,10 +291,7 @@ class _Buffer:
             self._hooks.take_back(self._memory)
 
     def _allocate(self, nbytes: int) -> None:
-        nbytes += -nbytes % mmap.PAGESIZE
-        # Not the C library's: whole pages of our own can be page-locked, and die by reference.
-        self._memory = np.frombuffer(
-            mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+        self._memory = whole_pages(nbytes)
 
     def _reallocate(self, pointer: int | None, nbytes: int, state: int | None) -> int | None:
         """Grow; the middleware calls this when a message is larger than the memory."""

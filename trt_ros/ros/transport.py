@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 import os
 import threading
@@ -22,6 +22,7 @@ from rclpy.serialization import deserialize_message, serialize_message
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
 
+from trt_ros.ros import intra
 from trt_ros.ros.rcl import NOBODY, MemoryHooks, Rcl, RclError, Ring
 
 try:
@@ -49,7 +50,8 @@ def subscribe_serialized(
         on_incompatible: Callable[[str], None] | None = None,
         hooks: MemoryHooks = NOBODY) -> SerializedSubscription:
     """
-    Take a topic's messages as bytes.
+    Take a topic's messages as bytes; by reference from a node of this process, where both of them
+    have `use_intra_process_comms`.
 
     :param on_message: called with (N,) uint8, read-only, one at a time; must not raise.
     :param on_replaced: of messages that wait together, only the newest is handed over, and this
@@ -71,17 +73,38 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
     """
     Return what publishes a serialized message, (N,) uint8 and contiguous.
 
-    As with publish() of a lifecycle publisher, nothing happens unless the node is active.
+    The message must not be changed any more: subscribers in this process may look at it. As with
+    publish() of a lifecycle publisher, nothing happens unless the node is active.
     """
     rcl = usable_rcl(node)
     if rcl is None:
         return lambda message: publisher.publish(message.tobytes())
+    is_kept = publisher.qos_profile.durability != DurabilityPolicy.VOLATILE
+    outlet = None
+    if _goes_by_reference(rcl, node, publisher.qos_profile):
+        with publisher.handle:
+            outlet = intra.Outlet(node, publisher, rcl.gid_of(publisher.handle))
 
     def publish(message: np.ndarray) -> None:
-        if getattr(publisher, 'is_activated', True):
-            with publisher.handle:
+        if not getattr(publisher, 'is_activated', True):
+            return
+        with publisher.handle:
+            # Counted first: one that goes after that costs a message, but nobody misses one.
+            listeners = publisher.get_subscription_count()
+            if outlet is not None:
+                listeners -= outlet.hand_over(message)
+            if listeners > 0 or is_kept:
                 rcl.publish(publisher.handle, message)
     return publish
+
+
+def _goes_by_reference(rcl: Rcl, node: Node, qos: QoSProfile) -> bool:
+    is_asked_for = intra.is_asked_for(node, qos)
+    if is_asked_for and not rcl.knows_gids:
+        node.get_logger().warning(
+            'use_intra_process_comms has no effect. Cause: this middleware does not tell who '
+            'published a message.', once=True)
+    return is_asked_for and rcl.knows_gids
 
 
 class RclpySubscription:
@@ -109,6 +132,8 @@ class RclSubscription:
     Takes messages in a thread of its own, into memory that is used again.
 
     The arguments are those of subscribe_serialized.
+
+    :ivar info: what the middleware tells about the message that it brought last.
     """
 
     def __init__(
@@ -121,17 +146,23 @@ class RclSubscription:
         self._on_message, self._on_replaced = on_message, on_replaced
         self._at_once = max(1, qos.depth)
         self._ring = Ring(hooks)
+        self.info = self._ring.info
         self._stopping = threading.Event()
         self._guard = GuardCondition(None, None, node.context)
-        self._subscription: Subscription | None = node.create_subscription(
-            message_type, topic, lambda _: None, qos, raw=True, callback_group=_Nobody(),
-            event_callbacks=_event_callbacks(on_incompatible))
-        self._events = list(self._subscription.event_handlers)
+        self._subscription: Subscription | None = None
+        self._inlet: intra.Inlet | None = None
         try:
+            if _goes_by_reference(rcl, node, qos):
+                self._inlet = intra.Inlet(node, message_type, topic, qos, self._guard.trigger)
+            self._subscription = node.create_subscription(
+                message_type, topic, lambda _: None, qos, raw=True, callback_group=_Nobody(),
+                event_callbacks=_event_callbacks(on_incompatible))
+            self._events = list(self._subscription.event_handlers)
             with node.context.handle:
                 self._wait_set = rclpy_implementation.WaitSet(
                     1, 1, 0, 0, 0, len(self._events), node.context.handle)
         except Exception:
+            self._close_inlet()
             _destroy(node, self._subscription)
             raise
         node.context.on_shutdown(self._wake)
@@ -141,6 +172,7 @@ class RclSubscription:
     def close(self) -> None:
         if self._subscription is None:
             return
+        self._close_inlet()
         self._wake()
         self._thread.join()
         _destroy(self._node, self._subscription)
@@ -148,6 +180,10 @@ class RclSubscription:
         self._wait_set.destroy_when_not_in_use()
         self._guard.destroy()
         self._ring.close()
+
+    def _close_inlet(self) -> None:
+        if self._inlet is not None:
+            self._inlet.close()
 
     def _wake(self) -> None:
         self._stopping.set()
@@ -178,21 +214,36 @@ class RclSubscription:
                     self._stopping.wait(0.1)
 
     def _take_all(self, subscription: Any) -> None:
-        """Hand over what waits, but no more than waited at the beginning: more may come always."""
         newest = None
-        for _ in range(self._at_once):
-            message = None if self._stopping.is_set() else self._ring.take(self._rcl, subscription)
-            if message is None:
-                break
+        for message in self._waiting(subscription):
             if self._on_replaced is None:
                 self._on_message(message)
-                del message  # Its memory is free for the next one.
             else:
                 if newest is not None:
                     self._on_replaced()
                 newest = message
+            del message  # Its memory is free for the next one.
         if newest is not None:
+            for _ in range(self._inlet.take_lost() if self._inlet else 0):
+                self._on_replaced()
             self._on_message(newest)
+
+    def _waiting(self, subscription: Any) -> Iterator[np.ndarray]:
+        """Take what waits, but no more than waited at the beginning: more may come always."""
+        inlet = self._inlet
+        for _ in range(self._at_once):
+            message = None if self._stopping.is_set() else self._ring.take(self._rcl, subscription)
+            if message is None:
+                break
+            if inlet is None or not inlet.is_copy(self._rcl.gid_in(self._ring.info)):
+                yield message
+            del message
+        for _ in range(self._at_once if inlet is not None else 0):
+            message = None if self._stopping.is_set() else inlet.take()
+            if message is None:
+                break
+            yield message
+            del message
 
     def _tell_events(self, wait_set: Any) -> None:
         """Tell of publishers whose QoS does not fit, as the executor would."""
@@ -273,10 +324,12 @@ def check(rcl: Rcl, context: Context) -> None:
         image.header.frame_id = 'camera'
         image.header.stamp.sec, image.header.stamp.nanosec = -2, 999999999
     taken: list[np.ndarray] = []
+    infos: list[bytes] = []
     done = threading.Event()
 
     def keep(message: np.ndarray) -> None:
         taken.append(message)
+        infos.append(bytes(subscription.info))
         if len(taken) == 2 * len(images):
             done.set()
 
@@ -292,6 +345,8 @@ def check(rcl: Rcl, context: Context) -> None:
                         publisher.handle, np.frombuffer(serialize_message(image), np.uint8))
             if not done.wait(SECONDS_FOR_THE_TEST):
                 raise RclError(f'{len(taken)} of {2 * len(images)} messages came')
+            with publisher.handle:
+                rcl.learn_gid(rcl.gid_of(publisher.handle), infos)
         finally:
             subscription.close()
     finally:
