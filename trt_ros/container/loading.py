@@ -28,9 +28,10 @@ NODE_KEYWORDS = {
     'start_parameter_services': 'start_parameter_services',
     'enable_logger_service': 'enable_logger_service',
 }
-#: Extra argument without such a keyword: the only value that rclpy can give; None when any.
+#: Extra argument that becomes an attribute of the node: its transport looks at it.
+INTRA_PROCESS = 'use_intra_process_comms'
+#: Extra argument without either: the only value that rclpy can give.
 FIXED_IN_RCLPY = {
-    'use_intra_process_comms': None,  # A wish for speed: the same messages arrive either way.
     'enable_topic_statistics': False,
     'start_parameter_event_publisher': True,
     'use_clock_thread': False,
@@ -92,7 +93,7 @@ def import_class(place: str) -> type[Node]:
 
 def node_options(request: LoadNode.Request) -> dict[str, object]:
     """
-    Turn a request into keyword arguments for rclpy.node.Node.
+    Turn a request into keyword arguments for rclpy.node.Node, and INTRA_PROCESS.
 
     :raises LoadError: for an extra argument that cannot be honoured.
     """
@@ -105,16 +106,17 @@ def node_options(request: LoadNode.Request) -> dict[str, object]:
         'cli_args': ['--ros-args', *(part for rule in rules for part in ('-r', rule))],
         'use_global_arguments': False,
         'parameter_overrides': [Parameter.from_parameter_msg(p) for p in request.parameters],
+        INTRA_PROCESS: False,
     }
     for argument in map(Parameter.from_parameter_msg, request.extra_arguments):
         name, value = argument.name, argument.value
-        if name not in NODE_KEYWORDS and name not in FIXED_IN_RCLPY:
+        if name not in {INTRA_PROCESS, *NODE_KEYWORDS, *FIXED_IN_RCLPY}:
             raise LoadError(f"Extra component argument '{name}' is not supported")
         if argument.type_ is not Parameter.Type.BOOL:
             raise LoadError(f"Extra component argument '{name}' must be a boolean")
-        if name in NODE_KEYWORDS:
-            options[NODE_KEYWORDS[name]] = value
-        elif FIXED_IN_RCLPY[name] not in (None, value):
+        if name not in FIXED_IN_RCLPY:
+            options[NODE_KEYWORDS.get(name, name)] = value
+        elif FIXED_IN_RCLPY[name] != value:
             raise LoadError(f"Extra component argument '{name}' is not supported: "
                             f'in rclpy it is always {str(not value).lower()}')
     return options
@@ -124,14 +126,17 @@ def construct(cls: type[Node], options: dict[str, object]) -> Node:
     """
     Construct a component; one that fails half-way leaves nothing behind.
 
+    :param options: of node_options().
     :raises LoadError: when its constructor throws.
     """
+    is_intra_process = options.pop(INTRA_PROCESS)
     try:
         inspect.signature(cls).bind(**options)
     except (TypeError, ValueError):
         cls = with_options(cls, options)
         options = {}
     node = cls.__new__(cls)
+    setattr(node, INTRA_PROCESS, is_intra_process)  # First: a constructor may make publishers.
     try:
         node.__init__(**options)
     except Thrown as error:
