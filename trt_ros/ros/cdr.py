@@ -51,7 +51,7 @@ def read_image(message: np.ndarray) -> ImageView:
     :param message: (N,) uint8, contiguous; borrowed by the result.
     :raises BadFrameError: 'bad CDR'; no byte outside of the message was looked at.
     """
-    fields = _Fields(message)
+    fields = Fields(message)
     return ImageView(
         fields.stamp(), fields.text('frame_id'), fields.number('height'), fields.number('width'),
         fields.text('encoding'), fields.byte('is_bigendian'), fields.number('step'),
@@ -60,7 +60,7 @@ def read_image(message: np.ndarray) -> ImageView:
 
 def read_compressed_image(message: np.ndarray) -> CompressedImageView:
     """Read a serialized sensor_msgs/CompressedImage; else as read_image."""
-    fields = _Fields(message)
+    fields = Fields(message)
     return CompressedImageView(
         fields.stamp(), fields.text('frame_id'), fields.text('format'), fields.bytes('data'))
 
@@ -71,11 +71,15 @@ def read_stamp(message: np.ndarray) -> tuple[int, int]:
 
     :param message: as of read_image, and so is what is raised.
     """
-    return _Fields(message).stamp()
+    return Fields(message).stamp()
 
 
-class _Fields:
-    """Takes the fields of a message one after another."""
+class Fields:
+    """
+    Takes the fields of a message one after another.
+
+    :ivar order: of the bytes of a number, '<' or '>'.
+    """
 
     def __init__(self, message: np.ndarray) -> None:
         self._message, self._view = message, message.data
@@ -85,12 +89,12 @@ class _Fields:
             raise BadFrameError(
                 'bad CDR', f'A message that begins with {head.hex(" ") or "nothing"} is no plain '
                 'CDR.', remedy='Publish with one of the usual middlewares of ROS 2.')
-        self._order = '<' if head[1] else '>'
-        self._number, self._at = struct.Struct(f'{self._order}I'), 4
+        self.order = '<' if head[1] else '>'
+        self._number, self._at = struct.Struct(f'{self.order}I'), 4
 
     def stamp(self) -> tuple[int, int]:
         at = self._advance(8, 'stamp')
-        return struct.unpack_from(f'{self._order}iI', self._view, at)
+        return struct.unpack_from(f'{self.order}iI', self._view, at)
 
     def number(self, name: str) -> int:
         self._at += -self._at % 4
@@ -98,6 +102,21 @@ class _Fields:
 
     def byte(self, name: str) -> int:
         return self._view[self._advance(1, name)]
+
+    def numbers(self, name: str, kind: str, count: int | None = None) -> tuple[int, ...]:
+        """
+        Read a sequence of numbers.
+
+        :param kind: 'i', 'I' or 'Q', as struct says it.
+        :param count: how many there are; None: the message says so.
+        """
+        if count is None:
+            count = self.number(name)
+        size = struct.calcsize(kind)
+        if count:
+            self._at += -(self._at - 4) % size
+        return struct.unpack_from(
+            f'{self.order}{count}{kind}', self._view, self._advance(count * size, name))
 
     def bytes(self, name: str) -> np.ndarray:
         size = self.number(name)

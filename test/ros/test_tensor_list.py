@@ -1,0 +1,108 @@
+"""TensorLists that we read and write, against rclpy's own."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('isaac_ros_tensor_list_interfaces')
+
+from isaac_ros_tensor_list_interfaces.msg import Tensor, TensorList, TensorShape
+from rclpy.serialization import deserialize_message, serialize_message
+
+from trt_ros.errors import BadFrameError
+from trt_ros.ros.cdr_tensors import read_tensor_list, write_tensor_list
+
+pytestmark = pytest.mark.ros
+
+CODES = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'i8', 8: 'u8', 9: 'f4', 10: 'f8'}
+names = st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']), max_size=9)
+
+
+@st.composite
+def arrays(draw):
+    dtype = draw(st.sampled_from([*CODES.values(), 'f2', '?']))
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
+    no_nan = {'allow_nan': False} if dtype[0] == 'f' else None
+    return draw(hnp.arrays(dtype, shape, elements=no_nan))
+
+
+def serialized(message):
+    return np.frombuffer(serialize_message(message), np.uint8)
+
+
+def tensor(name='x', dims=(2, 3), rank=None, data_type=9, strides=(12, 4), nbytes=24):
+    return Tensor(
+        name=name, shape=TensorShape(rank=len(dims) if rank is None else rank, dims=dims),
+        data_type=data_type, strides=strides, data=bytes(range(nbytes)))
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.dictionaries(names, arrays(), max_size=4), names)
+def test_tensors_are_written_so_that_rclpy_reads_them_and_read_as_they_were(tensors, frame_id):
+    written = write_tensor_list(tensors, (-5, 7), frame_id)
+    message = deserialize_message(written.tobytes(), TensorList)
+    assert (message.header.stamp.sec, message.header.stamp.nanosec) == (-5, 7)
+    assert message.header.frame_id == frame_id
+    sent_as = {'float16': 'f4', 'bool': 'u1'}
+    expected = [each.astype(sent_as.get(each.dtype.name, each.dtype)) for each in tensors.values()]
+    assert [each.name for each in message.tensors] == list(tensors)
+    for each, values in zip(message.tensors, expected):
+        assert (each.shape.rank, tuple(each.shape.dims)) == (values.ndim, values.shape)
+        assert CODES[each.data_type] == values.dtype.str[1:]
+        assert tuple(each.strides) == values.strides
+        assert bytes(each.data) == values.tobytes()
+    found = read_tensor_list(serialized(message))
+    assert (found.stamp, found.frame_id) == ((-5, 7), frame_id)
+    assert list(found.tensors) == list(tensors)
+    for values, back in zip(expected, found.tensors.values()):
+        assert np.array_equal(back, values)
+        assert back.dtype == values.dtype
+
+
+def test_strides_and_their_absence_are_heeded():
+    message = TensorList(tensors=[
+        tensor('padded', (2, 2), data_type=2, strides=(5, 1), nbytes=7),
+        tensor('transposed', (2, 3), data_type=2, strides=(1, 2), nbytes=6),
+        tensor('plain', (2, 3), data_type=2, strides=(), nbytes=6),
+        tensor('one', (1, 2), data_type=2, strides=(2**64 - 1, 1), nbytes=2)])
+    found = {name: values.tolist()
+             for name, values in read_tensor_list(serialized(message)).tensors.items()}
+    assert found == {
+        'padded': [[0, 1], [5, 6]], 'transposed': [[0, 2, 4], [1, 3, 5]],
+        'plain': [[0, 1, 2], [3, 4, 5]], 'one': [[0, 1]]}
+
+
+@pytest.mark.parametrize(('wrong', 'why'), [
+    ({'nbytes': 23}, 'ends at byte 24 of 23'),
+    ({'strides': (16, 4)}, 'ends at byte 28 of 24'),
+    ({'strides': (0, 0), 'dims': (2**32 - 1, 2**32 - 1)}, 'ends at byte'),
+    ({'strides': (4,)}, 'rank 2, 2 dims and 1 strides'),
+    ({'rank': 3}, 'rank 3, 2 dims and 2 strides'),
+    ({'data_type': 0}, 'data_type 0'),
+    ({'dims': (1,) * 40, 'strides': ()}, 'ends at byte 4 of 24'),
+])
+def test_a_tensor_beside_its_data_is_refused(wrong, why):
+    with pytest.raises(BadFrameError, match=why):
+        read_tensor_list(serialized(TensorList(tensors=[tensor(**wrong)])))
+
+
+def test_two_tensors_of_one_name_are_refused():
+    with pytest.raises(BadFrameError, match="Two tensors are named 'x'"):
+        read_tensor_list(serialized(TensorList(tensors=[tensor(), tensor()])))
+
+
+def test_a_message_cut_short_anywhere_is_refused():
+    message = serialized(TensorList(tensors=[tensor()]))
+    for size in range(message.size):
+        with pytest.raises(BadFrameError):
+            read_tensor_list(message[:size])
+
+
+def test_a_type_without_a_code_is_refused():
+    with pytest.raises(BadFrameError, match='which is complex64'):
+        write_tensor_list({'x': np.zeros(1, np.complex64)}, (0, 0), '')
