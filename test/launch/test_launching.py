@@ -183,3 +183,65 @@ def test_a_cameras_file_that_makes_no_sense_fails_the_launch(start, tmp_path, co
     launch = start('cameras.launch.py', f'cameras:={cameras}')
     assert launch.ends() == 1
     assert message in launch.output
+
+
+def pid_of(launch, executable):
+    """Return the process id of what was last started of an executable; 0 when nothing was."""
+    started = re.findall(rf'\[{executable}-\d+\]: process started with pid \[(\d+)\]',
+                         launch.output)
+    return int(started[-1]) if started else 0
+
+
+def crash(launch, executable):
+    """End a process at once, and remove what Fast DDS then leaves behind."""
+    pid = pid_of(launch, executable)
+    mapped = shared_memory_of(pid)
+    os.kill(pid, signal.SIGKILL)
+    launch.waits_for(lambda: not Path('/proc', str(pid)).exists())
+    # It had also mapped what belongs to processes that are still there.
+    others = (shared_memory_of(each.name) for each in Path('/proc').glob('[0-9]*'))
+    for name in mapped.difference(*others):
+        Path(name).unlink(missing_ok=True)
+
+
+def shared_memory_of(pid):
+    """Return Fast DDS's files that a process has mapped; not its ports, which it shares."""
+    try:
+        maps = Path(f'/proc/{pid}/maps').read_text()
+    except OSError:  # Gone, or another user's.
+        return set()
+    return set(re.findall(r'/dev/shm/fastrtps_(?!port)\S+', maps))
+
+
+@pytest.mark.parametrize(('container', 'crashing', 'source_starts'), [
+    ('none', 'detector', 1), ('new', 'component_container_mt', 3)])
+def test_what_crashes_is_started_again_and_becomes_active_by_itself(
+        start, picture, container, crashing, source_starts):
+    launch = start('detector.launch.py', f'model_path:={MODEL}', f'source:={picture}',
+                   f'container:={container}', 'respawn:=true', 'respawn_delay:=0.1')
+
+    def activations(node):
+        return launch.output.count(f'[{node}]: activate: inactive -> active')
+
+    for lives in (1, 2, 3):
+        launch.waits_for(lambda lives=lives: activations('detector') == lives
+                         and activations('image_source') == min(lives, source_starts))
+        if lives < 3:
+            crash(launch, crashing)
+    assert launch.stop() == 0
+
+
+def test_a_crash_before_the_others_are_up_leaves_none_of_them_behind(start, picture):
+    launch = start('detector.launch.py', f'model_path:={MODEL}', f'source:={picture}',
+                   'respawn:=true', 'respawn_delay:=0.1')
+    launch.waits_for(lambda: pid_of(launch, 'detector') and pid_of(launch, 'image_source'))
+    crash(launch, 'detector')
+    launch.says('[detector]: activate: inactive -> active',
+                '[image_source]: activate: inactive -> active')
+    assert launch.stop() == 0
+
+
+def test_a_delay_that_is_none_fails_the_launch(start):
+    launch = start('detector.launch.py', 'respawn:=true', 'respawn_delay:=soon')
+    assert launch.ends() == 1
+    assert "respawn_delay is 'soon'" in launch.output

@@ -30,6 +30,12 @@ def common_arguments(*, container: str) -> list[DeclareLaunchArgument]:
             choices=('auto', *PLATFORMS)),
         DeclareLaunchArgument('autostart', default_value='true', choices=('true', 'false'),
                               description='Configure and activate the nodes.'),
+        DeclareLaunchArgument('respawn', default_value='false', choices=('true', 'false'),
+                              description=(
+            'Start a process again when it ends, and its nodes as at first; false: the launch '
+            'ends with it. Not of a container that was running already.')),
+        DeclareLaunchArgument('respawn_delay', default_value='2.0', description=(
+            'Seconds from the end of a process to its new start.')),
         DeclareLaunchArgument('use_sim_time', default_value='false', choices=('true', 'false'),
                               description='Take the time from /clock, as from a played bag.'),
     ]

@@ -9,17 +9,18 @@ from typing import Any
 from composition_interfaces.srv import ListNodes, LoadNode
 from launch import Action, Event, EventHandler, LaunchContext
 from launch.actions import OpaqueFunction
+from launch.event_handlers import OnProcessStart
 from launch.logging import get_logger
 from launch_ros.actions import Node
 from launch_ros.actions.load_composable_nodes import get_composable_node_load_request
 from launch_ros.descriptions import ComposableNode
 from launch_ros.ros_adapters import get_ros_node
-from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 
-TRANSITIONS = {
-    'configured': Transition.TRANSITION_CONFIGURE,
-    'activated': Transition.TRANSITION_ACTIVATE,
+TRANSITIONS = {  # From which state, by which transition.
+    'configured': (State.PRIMARY_STATE_UNCONFIGURED, Transition.TRANSITION_CONFIGURE),
+    'activated': (State.PRIMARY_STATE_INACTIVE, Transition.TRANSITION_ACTIVATE),
 }
 POLL_SECONDS = 0.5  # How soon a shutdown is seen.
 PATIENCE_SECONDS = 10.0  # Then it is said what is waited for.
@@ -38,6 +39,9 @@ class BringUp(Action):
 
     It asks the services itself: launch_ros knows no lifecycle of components, and waits for ever
     for a transition event that was sent before it listened.
+
+    Where launch starts a process again, its nodes are brought up again, and so are those that the
+    end of that process kept from coming up.
     """
 
     def __init__(
@@ -46,77 +50,113 @@ class BringUp(Action):
         super().__init__()
         self._processes, self._components = processes, components
         self._container, self._activate = container, activate
+        self._not_up = list(processes)
+        self._is_over = threading.Event()  # The attempt under way is given up.
+        self._clients: dict[str, Any] = {}
 
     def execute(self, context: LaunchContext) -> None:
         context.register_event_handler(EventHandler(
             matcher=lambda event: isinstance(event, StartFailed),
             entities=[OpaqueFunction(function=_fail)]))
         try:
-            requests = [get_composable_node_load_request(each, context)
-                        for each in self._components]
+            self._requests = [get_composable_node_load_request(each, context)
+                              for each in self._components]
         except Exception as error:
             # Raised here it would make launch forget the processes that it has just started.
             context.emit_event_sync(StartFailed(str(error)))
             return
-        container, names = self._container, [each.node_name for each in self._processes]
-        if isinstance(container, Node):
-            container = container.node_name
-        services = Services(context)
+        for process in (*self._processes, self._container):
+            if isinstance(process, Node):
+                self._watch(process, context)
+        self._start(context)
+
+    def _watch(self, process: Node, context: LaunchContext) -> None:
+        starts = itertools.count()
+
+        def on_start(event: Event, context: LaunchContext) -> None:
+            if next(starts):
+                self._not_up = [each for each in self._processes
+                                if each is process or each in self._not_up]
+                self._start(context)
+
+        context.register_event_handler(OnProcessStart(target_action=process, on_start=on_start))
+
+    def _start(self, context: LaunchContext) -> None:
+        self._is_over.set()
+        is_over = self._is_over = threading.Event()
+        names = [each.node_name for each in self._not_up]
+        services = Services(context, is_over, self._clients)
+
+        def succeed() -> None:
+            if not is_over.is_set():
+                self._not_up = []
+
+        def fail(why: str) -> None:
+            if not (is_over.is_set() or context.is_shutdown):
+                context.emit_event_sync(StartFailed(why))
 
         def start() -> None:
-            for request in requests:
-                loaded = services.call(
-                    LoadNode, f'{container}/_container/load_node', request,
-                    ListNodes, f'{container}/_container/list_nodes')
-                if not loaded.success:
-                    raise RuntimeError(f'{request.plugin_name} could not be loaded into '
-                                       f'{container}: {loaded.error_message}')
-                names.append(loaded.full_node_name)
-            for done, transition in TRANSITIONS.items() if self._activate else ():
-                for name in names:
-                    changed = services.call(
-                        ChangeState, f'{name}/change_state',
-                        ChangeState.Request(transition=Transition(id=transition)),
-                        GetState, f'{name}/get_state')
-                    if not changed.success:
-                        raise RuntimeError(f'{name} could not be {done}: see its error above.')
-
-        def start_or_fail() -> None:
+            in_loop = context.asyncio_loop.call_soon_threadsafe
             try:
-                start()
+                self._bring_up(names, services)
+                in_loop(succeed)
             except Exception as error:
-                failed = StartFailed(str(error))
                 if not context.is_shutdown:
-                    context.asyncio_loop.call_soon_threadsafe(context.emit_event_sync, failed)
+                    in_loop(fail, str(error))
 
-        context.add_completion_future(
-            context.asyncio_loop.run_in_executor(None, start_or_fail))
+        context.add_completion_future(context.asyncio_loop.run_in_executor(None, start))
+
+    def _bring_up(self, names: list[str], services: Services) -> None:
+        container = self._container
+        if isinstance(container, Node):
+            container = container.node_name
+        for request in self._requests:
+            loaded = services.load(container, request)
+            if not loaded.success:
+                raise RuntimeError(f'{request.plugin_name} could not be loaded into '
+                                   f'{container}: {loaded.error_message}')
+            names.append(loaded.full_node_name)
+        for done, (before, transition) in TRANSITIONS.items() if self._activate else ():
+            for name in names:
+                if not services.change(name, before, transition):
+                    raise RuntimeError(f'{name} could not be {done}: see its error above.')
 
 
 class Services:
-    """Calls services from any thread while launch_ros spins its node, until launch shuts down."""
+    """
+    Calls services from any thread while launch_ros spins its node.
 
-    def __init__(self, context: LaunchContext) -> None:
+    A call waits as long as it takes: a node may build an engine. An answer is lost when the server
+    has not yet discovered who asked. So first something harmless is asked of the same node, again
+    and again, by a client made later: with its answer, the server knows both.
+
+    :param is_over: ends every call, as a shutdown of launch does, by InterruptedError.
+    :param clients: those made so far, by service.
+    """
+
+    def __init__(
+            self, context: LaunchContext, is_over: threading.Event,
+            clients: dict[str, Any]) -> None:
         self._context, self._node = context, get_ros_node(context)
-        self._clients: dict[str, Any] = {}
+        self._is_over, self._clients = is_over, clients
 
-    def call(self, kind: type, service: str, request: Any,
-             harmless_kind: type, harmless_service: str) -> Any:
-        """
-        Call once and wait as long as it takes: a node may build an engine.
+    def load(self, container: str, request: LoadNode.Request) -> LoadNode.Response:
+        client = self._client(LoadNode, f'{container}/_container/load_node')
+        self._ask(self._client(ListNodes, f'{container}/_container/list_nodes'),
+                  ListNodes.Request())
+        return self._call(client, request)
 
-        An answer is lost when the server has not yet discovered who asked. So first something
-        harmless is asked of the same node, again and again, by a client made later: with its
-        answer, the server knows both.
-        """
-        client = self._client(kind, service)
-        harmless = self._client(harmless_kind, harmless_service)
-        while not self._answered(harmless.call_async(harmless_kind.Request())):
-            pass
-        future = client.call_async(request)
-        while not self._answered(future):
-            pass
-        return future.result()
+    def change(self, node: str, before: int, transition: int) -> bool:
+        """Make a transition, unless the node is past it; tell whether it succeeded."""
+        client = self._client(ChangeState, f'{node}/change_state')
+        get_state = self._client(GetState, f'{node}/get_state')
+        while True:
+            state = self._ask(get_state, GetState.Request()).current_state.id
+            if state < State.TRANSITION_STATE_CONFIGURING:
+                break
+            self._is_over.wait(POLL_SECONDS)  # An attempt that was given up has begun this.
+        return state != before or self._call(
+            client, ChangeState.Request(transition=Transition(id=transition))).success
 
     def _client(self, kind: type, service: str) -> Any:
         if service not in self._clients:
@@ -128,7 +168,20 @@ class Services:
             if attempt * POLL_SECONDS == PATIENCE_SECONDS:
                 get_logger(__name__).warning(f'Nobody offers {service} yet; waiting for it.')
 
-    def _answered(self, future: Any) -> bool:
+    def _ask(self, client: Any, request: Any) -> Any:
+        """Ask again and again until there is an answer."""
+        while True:
+            future = client.call_async(request)
+            if self._is_answered(future):
+                return future.result()
+
+    def _call(self, client: Any, request: Any) -> Any:
+        future = client.call_async(request)
+        while not self._is_answered(future):
+            pass
+        return future.result()
+
+    def _is_answered(self, future: Any) -> bool:
         """Wait a while for an answer."""
         self._check()
         answered = threading.Event()
@@ -136,7 +189,7 @@ class Services:
         return answered.wait(POLL_SECONDS)
 
     def _check(self) -> None:
-        if self._context.is_shutdown:
+        if self._context.is_shutdown or self._is_over.is_set():
             raise InterruptedError
 
 

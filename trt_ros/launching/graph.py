@@ -48,7 +48,8 @@ def graph(context: LaunchContext, parts: list[Part]) -> list[Action]:
     Start nodes, in a process each or in a container, as `common_arguments` say.
 
     They are configured and then activated in the order given. The launch fails, with a message
-    and an exit code, when a process dies, or a node cannot be loaded, configured or activated.
+    and an exit code, when a node cannot be loaded, configured or activated, or when a process
+    dies, unless that is to be started again.
     """
     said = context.launch_configurations
     actions = transport(context)
@@ -69,20 +70,37 @@ def graph(context: LaunchContext, parts: list[Part]) -> list[Action]:
                 'autostart': False,  # The launch does it.
                 'use_sim_time': said['use_sim_time'] == 'true',
                 **_launch_values(part.parameters, part.cls)}]})
+    at_end = _at_end(said)
     processes, components = [], []
     if said['container'] == 'none':
-        processes = [Node(executable=part.executable, output='screen', on_exit=_check_exit, **each)
+        processes = [Node(executable=part.executable, output='screen', **at_end, **each)
                      for part, each in zip(parts, keywords)]
     else:
-        components = [ComposableNode(plugin=f'{PACKAGE}::{part.cls.__name__}', **each)
-                      for part, each in zip(parts, keywords)]
+        components = [
+            ComposableNode(plugin=f'{PACKAGE}::{part.cls.__name__}',
+                           extra_arguments=[{'use_intra_process_comms': True}], **each)
+            for part, each in zip(parts, keywords)]
     container: Node | str = said['container']
     if container == 'new':
         container = Node(package=PACKAGE, executable='component_container_mt', output='screen',
-                         name=f'{PACKAGE}_container', namespace='', on_exit=_check_exit)
+                         name=f'{PACKAGE}_container', namespace='', **at_end)
         actions.append(container)
     return [*actions, *processes, BringUp(
         processes, components, container, activate=said['autostart'] == 'true')]
+
+
+def _at_end(said: Mapping[str, str]) -> dict[str, Any]:
+    """Return what happens when a process ends, as keywords for launch."""
+    try:
+        delay = float(said['respawn_delay'])
+    except ValueError:
+        delay = -1.0
+    if not 0.0 <= delay < float('inf'):
+        raise ParameterError(f"respawn_delay is {said['respawn_delay']!r}.",
+                             remedy='Give seconds, as in 2.0.')
+    if said['respawn'] == 'true':
+        return {'respawn': True, 'respawn_delay': delay}
+    return {'on_exit': _check_exit}
 
 
 def _launch_values(parameters: Mapping[str, Any], cls: type[ManagedNode]) -> dict[str, Any]:
