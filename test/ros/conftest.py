@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 import fcntl
 import os
 from pathlib import Path
@@ -154,25 +155,13 @@ class Peer:
         return self.between_callbacks(lambda: self.node.create_publisher(kind, topic, qos))
 
 
-class NodeProcess:
-    """A node in a process of its own, and the requests one makes to a lifecycle node."""
+class RemoteNode:
+    """A lifecycle node that runs somewhere, and the requests one makes to it."""
 
-    def __init__(self, peer: Peer, name: str, command: list[str], environment: dict[str, str],
-                 folder: Path) -> None:
+    log = ''  # What an assertion shows.
+
+    def __init__(self, peer: Peer, name: str) -> None:
         self.peer, self.name, self._is_known = peer, name, False
-        self._log_path = folder / f'{name}.log'
-        with self._log_path.open('wb') as log:
-            self.process = subprocess.Popen(
-                [sys.executable, *command], env=environment, stdout=log,
-                stderr=subprocess.STDOUT)
-
-    @property
-    def log(self) -> str:
-        return self._log_path.read_text(errors='replace')
-
-    def wait_for_log(self, text: str) -> None:
-        wait_until(lambda: text in self.log or self.process.poll() is not None, f'{text!r}')
-        assert text in self.log, self.log
 
     def ask_transition(self, label: str = '', id: int = 0) -> Any:
         from lifecycle_msgs.msg import Transition
@@ -218,6 +207,27 @@ class NodeProcess:
         for state, label in (('active', 'deactivate'), ('inactive', 'cleanup')):
             if self.state == state:
                 assert self.change(label), self.log
+
+
+class NodeProcess(RemoteNode):
+    """A node in a process of its own."""
+
+    def __init__(self, peer: Peer, name: str, command: list[str], environment: dict[str, str],
+                 folder: Path) -> None:
+        super().__init__(peer, name)
+        self._log_path = folder / f'{name}.log'
+        with self._log_path.open('wb') as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *command], env=environment, stdout=log,
+                stderr=subprocess.STDOUT)
+
+    @property
+    def log(self) -> str:
+        return self._log_path.read_text(errors='replace')
+
+    def wait_for_log(self, text: str) -> None:
+        wait_until(lambda: text in self.log or self.process.poll() is not None, f'{text!r}')
+        assert text in self.log, self.log
 
     def stop(self) -> None:
         """End the process as Ctrl-C does: it leaves nothing behind and exits with 0."""
@@ -284,9 +294,9 @@ class Lane:
         ) for detection in found.detections]
 
 
-@pytest.fixture(scope='session')
-def domain_id() -> Iterator[int]:
-    """A ROS domain that no other test run on this machine uses at this time."""
+@contextmanager
+def reserved_domain() -> Iterator[int]:
+    """Hold a ROS domain that no other test run on this machine uses at this time."""
     for number in random.sample(range(1, 101), 100):
         path = Path(tempfile.gettempdir()) / f'trt_ros_test_domain_{number}.lock'
         try:
@@ -302,6 +312,12 @@ def domain_id() -> Iterator[int]:
             path.unlink(missing_ok=True)
             return
     pytest.fail('All ROS domains are in use.')
+
+
+@pytest.fixture(scope='session')
+def domain_id() -> Iterator[int]:
+    with reserved_domain() as number:
+        yield number
 
 
 @pytest.fixture(scope='session')
