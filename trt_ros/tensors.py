@@ -7,6 +7,10 @@ from typing import Literal
 
 import numpy as np
 
+#: What metadata says of the NMS that was cut off a network, as JSON: what is left are its boxes
+#: and scores, and a decoder does what it did.
+CUT_NMS = 'trt_ros.cut_nms'
+
 
 @dataclass(frozen=True)
 class TensorSpec:

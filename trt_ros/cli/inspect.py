@@ -32,18 +32,21 @@ def run(args: Namespace) -> int:
 def _onnx(path: Path) -> dict[str, Any]:
     from trt_ros.engine.check import read_onnx, refuse_unbuildable
     from trt_ros.engine.key import OnnxFile
+    from trt_ros.engine.nms import cut_nms, has_nms
     from trt_ros.errors import ModelError
 
     model, info = read_onnx(path)
     file = OnnxFile.read(path)
+    refusal = cut = ''
     try:
+        if has_nms(model):
+            model, cut = cut_nms(path, model)
         refuse_unbuildable(path, model)
-        refusal = ''
     except ModelError as error:
         refusal = str(error).replace('\n', ' ')
     return {'file': str(path), 'kind': 'onnx', 'nbytes': file.nbytes, 'sha256': file.sha256,
             'external_data': [name for name, _ in file.external], **asdict(info),
-            'tensorrt_rtx_refuses': refusal}
+            'tensorrt_rtx_cuts': cut, 'tensorrt_rtx_refuses': refusal}
 
 
 def _engine(path: Path) -> dict[str, Any]:
@@ -89,6 +92,8 @@ def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
         yield from (f'  {op}' for op in ops)
     yield from (f'metadata {key}: {value}' for key, value in found['metadata'].items())
     yield from (f'warning: {line}' for line in found['warnings'])
+    if found['tensorrt_rtx_cuts']:
+        yield f'with tensorrt_rtx, {found["tensorrt_rtx_cuts"]}'
     if found['tensorrt_rtx_refuses']:
         yield f'warning: {found["tensorrt_rtx_refuses"]}'
 

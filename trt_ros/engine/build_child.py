@@ -8,6 +8,7 @@ Both files belong to the parent and have no name, so nothing is left behind howe
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 import json
 import os
 from pathlib import Path
@@ -20,8 +21,9 @@ from typing import Any
 from trt_ros.backend import Flavour, load_trt
 from trt_ros.engine import config as settings
 from trt_ros.engine import layers
-from trt_ros.engine.check import OnnxInfo, read_onnx, refuse_unbuildable
+from trt_ros.engine.check import OnnxInfo, metadata_of, read_onnx, refuse_unbuildable
 from trt_ros.engine.failures import explain, parser_errors
+from trt_ros.engine.nms import cut_nms, has_nms
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.engine.precision import convert
 from trt_ros.engine.profiles import largest_batch, settle_profiles
@@ -106,7 +108,12 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     path, options = Path(spec['onnx']), BuildOptions.from_json(spec['options'])
     events.phase('checking the model')
     model, info = read_onnx(path)
-    if spec['flavour'] == 'tensorrt_rtx':
+    is_rtx, cut, told = spec['flavour'] == 'tensorrt_rtx', None, ''
+    if options.cut_nms or (is_rtx and has_nms(model)):
+        model, told = cut_nms(path, model)
+        cut, info = model, replace(info, metadata=metadata_of(model))
+        _refuse_cut_with(options)
+    if is_rtx:
         refuse_unbuildable(path, model)
     _refuse_other_floats(path, info, options)
     profiles = settle_profiles(info.inputs, options.profiles, metadata=info.metadata,
@@ -115,8 +122,10 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     if options.precision in ('fp16', 'bf16') and 'float32' in info.float_types:
         events.phase(f'converting the model to {options.precision}')
         converted = convert(path, options.precision, io_dtypes=options.io_dtypes,
-                            converter=options.converter).SerializeToString()
-    del model
+                            converter=options.converter, model=cut).SerializeToString()
+    elif cut is not None:
+        converted = cut.SerializeToString()
+    del model, cut
     events.phase('parsing the model')
     flavour = load_trt(spec['flavour'])
     began = time.monotonic()
@@ -149,7 +158,18 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
         'batch': largest_batch(info.inputs, profiles), 'build_seconds': round(seconds, 3),
         'parser_errors': complaints, 'parser_warnings': [*info.warnings, *warnings],
         'build_warnings': said.warnings, 'ignored_options': ignored, 'dla_fallback': fallback,
+        'cut_nms': told,
         **_layer_report(flavour, network, plan)}
+
+
+def _refuse_cut_with(options: BuildOptions) -> None:
+    """Both would take the file, which still has its NMS."""
+    for option, wanted in (('strip_weights', options.strip_weights),
+                           ('converter modelopt', options.converter == 'modelopt')):
+        if wanted:
+            raise ParameterError(
+                f'{option} does not go with a network whose NMS is cut off.',
+                remedy='Leave it out, or export without NMS.')
 
 
 def _refuse_other_floats(path: Path, info: OnnxInfo, options: BuildOptions) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ INT64_SENTINELS = {-2 ** 63, 2 ** 63 - 1}  # "To the end" in Slice; every parser
 NMS_REMEDY = 'Export the model without NMS: trt_ros does it itself, after the network.'
 # What no release of tensorrt_rtx from 1.4 to 1.7 could build, although its parser takes some.
 NOT_IN_RTX = {
-    'NonMaxSuppression': NMS_REMEDY, 'EfficientNMS_TRT': NMS_REMEDY, 'BatchedNMS_TRT': NMS_REMEDY,
+    **dict.fromkeys(('NonMaxSuppression', 'EfficientNMS_TRT', 'BatchedNMS_TRT',
+                     'BatchedNMSDynamic_TRT', 'TRTBatchedNMS'), NMS_REMEDY),
     **dict.fromkeys((
         'NonZero', 'DeformConv', 'Compress', 'Unique', 'Col2Im', 'MaxUnpool', 'AffineGrid', 'DFT',
         'ConvInteger', 'MatMulInteger', 'QLinearConv', 'QLinearMatMul', 'DynamicQuantizeLinear',
@@ -79,12 +80,16 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
     floats = {FLOATS[kind] for kind in kinds & set(FLOATS)} | {
         spec.dtype for spec in (*inputs, *outputs) if spec.dtype in FLOATS.values()}
     return model, OnnxInfo(
-        inputs, outputs, {entry.key: entry.value for entry in model.metadata_props},
+        inputs, outputs, metadata_of(model),
         max((one.version for one in model.opset_import if one.domain in ('', 'ai.onnx')),
             default=1),
         f'{model.producer_name} {model.producer_version}'.strip(),
         dict(sorted(Counter(node.op_type for node in nodes(model.graph)).items())),
         tuple(sorted(floats)), (*warnings, *_large_integers(model)))
+
+
+def metadata_of(model: Any) -> dict[str, str]:
+    return {entry.key: entry.value for entry in model.metadata_props}
 
 
 def refuse_unbuildable(path: Path, model: Any) -> None:
@@ -95,18 +100,32 @@ def refuse_unbuildable(path: Path, model: Any) -> None:
 
     :raises ModelError: naming the first node that cannot be built.
     """
-    live = {value.name for value in model.graph.input} - {
-        tensor.name for tensor in model.graph.initializer}
+    live = live_tensors(model.graph)
     for node in model.graph.node:
-        if not live.intersection(node.input):
-            continue
-        if node.op_type in NOT_IN_RTX:
+        if node.op_type in NOT_IN_RTX and live.intersection(node.input):
             raise ModelError(
                 f'tensorrt_rtx cannot build {node.op_type} '
                 f'(node {node.name or node.output[0]} of {path}).',
                 remedy=NOT_IN_RTX[node.op_type])
-        if node.op_type not in ('Shape', 'Size'):
+
+
+def live_tensors(graph: Any) -> set[str]:
+    """Name what depends on the inputs' values, not only on their shapes."""
+    live = {value.name for value in graph.input} - {one.name for one in graph.initializer}
+    for node in graph.node:
+        if node.op_type not in ('Shape', 'Size') and live.intersection(used(node)):
             live.update(node.output)
+    return live
+
+
+def used(node: Any) -> Iterable[str]:
+    """Give every tensor that a node reads, from inside its subgraphs too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            yield from (value.name for value in graph.output)
+            for inner in graph.node:
+                yield from used(inner)
 
 
 def nodes(graph: Any) -> Iterator[Any]:

@@ -76,7 +76,9 @@ def cache_key(onnx: OnnxFile, options: BuildOptions, flavour: Flavour, device: i
     """Give 64 hex digits that change whenever the engine could."""
     parts: dict[str, Any] = {
         'schema': SCHEMA, 'onnx': onnx.sha256, 'external': onnx.external,
-        'options': {**asdict(options), 'timing_cache': None}, 'flavour': flavour.name,
+        # tensorrt_rtx's engines are without NMS however that was asked for.
+        'options': {**asdict(options), 'timing_cache': None,
+                    'cut_nms': options.cut_nms and not flavour.is_rtx}, 'flavour': flavour.name,
         'version': flavour.version, 'arch': platform.machine(),
         'converter': _version('nvidia-modelopt') if options.converter == 'modelopt' else None,
         'plugins': [_plugin(path) for path in options.plugins]}

@@ -90,6 +90,7 @@ def describe(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     if counts:
         told = ', '.join(f'{count} {dtype}' for dtype, count in counts.items())
         lines.append(f'layers of the {sidecar["layers_from"]}: {told}')
+    lines += [sidecar['cut_nms']] if sidecar.get('cut_nms') else []
     lines += [f'option without effect: {line}' for line in sidecar.get('ignored_options', ())]
     fallback = sidecar.get('dla_fallback')
     if fallback:

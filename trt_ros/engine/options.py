@@ -46,6 +46,8 @@ class BuildOptions:
         What Q/DQ nodes say (int8, fp8, int4) is kept in each.
     :param io_dtypes: 'keep' the ONNX file's float32 inputs and outputs, or 'lower' them as well.
     :param converter: what makes fp16 and bf16: 'light', or 'modelopt' (NVIDIA's, an extra).
+    :param cut_nms: cut NMS off the end of the network; tensorrt_rtx, which cannot build it, has it
+        cut off in any case.
     :param profiles: for dynamic inputs; empty makes one from `input_size`.
     :param input_size: (height, width) for images of dynamic size; () takes the metadata's imgsz,
         else 640 × 640.
@@ -59,6 +61,7 @@ class BuildOptions:
     precision: str = 'auto'
     io_dtypes: str = 'keep'
     converter: str = 'light'
+    cut_nms: bool = False
     profiles: tuple[Profile, ...] = ()
     input_size: tuple[int, int] | tuple[()] = ()
     workspace_mib: int | None = None

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.engine.check import used
 from trt_ros.engine.key import external_names
 from trt_ros.errors import BackendError, ModelError, ParameterError
 
@@ -31,10 +32,13 @@ FIXED_INPUTS = {'Resize': {1, 2}, 'Upsample': {1}, 'Dropout': {1}}
 LARGEST_NBYTES = 2 ** 31 - 2 ** 20  # A protobuf cannot be longer.
 
 
-def convert(path: Path, precision: str, *, io_dtypes: str, converter: str) -> Any:
+def convert(path: Path, precision: str, *, io_dtypes: str, converter: str,
+            model: Any = None) -> Any:
     """
     Give the model of `path` with fp16 or bf16 inside.
 
+    :param model: what was made of it, for the converter light to convert instead; its weights may
+        lie beside `path`.
     :returns: a ModelProto that holds its weights itself, checked by onnx.checker.
     :raises ModelError: when it has no float32 to convert, or is too large.
     :raises BackendError: when the converter is not installed.
@@ -50,7 +54,9 @@ def convert(path: Path, precision: str, *, io_dtypes: str, converter: str) -> An
     if converter == 'modelopt':
         model = _by_modelopt(path, precision, io_dtypes)
     else:
-        model = lower(onnx.load(str(path)), precision, io_dtypes=io_dtypes)
+        if model is not None:
+            onnx.load_external_data_for_model(model, str(folder))
+        model = lower(model or onnx.load(str(path)), precision, io_dtypes=io_dtypes)
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
@@ -196,7 +202,7 @@ class _Lowering:
             low = {node.input[index] for index in self._low_inputs(node)
                    } if _key(node) in self.lowered else set()
             wants_low |= low
-            wants_full |= set(_used(node)) if not low else {
+            wants_full |= set(used(node)) if not low else {
                 name for index, name in enumerate(node.input)
                 if index in FIXED_INPUTS.get(node.op_type, set())}
         return wants_low, wants_full
@@ -262,16 +268,6 @@ def _low_bytes(values: np.ndarray, precision: str) -> bytes:
     bits = np.ascontiguousarray(values, '<f4').view('<u4')
     rounded = (bits + (((bits >> 16) & 1) + 0x7fff)) >> 16
     return np.where(np.isnan(values), 0x7fc0, rounded).astype('<u2').tobytes()
-
-
-def _used(node: Any) -> Iterable[str]:
-    """Give every tensor that a node reads, from inside its subgraphs too."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            yield from (value.name for value in graph.output)
-            for inner in graph.node:
-                yield from _used(inner)
 
 
 def _rename(node: Any, names: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import CUT_NMS, TensorSpec
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.family import Family, Network, is_float, single
 from trt_ros.vision.letterbox import Letterbox
@@ -151,7 +151,7 @@ def _only(specs: list[TensorSpec], word: str) -> TensorSpec | None:
 def plain_outputs(network: Network) -> BoxOutputs | None:
     """Find boxes and scores of which nothing says that they are another family's."""
     parts = box_outputs(network)
-    if parts is None or parts.count is not None:
+    if parts is None or parts.count is not None or CUT_NMS in network.metadata:
         return None
     if any(word in parts.scores.name for word in ('logits', 'label')):  # RF-DETR's are labels.
         return None

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.vision import cut_nms
 from trt_ros.vision.boxes import BoxesHead, box_outputs, open_parts
 from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network
 
 
 def recognises(network: Network) -> str | None:
+    if cut_nms.was_cut(network, 'efficient_nms'):
+        return cut_nms.why(network)
     parts = box_outputs(network)
     if parts is None or parts.count is None or parts.labels is None:
         return None
     return f'{parts} are a count and that many boxes'
 
 
-def open_head(network: Network) -> BoxesHead:
+def open_head(network: Network) -> BoxesHead | cut_nms.CutNmsHead:
     """
     Read num_dets (1, 1), boxes (1, K, 4) x1, y1, x2, y2 in input pixels, scores (1, K) and
     classes (1, K); what lies behind the first num_dets is rubbish. No NMS is wanted.
 
     Source: the README of TensorRT's efficientNMSPlugin.
     """
+    if cut_nms.was_cut(network):
+        return cut_nms.open_head(network)
     parts = open_parts(network)
     if parts.count is None or parts.labels is None:
         raise TensorMismatchError(

@@ -9,6 +9,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision import cut_nms
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.family import (
     YOLO_PREPROCESS,
@@ -86,6 +87,8 @@ def _has_shape_input(network: Network) -> bool:
 
 
 def _recognises(network: Network) -> str | None:
+    if cut_nms.was_cut(network, 'onnx_nms'):
+        return cut_nms.why(network)
     parts = _parts(network)
     if parts is None or _has_shape_input(network):
         return None
@@ -93,6 +96,8 @@ def _recognises(network: Network) -> str | None:
 
 
 def _recognises_yolov3(network: Network) -> str | None:
+    if cut_nms.was_cut(network, 'yolov3'):
+        return cut_nms.why(network)
     parts = _parts(network)
     if parts is None or not _has_shape_input(network):
         return None
@@ -100,6 +105,8 @@ def _recognises_yolov3(network: Network) -> str | None:
 
 
 def _open(network: Network, *, rows_first: bool) -> Head:
+    if cut_nms.was_cut(network):
+        return cut_nms.open_head(network)
     parts = _parts(network)
     if parts is None:
         raise TensorMismatchError(

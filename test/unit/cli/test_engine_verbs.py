@@ -21,7 +21,8 @@ from trt_ros.driver import Driver, Gpu
 from trt_ros.engine.open import build_command
 from trt_ros.engine.options import BuildOptions, ShapeRange
 
-pytest.importorskip('onnx')
+onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnx.parser')
 needs_rtx = pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_rtx is missing')
 
 
@@ -75,7 +76,7 @@ def test_flags_become_options_and_options_the_command_that_says_them(cache):
     build.add_arguments(parser)
     assert build_options(parser.parse_args(['x.onnx'])) == BuildOptions()
     options = build_options(parser.parse_args([
-        'x.onnx', '--precision', 'fp16', '--io-dtypes', 'lower', '--converter', 'modelopt',
+        'x.onnx', '--precision', 'fp16', '--io-dtypes', 'lower', '--converter', 'modelopt', '--cut-nms',
         '--profile', 'x=1x2:1x2:4x2,y=3', '--profile', 'x=8x2,y=3', '--input-size', '32x64',
         '--workspace-mib', '64', '--optimization-level', '2', '--aux-streams', '1',
         '--no-timing-cache', '--dla-core', '0', '--plugin', 'a.so', '--plugin', 'b.so',
@@ -83,7 +84,7 @@ def test_flags_become_options_and_options_the_command_that_says_them(cache):
         '--compute-capability', '8.6', '--compute-capability', '8.9', '--strip-weights',
         '--refit', '--weight-streaming']))
     assert options == BuildOptions(
-        precision='fp16', io_dtypes='lower', converter='modelopt', profiles=(
+        precision='fp16', io_dtypes='lower', converter='modelopt', cut_nms=True, profiles=(
             (ShapeRange('x', (1, 2), (1, 2), (4, 2)), ShapeRange('y', (3,), (3,), (3,))),
             (ShapeRange('x', (8, 2), (8, 2), (8, 2)), ShapeRange('y', (3,), (3,), (3,)))),
         input_size=(32, 64), workspace_mib=64, optimization_level=2, aux_streams=1,
@@ -128,6 +129,23 @@ def test_inspect_shows_an_engine_without_a_gpu(call, colour_detector):
     assert (found['kind'], found['matches_sidecar']) == ('engine', True)
     Path(engine + '.json').unlink()
     assert 'no sidecar' in call('inspect', engine)[1]
+
+
+def test_inspect_tells_what_is_cut_off_or_why_it_cannot_be(call, tmp_path):
+    def inspect(boxes):
+        model = onnx.parser.parse_model(f'''<ir_version: 8, opset_import: ["" : 17]>
+            g (float[1,9,4] boxes, float[1,2,9] scores) => (int64[n,3] chosen, {boxes})
+            <int64[1] most = {{5}}> {{
+                moved = Neg (boxes)
+                chosen = NonMaxSuppression (boxes, scores, most) }}''')
+        onnx.save(model, tmp_path / 'nms.onnx')
+        return call('inspect', tmp_path / 'nms.onnx')[1]
+
+    assert ('with tensorrt_rtx, NonMaxSuppression (node chosen) is cut off the network and done '
+            'after it, as it says: IoU 0, at most 5 a class') in inspect('float[1,9,4] boxes')
+    refused = inspect('float[1,9,4] moved')
+    assert 'warning: NonMaxSuppression (node chosen) cannot be cut off' in refused
+    assert 'The network has another output, moved.' in refused
 
 
 def test_inspect_of_nothing_ends_with_1(call, tmp_path):

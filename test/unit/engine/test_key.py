@@ -61,11 +61,11 @@ def test_every_option_but_the_timing_cache_changes_the_key():
         'optimization_level': 1, 'aux_streams': 1, 'timing_cache': False, 'dla_core': 0,
         'plugins': (__file__,), 'version_compatible': True, 'hardware_compatible': 'ampere_plus',
         'compute_capabilities': ('8.6',), 'strip_weights': True, 'refit': True,
-        'weight_streaming': True}
+        'weight_streaming': True, 'cut_nms': True}
     assert set(others) == {field.name for field in dataclasses.fields(BuildOptions)}
     plain = rtx_key()
     same = [name for name, value in others.items() if rtx_key(**{name: value}) == plain]
-    assert same == ['timing_cache']
+    assert same == ['timing_cache', 'cut_nms']  # With tensorrt_rtx, that is never a choice.
     assert rtx_key(OnnxFile(None, 'bb', 10, ())) != plain
 
 
@@ -90,6 +90,7 @@ def test_tensorrt_engines_depend_on_the_gpu_unless_hardware_compatible(on):
         return cache_key(MODEL, BuildOptions(**options), TRT, 0)
 
     on(H200)
+    assert found(cut_nms=True) != found()
     plain, ampere, same = found(), found(hardware_compatible='ampere_plus'), found(
         hardware_compatible='same_compute_capability')
     on(dataclasses.replace(H200, name='NVIDIA H100'))
