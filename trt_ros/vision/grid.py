@@ -20,18 +20,26 @@ class Taps:
 
     :param first: (n,) intp; `second`: (n,), the next cell, or the same one at the end.
     :param weights: (n,) float32, the share of `second`, 0 to 1.
+    :param origin, pitch: pixel i lies at origin + i * pitch, cells' centres at whole numbers;
+        beyond the first and the last cell, `first` and `weights` are those of the edge.
     """
 
     first: np.ndarray
     second: np.ndarray
     weights: np.ndarray
+    origin: float
+    pitch: float
 
     def __getitem__(self, pixels: slice) -> Taps:
-        return Taps(self.first[pixels], self.second[pixels], self.weights[pixels])
+        """Take some pixels, one after the other."""
+        origin = self.origin + pixels.indices(len(self.first))[0] * self.pitch
+        return Taps(self.first[pixels], self.second[pixels], self.weights[pixels], origin,
+                    self.pitch)
 
     def shifted(self, cells: int) -> Taps:
         """Count cells from another one."""
-        return Taps(self.first - cells, self.second - cells, self.weights)
+        return Taps(self.first - cells, self.second - cells, self.weights, self.origin - cells,
+                    self.pitch)
 
     @property
     def nearest(self) -> np.ndarray:
@@ -53,22 +61,26 @@ def taps(letterbox: Letterbox, grid_hw: tuple[int, int]) -> tuple[Taps, Taps]:
         size, cells = letterbox.image_wh[axis], grid_hw[1 - axis]
         scale, pad = letterbox.scale_xy[axis], letterbox.pad_xy[axis]
         ratio = cells / letterbox.input_hw[1 - axis]
-        low = math.floor(pad * ratio)
+        low = max(math.floor(pad * ratio), 0)
         high = min(math.ceil((pad + letterbox.inner_wh[axis]) * ratio), cells) - 1
-        centre = ((np.arange(size) + 0.5) * scale + pad) * ratio - 0.5
-        centre = np.clip(centre, low, max(low, high))
+        origin, pitch = (scale / 2 + pad) * ratio - 0.5, scale * ratio
+        centre = np.clip(origin + np.arange(size) * pitch, low, max(low, high))
         first = np.floor(centre)
         second = np.minimum(first + 1, max(low, high))
         axes.append(Taps(first.astype(np.intp), second.astype(np.intp),
-                         (centre - first).astype(np.float32)))
+                         (centre - first).astype(np.float32), origin, pitch))
     return axes[0], axes[1]
 
 
 def bilinear(grid: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     """Interpolate (h, w) cells at each pixel of the taps: (len(rows), len(cols)) float32."""
-    wide = np.asarray(grid, np.float32).take(cols.first, axis=1)
+    cells = np.asarray(grid, np.float32)
+    wide = cells.take(cols.first, axis=1)
     if cols.weights.any():
-        wide += (grid.take(cols.second, axis=1) - wide) * cols.weights
+        right = cells.take(cols.second, axis=1)
+        right -= wide
+        right *= cols.weights
+        wide += right
     if not rows.weights.any():
         return np.asarray(wide[rows.first])
     image = np.empty((len(rows.first), len(cols.first)), np.float32)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-import math
 
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.above import Box, above, cells_of
 from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, is_float, single
-from trt_ros.vision.grid import bilinear, covers, taps
+from trt_ros.vision.grid import covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.results import Instances
@@ -52,27 +52,36 @@ class InstanceHead:
                 self.rows.xyxy(found), found.scores, found.labels, letterbox,
                 iou_threshold=None if self.rows.is_finished else iou_threshold,
                 max_detections=max_detections)
-            masks, origins = [], np.zeros((len(boxes), 2), np.int32)
-            for index, (xyxy, weights) in enumerate(zip(boxes.xyxy, found.extras[best])):
-                x1, y1, x2, y2 = (math.ceil(edge - 0.5) for edge in xyxy.tolist())
-                origins[index] = x1, y1
-                masks.append(_mask(prototypes, weights, letterbox, slice(y1, y2), slice(x1, x2)))
-        return Instances(boxes, tuple(masks), origins, letterbox.image_wh)
+            windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Centres of pixels inside.
+            masks = _masks(prototypes, found.extras[best], letterbox, windows)
+        return Instances(boxes, tuple(masks), windows[:, :2], letterbox.image_wh)
 
 
-def _mask(
-        prototypes: np.ndarray, weights: np.ndarray, letterbox: Letterbox, pixel_rows: slice,
-        pixel_cols: slice) -> np.ndarray:
-    """Compute one mask, of no more cells than its pixels need."""
+def _masks(
+        prototypes: np.ndarray, coefficients: np.ndarray, letterbox: Letterbox,
+        windows: np.ndarray) -> list[np.ndarray]:
+    """
+    Compute the masks in windows of the image, of no more cells than their pixels need.
+
+    :param windows: (N, 4) x1, y1, x2, y2 in whole pixels.
+    """
     rows, cols = taps(letterbox, (prototypes.shape[1], prototypes.shape[2]))
-    rows, cols = rows[pixel_rows], cols[pixel_cols]
-    if not len(rows.first) or not len(cols.first):
-        return np.zeros((len(rows.first), len(cols.first)), bool)
-    top, left = int(rows.first[0]), int(cols.first[0])
-    cells = prototypes[:, top:rows.second[-1] + 1, left:cols.second[-1] + 1]
-    logits = weights @ cells.reshape(len(cells), -1).astype(np.float32, copy=False)
-    probabilities = (1 / (1 + np.exp(-logits))).reshape(cells.shape[1:])
-    return bilinear(probabilities, rows.shifted(top), cols.shifted(left)) > 0.5
+    prototypes = prototypes.astype(np.float32, copy=False)
+    seen = np.flatnonzero((windows[:, :2] < windows[:, 2:]).all(axis=1))
+    boxes: list[Box] = list(map(tuple, windows[seen].tolist()))
+    planes = []
+    for box, weights in zip(boxes, coefficients[seen]):
+        lines, columns = cells_of(rows, cols, box)
+        # Not by BLAS, whose threads let such small products wait where the CPU is busy.
+        planes.append(np.einsum('m,mhw->hw', weights, prototypes[:, lines, columns]))
+    for plane in planes:  # The sigmoid, in place.
+        np.negative(plane, out=plane)
+        np.exp(plane, out=plane)
+        plane += 1
+        np.reciprocal(plane, out=plane)
+    masks = dict(zip(seen.tolist(), above(planes, 0.5, rows, cols, boxes)))
+    return [masks[index] if index in masks else np.zeros((y2 - y1, x2 - x1), bool)
+            for index, (x1, y1, x2, y2) in enumerate(windows.tolist())]
 
 
 def _outputs(network: Network) -> tuple[TensorSpec, TensorSpec] | None:

@@ -9,8 +9,10 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.above import above, cells_of
+from trt_ros.vision.best_class import best_class
 from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, is_float
-from trt_ros.vision.grid import BLOCK_ROWS, Taps, bilinear, covers, taps
+from trt_ros.vision.grid import covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import ClassMask
 
@@ -66,10 +68,12 @@ class SemanticHead:
             return ClassMask(classes.take(cols.nearest, axis=1)[rows.nearest])
         with np.errstate(invalid='ignore'):
             if len(cells) > 1:
-                return ClassMask(_best_class(cells, rows, cols))
+                return ClassMask(best_class(cells, rows, cols))
             is_probability = cells.min() >= 0 and cells.max() <= 1
-            scores = bilinear(cells[0], rows, cols)
-            return ClassMask((scores > (0.5 if is_probability else 0)).astype(np.uint8))
+            whole = (0, 0, *letterbox.image_wh)
+            plane = cells[0][cells_of(rows, cols, whole)].astype(np.float32)
+            mask, = above([plane], 0.5 if is_probability else 0.0, rows, cols, [whole])
+            return ClassMask(mask.view(np.uint8))
 
 
 def dense(
@@ -89,83 +93,6 @@ def dense(
     if cells.ndim == 3:
         return cells
     return np.asarray(cells[0] if channels_first else cells[0].transpose(2, 0, 1))
-
-
-def _best_class(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
-    """
-    Find the best class of the interpolated scores, interpolating as few as possible.
-
-    Between four cells with the same best class it is the best everywhere.
-
-    :param cells: (C, h, w).
-    """
-    count, height, width = cells.shape
-    best = np.zeros((height, width), np.uint8 if count <= 256 else np.uint16)
-    for start in range(0, height, BLOCK_ROWS):  # A block of all classes stays in the cache.
-        block = slice(start, start + BLOCK_ROWS)
-        planes, labels = np.ascontiguousarray(cells[:, block]), best[block]
-        score = planes[0].copy()
-        for label in range(1, count):
-            np.copyto(labels, np.asarray(label, best.dtype), where=planes[label] > score)
-            np.maximum(score, planes[label], out=score)
-    mask = best.take(cols.first, axis=1)[rows.first]
-    if rows.weights.any() or cols.weights.any():
-        below, right = _next(np.arange(height), height), _next(np.arange(width), width)
-        mixed = (best != best[below]) | (best != best[:, right]) | (best != best[below][:, right])
-        at = np.nonzero(mixed.take(cols.first, axis=1)[rows.first])
-        mask[at] = _best_between(cells, mixed, rows, cols, *at)
-    return np.asarray(mask)
-
-
-def _next(index: np.ndarray, size: int) -> np.ndarray:
-    return np.asarray(np.minimum(index + 1, size - 1))
-
-
-def _take(cells: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Take single cells as (C, n), in the order of the memory."""
-    if cells.flags.c_contiguous:
-        return cells.reshape(len(cells), -1).take(at, axis=1)
-    return cells.transpose(1, 2, 0).reshape(-1, len(cells)).take(at, axis=0).T
-
-
-def _best_between(
-        cells: np.ndarray, mixed: np.ndarray, rows: Taps, cols: Taps, y: np.ndarray, x: np.ndarray,
-        ) -> np.ndarray:
-    """
-    Find the best class of single pixels.
-
-    Of the classes, only those are interpolated that are somewhere between the four cells as good
-    as the one that is nowhere worse than it: a few of many.
-
-    :param mixed: (h, w) bool, the cells whose right and lower neighbours differ from them.
-    :param y, x: (n,) the pixels; each lies between such four.
-    :returns: (n,) class indices.
-    """
-    _, height, width = cells.shape
-    top, left = np.nonzero(mixed)
-    corners = [_take(cells, row * width + col) for row in (top, _next(top, height))
-               for col in (left, _next(left, width))]
-    highest = np.maximum.reduce(corners)
-    certain = np.minimum.reduce(corners).max(axis=0)
-    quad, label = np.nonzero((highest >= certain).T)
-    scores = np.stack([corner[label, quad] for corner in corners], axis=1).astype(np.float32)
-    counts = np.bincount(quad, minlength=len(top))
-    first = np.cumsum(counts) - counts
-    numbers = np.zeros(mixed.shape, np.intp)
-    numbers[top, left] = np.arange(len(top))
-    mine = numbers[rows.first[y], cols.first[x]]
-    down, right = rows.weights[y], cols.weights[x]
-    shares = np.stack([(1 - down) * (1 - right), (1 - down) * right,
-                       down * (1 - right), down * right], axis=1)
-    best, best_score = np.zeros(len(y), np.intp), np.full(len(y), -np.inf, np.float32)
-    for rank in range(counts.max(initial=0)):
-        pixels = np.flatnonzero(counts[mine] > rank)
-        candidate = first[mine[pixels]] + rank
-        score = np.einsum('nk,nk->n', scores[candidate], shares[pixels])
-        better = score > best_score[pixels]
-        pixels = pixels[better]
-        best[pixels], best_score[pixels] = label[candidate[better]], score[better]
-    return best
 
 
 def _layout(network: Network) -> tuple[TensorSpec, bool, bool] | None:
