@@ -14,10 +14,18 @@ pytest.importorskip('vision_msgs')
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
-from vision_msgs.msg import Detection2DArray
+from vision_msgs.msg import (
+    BoundingBox2D,
+    Detection2D,
+    Detection2DArray,
+    ObjectHypothesis,
+    ObjectHypothesisWithPose,
+    Point2D,
+    Pose2D,
+)
 
-from trt_ros.ros.cdr import ImageWriter, read_compressed_image, read_image
-from trt_ros.ros.cdr_detections import DetectionWriter
+from trt_ros.ros.cdr import ImageWriter, read_compressed_image, read_image, read_stamp
+from trt_ros.ros.cdr_detections import DetectionWriter, read_detections
 from trt_ros.ros.messages import from_detection_array, to_detection_array
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.results import OrientedBoxes
@@ -103,6 +111,31 @@ def test_detections_are_written_as_the_typed_message_says_them(
             each, header_of(stamp, frame_id), NAMES, class_id_format=class_id_format)
         assert deserialize_message(message.tobytes(), Detection2DArray) == typed
         assert message.size == len(serialize_message(typed))
+
+
+typed_results = st.lists(st.tuples(texts, st.floats(0, 1)), max_size=3)
+typed_boxes = st.tuples(*[st.floats(-1e4, 1e4)] * 5)
+
+
+@settings(derandomize=True, deadline=None)
+@given(stamps, texts, st.lists(st.tuples(typed_results, typed_boxes, texts), max_size=4))
+def test_detections_are_read_as_rclpy_reads_them(stamp, frame_id, entries):
+    header = header_of(stamp, frame_id)
+    array = Detection2DArray(header=header, detections=[
+        Detection2D(
+            header=header, id=name, results=[
+                ObjectHypothesisWithPose(
+                    hypothesis=ObjectHypothesis(class_id=class_id, score=score))
+                for class_id, score in results],
+            bbox=BoundingBox2D(
+                center=Pose2D(position=Point2D(x=x, y=y), theta=theta), size_x=width,
+                size_y=height))
+        for results, (x, y, theta, width, height), name in entries])
+    assert read_stamp(serialized(array)) == stamp
+    best = [max(results, key=lambda result: result[1], default=('', 0.0))
+            for results, _, _ in entries]
+    assert read_detections(serialized(array)) == [
+        (class_id, score, box) for (class_id, score), (_, box, _) in zip(best, entries)]
 
 
 def test_a_rotated_box_is_said_with_its_angle():

@@ -1,4 +1,4 @@
-"""Detections as the bytes that DDS carries (CDR), written by NumPy."""
+"""Detections as the bytes that DDS carries (CDR): written by NumPy, read in place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 
-from trt_ros.ros.cdr import ENCAPSULATION, append_number, append_text
+from trt_ros.ros.cdr import ENCAPSULATION, Fields, append_number, append_text
 from trt_ros.ros.memory import Pool
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import name_of
@@ -23,6 +23,33 @@ _PADDING_NBYTES = 3
 _SCORE_AND_BOX = np.array([-50, -6, -5, -4, -3, -2])
 
 _LAYOUTS_KEPT = 32
+
+#: Class id, score, and box: centre x and y, angle, width, height; as the message has them.
+Entry = tuple[str, float, tuple[float, ...]]
+
+
+def read_detections(message: np.ndarray) -> list[Entry]:
+    """
+    Read a serialized vision_msgs/Detection2DArray; of each detection, what it most likely is.
+
+    :param message: as of read_image, and so is what is raised.
+    :returns: without a result, a detection's class id is '' and its score 0.
+    """
+    fields = Fields(message)
+    fields.stamp()
+    fields.text('frame_id')
+    return [_read_detection(fields) for _ in range(fields.number('detections'))]
+
+
+def _read_detection(fields: Fields) -> Entry:
+    fields.numbers('stamp', 'I', 2)
+    fields.text('frame_id')
+    results = [(fields.text('class_id'), fields.numbers('score and pose', 'd', 44)[0])
+               for _ in range(fields.number('results'))]
+    class_id, score = max(results, key=lambda result: result[1], default=('', 0.0))
+    box = fields.numbers('bbox', 'd', 5)
+    fields.text('id')
+    return class_id, score, box
 
 
 class DetectionWriter:

@@ -1,0 +1,304 @@
+"""
+How long images and detections take from image source to detector to overlay, and what it costs.
+
+The three nodes as three processes; in one container; and in one container with
+use_intra_process_comms. A still stands for the source's pictures and a list of boxes for the
+network, so that what is left is the way of the messages.
+
+    ./dev shell -c 'python benchmarks/intra_process.py [--size 1920x1080] [--json]'
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+import json
+import os
+from pathlib import Path
+import platform
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+PROFILE = HERE.parent / 'config/fastdds.xml'  # Shared memory with room for several images.
+SIZE, FOLDER = 'TRT_ROS_BENCHMARK_SIZE', 'TRT_ROS_BENCHMARK_FOLDER'
+PROCESSES, CONTAINER, REFERENCE = 'three processes', 'one container', 'one container, by reference'
+WAYS = (PROCESSES, CONTAINER, REFERENCE)
+SECONDS_TO_START, SECONDS_TO_WARM_UP = 60.0, 2.0
+TICKS = os.sysconf('SC_CLK_TCK')
+
+if SIZE in os.environ:  # One of the processes that are measured.
+    from trt_ros.nodes import image_source, overlay
+    from trt_ros.nodes.detector import DetectorNode
+    from trt_ros.ros.images import to_frame
+    from trt_ros.ros.messages import ImageSender
+    from trt_ros.ros.process import run_node
+    from trt_ros.ros.sources import Source
+    from trt_ros.vision.detections import Detections
+
+    def open_still(*_: Any) -> Source:
+        width, height = map(int, os.environ[SIZE].split('x'))
+        still = np.full((height, width, 3), 90, np.uint8)
+        return Source('a still', 0.0, lambda: still, lambda: None, lambda: None)
+
+    class StampingSender(ImageSender):
+        """Writes into the first pixels when they were sent."""
+
+        def send(self) -> None:
+            self._pixels.reshape(-1)[:8].view(np.int64)[0] = time.monotonic_ns()
+            super().send()
+
+    image_source.open_source, image_source.ImageSender = open_still, StampingSender
+
+    def sent_ns(frame: Any) -> int:
+        return int(frame.data[:8].copy().view(np.int64)[0])
+
+    def save(name: str, records: Mapping[int, Any]) -> None:
+        Path(os.environ[FOLDER], f'{name}.json').write_text(json.dumps(records))
+
+    class StandIn:
+        """A pipeline that has always found the same, and notes when it was asked."""
+
+        story, class_names, backend = (), ('cat', 'dog'), 'none'
+        decoder = SimpleNamespace(name='none')
+
+        def __init__(self) -> None:
+            self._times: dict[int, tuple[int, int]] = {}
+            rng = np.random.default_rng(0)
+            corners = rng.integers(0, 200, (20, 2))
+            self._found = Detections(
+                np.hstack([corners, corners + 100]).astype(np.float32),
+                rng.random(20, np.float32), rng.integers(0, 2, 20, np.int32))
+
+        def infer(self, frame: Any, **thresholds: Any) -> Detections:
+            came_ns = time.monotonic_ns()
+            self._times[sent_ns(frame)] = came_ns, time.monotonic_ns()
+            return self._found
+
+        def close(self) -> None:
+            save('detector', self._times)
+
+        def facts(self) -> dict[str, str]:
+            return {}
+
+        def _nothing(self, *_: Any) -> None:
+            pass
+
+        register = unregister = tell_fault = _nothing
+
+    class Camera(image_source.ImageSourceNode):
+        pass
+
+    class Detector(DetectorNode):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(open_pipeline=lambda *_, **__: StandIn(), **kwargs)
+
+    class Overlay(overlay.OverlayNode):
+        """Notes when it has an image together with its detections."""
+
+        def __init__(self, **kwargs: Any) -> None:
+            self._times: dict[int, int] = {}
+            overlay.to_frame = self._noted
+            super().__init__(**kwargs)
+
+        def _noted(self, image: Any) -> Any:
+            frame = to_frame(image)
+            if not self._times:
+                save('first', {})
+            self._times[sent_ns(frame)] = time.monotonic_ns()
+            return frame
+
+        def destroy_node(self) -> None:
+            super().destroy_node()
+            save('overlay', self._times)
+
+
+NODES: dict[str, tuple[list[str], dict[str, Any]]] = {  # Class: remaps, parameters.
+    'Overlay': (['detections:=/detector/detections'], {'qos_reliability': 'reliable'}),
+    'Detector': ([], {'autostart': True, 'qos_reliability': 'reliable'}),
+    'Camera': ([], {'source': 'still'}),
+}
+
+
+class Requests:
+    """Asks the container."""
+
+    def __init__(self) -> None:
+        import rclpy
+
+        self._context = rclpy.Context()
+        rclpy.init(context=self._context)
+        self._node = rclpy.create_node('benchmark', context=self._context)
+        self._executor = rclpy.executors.SingleThreadedExecutor(context=self._context)
+        self._executor.add_node(self._node)
+        self._clients: dict[str, Any] = {}
+
+    def ask(self, kind: type, service: str, seconds: float, **fields: Any) -> Any:
+        if service not in self._clients:
+            self._clients[service] = self._node.create_client(
+                kind, f'/ComponentManager/_container/{service}')
+        client = self._clients[service]
+        assert client.wait_for_service(30.0), service
+        future = client.call_async(kind.Request(**fields))
+        self._executor.spin_until_future_complete(future, seconds)
+        return future.result() if future.done() else None
+
+    def load(self, name: str, by_reference: bool, rate_hz: float) -> None:
+        from composition_interfaces.srv import ListNodes, LoadNode
+        from rclpy.parameter import Parameter
+
+        def messages(values: Mapping[str, Any]) -> list[Any]:
+            return [Parameter(key, value=value).to_parameter_msg()
+                    for key, value in values.items()]
+
+        # An answer is lost where it is not yet known who asked: first something harmless.
+        while self.ask(ListNodes, 'list_nodes', 1.0) is None:
+            pass
+        remaps, parameters = NODES[name]
+        if name == 'Camera':
+            parameters = {**parameters, 'rate_hz': rate_hz}
+        loaded = self.ask(
+            LoadNode, 'load_node', 60.0, plugin_name=f'intra_process:{name}',
+            remap_rules=remaps, parameters=messages(parameters),
+            extra_arguments=messages({'use_intra_process_comms': by_reference}))
+        assert loaded is not None and loaded.success, loaded
+
+    def close(self) -> None:
+        self._executor.shutdown()
+        self._node.destroy_node()
+        self._context.try_shutdown()
+
+
+def start(way: str, rate_hz: float, env: dict[str, str]) -> list[subprocess.Popen]:
+    """Start the nodes that way, the source last."""
+    python, quiet = [sys.executable], {'env': env, 'stderr': subprocess.DEVNULL}
+    if way != PROCESSES:
+        container = subprocess.Popen(
+            [*python, '-c', 'import sys; from trt_ros.container.__main__ import main_mt; '
+             'sys.exit(main_mt())'], **quiet)
+        requests = Requests()
+        try:
+            for name in NODES:
+                requests.load(name, way == REFERENCE, rate_hz)
+        finally:
+            requests.close()
+        return [container]
+    processes = []
+    for name, (remaps, parameters) in NODES.items():
+        if name == 'Camera':
+            parameters = {**parameters, 'rate_hz': rate_hz}
+        given = [f'{key}:={str(value).lower()}' for key, value in parameters.items()]
+        processes.append(subprocess.Popen([
+            *python, __file__, '--role', name, '--ros-args',
+            *(part for each in remaps for part in ('-r', each)),
+            *(part for each in given for part in ('-p', each))], **quiet))
+    return processes
+
+
+def cpu_seconds(processes: list[subprocess.Popen]) -> float:
+    """User and system time of all their threads so far."""
+    ticks = 0
+    for each in processes:
+        fields = Path(f'/proc/{each.pid}/stat').read_text().rpartition(')')[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / TICKS
+
+
+def measure(way: str, size: str, rate_hz: float, seconds: float) -> dict[str, Any]:
+    """Run the nodes for a while: milliseconds of each frame, CPU milliseconds a second."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {
+            'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE),
+            'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
+            'ROS_DOMAIN_ID': str(random.randint(1, 100))}
+        os.environ.update(environment)
+        python_path = os.pathsep.join(filter(None, (
+            str(HERE), str(HERE.parent), os.environ.get('PYTHONPATH'))))
+        processes = start(way, rate_hz, {
+            **os.environ, 'PYTHONPATH': python_path, SIZE: size, FOLDER: folder})
+        deadline = time.monotonic() + SECONDS_TO_START
+        while not Path(folder, 'first.json').exists():
+            assert time.monotonic() < deadline, way
+            time.sleep(0.1)
+        time.sleep(SECONDS_TO_WARM_UP)
+        began_ns, cpu_began = time.monotonic_ns(), cpu_seconds(processes)
+        time.sleep(seconds)
+        ended_ns, cpu_ended = time.monotonic_ns(), cpu_seconds(processes)
+        for each in processes:
+            each.send_signal(signal.SIGINT)
+        assert [each.wait(60) for each in processes] == [0] * len(processes)
+        found, drawn = (json.loads(Path(folder, f'{name}.json').read_text())
+                        for name in ('detector', 'overlay'))
+    rows: dict[str, list[float]] = {'image': [], 'detections': [], 'both': []}
+    for key, drawn_ns in drawn.items():
+        sent_ns = int(key)
+        if began_ns <= sent_ns < ended_ns and key in found:
+            came_ns, done_ns = found[key]
+            rows['image'].append(1e-6 * (came_ns - sent_ns))
+            rows['detections'].append(1e-6 * (drawn_ns - done_ns))
+            rows['both'].append(1e-6 * (drawn_ns - sent_ns))
+    return {**rows, 'cpu': 1e3 * (cpu_ended - cpu_began) / (1e-9 * (ended_ns - began_ns)),
+            'sent': rate_hz * seconds}
+
+
+def percentiles(values: list[float]) -> dict[str, float]:
+    return {'p50': float(np.percentile(values, 50)), 'p99': float(np.percentile(values, 99)),
+            'count': len(values)}
+
+
+def machine() -> dict[str, str]:
+    lines = Path('/proc/cpuinfo').read_text().splitlines()
+    names = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
+    return {'cpu': names[0] if names else platform.machine(),
+            'cores': str(len(os.sched_getaffinity(0))), 'python': platform.python_version(),
+            'numpy': np.__version__, 'load': f'{os.getloadavg()[0]:.1f}'}
+
+
+def main() -> None:
+    if sys.argv[1:2] == ['--role']:
+        sys.exit(run_node({'Camera': Camera, 'Detector': Detector, 'Overlay': Overlay}[
+            sys.argv[2]], sys.argv[3:]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--size', default='1920x1080')
+    parser.add_argument('--rate-hz', type=float, default=20.0)
+    parser.add_argument('--seconds', type=float, default=10.0, help='of each way in each round')
+    parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument('--json', action='store_true')
+    args = parser.parse_args()
+    result: dict[str, Any] = {'machine': machine(), 'size': args.size, 'rate_hz': args.rate_hz}
+    runs: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    for _ in range(args.rounds):  # In turn, so that a slow minute of the machine meets all.
+        for way in WAYS:
+            runs[way].append(measure(way, args.size, args.rate_hz, args.seconds))
+    for way, found in runs.items():
+        result[way] = {name: percentiles([value for run in found for value in run[name]])
+                       for name in ('image', 'detections', 'both')}
+        result[way]['sent'] = sum(run['sent'] for run in found)
+        result[way]['cpu_ms_a_frame'] = float(np.mean(
+            [run['cpu'] for run in found])) / args.rate_hz
+    if args.json:
+        print(json.dumps(result, indent=1))
+        return
+    print(', '.join(f'{key} {value}' for key, value in result['machine'].items()))
+    print(f'{args.size} at {args.rate_hz:g} Hz, milliseconds')
+    print(f'{"p50 / p99":<30} {"image":>14} {"detections":>14} {"both":>14} {"CPU a frame":>12} '
+          f'{"came":>12}')
+    for way in WAYS:
+        row = result[way]
+        cells = [f'{row[name]["p50"]:.2f} / {row[name]["p99"]:.2f}'
+                 for name in ('image', 'detections', 'both')]
+        print(f'{way:<30} {cells[0]:>14} {cells[1]:>14} {cells[2]:>14} '
+              f'{row["cpu_ms_a_frame"]:12.2f} {row["both"]["count"]:5} of {row["sent"]:.0f}')
+
+
+if __name__ == '__main__':
+    main()
