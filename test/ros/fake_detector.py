@@ -4,6 +4,7 @@ from functools import partial
 import logging
 from pathlib import Path
 import sys
+import time
 
 import numpy as np
 
@@ -65,8 +66,8 @@ def open_pipeline(options, *, on_progress=None, cancelled=None):
     Open, or do first what the model's name says.
 
     The frames of `faulty:` meet a GPU that fails; of `faulty:untold`, one that failed so early
-    that nobody was told. `wait:FILE` waits until the file is there,
-    `build:FILE` builds an engine of that ONNX file.
+    that nobody was told. `wait:FILE` waits until the file is there, `hold:FILE` so with each
+    frame, `build:FILE` builds an engine of that ONNX file.
     """
     what, _, rest = options.model_path.partition(':')
     if what == 'broken':
@@ -80,8 +81,14 @@ def open_pipeline(options, *, on_progress=None, cancelled=None):
     if what == 'build':
         build(Path(rest), BuildOptions(), load_trt('tensorrt_rtx'),
               report=Reporter(on_progress, cancelled)).close()
+
+    def find(tensors):
+        while what == 'hold' and not Path(rest).exists():
+            time.sleep(0.01)
+        return find_bright(tensors)
+
     runner = FakeRunner(
-        find_bright, inputs=[TensorSpec('images', (1, 3, SIZE, SIZE), 'float32', 'input')],
+        find, inputs=[TensorSpec('images', (1, 3, SIZE, SIZE), 'float32', 'input')],
         outputs=[TensorSpec('output0', (1, 4 + len(CLASSES), ANCHORS), 'float32', 'output')],
         metadata={'names': str(CLASSES)})
     pipeline = Pipeline.open(options, on_progress=on_progress, cancelled=cancelled, runner=runner)

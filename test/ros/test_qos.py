@@ -5,11 +5,19 @@ import pytest
 pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 
-from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+import rclpy
+from rclpy.duration import Duration
+from rclpy.parameter import Parameter
+from rclpy.publisher import Publisher
+from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.subscription import Subscription
 from rclpy.utilities import get_rmw_implementation_identifier
 from sensor_msgs.msg import CompressedImage, Image
 from vision_msgs.msg import Detection2DArray
+
+from trt_ros.errors import ParameterError
+from trt_ros.ros.qos import image_qos, overridden, unused_overrides
 
 pytestmark = pytest.mark.ros
 
@@ -108,12 +116,166 @@ def test_an_offer_that_does_not_fit_is_logged_and_diagnosed_with_the_remedy(
         'set qos_reliability to auto or best_effort')
 
 
+def asked_for(peer, name):
+    """What the detector's subscription to /NAME asks for: reliability, durability."""
+    found = peer.wait_until(
+        lambda: peer.node.get_subscriptions_info_by_topic(f'/{name}'), 'the subscription')
+    return found[0].qos_profile.reliability.name.lower(), \
+        found[0].qos_profile.durability.name.lower()
+
+
+@pytest.fixture
+def node_with(peer):
+    """Make a plain node with parameters given from outside."""
+    made = []
+
+    def make(**overrides):
+        made.append(rclpy.create_node(
+            'plain', context=peer.context, start_parameter_services=False, enable_rosout=False,
+            parameter_overrides=[Parameter(name, value=each) for name, each in overrides.items()]))
+        return made[-1]
+    yield make
+    for node in made:
+        node.destroy_node()
+
+
+@pytest.mark.parametrize('preset, reliability, expected', [
+    ('auto', 'auto', 'best_effort'), ('auto', 'reliable', 'reliable'),
+    ('sensor_data', 'auto', 'best_effort'), ('default', 'auto', 'reliable'),
+    ('system_default', 'auto', 'system_default'), ('best_available', 'auto', 'best_available'),
+    ('default', 'best_effort', 'best_effort'), ('sensor_data', 'reliable', 'reliable'),
+])
+def test_a_preset_is_asked_for_unless_something_says_more(
+        node_with, preset, reliability, expected):
+    if preset == 'best_available' and not hasattr(ReliabilityPolicy, 'BEST_AVAILABLE'):
+        pytest.skip('this ROS has no such preset')
+    override = 'qos_overrides./nobody.subscription.reliability'
+    asked = {'preset': preset, 'reliability': reliability, 'depth': 7}
+    qos, why = image_qos(node_with(), 'nobody', **asked)
+    assert (qos.reliability.name.lower(), qos.depth) == (expected, 7)
+    assert bool(why) == (preset == reliability == 'auto')
+    qos, why = image_qos(node_with(**{override: 'reliable'}), 'nobody', **asked)
+    assert (qos.reliability, why) == (ReliabilityPolicy.RELIABLE, '')
+
+
+def test_overrides_are_of_one_topic_and_kind_and_leave_the_given_profile_as_it_is(node_with):
+    given = QoSProfile(depth=10)
+    node = node_with(**{
+        'qos_overrides./mine.publisher.depth': 3,
+        'qos_overrides./mine.publisher.durability': 'transient_local',
+        'qos_overrides./mine.publisher.lifespan': 5_000_000,
+        'qos_overrides./mine.subscription.history': 'keep_all'})
+    for _ in range(2):  # A lifecycle node makes its publishers again and again.
+        qos = overridden(node, Publisher, 'mine', given)
+        assert (qos.depth, qos.durability, qos.lifespan) == (
+            3, DurabilityPolicy.TRANSIENT_LOCAL, Duration(nanoseconds=5_000_000))
+        given = QoSProfile(depth=20)
+    assert given == QoSProfile(depth=20)
+    assert node.get_parameter('qos_overrides./mine.publisher.depth').value == 3
+    assert unused_overrides(node) == ['qos_overrides./mine.subscription.history']
+    assert overridden(node, Subscription, 'mine', given).history == HistoryPolicy.KEEP_ALL
+    assert overridden(node, Publisher, 'yours', given) == given
+    assert unused_overrides(node) == []
+
+
+@pytest.mark.parametrize('policy, value, cause', [
+    ('reliability', 'sometimes', 'sometimes'), ('depth', 'many', 'INTEGER'),
+    ('depth', -1, 'the depth is negative')])
+def test_an_override_that_makes_no_sense_is_refused_with_the_reason(
+        node_with, policy, value, cause):
+    node = node_with(**{f'qos_overrides./mine.publisher.{policy}': value})
+    for _ in range(2):
+        with pytest.raises(ParameterError, match=cause) as refused:
+            overridden(node, Publisher, 'mine', QoSProfile(depth=1))
+        assert refused.value.problem == (
+            'The parameters qos_overrides./mine.publisher.* cannot be used.')
+
+
+def test_a_preset_and_its_override_get_the_images(fake_detector, peer, picture, as_image):
+    publisher = offer(peer, 'best_effort', '/lenient')
+    node = start(fake_detector, 'lenient', qos_preset='default', qos_reliability='auto', **{
+        'qos_overrides./lenient.subscription.reliability': 'best_effort'})
+    assert 'is asked for' not in node.log
+    assert_images_come(node, publisher, as_image(picture(), 'rgb8'))
+    assert asked_for(peer, 'lenient') == ('best_effort', 'volatile')
+
+
+def test_an_offer_that_does_not_fit_a_preset_is_told_with_the_remedy(fake_detector, peer):
+    node = start(fake_detector, 'preset', qos_preset='default', qos_reliability='auto')
+    offer(peer, 'best_effort', '/preset')
+    node.wait_for_log(
+        'The publisher of /preset offers best_effort, this node asks for reliable: no image '
+        'comes. Remedy: set qos_preset to auto or sensor_data.')
+
+
+def test_an_override_that_no_publisher_fits_is_told_with_the_remedy(fake_detector, peer):
+    override = 'qos_overrides./strict.subscription.durability'
+    node = start(fake_detector, 'strict', qos_reliability='auto', **{override: 'transient_local'})
+    assert '/strict: best_effort is asked for (nobody publishes it yet' in node.log
+    offer(peer, 'reliable', '/strict')
+    node.wait_for_log(
+        'The publisher of /strict offers volatile, this node asks for transient_local: no image '
+        f'comes. Remedy: set {override} to volatile.')
+    assert no_image(peer, 'strict').endswith(
+        ' s on /strict: 1 publisher, 1 volatile; this node asks for transient_local: '
+        f'set {override} to volatile')
+    assert node.get(override) == 'transient_local'
+
+
+def published_with(peer, topic):
+    found = peer.wait_until(
+        lambda: peer.node.get_publishers_info_by_topic(topic), f'a publisher of {topic}')
+    return found[0].qos_profile.reliability.name.lower(), \
+        found[0].qos_profile.durability.name.lower()
+
+
+def test_results_are_offered_as_their_preset_and_overrides_say(fake_detector, peer):
+    start(fake_detector, 'offered', output_qos_preset='sensor_data', **{
+        'qos_overrides./offered/detections.publisher.durability': 'transient_local',
+        'qos_overrides./offered/detections.publisher.depth': 3})
+    assert published_with(peer, '/offered/detections') == ('best_effort', 'transient_local')
+    assert published_with(peer, '/offered/label_info') == ('reliable', 'transient_local')
+    start(fake_detector, 'offering')
+    assert published_with(peer, '/offering/detections') == ('reliable', 'volatile')
+
+
+def test_overrides_hold_whenever_a_node_is_configured_anew(fake_detector, peer):
+    node = start(fake_detector, 'anew', qos_reliability='auto', **{
+        'qos_overrides./anew/detections.publisher.reliability': 'best_effort'})
+    assert asked_for(peer, 'anew')[0] == 'best_effort'
+    offer(peer, 'reliable', '/anew')
+    for label in ('deactivate', 'cleanup', 'configure'):
+        assert node.change(label), node.log
+    assert node.change('activate'), node.log
+    assert '/anew: reliable is asked for (1 publisher, reliable).' in node.log
+    assert published_with(peer, '/anew/detections') == ('best_effort', 'volatile')
+
+
+def test_an_override_that_makes_no_sense_fails_configure_with_the_reason(fake_detector):
+    node = fake_detector('odd', **{'qos_overrides./odd/detections.publisher.depth': 'many'})
+    assert not node.change('configure')
+    assert ('The parameters qos_overrides./odd/detections.publisher.* cannot be used.\nCause: '
+            ) in node.log
+    assert 'Traceback' not in node.log
+
+
+def test_an_override_of_no_topic_is_told(fake_detector):
+    node = start(fake_detector, 'misled', **{
+        'qos_overrides./misled.subscription.reliability': 'best_effort',
+        'qos_overrides./misdel.subscription.reliability': 'best_effort'})
+    assert ('qos_overrides./misdel.subscription.reliability is ignored: this node has no such '
+            'topic.') in node.log
+    assert 'qos_overrides./misled' not in node.log
+
+
 def no_image(peer, name):
     """Wait for the detector's diagnostic that no image comes, return its message."""
     inbox = peer.inbox(DiagnosticArray, '/diagnostics')
     try:
-        return inbox.wait_for(lambda array: array.status[0].name == f'{name}: image' and (
-            array.status[0].message.startswith('no image for '))).status[0].message
+        status = inbox.wait_for(lambda array: array.status[0].name == f'{name}: image' and (
+            array.status[0].message.startswith('no image for '))).status[0]
+        assert status.level == DiagnosticStatus.STALE
+        return status.message
     finally:
         peer.close_inbox(inbox)
 

@@ -101,6 +101,7 @@ class ImageSourceNode(ManagedNode):
                 pixels = self._next_picture()
                 if pixels is None:
                     self.get_logger().info('All pictures were published.')
+                    self._counts.expect_no_more()
                     return
                 self._publish(np.ascontiguousarray(pixels))
                 is_there = True

@@ -17,6 +17,7 @@ from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.images import ImageInputParameters, ImageStream, why_no_image
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
+from trt_ros.ros.qos import PRESETS, preset_profile
 from trt_ros.ros.rcl import MemoryHooks
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.family import Family
@@ -30,6 +31,9 @@ class InferenceParameters(NodeParameters, ImageInputParameters):
 
     lazy: bool = param(
         False, 'Look at images only while somebody subscribes to a result.', mutable=True)
+    output_qos_preset: str = param(
+        'default', "QoS that the results are offered with, by ROS's name for it.",
+        choices=PRESETS[1:])
 
 
 class InferenceNode(ManagedNode):
@@ -77,7 +81,8 @@ class InferenceNode(ManagedNode):
     def result_publisher(
             self, message_type: type, topic: str, qos: QoSProfile | None = None) -> Publisher:
         """Create a publisher of results: while nobody subscribes to any, a lazy node rests."""
-        publisher = self.publisher(message_type, topic, qos or QoSProfile(depth=10))
+        publisher = self.publisher(
+            message_type, topic, qos or preset_profile(self.parameters.output_qos_preset))
         self._results.append(publisher)
         return publisher
 
@@ -102,7 +107,10 @@ class InferenceNode(ManagedNode):
             publisher.get_subscription_count() for publisher in self._results)
 
     def _on_frame(self, header: Header, frame: Frame) -> None:
-        self.publish(self.infer(frame), header, frame)
+        with self._counts.timed('infer'):
+            result = self.infer(frame)
+        with self._counts.timed('publish'):
+            self.publish(result, header, frame)
         self._counts.publish()
 
     def _report(self, progress: Progress) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import cv2
 import numpy as np
 from rclpy.qos import QoSProfile
+from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
@@ -20,7 +22,7 @@ from vision_msgs.msg import Detection2DArray
 from trt_ros.draw import draw_detections
 from trt_ros.errors import ParameterError
 from trt_ros.ros.cdr import CompressedImageView, ImageView
-from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
+from trt_ros.ros.diagnostics import QUEUE_AGE, Diagnostics, FrameCounts, LatencyMeter
 from trt_ros.ros.images import (
     ImageInputParameters,
     dropping,
@@ -34,6 +36,7 @@ from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import ImageSender, from_detection_array
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
+from trt_ros.ros.qos import overridden
 from trt_ros.ros.worker import NewestWorker
 from trt_ros.vision.frame import to_colour
 
@@ -106,12 +109,15 @@ class OverlayNode(ManagedNode):
         self._images: Waiting[ImageView | CompressedImageView] = Waiting(size)
         self._detections: Waiting[Detection2DArray] = Waiting(size)
         self.while_active.callback(self._give_up_waiting)
+        self._latency = LatencyMeter(self, self._counts)
         self._worker = self.while_active.enter_context(closing(NewestWorker(
-            self._draw, self._counts.drop, max_rate_hz=lambda: self.parameters.max_rate_hz)))
+            self._draw, self._counts.drop, on_taken=partial(self._counts.took, QUEUE_AGE),
+            max_rate_hz=lambda: self.parameters.max_rate_hz)))
         self._read = image_reader(self)
         self.while_active.enter_context(closing(subscribe_images(self, self._on_image)))
         detections = self.create_subscription(
-            Detection2DArray, 'detections', self._on_detections, QoSProfile(depth=10))
+            Detection2DArray, 'detections', self._on_detections,
+            overridden(self, Subscription, 'detections', QoSProfile(depth=10)))
         self.while_active.callback(
             self.between_callbacks, lambda: self.destroy_subscription(detections))
 
@@ -140,11 +146,14 @@ class OverlayNode(ManagedNode):
         image, detections = pair
         with dropping(self, self._counts):
             frame, header = to_frame(image), header_of(image)
-            pixels = self._drawn.begin(header, frame.wh)
-            pixels[:] = to_colour(frame, 'bgr')
-            found = from_detection_array(detections, self._class_ids)
-            draw_detections(pixels, found, self._class_ids)
-            self._drawn.send()
+            with self._counts.timed('draw'):
+                pixels = self._drawn.begin(header, frame.wh)
+                pixels[:] = to_colour(frame, 'bgr')
+                found = from_detection_array(detections, self._class_ids)
+                draw_detections(pixels, found, self._class_ids)
+            with self._counts.timed('publish'):
+                self._drawn.send()
+            self._latency.done(image.stamp)
             self._write(pixels, header)
             self._counts.publish()
 

@@ -1,14 +1,18 @@
-"""What goes through a node and what does not: counted, and published on /diagnostics."""
+"""What goes through a node, how fast, and what does not: counted, and told on /diagnostics."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+import math
 import platform
 import threading
 import time
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+import numpy as np
+from std_msgs.msg import Float64
 
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
 from trt_ros.ros.worker import REPLACED, STOPPED, UNWANTED
@@ -19,9 +23,20 @@ SECONDS_BETWEEN_LOGS = 10.0
 SECONDS_A_WARNING_STAYS = 5.0
 SECONDS_WITHOUT_A_FRAME = 5.0
 
+# The times of a frame that are told: the last so many, and none older than that.
+TIMES_KEPT = 1000
+SECONDS_TIMES_ARE_KEPT = 10.0
+
+#: The times that every node tells; a node adds its own.
+QUEUE_AGE, LATENCY = 'queue age', 'latency'
+
 
 class FrameCounts:
-    """How many frames came, went, and were dropped for which cause; for several threads."""
+    """
+    How many frames came, went, and were dropped for which cause, and what took how long.
+
+    For several threads.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,16 +44,21 @@ class FrameCounts:
         self.dropped: Counter[str] = Counter()
         self.last_error = ''
         self._last_received = self._last_trouble = float('-inf')
+        self._unsettled_since = math.inf
         self._last_logged: dict[str, float] = {}
+        self._times: dict[str, deque[tuple[float, float]]] = {}
 
     def receive(self) -> None:
+        now = time.monotonic()
         with self._lock:
             self.received += 1
-            self._last_received = time.monotonic()
+            self._last_received = now
+            self._unsettled_since = min(self._unsettled_since, now)
 
     def publish(self) -> None:
         with self._lock:
             self.published += 1
+            self._unsettled_since = math.inf
 
     def drop(self, cause: str, why: str = '') -> bool:
         """
@@ -50,6 +70,8 @@ class FrameCounts:
         """
         with self._lock:
             self.dropped[cause] += 1
+            if cause != REPLACED:
+                self._unsettled_since = math.inf
             if cause in HARMLESS:
                 return False
             now = self._last_trouble = time.monotonic()
@@ -58,6 +80,35 @@ class FrameCounts:
                 return False
             self._last_logged[cause] = now
             return True
+
+    def expect_no_more(self) -> None:
+        """Let nobody wait for another frame, until one comes."""
+        with self._lock:
+            self._last_received = math.inf
+
+    def took(self, stage: str, seconds: float) -> None:
+        """Note how long a stage of a frame took."""
+        with self._lock:
+            times = self._times.get(stage)
+            if times is None:
+                times = self._times[stage] = deque(maxlen=TIMES_KEPT)
+            times.append((time.monotonic(), seconds))
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Note how long a stage of a frame takes, unless it raises."""
+        began = time.monotonic()
+        yield
+        self.took(stage, time.monotonic() - began)
+
+    def percentiles(self) -> dict[str, tuple[float, float]]:
+        """Of each stage with frames within the last seconds, half and 99 % of its seconds."""
+        oldest = time.monotonic() - SECONDS_TIMES_ARE_KEPT
+        with self._lock:
+            recent = {stage: [seconds for when, seconds in times if when >= oldest]
+                      for stage, times in self._times.items()}
+        return {stage: tuple(np.percentile(seconds, [50, 99]).tolist())
+                for stage, seconds in recent.items() if seconds}
 
     def snapshot(self) -> tuple[int, int, dict[str, int]]:
         """Frames received, published, and dropped by cause, of one moment."""
@@ -73,13 +124,18 @@ class FrameCounts:
         """Seconds without a frame, counted from the monotonic time `since` at the earliest."""
         return time.monotonic() - max(self._last_received, since)
 
+    def seconds_unsettled(self) -> float:
+        """Seconds for which frames have come, and none was published or dropped for its own."""
+        return time.monotonic() - self._unsettled_since
+
 
 class Diagnostics:
     """
     Publishes a DiagnosticStatus each second, in every state, as diagnostic_updater would.
 
     OK: all is well, also while nobody asked for more. WARN: frames were dropped for a bad reason
-    within the last seconds, or none comes though the node is active. ERROR: a transition failed.
+    within the last seconds. ERROR: a transition or the GPU failed. STALE: the node is active, but
+    no frame comes, or those that come are not done with.
 
     :param task: what the status is about, the part of its name after the colon.
     :param facts: more key-value pairs, asked once a second in the executor's thread.
@@ -118,6 +174,9 @@ class Diagnostics:
             **{f'dropped: {cause}': str(count) for cause, count in sorted(dropped.items())},
             'rate in (Hz)': f'{(received - self._before[1]) / seconds:.1f}',
             'rate out (Hz)': f'{(published - self._before[2]) / seconds:.1f}',
+            **{f'{stage} {name} (ms)': f'{1e3 * seconds:.3f}'
+               for stage, times in self._counts.percentiles().items()
+               for name, seconds in zip(('p50', 'p99'), times)},
             'last error': self._counts.last_error,
         }
         self._before = (now, received, published)
@@ -134,8 +193,45 @@ class Diagnostics:
         if self._active_since is not None:
             if self._counts.is_troubled:
                 return DiagnosticStatus.WARN, f'frames dropped: {self._counts.last_error}'
+            patience = SECONDS_WITHOUT_A_FRAME + self._seconds_between_frames()
             waited = self._counts.seconds_since_received(self._active_since)
-            if waited > SECONDS_WITHOUT_A_FRAME:
+            if waited > patience:
                 why = self._why_no_image(self._node)
-                return DiagnosticStatus.WARN, f'no image for {waited:.0f} s {why}'.rstrip()
+                return DiagnosticStatus.STALE, f'no image for {waited:.0f} s {why}'.rstrip()
+            waited = self._counts.seconds_unsettled()
+            if waited > patience:
+                return DiagnosticStatus.STALE, f'images come, but no result for {waited:.0f} s'
         return DiagnosticStatus.OK, state
+
+    def _seconds_between_frames(self) -> float:
+        """As the parameters ask for; 0.0 where they let frames come as they do."""
+        rates = (getattr(self._node.parameters, name, 0.0) for name in ('rate_hz', 'max_rate_hz'))
+        return max((1 / rate for rate in rates if rate > 0), default=0.0)
+
+
+class LatencyMeter:
+    """
+    Tells how old images are when they are done with; publishes it where the node is asked to.
+
+    For an active node whose parameters have `publish_latency`; made when it is being activated.
+    """
+
+    def __init__(self, node: ManagedNode, counts: FrameCounts) -> None:
+        self._counts, self._clock = counts, node.get_clock()
+        self._publisher = None
+        if node.parameters.publish_latency:
+            self._publisher = node.create_publisher(Float64, '~/latency', 10)
+            node.while_active.callback(node.between_callbacks, lambda: (
+                node.destroy_publisher(self._publisher)))
+
+    def done(self, stamp: tuple[int, int]) -> None:
+        """Take an image's stamp, (seconds, nanoseconds), right after its result was published."""
+        if stamp == (0, 0):
+            return  # Nobody has set it.
+        # The ROS clock's own answer costs five times as much.
+        now_ns = self._clock.now().nanoseconds if self._clock.ros_time_is_active \
+            else time.time_ns()
+        seconds = (now_ns - stamp[0] * 1_000_000_000 - stamp[1]) * 1e-9
+        self._counts.took(LATENCY, seconds)
+        if self._publisher is not None:
+            self._publisher.publish(Float64(data=1e3 * seconds))

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 import traceback
 
 import cv2
 import numpy as np
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, GpuFailedError, TrtRosError
 from trt_ros.ros.cdr import CompressedImageView, ImageView, read_compressed_image, read_image
-from trt_ros.ros.diagnostics import FrameCounts
+from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param
-from trt_ros.ros.qos import fitting_reliability, incompatible_offer, why_silent
+from trt_ros.ros.qos import PRESETS, image_qos, incompatible_offer, why_silent
 from trt_ros.ros.rcl import NOBODY, MemoryHooks
 from trt_ros.ros.transport import SerializedSubscription, subscribe_serialized
 from trt_ros.ros.worker import REPLACED, UNWANTED, NewestWorker
@@ -33,9 +33,12 @@ class ImageInputParameters:
     image_transport: str = param(
         'raw', 'Subscribe to `image` (raw) or to `image/compressed`.',
         choices=('raw', 'compressed'))
+    qos_preset: str = param(
+        'auto', "QoS asked of the image publishers, by ROS's name for it; auto: as "
+        'qos_reliability says.', choices=PRESETS)
     qos_reliability: str = param(
-        'auto', 'Reliability asked of the image publishers; best_effort takes from any, auto is '
-        'reliable when all of them are so at activation.',
+        'auto', "Reliability asked of them; best_effort takes from any; auto: the preset's, "
+        'without one reliable when all of them are so at activation.',
         choices=('auto', 'best_effort', 'reliable'))
     qos_depth: int = param(
         1, 'Images that DDS keeps until they are taken; the newest wins in any case.',
@@ -43,6 +46,8 @@ class ImageInputParameters:
     max_rate_hz: float = param(
         0.0, 'Images handled in a second at most; 0.0 is no limit.', between=(0.0, 1000.0),
         mutable=True)
+    publish_latency: bool = param(
+        False, "Publish on ~/latency the milliseconds from each image's stamp to its result.")
 
 
 class ImageStream:
@@ -64,8 +69,10 @@ class ImageStream:
             is_wanted: Callable[[], bool] = lambda: True) -> None:
         self._is_wanted = is_wanted
         self._node, self._counts, self._handle_frame = node, counts, handle
+        self._latency = LatencyMeter(node, counts)
         self._worker = NewestWorker(
-            self._handle, counts.drop, max_rate_hz=lambda: node.parameters.max_rate_hz)
+            self._handle, counts.drop, on_taken=partial(counts.took, QUEUE_AGE),
+            max_rate_hz=lambda: node.parameters.max_rate_hz)
         self._read = image_reader(node)
         self._subscription = subscribe_images(
             node, self._receive, on_replaced=self._replace, hooks=hooks)
@@ -90,6 +97,7 @@ class ImageStream:
         with dropping(self._node, self._counts):
             image = self._read(message)
             self._handle_frame(header_of(image), to_frame(image))
+            self._latency.done(image.stamp)
 
 
 @contextmanager
@@ -124,19 +132,18 @@ def subscribe_images(
     """
     parameters = node.parameters
     message_type, topic = image_topic(node, parameters)
-    name, setting = node.resolve_topic_name(topic), parameters.qos_reliability
-    if setting == 'auto':
-        reliability, why = fitting_reliability(node, topic)
-        node.get_logger().info(f'{name}: {reliability.name.lower()} is asked for ({why}).')
-    else:
-        reliability = ReliabilityPolicy[setting.upper()]
+    name = node.resolve_topic_name(topic)
+    qos, why = image_qos(
+        node, topic, preset=parameters.qos_preset, reliability=parameters.qos_reliability,
+        depth=parameters.qos_depth)
+    if why:
+        node.get_logger().info(f'{name}: {qos.reliability.name.lower()} is asked for ({why}).')
 
     def tell(policy: str) -> None:
-        node.get_logger().warning(incompatible_offer(name, policy, setting))
+        node.get_logger().warning(incompatible_offer(node, name, policy))
 
     return subscribe_serialized(
-        node, message_type, topic, QoSProfile(depth=parameters.qos_depth, reliability=reliability),
-        on_message, on_replaced=on_replaced, on_incompatible=tell,
+        node, message_type, topic, qos, on_message, on_replaced=on_replaced, on_incompatible=tell,
         hooks=hooks if message_type is Image else NOBODY)
 
 
@@ -146,13 +153,8 @@ def why_no_image(node: ManagedNode) -> str:
     if parameters is None:
         return ''
     message_type, topic = image_topic(node, parameters)
-    name = node.resolve_topic_name(topic)
-    asked = next((each.qos_profile.reliability for each in node.subscriptions
-                  if each.topic_name == name), ReliabilityPolicy.BEST_EFFORT)
-    why = why_silent(
-        node, topic, f'sensor_msgs/msg/{message_type.__name__}', asked,
-        parameters.qos_reliability)
-    return f'on {name}: {why}'
+    why = why_silent(node, topic, f'sensor_msgs/msg/{message_type.__name__}')
+    return f'on {node.resolve_topic_name(topic)}: {why}'
 
 
 def image_topic(node: Node, parameters: ImageInputParameters) -> tuple[type, str]:

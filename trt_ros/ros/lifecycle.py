@@ -26,6 +26,7 @@ from rclpy.task import Future
 from trt_ros.errors import ParameterError, TrtRosError
 from trt_ros.progress import CancelledError
 from trt_ros.ros.parameters import declare, param, read, specifications
+from trt_ros.ros.qos import overridden, unused_overrides
 
 CLEANUP, SHUTDOWN = 'cleanup', 'shutdown'
 _SHUTDOWN_FROM = {
@@ -107,8 +108,9 @@ class ManagedNode(LifecycleNode):
     # What a subclass uses.
 
     def publisher(self, message_type: type, topic: str, qos: Any) -> Publisher:
-        """Create a publisher that lives while the node is configured."""
-        publisher = self.create_publisher(message_type, topic, qos)
+        """Create a publisher that lives while the node is configured; `qos` may be overridden."""
+        publisher = self.create_publisher(
+            message_type, topic, overridden(self, Publisher, topic, qos))
         self.while_configured.callback(
             lambda: self.between_callbacks(lambda: self.destroy_publisher(publisher)))
         return publisher
@@ -172,6 +174,8 @@ class ManagedNode(LifecycleNode):
     def on_activate(self, state: Any) -> TransitionCallbackReturn:
         result = super().on_activate(state)
         self.activate()
+        for name in unused_overrides(self):
+            self.get_logger().warning(f'{name} is ignored: this node has no such topic.')
         return result
 
     def on_deactivate(self, state: Any) -> TransitionCallbackReturn:

@@ -148,7 +148,7 @@ def declare(node: Node, cls: type) -> None:
     if hasattr(node, 'add_pre_set_parameters_callback'):  # Humble has it not.
         node.add_pre_set_parameters_callback(lambda given: _promoted(given, cls))
     for name in getattr(node, '_parameter_overrides', {}):
-        if not node.has_parameter(name):
+        if not node.has_parameter(name) and not name.startswith('qos_overrides.'):
             close = difflib.get_close_matches(name, specifications(cls), n=1)
             node.get_logger().warning(
                 f'There is no parameter {name!r}; it is ignored.'

@@ -21,14 +21,17 @@ class NewestWorker(Generic[T]):
 
     :param handle: called in the thread with one item at a time; must not raise.
     :param on_drop: called with the cause when an item is given up, in whichever thread finds out.
+    :param on_taken: called before `handle` with the seconds that the item has waited.
     :param max_rate_hz: asked before each item; 0.0 is no limit. What comes faster is replaced.
     """
 
     def __init__(
             self, handle: Callable[[T], None], on_drop: Callable[[str], None], *,
+            on_taken: Callable[[float], None] = lambda seconds: None,
             max_rate_hz: Callable[[], float] = lambda: 0.0, name: str = 'frames') -> None:
-        self._handle, self._on_drop, self._max_rate_hz = handle, on_drop, max_rate_hz
-        self._waiting: list[T] = []
+        self._handle, self._on_drop, self._on_taken = handle, on_drop, on_taken
+        self._max_rate_hz = max_rate_hz
+        self._waiting: list[tuple[float, T]] = []  # With the time of its coming.
         self._condition = threading.Condition()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=name)
@@ -39,7 +42,7 @@ class NewestWorker(Generic[T]):
         with self._condition:
             is_closed, was_waiting = self._is_closed, bool(self._waiting)
             if not is_closed:
-                self._waiting = [item]
+                self._waiting = [(time.monotonic(), item)]
                 self._condition.notify()
         if is_closed:
             self._on_drop(STOPPED)
@@ -60,11 +63,12 @@ class NewestWorker(Generic[T]):
         due = time.monotonic()
         while self._await_item(due):
             with self._condition:
-                item = self._waiting.pop()
+                came, item = self._waiting.pop()
             rate = self._max_rate_hz()
             now = time.monotonic()
             # From `due`, not from now: a rate just below the camera's would else be halved.
             due = max(due, now - 1 / rate) + 1 / rate if rate > 0 else now
+            self._on_taken(now - came)
             self._handle(item)
             del item  # A borrowed message must not live until the next one comes.
 

@@ -1,6 +1,7 @@
 """The newest item wins, and each one is handled or accounted for."""
 
 import threading
+import time
 
 from trt_ros.ros.worker import REPLACED, STOPPED, NewestWorker
 
@@ -48,6 +49,27 @@ def test_close_waits_for_the_item_in_hand_and_gives_up_the_waiting_one():
     worker.put(3)
     worker.close()
     assert (handler.handled, handler.dropped) == ([1], [STOPPED, STOPPED])
+
+
+def test_each_item_is_told_how_long_it_has_waited_before_it_is_handled():
+    handler, ages = Handler(), []
+    worker = NewestWorker(handler, handler.dropped.append, on_taken=ages.append)
+    worker.put(1)
+    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    assert len(ages) == 1
+    before = time.monotonic()
+    worker.put(2)
+    waits = time.monotonic()
+    worker.put(3)  # It counts from its own coming, not from that of the one it replaces.
+    replaced = time.monotonic()
+    assert len(ages) == 1
+    released = time.monotonic()
+    handler.go_on.release(2)
+    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    after = time.monotonic()
+    worker.close()
+    assert handler.handled == [1, 3]
+    assert before <= waits and released - replaced <= ages[1] <= after - waits
 
 
 def test_no_thread_is_left_behind():
