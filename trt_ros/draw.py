@@ -1,15 +1,25 @@
-"""Detections drawn on a picture: boxes, names, scores. Shared by the overlay node and the CLI."""
+"""Results drawn on a picture. Shared by the nodes and the CLI."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 import colorsys
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.results import OrientedBoxes
+from trt_ros.vision.labels import name_of
+from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.results import (
+    Classification,
+    ClassMask,
+    Depth,
+    Instances,
+    OrientedBoxes,
+    Poses,
+)
 
 FONT = cv2.FONT_HERSHEY_SIMPLEX
 
@@ -24,6 +34,104 @@ def colour_of(class_index: int) -> tuple[int, int, int]:
     hue = (class_index * 0.6180339887 + 0.33) % 1.0
     red, green, blue = colorsys.hsv_to_rgb(hue, 0.85, 1.0)
     return round(255 * blue), round(255 * green), round(255 * red)
+
+
+def draw_result(pixels_bgr: np.ndarray, result: object, class_names: Sequence[str]) -> None:
+    """
+    Draw what any task finds, in place; what is none of the tasks' is left.
+
+    :param pixels_bgr: (H, W, 3) uint8, C-contiguous and writable: the image it was found in.
+    :param class_names: by class index; an index beyond them is shown as a number.
+    """
+    if isinstance(result, Instances):
+        draw_mask(pixels_bgr, result.paint((result.detections.labels + 1).astype(np.uint16)),
+                  opacity=0.5, background=0)
+    if isinstance(result, ClassMask):
+        draw_mask(pixels_bgr, result.labels, opacity=0.5)
+    if isinstance(result, (Detections, OrientedBoxes)):
+        draw_detections(pixels_bgr, result, class_names)
+    if isinstance(result, (Instances, Poses)):
+        draw_detections(pixels_bgr, result.detections, class_names)
+    if isinstance(result, Poses):
+        draw_keypoints(pixels_bgr, result.keypoints, least_visibility=0.5)
+    if isinstance(result, Classification):
+        draw_scores(pixels_bgr, result, class_names)
+    if isinstance(result, Depth):
+        pixels_bgr[:] = depth_view(result)
+
+
+def draw_scores(
+        pixels_bgr: np.ndarray, found: Classification, class_names: Sequence[str]) -> None:
+    """Write the five best classes into the upper left corner, in place."""
+    text_scale = max(0.4, min(pixels_bgr.shape[:2]) / 800)
+    line_height = round(40 * text_scale)
+    for line, label in enumerate(found.top(5).tolist(), 1):
+        draw_label(
+            pixels_bgr, f'{name_of(class_names, label)} {float(found.scores[label]):.2f}',
+            (0, line * line_height), colour_of(label), text_scale=text_scale, thickness=2)
+
+
+def depth_view(found: Depth) -> np.ndarray:
+    """
+    Show numbers as colours from the least (blue) to the most (red); black where not finite.
+
+    :returns: (H, W, 3) uint8 BGR.
+    """
+    finite = np.isfinite(found.values)
+    values = found.values[finite]
+    low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
+    share = np.where(finite, found.values - low, 0) / max(high - low, np.finfo(np.float32).tiny)
+    colours = cv2.applyColorMap((share * 255).astype(np.uint8), cv2.COLORMAP_TURBO)
+    return np.asarray(colours * finite[..., np.newaxis].astype(np.uint8))
+
+
+def input_view(tensor: np.ndarray, trained: Preprocess) -> np.ndarray:
+    """
+    Show a network's input as one that was trained so sees it.
+
+    A picture that was prepared in another way looks wrong here: blue for red, too bright, grey.
+
+    :param tensor: (1, 3, H, W) or (1, H, W, 3), as `trained.layout` says.
+    :returns: (H, W, 3) uint8 BGR.
+    """
+    values = np.asarray(tensor[0], np.float32)
+    values = values.transpose(1, 2, 0) if trained.layout == 'nchw' else values
+    std, mean = np.array(trained.std, np.float32), np.array(trained.mean, np.float32)
+    pixels = (values * std + mean) / np.float32(trained.scale)
+    pixels = np.clip(np.rint(np.nan_to_num(pixels)), 0, 255).astype(np.uint8)
+    return np.ascontiguousarray(pixels[..., ::-1] if trained.channel_order == 'rgb' else pixels)
+
+
+class Panel(NamedTuple):
+    """A picture (H, W, 3) uint8 BGR, and what is written above it."""
+
+    pixels_bgr: np.ndarray
+    caption: str
+
+
+def in_rows(rows: Sequence[Sequence[Panel]], height: int = 480) -> np.ndarray:
+    """
+    Put pictures beside and below each other, each of `height`, with its caption above.
+
+    :returns: (H, W, 3) uint8 BGR; white where there is nothing.
+    """
+    strips = [np.hstack([_captioned(panel, height) for panel in row]) for row in rows]
+    width = max(strip.shape[1] for strip in strips)
+    return np.vstack([np.pad(strip, ((0, 0), (0, width - strip.shape[1]), (0, 0)),
+                             constant_values=255) for strip in strips])
+
+
+def _captioned(panel: Panel, height: int) -> np.ndarray:
+    rows, columns = panel.pixels_bgr.shape[:2]
+    size = max(1, round(columns * height / rows)), height
+    # Single pixels of a small input shall be seen.
+    pixels = cv2.resize(panel.pixels_bgr, size, interpolation=(
+        cv2.INTER_AREA if rows > height else cv2.INTER_NEAREST))
+    (text_width, text_height), baseline = cv2.getTextSize(panel.caption, FONT, 0.45, 1)
+    strip = np.full((text_height + baseline + 12, max(size[0], text_width + 12), 3), 255, np.uint8)
+    cv2.putText(strip, panel.caption, (6, text_height + 6), FONT, 0.45, (0, 0, 0), 1, cv2.LINE_AA)
+    pixels = np.pad(pixels, ((0, 0), (0, strip.shape[1] - size[0]), (0, 0)), constant_values=255)
+    return np.vstack([strip, pixels])
 
 
 def draw_detections(
@@ -42,13 +150,46 @@ def draw_detections(
     best_last = reversed(range(len(detections)))
     for index in best_last:
         label = int(detections.labels[index])
-        name = class_names[label] if 0 <= label < len(class_names) else str(label)
+        name = name_of(class_names, label)
         colour = colour_of(label)
         left, top = (int(edge) for edge in corners[index].min(axis=0))
         cv2.polylines(pixels_bgr, [corners[index]], True, colour, thickness)
         draw_label(
             pixels_bgr, f'{name} {float(detections.scores[index]):.2f}', (left, top), colour,
             text_scale=text_scale, thickness=thickness)
+
+
+def draw_mask(
+        pixels_bgr: np.ndarray, classes: np.ndarray, *, opacity: float,
+        background: int | None = None) -> None:
+    """
+    Lay each pixel's class over it, in the colour of the class, in place.
+
+    :param pixels_bgr: (H, W, 3) uint8, C-contiguous and writable.
+    :param classes: (H, W) unsigned integers.
+    :param opacity: 0 (nothing is seen of the classes) to 1 (nothing else).
+    :param background: the class whose pixels stay as they are.
+    """
+    colours = np.array([colour_of(index) for index in range(int(classes.max()) + 1)], np.uint8)
+    laid = cv2.addWeighted(pixels_bgr, 1 - opacity, colours[classes], opacity, 0)
+    shown = True if background is None else (classes != background)[..., np.newaxis]
+    np.copyto(pixels_bgr, laid, where=shown)
+
+
+def draw_keypoints(
+        pixels_bgr: np.ndarray, keypoints: np.ndarray, *, least_visibility: float) -> None:
+    """
+    Draw dots, in place; each in the colour of its index.
+
+    :param pixels_bgr: (H, W, 3) uint8, C-contiguous and writable.
+    :param keypoints: (N, K, 3): x, y in pixels, and how visible; as of `Poses`.
+    :param least_visibility: what is less visible is left out.
+    """
+    radius = max(2, round(min(pixels_bgr.shape[:2]) / 160))
+    for each in keypoints:
+        for index, (x, y, visibility) in enumerate(each.tolist()):
+            if visibility >= least_visibility and abs(x) < 1e6 and abs(y) < 1e6:
+                cv2.circle(pixels_bgr, (round(x), round(y)), radius, colour_of(index), cv2.FILLED)
 
 
 def _corners(found: Detections | OrientedBoxes) -> np.ndarray:

@@ -5,9 +5,28 @@ import pytest
 
 pytest.importorskip('cv2')
 
-from trt_ros.draw import colour_of, draw_detections
+from trt_ros.draw import (
+    Panel,
+    colour_of,
+    depth_view,
+    draw_detections,
+    draw_keypoints,
+    draw_mask,
+    draw_result,
+    in_rows,
+    input_view,
+)
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.results import OrientedBoxes
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.results import (
+    Classification,
+    ClassMask,
+    Depth,
+    Instances,
+    OrientedBoxes,
+    Poses,
+)
 
 
 def grey(size_wh=(200, 160)):
@@ -75,3 +94,82 @@ def test_a_rotated_box_is_drawn_along_its_edges():
     for edge in (pixels[60:110, 90], pixels[60:110, 110], pixels[110, 90:110]):
         assert (edge == colour_of(1)).all()
     assert (pixels[60:100, 95:105] == 90).all()
+
+
+BOX = found((60, 50, 140, 120, 0.5, 1))
+MASK = np.zeros((160, 200), np.uint8)
+MASK[100, 100] = 1
+
+
+@pytest.mark.parametrize(('result', 'at_xy'), [
+    (BOX, (60, 100)),
+    (Poses(BOX, np.full((1, 1, 3), [100, 100, 1], np.float32)), (60, 100)),
+    (Poses(BOX, np.full((1, 1, 3), [100, 100, 1], np.float32)), (100, 100)),
+    (Instances(BOX, (np.ones((1, 1), bool),), np.array([[100, 100]], np.int32), (200, 160)),
+     (100, 100)),
+    (ClassMask(MASK), (100, 100)),
+    (Classification(np.float32([0.1, 0.9])), (4, 10)),
+    (Depth(np.zeros((160, 200), np.float32)), (100, 100))])
+def test_what_any_task_finds_is_drawn(result, at_xy):
+    pixels = grey()
+    draw_result(pixels, result, ('a', 'b'))
+    assert (pixels[at_xy[1], at_xy[0]] != 90).any()
+
+
+def test_what_is_no_tasks_result_is_left():
+    pixels = grey()
+    draw_result(pixels, Detections.empty(), ())
+    draw_result(pixels, {'output': MASK}, ())
+    assert (pixels == 90).all()
+
+
+def test_depth_goes_from_blue_to_red_and_is_black_where_it_is_not_finite():
+    (near, far, none), = depth_view(Depth(np.float32([[1, 3, np.nan]]))).tolist()
+    assert near[0] > near[2] and far[2] > far[0] and none == [0, 0, 0]
+    assert (depth_view(Depth(np.float32([[np.inf]]))) == 0).all()
+    assert depth_view(Depth(np.float32([[2, 2]]))).shape == (1, 2, 3)
+
+
+@pytest.mark.parametrize('wanted', [
+    {}, {'channel_order': 'bgr', 'scale': 1.0}, {'layout': 'nhwc', 'dtype': 'float16'},
+    {'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)}])
+def test_the_input_is_seen_as_the_picture_was(wanted):
+    picture = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
+    preprocess = Preprocess((8, 8), **wanted)
+    tensor, _ = preprocess(Frame.from_pixels(picture))
+    assert np.abs(input_view(tensor, preprocess).astype(int) - picture).max() <= 1
+
+
+def test_an_input_that_was_prepared_otherwise_is_seen_otherwise():
+    tensor, _ = Preprocess((8, 8), channel_order='bgr')(
+        Frame.from_pixels(np.full((8, 8, 3), (200, 100, 50), np.uint8)))
+    assert input_view(tensor, Preprocess((8, 8)))[4, 4].tolist() == [50, 100, 200]
+
+
+def test_pictures_stand_in_rows_of_one_height_under_their_captions():
+    sheet = in_rows([[Panel(grey((40, 20)), 'a'), Panel(grey((20, 20)), 'b')],
+                     [Panel(grey((20, 40)), '')]], height=100)
+    assert sheet.shape[1] == 300
+    assert (sheet[-100:, :50] == 90).all() and (sheet[-100:, 50:] == 255).all()
+    assert sheet[0].min() == 255
+
+
+def test_a_mask_is_laid_over_all_but_the_background():
+    pixels = grey((4, 2))
+    classes = np.array([[0, 0, 1, 1], [1, 1, 300, 300]], np.uint16)
+    draw_mask(pixels, classes, opacity=1.0, background=0)
+    assert (pixels[0, :2] == 90).all()
+    assert (pixels[0, 2:] == colour_of(1)).all()
+    assert (pixels[1, 2:] == colour_of(300)).all()
+    pixels = grey((4, 2))
+    draw_mask(pixels, np.zeros((2, 4), np.uint8), opacity=0.5)
+    assert np.abs(pixels[0, 0] - (np.array(colour_of(0)) + 90) / 2).max() <= 1
+
+
+def test_keypoints_that_can_be_seen_are_drawn():
+    pixels = grey()
+    points = np.array([[[50, 60, 0.9], [150, 60, 0.1], [1e9, -1e9, 1.0]]], np.float32)
+    draw_keypoints(pixels, points, least_visibility=0.5)
+    assert (pixels[60, 50] == colour_of(0)).all()
+    assert (pixels[:, 100:] == 90).all()
+    draw_keypoints(pixels, np.zeros((0, 3, 3), np.float32), least_visibility=0.5)

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trt_ros.nodes.classifier import ClassifierParameters
+from trt_ros.nodes.depth import DepthParameters
 from trt_ros.nodes.detector import DetectorParameters
 from trt_ros.nodes.image_source import ImageSourceParameters
 from trt_ros.nodes.overlay import OverlayParameters
+from trt_ros.nodes.pose import PoseParameters
+from trt_ros.nodes.segmenter import SegmenterParameters
+from trt_ros.nodes.tensor import TensorParameters
 from trt_ros.ros.parameters import markdown_table, yaml_text
 
 PARAMETERS = {
+    'classifier': ClassifierParameters,
+    'depth': DepthParameters,
     'detector': DetectorParameters,
     'image_source': ImageSourceParameters,
     'overlay': OverlayParameters,
+    'pose': PoseParameters,
+    'segmenter': SegmenterParameters,
+    'tensor': TensorParameters,
 }
 IN_README = ('detector',)
 CHECKOUT = Path(__file__).parents[2]

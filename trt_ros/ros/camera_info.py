@@ -1,14 +1,17 @@
-"""A camera's calibration, as camera_calibration writes it to YAML."""
+"""A camera's calibration: as camera_calibration writes it, and as it comes beside images."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Header
 import yaml
 
 from trt_ros.errors import ParameterError
+from trt_ros.ros.lifecycle import ManagedNode
 
 
 def load_calibration(path: str) -> CameraInfo:
@@ -46,6 +49,46 @@ def camera_info_for(
         header=header, width=calibration.width, height=calibration.height,
         distortion_model=calibration.distortion_model, d=calibration.d, k=calibration.k,
         r=calibration.r, p=calibration.p)
+
+
+class CameraInfoStream:
+    """
+    The newest calibration that comes beside the images of `image`; takes from now until close().
+
+    Its topic is `camera_info` in the images' own namespace, unless that is remapped.
+    """
+
+    def __init__(self, node: ManagedNode) -> None:
+        self._node, self._newest = node, CameraInfo()
+        # Best effort takes from any publisher.
+        self._subscription = node.create_subscription(
+            CameraInfo, camera_info_topic(node), self._keep,
+            QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT))
+
+    def close(self) -> None:
+        self._node.between_callbacks(
+            lambda: self._node.destroy_subscription(self._subscription))
+
+    def info_for(self, header: Header, image_wh: tuple[int, int]) -> CameraInfo | None:
+        """Return the calibration under an image's header; None where none fits its size."""
+        newest = self._newest
+        if (newest.width, newest.height) != image_wh:
+            return None
+        return CameraInfo(
+            header=header, width=newest.width, height=newest.height,
+            distortion_model=newest.distortion_model, d=newest.d, k=newest.k, r=newest.r,
+            p=newest.p, binning_x=newest.binning_x, binning_y=newest.binning_y, roi=newest.roi)
+
+    def _keep(self, info: CameraInfo) -> None:
+        self._newest = info
+
+
+def camera_info_topic(node: Node) -> str:
+    """Name the topic of calibrations beside `image`; both may be remapped."""
+    remapped = node.resolve_topic_name('camera_info')
+    if remapped != node.resolve_topic_name('camera_info', only_expand=True):
+        return remapped
+    return node.resolve_topic_name('image').rpartition('/')[0] + '/camera_info'
 
 
 def _floats(values: dict, name: str, count: int | None = None) -> list[float]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import DurabilityPolicy, QoSProfile
-from rclpy.serialization import deserialize_message
+from rclpy.serialization import deserialize_message, serialize_message
 from std_msgs.msg import Header
 from vision_msgs.msg import (
     BoundingBox2D,
@@ -23,12 +23,18 @@ from vision_msgs.msg import (
     VisionClass,
 )
 
+from trt_ros.errors import BadFrameError
 from trt_ros.ros.cdr import ImageWriter
-from trt_ros.ros.cdr_detections import DetectionWriter, bounding_boxes
+from trt_ros.ros.cdr_detections import (
+    DetectionWriter,
+    Entry,
+    bounding_boxes,
+    read_detections,
+)
 from trt_ros.ros.transport import serialized_publish
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import name_of
-from trt_ros.vision.results import OrientedBoxes
+from trt_ros.vision.results import OrientedBoxes, Poses
 
 #: For what is said once: whoever subscribes later gets it too.
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -56,6 +62,31 @@ def to_detection_array(
             bbox=BoundingBox2D(
                 center=Pose2D(position=Point2D(x=x, y=y), theta=theta), size_x=width,
                 size_y=height)))
+    return array
+
+
+def to_keypoint_array(
+        poses: Poses, header: Header, names: Sequence[str], *,
+        least_visibility: float) -> Detection2DArray:
+    """
+    Say keypoints as a message: a box without size each, in source-image pixels.
+
+    Its `id` is the object's place in the array of boxes, from 0; its class_id the keypoint's name,
+    or its number where it has none; its score how visible it is.
+
+    :param header: the image's own, also given to each keypoint.
+    :param least_visibility: what is less visible is left out.
+    """
+    array = Detection2DArray(header=header)
+    for place, keypoints in enumerate(poses.keypoints.astype(float).tolist()):
+        array.detections += [
+            Detection2D(
+                header=header, id=str(place),
+                results=[ObjectHypothesisWithPose(hypothesis=ObjectHypothesis(
+                    class_id=name_of(names, index), score=visibility))],
+                bbox=BoundingBox2D(center=Pose2D(position=Point2D(x=x, y=y))))
+            for index, (x, y, visibility) in enumerate(keypoints)
+            if visibility >= least_visibility]
     return array
 
 
@@ -107,25 +138,62 @@ def from_detection_array(
     :param class_ids: those seen so far, by label; new ones are appended.
     :returns: upright boxes where all are.
     """
-    labels, scores, boxes = [], [], []
+    return _gather(_entries(message), class_ids)
+
+
+def detection_reader(
+        node: Node) -> Callable[[np.ndarray, list[str]], Detections | OrientedBoxes]:
+    """Return what reads serialized messages, (N,) uint8, as from_detection_array does others."""
+    sample = to_detection_array(
+        OrientedBoxes(
+            np.arange(8, dtype=np.float32).reshape(2, 4), np.array([0.25, -0.5], np.float32),
+            np.array([0.75, 0.5], np.float32), np.array([0, 1], np.int32)),
+        Header(frame_id='camera'), ('a', 'bird'), class_id_format='name')
+    try:
+        is_as_expected = _entries(sample) == read_detections(
+            np.frombuffer(serialize_message(sample), np.uint8))
+    except BadFrameError:
+        is_as_expected = False
+    if is_as_expected:
+        return lambda message, class_ids: _gather(read_detections(message), class_ids)
+    node.get_logger().warning(
+        "Detections are read as rclpy's messages, which is slow. Cause: this vision_msgs lays "
+        'them out in another way.')
+    return lambda message, class_ids: from_detection_array(
+        deserialize_message(message.tobytes(), Detection2DArray), class_ids)
+
+
+def _entries(message: Detection2DArray) -> list[Entry]:
+    entries = []
     for detection in message.detections:
         best = max((result.hypothesis for result in detection.results),
                    key=lambda hypothesis: hypothesis.score, default=ObjectHypothesis())
-        if best.class_id not in class_ids:
-            class_ids.append(best.class_id)
-        labels.append(class_ids.index(best.class_id))
-        scores.append(best.score)
         box = detection.bbox
-        boxes.append((box.center.position.x, box.center.position.y, box.size_x, box.size_y,
-                      box.center.theta))
-    placed = np.array(boxes).reshape(-1, 5)
-    scored = np.array(scores, np.float32), np.array(labels, np.int32)
-    if placed[:, 4].any():
-        placed = placed.astype(np.float32)
-        return OrientedBoxes(placed[:, :4], placed[:, 4], *scored)
-    half = placed[:, 2:4] / 2
+        entries.append((best.class_id, best.score, (
+            box.center.position.x, box.center.position.y, box.center.theta, box.size_x,
+            box.size_y)))
+    return entries
+
+
+def _gather(entries: list[Entry], class_ids: list[str]) -> Detections | OrientedBoxes:
+    for class_id, _, _ in entries:
+        if class_id not in class_ids:
+            class_ids.append(class_id)
+    labels = np.array([class_ids.index(class_id) for class_id, _, _ in entries], np.int32)
+    scores = np.array([score for _, score, _ in entries], np.float32)
+    boxes = np.array([box for _, _, box in entries]).reshape(-1, 5)
+    angles = boxes[:, 2]
+    if angles.any():
+        return OrientedBoxes(
+            boxes[:, [0, 1, 3, 4]].astype(np.float32), angles.astype(np.float32), scores, labels)
+    centre, half = boxes[:, :2], boxes[:, 3:] / 2
     return Detections(
-        np.hstack([placed[:, :2] - half, placed[:, :2] + half]).astype(np.float32), *scored)
+        np.hstack([centre - half, centre + half]).astype(np.float32), scores, labels)
+
+
+# What is published: the type of a value, and values a pixel.
+_PIXELS = {'bgr8': (np.dtype('u1'), 3), 'mono8': (np.dtype('u1'), 1),
+           'mono16': (np.dtype('<u2'), 1), '32FC1': (np.dtype('<f4'), 1)}
 
 
 class ImageSender:
@@ -139,20 +207,33 @@ class ImageSender:
 
     def __init__(self, node: Node, publisher: Publisher) -> None:
         self._writer, self._publish = ImageWriter(), serialized_publish(node, publisher)
+        self._pixels: np.ndarray | None = None
 
-    def begin(self, header: Header, image_wh: tuple[int, int]) -> np.ndarray:
-        """Return the picture to be filled: (H, W, 3) uint8, BGR, C-contiguous."""
+    def begin(
+            self, header: Header, image_wh: tuple[int, int],
+            encoding: str = 'bgr8') -> np.ndarray:
+        """
+        Return the picture to be filled, C-contiguous.
+
+        :returns: 'bgr8': (H, W, 3) uint8; 'mono8', 'mono16', '32FC1': (H, W) of that type.
+        """
         stamp = header.stamp.sec, header.stamp.nanosec
-        return self._writer.begin(stamp, header.frame_id, image_wh, 'bgr8')
+        dtype, channels = _PIXELS[encoding]
+        self._pixels = None  # Else their memory would still be in use.
+        raw = self._writer.begin(
+            stamp, header.frame_id, image_wh, encoding, channels=channels * dtype.itemsize)
+        pixels = raw.view(dtype)
+        self._pixels = pixels if channels > 1 else pixels[..., 0]
+        return self._pixels
 
     def send(self) -> None:
-        """Publish the picture that was begun, as it is now."""
+        """Publish the picture that was begun, as it is now; it cannot be drawn on any more."""
+        self._pixels.flags.writeable = False  # Subscribers in this process see this very memory.
         self._publish(self._writer.message)
 
 
-def to_label_info(header: Header, class_names: Sequence[str], threshold: float) -> LabelInfo:
+def to_label_info(header: Header, class_map: Mapping[int, str], threshold: float) -> LabelInfo:
     """Say which class has which name, and the score below which nothing is published."""
     return LabelInfo(
         header=header, threshold=threshold, class_map=[
-            VisionClass(class_id=index, class_name=name)
-            for index, name in enumerate(class_names)])
+            VisionClass(class_id=index, class_name=name) for index, name in class_map.items()])

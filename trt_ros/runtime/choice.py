@@ -13,7 +13,7 @@ from typing import Any
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.runtime.runner import FrameRunner, Network
+from trt_ros.runtime.runner import FrameRunner, Runner
 from trt_ros.runtime.step_by_step import StepByStep
 from trt_ros.vision.decoder import Decoder
 from trt_ros.vision.letterbox import Preprocess
@@ -34,22 +34,23 @@ class Backend:
     :param title: as a person says it.
     :param missing: tells why it cannot be used on this machine, '' when it can; imports nothing
         heavy.
-    :param open: opens the network that the options name.
-    :param frame_runner: makes of it what takes frames. The network belongs to it from then on.
+    :param open: opens the network that the options name, for so many images in a run.
+    :param frame_runner: makes of it what takes as many frames together. The network belongs to it
+        from then on.
     """
 
     name: str
     title: str
     missing: Callable[[], str]
-    open: Callable[[PipelineOptions, Reporter], Network]
-    frame_runner: Callable[[Any, Preprocess, Decoder[Any]], FrameRunner[Any]]
+    open: Callable[[PipelineOptions, Reporter, int], Runner]
+    frame_runner: Callable[[Any, Preprocess, Decoder[Any], int], FrameRunner[Any]]
 
 
 def _onnxruntime_missing() -> str:
     return '' if find_spec('onnxruntime') else 'onnxruntime is not installed'
 
 
-def _open_onnxruntime(options: PipelineOptions, report: Reporter) -> Network:
+def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) -> Runner:
     from trt_ros.engine.plan import is_plan
     from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
 
@@ -75,7 +76,8 @@ def _tensorrt_missing(name: str) -> str:
     return driver().problem
 
 
-def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter) -> Network:
+def _open_tensorrt(
+        name: str, options: PipelineOptions, report: Reporter, batch: int) -> Runner:
     from trt_ros.engine.options import BuildOptions
     from trt_ros.runtime.graph import GraphOptions
     from trt_ros.runtime.tensorrt_open import open_network
@@ -83,6 +85,7 @@ def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter) -> Net
     size = options.input_size
     return open_network(
         options.model_path, BuildOptions(precision=options.precision,
+                                         batch=_buildable_batch(options, batch),
                                          input_size=(size[0], size[1]) if size else ()),
         backend=name, device=options.device, cache_dir=options.engine_cache_dir,
         memory_if_unwritable=options.engine_in_memory, report=report, graph=GraphOptions(
@@ -91,9 +94,22 @@ def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter) -> Net
             gpu_timeout_seconds=options.gpu_timeout))
 
 
+def _buildable_batch(options: PipelineOptions, batch: int) -> int:
+    """Ask for no other engine of a network that has a fixed batch."""
+    from trt_ros.engine.check import read_onnx
+    from trt_ros.engine.plan import is_plan
+
+    path = Path(options.model_path).expanduser()
+    if batch == 1 or is_plan(path):
+        return 1
+    _, info = read_onnx(path)
+    return batch if any(spec.shape[:1] == (-1,) for spec in info.inputs) else 1
+
+
 def _graph_pipeline(
-        network: Any, preprocess: Preprocess, decoder: Decoder[Any]) -> FrameRunner[Any]:
-    frames: FrameRunner[Any] = network.for_frames(preprocess, decoder)
+        network: Any, preprocess: Preprocess, decoder: Decoder[Any],
+        batch: int) -> FrameRunner[Any]:
+    frames: FrameRunner[Any] = network.for_frames(preprocess, decoder, batch=batch)
     return frames
 
 
@@ -137,3 +153,18 @@ def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tup
             return backend, f'backend {backend.name}: {backend.title} (as asked)'
     names = ', '.join(['auto', *(backend.name for backend in backends)])
     raise ParameterError(f'There is no backend {wanted!r}.', remedy=f'Choose one of {names}.')
+
+
+def open_network(
+        options: PipelineOptions, report: Reporter) -> tuple[Runner, tuple[str, ...]]:
+    """
+    Open a network that takes arrays.
+
+    :returns: the runner, the caller's to close, and lines for the log.
+    :raises TrtRosError: a ParameterError, ModelError, BackendError or CancelledError.
+    """
+    if not options.model_path:
+        raise ParameterError('No model was given.', remedy='Set model_path to an ONNX file.')
+    backend, chosen = choose_backend(options.backend)
+    runner: Runner = backend.open(options, report, 1)
+    return runner, (chosen, *getattr(runner, 'story', ()))

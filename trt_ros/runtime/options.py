@@ -11,6 +11,9 @@ from trt_ros.errors import ParameterError
 # Named here once more because their own modules import NumPy; a test holds them equal.
 BACKENDS = ('auto', 'tensorrt', 'tensorrt_rtx', 'onnxruntime')
 PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
+#: What only images are taken through.
+PREPROCESSING = (
+    'decoder', 'resize', 'antialias', 'pad_value', 'channel_order', 'mean', 'std', 'scale')
 RESIZES = ('letterbox', 'letterbox_topleft', 'stretch')
 
 

@@ -51,6 +51,7 @@ class PoseHead:
         keypoints = np.ones((len(best), count, 3), np.float32)
         keypoints[..., :self.values] = found.extras[best].reshape(len(best), count, self.values)
         keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2])
+        keypoints[~np.isfinite(keypoints).all(axis=-1)] = 0  # Not visible.
         return Poses(boxes, keypoints)
 
 

@@ -72,3 +72,10 @@ def test_half_precision_is_decoded_in_single():
 def test_another_shape_is_refused(shape):
     with pytest.raises(TensorMismatchError):
         decode(np.zeros(shape, np.float32))
+
+
+def test_a_keypoint_that_is_not_finite_is_not_visible():
+    found = decode(head((50, 50, 20, 20, 0.6, np.nan, 2, 0.9, 3, np.inf, 0.8)))
+    assert found.keypoints.tolist() == [[[0, 0, 0], [0, 0, 0]]]
+    found = decode(head((50, 50, 20, 20, 0.6, 1, 2, np.nan, 3, 4, 0.5)))
+    assert found.keypoints.tolist() == [[[0, 0, 0], [3, 4, 0.5]]]

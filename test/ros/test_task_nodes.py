@@ -1,0 +1,300 @@
+"""The nodes of the other tasks, over small networks that ONNX Runtime really runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('cv2')
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+
+import onnx
+from onnx import TensorProto, helper
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.serialization import serialize_message
+from sensor_msgs.msg import CameraInfo, Image
+from vision_msgs.msg import Classification, Detection2DArray, LabelInfo
+
+from trt_ros.draw import colour_of
+from trt_ros.ros.cdr_tensors import read_tensor_list
+
+pytestmark = pytest.mark.ros
+
+SIZE = 32
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+RED, GREEN = (255, 0, 0), (0, 255, 0)
+
+
+def save(path, nodes, outputs, *, constants=None, metadata=None, inputs=None):
+    """Write a network of an image input (or `inputs`) as ONNX."""
+    def infos(shapes):
+        return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+                for name, shape in shapes.items()]
+    graph = helper.make_graph(
+        nodes, 'net', infos(inputs or {'images': (1, 3, SIZE, SIZE)}), infos(outputs),
+        [onnx.numpy_helper.from_array(np.asarray(value, np.float32), name)
+         for name, value in (constants or {}).items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+    helper.set_model_props(model, metadata or {})
+    onnx.save(model, path)
+    return str(path)
+
+
+def always(name, values):
+    """Nodes and constants of an output that is the same for every image."""
+    return ([helper.make_node('ReduceMean', ['images'], [f'{name}_mean'], keepdims=0),
+             helper.make_node('Mul', [f'{name}_mean', f'{name}_zero'], [f'{name}_nothing']),
+             helper.make_node('Add', [f'{name}_values', f'{name}_nothing'], [name])],
+            {f'{name}_values': values, f'{name}_zero': 0.0})
+
+
+@pytest.fixture(scope='module')
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('models')
+    mean = helper.make_node('GlobalAveragePool', ['images'], ['pooled'])
+    boxes = np.zeros((1, 4 + 2 + 1, 21), np.float32)
+    boxes[0, :, 0] = 8, 16, 16, 16, 0.9, 0, 1    # Columns 0 to 16, rows 8 to 24, of class 0.
+    boxes[0, :, 1] = 24, 16, 16, 16, 0, 0.8, 1   # Columns 16 to 32, of class 1.
+    prototypes = np.full((1, 1, 8, 8), 9, np.float32)
+    prototypes[0, 0, :4] = -9                    # Only the lower half of each box is masked.
+    box_nodes, box_constants = always('output0', boxes)
+    mask_nodes, mask_constants = always('output1', prototypes)
+    pose = np.zeros((1, 4 + 1 + 6, 21), np.float32)
+    pose[0, :, 0] = 16, 16, 16, 16, 0.9, 4, 8, 0.75, 12, 20, 0.25
+    pose_nodes, pose_constants = always('output0', pose)
+    return {
+        'classifier': save(
+            folder / 'classifier.onnx',
+            [mean, helper.make_node('Flatten', ['pooled'], ['scores'])], {'scores': (1, 3)}),
+        'semantic': save(
+            folder / 'semantic.onnx', [helper.make_node('Identity', ['images'], ['scores'])],
+            {'scores': (1, 3, SIZE, SIZE)}),
+        'instances': save(
+            folder / 'instances.onnx', box_nodes + mask_nodes,
+            {'output0': boxes.shape, 'output1': prototypes.shape},
+            constants={**box_constants, **mask_constants},
+            metadata={'task': 'segment', 'names': "{0: 'left', 1: 'right'}"}),
+        'depth': save(
+            folder / 'depth.onnx',
+            [helper.make_node('ReduceMax', ['images'], ['depth'], axes=[1])],
+            {'depth': (1, 1, SIZE, SIZE)}),
+        'pose': save(
+            folder / 'pose.onnx', pose_nodes, {'output0': pose.shape}, constants=pose_constants,
+            metadata={'task': 'pose', 'kpt_shape': '[2, 3]', 'names': "{0: 'person'}"}),
+        'sum': save(
+            folder / 'sum.onnx', [helper.make_node('Add', ['a', 'b'], ['sum'])],
+            {'sum': (2, 3)}, inputs={'a': (2, 3), 'b': (2, 3)}),
+    }
+
+
+@pytest.fixture
+def start(start_node, peer, as_image):
+    """Start a node, return it and what publishes an image and waits for its result."""
+    def started(kind, name, model, *ros_args, **parameters):
+        node = start_node(
+            name, f'trt_ros.nodes.{kind}', '-r', f'image:=/{name}_camera/image', *ros_args,
+            autostart=True, backend='onnxruntime', model_path=model, qos_reliability='reliable',
+            **parameters)
+        node.wait_for_log('Started: active.')
+        images = peer.publisher(Image, f'/{name}_camera/image')
+        peer.wait_until(images.get_subscription_count, f'{name} to subscribe')
+        stamps = iter(range(1, 1000))
+
+        def ask(pixels, *inboxes):
+            """Return what comes on each inbox of this image."""
+            stamp = next(stamps)
+            images.publish(as_image(pixels, 'rgb8', stamp=stamp))
+            found = [box.wait_for(
+                lambda message: message.header.stamp.sec == stamp, f'a result of image {stamp}')
+                for box in inboxes]
+            for message in found:
+                assert message.header.frame_id == 'front_camera'
+                assert message.header.stamp.nanosec == 7
+            return found[0] if len(found) == 1 else found
+        return node, ask
+    return started
+
+
+def pixels_of(image):
+    dtype, channels = {'mono8': ('u1', 1), 'mono16': ('<u2', 1), '32FC1': ('<f4', 1),
+                       'bgr8': ('u1', 3)}[image.encoding]
+    assert image.step == image.width * channels * np.dtype(dtype).itemsize
+    shape = (image.height, image.width, channels)[:3 if channels > 1 else 2]
+    return np.frombuffer(bytes(image.data), dtype).reshape(shape)
+
+
+def half_and_half(left, right, image_wh=(64, 48)):
+    pixels = np.zeros((image_wh[1], image_wh[0], 3), np.uint8)
+    pixels[:, :image_wh[0] // 2], pixels[:, image_wh[0] // 2:] = left, right
+    return pixels
+
+
+def test_the_classifier_ranks_what_the_image_shows(start, peer, models):
+    node, ask = start('classifier', 'classify', models['classifier'],
+                      labels=['red', 'green', 'blue'], mean=[0.0, 0.0, 0.0], std=[1.0, 1.0, 1.0])
+    results = peer.inbox(Classification, '/classify/classification')
+    found = ask(half_and_half((255, 51, 0), (255, 51, 0)), results)
+    odds = np.exp([1.0, 0.2, 0.0])
+    assert [each.class_id for each in found.results] == ['red', 'green', 'blue']
+    assert [each.score for each in found.results] == pytest.approx(
+        (odds / odds.sum()).tolist(), abs=1e-5)
+    assert node.set(score_threshold=0.25, class_id_format='index') == ''
+    found = ask(half_and_half((0, 0, 255), (0, 0, 255)), results)
+    assert [each.class_id for each in found.results] == ['2']
+    assert node.set(score_threshold=0.0, max_classes=2) == ''
+    assert len(ask(half_and_half(RED, GREEN), results).results) == 2
+    info = peer.inbox(LabelInfo, '/classify/label_info', LATCHED).wait_for()
+    assert [(each.class_id, each.class_name) for each in info.class_map] == [
+        (0, 'red'), (1, 'green'), (2, 'blue')]
+
+
+def test_the_segmenter_says_the_class_of_each_pixel(start, peer, models):
+    node, ask = start('segmenter', 'semantic', models['semantic'], labels=['r', 'g', 'b'])
+    masks = peer.inbox(Image, '/semantic/mask')
+    overlays = peer.inbox(Image, '/semantic/overlay')
+    mask, overlay = ask(half_and_half(RED, GREEN), masks, overlays)
+    assert mask.encoding == 'mono8'
+    assert (pixels_of(mask) == half_and_half((0,) * 3, (1,) * 3)[..., 0]).all()
+    for seen, colour, red in zip(pixels_of(overlay)[5, 5].tolist(), colour_of(0), (0, 0, 255)):
+        assert seen == pytest.approx((colour + red) / 2, abs=1)
+    assert node.set(overlay_opacity=1.0) == ''
+    _, overlay = ask(half_and_half(RED, GREEN, (33, 21)), masks, overlays)
+    assert (overlay.width, overlay.height) == (33, 21)
+    assert pixels_of(overlay)[20, 32].tolist() == list(colour_of(1))
+    info = peer.inbox(LabelInfo, '/semantic/label_info', LATCHED).wait_for()
+    assert [(each.class_id, each.class_name) for each in info.class_map] == [
+        (0, 'r'), (1, 'g'), (2, 'b')]
+
+
+def test_the_segmenter_tells_objects_apart(start, peer, models):
+    _, ask = start('segmenter', 'instances', models['instances'])
+    masks, numbered, boxes, overlays = (
+        peer.inbox(kind, f'/instances/{topic}') for kind, topic in (
+            (Image, 'mask'), (Image, 'instances'), (Detection2DArray, 'detections'),
+            (Image, 'overlay')))
+    grey = np.full((64, 64, 3), 90, np.uint8)  # Twice the network's size.
+    mask, number, found, overlay = ask(grey, masks, numbered, boxes, overlays)
+    assert [each.results[0].hypothesis.class_id for each in found.detections] == ['left', 'right']
+    expected = np.zeros((64, 64), int)
+    expected[32:48, :32], expected[32:48, 32:] = 1, 2
+    for image, encoding in ((mask, 'mono8'), (number, 'mono16')):
+        assert image.encoding == encoding
+        # Between the cells of the prototypes, 8 pixels wide here, the edge is interpolated.
+        assert (pixels_of(image)[36:] == expected[36:]).all()
+        assert (pixels_of(image)[:28] == 0).all()
+    assert (pixels_of(overlay)[40, 10] != 90).any()
+    assert (pixels_of(overlay)[55:, 10] == 90).all()
+    info = peer.inbox(LabelInfo, '/instances/label_info', LATCHED).wait_for()
+    assert [(each.class_id, each.class_name) for each in info.class_map] == [
+        (0, 'background'), (1, 'left'), (2, 'right')]
+
+
+def test_depth_comes_with_the_calibration_of_its_camera(start, peer, models):
+    node, ask = start('depth', 'near', models['depth'], mean=[0.0, 0.0, 0.0], std=[1.0, 1.0, 1.0])
+    depths = peer.inbox(Image, '/near/depth')
+    picture = half_and_half((255, 0, 0), (0, 0, 0))
+    depth = pixels_of(ask(picture, depths))
+    assert (depth[:, :20] == 1).all()
+    assert (depth[:, 44:] == 0).all()
+    assert node.set(depth_kind='metric') == ''
+    depth = ask(picture, depths)
+    assert depth.encoding == '32FC1'
+    assert (pixels_of(depth)[:, :20] == 1).all()
+    assert np.isnan(pixels_of(depth)[:, 44:]).all()
+
+    infos = peer.publisher(CameraInfo, '/near_camera/camera_info')
+    peer.wait_until(infos.get_subscription_count, 'the node to subscribe')
+    published = peer.inbox(CameraInfo, '/near/camera_info')
+    for image_wh in ((64, 48), (640, 480)):  # The second is another size: it fits no image.
+        infos.publish(CameraInfo(
+            width=image_wh[0], height=image_wh[1], k=np.arange(9.0), distortion_model='plumb_bob'))
+        # Best effort, in a queue of its own: so ask until it has come.
+        while image_wh == (64, 48) and not published.messages:
+            ask(picture, depths)
+    info = published.messages[0]
+    assert (info.width, info.height, list(info.k)) == (64, 48, list(range(9)))
+    assert info.header.frame_id == 'front_camera'
+
+
+def test_poses_are_boxes_and_keypoints(start, peer, models):
+    node, ask = start('pose', 'pose', models['pose'], keypoint_names=['nose'])
+    boxes, points, overlays = (peer.inbox(kind, f'/pose/{topic}') for kind, topic in (
+        (Detection2DArray, 'detections'), (Detection2DArray, 'keypoints'), (Image, 'overlay')))
+    grey = np.full((64, 64, 3), 90, np.uint8)
+    found, keypoints, overlay = ask(grey, boxes, points, overlays)
+    assert [each.results[0].hypothesis.class_id for each in found.detections] == ['person']
+    nose, = keypoints.detections
+    assert (nose.id, nose.results[0].hypothesis.class_id) == ('0', 'nose')
+    assert nose.results[0].hypothesis.score == 0.75
+    assert (nose.bbox.center.position.x, nose.bbox.center.position.y) == (8, 16)
+    assert (pixels_of(overlay)[16, 8] != 90).any()
+    assert node.set(keypoint_threshold=0.0) == ''
+    keypoints = ask(grey, points)
+    assert [each.results[0].hypothesis.class_id for each in keypoints.detections] == ['nose', '1']
+
+
+def test_a_network_of_another_task_is_refused_by_name(start_node, models):
+    node = start_node('wrong', 'trt_ros.nodes.depth', autostart=True, backend='onnxruntime',
+                      model_path=models['pose'])
+    node.wait_for_log('This is a keypoint network; a depth network is wanted.')
+    node.wait_for_log('Not started')
+
+
+# Tensors.
+
+@pytest.fixture
+def tensor_messages():
+    return pytest.importorskip('isaac_ros_tensor_list_interfaces.msg')
+
+
+def read(message):
+
+    return {name: values.tolist() for name, values in read_tensor_list(
+        np.frombuffer(serialize_message(message), np.uint8)).tensors.items()}
+
+
+def test_an_image_becomes_the_networks_outputs(start, peer, models, tensor_messages):
+    _, ask = start('tensor', 'any', models['classifier'], decoder='tensor')
+    tensors = peer.inbox(tensor_messages.TensorList, '/any/tensors')
+    found = ask(half_and_half((255, 51, 0), (255, 51, 0)), tensors)
+    assert read(found) == {'scores': [pytest.approx([1.0, 0.2, 0.0], abs=1e-6)]}
+    tensor, = found.tensors
+    assert (tensor.name, tensor.data_type, list(tensor.strides)) == ('scores', 9, [12, 4])
+
+
+def test_tensors_become_the_networks_outputs(start_node, peer, models, tensor_messages):
+    Tensor, TensorList = tensor_messages.Tensor, tensor_messages.TensorList
+    node = start_node(
+        'sums', 'trt_ros.nodes.tensor', '-r', 'tensors:=/encoded', autostart=True,
+        backend='onnxruntime', model_path=models['sum'], input='tensors', scale=0.5,
+        qos_reliability='reliable')
+    node.wait_for_log('Started: active.')
+    assert 'Without effect on tensors: scale.' in node.log
+    publisher = peer.publisher(TensorList, '/encoded')
+    peer.wait_until(publisher.get_subscription_count, 'the node to subscribe')
+    inbox = peer.inbox(TensorList, '/sums/tensors')
+
+    def ask(stamp, **arrays):
+        message = TensorList()
+        message.header.stamp.sec, message.header.frame_id = stamp, 'front_camera'
+        for name, values in arrays.items():
+            message.tensors.append(Tensor(
+                name=name, shape=tensor_messages.TensorShape(rank=2, dims=values.shape),
+                data_type={'f4': 9, 'f8': 10, 'i4': 5}[values.dtype.str[1:]],
+                strides=values.strides, data=values.tobytes()))
+        publisher.publish(message)
+
+    a = np.arange(6, dtype='f4').reshape(2, 3)
+    ask(1, a=a, b=10 * a)
+    found = inbox.wait_for()
+    assert (found.header.stamp.sec, found.header.frame_id) == (1, 'front_camera')
+    assert read(found) == {'sum': (11 * a).tolist()}
+    for wrong in ({'a': a}, {'a': a, 'b': a.T.copy()}, {'a': a, 'b': a.astype('i4')}):
+        ask(2, **wrong)
+    ask(3, b=a.astype('f8'), a=a)
+    found = inbox.wait_for(lambda message: message.header.stamp.sec != 1)
+    assert (found.header.stamp.sec, read(found)) == (3, {'sum': (2 * a).tolist()})
+    assert 'TensorMismatchError' in node.log

@@ -1,0 +1,70 @@
+"""Images in, what each shows as a whole out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import sys
+from typing import Any
+
+from std_msgs.msg import Header
+from vision_msgs.msg import Classification as ClassificationMessage
+from vision_msgs.msg import ObjectHypothesis
+
+from trt_ros.nodes.inference import InferenceParameters
+from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode
+from trt_ros.ros.parameters import param
+from trt_ros.ros.process import run_node
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.vision.decoder import CLASSIFIERS
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.labels import name_of
+from trt_ros.vision.results import Classification
+
+
+@dataclass(frozen=True)
+class ClassificationParameters:
+    """Which classes are published."""
+
+    score_threshold: float = param(
+        0.0, 'Drop classes scored below this.', between=(0.0, 1.0), mutable=True)
+    max_classes: int = param(
+        5, 'Publish the best so many classes of an image.', between=(1, 65536), mutable=True)
+
+
+# Fields come in the reverse order of the bases.
+@dataclass(frozen=True)
+class ClassifierParameters(
+        InferenceParameters, ClassIdParameters, ClassificationParameters, LabelledOptions):
+    """All of the classifier's parameters; as LabelledOptions they also open its pipeline."""
+
+
+class ClassifierNode(LabelledNode):
+    """Says how likely an image as a whole is of each class."""
+
+    Parameters = ClassifierParameters
+    families = CLASSIFIERS
+
+    def __init__(self, name: str = 'classifier', **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+
+    def advertise(self) -> None:
+        super().advertise()
+        self._classifications = self.result_publisher(ClassificationMessage, '~/classification')
+
+    def publish(self, result: Classification, header: Header, frame: Frame) -> None:
+        parameters = self.parameters
+        names = self.pipeline.class_names if parameters.class_id_format == 'name' else ()
+        best = result.top(parameters.max_classes)
+        self._classifications.publish(ClassificationMessage(header=header, results=[
+            ObjectHypothesis(class_id=name_of(names, label), score=score)
+            for label, score in zip(best.tolist(), result.scores[best].tolist())
+            if score >= parameters.score_threshold]))
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until SIGINT or SIGTERM."""
+    return run_node(ClassifierNode, args)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

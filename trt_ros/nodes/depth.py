@@ -1,0 +1,75 @@
+"""Images in, how far each pixel is out."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+import sys
+from typing import Any
+
+import numpy as np
+from sensor_msgs.msg import CameraInfo, Image
+from std_msgs.msg import Header
+
+from trt_ros.nodes.inference import InferenceNode, InferenceParameters
+from trt_ros.ros.camera_info import CameraInfoStream
+from trt_ros.ros.messages import ImageSender
+from trt_ros.ros.parameters import param
+from trt_ros.ros.process import run_node
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.vision.decoder import DEPTHS
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.results import Depth
+
+
+@dataclass(frozen=True)
+class DepthKindParameters:
+    """What the numbers mean."""
+
+    depth_kind: str = param(
+        'relative', "What the network's numbers are; metric: metres, published as REP 118 wants "
+        'them, NaN where there is none; relative: published as they are.',
+        choices=('relative', 'metric'), mutable=True)
+
+
+# Fields come in the reverse order of the bases.
+@dataclass(frozen=True)
+class DepthParameters(InferenceParameters, DepthKindParameters, PipelineOptions):
+    """All of the depth node's parameters; as PipelineOptions they also open its pipeline."""
+
+
+class DepthNode(InferenceNode):
+    """Says how far each pixel is, beside the camera's calibration."""
+
+    Parameters = DepthParameters
+    families = DEPTHS
+
+    def __init__(self, name: str = 'depth', **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+
+    def advertise(self) -> None:
+        self._depth = ImageSender(self, self.result_publisher(Image, '~/depth'))
+        self._camera_infos = self.result_publisher(CameraInfo, '~/camera_info')
+
+    def activate(self) -> None:
+        self._camera = self.while_active.enter_context(closing(CameraInfoStream(self)))
+        super().activate()
+
+    def publish(self, result: Depth, header: Header, frame: Frame) -> None:
+        depth = self._depth.begin(header, frame.wh, '32FC1')
+        depth[:] = result.values
+        if self.parameters.depth_kind == 'metric':
+            depth[~(depth > 0)] = np.nan
+        self._depth.send()
+        info = self._camera.info_for(header, frame.wh)
+        if info is not None:
+            self._camera_infos.publish(info)
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until SIGINT or SIGTERM."""
+    return run_node(DepthNode, args)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

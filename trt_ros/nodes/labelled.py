@@ -1,0 +1,58 @@
+"""What all nodes share whose network knows classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from std_msgs.msg import Header
+from vision_msgs.msg import LabelInfo
+
+from trt_ros.nodes.inference import InferenceNode
+from trt_ros.ros.messages import LATCHED, to_label_info
+from trt_ros.ros.parameters import param
+
+
+@dataclass(frozen=True)
+class ThresholdParameters:
+    """Which objects are published."""
+
+    score_threshold: float = param(
+        0.25, 'Drop detections scored below this.', between=(0.0, 1.0), mutable=True)
+    iou_threshold: float = param(
+        0.45, 'Overlap (intersection over union) above which the weaker of two boxes of a '
+        'class goes.', between=(0.0, 1.0), mutable=True)
+    max_detections: int = param(
+        100, 'Publish the best so many of an image; on a GPU at most 1024.', between=(1, 10000),
+        mutable=True)
+
+    def thresholds(self) -> Mapping[str, Any]:
+        """Return them as Pipeline.infer takes them."""
+        return {'score_threshold': self.score_threshold, 'iou_threshold': self.iou_threshold,
+                'max_detections': self.max_detections}
+
+
+@dataclass(frozen=True)
+class ClassIdParameters:
+    """How classes are said."""
+
+    class_id_format: str = param(
+        'name', 'What class_id holds.', choices=('name', 'index'), mutable=True)
+
+
+class LabelledNode(InferenceNode):
+    """Says on ~/label_info which class has which name; its parameters have `score_threshold`."""
+
+    def class_map(self) -> Mapping[int, str]:
+        """Name the classes by the number that is published."""
+        return dict(enumerate(self.pipeline.class_names))
+
+    def advertise(self) -> None:
+        self._label_info = self.publisher(LabelInfo, '~/label_info', LATCHED)
+        self.parameters_changed()
+
+    def parameters_changed(self) -> None:
+        self._label_info.publish(to_label_info(
+            Header(stamp=self.get_clock().now().to_msg()), self.class_map(),
+            self.parameters.score_threshold))

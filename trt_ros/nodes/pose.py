@@ -1,0 +1,89 @@
+"""Images in, objects with keypoints out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import sys
+from typing import Any
+
+from sensor_msgs.msg import Image
+from std_msgs.msg import Header
+from vision_msgs.msg import Detection2DArray
+
+from trt_ros.draw import draw_detections, draw_keypoints
+from trt_ros.nodes.inference import InferenceParameters
+from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode, ThresholdParameters
+from trt_ros.ros.messages import ImageSender, detection_publish, to_keypoint_array
+from trt_ros.ros.parameters import param
+from trt_ros.ros.process import run_node
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.vision.decoder import POSES
+from trt_ros.vision.frame import Frame, to_colour
+from trt_ros.vision.results import Poses
+
+
+@dataclass(frozen=True)
+class KeypointParameters:
+    """Which keypoints are published, and what they are called."""
+
+    keypoint_threshold: float = param(
+        0.5, 'Drop keypoints less visible than this.', between=(0.0, 1.0), mutable=True)
+    keypoint_names: tuple[str, ...] = param(
+        (), 'Names of the keypoints by index; empty: their numbers.', mutable=True)
+
+
+# Fields come in the reverse order of the bases.
+@dataclass(frozen=True)
+class PoseParameters(
+        InferenceParameters, KeypointParameters, ClassIdParameters, ThresholdParameters,
+        LabelledOptions):
+    """All of the pose node's parameters; as LabelledOptions they also open its pipeline."""
+
+
+class PoseNode(LabelledNode):
+    """
+    Finds objects and the keypoints of each.
+
+    Keypoints are a Detection2DArray too: vision_msgs, which every ROS has, knows no keypoint.
+    """
+
+    Parameters = PoseParameters
+    families = POSES
+
+    def __init__(self, name: str = 'pose', **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+
+    def advertise(self) -> None:
+        super().advertise()
+        self._publish_detections = detection_publish(
+            self, self.result_publisher(Detection2DArray, '~/detections'),
+            self.pipeline.class_names)
+        self._keypoints = self.result_publisher(Detection2DArray, '~/keypoints')
+        self._overlays = self.result_publisher(Image, '~/overlay')
+        self._overlay = ImageSender(self, self._overlays)
+
+    def infer(self, frame: Frame) -> Poses:
+        return self.pipeline.infer(frame, **self.parameters.thresholds())
+
+    def publish(self, result: Poses, header: Header, frame: Frame) -> None:
+        parameters = self.parameters
+        self._publish_detections(result.detections, header, parameters.class_id_format)
+        self._keypoints.publish(to_keypoint_array(
+            result, header, parameters.keypoint_names,
+            least_visibility=parameters.keypoint_threshold))
+        if self._overlays.get_subscription_count():
+            pixels = self._overlay.begin(header, frame.wh)
+            pixels[:] = to_colour(frame, 'bgr')
+            draw_detections(pixels, result.detections, self.pipeline.class_names)
+            draw_keypoints(
+                pixels, result.keypoints, least_visibility=parameters.keypoint_threshold)
+            self._overlay.send()
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until SIGINT or SIGTERM."""
+    return run_node(PoseNode, args)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Images in, the class of each pixel out; single objects where the network tells them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+import sys
+from typing import Any
+
+import numpy as np
+from sensor_msgs.msg import Image
+from std_msgs.msg import Header
+from vision_msgs.msg import Detection2DArray
+
+from trt_ros.draw import draw_detections, draw_mask
+from trt_ros.nodes.inference import InferenceParameters
+from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode, ThresholdParameters
+from trt_ros.ros.messages import ImageSender, detection_publish
+from trt_ros.ros.parameters import param
+from trt_ros.ros.process import run_node
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.vision.decoder import SEGMENTERS
+from trt_ros.vision.frame import Frame, to_colour
+from trt_ros.vision.instances import InstanceHead
+from trt_ros.vision.results import ClassMask, Instances
+
+
+@dataclass(frozen=True)
+class MaskParameters:
+    """How masks are drawn."""
+
+    overlay_opacity: float = param(
+        0.5, 'How much of the picture the colours of ~/overlay hide.', between=(0.0, 1.0),
+        mutable=True)
+
+
+# Fields come in the reverse order of the bases.
+@dataclass(frozen=True)
+class SegmenterParameters(
+        InferenceParameters, MaskParameters, ClassIdParameters, ThresholdParameters,
+        LabelledOptions):
+    """All of the segmenter's parameters; as LabelledOptions they also open its pipeline."""
+
+
+class SegmenterNode(LabelledNode):
+    """
+    Says what each pixel shows.
+
+    In the mask of a network that finds single objects, 0 is where there is none and a class is its
+    index + 1; in that of others it is the index. ~/label_info tells by the number.
+    """
+
+    Parameters = SegmenterParameters
+    families = SEGMENTERS
+
+    def __init__(self, name: str = 'segmenter', **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+
+    def class_map(self) -> Mapping[int, str]:
+        if not self._has_instances:
+            return super().class_map()
+        return {0: 'background', **dict(enumerate(self.pipeline.class_names, 1))}
+
+    def advertise(self) -> None:
+        self._has_instances = isinstance(self.pipeline.decoder.head, InstanceHead)
+        super().advertise()
+        self._mask = ImageSender(self, self.result_publisher(Image, '~/mask'))
+        self._overlays = self.result_publisher(Image, '~/overlay')
+        self._overlay = ImageSender(self, self._overlays)
+        if self._has_instances:
+            count = self.pipeline.decoder.class_count or len(self.pipeline.class_names)
+            self._mask_dtype = np.dtype(np.uint8 if 0 < count < 256 else np.uint16)
+            self._instance_masks = self.result_publisher(Image, '~/instances')
+            self._instances = ImageSender(self, self._instance_masks)
+            self._publish_detections = detection_publish(
+                self, self.result_publisher(Detection2DArray, '~/detections'),
+                self.pipeline.class_names)
+
+    def infer(self, frame: Frame) -> Instances | ClassMask:
+        return self.pipeline.infer(frame, **self.parameters.thresholds())
+
+    def publish(self, result: Instances | ClassMask, header: Header, frame: Frame) -> None:
+        if isinstance(result, Instances):
+            mask = result.paint((result.detections.labels + 1).astype(self._mask_dtype))
+            if self._instance_masks.get_subscription_count():
+                self._instances.begin(header, frame.wh, 'mono16')[:] = result.paint(
+                    np.arange(1, len(result) + 1, dtype=np.uint16))
+                self._instances.send()
+            self._publish_detections(
+                result.detections, header, self.parameters.class_id_format)
+        else:
+            mask = result.labels
+        encoding = 'mono8' if mask.dtype == np.uint8 else 'mono16'
+        self._mask.begin(header, frame.wh, encoding)[:] = mask
+        self._mask.send()
+        if self._overlays.get_subscription_count():
+            self._draw(result, mask, header, frame)
+
+    def _draw(
+            self, result: Instances | ClassMask, mask: np.ndarray, header: Header,
+            frame: Frame) -> None:
+        pixels = self._overlay.begin(header, frame.wh)
+        pixels[:] = to_colour(frame, 'bgr')
+        opacity = self.parameters.overlay_opacity
+        if isinstance(result, Instances):
+            draw_mask(pixels, mask, opacity=opacity, background=0)
+            draw_detections(pixels, result.detections, self.pipeline.class_names)
+        else:
+            draw_mask(pixels, mask, opacity=opacity)
+        self._overlay.send()
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until SIGINT or SIGTERM."""
+    return run_node(SegmenterNode, args)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

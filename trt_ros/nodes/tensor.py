@@ -1,0 +1,152 @@
+"""Images or tensors in, a network's outputs as tensors out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, fields
+import sys
+from typing import Any
+
+import numpy as np
+from std_msgs.msg import Header
+
+from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.nodes.inference import InferenceNode, InferenceParameters
+from trt_ros.progress import Reporter
+from trt_ros.ros.cdr_tensors import write_tensor_list
+from trt_ros.ros.parameters import param
+from trt_ros.ros.process import run_node
+from trt_ros.ros.qos import why_silent
+from trt_ros.ros.tensors import TensorStream
+from trt_ros.ros.transport import serialized_publish
+from trt_ros.runtime.choice import open_network
+from trt_ros.runtime.options import PREPROCESSING, PipelineOptions
+from trt_ros.runtime.runner import Runner
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoder import TENSORS
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.results import Tensors
+
+
+@dataclass(frozen=True)
+class TensorInputParameters:
+    """What the network is fed with."""
+
+    input: str = param(
+        'image', "The topic that feeds the network: `image`, preprocessed as asked, or `tensors`, "
+        "one of each of the network's inputs.", choices=('image', 'tensors'))
+
+
+# Fields come in the reverse order of the bases.
+@dataclass(frozen=True)
+class TensorParameters(InferenceParameters, TensorInputParameters, PipelineOptions):
+    """All of the tensor node's parameters; as PipelineOptions they also open its network."""
+
+
+class TensorNode(InferenceNode):
+    """Runs any network; what comes and goes is what Isaac ROS's encoders and decoders speak."""
+
+    Parameters = TensorParameters
+    families = TENSORS
+
+    def __init__(self, name: str = 'tensor', **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+        self._runner: Runner | None = None
+
+    def advertise(self) -> None:
+        try:
+            from isaac_ros_tensor_list_interfaces.msg import TensorList
+        except ImportError as error:
+            raise ParameterError(
+                'The messages of isaac_ros_tensor_list_interfaces are not installed.',
+                cause=str(error),
+                remedy="Build that package, which is part of NVIDIA's isaac_ros_common, in this "
+                       'workspace.') from error
+        self._message_type = TensorList
+        self._publish_tensors = serialized_publish(
+            self, self.result_publisher(TensorList, '~/tensors'))
+
+    def publish(self, result: Tensors, header: Header, frame: Frame | None) -> None:
+        self._publish_tensors(write_tensor_list(
+            result, (header.stamp.sec, header.stamp.nanosec), header.frame_id))
+
+    # Tensors in: no pixels, no pipeline.
+
+    def open(self) -> Iterable[str]:
+        if self.parameters.input == 'image':
+            return super().open()
+        self._tell_unheeded()
+        self.while_configured.callback(self._forget_runner)
+        runner, story = open_network(self.parameters, Reporter(self.report, self.cancelled))
+        self._runner = self.while_configured.enter_context(closing(runner))
+        odd = [str(spec) for spec in runner.inputs if spec.dtype == 'bfloat16']
+        if odd:
+            raise TensorMismatchError(
+                f'The network takes {"; ".join(odd)}.', cause='A TensorList has no such type.',
+                remedy='Export it with float32 or float16 inputs.')
+        if all(min(spec.shape, default=1) > 0 for spec in runner.inputs):
+            runner.infer({spec.name: np.zeros(spec.shape, spec.dtype) for spec in runner.inputs})
+        return (*story, *map(str, (*runner.inputs, *runner.outputs)))
+
+    def activate(self) -> None:
+        if self._runner is None:
+            super().activate()
+        else:
+            self.while_active.enter_context(closing(TensorStream(
+                self, self._message_type, self._counts, self._on_tensors,
+                is_wanted=self._is_wanted)))
+
+    def _on_tensors(self, header: Header, tensors: Mapping[str, np.ndarray]) -> None:
+        with self._counts.timed('infer'):
+            result = self._runner.infer(fitted(tensors, self._runner.inputs))
+        with self._counts.timed('publish'):
+            self.publish(result, header, None)
+        self._counts.publish()
+
+    def _tell_unheeded(self) -> None:
+        # One parameter file serves both inputs: told, not refused.
+        about_images = {*PREPROCESSING, 'image_transport', 'image_topics', 'batch_wait_ms'}
+        unheeded = [each.name for each in fields(self.parameters) if each.name in about_images
+                    and getattr(self.parameters, each.name) != each.default]
+        if unheeded:
+            self.get_logger().warning(
+                f'Without effect on tensors: {", ".join(unheeded)}.')
+
+    def why_no_input(self) -> str:
+        if self._runner is None:
+            return super().why_no_input()
+        why = why_silent(self, 'tensors', 'isaac_ros_tensor_list_interfaces/msg/TensorList')
+        return f'on {self.resolve_topic_name("tensors")}: {why}'
+
+    def _forget_runner(self) -> None:
+        self._runner = None
+
+
+def fitted(
+        tensors: Mapping[str, np.ndarray],
+        inputs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
+    """
+    Bring tensors into the form that a network takes: floats of its size, C-contiguous.
+
+    Where there is one of each, the name need not be the network's.
+    """
+    if len(inputs) == len(tensors) == 1:
+        tensors = dict(zip([inputs[0].name], tensors.values()))
+    wanted = {spec.name: np.dtype(spec.dtype) for spec in inputs}
+    fitting = {}
+    for name, tensor in tensors.items():
+        dtype = wanted.get(name, tensor.dtype)
+        if dtype.kind != tensor.dtype.kind and dtype.kind != 'b':
+            dtype = tensor.dtype.newbyteorder('=')  # The network refuses it and says why.
+        fitting[name] = np.ascontiguousarray(tensor, dtype).reshape(tensor.shape)
+    return fitting
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until SIGINT or SIGTERM."""
+    return run_node(TensorNode, args)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

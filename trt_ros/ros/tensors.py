@@ -1,0 +1,69 @@
+"""Tensors in: a topic of TensorLists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+from std_msgs.msg import Header
+
+from trt_ros.ros.cdr_tensors import read_tensor_list
+from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
+from trt_ros.ros.images import dropping
+from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.qos import image_qos, incompatible_offer
+from trt_ros.ros.transport import subscribe_serialized
+from trt_ros.ros.worker import REPLACED, UNWANTED, NewestWorker
+
+
+class TensorStream:
+    """
+    The newest TensorList of `tensors`, handed over as ImageStream hands over images.
+
+    :param handle: called with the header and the tensors by name, which lie in the message.
+    """
+
+    def __init__(
+            self, node: ManagedNode, message_type: type, counts: FrameCounts,
+            handle: Callable[[Header, Mapping[str, np.ndarray]], None], *,
+            is_wanted: Callable[[], bool]) -> None:
+        self._node, self._counts, self._handle_tensors = node, counts, handle
+        self._is_wanted = is_wanted
+        self._latency = LatencyMeter(node, counts)
+        parameters = node.parameters
+        self._worker = NewestWorker(
+            self._handle, counts.drop, on_taken=partial(counts.took, QUEUE_AGE),
+            max_rate_hz=lambda: node.parameters.max_rate_hz)
+        qos, _ = image_qos(
+            node, 'tensors', preset=parameters.qos_preset,
+            reliability=parameters.qos_reliability, depth=parameters.qos_depth)
+        name = node.resolve_topic_name('tensors')
+        self._subscription = subscribe_serialized(
+            node, message_type, 'tensors', qos, self._receive, on_replaced=self._replace,
+            on_incompatible=lambda policy: node.get_logger().warning(
+                incompatible_offer(node, name, policy)))
+
+    def close(self) -> None:
+        """Stop taking tensors, then wait for those in hand."""
+        self._subscription.close()
+        self._worker.close()
+
+    def _receive(self, message: np.ndarray) -> None:
+        self._counts.receive()
+        if self._is_wanted():
+            self._worker.put(message)
+        else:
+            self._counts.drop(UNWANTED)
+
+    def _replace(self) -> None:
+        self._counts.receive()
+        self._counts.drop(REPLACED)
+
+    def _handle(self, message: np.ndarray) -> None:
+        with dropping(self._node, self._counts):
+            found = read_tensor_list(message)
+            header = Header(frame_id=found.frame_id)
+            header.stamp.sec, header.stamp.nanosec = found.stamp
+            self._handle_tensors(header, found.tensors)
+            self._latency.done(found.stamp)
