@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 import threading
 
 import numpy as np
@@ -12,10 +13,13 @@ pytest.importorskip('rclpy')
 
 import rclpy
 from rclpy.duration import Duration
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode
+from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 
+from trt_ros.container.loading import INTRA_PROCESS, construct
 from trt_ros.ros import intra, transport
 from trt_ros.ros.cdr import ImageWriter, read_image
 from trt_ros.ros.memory import Pool, _Loan, read_only
@@ -23,6 +27,7 @@ from trt_ros.ros.memory import Pool, _Loan, read_only
 pytestmark = pytest.mark.ros
 
 DEADLINE_SECONDS = 60.0
+MODEL = Path(__file__).parents[2] / 'trt_ros/demo/shapes.onnx'
 RELIABLE = QoSProfile(depth=20)
 
 
@@ -436,7 +441,7 @@ def test_rclpy_serves_where_it_has_to(here, monkeypatch):
     inbox = Inbox(number_of)
     subscription = transport.subscribe_serialized(here, Image, 'images', RELIABLE, inbox)
     camera = Camera(here)
-    executor = rclpy.executors.SingleThreadedExecutor(context=here.context)
+    executor = SingleThreadedExecutor(context=here.context)
     executor.add_node(here)
     camera.send(4)
     while not inbox.messages:
@@ -462,3 +467,68 @@ def test_memory_comes_back_when_no_view_of_it_is_left():
 
 def test_no_bytes_at_all_can_be_taken():
     assert Pool().take(0).size == 0
+
+
+@pytest.fixture
+def spin(contexts):
+    """Construct nodes as the container does, and spin them until the end of the test."""
+    executor = SingleThreadedExecutor(context=contexts[0])
+    ending, nodes = threading.Event(), []
+
+    def spin_on():
+        while not ending.is_set():
+            executor.spin_once(0.01)
+
+    thread = threading.Thread(target=spin_on)
+
+    def start(cls, *remaps, **parameters):
+        nodes.append(construct(cls, {
+            INTRA_PROCESS: True, 'context': contexts[0],
+            'cli_args': ['--ros-args', *(part for each in remaps for part in ('-r', each))],
+            'parameter_overrides': [
+                Parameter(name, value=value) for name, value in parameters.items()]}))
+        executor.add_node(nodes[-1])
+        if not thread.is_alive():
+            thread.start()
+        return nodes[-1]
+
+    yield start
+    ending.set()
+    thread.join()
+    for node in reversed(nodes):
+        node.stop()
+    executor.shutdown()
+    for node in reversed(nodes):
+        node.destroy_node()
+    assert intra.open_inlets() == 0
+
+
+def test_source_detector_and_overlay_need_no_dds_but_for_who_is_elsewhere(
+        spin, elsewhere, wire, tmp_path):
+    pytest.importorskip('onnxruntime')
+    cv2 = pytest.importorskip('cv2')
+    from trt_ros.nodes.detector import DetectorNode
+    from trt_ros.nodes.image_source import ImageSourceNode
+    from trt_ros.nodes.overlay import OverlayNode
+
+    picture = np.zeros((48, 64, 3), np.uint8)
+    cv2.imwrite(str(tmp_path / 'picture.png'), picture)
+    overlay = spin(OverlayNode, 'detections:=/detector/detections')
+    spin(DetectorNode, model_path=str(MODEL), autostart=True)
+    spin(ImageSourceNode, source=str(tmp_path), rate_hz=20.0)
+
+    def drawn():
+        return overlay._counts.snapshot()[1]
+
+    def is_dds_left_alone():
+        sent, count = wire.count, drawn()
+        wait_until(lambda: drawn() > count + 3, 'drawn images')
+        return wire.count == sent
+
+    wait_until(is_dds_left_alone, 'images and detections by reference')
+    inbox = Inbox(lambda message: read_image(message).data.size)
+    subscription = transport.subscribe_serialized(
+        elsewhere, Image, '/overlay/image', RELIABLE, inbox)
+    assert inbox.wait(3)[:3] == [picture.size] * 3
+    subscription.close()
+    wait_until(is_dds_left_alone, 'images and detections by reference')
