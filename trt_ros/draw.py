@@ -64,7 +64,7 @@ def draw_scores(
         pixels_bgr: np.ndarray, found: Classification, class_names: Sequence[str]) -> None:
     """Write the five best classes into the upper left corner, in place."""
     text_scale = max(0.4, min(pixels_bgr.shape[:2]) / 800)
-    line_height = round(40 * text_scale)
+    line_height = round(32 * text_scale) + 8
     for line, label in enumerate(found.top(5).tolist(), 1):
         draw_label(
             pixels_bgr, f'{name_of(class_names, label)} {float(found.scores[label]):.2f}',

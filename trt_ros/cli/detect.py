@@ -15,6 +15,8 @@ from trt_ros.errors import BadFrameError, ParameterError, TrtRosError
 from trt_ros.runtime.options import LabelledOptions
 
 if TYPE_CHECKING:
+    from argparse import _ArgumentGroup
+
     import numpy as np
 
     from trt_ros.runtime.pipeline import Pipeline
@@ -42,7 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help='overlap above which the weaker box of a class goes (default: 0.45)')
     parser.add_argument('--max-detections', type=_positive, default=100, metavar='N',
                         help='the most boxes an image (default: 100)')
-    _add_option_flags(parser)
+    add_option_flags(parser, [each.name for each in fields(LabelledOptions)])
 
 
 def run(args: Namespace) -> int:
@@ -88,10 +90,12 @@ def run(args: Namespace) -> int:
     return 1 if failed else 0
 
 
-def _add_option_flags(parser: ArgumentParser) -> None:
-    """Give a flag to every field of LabelledOptions; --model stands for model_path."""
+def add_option_flags(parser: ArgumentParser | _ArgumentGroup, names: Sequence[str]) -> None:
+    """Give a flag to these fields of LabelledOptions; --model stands for model_path."""
     types = get_type_hints(LabelledOptions)
     for each in fields(LabelledOptions):
+        if each.name not in names:
+            continue
         kind, described = types[each.name], each.metadata
         more: dict[str, Any] = {'type': kind, 'metavar': kind.__name__.upper()}
         if kind is bool:

@@ -1,20 +1,36 @@
-"""Whether an engine computes what ONNX Runtime computes: per output, and box by box."""
+"""
+Whether an engine computes what ONNX Runtime computes: per output, and box by box.
+
+With --picture it draws what the network gets beside what it finds, of any task and on any machine:
+where colours are swapped, too bright or stretched, the preprocessing is not the network's.
+"""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 import json
 from pathlib import Path
+import sys
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli.build import add_build_arguments, build_options
+from trt_ros.cli.detect import add_option_flags
+from trt_ros.errors import ParameterError
+
+#: What decides how a picture goes in and how the outputs are read.
+PICTURE_OPTIONS = ('decoder', 'labels', 'labels_path', 'resize', 'antialias', 'pad_value',
+                   'channel_order', 'mean', 'std', 'scale')
 
 if TYPE_CHECKING:
     import numpy as np
 
     from trt_ros.vision.detections import Detections
     from trt_ros.vision.frame import Frame
+    from trt_ros.vision.letterbox import Preprocess
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -30,23 +46,96 @@ def add_arguments(parser: ArgumentParser) -> None:
     add('--min-matched', type=float, default=0.95, metavar='X',
         help='fail when a smaller share of the boxes has its like (default: 0.95)')
     add('--json', action='store_true', help='print the comparison as JSON')
+    group = parser.add_argument_group('picture', 'what --picture is made with')
+    group.add_argument('--picture', type=Path, metavar='FILE.png',
+                       help='draw what the network gets of each picture, and what it finds')
+    add_option_flags(group, PICTURE_OPTIONS)
 
 
 def run(args: Namespace) -> int:
+    if args.picture is not None:
+        _draw(args)
+        if args.backend == 'auto' and _without_tensorrt():
+            print(f'nothing to compare: {_without_tensorrt()}', file=sys.stderr)
+            return 0
+    return _compare(args)
+
+
+def _without_tensorrt() -> str:
+    from trt_ros.runtime.choice import choose_backend
+
+    backend, why = choose_backend('auto')
+    return why if backend.name == 'onnxruntime' else ''
+
+
+def _draw(args: Namespace) -> None:
+    import cv2
+
+    from trt_ros.draw import Panel, draw_result, in_rows, input_view
+    from trt_ros.runtime.options import LabelledOptions
+    from trt_ros.runtime.pipeline import Pipeline
+    from trt_ros.vision import decoder
+    from trt_ros.vision.frame import to_colour
+
+    if not args.images:
+        raise ParameterError('There is nothing to draw.',
+                             remedy='Give photographs after the model.')
+    options = LabelledOptions(
+        model_path=str(args.model), backend=args.backend, device=args.device,
+        engine_cache_dir=args.cache_dir, precision=build_options(args).precision,
+        input_size=build_options(args).input_size,
+        **{name: getattr(args, name) for name in PICTURE_OPTIONS})
+    families: Any = (
+        *decoder.FAMILIES, *decoder.SEGMENTERS, *decoder.POSES, *decoder.ORIENTED,
+        *decoder.CLASSIFIERS, *decoder.DEPTHS)
+    with ExitStack() as stack:
+        pipeline: Pipeline[object] = Pipeline.open(options, families=families)
+        stack.callback(pipeline.close)
+        print('\n'.join(pipeline.story), file=sys.stderr)
+        name, way_in = pipeline.decoder.name, pipeline.preprocess
+        if way_in.dtype != 'uint8':
+            way_in = replace(way_in, dtype='float32')
+        trained = _as_trained(pipeline.decoder.preprocess, way_in)
+        rows = []
+        for path, frame in zip(args.images, _frames(args.images)):
+            tensor, _ = way_in(frame)
+            found = pipeline.infer(frame, score_threshold=args.score_threshold)
+            pixels = to_colour(frame, 'bgr').copy()
+            draw_result(pixels, found, pipeline.class_names)
+            rows.append((
+                Panel(input_view(tensor, trained),
+                      f'input, {tensor.min():.3g} to {tensor.max():.3g}, as {name} is trained'),
+                Panel(pixels, f'{path.name}: what {name} finds')))
+    if not cv2.imwrite(str(args.picture), in_rows(rows)):
+        raise ParameterError(f'The picture cannot be written to {args.picture}.',
+                             remedy='Give a name that ends in .png, in a folder that is there.')
+    print(args.picture, file=sys.stderr)
+
+
+def _as_trained(family: Mapping[str, Any], way_in: Preprocess) -> Preprocess:
+    """Leave out what was set otherwise: that shall show."""
+    from trt_ros.vision.letterbox import Preprocess
+
+    trained = Preprocess(way_in.input_hw, **{**family, 'layout': way_in.layout})
+    if way_in.dtype == 'uint8':  # Such a network normalises by itself.
+        trained = replace(trained, scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    return trained
+
+
+def _compare(args: Namespace) -> int:
     from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
     from trt_ros.runtime.tensorrt_open import open_network
 
-    reference = OnnxRuntimeRunner.open(str(args.model))
-    try:
+    with ExitStack() as stack:
+        reference = OnnxRuntimeRunner.open(args.model)
+        stack.callback(reference.close)
         ours = open_network(args.model, build_options(args), backend=args.backend,
                             device=args.device, cache_dir=args.cache_dir)
         try:
-            outputs = _compare_outputs(args, ours, reference)
+            outputs = _compare_outputs(args, ours, _alike(args.model, ours, reference, stack))
         finally:
             ours.close()
         boxes = _compare_boxes(args, reference)
-    finally:
-        reference.close()
     failed = [name for name, each in outputs.items() if each['cosine'] < args.min_cosine]
     if boxes and boxes['matched'] < args.min_matched:
         failed.append('boxes')
@@ -64,10 +153,24 @@ def run(args: Namespace) -> int:
     return 1 if failed else 0
 
 
+def _alike(model: Path, ours: Any, reference: Any, stack: ExitStack) -> Any:
+    """Give the reference that has the engine's outputs: without NMS, where that was cut off."""
+    from trt_ros.engine.nms import write_cut
+    from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+    from trt_ros.tensors import CUT_NMS
+
+    if CUT_NMS not in ours.metadata:
+        return reference
+    path = Path(stack.enter_context(TemporaryDirectory(prefix='trt_ros'))) / 'cut.onnx'
+    write_cut(model, path)
+    cut = OnnxRuntimeRunner.open(path)
+    stack.callback(cut.close)
+    return cut
+
+
 def _frames(paths: list[Path]) -> Iterator[Frame]:
     import cv2
 
-    from trt_ros.errors import ParameterError
     from trt_ros.vision.frame import Frame
     for path in paths:
         image = cv2.imread(str(path))
@@ -86,10 +189,11 @@ def _inputs(args: Namespace, network: Any) -> Iterator[dict[str, np.ndarray]]:
         from trt_ros.runtime.pipeline import Pipeline
 
         # Only decides how a picture goes in; the runner is not its own to close.
-        preprocess = Pipeline.open(
-            PipelineOptions(model_path=str(args.model)), runner=network).preprocess
+        pipeline: Pipeline[Detections] = Pipeline.open(
+            PipelineOptions(model_path=str(args.model)), runner=network)
+        image = next(spec.name for spec in network.inputs if len(spec.shape) == 4)
         for frame in _frames(args.images):
-            yield {network.inputs[0].name: preprocess(frame)[0]}
+            yield {image: pipeline.preprocess(frame)[0], **pipeline.decoder.extra_inputs}
         return
     rng = np.random.default_rng(0)
     for _ in range(args.random):

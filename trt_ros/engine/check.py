@@ -11,6 +11,7 @@ from typing import Any
 from trt_ros.errors import ModelError
 from trt_ros.tensors import TensorSpec
 
+LARGEST_NBYTES = 2 ** 31 - 2 ** 20  # A protobuf cannot be longer.
 LFS_POINTER = b'version https://git-lfs.github.com/spec/'
 FLOATS = {'FLOAT': 'float32', 'FLOAT16': 'float16', 'BFLOAT16': 'bfloat16', 'DOUBLE': 'float64'}
 INT64_SENTINELS = {-2 ** 63, 2 ** 63 - 1}  # "To the end" in Slice; every parser clamps them.

@@ -13,7 +13,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trt_ros.engine.check import NMS_REMEDY, live_tensors, metadata_of, nodes, used
+from trt_ros.engine.check import (
+    LARGEST_NBYTES,
+    NMS_REMEDY,
+    live_tensors,
+    metadata_of,
+    nodes,
+    used,
+)
 from trt_ros.errors import ModelError
 from trt_ros.tensors import CUT_NMS
 
@@ -123,6 +130,16 @@ def cut_nms(path: Path, model: Any) -> tuple[Any, str]:
     onnx.helper.set_model_props(cut, {
         **metadata_of(model), CUT_NMS: nms.metadata})
     return cut, nms.story
+
+
+def write_cut(path: Path, target: Path) -> None:
+    """Write the network of `path` without its NMS, weights included; see `cut_nms`."""
+    import onnx
+
+    model = onnx.load(str(path))
+    is_large = model.ByteSize() > LARGEST_NBYTES
+    onnx.save(cut_nms(path, model)[0], str(target), save_as_external_data=is_large,
+              location=f'{target.name}.data')
 
 
 class _NotSafe(Exception):

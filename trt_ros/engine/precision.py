@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.check import used
+from trt_ros.engine.check import LARGEST_NBYTES, used
 from trt_ros.engine.key import external_names
 from trt_ros.errors import BackendError, ModelError, ParameterError
 
@@ -29,7 +29,6 @@ DELICATE = {
     'Scan'}
 # Inputs that ONNX wants in float32 whatever the others are.
 FIXED_INPUTS = {'Resize': {1, 2}, 'Upsample': {1}, 'Dropout': {1}}
-LARGEST_NBYTES = 2 ** 31 - 2 ** 20  # A protobuf cannot be longer.
 
 
 def convert(path: Path, precision: str, *, io_dtypes: str, converter: str,

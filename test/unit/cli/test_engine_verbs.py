@@ -76,7 +76,8 @@ def test_flags_become_options_and_options_the_command_that_says_them(cache):
     build.add_arguments(parser)
     assert build_options(parser.parse_args(['x.onnx'])) == BuildOptions()
     options = build_options(parser.parse_args([
-        'x.onnx', '--precision', 'fp16', '--io-dtypes', 'lower', '--converter', 'modelopt', '--cut-nms',
+        'x.onnx', '--precision', 'fp16', '--io-dtypes', 'lower', '--converter', 'modelopt',
+        '--cut-nms',
         '--profile', 'x=1x2:1x2:4x2,y=3', '--profile', 'x=8x2,y=3', '--input-size', '32x64',
         '--workspace-mib', '64', '--optimization-level', '2', '--aux-streams', '1',
         '--no-timing-cache', '--dla-core', '0', '--plugin', 'a.so', '--plugin', 'b.so',
@@ -133,11 +134,11 @@ def test_inspect_shows_an_engine_without_a_gpu(call, colour_detector):
 
 def test_inspect_tells_what_is_cut_off_or_why_it_cannot_be(call, tmp_path):
     def inspect(boxes):
-        model = onnx.parser.parse_model(f'''<ir_version: 8, opset_import: ["" : 17]>
+        model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
             g (float[1,9,4] boxes, float[1,2,9] scores) => (int64[n,3] chosen, {boxes})
             <int64[1] most = {{5}}> {{
                 moved = Neg (boxes)
-                chosen = NonMaxSuppression (boxes, scores, most) }}''')
+                chosen = NonMaxSuppression (boxes, scores, most) }}""")
         onnx.save(model, tmp_path / 'nms.onnx')
         return call('inspect', tmp_path / 'nms.onnx')[1]
 

@@ -25,22 +25,22 @@ ULTRALYTICS = {'stride': '32', 'names': "{0: 'a', 1: 'b', 2: 'c'}"}
 
 # Networks in ONNX's own text form. What is declared behind the outputs without a value is a
 # weight, filled with noise. Cells of 8, 16 and 32 pixels are 16, 4 and 1: 21 in all.
-FEATURES = '''
+FEATURES = """
     p3 = AveragePool <kernel_shape = [8, 8], strides = [8, 8]> (images)
     p4 = AveragePool <kernel_shape = [2, 2], strides = [2, 2]> (p3)
     p5 = AveragePool <kernel_shape = [2, 2], strides = [2, 2]> (p4)
-'''
+"""
 
 
 def cells(name, channels):
     """Make `name` (1, channels, 21) from three convolutions; and declare their weights."""
     lines, parts = '', []
     for level in '345':
-        lines += f'''
+        lines += f"""
             {name}_{level} = Conv ({'p' + level}, {name}_w{level}, {name}_b{level})
             {name}_s{level} = Constant <value_ints = [1, {channels}, -1]> ()
             {name}_f{level} = Reshape ({name}_{level}, {name}_s{level})
-        '''
+        """
         parts.append(f'{name}_f{level}')
     lines += f'{name} = Concat <axis = 2> ({", ".join(parts)})\n'
     weights = [declared for level in '345' for declared in (
@@ -51,7 +51,7 @@ def cells(name, channels):
 def distances():
     """Make `lt` and `rb` (1, 2, 21) as distributions: Ultralytics' DFL."""
     lines, weights = cells('box', 64)
-    return lines + '''
+    return lines + """
         dfl_shape = Constant <value_ints = [1, 4, 16, 21]> ()
         dfl_in = Reshape (box, dfl_shape)
         dfl_t = Transpose <perm = [0, 2, 1, 3]> (dfl_in)
@@ -65,13 +65,13 @@ def distances():
         one = Constant <value_ints = [1]> ()
         lt = Slice (dist, zero, two, one)
         rb = Slice (dist, two, four, one)
-    ''', [*weights, 'float[1,16,1,1] dfl_w', 'float[1,2,21] anchors', 'float[1,21] strides']
+    """, [*weights, 'float[1,16,1,1] dfl_w', 'float[1,2,21] anchors', 'float[1,21] strides']
 
 
 def yolov8_boxes():
     """Make `xywh` (1, 4, 21)."""
     lines, weights = distances()
-    return lines + '''
+    return lines + """
         x1y1 = Sub (anchors, lt)
         x2y2 = Add (anchors, rb)
         sum = Add (x1y1, x2y2)
@@ -80,33 +80,33 @@ def yolov8_boxes():
         size = Sub (x2y2, x1y1)
         cells_xywh = Concat <axis = 1> (centre, size)
         xywh = Mul (cells_xywh, strides)
-    ''', weights
+    """, weights
 
 
 def yolov8(extras='', extra_lines=''):
     lines, weights = yolov8_boxes()
     more, more_weights = cells('cls', 3)
-    return FEATURES + lines + more + extra_lines + f'''
+    return FEATURES + lines + more + extra_lines + f"""
         scores = Sigmoid (cls)
         output0 = Concat <axis = 1> (xywh, scores{extras})
-    ''', [*weights, *more_weights]
+    """, [*weights, *more_weights]
 
 
 def yolov8_seg():
     body, weights = yolov8(', coefficients')
     lines, more = cells('coefficients', 8)
-    return FEATURES + lines + body.removeprefix(FEATURES) + '''
+    return FEATURES + lines + body.removeprefix(FEATURES) + """
         proto = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (p3, proto_w)
         proto_sigmoid = Sigmoid (proto)
         output1 = Mul (proto, proto_sigmoid)
-    ''', [*weights, *more, 'float[3,8,2,2] proto_w']
+    """, [*weights, *more, 'float[3,8,2,2] proto_w']
 
 
 def yolov8_pose():
     lines, weights = yolov8_boxes()
     scores, more = cells('cls', 1)
     points, even_more = cells('kpt', 51)
-    return FEATURES + lines + scores + points + '''
+    return FEATURES + lines + scores + points + """
         kpt_shape = Constant <value_ints = [1, 17, 3, 21]> ()
         kpts = Reshape (kpt, kpt_shape)
         xy, seen = Split <axis = 2> (kpts, kpt_split)
@@ -119,14 +119,14 @@ def yolov8_pose():
         flat = Reshape (points, flat_shape)
         scores = Sigmoid (cls)
         output0 = Concat <axis = 1> (xywh, scores, flat)
-    ''', [*weights, *more, *even_more, 'int64[2] kpt_split = {2, 1}', 'float kpt_two = {2}']
+    """, [*weights, *more, *even_more, 'int64[2] kpt_split = {2, 1}', 'float kpt_two = {2}']
 
 
 def yolov8_obb():
     lines, weights = distances()
     scores, more = cells('cls', 3)
     angles, even_more = cells('angle_raw', 1)
-    return FEATURES + lines + scores + angles + '''
+    return FEATURES + lines + scores + angles + """
         angle_sigmoid = Sigmoid (angle_raw)
         angle_moved = Sub (angle_sigmoid, quarter)
         angle = Mul (angle_moved, pi)
@@ -148,7 +148,7 @@ def yolov8_obb():
         xywh = Mul (cells_xywh, strides)
         scores = Sigmoid (cls)
         output0 = Concat <axis = 1> (xywh, scores, angle)
-    ''', [*weights, *more, *even_more, 'float quarter = {0.25}', 'float pi = {3.14159}',
+    """, [*weights, *more, *even_more, 'float quarter = {0.25}', 'float pi = {3.14159}',
           'float half = {0.5}', 'int64[2] halves = {1, 1}']
 
 
@@ -156,7 +156,7 @@ def yolov10():
     """The two TopK of Ultralytics' end-to-end head: 9 of 21 cells, then 9 of their scores."""
     lines, weights = distances()
     scores, more = cells('cls', 3)
-    return FEATURES + lines + scores + '''
+    return FEATURES + lines + scores + """
         x1y1 = Sub (anchors, lt)
         x2y2 = Add (anchors, rb)
         corners = Concat <axis = 1> (x1y1, x2y2)
@@ -187,13 +187,13 @@ def yolov10():
         class_1 = Unsqueeze (class, last)
         class_f = Cast <to = 1> (class_1)
         output0 = Concat <axis = -1> (top_boxes, top_1, class_f)
-    ''', [*weights, *more, 'int64[2] four_three = {4, 3}', 'int64[1] k = {9}']
+    """, [*weights, *more, 'int64[2] four_three = {4, 3}', 'int64[1] k = {9}']
 
 
 def yolov5():
     body, weights, parts = FEATURES, [], []
     for level, size in ('3', 4), ('4', 2), ('5', 1):
-        body += f'''
+        body += f"""
             h{level} = Conv (p{level}, w{level})
             a{level} = Constant <value_ints = [1, 3, 8, {size}, {size}]> ()
             r{level} = Reshape (h{level}, a{level})
@@ -208,7 +208,7 @@ def yolov5():
             y{level} = Concat <axis = 4> (xyg{level}, wha{level}, c{level})
             f{level} = Constant <value_ints = [1, -1, 8]> ()
             z{level} = Reshape (y{level}, f{level})
-        '''
+        """
         weights += [f'float[24,3,1,1] w{level}', f'float[1,3,{size},{size},2] grid{level}']
         parts.append(f'z{level}')
     return body + f'output0 = Concat <axis = 1> ({", ".join(parts)})', [
@@ -218,7 +218,7 @@ def yolov5():
 def yolox():
     body, weights, parts = FEATURES, [], []
     for level in '345':
-        body += f'''
+        body += f"""
             reg{level} = Conv (p{level}, wr{level})
             obj{level} = Conv (p{level}, wo{level})
             cls{level} = Conv (p{level}, wc{level})
@@ -227,19 +227,19 @@ def yolox():
             h{level} = Concat <axis = 1> (reg{level}, so{level}, sc{level})
             f{level} = Constant <value_ints = [1, 8, -1]> ()
             z{level} = Reshape (h{level}, f{level})
-        '''
+        """
         weights += [f'float[{n},3,1,1] {w}{level}'
                     for w, n in (('wr', 4), ('wo', 1), ('wc', 3))]
         parts.append(f'z{level}')
-    return body + f'''
+    return body + f"""
         all = Concat <axis = 2> ({", ".join(parts)})
         output = Transpose <perm = [0, 2, 1]> (all)
-    ''', weights
+    """, weights
 
 
 def tokens(count=16):
     """Make `x` (1, 16, 8): a patch a token, and one layer of attention with its norms."""
-    return '''
+    return """
         patches = Conv <kernel_shape = [8, 8], strides = [8, 8]> (images, patch_w)
         token_shape = Constant <value_ints = [1, 8, 16]> ()
         flat = Reshape (patches, token_shape)
@@ -259,26 +259,26 @@ def tokens(count=16):
         gelu = Mul (up, erf)
         down = MatMul (gelu, wd)
         x = Add (residual, down)
-    ''', ['float[8,3,8,8] patch_w', 'float[1,16,8] position', 'float[8] ln_scale',
+    """, ['float[8,3,8,8] patch_w', 'float[1,16,8] position', 'float[8] ln_scale',
           'float[8] ln_bias', 'float[8,8] wq', 'float[8,8] wk', 'float[8,8] wv',
           'float[8,16] wu', 'float[16,8] wd']
 
 
 def detr(classes, logits='logits', boxes='pred_boxes'):
     body, weights = tokens()
-    return body + f'''
+    return body + f"""
         {logits} = MatMul (x, w_logits)
         hidden = MatMul (x, w_hidden)
         relu = Relu (hidden)
         raw = MatMul (relu, w_box)
         {boxes} = Sigmoid (raw)
-    ''', [*weights, f'float[8,{classes}] w_logits', 'float[8,8] w_hidden', 'float[8,4] w_box']
+    """, [*weights, f'float[8,{classes}] w_logits', 'float[8,8] w_hidden', 'float[8,4] w_box']
 
 
 def rtdetr_queries():
     """Choose 9 queries by score, and sample the image around each: deformable attention."""
     body, weights = tokens()
-    return body + '''
+    return body + """
         encoded = MatMul (x, w_encoded)
         best = ReduceMax <axes = [-1], keepdims = 0> (encoded)
         best_scores, chosen = TopK <axis = 1> (best, nine)
@@ -302,13 +302,13 @@ def rtdetr_queries():
         ratio = Div (clipped, inverse)
         unsigmoid = Log (ratio)
         pred_boxes = Sigmoid (unsigmoid)
-    ''', [*weights, 'float[8,3] w_encoded', 'float[8,4] w_offset', 'float[8,3] w_logits',
+    """, [*weights, 'float[8,3] w_encoded', 'float[8,4] w_offset', 'float[8,3] w_logits',
           'float[8,4] w_box', 'float low = {0.00001}', 'float high = {1}', 'int64[1] nine = {9}']
 
 
 def rtdetr_deployed():
     body, weights = rtdetr_queries()
-    return body + '''
+    return body + """
         cxcy, wh = Split <axis = 2> (pred_boxes, halves)
         half = Mul (wh, a_half)
         x1y1 = Sub (cxcy, half)
@@ -330,12 +330,12 @@ def rtdetr_deployed():
         tile_4 = Constant <value_ints = [1, 1, 4]> ()
         row_4 = Tile (row_1, tile_4)
         boxes = GatherElements <axis = 1> (pixels, row_4)
-    ''', [*weights, 'int64[2] halves = {2, 2}', 'float a_half = {0.5}']
+    """, [*weights, 'int64[2] halves = {2, 2}', 'float a_half = {0.5}']
 
 
 def priors(scores, boxes, activation):
     """Make (1, 16, 4) corners by priors, and (1, 16, 3) scores."""
-    return FEATURES + f'''
+    return FEATURES + f"""
         raw_scores = Conv (p3, w_scores)
         scores_last = Transpose <perm = [0, 2, 3, 1]> (raw_scores)
         scores_shape = Constant <value_ints = [1, -1, 3]> ()
@@ -354,65 +354,67 @@ def priors(scores, boxes, activation):
         low = Sub (centre, half)
         high = Add (centre, half)
         {boxes} = Concat <axis = 2> (low, high)
-    ''', ['float[3,3,1,1] w_scores', 'float[4,3,1,1] w_boxes', 'int64[2] halves = {2, 2}',
+    """, ['float[3,3,1,1] w_scores', 'float[4,3,1,1] w_boxes', 'int64[2] halves = {2, 2}',
           'float[1,16,2] prior_xy', 'float[1,16,2] prior_wh', 'float a_half = {0.5}']
 
 
 def detectnet():
-    return '''
+    return """
         grid = Conv <kernel_shape = [16, 16], strides = [16, 16]> (images, w)
         relu = Relu (grid)
         raw = Conv (relu, w_cov)
         output_cov = Sigmoid (raw)
         output_bbox = Conv (relu, w_box)
-    ''', ['float[8,3,16,16] w', 'float[3,8,1,1] w_cov', 'float[12,8,1,1] w_box']
+    """, ['float[8,3,16,16] w', 'float[3,8,1,1] w_cov', 'float[12,8,1,1] w_box']
 
 
 def onnx_nms(chosen):
     body, weights = priors('class_scores', 'boxes', 'Sigmoid')
-    return body + f'''
+    return body + f"""
         scores = Transpose <perm = [0, 2, 1]> (class_scores)
         {chosen} = NonMaxSuppression (boxes, scores, most, most_iou, least_score)
-    ''', [*weights, 'int64[1] most = {20}', 'float[1] most_iou = {0.5}',
+    """, [*weights, 'int64[1] most = {20}', 'float[1] most_iou = {0.5}',
           'float[1] least_score = {0.1}']
 
 
 def efficient_nms():
     body, weights = priors('class_scores', 'boxes', 'Sigmoid')
-    return body + '''
+    return body + """
         num_dets, det_boxes, det_scores, det_classes = EfficientNMS_TRT
             <background_class = -1, box_coding = 0, iou_threshold = 0.5, max_output_boxes = 20,
-             plugin_version = "1", score_activation = 0, score_threshold = 0.1> (boxes, class_scores)
-    ''', weights
+             plugin_version = "1", score_activation = 0, score_threshold = 0.1>
+            (boxes, class_scores)
+    """, weights
 
 
 def torchvision():
     """What its detectors have before NMS: scores above a threshold, as NonZero."""
     body, weights = priors('class_scores', 'all_boxes', 'Sigmoid')
-    return body + '''
+    return body + """
         passes = Greater (class_scores, a_half)
         where = NonZero (passes)
         rows = Transpose <perm = [1, 0]> (where)
         scores = GatherND (class_scores, rows)
         boxes = ReduceMax <axes = [0], keepdims = 0> (all_boxes)
-    ''', weights
+    """, weights
 
 
 def dense(tail, weights=()):
     """Three channels a pixel, at the image's size."""
-    return FEATURES + f'''
+    return FEATURES + f"""
         low = Conv (p3, w_low)
         sizes = Constant <value_ints = [1, 3, 32, 32]> ()
         {tail}
-    ''', ['float[3,3,1,1] w_low', *weights]
+    """, ['float[3,3,1,1] w_low', *weights]
 
 
-BILINEAR = 'Resize <mode = "linear", coordinate_transformation_mode = "half_pixel"> (low, , , sizes)'
+BILINEAR = ('Resize <mode = "linear", coordinate_transformation_mode = "half_pixel"> '
+            '(low, , , sizes)')
 
 
 def depth(output):
     body, weights = tokens()
-    return body + f'''
+    return body + f"""
         back = Transpose <perm = [0, 2, 1]> (x)
         map_shape = Constant <value_ints = [1, 8, 4, 4]> ()
         map = Reshape (back, map_shape)
@@ -423,17 +425,17 @@ def depth(output):
         one = Conv (large, w_one)
         positive = Relu (one)
         {output}
-    ''', [*weights, 'float[8,8,2,2] w_up', 'float[1,8,1,1] w_one']
+    """, [*weights, 'float[8,8,2,2] w_up', 'float[1,8,1,1] w_one']
 
 
 def pooled(tail, weights):
-    return f'''
+    return f"""
         c = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (images, w)
         r = Relu (c)
         p = GlobalAveragePool (r)
         f = Flatten <axis = 1> (p)
         {tail}
-    ''', ['float[8,3,3,3] w', *weights]
+    """, ['float[8,3,3,3] w', *weights]
 
 
 GEMM = 'float[3,8] w_out', 'float[3] b_out'
@@ -450,7 +452,8 @@ BUILDS = [
     ('rtdetr', ', int64[1,2] orig_target_sizes',
      'int64[1,9] labels, float[1,9,4] boxes, float[1,9] scores', rtdetr_deployed(), {}, None),
     ('detr', '', 'float[1,16,4] logits, float[1,16,4] pred_boxes', detr(4), {}, 3),
-    ('rfdetr', '', 'float[1,16,4] dets, float[1,16,3] labels', detr(3, 'labels', 'dets'), {}, None),
+    ('rfdetr', '', 'float[1,16,4] dets, float[1,16,3] labels', detr(3, 'labels', 'dets'), {},
+     None),
     ('ssd', '', 'float[1,16,3] scores, float[1,16,4] boxes',
      priors('scores', 'boxes', 'Softmax <axis = 2>'), {}, 2),
     ('boxes', '', 'float[1,16,4] boxes, float[1,16,3] scores',
@@ -461,7 +464,7 @@ BUILDS = [
      {}, None),
     ('onnx_nms', '', 'int64[n,3] chosen, float[1,16,4] boxes, float[1,3,16] scores',
      onnx_nms('chosen'), {}, None),
-    ('yolov3', ', float[1,2] image_shape', 'int64[n,3] chosen, float[1,16,4] boxes, '
+    ('yolov3', ', float[n,2] image_shape', 'int64[n,3] chosen, float[1,16,4] boxes, '
      'float[1,3,16] scores', onnx_nms('chosen'), {}, None),
     ('efficient_nms', '', 'int32[1,1] num_dets, float[1,20,4] det_boxes, float[1,20] det_scores, '
      'int32[1,20] det_classes', efficient_nms(), {}, None),
@@ -494,8 +497,8 @@ BUILDS = [
 
 def write(folder, inputs, outputs, network, metadata):
     body, weights = network
-    text = f'''<ir_version: 8, opset_import: ["" : 17]>
-        small ({IMAGE}{inputs}) => ({outputs}) <{", ".join(weights)}> {{ {body} }}'''
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        small ({IMAGE}{inputs}) => ({outputs}) <{", ".join(weights)}> {{ {body} }}"""
     model = onnx.parser.parse_model(text)
     rng = np.random.default_rng(0)
     for value in model.graph.value_info:
