@@ -336,10 +336,13 @@ def test_of_messages_that_wait_the_newest_is_handed_over_and_the_others_are_coun
     assert len(replaced.messages) == 3
 
 
-def test_no_more_than_its_depth_waits_for_a_subscription(camera, here, subscribe):
+def test_no_more_than_its_depth_waits_for_a_subscription_which_is_told_of_the_others(
+        camera, here, subscribe):
+    lost = Inbox(lambda: 'lost')
     inbox = send_while_busy(
-        camera, here, subscribe, [1, 2, 3, 4, 5], qos=QoSProfile(depth=3))
+        camera, here, subscribe, [1, 2, 3, 4, 5], on_lost=lost, qos=QoSProfile(depth=3))
     assert inbox.wait(3) == [3, 4, 5]
+    assert len(lost.messages) == 2
 
 
 def test_an_inactive_lifecycle_publisher_hands_nothing_over(contexts, here, subscribe):

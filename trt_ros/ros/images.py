@@ -124,6 +124,7 @@ def dropping(node: ManagedNode, counts: FrameCounts) -> Iterator[None]:
 def subscribe_images(
         node: ManagedNode, on_message: Callable[[np.ndarray], None], *,
         on_replaced: Callable[[], None] | None = None,
+        on_lost: Callable[[], None] | None = None,
         hooks: MemoryHooks = NOBODY) -> SerializedSubscription:
     """
     Take `image` or `image/compressed`, as the node's ImageInputParameters say, as bytes.
@@ -143,8 +144,8 @@ def subscribe_images(
         node.get_logger().warning(incompatible_offer(node, name, policy))
 
     return subscribe_serialized(
-        node, message_type, topic, qos, on_message, on_replaced=on_replaced, on_incompatible=tell,
-        hooks=hooks if message_type is Image else NOBODY)
+        node, message_type, topic, qos, on_message, on_replaced=on_replaced, on_lost=on_lost,
+        on_incompatible=tell, hooks=hooks if message_type is Image else NOBODY)
 
 
 def why_no_image(node: ManagedNode) -> str:

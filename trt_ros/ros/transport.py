@@ -47,6 +47,7 @@ def subscribe_serialized(
         node: Node, message_type: type, topic: str, qos: QoSProfile,
         on_message: Callable[[np.ndarray], None], *,
         on_replaced: Callable[[], None] | None = None,
+        on_lost: Callable[[], None] | None = None,
         on_incompatible: Callable[[str], None] | None = None,
         hooks: MemoryHooks = NOBODY) -> SerializedSubscription:
     """
@@ -56,6 +57,9 @@ def subscribe_serialized(
     :param on_message: called with (N,) uint8, read-only, one at a time; must not raise.
     :param on_replaced: of messages that wait together, only the newest is handed over, and this
         is called for each of the others. None: all are handed over.
+    :param on_lost: called for each message of a node of this process that had to go for a newer
+        one because more of them waited than `qos` keeps. None: as on_replaced. What DDS gives up
+        likewise, it does not tell.
     :param on_incompatible: called with the QoS policy, 'RELIABILITY', of a new publisher that
         offers less of it than `qos` asks for. None: rclpy logs it.
     :param hooks: told of the memory that messages lie in, where it is used again and again.
@@ -66,7 +70,7 @@ def subscribe_serialized(
             node, message_type, topic, qos, on_message, on_incompatible=on_incompatible)
     return RclSubscription(
         rcl, node, message_type, topic, qos, on_message, on_replaced=on_replaced,
-        on_incompatible=on_incompatible, hooks=hooks)
+        on_lost=on_lost, on_incompatible=on_incompatible, hooks=hooks)
 
 
 def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray], None]:
@@ -140,10 +144,12 @@ class RclSubscription:
             self, rcl: Rcl, node: Node, message_type: type, topic: str, qos: QoSProfile,
             on_message: Callable[[np.ndarray], None], *,
             on_replaced: Callable[[], None] | None = None,
+            on_lost: Callable[[], None] | None = None,
             on_incompatible: Callable[[str], None] | None = None,
             hooks: MemoryHooks = NOBODY) -> None:
         self._rcl, self._node = rcl, node
         self._on_message, self._on_replaced = on_message, on_replaced
+        self._on_lost = on_lost or on_replaced or (lambda: None)
         self._at_once = max(1, qos.depth)
         self._ring = Ring(hooks)
         self.info = self._ring.info
@@ -215,6 +221,8 @@ class RclSubscription:
 
     def _take_all(self, subscription: Any) -> None:
         newest = None
+        for _ in range(self._inlet.take_lost() if self._inlet else 0):
+            self._on_lost()
         for message in self._waiting(subscription):
             if self._on_replaced is None:
                 self._on_message(message)
@@ -224,8 +232,6 @@ class RclSubscription:
                 newest = message
             del message  # Its memory is free for the next one.
         if newest is not None:
-            for _ in range(self._inlet.take_lost() if self._inlet else 0):
-                self._on_replaced()
             self._on_message(newest)
 
     def _waiting(self, subscription: Any) -> Iterator[np.ndarray]:
