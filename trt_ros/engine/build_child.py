@@ -111,7 +111,9 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     is_rtx, cut, told = spec['flavour'] == 'tensorrt_rtx', None, ''
     if options.cut_nms or (is_rtx and has_nms(model)):
         model, told = cut_nms(path, model)
-        cut, info = model, replace(info, metadata=metadata_of(model))
+        kept = {value.name for value in model.graph.input}
+        cut, info = model, replace(info, metadata=metadata_of(model), inputs=tuple(
+            spec for spec in info.inputs if spec.name in kept))
         _refuse_cut_with(options)
     if is_rtx:
         refuse_unbuildable(path, model)
