@@ -18,9 +18,15 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from trt_ros.errors import ParameterError
 from trt_ros.launching.arguments import checked_parameters, given_parameters
 from trt_ros.launching.graph import this_platform, transport
+from trt_ros.nodes.__main__ import PARAMETERS
+from trt_ros.nodes.classifier import ClassifierNode
+from trt_ros.nodes.depth import DepthNode
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.nodes.image_source import ImageSourceNode
 from trt_ros.nodes.overlay import OverlayNode
+from trt_ros.nodes.pose import PoseNode
+from trt_ros.nodes.segmenter import SegmenterNode
+from trt_ros.nodes.tensor import TensorNode
 from trt_ros.ros.parameters import specifications
 
 CHECKOUT = Path(__file__).parents[2]
@@ -35,15 +41,17 @@ def arguments_of(file: Path) -> dict[str, str]:
 
 def test_there_are_launch_files():
     assert [file.name for file in FILES] == [
-        'cameras.launch.py', 'demo.launch.py', 'detector.launch.py', 'jetson.launch.py',
-        'x86.launch.py']
+        'cameras.launch.py', 'classifier.launch.py', 'demo.launch.py', 'depth.launch.py',
+        'detector.launch.py', 'jetson.launch.py', 'pose.launch.py', 'segmenter.launch.py',
+        'tensor.launch.py', 'x86.launch.py']
 
 
 @pytest.mark.parametrize('file', FILES, ids=lambda file: file.name)
-def test_every_parameter_of_the_detector_is_an_argument_that_is_explained(file):
+def test_every_parameter_of_the_node_is_an_argument_that_is_explained(file):
     found = arguments_of(file)
     assert all(found.values())
-    for name, parameter in specifications(DetectorNode.Parameters).items():
+    cls = PARAMETERS.get(file.name.partition('.')[0], PARAMETERS['detector'])
+    for name, parameter in specifications(cls).items():
         assert name in found
         if name != 'autostart':
             assert found[name].startswith(parameter.description)
@@ -57,10 +65,12 @@ def test_the_demo_takes_the_parameters_of_its_other_nodes_by_their_names():
             assert f'{node}.{name}' in found or name == 'autostart'
 
 
+@pytest.mark.parametrize('cls', [
+    ClassifierNode, DepthNode, DetectorNode, PoseNode, SegmenterNode, TensorNode])
 @pytest.mark.parametrize('platform', ['x86', 'jetson'])
-def test_a_platforms_defaults_are_parameters_of_the_detector(platform):
+def test_a_platforms_defaults_are_parameters_of_every_node(platform, cls):
     content = yaml.safe_load((CHECKOUT / 'config' / f'{platform}.yaml').read_text())
-    assert checked_parameters(DetectorNode, content['/**']['ros__parameters'])
+    assert checked_parameters(cls, content['/**']['ros__parameters'])
 
 
 def given(**texts):

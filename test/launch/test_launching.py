@@ -109,6 +109,29 @@ def test_a_detector_becomes_active_and_ends_cleanly(start, container):
     assert 'finished cleanly' in launch.output
 
 
+@pytest.mark.parametrize(('kind', 'shape'), [
+    ('classifier', (1, 3)), ('depth', (1, 1, 32, 32)), ('segmenter', (1, 3, 32, 32)),
+    ('pose', (1, 56, 21)), ('tensor', (7,))])
+def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path, kind, shape):
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    if kind == 'tensor':
+        pytest.importorskip('isaac_ros_tensor_list_interfaces')
+
+    def info(name, shape):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    graph = helper.make_graph(
+        [helper.make_node('ReduceMean', ['images'], ['mean'], keepdims=0),
+         helper.make_node('Add', ['mean', 'zeros'], ['scores'])],
+        'net', [info('images', (1, 3, 32, 32))], [info('scores', shape)],
+        [numpy_helper.from_array(np.zeros(shape, np.float32), 'zeros')])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8),
+         tmp_path / 'net.onnx')
+    launch = start(f'{kind}.launch.py', f'model_path:={tmp_path / "net.onnx"}', 'container:=new')
+    launch.says(f'[{kind}]: activate: inactive -> active')
+    assert launch.stop() == 0
+
+
 @pytest.mark.parametrize('container', ['none', 'new'])
 def test_a_model_that_is_not_there_fails_the_launch_and_says_why(start, container):
     launch = start('x86.launch.py', 'model_path:=no_such.onnx', f'container:={container}')

@@ -55,17 +55,8 @@ class TensorNode(InferenceNode):
         self._runner: Runner | None = None
 
     def advertise(self) -> None:
-        try:
-            from isaac_ros_tensor_list_interfaces.msg import TensorList
-        except ImportError as error:
-            raise ParameterError(
-                'The messages of isaac_ros_tensor_list_interfaces are not installed.',
-                cause=str(error),
-                remedy="Build that package, which is part of NVIDIA's isaac_ros_common, in this "
-                       'workspace.') from error
-        self._message_type = TensorList
         self._publish_tensors = serialized_publish(
-            self, self.result_publisher(TensorList, '~/tensors'))
+            self, self.result_publisher(self._message_type, '~/tensors'))
 
     def publish(self, result: Tensors, header: Header, frame: Frame | None) -> None:
         self._publish_tensors(write_tensor_list(
@@ -74,6 +65,7 @@ class TensorNode(InferenceNode):
     # Tensors in: no pixels, no pipeline.
 
     def open(self) -> Iterable[str]:
+        self._message_type = tensor_list_type()
         if self.parameters.input == 'image':
             return super().open()
         self._tell_unheeded()
@@ -121,6 +113,19 @@ class TensorNode(InferenceNode):
 
     def _forget_runner(self) -> None:
         self._runner = None
+
+
+def tensor_list_type() -> type:
+    """:raises ParameterError: when the message is not installed."""
+    try:
+        from isaac_ros_tensor_list_interfaces.msg import TensorList
+    except ImportError as error:
+        raise ParameterError(
+            'The messages of isaac_ros_tensor_list_interfaces are not installed.',
+            cause=str(error),
+            remedy="Build that package, which is part of NVIDIA's isaac_ros_common, in this "
+                   'workspace.') from error
+    return TensorList
 
 
 def fitted(

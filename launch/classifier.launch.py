@@ -1,0 +1,8 @@
+"""A classifier on an image topic, or on pictures, a video or a camera that it is given."""
+
+from trt_ros.launching.single import single
+from trt_ros.nodes.classifier import ClassifierNode
+
+
+def generate_launch_description():
+    return single(ClassifierNode)
