@@ -51,6 +51,18 @@ def test_every_encoding_resize_dtype_and_layout_equals_numpy(encoding, resize, p
         assert_equal_within_a_pixel_value(preprocess_on_gpu(frame, preprocess), want, preprocess)
 
 
+@pytest.mark.parametrize('antialias', [False, True])
+@pytest.mark.parametrize('size', [(640, 480), (75, 117), (64, 64), (30, 20)])
+@pytest.mark.parametrize('crop_fraction', [1.0, 0.875, 0.3])
+def test_a_centre_crop_equals_numpy(crop_fraction, size, antialias, preprocess_on_gpu):
+    for encoding in ('bgr8', 'nv12', 'bayer_rggb8', 'mono16'):
+        frame = random_frame(encoding, *size)
+        preprocess = Preprocess((64, 96), 'center_crop', crop_fraction=crop_fraction,
+                                antialias=antialias)
+        want, _ = preprocess(frame)
+        assert_equal_within_a_pixel_value(preprocess_on_gpu(frame, preprocess), want, preprocess)
+
+
 @pytest.mark.parametrize('order', ['rgb', 'bgr'])
 @pytest.mark.parametrize('size', [(3, 3), (4, 3), (639, 481), (1921, 1081)])
 def test_odd_and_tiny_sizes_equal_numpy(size, order, preprocess_on_gpu):

@@ -22,8 +22,8 @@ from trt_ros.cli.detect import add_option_flags
 from trt_ros.errors import ParameterError
 
 #: What decides how a picture goes in and how the outputs are read.
-PICTURE_OPTIONS = ('decoder', 'labels', 'labels_path', 'resize', 'antialias', 'pad_value',
-                   'channel_order', 'mean', 'std', 'scale')
+PICTURE_OPTIONS = ('decoder', 'labels', 'labels_path', 'resize', 'crop_fraction',
+                   'antialias', 'pad_value', 'channel_order', 'mean', 'std', 'scale')
 
 if TYPE_CHECKING:
     import numpy as np

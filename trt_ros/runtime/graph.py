@@ -26,7 +26,7 @@ from trt_ros.runtime.slots import CopyCrew, Slots, Watchdog
 from trt_ros.runtime.tensorrt_execution import Contexts, widen
 from trt_ros.vision.decoder import Decoder
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.letterbox import Preprocess
 
 log = logging.getLogger('trt_ros.runtime')
 Read = TypeVar('Read')
@@ -319,7 +319,7 @@ class GraphPipeline:
                   if head.dtype.kind == 'f')
         m, found = self.machinery, []
         for i, frame in enumerate(frames):
-            letterbox = Letterbox.fit(frame.wh, m.preprocess.input_hw, m.preprocess.resize)
+            letterbox = m.preprocess.letterbox(frame.wh)
             found.append(self.decoder(
                 {name: head[i:i + 1] for name, head in outputs.items()}, letterbox,
                 score_threshold=thresholds.score, iou_threshold=thresholds.iou,

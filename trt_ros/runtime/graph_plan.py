@@ -24,7 +24,7 @@ from trt_ros.runtime.graph_steps import (
 from trt_ros.runtime.slots import CopyCrew, Recent
 from trt_ros.runtime.tensorrt_execution import Contexts, Execution, Shape, item_nbytes
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.letterbox import Preprocess
 
 HEADER_NBYTES = 256  # The request; keeps the images behind it aligned.
 Stage = tuple[str, Callable[[int], None]]
@@ -203,7 +203,7 @@ class Plan:
         kernels = m.detect_kernels
         values = self.tensors[head.spec.name]
         args = [head.args(
-            Letterbox.fit((g.width, g.height), m.preprocess.input_hw, m.preprocess.resize),
+            m.preprocess.letterbox((g.width, g.height)),
             values=values.ptr + i * values.nbytes // self.batch, request=source.request,
             scratch=self.scratch.ptr + i * aligned(head.scratch_nbytes),
             result=self.results.device_ptr + i * aligned(result_nbytes(m.capacity)),

@@ -86,7 +86,7 @@ def preprocess_args(
     :param source: where the GPU reads the frame's bytes.
     :param target: where this image begins in the network's input.
     """
-    box = Letterbox.fit((geometry.width, geometry.height), preprocess.input_hw, preprocess.resize)
+    box = preprocess.letterbox((geometry.width, geometry.height))
     inner_width, inner_height = box.inner_wh
     gain = np.float32(preprocess.scale) / np.array(preprocess.std, np.float32)
     bias = np.array(preprocess.mean, np.float32) / np.array(preprocess.std, np.float32)

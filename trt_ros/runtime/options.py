@@ -13,8 +13,9 @@ BACKENDS = ('auto', 'tensorrt', 'tensorrt_rtx', 'onnxruntime')
 PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
 #: What only images are taken through.
 PREPROCESSING = (
-    'decoder', 'resize', 'antialias', 'pad_value', 'channel_order', 'mean', 'std', 'scale')
-RESIZES = ('letterbox', 'letterbox_topleft', 'stretch')
+    'decoder', 'resize', 'crop_fraction', 'antialias', 'pad_value', 'channel_order', 'mean', 'std',
+    'scale')
+RESIZES = ('letterbox', 'letterbox_topleft', 'stretch', 'center_crop')
 
 
 def option(
@@ -61,6 +62,9 @@ class PipelineOptions:
     resize: str = option(
         'auto', "How the image is fitted to the network's input; auto: as the family wants it.",
         choices=('auto', *RESIZES))
+    crop_fraction: float = option(
+        0.0, "With center_crop, what the network sees of the image's shorter side; 0.0: the "
+             "family's.", between=(0.0, 1.0))
     antialias: bool = option(
         False, 'Average what an image is shrunk by, where that is more than 2; else sample it '
                'bilinearly, as most networks were trained.')
@@ -105,9 +109,10 @@ class PipelineOptions:
             raise ParameterError(
                 f'precision is {self.precision!r}, but ONNX Runtime on the CPU has its own.',
                 remedy='Leave precision out, or choose backend tensorrt or tensorrt_rtx.')
-        if self.resize == 'stretch' and self.pad_value >= 0:
-            raise ParameterError('pad_value is given, but a stretched image has no padding.',
-                                 remedy='Leave pad_value out, or choose letterbox.')
+        if self.resize in ('stretch', 'center_crop') and self.pad_value >= 0:
+            raise ParameterError(
+                f'pad_value is given, but with resize {self.resize} there is no padding.',
+                remedy='Leave pad_value out, or choose letterbox.')
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,11 @@ class Pipeline(Generic[ResultT]):
             names = class_names(labels, labels_path, network.metadata, decoder.class_count)
             preprocess = _preprocess(
                 options, decoder.preprocess, image_input, layout, input_hw)
+            if preprocess.resize == 'center_crop' and decoder.task in ('segment', 'depth'):
+                raise ParameterError(
+                    'With resize center_crop the network does not see the whole image, for all of '
+                    'which its results are wanted.',
+                    remedy='Choose letterbox or stretch.')
             frames: FrameRunner[ResultT] = make_frame_runner(network, preprocess, decoder)
             undo.callback(frames.close)
             if runner is None:
@@ -240,7 +245,8 @@ def _preprocess(
     given = {
         'resize': options.resize != 'auto' and options.resize,
         'channel_order': options.channel_order != 'auto' and options.channel_order,
-        'mean': options.mean, 'std': options.std, 'scale': options.scale}
+        'mean': options.mean, 'std': options.std, 'scale': options.scale,
+        'crop_fraction': options.crop_fraction}
     if spec.dtype == 'uint8':
         refused = [name for name in ('mean', 'std', 'scale') if given[name]]
         if refused:
@@ -252,6 +258,10 @@ def _preprocess(
     values.update({name: value for name, value in given.items() if value})
     if options.pad_value >= 0:
         values['pad_value'] = options.pad_value
+    if options.crop_fraction and values.get('resize') != 'center_crop':
+        raise ParameterError(
+            f'crop_fraction is given, but with resize {values.get("resize")} nothing is cropped.',
+            remedy='Leave crop_fraction out, or set resize to center_crop.')
     preprocess = Preprocess(input_hw=input_hw)
     return replace(preprocess, **values, antialias=options.antialias, layout=layout,
                    dtype=spec.dtype)
@@ -259,7 +269,9 @@ def _preprocess(
 
 def _describe(preprocess: Preprocess, size_why: str) -> str:
     height, width = preprocess.input_hw
-    padding = '' if preprocess.resize == 'stretch' else f' padded with {preprocess.pad_value}'
+    padding = f' padded with {preprocess.pad_value}' if 'letterbox' in preprocess.resize else ''
+    if preprocess.resize == 'center_crop':
+        padding = f' of {preprocess.crop_fraction:.4g} of the shorter side'
     averaged = ' with antialias' if preprocess.antialias else ''
     line = (f'input {width}x{height} ({size_why}), {preprocess.resize}{padding}{averaged}, '
             f'{preprocess.channel_order}, {preprocess.layout} {preprocess.dtype}, '

@@ -12,16 +12,17 @@ from trt_ros.errors import ParameterError
 from trt_ros.vision.frame import Frame, Order
 from trt_ros.vision.resample import resample
 
-Resize = Literal['letterbox', 'letterbox_topleft', 'stretch']
-RESIZES: tuple[Resize, ...] = ('letterbox', 'letterbox_topleft', 'stretch')
+Resize = Literal['letterbox', 'letterbox_topleft', 'stretch', 'center_crop']
+RESIZES: tuple[Resize, ...] = ('letterbox', 'letterbox_topleft', 'stretch', 'center_crop')
 
 
 @dataclass(frozen=True)
 class Letterbox:
     """
-    Where an image lies inside a network's input; also used for 'stretch'.
+    Where an image lies inside a network's input; also used for 'stretch' and 'center_crop'.
 
-    Coordinates are continuous: pixel i covers i to i + 1, so input = image * scale + pad.
+    Coordinates are continuous: pixel i covers i to i + 1, so input = image * scale + pad. Of an
+    image that is cropped, `pad_xy` is negative: where it begins, left of and above the input.
 
     >>> Letterbox.fit((200, 100), (64, 64), 'letterbox')
     Letterbox(scale_xy=(0.32, 0.32), pad_xy=(0.0, 16.0), image_wh=(200, 100), input_hw=(64, 64))
@@ -33,7 +34,9 @@ class Letterbox:
     input_hw: tuple[int, int]
 
     @classmethod
-    def fit(cls, image_wh: tuple[int, int], input_hw: tuple[int, int], resize: str) -> Letterbox:
+    def fit(
+            cls, image_wh: tuple[int, int], input_hw: tuple[int, int], resize: str, *,
+            crop_fraction: float = 1.0) -> Letterbox:
         """
         Fit an image into an input.
 
@@ -42,8 +45,13 @@ class Letterbox:
         scale_xy are those sizes over W and H. Centred, half the free pixels (rounded down) go left
         and above.
 
+        A centre crop is torchvision's: the side that has less to spare becomes the input's over
+        `crop_fraction` (rounded), the other one as much (rounded down), and half of what is then
+        too much (rounded to even) goes on the left and above.
+
         :param image_wh: pixels, at least 1 × 1.
         :param resize: one of `RESIZES`.
+        :param crop_fraction: with 'center_crop', above 0, at most 1.
         :raises ParameterError: for another `resize`.
         """
         if resize not in RESIZES:
@@ -51,13 +59,22 @@ class Letterbox:
                 f'resize is {resize!r}.', remedy=f'Choose one of {", ".join(RESIZES)}.')
         width, height = image_wh
         input_height, input_width = input_hw
+        left, top = 0, 0
         if resize == 'stretch':
             inner_width, inner_height = input_width, input_height
+        elif resize == 'center_crop':
+            if input_width * height >= input_height * width:
+                inner_width = round(input_width / crop_fraction)
+                inner_height = max(height * inner_width // width, input_height)
+            else:
+                inner_height = round(input_height / crop_fraction)
+                inner_width = max(width * inner_height // height, input_width)
+            left = -round((inner_width - input_width) / 2)
+            top = -round((inner_height - input_height) / 2)
         else:
             scale = min(input_width / width, input_height / height)
             inner_width = max(1, math.floor(width * scale + 0.5))
             inner_height = max(1, math.floor(height * scale + 0.5))
-        left, top = 0, 0
         if resize == 'letterbox':
             left, top = (input_width - inner_width) // 2, (input_height - inner_height) // 2
         return cls(
@@ -66,7 +83,7 @@ class Letterbox:
 
     @property
     def inner_wh(self) -> tuple[int, int]:
-        """Size of the image inside the input, in input pixels."""
+        """Size of the whole image in input pixels; cropped, it is larger than the input."""
         return (round(self.scale_xy[0] * self.image_wh[0]),
                 round(self.scale_xy[1] * self.image_wh[1]))
 
@@ -104,6 +121,7 @@ class Preprocess:
 
     :param input_hw: the network's height and width.
     :param resize: one of `RESIZES`.
+    :param crop_fraction: with 'center_crop', what the input shows of the image's shorter side.
     :param pad_value: 0 to 255, what surrounds a letterboxed image.
     :param channel_order: the network's channels, 'rgb' or 'bgr'; `mean` and `std` are in it too.
     :param layout: 'nchw' or 'nhwc'.
@@ -123,6 +141,7 @@ class Preprocess:
     layout: str = 'nchw'
     dtype: str = 'float32'
     antialias: bool = False
+    crop_fraction: float = 1.0
 
     def __post_init__(self) -> None:
         choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -141,8 +160,16 @@ class Preprocess:
         for name, values in (('mean', self.mean), ('std', self.std)):
             if len(values) != 3:
                 raise ParameterError(f'{name} has {len(values)} values, not one a channel (3).')
+        if not 0 < self.crop_fraction <= 1:
+            raise ParameterError(
+                f'crop_fraction is {self.crop_fraction}, not above 0 and at most 1.')
         if 0.0 in self.std:
             raise ParameterError('std holds 0, and the pixels are divided by it.')
+
+    def letterbox(self, image_wh: tuple[int, int]) -> Letterbox:
+        """Say where an image of this size lies in the input."""
+        return Letterbox.fit(
+            image_wh, self.input_hw, self.resize, crop_fraction=self.crop_fraction)
 
     def __call__(self, frame: Frame) -> tuple[np.ndarray, Letterbox]:
         """
@@ -154,7 +181,7 @@ class Preprocess:
         if self.dtype == 'bfloat16':
             raise ParameterError(
                 'The CPU cannot fill a bfloat16 input.', remedy='Export with float32 inputs.')
-        letterbox = Letterbox.fit(frame.wh, self.input_hw, self.resize)
+        letterbox = self.letterbox(frame.wh)
         order: Order = 'rgb' if self.channel_order == 'rgb' else 'bgr'
         (left, top), (width, height) = map(int, letterbox.pad_xy), letterbox.inner_wh
         std = np.array(self.std, np.float32).reshape(3, 1, 1)
@@ -164,10 +191,12 @@ class Preprocess:
         tensor = np.empty((1, 3, rows, cols) if self.layout == 'nchw' else (1, rows, cols, 3),
                           self.dtype)
         planes = tensor[0] if self.layout == 'nchw' else tensor[0].transpose(2, 0, 1)
-        if (height, width) != self.input_hw:
+        inner = planes[:, max(top, 0):top + height, max(left, 0):left + width]
+        if inner.shape != planes.shape:
             planes[:] = self._rounded(np.float32(self.pad_value) * gain - bias)
-        inner = planes[:, top:top + height, left:left + width]
-        for block, pixels in resample(frame, order, (width, height), antialias=self.antialias):
+        for block, pixels in resample(
+                frame, order, (width, height), antialias=self.antialias,
+                crop_xy=(max(-left, 0), max(-top, 0)), crop_wh=(inner.shape[2], inner.shape[1])):
             inner[:, block] = self._rounded(pixels * gain - bias)
         return tensor, letterbox
 

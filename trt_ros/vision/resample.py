@@ -17,6 +17,7 @@ BLOCK_ROWS = 32  # So that a block of 1080p stays in the cache; fastest of 8 to 
 
 def resample(
         frame: Frame, order: Order, out_wh: tuple[int, int], *, antialias: bool = False,
+        crop_xy: tuple[int, int] = (0, 0), crop_wh: tuple[int, int] | None = None,
         ) -> Iterator[tuple[slice, np.ndarray]]:
     """
     Resize a frame, along each axis by itself, and do not round.
@@ -28,11 +29,14 @@ def resample(
     :param antialias: along an axis that shrinks by more than 2, take the mean of the area that
         each output pixel covers, as cv2.INTER_AREA: of x from j * W / w to (j + 1) * W / w, where
         source column i is i to i + 1 and counts with what of it lies inside.
-    :returns: output rows, and their (3, R, w) float32 pixels, 0 to 255, channels in `order`;
+    :param crop_xy: the first column and row that are wanted of the output, `crop_wh` how many of
+        them; all by default.
+    :returns: wanted rows, and their (3, R, w) float32 pixels, 0 to 255, channels in `order`;
         (1, R, w) when all three are equal. The caller may write to it.
     """
-    col_taps = _taps(frame.width, out_wh[0], antialias)
-    row_taps = _taps(frame.height, out_wh[1], antialias)
+    col_count, row_count = crop_wh or out_wh
+    col_taps = _taps(frame.width, out_wh[0], antialias, crop_xy[0], col_count)
+    row_taps = _taps(frame.height, out_wh[1], antialias, crop_xy[1], row_count)
     channels: tuple[int, ...] = (0, 1, 2)
     plain = plain_channels(frame, order)
     if plain is None:
@@ -43,8 +47,8 @@ def resample(
         pixel_nbytes = 3
     else:
         lines, pixel_nbytes, channels = plain
-    for start in range(0, out_wh[1], BLOCK_ROWS):
-        block = slice(start, min(start + BLOCK_ROWS, out_wh[1]))
+    for start in range(0, row_count, BLOCK_ROWS):
+        block = slice(start, min(start + BLOCK_ROWS, row_count))
         tall = _weighted_sum(
             (lines[rows[block]], weights[block, None]) for rows, weights in row_taps)
         yield block, np.stack([
@@ -55,10 +59,14 @@ def resample(
 
 
 @lru_cache(maxsize=32)
-def _taps(size: int, out_size: int, antialias: bool) -> Taps:
-    """What to take of an axis: source pixels and weights, once for each that an output needs."""
+def _taps(size: int, out_size: int, antialias: bool, start: int, count: int) -> Taps:
+    """
+    What to take of an axis: source pixels and weights, once for each that an output needs.
+
+    :param start: the first output, `count`: how many.
+    """
     shrink = size / out_size
-    at = np.arange(out_size)
+    at = np.arange(start, start + count)
     if antialias and shrink > 2:
         low, high = at * shrink, np.minimum((at + 1) * shrink, size)
         first = np.floor(low)

@@ -29,7 +29,9 @@ def test_the_defaults_go_together():
     ({'input_size': (640,)}, r'input_size is \[640\]'),
     ({'input_size': (0, 640)}, r'input_size is \[0, 640\]'),
     ({'labels': ('a',), 'labels_path': 'b'}, 'Both labels and labels_path'),
-    ({'resize': 'stretch', 'pad_value': 0}, 'a stretched image has no padding'),
+    ({'resize': 'stretch', 'pad_value': 0}, 'with resize stretch there is no padding'),
+    ({'resize': 'center_crop', 'pad_value': 0}, 'with resize center_crop there is no padding'),
+    ({'crop_fraction': 1.5}, 'crop_fraction is 1.5'),
 ])
 def test_what_makes_no_sense_is_refused_at_the_door(values, message):
     with pytest.raises(ParameterError, match=message):

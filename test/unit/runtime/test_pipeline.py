@@ -136,12 +136,37 @@ def test_options_change_what_reaches_the_network(colour_detector, options, rgb, 
     ({'resize': 'letterbox_topleft'}, [32, 32, 96, 64], 0.5),
     ({'resize': 'stretch', 'pad_value': -1}, [32, 16, 96, 48], 1.0),
     ({'pad_value': 255}, [32, 0, 96, 64], 1.0),
+    ({'resize': 'center_crop', 'pad_value': -1}, [48, 16, 80, 48], 1.0),
+    ({'resize': 'center_crop', 'pad_value': -1, 'crop_fraction': 0.5}, [56, 24, 72, 40], 1.0),
 ])
 def test_resize_and_padding_are_as_asked(colour_detector, options, xyxy, score):
     options = {'pad_value': 0, **options}
     pipeline = Pipeline.open(LabelledOptions(model_path=str(colour_detector()), **options))
     wide = picture((255, 255, 255), wh=(128, 64))
     assert found(pipeline.infer(wide, **THRESHOLDS)) == [(xyxy, 0, score)]
+
+
+def classifier(**options):
+    scores = TensorSpec('scores', (1, 10), 'float32', 'output')
+    return Pipeline.open(
+        LabelledOptions(**options), families=CLASSIFIERS, runner=FakeRunner(
+            [{'scores': np.zeros((1, 10), np.float32)}], inputs=(IMAGE,), outputs=(scores,)))
+
+
+def test_a_classifier_sees_the_middle_unless_told_otherwise():
+    assert 'center_crop of 0.875 of the shorter side, rgb' in classifier().story[2]
+    assert 'center_crop of 1 of the shorter side' in classifier(crop_fraction=1.0).story[2]
+    assert classifier(resize='stretch').preprocess.resize == 'stretch'
+    with pytest.raises(ParameterError, match='with resize stretch nothing is cropped'):
+        classifier(resize='stretch', crop_fraction=0.9)
+
+
+def test_what_is_wanted_of_the_whole_image_is_not_cropped():
+    depth = TensorSpec('depth', (1, 1, 32, 32), 'float32', 'output')
+    runner = FakeRunner([{}], inputs=(IMAGE,), outputs=(depth,))
+    with pytest.raises(ParameterError, match='does not see the whole image'):
+        Pipeline.open(PipelineOptions(resize='center_crop'), families=DEPTHS, runner=runner)
+    assert runner.is_closed
 
 
 # What is told.

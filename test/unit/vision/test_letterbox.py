@@ -32,6 +32,7 @@ def uniform(value, width, height) -> Frame:
     ('letterbox', (0.5, 0.5), (0, 80), (640, 480)),
     ('letterbox_topleft', (0.5, 0.5), (0, 0), (640, 480)),
     ('stretch', (0.5, 640 / 960), (0, 0), (640, 640)),
+    ('center_crop', (853 / 1280, 640 / 960), (-106, 0), (853, 640)),
 ])
 def test_a_wide_image_in_a_square_input(resize, scale_xy, pad_xy, inner_wh):
     letterbox = Letterbox.fit((1280, 960), (640, 640), resize)
@@ -56,6 +57,25 @@ def test_sizes_are_rounded_to_whole_pixels_and_the_scale_follows():
 
 def test_a_thread_of_an_image_keeps_one_pixel():
     assert Letterbox.fit((4000, 1), (64, 64), 'letterbox').inner_wh == (64, 1)
+
+
+# What torchvision's resize and center_crop make of these sizes.
+@pytest.mark.parametrize(('image_wh', 'inner_wh', 'pad_xy'), [
+    ((500, 375), (341, 256), (-58, -16)), ((375, 500), (256, 341), (-16, -58)),
+    ((1920, 1080), (455, 256), (-116, -16)), ((100, 100), (256, 256), (-16, -16)),
+    ((1, 3), (256, 768), (-16, -272)),
+])
+def test_a_centre_crop_is_that_of_torchvision(image_wh, inner_wh, pad_xy):
+    letterbox = Letterbox.fit(image_wh, (224, 224), 'center_crop', crop_fraction=224 / 256)
+    assert letterbox.inner_wh == inner_wh
+    assert letterbox.pad_xy == pad_xy
+    assert Preprocess((224, 224), 'center_crop', crop_fraction=0.875).letterbox(
+        image_wh) == letterbox
+
+
+def test_a_centre_crop_of_an_oblong_input_fills_it():
+    letterbox = Letterbox.fit((1000, 1000), (100, 200), 'center_crop')
+    assert (letterbox.inner_wh, letterbox.pad_xy) == ((200, 200), (0, -50))
 
 
 def test_no_boxes_come_back_as_no_boxes():
@@ -92,7 +112,19 @@ def test_boxes_there_and_back_are_the_same(image_wh, input_hw, resize):
 
 
 @REPEATABLE
-@given(image_wh=SIZES, input_hw=INPUTS, resize=st.sampled_from(RESIZES))
+@given(image_wh=SIZES, input_hw=INPUTS, fraction=st.floats(0.1, 1))
+def test_the_input_lies_inside_the_image_that_is_cropped(image_wh, input_hw, fraction):
+    letterbox = Letterbox.fit(image_wh, input_hw, 'center_crop', crop_fraction=fraction)
+    (left, top), (width, height) = letterbox.pad_xy, letterbox.inner_wh
+    assert left <= 0 and top <= 0
+    assert left + width >= input_hw[1] and top + height >= input_hw[0]
+    for before, inner, size in zip((left, top), (width, height), reversed(input_hw)):
+        assert abs((inner - size) / 2 + before) <= 0.5  # Of the centre.
+
+
+@REPEATABLE
+@given(image_wh=SIZES, input_hw=INPUTS,
+       resize=st.sampled_from([each for each in RESIZES if each != 'center_crop']))
 def test_the_image_lies_inside_the_input(image_wh, input_hw, resize):
     letterbox = Letterbox.fit(image_wh, input_hw, resize)
     (left, top), (width, height) = letterbox.pad_xy, letterbox.inner_wh
@@ -147,6 +179,18 @@ def test_stretch_leaves_nothing_to_pad():
     assert (Preprocess((4, 4), 'stretch', scale=1.0)(uniform(5, 9, 2))[0] == 5).all()
 
 
+def test_a_centre_crop_shows_the_middle():
+    pixels = np.repeat(np.arange(8, dtype=np.uint8)[None, :, None], 4, axis=0).repeat(3, axis=2)
+    frame = Frame.from_pixels(pixels, 'rgb8')
+    tensor, letterbox = Preprocess((4, 4), 'center_crop', scale=1.0)(frame)
+    assert tensor[0, 0].tolist() == [[2, 3, 4, 5]] * 4
+    assert letterbox.to_image(np.array([[0, 0, 4, 4]])).tolist() == [[2, 0, 6, 4]]
+    # Twice the size, of which columns 6 to 9: x = 2.75, 3.25, 3.75, 4.25.
+    tensor, letterbox = Preprocess((4, 4), 'center_crop', scale=1.0, crop_fraction=0.5)(frame)
+    assert tensor[0, 0].tolist() == [[2.75, 3.25, 3.75, 4.25]] * 4
+    assert letterbox.to_image(np.array([[0, 0, 4, 4]])).tolist() == [[3, 1, 5, 3]]
+
+
 @pytest.mark.parametrize('resize', RESIZES)
 @pytest.mark.parametrize('dtype', ['float32', 'float16', 'uint8'])
 def test_layouts_hold_the_same_values_and_are_contiguous(resize, dtype):
@@ -195,6 +239,8 @@ def test_a_frame_may_be_of_one_pixel():
     ({'std': (1.0, 1.0, 1.0, 1.0)}, 'std has 4 values'),
     ({'std': (1.0, 0.0, 1.0)}, 'std holds 0'),
     ({'input_hw': (0, 640)}, 'empty image'),
+    ({'crop_fraction': 0.0}, 'crop_fraction is 0.0'),
+    ({'crop_fraction': 1.1}, 'crop_fraction is 1.1'),
 ])
 def test_what_cannot_be_honoured_is_refused(changes, message):
     with pytest.raises(ParameterError, match=message):
@@ -208,5 +254,5 @@ def test_bfloat16_is_known_and_left_to_the_gpu():
 
 
 def test_an_unknown_resize_names_those_there_are():
-    with pytest.raises(ParameterError, match='letterbox, letterbox_topleft, stretch'):
+    with pytest.raises(ParameterError, match='letterbox, letterbox_topleft, stretch, center_crop'):
         Letterbox.fit((4, 4), (4, 4), 'crop')

@@ -19,10 +19,10 @@ def random_pixels(width, height, channels=3) -> np.ndarray:
     return np.random.default_rng(width).integers(0, 256, (height, width, channels), np.uint8)
 
 
-def resized(frame, out_wh, *, antialias=False) -> np.ndarray:
+def resized(frame, out_wh, *, crop_wh=None, **options) -> np.ndarray:
     """All blocks together, (H, W, 3)."""
-    out = np.full((3, *out_wh[::-1]), np.nan, np.float32)
-    for block, pixels in resample(frame, 'rgb', out_wh, antialias=antialias):
+    out = np.full((3, *(crop_wh or out_wh)[::-1]), np.nan, np.float32)
+    for block, pixels in resample(frame, 'rgb', out_wh, crop_wh=crop_wh, **options):
         assert pixels.dtype == np.float32
         out[:, block] = pixels
     return out.transpose(1, 2, 0)
@@ -102,9 +102,20 @@ def test_a_whole_input_is_within_one_step_of_opencv(image_wh, resize):
     assert_like_opencv(image_wh, Preprocess((97, 161), resize), cv2.INTER_LINEAR)
 
 
-def test_a_whole_input_may_be_antialiased():
-    preprocess = Preprocess((97, 161), antialias=True)
+@pytest.mark.parametrize('resize', ['letterbox', 'center_crop'])
+def test_a_whole_input_may_be_antialiased(resize):
+    preprocess = Preprocess((97, 161), resize, antialias=True)
     assert_like_opencv((641, 359), preprocess, cv2.INTER_AREA)
+
+
+@pytest.mark.parametrize('encoding', ['rgb8', 'mono8', 'nv12', 'bayer_rggb8'])
+def test_a_part_of_the_output_is_that_part_of_the_whole(encoding):
+    width, height, step = 90, 70, 90 * ENCODINGS[encoding]
+    data = np.random.default_rng(3).integers(0, 256, step * height * 3 // 2, np.uint8)
+    frame = Frame(data, width, height, step, encoding)
+    part = resized(frame, (60, 80), crop_xy=(7, 11), crop_wh=(40, 50))
+    assert part.shape == (50, 40, 3)
+    assert np.array_equal(part, resized(frame, (60, 80))[11:61, 7:47])
 
 
 def assert_like_opencv(image_wh, preprocess, interpolation) -> None:
@@ -113,6 +124,7 @@ def assert_like_opencv(image_wh, preprocess, interpolation) -> None:
     assert letterbox == Letterbox.fit(image_wh, (97, 161), preprocess.resize)
     (left, top), (width, height) = map(int, letterbox.pad_xy), letterbox.inner_wh
     want = np.full((97, 161, 3), 114, np.uint8)
-    want[top:top + height, left:left + width] = cv2.resize(
-        pixels, (width, height), interpolation=interpolation)
+    want[max(top, 0):top + height, max(left, 0):left + width] = cv2.resize(
+        pixels, (width, height), interpolation=interpolation)[max(-top, 0):, max(-left, 0):][
+            :97, :161]
     assert np.abs(tensor[0] * 255 - want[..., ::-1].transpose(2, 0, 1)).max() < 1
