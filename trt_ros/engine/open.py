@@ -86,16 +86,27 @@ def open_engine(
 def describe(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     """Say what was really built, a line each: precisions, options without effect, fallbacks."""
     lines = []
-    counts = sidecar.get('layer_precisions')
-    if counts:
-        told = ', '.join(f'{count} {dtype}' for dtype, count in counts.items())
-        lines.append(f'layers of the {sidecar["layers_from"]}: {told}')
+    precisions = _precisions(sidecar)
+    if precisions:
+        lines.append(f'layers of the {sidecar["layers_from"]}: {precisions}')
     lines += [sidecar['cut_nms']] if sidecar.get('cut_nms') else []
     lines += [f'option without effect: {line}' for line in sidecar.get('ignored_options', ())]
     fallback = sidecar.get('dla_fallback')
     if fallback:
         lines.append(f'{len(fallback)} layers on the GPU, not the DLA: {", ".join(fallback[:10])}')
     return tuple(lines)
+
+
+def _precisions(sidecar: Mapping[str, Any]) -> str:
+    counts = sidecar.get('layer_precisions') or {}
+    return ', '.join(f'{count} {dtype}' for dtype, count in counts.items())
+
+
+def facts_of(sidecar: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is worth showing of it all the time; its key as in the file's name."""
+    facts = {'engine key': str(sidecar.get('key', ''))[:16],
+             'layer precisions': _precisions(sidecar)}
+    return {name: value for name, value in facts.items() if value}
 
 
 def _load(path: Path | bytes, sidecar: Mapping[str, Any]) -> Engine:
@@ -105,6 +116,7 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any]) -> Engine:
     engine = load_engine(path, metadata=sidecar.get('metadata', {}),
                          trusted_code=bool(options.get('version_compatible')),
                          dla_core=options.get('dla_core'))
+    engine.facts = facts_of(sidecar)
     if options.get('strip_weights'):
         _refit(engine, Path(sidecar['onnx']['path']))
     return engine

@@ -16,6 +16,7 @@ from trt_ros.cuda.calls import CudaError, context_is_lost
 from trt_ros.cuda.device import Gpu, open_gpu
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, RegisteredMemory
+from trt_ros.cuda.monitor import Monitor
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError, ParameterError
@@ -144,6 +145,7 @@ class GraphPipeline:
         self._registered: list[RegisteredMemory] = []
         self._threads: set[int] = set()
         self._engine_story: tuple[str, ...] = ()
+        self._monitor = Monitor(self.gpu)
         self._has_told_most = False
         self._watchdog = Watchdog(options.gpu_timeout_seconds, self._gpu_is_late)
 
@@ -385,8 +387,9 @@ class GraphPipeline:
             return ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
         held = self.memory()
         return {
-            'GPU': self.gpu.name,
+            **self.machinery.contexts.engine.facts, 'GPU': self.gpu.name,
             'GPU memory (MB)': told(held['device']), 'pinned memory (MB)': told(held['pinned']),
+            **self._monitor.facts(),
             'frames with NaN or Inf': str(self.health.nonfinite_frames),
             'without a CUDA graph': self.health.ungraphed[0] if self.health.ungraphed else '',
         }

@@ -195,6 +195,7 @@ class FakeEngine:
         self.inputs = (TensorSpec('images', (batch, 3, 64, 96), 'float32', 'input'),)
         self.outputs = (TensorSpec('output0', (batch, 7, 96), 'float32', 'output'),)
         self.metadata: dict[str, str] = {}
+        self.facts = {'engine key': '0123456789abcdef'}
         self.most = 4 if batch == -1 else batch
         self.profiles: tuple = ()
         if batch == -1:

@@ -227,6 +227,7 @@ def test_memory_is_told_by_owner(open_graph, picture):
     assert held['device']['tensors'] == 4 * (3 * 64 * 96 + 7 * 96)
     assert 'activations 0.0' in pipeline.facts()['GPU memory (MB)']
     assert pipeline.facts()['frames with NaN or Inf'] == '0'
+    assert pipeline.facts()['engine key'] == '0123456789abcdef'
 
 
 @pytest.mark.parametrize('wrong', [

@@ -1,0 +1,104 @@
+"""What a Jetson's kernel tells is read; what NVML is asked for is there."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from trt_ros.cuda.device import Gpu
+from trt_ros.cuda.monitor import NVML, JetsonFiles, Monitor
+
+DESKTOP = Gpu(0, 'RTX', 'sm_89', is_integrated=False, multiprocessors=1)
+JETSON = Gpu(0, 'Orin', 'sm_87', is_integrated=True, multiprocessors=1)
+
+
+def write(folder, **files):
+    for name, text in files.items():
+        path = folder / name.replace('__', '/')
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture
+def orin(tmp_path):
+    """An Orin's /sys, as far as it goes."""
+    devfreq, thermal = tmp_path / 'class/devfreq', tmp_path / 'class/thermal'
+    write(devfreq / '15340000.vic', device__of_node__name='vic\0', device__load='999\n')
+    write(devfreq / '17000000.gpu', device__of_node__name='gpu\0', device__load='734\n')
+    write(thermal / 'thermal_zone0', type='cpu-thermal\n', temp='50000\n')
+    write(thermal / 'thermal_zone1', type='gpu-thermal\n', temp='48594\n')
+    write(thermal / 'cooling_device0', type='cpufreq-cpu0\n', cur_state='3\n')
+    write(thermal / 'cooling_device1', type='gpu-throttle-alert\n', cur_state='0\n')
+    write(thermal / 'cooling_device2', type='devfreq-17000000.gpu\n', cur_state='0\n')
+    return tmp_path
+
+
+def test_a_machine_without_a_gpu_tells_nothing(tmp_path):
+    assert JetsonFiles(tmp_path).facts() == {}
+    assert Monitor(JETSON, tmp_path).facts() == {}
+
+
+def test_a_jetsons_load_temperature_and_throttling_are_read(orin):
+    files = JetsonFiles(orin)
+    assert files.facts() == {
+        'GPU utilisation (%)': '73', 'GPU temperature (°C)': '49', 'GPU clocks held back by': ''}
+    write(orin / 'class/devfreq/17000000.gpu', device__load='1000\n')
+    write(orin / 'class/thermal/cooling_device1', cur_state='1\n')
+    write(orin / 'class/thermal/cooling_device2', cur_state='4\n')
+    assert files.facts() == {
+        'GPU utilisation (%)': '100', 'GPU temperature (°C)': '49',
+        'GPU clocks held back by': 'gpu-throttle-alert, devfreq-17000000.gpu'}
+
+
+def test_an_older_jetson_has_other_names(tmp_path):
+    write(tmp_path / 'class/devfreq/17000000.gv11b', device__of_node__name='gv11b\0',
+          device__load='0\n')
+    write(tmp_path / 'class/thermal/thermal_zone2', type='GPU-therm\n', temp='31500\n')
+    assert JetsonFiles(tmp_path).facts() == {
+        'GPU utilisation (%)': '0', 'GPU temperature (°C)': '32'}
+
+
+def test_what_a_jetson_does_not_tell_now_is_left_out(orin):
+    files = JetsonFiles(orin)
+    write(orin / 'class/devfreq/17000000.gpu', device__load='\n')
+    write(orin / 'class/thermal/thermal_zone1', temp='-256000\n')
+    (orin / 'class/thermal/cooling_device1/cur_state').unlink()
+    assert files.facts() == {'GPU clocks held back by': ''}
+
+
+def test_only_an_integrated_gpu_is_looked_for_in_the_kernels_files(orin):
+    assert 'GPU utilisation (%)' in Monitor(JETSON, orin).facts()
+    assert Monitor(DESKTOP, orin)._jetson is None
+
+
+def test_nvml_is_asked_by_the_names_that_cuda_core_has():
+    pytest.importorskip('cuda.core.system')
+    assert hasattr(import_module('cuda.core').Device, 'pci_bus_id')
+    device = import_module('cuda.core.system._device')
+    for name in ('utilization', 'temperature', 'memory_info', 'current_clock_event_reasons'):
+        assert isinstance(getattr(device.Device, name), (property, type(device.Device.name)))
+    assert hasattr(device.Utilization, 'gpu') and hasattr(device.Temperature, 'get_sensor')
+    assert hasattr(device.MemoryInfo, 'used') and hasattr(device.MemoryInfo, 'total')
+    reasons = set(import_module('cuda.core.system.typing').ClocksEventReasons)
+    assert {'none', 'gpu_idle', 'hw_thermal_slowdown', 'applications_clocks_setting',
+            'display_clock_setting'} <= reasons
+    assert list(NVML) == ['GPU utilisation (%)', 'GPU temperature (°C)',
+                          'GPU clocks held back by', 'GPU memory of all (MB)']
+
+
+def test_what_nvml_tells_is_written_with_its_unit():
+    class Told:
+        class utilization:
+            gpu = 87
+
+        class temperature:
+            get_sensor = staticmethod(lambda: 64)
+
+        class memory_info:
+            used, total = 3_000_400_000, 24_000_000_000
+
+        current_clock_event_reasons = ('gpu_idle', 'sw_power_cap', 'hw_thermal_slowdown')
+
+    assert [read(Told) for read in NVML.values()] == [
+        '87', '64', 'sw_power_cap, hw_thermal_slowdown', '3000 of 24000']
