@@ -20,8 +20,8 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.draw import draw_detections
-from trt_ros.errors import ParameterError
-from trt_ros.ros.cdr import CompressedImageView, ImageView
+from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.ros.cdr import CompressedImageView, ImageView, read_stamp
 from trt_ros.ros.diagnostics import QUEUE_AGE, Diagnostics, FrameCounts, LatencyMeter
 from trt_ros.ros.images import (
     ImageInputParameters,
@@ -33,11 +33,12 @@ from trt_ros.ros.images import (
     why_no_image,
 )
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
-from trt_ros.ros.messages import ImageSender, from_detection_array
+from trt_ros.ros.messages import ImageSender, detection_reader
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.qos import overridden
-from trt_ros.ros.worker import NewestWorker
+from trt_ros.ros.transport import subscribe_serialized
+from trt_ros.ros.worker import REPLACED, NewestWorker
 from trt_ros.vision.frame import to_colour
 
 T = TypeVar('T')
@@ -102,24 +103,25 @@ class OverlayNode(ManagedNode):
                 raise ParameterError(
                     f'The folder {self._output_dir} cannot be made.', cause=str(error),
                     remedy='Set output_dir to a folder that you can write to.') from error
+        self._read_detections = detection_reader(self)
         self._drawn = ImageSender(self, self.publisher(Image, '~/image', QoSProfile(depth=5)))
 
     def activate(self) -> None:
         size = self.parameters.buffer_size
         self._images: Waiting[ImageView | CompressedImageView] = Waiting(size)
-        self._detections: Waiting[Detection2DArray] = Waiting(size)
+        self._detections: Waiting[np.ndarray] = Waiting(size)
         self.while_active.callback(self._give_up_waiting)
         self._latency = LatencyMeter(self, self._counts)
         self._worker = self.while_active.enter_context(closing(NewestWorker(
             self._draw, self._counts.drop, on_taken=partial(self._counts.took, QUEUE_AGE),
             max_rate_hz=lambda: self.parameters.max_rate_hz)))
         self._read = image_reader(self)
-        self.while_active.enter_context(closing(subscribe_images(self, self._on_image)))
-        detections = self.create_subscription(
-            Detection2DArray, 'detections', self._on_detections,
-            overridden(self, Subscription, 'detections', QoSProfile(depth=10)))
-        self.while_active.callback(
-            self.between_callbacks, lambda: self.destroy_subscription(detections))
+        self.while_active.enter_context(closing(subscribe_images(
+            self, self._on_image, on_lost=self._lose_image)))
+        self.while_active.enter_context(closing(subscribe_serialized(
+            self, Detection2DArray, 'detections',
+            overridden(self, Subscription, 'detections', QoSProfile(depth=10)),
+            self._on_detections)))
 
     def _on_image(self, message: np.ndarray) -> None:
         self._counts.receive()
@@ -133,8 +135,16 @@ class OverlayNode(ManagedNode):
             elif is_lost:
                 self._counts.drop(UNMATCHED)
 
-    def _on_detections(self, detections: Detection2DArray) -> None:
-        stamp = detections.header.stamp.sec, detections.header.stamp.nanosec
+    def _lose_image(self) -> None:
+        self._counts.receive()
+        self._counts.drop(REPLACED)
+
+    def _on_detections(self, detections: np.ndarray) -> None:
+        try:
+            stamp = read_stamp(detections)
+        except BadFrameError as error:  # No frame: their image will wait in vain.
+            self.get_logger().error(str(error), throttle_duration_sec=10.0)
+            return
         with self._matching:
             image = self._images.take(stamp)
             if image is None:
@@ -142,14 +152,14 @@ class OverlayNode(ManagedNode):
         if image is not None:
             self._worker.put((image, detections))
 
-    def _draw(self, pair: tuple[ImageView | CompressedImageView, Detection2DArray]) -> None:
+    def _draw(self, pair: tuple[ImageView | CompressedImageView, np.ndarray]) -> None:
         image, detections = pair
         with dropping(self, self._counts):
             frame, header = to_frame(image), header_of(image)
             with self._counts.timed('draw'):
                 pixels = self._drawn.begin(header, frame.wh)
                 pixels[:] = to_colour(frame, 'bgr')
-                found = from_detection_array(detections, self._class_ids)
+                found = self._read_detections(detections, self._class_ids)
                 draw_detections(pixels, found, self._class_ids)
             with self._counts.timed('publish'):
                 self._drawn.send()
