@@ -1,4 +1,4 @@
-"""`python -m trt_ros.nodes`: writes config/*.yaml and README.md's tables from the parameters."""
+"""`python -m trt_ros.nodes`: writes what is written about parameters, from the parameters."""
 
 from __future__ import annotations
 
@@ -42,9 +42,17 @@ def with_table(text: str, name: str) -> str:
     return before + begin + markdown_table(PARAMETERS[name]) + end + after
 
 
+def page() -> str:
+    """Write docs/parameters.md."""
+    tables = [f'## {name}\n{markdown_table(cls)}' for name, cls in PARAMETERS.items()]
+    return '\n'.join(['# Parameters\nWritten by `python -m trt_ros.nodes` from the classes that '
+                      'declare them. ● changes while the node is active.\n', *tables])
+
+
 def main() -> None:
     for name, cls in PARAMETERS.items():
         (CHECKOUT / 'config' / f'{name}.yaml').write_text(yaml_text(cls, name))
+    (CHECKOUT / 'docs' / 'parameters.md').write_text(page())
     readme = CHECKOUT / 'README.md'
     text = readme.read_text()
     for name in IN_README:
