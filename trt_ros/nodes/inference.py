@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -58,7 +58,8 @@ class InferenceNode(ManagedNode):
         self._results: list[Publisher] = []
         self._counts = FrameCounts()
         Diagnostics(
-            self, self._counts, task='image', facts=self._facts, why_no_image=why_no_image)
+            self, self._counts, task='image', facts=self._facts,
+            why_no_image=lambda _: self.why_no_input())
 
     # What a subclass fills in.
 
@@ -76,6 +77,10 @@ class InferenceNode(ManagedNode):
         :param header: the image's own.
         """
 
+    def why_no_input(self) -> str:
+        """Name the topic that an active node takes its input from, and why none may come."""
+        return why_no_image(self)
+
     # What a subclass uses.
 
     def result_publisher(
@@ -89,13 +94,17 @@ class InferenceNode(ManagedNode):
     def configure(self) -> None:
         self._is_due = NowAndThen()
         self.while_configured.callback(self._forget)
-        self.pipeline = self.while_configured.enter_context(closing(self._open_pipeline(
-            self.parameters, on_progress=self._report, cancelled=self.cancelled)))
-        self.pipeline.tell_fault(self.fail)
-        self._progress = None
-        for line in self.pipeline.story:
+        for line in self.open():
             self.get_logger().info(line)
+        self._progress = None
         self.advertise()
+
+    def open(self) -> Iterable[str]:
+        """Open what infers, telling `report`; return lines for the log."""
+        self.pipeline = self.while_configured.enter_context(closing(self._open_pipeline(
+            self.parameters, on_progress=self.report, cancelled=self.cancelled)))
+        self.pipeline.tell_fault(self.fail)
+        return self.pipeline.story
 
     def activate(self) -> None:
         self.while_active.enter_context(closing(
@@ -113,7 +122,7 @@ class InferenceNode(ManagedNode):
             self.publish(result, header, frame)
         self._counts.publish()
 
-    def _report(self, progress: Progress) -> None:
+    def report(self, progress: Progress) -> None:
         self._progress = progress
         if self._is_due(progress):
             self.get_logger().info(str(progress))
