@@ -69,7 +69,7 @@ class SemanticHead:
         with np.errstate(invalid='ignore'):
             if len(cells) > 1:
                 return ClassMask(best_class(cells, rows, cols))
-            is_probability = cells.min() >= 0 and cells.max() <= 1
+            is_probability = cells.min() >= 0 and cells.max() <= 1.001  # Rounding.
             whole = (0, 0, *letterbox.image_wh)
             plane = cells[0][cells_of(rows, cols, whole)].astype(np.float32)
             mask, = above([plane], 0.5 if is_probability else 0.0, rows, cols, [whole])

@@ -79,6 +79,7 @@ def test_many_classes_need_more_bits():
 
 @pytest.mark.parametrize(('scores', 'expected'), [
     ([0.2, 0.5, 0.51, 1.0], [0, 0, 1, 1]),     # Sigmoid.
+    ([0.2, 0.5, 0.51, 1.0000002], [0, 0, 1, 1]),  # And interpolated.
     ([-3.0, -0.1, 0.2, 0.4], [0, 0, 1, 1]),    # Logits.
     ([0.1, 0.2, 0.7, 4.0], [1, 1, 1, 1]),
 ])
