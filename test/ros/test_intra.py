@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -32,12 +33,10 @@ RELIABLE = QoSProfile(depth=20)
 
 
 def wait_until(condition, what='it'):
-    never = threading.Event()
-    for _ in range(int(DEADLINE_SECONDS / 0.01)):
-        if condition():
-            return
+    never, deadline = threading.Event(), time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f'waited in vain for {what}'
         never.wait(0.01)
-    pytest.fail(f'waited in vain for {what}')
 
 
 class Inbox:
@@ -487,7 +486,8 @@ def spin(contexts):
     def start(cls, *remaps, **parameters):
         nodes.append(construct(cls, {
             INTRA_PROCESS: True, 'context': contexts[0],
-            'cli_args': ['--ros-args', *(part for each in remaps for part in ('-r', each))],
+            'cli_args': ['--ros-args', '-r', '__ns:=/by_reference', *(
+                part for each in remaps for part in ('-r', each))],
             'parameter_overrides': [
                 Parameter(name, value=value) for name, value in parameters.items()]}))
         executor.add_node(nodes[-1])
@@ -516,7 +516,7 @@ def test_source_detector_and_overlay_need_no_dds_but_for_who_is_elsewhere(
 
     picture = np.zeros((48, 64, 3), np.uint8)
     cv2.imwrite(str(tmp_path / 'picture.png'), picture)
-    overlay = spin(OverlayNode, 'detections:=/detector/detections')
+    overlay = spin(OverlayNode, 'detections:=detector/detections')
     spin(DetectorNode, model_path=str(MODEL), autostart=True)
     spin(ImageSourceNode, source=str(tmp_path), rate_hz=20.0)
 
@@ -531,7 +531,7 @@ def test_source_detector_and_overlay_need_no_dds_but_for_who_is_elsewhere(
     wait_until(is_dds_left_alone, 'images and detections by reference')
     inbox = Inbox(lambda message: read_image(message).data.size)
     subscription = transport.subscribe_serialized(
-        elsewhere, Image, '/overlay/image', RELIABLE, inbox)
+        elsewhere, Image, '/by_reference/overlay/image', RELIABLE, inbox)
     assert inbox.wait(3)[:3] == [picture.size] * 3
     subscription.close()
     wait_until(is_dds_left_alone, 'images and detections by reference')
