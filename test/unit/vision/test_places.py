@@ -19,7 +19,8 @@ SIZES = [((641, 359), (256, 256)), ((301, 517), (224, 320)), ((200, 200), (160, 
          ((97, 131), (192, 192)), ((1201, 401), (320, 224))]
 THRESHOLDS = {'score_threshold': 0.25, 'iou_threshold': 0.5, 'max_detections': 9}
 CASES = pytest.mark.parametrize(
-    ('resize', 'image_wh', 'input_hw'), [(resize, *sizes) for resize in RESIZES for sizes in SIZES])
+    ('resize', 'image_wh', 'input_hw'),
+    [(resize, *sizes) for resize in RESIZES for sizes in SIZES])
 
 
 def pixel_centres(image_wh):
