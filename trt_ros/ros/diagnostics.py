@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 import math
 import platform
 import threading
@@ -94,19 +93,17 @@ class FrameCounts:
                 times = self._times[stage] = deque(maxlen=TIMES_KEPT)
             times.append((time.monotonic(), seconds))
 
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        """Note how long a stage of a frame takes, unless it raises."""
-        began = time.monotonic()
-        yield
-        self.took(stage, time.monotonic() - began)
+    def timed(self, stage: str) -> Timed:
+        """Note how long a stage of a frame takes, unless it raises: `with counts.timed(..):`."""
+        return Timed(self, stage)
 
     def percentiles(self) -> dict[str, tuple[float, float]]:
         """Of each stage with frames within the last seconds, half and 99 % of its seconds."""
         oldest = time.monotonic() - SECONDS_TIMES_ARE_KEPT
-        with self._lock:
-            recent = {stage: [seconds for when, seconds in times if when >= oldest]
-                      for stage, times in self._times.items()}
+        with self._lock:  # Frames wait for it: no more than a copy.
+            kept = {stage: list(times) for stage, times in self._times.items()}
+        recent = {stage: [seconds for when, seconds in times if when >= oldest]
+                  for stage, times in kept.items()}
         return {stage: tuple(np.percentile(seconds, [50, 99]).tolist())
                 for stage, seconds in recent.items() if seconds}
 
@@ -127,6 +124,22 @@ class FrameCounts:
     def seconds_unsettled(self) -> float:
         """Seconds for which frames have come, and none was published or dropped for its own."""
         return time.monotonic() - self._unsettled_since
+
+
+class Timed:
+    """A stage of a frame; half the price of a generator."""
+
+    __slots__ = '_began', '_counts', '_stage'
+
+    def __init__(self, counts: FrameCounts, stage: str) -> None:
+        self._counts, self._stage = counts, stage
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        if kind is None:
+            self._counts.took(self._stage, time.monotonic() - self._began)
 
 
 class Diagnostics:
