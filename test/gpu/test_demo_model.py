@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -14,6 +17,23 @@ from trt_ros.vision.frame import Frame
 from trt_ros.vision.nms import iou
 
 pytestmark = pytest.mark.gpu
+
+SERVE_CAMERAS = """
+import sys
+import numpy as np
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.frame import Frame
+path, cache, cameras = *sys.argv[1:3], int(sys.argv[3])
+pipeline = Pipeline.open(
+    LabelledOptions(model_path=path, engine_cache_dir=cache), batch=cameras)
+frames = [Frame.from_pixels(np.zeros((1080, 1920, 3), np.uint8))] * cameras
+for _ in range(10):
+    results = pipeline.infer_all(frames)
+print(len(results), 'results', flush=True)
+sys.stdin.read()
+pipeline.close()
+"""
 
 ASKED = {'score_threshold': 0.4, 'iou_threshold': 0.5, 'max_detections': 100}
 
@@ -76,3 +96,32 @@ def test_verify_agrees_with_onnx_runtime_and_tells_a_difference(gpu, cache, tmp_
     assert main(['verify', str(MODEL), *pictures, '--cache-dir', cache, '--min-cosine',
                  '1.1']) == 1
     assert 'differs: ' in capsys.readouterr().out
+
+
+def test_eight_cameras_take_at_most_a_third_more_gpu_memory_than_one(gpu, cache, tmp_path):
+    """All that the process holds, its CUDA context too, as nvidia-smi tells it of the GPU."""
+    onnx = pytest.importorskip('onnx')
+    model = onnx.load(MODEL)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = 'batch'
+    del model.graph.value_info[:]
+    path = tmp_path / 'shapes.onnx'
+    onnx.save(model, path)
+
+    def used_mib() -> int:
+        return int(subprocess.run(
+            ['nvidia-smi', '--query-gpu=memory.used', '--format=csv,noheader,nounits', '--id=0'],
+            check=True, capture_output=True, text=True).stdout)
+
+    taken = {}
+    for cameras in (1, 8, 1, 8):  # The first two also build the engines.
+        before = used_mib()
+        with subprocess.Popen(
+                [sys.executable, '-c', SERVE_CAMERAS, str(path), cache, str(cameras)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == f'{cameras} results\n'
+            taken[cameras] = used_mib() - before
+            process.stdin.close()
+        assert process.returncode == 0
+    print(f'GPU memory (MiB) by cameras: {taken}')
+    assert taken[8] <= 1.3 * taken[1]

@@ -230,6 +230,28 @@ def test_a_batch_is_one_graph_for_each_of_its_sizes(open_graph, on_cpu, small_de
             assert_same(got, on_cpu(frame))
 
 
+def test_cameras_that_are_foreseen_share_the_memory_of_the_largest_batch(
+        gpu, cache, on_cpu, small_detector):
+    found = open_engine(small_detector('cameras.onnx', batch='batch'),
+                        BuildOptions(precision='fp32', batch=4), cache_dir=cache)
+    decoder = choose_decoder(
+        'yolov8', found.engine.inputs, found.engine.outputs, found.engine.metadata, (64, 96))
+    pipeline = GraphPipeline.open(
+        found.engine, Preprocess((64, 96)), decoder, cache=found.runtime_cache, batch=4)
+    try:
+        pipeline.warm_up()
+        assert pipeline.most == 4
+        frames = [picture(seed=0), picture(200, 100, seed=1), picture(encoding='nv12', seed=2),
+                  picture(90, 90, seed=3), picture(seed=4)]
+        tensors = pipeline.memory()['device']['tensors']
+        for count in (5, 1, 3, 4, 2):
+            for got, frame in zip(pipeline.infer_all(frames[:count], **ASKED), frames):
+                assert_same(got, on_cpu(frame))
+        assert pipeline.memory()['device']['tensors'] == tensors
+    finally:
+        pipeline.close()
+
+
 def test_a_batch_beyond_the_profile_says_what_the_engine_takes(open_graph, small_detector):
     pipeline = open_graph()
     with pytest.raises(Exception, match=r'refuses shape|No profile'):

@@ -17,13 +17,14 @@ def colour_detector(tmp_path) -> Callable[..., Path]:
     Write a YOLOv8-shaped network that finds one box: the middle of the image, half its size.
 
     Its three class scores are the means of the input's three channels, so they show what reached
-    the network. `scale` is applied inside, as networks that take uint8 do.
+    the network. `scale` is applied inside, as networks that take uint8 do. A `batch` by name goes
+    through it all, unless `is_baked`: then the network runs with 1 only, whatever it says.
     """
     onnx = pytest.importorskip('onnx')
     from onnx import helper, numpy_helper
 
     def make(name='colours.onnx', *, dtype=np.float32, layout='nchw', shape=None, batch=1,
-             scale=1.0, metadata=None) -> Path:
+             is_baked=False, scale=1.0, metadata=None) -> Path:
         height, width = shape or (64, 64)
         fixed_hw = ('height', 'width') if shape == () else (height, width)
         if shape == ():
@@ -34,7 +35,8 @@ def colour_detector(tmp_path) -> Callable[..., Path]:
         box = np.array([width / 2, height / 2, width / 2, height / 2], float_type)
         constants = {
             'box': box.reshape(1, 4, 1), 'scale': np.array(scale, float_type),
-            'column': np.array([1, 3, 1], np.int64),
+            'column': np.array([1 if is_baked or batch == 1 else -1, 3, 1], np.int64),
+            'nothing': np.array(0, float_type),
             'pads': np.array([0, 0, 0, 0, 0, anchors - 1], np.int64)}
         axes = [2, 3] if layout == 'nchw' else [1, 2]
         nodes = [
@@ -43,7 +45,10 @@ def colour_detector(tmp_path) -> Callable[..., Path]:
             helper.make_node('Mul', ['floats', 'scale'], ['scaled']),
             helper.make_node('ReduceMean', ['scaled'], ['means'], axes=axes, keepdims=0),
             helper.make_node('Reshape', ['means', 'column'], ['scores']),
-            helper.make_node('Concat', ['box', 'scores'], ['anchor'], axis=1),
+            helper.make_node('ReduceMax', ['scores'], ['most'], axes=[1]),
+            helper.make_node('Mul', ['most', 'nothing'], ['zero']),
+            helper.make_node('Add', ['box', 'zero'], ['boxes']),
+            helper.make_node('Concat', ['boxes', 'scores'], ['anchor'], axis=1),
             helper.make_node('Pad', ['anchor', 'pads'], ['output0']),
         ]
         graph = helper.make_graph(
@@ -52,7 +57,7 @@ def colour_detector(tmp_path) -> Callable[..., Path]:
                 'images', helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), image)],
             [helper.make_tensor_value_info(
                 'output0', helper.np_dtype_to_tensor_dtype(np.dtype(float_type)),
-                (1, 7, 'anchors' if shape == () else anchors))],
+                (batch, 7, 'anchors' if shape == () else anchors))],
             [numpy_helper.from_array(value, key) for key, value in constants.items()])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)],
                                   ir_version=8)

@@ -54,6 +54,7 @@ def add_build_arguments(parser: ArgumentParser) -> None:
            '1x3x640x640; may be given several times', action=_Append, type=parse_profile,
            dest='profiles', metavar='SHAPES')
     option('input-size', "images' size where it is dynamic", type=_integers('x'), metavar='HxW')
+    option('batch', 'images in a run at most, where that is dynamic', type=int, metavar='N')
     option('workspace-mib', 'limit of scratch memory', type=int, metavar='MIB')
     option('optimization-level', '0 (quick build) to 5 (long search)', type=int, metavar='N')
     option('aux-streams', 'streams that layers may run on side by side', type=int, metavar='N')

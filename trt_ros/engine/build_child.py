@@ -119,7 +119,7 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
         refuse_unbuildable(path, model)
     _refuse_other_floats(path, info, options)
     profiles = settle_profiles(info.inputs, options.profiles, metadata=info.metadata,
-                               input_size=options.input_size)
+                               input_size=options.input_size, batch=options.batch)
     converted = None
     if options.precision in ('fp16', 'bf16') and 'float32' in info.float_types:
         events.phase(f'converting the model to {options.precision}')

@@ -48,9 +48,11 @@ class BuildOptions:
     :param converter: what makes fp16 and bf16: 'light', or 'modelopt' (NVIDIA's, an extra).
     :param cut_nms: cut NMS off the end of the network; tensorrt_rtx, which cannot build it, has it
         cut off in any case.
-    :param profiles: for dynamic inputs; empty makes one from `input_size`.
+    :param profiles: for dynamic inputs; empty makes one from `input_size` and `batch`.
     :param input_size: (height, width) for images of dynamic size; () takes the metadata's imgsz,
         else 640 × 640.
+    :param batch: images in a run at most, where the network leaves that open; an engine for more
+        than one is fastest with so many.
     :param workspace_mib: limit of scratch memory at build and run; None leaves it to TensorRT.
     :param timing_cache: keep measured kernel times beside the engines (tensorrt only).
     :param dla_core: run on this deep learning accelerator what it can, the rest on the GPU.
@@ -64,6 +66,7 @@ class BuildOptions:
     cut_nms: bool = False
     profiles: tuple[Profile, ...] = ()
     input_size: tuple[int, int] | tuple[()] = ()
+    batch: int = 1
     workspace_mib: int | None = None
     optimization_level: int | None = None
     aux_streams: int | None = None
@@ -89,6 +92,8 @@ class BuildOptions:
         if self.input_size and (len(self.input_size) != 2 or min(self.input_size) < 1):
             raise ParameterError(f'input_size is {self.input_size}.',
                                  remedy='Give (height, width) in pixels.')
+        if self.batch < 1:
+            raise ParameterError(f'batch is {self.batch}.', remedy='Give at least 1.')
 
     def to_json(self) -> str:
         """Give the one text for these options: keys sorted, independent of locale and time."""

@@ -14,7 +14,8 @@ DEFAULT_INPUT_HW = (640, 640)
 
 def settle_profiles(
         inputs: Sequence[TensorSpec], asked: Sequence[Profile], *,
-        metadata: Mapping[str, str], input_size: Sequence[int]) -> tuple[Profile, ...]:
+        metadata: Mapping[str, str], input_size: Sequence[int],
+        batch: int = 1) -> tuple[Profile, ...]:
     """
     Give the profiles to build with; none for a network of fixed shapes.
 
@@ -23,7 +24,7 @@ def settle_profiles(
     dynamic = [spec for spec in inputs if spec.is_dynamic]
     if not asked:
         hw = tuple(input_size) or _metadata_hw(metadata)
-        profile = tuple(_default(spec, (hw[0], hw[1])) for spec in dynamic)
+        profile = tuple(_default(spec, (hw[0], hw[1]), batch) for spec in dynamic)
         return (profile,) if profile else ()
     for profile in asked:
         for each in profile:
@@ -57,8 +58,8 @@ def _check(each: ShapeRange, inputs: Sequence[TensorSpec]) -> None:
                                  remedy='Change only dimensions that it leaves open (?).')
 
 
-def _default(spec: TensorSpec, hw: tuple[int, int]) -> ShapeRange:
-    """Batch 1, images of `hw`; anything else must be asked for."""
+def _default(spec: TensorSpec, hw: tuple[int, int], batch: int) -> ShapeRange:
+    """Batch 1 to `batch`, images of `hw`; anything else must be asked for."""
     shape = list(spec.shape)
     if shape and shape[0] == -1:
         shape[0] = 1
@@ -71,7 +72,8 @@ def _default(spec: TensorSpec, hw: tuple[int, int]) -> ShapeRange:
     if -1 in shape:
         raise ParameterError(f'The input {spec} has dimensions that nobody can guess.',
                              remedy=f'Give a profile: {spec.name}=MIN:OPT:MAX, each like 1x3x64.')
-    return ShapeRange(spec.name, tuple(shape), tuple(shape), tuple(shape))
+    most = (batch, *shape[1:]) if spec.shape[:1] == (-1,) else tuple(shape)
+    return ShapeRange(spec.name, tuple(shape), most, most)
 
 
 def _metadata_hw(metadata: Mapping[str, str]) -> tuple[int, int]:

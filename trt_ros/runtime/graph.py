@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 import logging
 import threading
@@ -151,7 +151,7 @@ class GraphPipeline:
 
     @classmethod
     def open(cls, engine: Engine, preprocess: Preprocess, decoder: Decoder[Any] | None, *,
-             options: GraphOptions | None = None, cache: Blob | None = None,
+             options: GraphOptions | None = None, cache: Blob | None = None, batch: int = 1,
              on_fault: Callable[[GpuFailedError], None] | None = None,
              story: tuple[str, ...] = ()) -> GraphPipeline:
         """
@@ -161,11 +161,15 @@ class GraphPipeline:
             pipeline from now on, also when this raises.
         :param decoder: None for a network whose outputs are taken raw (`Pending.outputs`).
         :param cache: RTX's compiled kernels of this engine.
+        :param batch: frames that may come together. More than one share one slot, for a batch is
+            waited for, and a second slot would take its memory twice.
         :param story: where the engine came from, to begin `story` with.
         :param on_fault: told once, on any thread, when the GPU failed for good.
         :raises CudaError: out of memory (what was needed, what there is), or no GPU.
         """
         options = options or GraphOptions()
+        if batch > 1:
+            options = replace(options, slots=1)
         account = Account()
         with ExitStack() as undo:
             undo.callback(_close_engine, engine)
@@ -191,7 +195,8 @@ class GraphPipeline:
                 graph_capacity=options.graph_capacity, use_graph=options.use_graph,
                 in_place=in_place, blocking_sync=options.blocking_sync,
                 stream_priority=options.stream_priority, on_ungraphed=ungraphed.append,
-                extra_inputs=decoder.extra_inputs if decoder else {})
+                extra_inputs=decoder.extra_inputs if decoder else {}, batch=batch)
+            machinery = replace(machinery, batch=_most(machinery, batch, decoder))
             slots: list[FrameSlot] = []
             for _ in range(options.slots):
                 slot = FrameSlot(machinery)
@@ -202,7 +207,7 @@ class GraphPipeline:
             undo.callback(pipeline._unregister_all)
             undo.callback(pipeline._watchdog.close)
             pipeline.health.ungraphed = ungraphed
-            pipeline._engine_story = story
+            pipeline._engine_story = (*story, *_batch_story(machinery, batch))
             pipeline._owned = undo.pop_all()
             return pipeline
 
@@ -220,19 +225,25 @@ class GraphPipeline:
         lines += [f'runs without a graph: {why}' for why in self.health.ungraphed[:1]]
         return tuple(lines)
 
+    @property
+    def most(self) -> int:
+        """How many frames one run takes."""
+        return self.machinery.batch
+
     def warm_up(self, frame: Frame | None = None) -> None:
         """
-        Run every slot once: RTX compiles and its kernels are kept, TensorRT initialises, a graph
-        is captured.
+        Run every slot once, with each batch: RTX compiles and its kernels are kept, TensorRT
+        initialises, a graph is captured.
 
         :param frame: of the size and encoding that will come; default the network's size, bgr8.
         """
         if frame is None:
             frame = Frame.from_pixels(
                 np.full((*self.machinery.preprocess.input_hw, 3), 114, np.uint8))
-        for pending in [self.submit([frame], score_threshold=1.0, iou_threshold=0.5,
-                                    max_detections=1) for _ in self.slots.all]:
-            pending.wait()
+        for batch in range(self.most, 0, -1):
+            for pending in [self.submit([frame] * batch, score_threshold=1.0, iou_threshold=0.5,
+                                        max_detections=1) for _ in self.slots.all]:
+                pending.wait()
         self.machinery.contexts.save_cache()
 
     def infer(self, frame: Frame, *, score_threshold: float, iou_threshold: float,
@@ -247,12 +258,24 @@ class GraphPipeline:
         return self.submit([frame], score_threshold=score_threshold, iou_threshold=iou_threshold,
                            max_detections=max_detections).results()[0]
 
+    def infer_all(self, frames: Sequence[Frame], *, score_threshold: float, iou_threshold: float,
+                  max_detections: int) -> list[Any]:
+        """Find what is in each image, one graph for as many as a run takes; see infer."""
+        found = []
+        for start in range(0, len(frames), self.most):
+            some = frames[start:start + self.most]
+            found += self.submit(some, score_threshold=score_threshold,
+                                 iou_threshold=iou_threshold, max_detections=max_detections,
+                                 ).results()[:len(some)]
+        return found
+
     def submit(self, frames: Sequence[Frame], *, score_threshold: float, iou_threshold: float,
                max_detections: int) -> Pending:
         """
         Begin with a batch of images; returns while the GPU works.
 
-        :param frames: one to as many as the engine's profile takes, of any sizes and encodings.
+        :param frames: one to as many as the engine's profile takes, of any sizes and encodings;
+            where it takes a fixed number, the last one is taken again until there are so many.
         :param max_detections: of an image; the best 1024 where it is more.
         :returns: waits and gives the results; its slot is busy until then.
         """
@@ -262,6 +285,9 @@ class GraphPipeline:
             self._has_told_most = True
             log.warning('max_detections is %d, the GPU finds the best %d of an image.',
                         max_detections, MOST_DETECTIONS)
+        fixed = self.machinery.image_input.shape[0]
+        if len(frames) < fixed:
+            frames = [*frames, *[frames[-1]] * (fixed - len(frames))]
         thresholds = Thresholds(
             score_threshold, iou_threshold, min(max_detections, MOST_DETECTIONS))
         if threading.get_ident() not in self._threads:
@@ -398,6 +424,27 @@ class GraphPipeline:
         """Give everything back, after the frames under way; may be called twice."""
         self.slots.close(self.options.gpu_timeout_seconds)
         self._owned.close()
+
+
+def _most(machinery: Machinery, batch: int, decoder: Decoder[Any] | None) -> int:
+    """How many images a run takes."""
+    spec = machinery.image_input
+    if spec.shape[0] != -1:
+        return spec.shape[0]
+    if decoder is not None and not decoder.takes_batches:
+        return 1
+    return min(batch, max((profile[spec.name][2][0] for profile in
+                           machinery.contexts.engine.profiles), default=1))
+
+
+def _batch_story(machinery: Machinery, batch: int) -> tuple[str, ...]:
+    fixed, most = machinery.image_input.shape[0], machinery.batch
+    if fixed > 1:
+        return (f'the network takes {fixed} images in each run: fewer are filled up',)
+    if most == 1 < batch:
+        which = 'network' if fixed == 1 else 'engine'
+        return (f'images run one after another: the {which} takes one in a run',)
+    return (f'up to {most} images in a run',) if batch > 1 else ()
 
 
 def _close_engine(engine: Engine) -> None:

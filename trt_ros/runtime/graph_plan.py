@@ -63,6 +63,7 @@ class Machinery:
     stream_priority: int
     on_ungraphed: Callable[[str], None]
     extra_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # Beside the images.
+    batch: int = 1           # The largest that is foreseen.
 
     @property
     def image_input(self) -> TensorSpec:
@@ -108,10 +109,23 @@ class Way:
         self.graph.close()
 
 
-class Plan:
-    """A batch size in one slot: its context, its tensors, its graphs; the slot owns it."""
+class Memory(NamedTuple):
+    """What a batch works in: the tensors, the decoder's scratch memory, what the host reads."""
 
-    def __init__(self, machinery: Machinery, batch: int) -> None:
+    tensors: dict[str, DeviceBuffer]
+    scratch: DeviceBuffer | None
+    results: PinnedBuffer
+
+
+class Plan:
+    """
+    A batch size in one slot: its context, its tensors, its graphs; the slot owns it.
+
+    :param larger: the slot's plan of a larger batch, in whose memory this one works: they run one
+        after another. It must live as long.
+    """
+
+    def __init__(self, machinery: Machinery, batch: int, larger: Plan | None = None) -> None:
         self.machinery, self.batch = machinery, batch
         engine = machinery.contexts.engine
         self._owned = ExitStack()
@@ -128,32 +142,38 @@ class Plan:
             undo.callback(self.execution.close)
             self.shapes = {out.name: self.execution.shape_of(out.name) for out in engine.outputs}
             self.image_nbytes = int(np.prod(shape[1:])) * item_nbytes(spec.dtype)
-            self.tensors: dict[str, DeviceBuffer] = {}
-            sizes = {spec.name: batch * self.image_nbytes,
-                     **{name: value.nbytes for name, value in self._extra_inputs.items()}}
+            self.sizes = {spec.name: batch * self.image_nbytes,
+                          **{name: value.nbytes for name, value in self._extra_inputs.items()}}
             for out in engine.outputs:
-                sizes[out.name] = int(np.prod(self.shapes[out.name])) * item_nbytes(out.dtype)
-            for name, nbytes in sizes.items():
-                buffer = DeviceBuffer(nbytes, 'tensors', machinery.account)
-                undo.callback(buffer.close)
-                self.tensors[name] = buffer
+                self.sizes[out.name] = (
+                    int(np.prod(self.shapes[out.name])) * item_nbytes(out.dtype))
+            self.head = machinery.heads(self.shapes)
+            self.memory: Memory = self._take_memory(undo) if larger is None else larger.memory
+            self.tensors, self.scratch, self.results = self.memory
+            for name, buffer in self.tensors.items():
                 self.execution.bind(name, buffer.ptr)
             self.input = self.tensors[spec.name]
-            self.head = machinery.heads(self.shapes)
-            if self.head is not None:
-                scratch = batch * aligned(self.head.scratch_nbytes)
-                nbytes = batch * aligned(result_nbytes(machinery.capacity))
-                self.scratch = DeviceBuffer(scratch, 'decoder', machinery.account)
-                undo.callback(self.scratch.close)
-            else:
-                nbytes = sum(aligned(sizes[out.name]) for out in engine.outputs)
-            self.results = PinnedBuffer(nbytes, 'results', machinery.account)
-            undo.callback(self.results.close)
             self.ways: Recent[Way] = Recent(machinery.graph_capacity)
             undo.callback(self.ways.clear)
             self.views = self._views()
             self._owned = undo.pop_all()
         self.is_warm = False
+
+    def _take_memory(self, undo: ExitStack) -> Memory:
+        m, scratch = self.machinery, None
+        tensors = {}
+        for name, nbytes in self.sizes.items():
+            tensors[name] = DeviceBuffer(nbytes, 'tensors', m.account)
+            undo.callback(tensors[name].close)
+        nbytes = sum(aligned(self.sizes[out.name]) for out in m.contexts.engine.outputs)
+        if self.head is not None:
+            scratch = DeviceBuffer(
+                self.batch * aligned(self.head.scratch_nbytes), 'decoder', m.account)
+            undo.callback(scratch.close)
+            nbytes = self.batch * aligned(result_nbytes(m.capacity))
+        results = PinnedBuffer(nbytes, 'results', m.account)
+        undo.callback(results.close)
+        return Memory(tensors, scratch, results)
 
     def _views(self) -> tuple[ResultView, ...]:
         if self.head is None:
@@ -167,7 +187,7 @@ class Plan:
         for name, value in self._extra_inputs.items():
             # From pageable memory: CUDA has read it all when this returns.
             copy_async(self.tensors[name].ptr, value.ctypes.data, value.nbytes, stream)
-        if self.head is not None:
+        if self.scratch is not None:
             fill_async(self.scratch.ptr, 0, self.scratch.nbytes, stream)
 
     def stages(self, geometries: Sequence[Geometry], source: Source) -> list[Stage]:
@@ -192,20 +212,22 @@ class Plan:
     def _last_stage(self, geometries: Sequence[Geometry], source: Source) -> Stage:
         m, head = self.machinery, self.head
         outputs = m.contexts.engine.outputs
-        if head is None or m.detect_kernels is None:
+        scratch = self.scratch
+        if head is None or scratch is None or m.detect_kernels is None:
             def copy_out(stream: int) -> None:
                 offset = 0
                 for out in outputs:
-                    buffer = self.tensors[out.name]
-                    copy_async(self.results.ptr + offset, buffer.ptr, buffer.nbytes, stream)
-                    offset += aligned(buffer.nbytes)
+                    nbytes = self.sizes[out.name]
+                    copy_async(self.results.ptr + offset, self.tensors[out.name].ptr, nbytes,
+                               stream)
+                    offset += aligned(nbytes)
             return 'copy out', copy_out
-        kernels = m.detect_kernels
-        values = self.tensors[head.spec.name]
+        kernels, values = m.detect_kernels, self.tensors[head.spec.name].ptr
+        step = self.sizes[head.spec.name] // self.batch
         args = [head.args(
             m.preprocess.letterbox((g.width, g.height)),
-            values=values.ptr + i * values.nbytes // self.batch, request=source.request,
-            scratch=self.scratch.ptr + i * aligned(head.scratch_nbytes),
+            values=values + i * step, request=source.request,
+            scratch=scratch.ptr + i * aligned(head.scratch_nbytes),
             result=self.results.device_ptr + i * aligned(result_nbytes(m.capacity)),
             capacity=m.capacity) for i, g in enumerate(geometries)]
 
@@ -218,7 +240,7 @@ class Plan:
         """See the raw outputs in pinned memory, where a CPU decoder reads them; borrowed."""
         found, offset = {}, 0
         for out in self.machinery.contexts.engine.outputs:
-            nbytes = self.tensors[out.name].nbytes
+            nbytes = self.sizes[out.name]
             kind = 'uint16' if out.dtype == 'bfloat16' else out.dtype
             found[out.name] = self.results.view[offset:offset + nbytes].view(kind).reshape(
                 self.shapes[out.name])

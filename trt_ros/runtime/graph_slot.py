@@ -76,7 +76,8 @@ class FrameSlot:
             self._pinned: PinnedBuffer | None = None
             self._image: DeviceBuffer | None = None
             undo.callback(self._drop_memory)
-            self._plans: Recent[Plan] = Recent(capacity=4)
+            # Never drops a batch that is foreseen: the smaller ones lie in the largest's memory.
+            self._plans: Recent[Plan] = Recent(capacity=machinery.batch + 4)
             undo.callback(self._plans.clear)
             self._owned = undo.pop_all()
         self.plan: Plan | None = None
@@ -94,8 +95,11 @@ class FrameSlot:
         return self._open_plan(batch) if plan is None else plan
 
     def _open_plan(self, batch: int) -> Plan:
+        most = self.machinery.batch
+        larger = self.plan_for(most) if batch < most else None
+
         def make() -> Plan:
-            plan = Plan(self.machinery, batch)
+            plan = Plan(self.machinery, batch, larger)
             plan.prepare(self.stream.handle)
             return plan
         return self._plans.get(batch, make)

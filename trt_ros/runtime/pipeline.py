@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 import logging
@@ -40,7 +40,7 @@ ResultT = TypeVar('ResultT')
 
 class Pipeline(Generic[ResultT]):
     """
-    Owns an open network; turns frames into what its task finds with it, one at a time.
+    Owns an open network; turns frames into what its task finds with it, one call at a time.
 
     :param backend: the name of what runs it.
     :param story: lines for the log: what was chosen, and why.
@@ -60,7 +60,7 @@ class Pipeline(Generic[ResultT]):
             cls, options: PipelineOptions, *,
             families: tuple[Family[Head[ResultT]], ...] = FAMILIES,  # type: ignore[assignment]
             on_progress: Callable[[Progress], None] | None = None,
-            cancelled: threading.Event | None = None,
+            cancelled: threading.Event | None = None, batch: int = 1,
             runner: Runner | None = None) -> Pipeline[ResultT]:
         """
         Open the model and settle how images go in and results come out.
@@ -68,6 +68,7 @@ class Pipeline(Generic[ResultT]):
         :param families: those that `options.decoder` chooses from.
         :param on_progress: told each phase, on this thread.
         :param cancelled: set it from another thread to stop at the next phase.
+        :param batch: how many frames may come together; an engine is built for so many in a run.
         :param runner: an open runner to use instead of opening one; the pipeline then owns it,
             also when this raises, and does not warm it up.
         :raises TrtRosError: a ParameterError, ModelError, BackendError, TensorMismatchError or
@@ -80,7 +81,7 @@ class Pipeline(Generic[ResultT]):
                     raise ParameterError('No model was given.',
                                          remedy='Set model_path to an ONNX file.')
                 backend, chosen = choose_backend(options.backend)
-                network = backend.open(options, report)
+                network = backend.open(options, report, batch)
                 make_frame_runner = backend.frame_runner
             else:
                 network, chosen = runner, f'backend {runner.backend}'
@@ -88,10 +89,11 @@ class Pipeline(Generic[ResultT]):
             undo.callback(network.close)
             report('choosing the decoder')
             image_input, layout, input_hw, size_why = _image_input(network, options)
+            inputs, outputs = _of_one_image(network, image_input)
             labels, labels_path = (options.labels, options.labels_path) \
                 if isinstance(options, LabelledOptions) else ((), '')
             named = len(class_names(labels, labels_path, network.metadata, None)) or None
-            decoder = choose_decoder(options.decoder, network.inputs, network.outputs,
+            decoder = choose_decoder(options.decoder, inputs, outputs,
                                      network.metadata, input_hw, named, families=families)
             if {spec.name for spec in network.inputs} != {image_input.name, *decoder.extra_inputs}:
                 raise _too_many_inputs(network)
@@ -103,7 +105,8 @@ class Pipeline(Generic[ResultT]):
                     'With resize center_crop the network does not see the whole image, for all of '
                     'which its results are wanted.',
                     remedy='Choose letterbox or stretch.')
-            frames: FrameRunner[ResultT] = make_frame_runner(network, preprocess, decoder)
+            frames: FrameRunner[ResultT] = make_frame_runner(
+                network, preprocess, decoder, batch)
             undo.callback(frames.close)
             if runner is None:
                 report('warming up')
@@ -128,11 +131,34 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when the image cannot be read as its encoding says.
         :raises ClosedError: after close().
         """
-        if self.frames is None:
-            raise ClosedError('The pipeline')
-        return self.frames.infer(
+        return self._open_frames().infer(
             frame, score_threshold=score_threshold, iou_threshold=iou_threshold,
             max_detections=max_detections)
+
+    def infer_all(
+            self, frames: Sequence[Frame], *, score_threshold: float = 0.25,
+            iou_threshold: float = 0.45, max_detections: int = 100) -> Sequence[ResultT]:
+        """
+        Find what is in each of several images, in as few runs as the network allows.
+
+        :param frames: of any sizes and encodings; maybe none.
+        :returns: for each frame what its task finds, in that image's pixels.
+        :raises BadFrameError: when one of them cannot be read as its encoding says.
+        :raises ClosedError: after close().
+        """
+        return self._open_frames().infer_all(
+            frames, score_threshold=score_threshold, iou_threshold=iou_threshold,
+            max_detections=max_detections)
+
+    @property
+    def most(self) -> int:
+        """How many frames one run takes."""
+        return self._open_frames().most
+
+    def _open_frames(self) -> FrameRunner[ResultT]:
+        if self.frames is None:
+            raise ClosedError('The pipeline')
+        return self.frames
 
     def tell_fault(self, on_fault: Callable[[GpuFailedError], None]) -> None:
         """Have `on_fault` called, on any thread, when the GPU fails for good or hangs."""
@@ -187,10 +213,6 @@ def _image_input(
     if spec.dtype not in IMAGE_DTYPES:
         raise TensorMismatchError(f'The input {spec} takes no pixels.',
                                   remedy=f'Export with one of {", ".join(IMAGE_DTYPES)}.')
-    if spec.shape[0] not in (1, -1):
-        raise TensorMismatchError(
-            f'The input {spec} takes {spec.shape[0]} images at a time, a node gives one.',
-            remedy='Export with a batch size of 1, or a dynamic one.')
     layout = _layout(spec)
     height, width = spec.shape[2:] if layout == 'nchw' else spec.shape[1:3]
     if options.input_size:
@@ -205,6 +227,29 @@ def _image_input(
         asked, why = (height, width), 'fixed by the network'
     input_hw = (height if height > 0 else asked[0], width if width > 0 else asked[1])
     return spec, layout, input_hw, why
+
+
+def _of_one_image(
+        network: Network, image: TensorSpec,
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """
+    Describe inputs and outputs as those of a run of one image, which families are known by.
+
+    :raises TensorMismatchError: when a fixed batch does not go through to the outputs.
+    """
+    batch = image.shape[0]
+    if batch in (1, -1):
+        return network.inputs, network.outputs
+    if batch == 0 or any(spec.shape[:1] not in ((batch,), (-1,)) for spec in network.outputs):
+        raise TensorMismatchError(
+            f'The input {image} takes {batch} images at a time, the outputs are not of so many.',
+            cause='; '.join(str(spec) for spec in network.outputs),
+            remedy='Export with a batch size of 1, or a dynamic one.')
+
+    def of_one(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+        return tuple(replace(spec, shape=(1, *spec.shape[1:])) if spec.shape[:1] == (batch,)
+                     else spec for spec in specs)
+    return of_one(network.inputs), of_one(network.outputs)
 
 
 def _too_many_inputs(network: Network) -> TensorMismatchError:

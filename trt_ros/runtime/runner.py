@@ -59,14 +59,18 @@ class FrameRunner(Protocol[ResultT_co]):
     """
     Runs one network from frame to result, the whole way; owns the network.
 
-    `story` are lines for the log, beyond what is known without it.
+    `story` are lines for the log, beyond what is known without it. `most` is how many frames one
+    run takes.
     """
 
     @property
     def story(self) -> tuple[str, ...]: ...
 
+    @property
+    def most(self) -> int: ...
+
     def warm_up(self) -> None:
-        """Run once on a grey frame: allocate, and show whether it works."""
+        """Run on grey frames: allocate, and show whether it works."""
         ...
 
     def infer(
@@ -77,6 +81,19 @@ class FrameRunner(Protocol[ResultT_co]):
 
         :returns: what its task finds, in the image's pixels.
         :raises BadFrameError: when the image cannot be read as its encoding says.
+        :raises ClosedError: after close().
+        """
+        ...
+
+    def infer_all(
+            self, frames: Sequence[Frame], *, score_threshold: float, iou_threshold: float,
+            max_detections: int) -> Sequence[ResultT_co]:
+        """
+        Find what is in each of several images, in as few runs as the network allows.
+
+        :param frames: of any sizes and encodings; maybe none.
+        :returns: one result a frame.
+        :raises BadFrameError: when one of them cannot be read as its encoding says.
         :raises ClosedError: after close().
         """
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,12 +49,14 @@ class TensorRTRunner:
         self._hosts: dict[str, np.ndarray] = {}
 
     def for_frames(self, preprocess: Preprocess, decoder: Decoder[Any] | None,
-                   options: GraphOptions | None = None, *,
+                   options: GraphOptions | None = None, *, batch: int = 1,
                    on_fault: Callable[[GpuFailedError], None] | None = None) -> GraphPipeline:
         """
         Turn into a pipeline that takes camera frames, each one CUDA graph.
 
         The engine belongs to it from now on; this runner is closed.
+
+        :param batch: frames that may come together.
         """
         from trt_ros.runtime.graph import GraphOptions, GraphPipeline
 
@@ -63,11 +66,12 @@ class TensorRTRunner:
         self.close()
         return GraphPipeline.open(
             engine, preprocess, decoder, cache=self._cache, on_fault=on_fault, story=self.story,
-            options=options or self._graph or GraphOptions(device=self._device))
+            options=options or self._graph or GraphOptions(device=self._device), batch=batch)
 
     def _open(self, engine: Engine) -> None:
         with ExitStack() as undo:
-            gpu = open_gpu(self._device)
+            gpu = self._gpu = open_gpu(self._device)
+            self._threads = {threading.get_ident()}
             self._contexts = Contexts(
                 engine, self.account, share_activations=True, cache=self._cache)
             undo.callback(self._contexts.close)
@@ -80,6 +84,9 @@ class TensorRTRunner:
             raise ClosedError('The TensorRT runner')
         if self._owned is None:
             self._open(self._engine)
+        elif threading.get_ident() not in self._threads:
+            self._gpu.use()
+            self._threads.add(threading.get_ident())
         for spec in self.inputs:
             tensor = tensors.get(spec.name)
             if tensor is None or not (spec.accepts(tensor) or spec.dtype == 'bfloat16'):

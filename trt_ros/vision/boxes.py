@@ -70,6 +70,10 @@ class BoxesHead:
     has_background: bool = False
     suppress: bool = True
 
+    @property
+    def takes_batches(self) -> bool:
+        return self.parts.batched
+
     def __call__(
             self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
             score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:

@@ -91,6 +91,11 @@ class Decoder(Generic[ResultT_co]):
         """How many classes the network has; None while it leaves that open."""
         return self.head.class_count
 
+    @property
+    def takes_batches(self) -> bool:
+        """Whether each output has an axis for the images of a batch."""
+        return getattr(self.head, 'takes_batches', True)
+
     def __call__(
             self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
             score_threshold: float, iou_threshold: float, max_detections: int) -> ResultT_co:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class OnnxNmsHead:
     scores_name: str
     class_count: int | None
     rows_first: bool = False
+    takes_batches: ClassVar[bool] = False  # The choice of all images is one list.
 
     def __call__(
             self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,

@@ -61,7 +61,7 @@ def test_every_option_but_the_timing_cache_changes_the_key():
         'optimization_level': 1, 'aux_streams': 1, 'timing_cache': False, 'dla_core': 0,
         'plugins': (__file__,), 'version_compatible': True, 'hardware_compatible': 'ampere_plus',
         'compute_capabilities': ('8.6',), 'strip_weights': True, 'refit': True,
-        'weight_streaming': True, 'cut_nms': True}
+        'weight_streaming': True, 'cut_nms': True, 'batch': 2}
     assert set(others) == {field.name for field in dataclasses.fields(BuildOptions)}
     plain = rtx_key()
     same = [name for name, value in others.items() if rtx_key(**{name: value}) == plain]

@@ -14,8 +14,9 @@ def spec(*shape, name='x'):
     return TensorSpec(name, shape, 'float32', 'input')
 
 
-def settle(*inputs, asked=(), metadata=None, input_size=()):
-    return settle_profiles(inputs, asked, metadata=metadata or {}, input_size=input_size)
+def settle(*inputs, asked=(), metadata=None, input_size=(), batch=1):
+    return settle_profiles(
+        inputs, asked, metadata=metadata or {}, input_size=input_size, batch=batch)
 
 
 def test_fixed_shapes_need_no_profile():
@@ -29,6 +30,15 @@ def test_fixed_shapes_need_no_profile():
 def test_batch_and_size_of_images_have_defaults(inputs, best):
     ((only,),) = settle(inputs)
     assert only == ShapeRange('x', best, best, best)
+
+
+def test_the_batch_goes_from_one_to_what_is_asked_where_the_network_leaves_it_open():
+    ((image, sizes),) = settle(spec(-1, 3, 8, 8), spec(-1, 2, name='sizes'), batch=8)
+    assert image == ShapeRange('x', (1, 3, 8, 8), (8, 3, 8, 8), (8, 3, 8, 8))
+    assert sizes == ShapeRange('sizes', (1, 2), (8, 2), (8, 2))
+    ((fixed,),) = settle(spec(1, 3, -1, -1), input_size=(8, 16), batch=8)
+    assert fixed == ShapeRange('x', (1, 3, 8, 16), (1, 3, 8, 16), (1, 3, 8, 16))
+    assert settle(spec(1, 3, 8, 8), batch=8) == ()
 
 
 def test_the_size_is_asked_then_the_metadata_then_640():

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 import ctypes
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -191,15 +192,15 @@ class FakeContext:
 class FakeEngine:
     """An engine of 64 × 96 images and a YOLOv8 head of three classes."""
 
-    def __init__(self, batch: int = 1) -> None:
+    def __init__(self, batch: int = 1, most: int = 4) -> None:
         self.inputs = (TensorSpec('images', (batch, 3, 64, 96), 'float32', 'input'),)
         self.outputs = (TensorSpec('output0', (batch, 7, 96), 'float32', 'output'),)
         self.metadata: dict[str, str] = {}
         self.facts = {'engine key': '0123456789abcdef'}
-        self.most = 4 if batch == -1 else batch
+        self.most = most if batch == -1 else batch
         self.profiles: tuple = ()
         if batch == -1:
-            self.profiles = ({'images': ((1, 3, 64, 96), (1, 3, 64, 96), (4, 3, 64, 96))},)
+            self.profiles = ({'images': ((1, 3, 64, 96), (1, 3, 64, 96), (most, 3, 64, 96))},)
         self.plan_nbytes, self.runs = 1000, 0
         self.is_capturable, self.refuses, self.is_closed = True, False, False
         self.device_memory_size_v2 = 2000
@@ -243,13 +244,15 @@ def open_graph(cuda) -> Callable[..., Any]:
 
     before, opened = live(), []
 
-    def make(engine: FakeEngine | None = None, on_fault=None, **options: Any) -> GraphPipeline:
+    def make(engine: FakeEngine | None = None, on_fault=None, batch: int = 1,
+             **options: Any) -> GraphPipeline:
         engine = engine or FakeEngine()
-        decoder = choose_decoder('yolov8', engine.inputs, engine.outputs, {}, (64, 96))
+        outputs = (replace(engine.outputs[0], shape=(1, 7, 96)),)
+        decoder = choose_decoder('yolov8', engine.inputs, outputs, {}, (64, 96))
         options.setdefault('gpu_timeout_seconds', 0)
         options.setdefault('copy_helpers', 0)
         pipeline = GraphPipeline.open(engine, Preprocess((64, 96)), decoder, on_fault=on_fault,
-                                      options=GraphOptions(**options))
+                                      batch=batch, options=GraphOptions(**options))
         opened.append(pipeline)
         return pipeline
 

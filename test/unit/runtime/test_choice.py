@@ -56,7 +56,7 @@ def test_the_options_offer_exactly_what_there_is():
 def test_an_engine_is_nothing_for_onnx_runtime(tmp_path):
     (tmp_path / 'net.engine').write_bytes(b'vtrt' + bytes(60))
     with pytest.raises(ModelError, match=r'net\.engine is a TensorRT engine(?s:.*)the ONNX file'):
-        BACKENDS[-1].open(PipelineOptions(model_path=str(tmp_path / 'net.engine')), Reporter())
+        BACKENDS[-1].open(PipelineOptions(model_path=str(tmp_path / 'net.engine')), Reporter(), 1)
 
 
 @pytest.mark.parametrize('given, told', [
@@ -66,7 +66,7 @@ def test_an_engine_is_nothing_for_onnx_runtime(tmp_path):
 def test_options_for_gpus_are_told_on_the_cpu(caplog, tmp_path, given, told):
     with pytest.raises(ModelError, match='There is no model file'):
         BACKENDS[-1].open(PipelineOptions(
-            model_path=str(tmp_path / 'none.onnx'), **given), Reporter())
+            model_path=str(tmp_path / 'none.onnx'), **given), Reporter(), 1)
     assert caplog.messages == told
 
 
@@ -82,6 +82,7 @@ def test_what_decides_the_engine_reaches_its_opener(monkeypatch, asked):
     monkeypatch.setattr(opener, 'open_gpu', lambda device: None)
     with pytest.raises(ZeroDivisionError):
         BACKENDS[1].open(PipelineOptions(
-            model_path='x', device=3, engine_cache_dir='/c', engine_in_memory=asked), Reporter())
+            model_path='x', device=3, engine_cache_dir='/c', engine_in_memory=asked),
+            Reporter(), 1)
     assert (given['backend'], given['device'], given['cache_dir']) == ('tensorrt_rtx', 3, '/c')
     assert given['memory_if_unwritable'] is asked

@@ -110,6 +110,70 @@ def test_a_batch_beyond_the_profile_is_refused_and_the_slot_free_again(open_grap
     pipeline.infer(picture(), **ASKED)
 
 
+def test_no_images_at_once_launch_nothing(open_graph, cuda):
+    pipeline = open_graph(slots=1)
+    before = cuda.calls['cudaGraphLaunch']
+    assert pipeline.infer_all([], **ASKED) == []
+    assert cuda.calls['cudaGraphLaunch'] == before
+
+
+@pytest.mark.parametrize('size, batch, launches, told', [
+    (-1, 3, 2, 'up to 3 images in a run'),
+    (-1, 8, 2, 'up to 4 images in a run'),  # The profile takes no more.
+    (4, 3, 2, 'the network takes 4 images in each run: fewer are filled up'),
+    (1, 3, 5, 'images run one after another: the network takes one in a run')])
+def test_several_images_take_as_few_launches_as_the_engine_allows(
+        open_graph, make_engine, cuda, picture, size, batch, launches, told):
+    pipeline = open_graph(make_engine(size), batch=batch)
+    pipeline.warm_up(picture())
+    before = cuda.calls['cudaGraphLaunch'], cuda.calls['cudaMalloc']
+    assert len(pipeline.infer_all([picture()] * 5, **ASKED)) == 5
+    assert len(pipeline.infer(picture(), **ASKED).scores) == 0
+    # What may come has its context and memory since the warming up.
+    assert (cuda.calls['cudaGraphLaunch'], cuda.calls['cudaMalloc']) == (
+        before[0] + launches + 1, before[1])
+    assert told in pipeline.story
+
+
+@pytest.mark.parametrize('gpu_decode', [True, False])
+def test_eight_cameras_take_more_memory_only_for_what_goes_in_and_out(
+        open_graph, make_engine, picture, gpu_decode):
+    held = {}
+    for cameras in (1, 8):
+        pipeline = open_graph(
+            make_engine(-1, most=8), batch=cameras, gpu_decode=gpu_decode)
+        pipeline.warm_up(picture())
+        for count in range(1, cameras + 1):
+            pipeline.infer_all([picture()] * count, **ASKED)
+        held[cameras] = pipeline.memory()['device']
+    one_image = 4 * (3 * 64 * 96 + 7 * 96)
+    pixels = 57_600  # 160 × 120 × 3, and the request of 256 bytes once a slot.
+    # One camera has two slots, of which one is copied to while the other works.
+    assert held[1]['tensors'] == 2 * one_image
+    assert held[8]['tensors'] == 8 * one_image
+    assert (held[1]['slots'], held[8]['slots']) == (2 * (256 + pixels), 256 + 8 * pixels)
+    assert held[8].get('decoder', 0) == 4 * held[1].get('decoder', 0)
+    for owner in ('engine', 'activations', 'kernels'):
+        assert held[1][owner] == held[8][owner]
+    assert set(held[8]) == set(held[1]) <= {
+        'engine', 'activations', 'kernels', 'tensors', 'slots', 'decoder'}
+
+
+def test_a_smaller_batch_is_read_where_it_lies_in_the_larger_ones_memory(
+        open_graph, make_engine, cuda, picture):
+    """The outputs of a batch of two in the memory for four, on their way to a decoder's arrays."""
+    pipeline = open_graph(make_engine(-1), batch=4, gpu_decode=False)
+    pipeline.warm_up(picture())
+    slot = pipeline.slots.all[0]
+    plan, largest = slot.plan_for(2), slot.plan_for(4)
+    assert plan.tensors['output0'].ptr == largest.tensors['output0'].ptr
+    values = np.arange(4 * 7 * 96, dtype=np.float32).reshape(4, 7, 96)
+    # Of four images, as the network would leave them; only two are asked for.
+    cuda._memory[plan.tensors['output0'].ptr][:] = values.tobytes()
+    pipeline.submit([picture()] * 2, **ASKED).wait()
+    np.testing.assert_array_equal(plan.outputs()['output0'], values[:2])
+
+
 def test_lent_memory_is_sent_from_where_it_lies(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
     ring = np.zeros(100_000, np.uint8)

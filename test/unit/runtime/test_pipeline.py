@@ -208,10 +208,43 @@ def test_phases_are_told_in_their_order(colour_detector):
     assert elapsed == sorted(elapsed)
 
 
+# Several images at once.
+
+def test_several_images_go_through_one_run_and_close_ends_that():
+    image, head = (TensorSpec(spec.name, (-1, *spec.shape[1:]), 'float32', spec.mode)
+                   for spec in (IMAGE, HEAD))
+    runner = FakeRunner(
+        lambda tensors: {'output0': np.repeat(
+            head_with((32, 32, 16, 16, 2, 0.9))['output0'], len(tensors['images']), axis=0)},
+        inputs=(image,), outputs=(head,))
+    pipeline = Pipeline.open(LabelledOptions(), runner=runner, batch=3)
+    assert pipeline.infer_all([], **THRESHOLDS) == []
+    assert pipeline.most == 3
+    assert pipeline.story[-1] == 'up to 3 images in a run'
+    results = pipeline.infer_all([picture((0, 0, 0)), picture((0, 0, 0), (64, 64))], **THRESHOLDS)
+    assert [found(result) for result in results] == [
+        [([48, 48, 80, 80], 2, 0.9)], [([24, 24, 40, 40], 2, 0.9)]]
+    assert runner.call_count == 1
+    pipeline.close()
+    with pytest.raises(ClosedError):
+        pipeline.infer_all([picture((0, 0, 0))], **THRESHOLDS)
+
+
+def test_a_network_of_a_fixed_batch_is_known_by_what_it_gives_for_one_image():
+    image, head = (TensorSpec(spec.name, (4, *spec.shape[1:]), 'float32', spec.mode)
+                   for spec in (IMAGE, HEAD))
+    runner = FakeRunner(
+        [{'output0': np.repeat(head_with((32, 32, 16, 16, 2, 0.9))['output0'], 4, axis=0)}],
+        inputs=(image,), outputs=(head,))
+    pipeline = Pipeline.open(LabelledOptions(), runner=runner)
+    assert pipeline.decoder.name == 'yolov8'
+    assert found(pipeline.infer(picture((0, 0, 0)), **THRESHOLDS)) == [([48, 48, 80, 80], 2, 0.9)]
+
+
 # What is refused; the runner is given back each time.
 
 @pytest.mark.parametrize(('shape', 'dtype', 'message'), [
-    ((4, 3, 64, 64), 'float32', 'takes 4 images at a time'),
+    ((4, 3, 64, 64), 'float32', 'takes 4 images at a time, the outputs are not of so many'),
     ((1, 3, 64), 'float32', 'is no batch of images'),
     ((1, 4, 64, 64), 'float32', 'no dimension of 3 colours'),
     ((1, 3, 64, 64), 'int64', 'takes no pixels'),
@@ -340,7 +373,7 @@ def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on
         monkeypatch):
     head_of_another_network = {'output0': np.zeros((1, 9, 84), np.float32)}
     runner = fake(head_of_another_network)
-    backend = Backend('fake', 'Fake', lambda: '', lambda options, report: runner, StepByStep)
+    backend = Backend('fake', 'Fake', lambda: '', lambda *_: runner, StepByStep)
     monkeypatch.setattr(pipeline, 'choose_backend', lambda wanted: (backend, 'backend fake'))
     with pytest.raises(TensorMismatchError):
         Pipeline.open(LabelledOptions(model_path='any.onnx'))
