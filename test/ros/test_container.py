@@ -221,6 +221,14 @@ def test_extra_arguments_reach_the_node(container):
     assert 'options' not in [logger.node_name for logger in loggers]
 
 
+@pytest.mark.parametrize(('extra', 'asked'), [
+    ([], False), ([('use_intra_process_comms', False)], False),
+    ([('use_intra_process_comms', True)], True)])
+def test_messages_go_by_reference_where_that_is_asked_for(container, extra, asked):
+    assert container.load('components:TellsHowItTalks', extra=extra).success
+    container.says(f'<by reference: {asked}>')
+
+
 def test_ids_grow_by_one_an_attempt_and_never_come_back(start):
     container = start()
     assert container.load('components:Options').unique_id == 1

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('composition_interfaces')
 
 import rclpy
 from rclpy.duration import Duration
@@ -19,11 +21,13 @@ from rclpy.lifecycle import LifecycleNode
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
+from std_msgs.msg import Header
 
 from trt_ros.container.loading import INTRA_PROCESS, construct
 from trt_ros.ros import intra, transport
 from trt_ros.ros.cdr import ImageWriter, read_image
 from trt_ros.ros.memory import Pool, _Loan, read_only
+from trt_ros.ros.messages import ImageSender
 
 pytestmark = pytest.mark.ros
 
@@ -189,6 +193,20 @@ def test_a_message_is_the_very_memory_that_was_written_and_cannot_be_changed(
     with pytest.raises(ValueError, match='WRITEABLE'):
         data.flags.writeable = True
     assert number_of(message) == 7
+
+
+def test_a_picture_that_was_sent_cannot_be_drawn_on_any_more(here, subscribe):
+    publisher = here.create_publisher(Image, 'images', RELIABLE)
+    sender, inbox = ImageSender(here, publisher), Inbox(lambda message: read_image(message).data)
+    subscribe(here, inbox)
+    for number in range(2):
+        pixels = sender.begin(Header(), (4, 4))
+        pixels[:] = number
+        sender.send()
+        with pytest.raises(ValueError, match='read-only'):
+            pixels[:] = 9
+    assert [data.tolist() for data in inbox.wait(2)] == [[0] * 48, [1] * 48]
+    here.destroy_publisher(publisher)
 
 
 def test_once_dds_has_shown_that_it_connects_the_two_it_is_left_alone(

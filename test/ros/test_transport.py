@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
 
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
@@ -19,11 +20,13 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import Image
 
+from trt_ros.ros import messages, transport
 from trt_ros.ros import rcl as rcl_module
-from trt_ros.ros import transport
 from trt_ros.ros.cdr import ImageWriter, read_image
+from trt_ros.ros.cdr_detections import DetectionWriter
 from trt_ros.ros.rcl import MemoryHooks, Rcl, RclError
 from trt_ros.ros.transport import RclpySubscription, RclSubscription
+from trt_ros.vision.detections import Detections
 
 pytestmark = pytest.mark.ros
 
@@ -414,6 +417,25 @@ def test_rclpy_brings_the_same_messages_where_it_has_to(context, node, monkeypat
     assert publisher.get_subscription_count() == 0
     executor.shutdown()
     node.destroy_publisher(publisher)
+
+
+def test_detections_are_read_through_rclpy_where_they_lie_in_another_way(
+        node, monkeypatch, capfd):
+    found = Detections(
+        np.array([[10, 20, 30, 50]], np.float32), np.array([0.5], np.float32),
+        np.array([1], np.int32))
+    written = DetectionWriter(('cat', 'dog')).write(
+        found, (1, 2), 'camera', class_id_format='name')
+    fast = messages.detection_reader(node)
+    with monkeypatch.context() as patch:
+        patch.setattr(messages, 'read_detections', lambda message: [])
+        slow = messages.detection_reader(node)
+    assert "Detections are read as rclpy's messages" in capfd.readouterr().err
+    for read in (fast, slow):
+        back = read(written, class_ids := ['bird'])
+        assert class_ids == ['bird', 'dog']
+        assert (back.xyxy.tolist(), back.scores.tolist()) == ([[10, 20, 30, 50]], [0.5])
+        assert back.labels.tolist() == [1]
 
 
 def test_a_late_subscriber_gets_what_is_kept_for_it(rcl, node, subscribe):
