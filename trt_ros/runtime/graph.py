@@ -348,10 +348,12 @@ class GraphPipeline:
         m, found = self.machinery, []
         for i, frame in enumerate(frames):
             letterbox = m.preprocess.letterbox(frame.wh)
+            # The outputs of a single image may have no axis of images.
+            own = outputs if plan.batch == 1 else {
+                name: head[i:i + 1] for name, head in outputs.items()}
             found.append(self.decoder(
-                {name: head[i:i + 1] for name, head in outputs.items()}, letterbox,
-                score_threshold=thresholds.score, iou_threshold=thresholds.iou,
-                max_detections=thresholds.max_detections))
+                own, letterbox, score_threshold=thresholds.score,
+                iou_threshold=thresholds.iou, max_detections=thresholds.max_detections))
         return found, bad
 
     def register(self, memory: np.ndarray) -> None:

@@ -175,7 +175,10 @@ class FakeContext:
 
     def get_tensor_shape(self, name):
         batch = self.shapes['images'][0]
-        return self.shapes[name] if name == 'images' else (batch, 7, 96)
+        if name == 'images':
+            return self.shapes[name]
+        shape, = (spec.shape for spec in self.engine.outputs if spec.name == name)
+        return (batch, *shape[1:]) if len(shape) == 3 else shape
 
     def set_tensor_address(self, name, address) -> bool:
         self.addresses[name] = address

@@ -7,9 +7,12 @@ import pytest
 
 from trt_ros.cuda.calls import CudaError, live
 from trt_ros.errors import BackendError, ClosedError, GpuFailedError, ParameterError
-from trt_ros.runtime.graph import GraphOptions
+from trt_ros.runtime.graph import GraphOptions, GraphPipeline
 from trt_ros.runtime.graph_slot import cut
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoder import TENSORS, choose_decoder
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Preprocess
 
 ASKED = {'score_threshold': 0.5, 'iou_threshold': 0.5, 'max_detections': 50}
 
@@ -318,3 +321,12 @@ def test_use_after_close_is_an_error(open_graph, picture):
     pipeline.close()
     with pytest.raises(ClosedError):
         pipeline.infer(picture(), **ASKED)
+
+
+def test_outputs_without_an_axis_of_images_reach_the_decoder_whole(engine, picture):
+    engine.outputs = (TensorSpec('any', (7, 5), 'float32', 'output'),)
+    decoder = choose_decoder('auto', engine.inputs, engine.outputs, {}, (64, 96), families=TENSORS)
+    pipeline = GraphPipeline.open(
+        engine, Preprocess((64, 96)), decoder, options=GraphOptions(gpu_timeout_seconds=0))
+    assert pipeline.infer(picture(), **ASKED)['any'].shape == (7, 5)
+    pipeline.close()
