@@ -6,12 +6,14 @@ from pathlib import Path
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.subscription import Subscription
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Header
 import yaml
 
 from trt_ros.errors import ParameterError
 from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.qos import overridden
 
 
 def load_calibration(path: str) -> CameraInfo:
@@ -60,10 +62,11 @@ class CameraInfoStream:
 
     def __init__(self, node: ManagedNode) -> None:
         self._node, self._newest = node, CameraInfo()
+        topic = camera_info_topic(node)
         # Best effort takes from any publisher.
+        qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._subscription = node.create_subscription(
-            CameraInfo, camera_info_topic(node), self._keep,
-            QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT))
+            CameraInfo, topic, self._keep, overridden(node, Subscription, topic, qos))
 
     def close(self) -> None:
         self._node.between_callbacks(

@@ -11,9 +11,12 @@ import time
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 import numpy as np
+from rclpy.publisher import Publisher
+from rclpy.qos import QoSProfile
 from std_msgs.msg import Float64
 
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
+from trt_ros.ros.qos import overridden
 from trt_ros.ros.worker import REPLACED, STOPPED, UNWANTED
 
 #: Why frames are given up without a cause for worry.
@@ -233,7 +236,9 @@ class LatencyMeter:
         self._counts, self._clock = counts, node.get_clock()
         self._publisher = None
         if node.parameters.publish_latency:
-            self._publisher = node.create_publisher(Float64, '~/latency', 10)
+            self._publisher = node.create_publisher(
+                Float64, '~/latency',
+                overridden(node, Publisher, '~/latency', QoSProfile(depth=10)))
             node.while_active.callback(node.between_callbacks, lambda: (
                 node.destroy_publisher(self._publisher)))
 
