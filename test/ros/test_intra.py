@@ -175,9 +175,12 @@ def number_of(message):
     return image.stamp[0]
 
 
-def test_nothing_is_sent_where_nobody_subscribes(camera, wire):
+def test_nothing_is_sent_where_nobody_subscribes(camera, here, subscribe, wire):
     camera.send(1)
     assert wire.count == 0
+    assert not transport.is_heard(camera.publisher)
+    subscribe(here, Inbox())
+    assert transport.is_heard(camera.publisher)
 
 
 def test_a_message_is_the_very_memory_that_was_written_and_cannot_be_changed(
@@ -292,6 +295,7 @@ def test_a_node_that_was_not_asked_to_uses_dds(camera, here, subscribe, wire, wh
 def test_what_is_kept_for_late_ones_goes_through_dds(here, subscribe, wire):
     latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     sender = Camera(here, latched)
+    assert transport.is_heard(sender.publisher)
     sender.send(5)
     inbox = Inbox(number_of)
     subscribe(here, inbox, qos=latched)

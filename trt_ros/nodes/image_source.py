@@ -24,6 +24,7 @@ from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.sources import open_source
+from trt_ros.ros.transport import is_heard
 
 SECONDS_TO_RETRY = 0.1  # When a camera gives nothing and sets no pace.
 
@@ -136,9 +137,10 @@ class ImageSourceNode(ManagedNode):
                 f'not for this image of {width}x{height}: it counts as uncalibrated.',
                 throttle_duration_sec=10.0)
         self._camera_infos.publish(info)
-        self._images.begin(header, (width, height))[:] = pixels_bgr
-        self._images.send()
-        if self._compressed is not None:
+        if is_heard(self._images.publisher):
+            self._images.begin(header, (width, height))[:] = pixels_bgr
+            self._images.send()
+        if self._compressed is not None and is_heard(self._compressed):
             jpeg = cv2.imencode('.jpg', pixels_bgr)[1]
             self._compressed.publish(CompressedImage(
                 header=header, format='bgr8; jpeg compressed bgr8', data=jpeg.tobytes()))

@@ -206,6 +206,7 @@ class ImageSender:
     """
 
     def __init__(self, node: Node, publisher: Publisher) -> None:
+        self.publisher = publisher
         self._writer, self._publish = ImageWriter(), serialized_publish(node, publisher)
         self._pixels: np.ndarray | None = None
 

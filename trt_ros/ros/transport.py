@@ -83,8 +83,7 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
     rcl = usable_rcl(node)
     if rcl is None:
         return lambda message: publisher.publish(message.tobytes())
-    is_kept = publisher.qos_profile.durability != DurabilityPolicy.VOLATILE
-    outlet = None
+    is_kept, outlet = _is_kept(publisher), None
     if _goes_by_reference(rcl, node, publisher.qos_profile):
         with publisher.handle:
             outlet = intra.Outlet(node, publisher, rcl.gid_of(publisher.handle))
@@ -100,6 +99,15 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
             if listeners > 0 or is_kept:
                 rcl.publish(publisher.handle, message)
     return publish
+
+
+def is_heard(publisher: Publisher) -> bool:
+    """Tell whether a message would reach somebody, now or when one comes."""
+    return publisher.get_subscription_count() > 0 or _is_kept(publisher)
+
+
+def _is_kept(publisher: Publisher) -> bool:
+    return publisher.qos_profile.durability != DurabilityPolicy.VOLATILE
 
 
 def _goes_by_reference(rcl: Rcl, node: Node, qos: QoSProfile) -> bool:
