@@ -111,11 +111,13 @@ def assert_same() -> Callable[..., None]:
     def check(found: Any, boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> None:
         inside = (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
         boxes, scores, labels = boxes[inside], scores[inside], labels[inside]
-        order = np.argsort(-scores, kind='stable')
-        assert len(found) == len(order) > 2
+        assert len(found) == len(scores) > 2
         assert len(set(found.labels.tolist())) > 1
         assert found.scores.max() - found.scores.min() > 0.05
-        assert found.labels.tolist() == labels[order].tolist()
-        np.testing.assert_allclose(found.scores, scores[order], atol=1e-3)
-        np.testing.assert_allclose(found.xyxy, boxes[order], atol=0.5)
+        assert (np.diff(found.scores) <= 0).all()
+        # Class by class: where another library computed it, almost equal scores change places.
+        mine, own = np.lexsort((-found.scores, found.labels)), np.lexsort((-scores, labels))
+        assert found.labels[mine].tolist() == labels[own].tolist()
+        np.testing.assert_allclose(found.scores[mine], scores[own], atol=1e-3)
+        np.testing.assert_allclose(found.xyxy[mine], boxes[own], atol=0.5)
     return check

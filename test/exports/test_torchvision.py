@@ -1,0 +1,207 @@
+"""torchvision's SSD, Faster R-CNN, classifiers and segmentation, without weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision import decoder
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Preprocess
+
+CLASSES = 5
+ASKED = {'score_threshold': 0.9, 'iou_threshold': 0.45, 'max_detections': 300}
+# Its detectors normalise by themselves and want 0 to 1; what runs without that is given this.
+HALVES = {'scale': 1 / 255, 'mean': (0.5, 0.5, 0.5), 'std': (0.5, 0.5, 0.5)}
+
+
+@pytest.fixture(scope='session')
+def torchvision(torch):
+    return pytest.importorskip('torchvision', reason='it builds the networks: pip install it')
+
+
+def open_pipeline(path, families, **options):
+    return Pipeline.open(LabelledOptions(str(path), backend='onnxruntime', **options),
+                         families=families)
+
+
+@pytest.fixture
+def untrained(torch, torchvision, settle, spread, picture):
+    """Build a network by name, spread the outputs of its last layers, and give it and its input."""
+    def build(make, preprocess, last, mean, std):
+        torch.manual_seed(0)
+        model = make(torchvision)
+        image = torch.from_numpy(preprocess(picture)[0])
+        two = torch.cat([image, image.flip(-1)])  # Of one, some of its layers see one value.
+
+        def run():
+            model(list(two) if hasattr(model, 'score_thresh') else two)
+
+        settle(model, run)
+        for layer in last(model):
+            spread(layer, run, mean, std)
+        return model, image
+
+    return build
+
+
+@pytest.fixture
+def ssd(untrained):
+    def make(torchvision):
+        return torchvision.models.detection.ssdlite320_mobilenet_v3_large(
+            weights=None, weights_backbone=None, num_classes=CLASSES, score_thresh=0.9,
+            nms_thresh=0.45)
+
+    def last(model):
+        heads = model.head
+        return [layers[-1] for layers in heads.classification_head.module_list]
+
+    return untrained(make, Preprocess((320, 320), resize='stretch'), last, 0.0, 1.5)
+
+
+@pytest.mark.slow
+def test_ssd_with_its_nms_inside(torch, ssd, export, picture, assert_same):
+    model, image = ssd
+
+    class Whole(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, images):
+            found = self.model([images[0]])[0]
+            return found['boxes'], found['scores'], found['labels']
+
+    path = export(Whole(), (image,), ['images'], ['boxes', 'scores', 'labels'])
+    pipeline = open_pipeline(path, decoder.FAMILIES)
+    assert pipeline.decoder.name == 'boxes'
+    found = pipeline.infer(picture, **ASKED)
+    boxes, scores, labels = OnnxRuntimeRunner.open(path).infer({'images': image.numpy()}).values()
+    assert_same(found, boxes * image_scale(picture, 320), scores, labels)
+    pipeline.close()
+
+
+@pytest.mark.slow
+def test_ssd_before_its_nms(torch, ssd, export, picture, assert_same):
+    model, image = ssd
+
+    class Raw(torch.nn.Module):
+        """What every backend can run: normalised boxes, and scores that begin with background."""
+
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, images):
+            features = list(self.model.backbone(images).values())
+            head = self.model.head(features)
+            anchors = self.model.anchor_generator(self.only_sizes(images), features)[0]
+            boxes = self.model.box_coder.decode_single(head['bbox_regression'][0], anchors)
+            # Clipped, as it does before boxes compete.
+            return head['cls_logits'].softmax(-1), (boxes[None] / 320).clamp(0, 1)
+
+        def only_sizes(self, images):
+            from torchvision.models.detection.image_list import ImageList
+
+            return ImageList(images, [(320, 320)])
+
+    image = (image - 0.5) / 0.5
+    path = export(Raw(), (image,), ['images'], ['scores', 'boxes'])
+    labels = tuple(f'class {index}' for index in range(1, CLASSES))
+    pipeline = open_pipeline(path, decoder.FAMILIES, labels=labels, **HALVES)
+    assert pipeline.decoder.name == 'ssd'
+    found = pipeline.infer(picture, **ASKED)
+    with torch.no_grad():
+        features = list(model.backbone(image).values())
+        own = model.postprocess_detections(
+            model.head(features),
+            model.anchor_generator(Raw().only_sizes(image), features), [(320, 320)])[0]
+    boxes, scores, labels = (own[name].numpy() for name in ('boxes', 'scores', 'labels'))
+    assert_same(found, boxes * image_scale(picture, 320), scores, labels - 1)
+    pipeline.close()
+
+
+def image_scale(picture, size):
+    return np.float32([picture.width / size, picture.height / size] * 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('name', 'last'), [
+    ('resnet18', lambda model: [model.fc]),
+    ('mobilenet_v3_small', lambda model: [model.classifier[-1]])])
+def test_class_scores_are_the_softmax_of_the_logits(
+        torch, untrained, export, picture, name, last):
+    size = 224
+    wanted = Preprocess((size, size), **decoder.CLASSIFIERS[1].preprocess)
+
+    def make(torchvision):
+        return getattr(torchvision.models, name)(weights=None, num_classes=10)
+
+    # A layer of no places: it keeps what it says, ten times as strong.
+    model, image = untrained(make, wanted, lambda model: [], 0, 0)
+    with torch.no_grad():
+        for layer in last(model):
+            layer.weight.mul_(10)
+            layer.bias.mul_(10)
+    path = export(model, (image,), ['images'], ['logits'])
+    pipeline = open_pipeline(path, decoder.CLASSIFIERS)
+    assert pipeline.decoder.name == 'classifier'
+    np.testing.assert_array_equal(pipeline.preprocess(picture)[0], image.numpy())
+    found = pipeline.infer(picture)
+    logits = OnnxRuntimeRunner.open(path).infer({'images': image.numpy()})['logits']
+    own = torch.from_numpy(logits)[0].softmax(0)
+    assert own.max() - own.min() > 0.02
+    np.testing.assert_allclose(found.scores, own.numpy(), atol=1e-3)
+    assert found.top(10).tolist() == own.argsort(descending=True).tolist()
+    pipeline.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('name', 'last'), [
+    ('deeplabv3_mobilenet_v3_large', lambda model: [model.classifier[-1]]),
+    ('lraspp_mobilenet_v3_large', lambda model: [
+        model.classifier.low_classifier, model.classifier.high_classifier]),
+    ('fcn_resnet50', lambda model: [model.classifier[-1]])])
+def test_the_mask_is_the_best_class_of_its_own_scores(
+        torch, untrained, export, picture, name, last):
+    size = 128
+    wanted = Preprocess((size, size), **decoder.SEGMENTERS[-1].preprocess)
+
+    def make(torchvision):
+        return getattr(torchvision.models.segmentation, name)(
+            weights=None, weights_backbone=None, num_classes=CLASSES)
+
+    model, image = untrained(make, wanted, last, 0.0, 1.0)
+
+    class OnlyScores(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, images):
+            return self.model(images)['out']
+
+    path = export(OnlyScores(), (image,), ['images'], ['out'])
+    pipeline = open_pipeline(path, decoder.SEGMENTERS)
+    assert (pipeline.decoder.name, pipeline.decoder.class_count) == ('semantic', CLASSES)
+    runner = OnnxRuntimeRunner.open(path)
+
+    # As large as the network: the best class of each of its pixels.
+    rows, columns = (np.linspace(0, count - 1, size).astype(int)
+                     for count in (picture.height, picture.width))
+    small = picture.data.reshape(picture.height, picture.width, 3)[rows][:, columns]
+    for frame in (Frame.from_pixels(small, 'rgb8'), picture):
+        scores = torch.from_numpy(
+            runner.infer({'images': pipeline.preprocess(frame)[0]})['out'].copy())
+        scores = torch.nn.functional.interpolate(
+            scores, (frame.height, frame.width), mode='bilinear', align_corners=False)[0]
+        best, second = scores.topk(2, dim=0).values
+        sure = (best - second > 1e-4).numpy()
+        found = pipeline.infer(frame).labels
+        assert len(np.unique(found)) > 1
+        assert sure.mean() > 0.99
+        assert (found == scores.argmax(0).numpy())[sure].all()
+    pipeline.close()
