@@ -25,7 +25,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     'cli': {'runtime', 'engine', 'backend', 'driver', 'vision', 'draw'},
     'nodes': {'ros', 'runtime', 'engine', 'vision', 'draw'},
     'demo': {'nodes', 'ros', 'runtime', 'vision', 'draw'},
-    'launching': {'ros'},
+    'launching': {'nodes', 'ros'},
     '__main__': {'cli'},
     '__init__': set(),
 } | {layer: set() for layer in FOR_ALL}

@@ -403,3 +403,25 @@ def as_image() -> Callable[..., Any]:
             height=height, width=width, step=rows.shape[1], encoding=encoding,
             is_bigendian=int(is_bigendian), data=rows.tobytes())
     return make
+
+
+@pytest.fixture(scope='session')
+def two_minutes_of_soak(
+        tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen, Path]]:
+    """The soak test's process, and what it says."""
+    log = tmp_path_factory.mktemp('soak') / 'output'
+    with log.open('wb') as output:
+        process = subprocess.Popen(
+            ['nice', '-n', '5', sys.executable, str(Path(__file__).with_name('soak.py')),
+             '120', '1'], stdout=output, stderr=subprocess.STDOUT)
+    yield process, log
+    if process.poll() is None:
+        process.terminate()
+        process.wait(DEADLINE_SECONDS)
+
+
+@pytest.fixture(scope='session', autouse=True)
+def soak_beside_the_others(request: pytest.FixtureRequest) -> None:
+    """Start it before the first test, when it is among them: so it costs no time of its own."""
+    if any('two_minutes_of_soak' in item.fixturenames for item in request.session.items):
+        request.getfixturevalue('two_minutes_of_soak')

@@ -1,0 +1,389 @@
+"""
+Three nodes in one container live among images of all kinds, and must end as they began.
+
+    python soak.py SECONDS SEED
+
+Camera, detector and overlay run at 60 Hz while parameters, lifecycle transitions, reloads and
+viewers are drawn at random. In between all becomes quiet; then, by the nodes' own diagnostics,
+every frame was published or dropped for a known cause, and nothing is held that was not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+import os
+from pathlib import Path
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+from composition_interfaces.srv import ListNodes, LoadNode, UnloadNode
+import conftest
+from conftest import CHECKOUT, NodeProcess, Peer, RemoteNode, reserved_domain, wait_until
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+import numpy as np
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+from soak_nodes import BAD, STAMP
+from vision_msgs.msg import Detection2DArray
+
+CONTAINER = 'soak_container'
+PLUGINS = {  # In the order of their loading.
+    'camera': 'soak_nodes:Camera',
+    'detector': 'soak_nodes:SoakDetector',
+    'overlay': 'trt_ros.nodes.overlay:OverlayNode',
+}
+MODEL = CHECKOUT / 'trt_ros' / 'demo' / 'shapes.onnx'
+HARMLESS = {'replaced by a newer frame', 'the node stopped', 'nobody subscribes'}
+CAUSES = {  # Why a frame may be dropped.
+    'camera': set(),
+    'detector': HARMLESS | set(BAD),
+    'overlay': HARMLESS | set(BAD) | {'no detections came'},
+}
+TRANSITIONS = {  # From where it is possible, to where it leads.
+    'configure': ('unconfigured', 'inactive'),
+    'cleanup': ('inactive', 'unconfigured'),
+    'activate': ('inactive', 'active'),
+    'deactivate': ('active', 'inactive'),
+}
+VIEWED = {'/image': Image, '/overlay/image': Image, '/detector/detections': Detection2DArray}
+LEAST_EPOCHS = 9
+conftest.DEADLINE_SECONDS = 300.0  # Others use this machine meanwhile.
+#: How much more may be held at the end of a run than after its first third. Freed memory stays
+#: resident, and DDS holds as many of the larger images as chance brought together.
+ALLOWED_GROWTH = {
+    'resident KiB': 64 * 1024,
+    'C heap KiB': 20 * 1024,
+    'Python blocks': 800,
+    'threads': 1,
+    'open files': 2,
+    'memory areas': 10,
+    'lent buffers': 0,
+}
+
+
+# --------------------------------------------------------------------------------------- judging
+
+def unaccounted(values: Mapping[str, str]) -> int:
+    """Return how many frames neither came out nor were dropped, by a node's diagnostics."""
+    dropped = sum(int(count) for key, count in values.items() if key.startswith('dropped: '))
+    return int(values['frames received']) - int(values['frames published']) - dropped
+
+
+def unknown_causes(values: Mapping[str, str], known: set[str]) -> set[str]:
+    """Return the causes of dropped frames that are none of the known ones."""
+    return {key.removeprefix('dropped: ') for key in values if key.startswith('dropped: ')} - known
+
+
+def growth(held: Sequence[float]) -> float:
+    """
+    Return how much more is held at the end than after the first third, in which caches fill.
+
+    Noise only ever adds, so the least of the last third is held against the least of the second.
+    """
+    third = len(held) // 3
+    return min(held[-third:]) - min(held[third:-third])
+
+
+def leaks(samples: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return a complaint about each quantity that has grown more than it may."""
+    complaints = []
+    for name, allowed in ALLOWED_GROWTH.items():
+        held = [sample[name] for sample in samples if name in sample]
+        if held and growth(held) > allowed:
+            complaints.append(
+                f'{name}: {growth(held):.0f} more at the end, {allowed} are allowed; '
+                f'{", ".join(f"{each:.0f}" for each in held)}')
+    return complaints
+
+
+# --------------------------------------------------------------------------------------- running
+
+class Soak:
+    """Owns what is drawn; what it does depends on the seed alone, not on time."""
+
+    def __init__(self, peer: Peer, container: NodeProcess, seed: int) -> None:
+        self.peer, self.container = peer, container
+        self.draw = random.Random(seed)
+        self.nodes = {name: RemoteNode(peer, name) for name in PLUGINS}
+        self.states = dict.fromkeys(PLUGINS, 'unconfigured')
+        self.ids: dict[str, int] = {}
+        self.is_by_reference: dict[str, bool] = {}
+        self.viewers: dict[str, Any] = {}
+        self.samples: list[dict[str, float]] = []
+        self.statuses: dict[str, Any] = {}  # The last of each node, with the time it was made.
+        self.last_stamp = 0
+        self.detected = 0
+        self.troubles: list[str] = []
+        self.peer.between_callbacks(lambda: self.peer.node.create_subscription(
+            DiagnosticArray, '/diagnostics', self._on_diagnostics, 100))
+        self.peer.between_callbacks(lambda: self.peer.node.create_subscription(
+            Detection2DArray, '/detector/detections', self._on_detections, 100, raw=True))
+
+    # What is heard.
+
+    def _on_diagnostics(self, array: DiagnosticArray) -> None:
+        made = array.header.stamp.sec * 10**9 + array.header.stamp.nanosec
+        status = array.status[0]
+        name = status.name.partition(':')[0]
+        values = {value.key: value.value for value in status.values}
+        self.statuses[name] = made, values
+        if status.level == DiagnosticStatus.ERROR:
+            self.troubles.append(f'{name}: {status.message}')
+
+    def _on_detections(self, message: bytes) -> None:
+        seconds, nanoseconds = np.frombuffer(message[STAMP], '<u4').tolist()
+        stamp = seconds * 10**9 + nanoseconds
+        if stamp <= self.last_stamp:
+            self.troubles.append(f'detections of {stamp} came after those of {self.last_stamp}')
+        self.last_stamp = stamp
+        self.detected += 1
+
+    # What is done.
+
+    def load(self, name: str) -> None:
+        parameters = {'autostart': False}
+        if name == 'detector':
+            parameters['model_path'] = str(MODEL)
+        by_reference = self.is_by_reference[name] = self.draw.random() < 0.75
+        service = f'/{CONTAINER}/_container/load_node'
+        self.peer.call(LoadNode, service)  # Refused; once it is answered, no answer gets lost.
+        answer = self.peer.wait(self.peer.ask(
+            LoadNode, service, plugin_name=PLUGINS[name], node_name=name,
+            remap_rules=['detections:=detector/detections'] if name == 'overlay' else [],
+            parameters=messages(parameters),
+            extra_arguments=messages({'use_intra_process_comms': by_reference})),
+            f'{name} to be loaded')
+        assert answer.success, answer.error_message
+        self.ids[name] = answer.unique_id
+        self.states[name] = 'unconfigured'
+
+    def reload(self, name: str) -> None:
+        service = f'/{CONTAINER}/_container/unload_node'
+        self.peer.call(UnloadNode, service)  # As above.
+        assert self.peer.wait(self.peer.ask(
+            UnloadNode, service, unique_id=self.ids[name]), f'{name} to be unloaded').success
+        self.statuses.pop(name, None)
+        self.nodes[name] = RemoteNode(self.peer, name)
+        self.load(name)
+
+    def change(self, name: str, label: str) -> None:
+        """Ask for a transition, which succeeds exactly where it is possible."""
+        before, after = TRANSITIONS[label]
+        is_possible = self.states[name] == before
+        assert self.nodes[name].change(label) == is_possible, \
+            f'{label} of {name} while {self.states[name]}'
+        if is_possible:
+            self.states[name] = after
+
+    def bring(self, name: str, state: str) -> None:
+        """Bring a node to a state by the transitions in between."""
+        order = ['unconfigured', 'inactive', 'active']
+        while self.states[name] != state:
+            is_up = order.index(self.states[name]) < order.index(state)
+            self.change(name, next(
+                label for label, (before, after) in TRANSITIONS.items()
+                if before == self.states[name]
+                and (order.index(after) > order.index(before)) == is_up))
+
+    def twice(self, name: str) -> None:
+        """Ask for a possible transition twice at once: one succeeds."""
+        label = self.draw.choice(['activate', 'deactivate'])
+        before, after = TRANSITIONS[label]
+        self.nodes[name].change('hello')
+        asked = [self.nodes[name].ask_transition(label) for _ in range(2)]
+        done = [self.peer.wait(each, label).success for each in asked]
+        is_possible = self.states[name] == before
+        assert sum(done) == is_possible, f'{label} twice of {name} while {self.states[name]}'
+        if is_possible:
+            self.states[name] = after
+
+    def set_parameter(self) -> None:
+        draw = self.draw
+        name, values, is_allowed = draw.choice([
+            ('detector', {'score_threshold': draw.random()}, True),
+            ('detector', {'iou_threshold': draw.random(),
+                          'max_detections': draw.randint(1, 1000)}, True),
+            ('detector', {'class_id_format': draw.choice(['name', 'index'])}, True),
+            ('detector', {'lazy': draw.random() < 0.5}, True),
+            ('detector', {'max_rate_hz': draw.choice([0.0, 5.0, 30.0, 1000.0])}, True),
+            ('overlay', {'max_rate_hz': draw.choice([0.0, 5.0, 30.0, 1000.0])}, True),
+            ('camera', {'bad_share': draw.choice([0.0, 0.1, 0.5])}, True),
+            ('detector', {'score_threshold': 7.0}, False),
+            ('detector', {'max_detections': 0, 'lazy': True}, False),
+            ('overlay', {'max_rate_hz': -1.0}, False),
+            ('detector', {'qos_reliability': draw.choice(['auto', 'reliable', 'best_effort'])},
+             self.states['detector'] == 'unconfigured'),
+            ('overlay', {'buffer_size': draw.randint(1, 50)},
+             self.states['overlay'] == 'unconfigured'),
+            ('overlay', {'qos_depth': draw.randint(1, 10)},
+             self.states['overlay'] == 'unconfigured'),
+        ])
+        reason = self.nodes[name].set(**values)
+        assert (not reason) == is_allowed, f'{name} {values} while {self.states[name]}: {reason!r}'
+
+    def view(self) -> None:
+        """Let a viewer of another process come, or go."""
+        topic = self.draw.choice(sorted(VIEWED))
+        node = self.peer.node
+        if topic in self.viewers:
+            viewer = self.viewers.pop(topic)
+            self.peer.between_callbacks(lambda: node.destroy_subscription(viewer))
+        else:
+            qos = QoSProfile(depth=1, reliability=self.draw.choice(
+                [ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE]))
+            self.viewers[topic] = self.peer.between_callbacks(lambda: node.create_subscription(
+                VIEWED[topic], topic, lambda message: None, qos, raw=True))
+
+    def act(self, *, is_calm: bool) -> None:
+        what = self.draw.choice(['set', 'set', 'set', 'view'] + (
+            [] if is_calm else ['change', 'change', 'twice']))
+        name = self.draw.choice(sorted(PLUGINS))
+        if what == 'set':
+            self.set_parameter()
+        elif what == 'change':
+            # Most of the time something that gets frames to flow, now and then a clean-up.
+            self.change(name, self.draw.choices(sorted(TRANSITIONS), [4, 1, 2, 3])[0])
+        elif what == 'twice':
+            self.twice(name)
+        else:
+            self.view()
+
+    def epoch(self) -> None:
+        """Run all, act on them, let all be quiet, and account for what came."""
+        is_calm = self.draw.random() < 0.4
+        before = {name: self.counted(name, 'received') for name in PLUGINS}
+        for name in [*self.draw.sample(['detector', 'overlay'], 2), 'camera']:
+            self.bring(name, 'active')
+        drawn = self.counted('overlay', 'published')
+        wait_until(lambda: self.counted('overlay', 'published') > drawn,
+                   'a frame to get through all nodes')
+        for _ in range(self.draw.randint(3, 10)):
+            time.sleep(self.draw.uniform(0.0, 1.5))
+            self.act(is_calm=is_calm)
+        if is_calm:
+            self.bring('camera', 'inactive')
+            for name in ('detector', 'overlay'):
+                if self.is_by_reference['camera'] and self.is_by_reference[name]:
+                    self.expect_all(name, before)
+        for name in self.draw.sample(sorted(PLUGINS), 3):
+            self.bring(name, 'inactive')
+        self.account()
+
+    def expect_all(self, name: str, before: Mapping[str, int]) -> None:
+        """Wait until a node that was active all the time has received all that was published."""
+        quiet = time.time_ns()
+
+        def received(name: str) -> int | None:
+            made_at, _ = self.statuses[name]
+            return self.counted(name, 'received') - before[name] if made_at > quiet else None
+
+        wait_until(lambda: received('camera') is not None and received('camera') == received(name),
+                   f'{name} to receive all: {self.statuses}')
+
+    def counted(self, name: str, what: str) -> int:
+        """Return how many frames a node has received, or published."""
+        return int(self.statuses[name][1][f'frames {what}']) if name in self.statuses else 0
+
+    def account(self) -> None:
+        """Hold what all nodes say, which they do once a second, now that they are inactive."""
+        quiet = time.time_ns()
+        for name in PLUGINS:
+            wait_until(lambda name=name: self.statuses.get(name, (0, {}))[0] > quiet,
+                       f'diagnostics of {name}')
+            values = self.statuses[name][1]
+            assert values['state'] == 'inactive', (name, values)
+            assert unaccounted(values) == 0, f'{name} lost {unaccounted(values)} frames: {values}'
+            strange = unknown_causes(values, CAUSES[name])
+            assert not strange, f'{name} dropped frames for {strange}: {values}'
+        listed = self.peer.call(ListNodes, f'/{CONTAINER}/_container/list_nodes')
+        assert dict(zip(listed.full_node_names, listed.unique_ids)) == {
+            f'/{name}': number for name, number in self.ids.items()}
+        for name, state in self.states.items():
+            assert self.nodes[name].state == state
+        assert self.container.process.poll() is None
+        assert not self.troubles, self.troubles
+        assert 'Traceback' not in self.container.log
+        held = {key.removeprefix('held: '): float(value)
+                for key, value in self.statuses['camera'][1].items() if key.startswith('held: ')}
+        assert held['lent buffers'] == 0, held
+        self.samples.append(held)
+
+    def report(self) -> str:
+        def numbers(name: str) -> str:
+            values = self.statuses[name][1]
+            return f'{name} {values["frames received"]} in, {values["frames published"]} out'
+
+        return f'{", ".join(map(numbers, PLUGINS))}; held: ' + ', '.join(
+            f'{value:.0f} {name}' for name, value in self.samples[-1].items())
+
+
+def messages(values: Mapping[str, Any]) -> list[Any]:
+    return [Parameter(key, value=value).to_parameter_msg() for key, value in values.items()]
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[Peer, NodeProcess]]:
+    """Run the container, and a peer, in a ROS domain of their own."""
+    here = Path(__file__).parent
+    with reserved_domain() as domain_id:
+        peer = Peer(domain_id)
+        try:
+            container = NodeProcess(
+                peer, CONTAINER,
+                [str(here / 'soak_nodes.py'), '--ros-args', '-r', f'__node:={CONTAINER}'],
+                {**os.environ, 'ROS_DOMAIN_ID': str(domain_id), 'ROS_LOG_DIR': str(folder),
+                 'PYTHONPATH': os.pathsep.join(filter(None, [
+                     str(CHECKOUT), str(here), os.environ.get('PYTHONPATH')]))}, folder)
+            is_over = threading.Event()
+
+            def give_up_when_it_dies() -> None:
+                code = container.process.wait()
+                if not is_over.is_set():
+                    print(f'The container ended with code {code}.', flush=True)
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+            threading.Thread(target=give_up_when_it_dies, daemon=True).start()
+            try:
+                yield peer, container
+            finally:
+                is_over.set()
+                container.stop()
+        finally:
+            peer.close()
+
+
+def main(seconds: float, seed: int) -> None:
+    """
+    Soak for so long at least.
+
+    :raises AssertionError: when something is lost, dead, or grows.
+    """
+    print(f'seed {seed}, {seconds:.0f} s', flush=True)
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as (peer, container):
+        try:
+            soak = Soak(peer, container, seed)
+            for name in PLUGINS:
+                soak.load(name)
+            end = time.monotonic() + seconds
+            while time.monotonic() < end or len(soak.samples) < LEAST_EPOCHS:
+                soak.epoch()
+                print(f'{end - time.monotonic():5.0f} s to go: {soak.report()}', flush=True)
+                if soak.draw.random() < 0.25:
+                    soak.reload(soak.draw.choice(sorted(PLUGINS)))
+            complaints = leaks(soak.samples)
+            assert not complaints, '\n'.join(complaints)
+        except BaseException:
+            print(f'The end of the container:\n{container.log[-8000:]}\n{soak.statuses}')
+            raise
+
+
+if __name__ == '__main__':
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    main(float(sys.argv[1]), int(sys.argv[2]))
