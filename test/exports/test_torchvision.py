@@ -30,7 +30,7 @@ def open_pipeline(path, families, **options):
 
 @pytest.fixture
 def untrained(torch, torchvision, settle, spread, picture):
-    """Build a network by name, spread the outputs of its last layers, and give it and its input."""
+    """Build a network, spread the outputs of its last layers, and give it and its input."""
     def build(make, preprocess, last, mean, std):
         torch.manual_seed(0)
         model = make(torchvision)

@@ -1,4 +1,4 @@
-"""DETR, YOLOS, RT-DETR, RT-DETRv2 and D-FINE as transformers builds and torch exports them."""
+"""DETR, YOLOS, RT-DETR, RT-DETRv2, D-FINE, DPT and Depth Anything, by transformers and torch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoder import FAMILIES
+from trt_ros.vision.decoder import DEPTHS, FAMILIES
+from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 
 SIZE = 128
@@ -137,12 +138,30 @@ def deployed(torch, model):
     return Deployed()
 
 
+def deployed_detr(torch, model):
+    """The same of DETR: softmax, and the best class of each query that is not 'none'."""
+    class Deployed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, images, orig_target_sizes):
+            outputs = self.model(images)
+            cx, cy, w, h = outputs.pred_boxes.unbind(-1)
+            boxes = torch.stack([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], dim=-1)
+            scores, labels = outputs.logits.softmax(-1)[..., :-1].max(-1)
+            return labels, boxes * orig_target_sizes.repeat(1, 2).unsqueeze(1), scores
+
+    return Deployed()
+
+
 BUILDS = [
     (rtdetr, 'rtdetr', 'RTDetrImageProcessorPil', False),
     (rtdetr_v2, 'rtdetr', 'RTDetrImageProcessorPil', False),
     (dfine, 'rtdetr', 'RTDetrImageProcessorPil', False),
     (rtdetr, 'rtdetr', 'RTDetrImageProcessorPil', True),
     (detr, 'detr', 'DetrImageProcessorPil', False),
+    (detr, 'rtdetr', 'DetrImageProcessorPil', True),
     (yolos, 'detr', 'YolosImageProcessorPil', False),
 ]
 
@@ -159,7 +178,8 @@ def test_the_decoder_equals_the_exporters_own_postprocessing(
     shake(torch, settle, spread, model, pixels)
     image = torch.from_numpy(pixels)
     if is_deployed:
-        path = export(deployed(torch, model), (image, torch.tensor([[SIZE, SIZE]])),
+        deploy = deployed_detr if build is detr else deployed
+        path = export(deploy(torch, model), (image, torch.tensor([[SIZE, SIZE]])),
                       ['images', 'orig_target_sizes'], ['labels', 'boxes', 'scores'])
     else:
         path = export(only_heads(torch, model), (image,), ['pixel_values'],
@@ -173,16 +193,72 @@ def test_the_decoder_equals_the_exporters_own_postprocessing(
         picture, score_threshold=THRESHOLD, iou_threshold=0.5, max_detections=100)
 
     # The same outputs through the exporter's own postprocessing.
-    if is_deployed:
-        heads = only_heads(torch, model)(torch.from_numpy(pixels))
-        heads = [head.detach() for head in heads]
-    else:
-        runner = OnnxRuntimeRunner.open(path)
-        outputs = runner.infer({runner.inputs[0].name: pixels})
-        heads = [torch.from_numpy(outputs[name]) for name in ('logits', 'pred_boxes')]
+    if is_deployed:  # From the same network without; torch itself computes a little otherwise.
+        path = export(only_heads(torch, model), (image,), ['pixel_values'],
+                      ['logits', 'pred_boxes'])
+    outputs = OnnxRuntimeRunner.open(path).infer({'pixel_values': pixels})
+    heads = [torch.from_numpy(outputs[name]) for name in ('logits', 'pred_boxes')]
     own = getattr(transformers, processor)().post_process_object_detection(
         type('Outputs', (), {'logits': heads[0], 'pred_boxes': heads[1]})(),
         threshold=THRESHOLD, target_sizes=[(picture.height, picture.width)])[0]
     boxes = own['boxes'].numpy().clip(0, np.tile([picture.width, picture.height], 2))
     assert_same(found, boxes, own['scores'].numpy(), own['labels'].numpy())
+    pipeline.close()
+
+
+def dpt(transformers):
+    return 96, transformers.DPTForDepthEstimation(transformers.DPTConfig(
+        hidden_size=32, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32,
+        image_size=96, patch_size=16, backbone_out_indices=[0, 1, 2, 3],
+        neck_hidden_sizes=[8, 8, 16, 16], fusion_hidden_size=16, head_in_index=-1))
+
+
+def depth_anything(transformers):
+    backbone = transformers.Dinov2Config(
+        hidden_size=32, num_hidden_layers=4, num_attention_heads=2, mlp_ratio=2, image_size=70,
+        patch_size=14, out_features=['stage1', 'stage2', 'stage3', 'stage4'],
+        reshape_hidden_states=False, apply_layernorm=True)
+    return 70, transformers.DepthAnythingForDepthEstimation(transformers.DepthAnythingConfig(
+        backbone_config=backbone, reassemble_hidden_size=32, patch_size=14,
+        neck_hidden_sizes=[8, 8, 16, 16], fusion_hidden_size=16, head_hidden_size=8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('build', [dpt, depth_anything])
+def test_depth_equals_the_exporters_own_postprocessing(
+        torch, transformers, export, picture, build):
+    torch.manual_seed(0)
+    size, model = build(transformers)
+    for weight in model.parameters():  # They begin so small that nothing is left at the end.
+        weight.data.normal_(0, 0.3)
+    layers = [layer for layer in model.head.modules() if isinstance(layer, torch.nn.Conv2d)]
+    layers[-1].bias.data.fill_(3.0)  # Before a ReLU.
+
+    class OnlyDepth(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, images):
+            return self.model(images).predicted_depth
+
+    path = export(OnlyDepth(), (torch.rand(1, 3, size, size),), ['pixel_values'],
+                  ['predicted_depth'])
+    pipeline = Pipeline.open(
+        PipelineOptions(str(path), backend='onnxruntime'), families=DEPTHS)
+    assert pipeline.decoder.name == 'depth'
+    processor = transformers.DPTImageProcessorPil()
+    small = Frame.from_pixels(np.ascontiguousarray(
+        picture.data.reshape(picture.height, picture.width, 3)[:size, 100:100 + size]), 'rgb8')
+    runner = OnnxRuntimeRunner.open(path)
+    for frame in (small, picture):
+        found = pipeline.infer(frame).values
+        depth = runner.infer({'pixel_values': pipeline.preprocess(frame)[0]})['predicted_depth']
+        assert depth.std() > 0.1
+        own = processor.post_process_depth_estimation(
+            type('Outputs', (), {'predicted_depth': torch.from_numpy(depth)})(),
+            target_sizes=[(frame.height, frame.width)])[0]['predicted_depth'].numpy()
+        # It resizes bicubically, this bilinearly: the same where nothing is resized.
+        allowed = 1e-5 if frame is small else 0.02
+        assert np.abs(found - own).mean() <= allowed * (own.max() - own.min())
     pipeline.close()
