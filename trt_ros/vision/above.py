@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from trt_ros.vision.grid import Taps
 
 Box = tuple[int, int, int, int]  # x1, y1, x2, y2 in whole pixels.
 
-AT_ONCE = 16  # Planes: few calls for many small ones, little memory for large ones.
+AT_ONCE = 32  # Planes: few calls for many small ones, little memory for large ones.
 
 
 def above(
@@ -28,67 +29,76 @@ def above(
     :param boxes: of each plane the pixels that are asked for; none is empty.
     :returns: (y2 - y1, x2 - x1) bool each.
     """
-    begins = np.searchsorted(rows.first, np.arange(rows.second[-1] + 2))
+    begins = np.searchsorted(rows.first, np.arange(rows.second[-1] + 1))
     pixel = np.arange(len(rows.first)) - begins[rows.first]  # From its row of cells on.
-    bits = 8 if pixel.max() < 64 else 32
-    down = pixel[:, None].astype(f'uint{bits}')
+    code_type = np.dtype(np.uint8 if pixel.max() < 64 else np.uint32)
+    half = 1 << (8 * code_type.itemsize - 1)
+    down = pixel[:, None].astype(code_type)
     masks: list[np.ndarray] = []
     for start in range(0, len(planes), AT_ONCE):
         part = slice(start, start + AT_ONCE)
         wides = [_across(plane, cols, box) for plane, box in zip(planes[part], boxes[part])]
-        codes = _codes(wides, threshold, rows, begins, [y1 for _, y1, _, _ in boxes[part]], bits)
-        for code, (_, y1, _, y2) in zip(codes, boxes[part]):
-            spread = code.take(rows.first[y1:y2] - rows.first[y1], axis=0)
+        codes = _codes(wides, threshold, rows, begins, boxes[part], code_type)
+        end = 0
+        for wide, (_, y1, _, y2) in zip(wides, boxes[part]):
+            begin, end = end, end + wide.size
+            spread = codes[begin:end].reshape(wide.shape).take(
+                rows.first[y1:y2] - rows.first[y1], axis=0)
             spread -= down[y1:y2]
-            masks.append(np.less(spread.view(f'int{bits}'), 0,
-                                 out=spread.view(bool) if bits == 8 else None))
+            in_place = spread.view(bool) if spread.itemsize == 1 else None
+            masks.append(np.greater_equal(spread, code_type.type(half), out=in_place))
     return masks
 
 
 def _across(plane: np.ndarray, cols: Taps, box: Box) -> np.ndarray:
     """Interpolate a plane's rows at the columns of a box: (h, x2 - x1)."""
     x1, _, x2, _ = box
-    wide = np.asarray(plane.take(cols.first[x1:x2] - cols.first[x1], axis=1))
-    right = plane.take(cols.second[x1:x2] - cols.first[x1], axis=1)
+    left = cols.first[x1]
+    wide = plane.take(cols.first[x1:x2] - left, axis=1)
+    right = plane.take(cols.second[x1:x2] - left, axis=1)
     right -= wide
     right *= cols.weights[x1:x2]
     wide += right
-    return wide
+    return np.asarray(wide)
 
 
 def _codes(
-        wides: list[np.ndarray], threshold: float, rows: Taps, begins: np.ndarray,
-        tops: list[int], bits: int) -> Iterator[np.ndarray]:
+        wides: Sequence[np.ndarray], threshold: float, rows: Taps, begins: np.ndarray,
+        boxes: Sequence[Box], code_type: np.dtype[Any]) -> np.ndarray:
     """
     Say for each row of cells, at each column, which pixels down to the next row are above.
 
-    :param wides: (h, w) each, which begin with the row of cells of the pixel row in `tops`.
-    :param begins: the first pixel of each row of cells, and the end.
-    :returns: (h, w) unsigned each: pixel k is above where code - k, taken as signed, is negative.
+    :param begins: the first pixel of each row of cells.
+    :returns: all of `wides` one after the other, unsigned: pixel k is above where code - k is, as
+        a signed integer, negative.
     """
-    quarter = 1 << (bits - 2)  # Never above; always: three of them; further to fall, not to rise.
-    values = np.concatenate([wide.reshape(-1) for wide in wides])
+    quarter = 1 << (8 * code_type.itemsize - 2)  # Never above; three of them: always.
+    values: np.ndarray = np.concatenate([wide.reshape(-1) for wide in wides])
     high = values > threshold
-    codes = high.astype(f'uint{bits}')
-    codes *= codes.dtype.type(2 * quarter)
-    codes += codes.dtype.type(quarter)
-    uppers, lowers, lines, begin = [], [], [], 0
-    for wide, top in zip(wides, tops):
-        width, end = wide.shape[1], begin + wide.size
-        passes = (high[begin:end - width] != high[begin + width:end]).nonzero()[0]
-        uppers.append(passes + begin)
-        lowers.append(passes + (begin + width))
-        lines.append(passes // width + rows.first[top])
-        begin = end
-    at, line = np.concatenate(uppers), np.concatenate(lines)
-    upper, lower = values.take(at), values.take(np.concatenate(lowers))
+    codes: np.ndarray = high.astype(code_type)
+    codes *= code_type.type(2 * quarter)
+    codes += code_type.type(quarter)
+    # Where the next row of cells is on the other side.
+    passes, end = [], 0
+    for wide in wides:
+        begin, end, width = end, end + wide.size, wide.shape[1]
+        passes.append((high[begin:end - width] != high[begin + width:end]).nonzero()[0])
+    counts = [len(each) for each in passes]
+    sizes, widths = [wide.size for wide in wides], [wide.shape[1] for wide in wides]
+    tops = rows.first.take([y1 for _, y1, _, _ in boxes])
+    at, width = np.concatenate(passes), np.repeat(widths, counts)
+    line = at // width + np.repeat(tops, counts)
+    at += np.repeat(np.cumsum(sizes) - sizes, counts)
+    upper, lower = values.take(at), values.take(at + width)
     falls = upper > threshold
-    where = (line + (threshold - upper) / (lower - upper) - rows.origin) / rows.pitch
-    change = np.where(falls, np.ceil(where), np.floor(where) + 1) - begins.take(line)
-    change = np.fmax(np.fmin(change, (begins[1:] - begins[:-1]).take(line)), 0).astype(np.int64)
-    codes[at] = (change + np.where(falls, 2 * quarter - 1, -1)).astype(codes.dtype)
-    ends = np.cumsum([wide.size for wide in wides])
-    return (codes[end - wide.size:end].reshape(wide.shape) for wide, end in zip(wides, ends))
+    # In pixels from the row of cells on; what is not finite is below all of them.
+    base = ((np.arange(len(begins)) - rows.origin) / rows.pitch - begins).astype(np.float32)
+    passed = (threshold - upper) / (lower - upper) * np.float32(1 / rows.pitch) + base.take(line)
+    passed = np.fmin(passed, np.float32(quarter))
+    code = np.where(falls, np.ceil(passed), np.floor(passed)).astype(np.int64)
+    code += falls * np.int64(2 * quarter - 1)
+    codes[at] = code.astype(code_type)
+    return codes
 
 
 def cells_of(rows: Taps, cols: Taps, box: Box) -> tuple[slice, slice]:

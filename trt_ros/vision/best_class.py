@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from trt_ros.vision.grid import Taps
@@ -148,23 +150,37 @@ def _paint(
     down, right = rows.weights[row_blocks].T, cols.weights[col_blocks].T
     pixel_rows, pixel_cols = row_blocks.T * mask.shape[1], col_blocks.T
     step = max(1, BLOCK_PIXELS // (len(down) * len(right)))
-    for start in range(0, len(quad), step):
-        part = slice(start, start + step)
+    pairs = int(np.searchsorted(-counts, -2))  # From here on it is one against another.
+    starts = [*range(0, pairs, step), *range(pairs, len(quad), step), len(quad)]
+    for start, end in pairwise(starts):
+        part = slice(start, end)
         downs, rights = down[:, None, y[part]], right[:, x[part]]
-        for rank in range(counts[start]):
-            here = int(np.searchsorted(-counts[part], -rank))  # So many have so many classes.
-            contender = first[start:start + here] + rank
-            upper_left, upper_right, lower_left, lower_right = (
-                corner.take(contender) for corner in scores)
-            above = (upper_right - upper_left) * rights[:, :here] + upper_left
-            below = (lower_right - lower_left) * rights[:, :here] + lower_left
-            score = (below - above) * downs[..., :here]
-            score += above
-            if rank == 0:
-                highest, labels = score, np.empty(score.shape, label.dtype)
-                labels[:] = label.take(contender)
-                continue
-            np.copyto(labels[..., :here], label.take(contender),
-                      where=score > highest[..., :here])
-            np.maximum(highest[..., :here], score, out=highest[..., :here])
+        if start >= pairs:
+            one, other = first[part], first[part] + (counts[part] > 1)
+            gain = _interpolate(
+                [corner.take(other) - corner.take(one) for corner in scores], downs, rights)
+            labels = np.where(gain > 0, label.take(other), label.take(one))
+        else:
+            labels, highest = np.empty((len(down), *rights.shape), label.dtype), np.zeros(0)
+            for rank in range(counts[start]):
+                here = int(np.searchsorted(-counts[part], -rank))  # So many have so many.
+                contender = first[start:start + here] + rank
+                score = _interpolate([corner.take(contender) for corner in scores],
+                                     downs[..., :here], rights[:, :here])
+                if rank == 0:
+                    highest, labels[:] = score, label.take(contender)
+                    continue
+                np.copyto(labels[..., :here], label.take(contender),
+                          where=score > highest[..., :here])
+                np.maximum(highest[..., :here], score, out=highest[..., :here])
         mask.reshape(-1)[pixel_rows[:, None, y[part]] + pixel_cols[:, x[part]]] = labels
+
+
+def _interpolate(corners: list[np.ndarray], downs: np.ndarray, rights: np.ndarray) -> np.ndarray:
+    """Give (rows, cols, n) of n corners; `downs`: (rows, 1, n), `rights`: (cols, n) shares."""
+    upper_left, upper_right, lower_left, lower_right = corners
+    above = (upper_right - upper_left) * rights + upper_left
+    below = (lower_right - lower_left) * rights + lower_left
+    score = (below - above) * downs
+    score += above
+    return np.asarray(score)

@@ -74,11 +74,11 @@ def _masks(
         lines, columns = cells_of(rows, cols, box)
         # Not by BLAS, whose threads let such small products wait where the CPU is busy.
         planes.append(np.einsum('m,mhw->hw', weights, prototypes[:, lines, columns]))
-    for plane in planes:  # The sigmoid, in place.
-        np.negative(plane, out=plane)
-        np.exp(plane, out=plane)
-        plane += 1
-        np.reciprocal(plane, out=plane)
+    ends = np.cumsum([plane.size for plane in planes]).tolist()
+    logits = np.concatenate([plane.reshape(-1) for plane in planes] or [np.zeros(0, np.float32)])
+    shares = 1 / (1 + np.exp(-logits))
+    planes = [shares[end - plane.size:end].reshape(plane.shape)
+              for plane, end in zip(planes, ends)]
     masks = dict(zip(seen.tolist(), above(planes, 0.5, rows, cols, boxes)))
     return [masks[index] if index in masks else np.zeros((y2 - y1, x2 - x1), bool)
             for index, (x1, y1, x2, y2) in enumerate(windows.tolist())]
