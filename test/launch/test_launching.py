@@ -178,6 +178,7 @@ def test_the_demo_draws_on_images_larger_than_fast_dds_default_memory(
     launch = start('demo.launch.py', f'container:={container}', f'image_source.source:={picture}',
                    f'overlay.output_dir:={drawn}')
     launch.waits_for(lambda: len(list(drawn.glob('*[0-9].png'))) > 3)
+    launch.says('[overlay]: activate', '[detector]: activate')  # As the layouts name them.
     assert launch.stop() == 0
 
 
