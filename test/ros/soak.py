@@ -114,6 +114,7 @@ class Soak:
         self.nodes = {name: RemoteNode(peer, name) for name in PLUGINS}
         self.states = dict.fromkeys(PLUGINS, 'unconfigured')
         self.ids: dict[str, int] = {}
+        self.unloaded_at = dict.fromkeys(PLUGINS, 0)
         self.is_by_reference: dict[str, bool] = {}
         self.viewers: dict[str, Any] = {}
         self.samples: list[dict[str, float]] = []
@@ -133,7 +134,8 @@ class Soak:
         status = array.status[0]
         name = status.name.partition(':')[0]
         values = {value.key: value.value for value in status.values}
-        self.statuses[name] = made, values
+        if made > self.unloaded_at[name]:
+            self.statuses[name] = made, values
         if status.level == DiagnosticStatus.ERROR:
             self.troubles.append(f'{name}: {status.message}')
 
@@ -169,6 +171,7 @@ class Soak:
         self.peer.call(UnloadNode, service)  # As above.
         assert self.peer.wait(self.peer.ask(
             UnloadNode, service, unique_id=self.ids[name]), f'{name} to be unloaded').success
+        self.unloaded_at[name] = time.time_ns()
         self.statuses.pop(name, None)
         self.nodes[name] = RemoteNode(self.peer, name)
         self.load(name)
@@ -259,14 +262,11 @@ class Soak:
         """Run all, act on them, let all be quiet, and account for what came."""
         is_calm = self.draw.random() < 0.4
         before = {name: self.counted(name, 'received') for name in PLUGINS}
-        for name in [*self.draw.sample(['detector', 'overlay'], 2), 'camera']:
-            self.bring(name, 'active')
-        drawn = self.counted('overlay', 'published')
-        wait_until(lambda: self.counted('overlay', 'published') > drawn,
-                   'a frame to get through all nodes')
+        self.run_all()
         for _ in range(self.draw.randint(3, 10)):
             time.sleep(self.draw.uniform(0.0, 1.5))
             self.act(is_calm=is_calm)
+        self.run_all()  # Whoever died of what was done is found.
         if is_calm:
             self.bring('camera', 'inactive')
             for name in ('detector', 'overlay'):
@@ -276,27 +276,40 @@ class Soak:
             self.bring(name, 'inactive')
         self.account()
 
+    def run_all(self) -> None:
+        """Bring all nodes to be active, and a frame through all of them."""
+        for name in [*self.draw.sample(['detector', 'overlay'], 2), 'camera']:
+            self.bring(name, 'active')
+        self.hear('overlay')
+        drawn = self.counted('overlay', 'published')
+        wait_until(lambda: self.counted('overlay', 'published') > drawn,
+                   'a frame to get through all nodes')
+
     def expect_all(self, name: str, before: Mapping[str, int]) -> None:
         """Wait until a node that was active all the time has received all that was published."""
-        quiet = time.time_ns()
+        self.hear('camera')
+        self.hear(name)
 
-        def received(name: str) -> int | None:
-            made_at, _ = self.statuses[name]
-            return self.counted(name, 'received') - before[name] if made_at > quiet else None
+        def received(name: str) -> int:
+            return self.counted(name, 'received') - before[name]
 
-        wait_until(lambda: received('camera') is not None and received('camera') == received(name),
+        wait_until(lambda: received('camera') == received(name),
                    f'{name} to receive all: {self.statuses}')
 
     def counted(self, name: str, what: str) -> int:
         """Return how many frames a node has received, or published."""
         return int(self.statuses[name][1][f'frames {what}']) if name in self.statuses else 0
 
+    def hear(self, name: str) -> None:
+        """Wait for diagnostics of a node that were made after now."""
+        now = time.time_ns()
+        wait_until(lambda: self.statuses.get(name, (0, {}))[0] > now, f'diagnostics of {name}')
+
     def account(self) -> None:
         """Hold what all nodes say, which they do once a second, now that they are inactive."""
-        quiet = time.time_ns()
         for name in PLUGINS:
-            wait_until(lambda name=name: self.statuses.get(name, (0, {}))[0] > quiet,
-                       f'diagnostics of {name}')
+            self.hear(name)
+        for name in PLUGINS:
             values = self.statuses[name][1]
             assert values['state'] == 'inactive', (name, values)
             assert unaccounted(values) == 0, f'{name} lost {unaccounted(values)} frames: {values}'
