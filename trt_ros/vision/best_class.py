@@ -23,7 +23,7 @@ def best_class(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     :returns: (len(rows), len(cols)) class indices, of equals the first; uint8, or uint16 where
         there are more than 256 classes.
     """
-    cells = np.ascontiguousarray(cells)
+    cells = _planes(cells)
     ranks = _ranks(cells)
     best = _best_of_cells(ranks)
     mask = best.take(cols.first, axis=1).take(rows.first, axis=0)
@@ -39,6 +39,16 @@ def best_class(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     return mask
 
 
+def _planes(cells: np.ndarray) -> np.ndarray:
+    """Bring channels that come last to the front, some rows at a time: twice as fast."""
+    if cells.flags.c_contiguous:
+        return cells
+    planes = np.empty(cells.shape, cells.dtype)
+    for start in range(0, cells.shape[1], 4):
+        planes[:, start:start + 4] = cells[:, start:start + 4]
+    return planes
+
+
 def _ranks(cells: np.ndarray) -> np.ndarray:
     """Give what sorts as the cells do and compares fast: integers for halves."""
     if cells.dtype != np.float16:
@@ -51,9 +61,12 @@ def _best_of_cells(ranks: np.ndarray) -> np.ndarray:
     count, *grid = ranks.shape
     best = np.zeros(grid, np.uint8 if count <= 256 else np.uint16)
     highest, wins = ranks[0].copy(), np.empty(grid, bool)
-    for label in range(1, count):
+    flags = wins.view(np.uint8)
+    labels = flags if best.itemsize == 1 else np.empty_like(best)
+    for label in range(1, count):  # Faster than to write where it wins.
         np.greater(ranks[label], highest, out=wins)
-        np.copyto(best, np.asarray(label, best.dtype), where=wins)
+        np.multiply(flags, best.dtype.type(label), out=labels)
+        np.maximum(labels, best, out=best)
         np.maximum(ranks[label], highest, out=highest)
     return best
 
@@ -65,9 +78,11 @@ def _mixed(best: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     across = best[:, :-1] != best[:, 1:]
     mixed[:, :-1] |= across
     mixed[:-1, :-1] |= across[1:]
-    seen = np.zeros(best.shape, bool)
-    seen[np.ix_(np.unique(rows.first), np.unique(cols.first))] = True
-    return np.flatnonzero(mixed & seen)
+    for cells, pixels in ((mixed, rows.first), (mixed.T, cols.first)):
+        seen = np.zeros(len(cells), bool)
+        seen[pixels] = True
+        cells[~seen] = False
+    return np.flatnonzero(mixed)
 
 
 def _corners(at: np.ndarray, grid_hw: tuple[int, ...]) -> tuple[np.ndarray, ...]:
@@ -139,7 +154,8 @@ def _paint(
         the other; `scores`: (P,) of each corner.
     """
     row_blocks, col_blocks = _blocks(rows), _blocks(cols)
-    blocks = numbers[np.ix_(rows.first[row_blocks[:, 0]], cols.first[col_blocks[:, 0]])]
+    blocks = numbers.take(rows.first[row_blocks[:, 0]], axis=0).take(
+        cols.first[col_blocks[:, 0]], axis=1)
     at = np.flatnonzero(blocks >= 0)
     quad = blocks.reshape(-1).take(at)
     order = np.argsort(-counts[quad], kind='stable')  # So that what has a further one is in front.
