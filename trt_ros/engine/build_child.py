@@ -23,7 +23,7 @@ from trt_ros.engine import config as settings
 from trt_ros.engine import layers
 from trt_ros.engine.check import OnnxInfo, metadata_of, read_onnx, refuse_unbuildable
 from trt_ros.engine.failures import explain, parser_errors
-from trt_ros.engine.nms import cut_nms, has_nms
+from trt_ros.engine.nms import UncuttableError, cut_nms, has_nms
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.engine.precision import convert
 from trt_ros.engine.profiles import largest_batch, settle_profiles
@@ -110,7 +110,7 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     model, info = read_onnx(path)
     is_rtx, cut, told = spec['flavour'] == 'tensorrt_rtx', None, ''
     if options.cut_nms or (is_rtx and has_nms(model)):
-        model, told = cut_nms(path, model)
+        model, told = _cut(path, model, options)
         kept = {value.name for value in model.graph.input}
         cut, info = model, replace(info, metadata=metadata_of(model), inputs=tuple(
             spec for spec in info.inputs if spec.name in kept))
@@ -162,6 +162,16 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
         'build_warnings': said.warnings, 'ignored_options': ignored, 'dla_fallback': fallback,
         'cut_nms': told,
         **_layer_report(flavour, network, plan)}
+
+
+def _cut(path: Path, model: Any, options: BuildOptions) -> tuple[Any, str]:
+    try:
+        return cut_nms(path, model)
+    except UncuttableError as error:
+        if options.cut_nms:
+            raise
+        raise ModelError(f'tensorrt_rtx cannot build NMS. {error.problem}', cause=error.cause,
+                         remedy=error.remedy) from error
 
 
 def _refuse_cut_with(options: BuildOptions) -> None:

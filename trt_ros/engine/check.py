@@ -15,7 +15,8 @@ LARGEST_NBYTES = 2 ** 31 - 2 ** 20  # A protobuf cannot be longer.
 LFS_POINTER = b'version https://git-lfs.github.com/spec/'
 FLOATS = {'FLOAT': 'float32', 'FLOAT16': 'float16', 'BFLOAT16': 'bfloat16', 'DOUBLE': 'float64'}
 INT64_SENTINELS = {-2 ** 63, 2 ** 63 - 1}  # "To the end" in Slice; every parser clamps them.
-NMS_REMEDY = 'Export the model without NMS: trt_ros does it itself, after the network.'
+NMS_REMEDY = ('Export the model without NMS, which trt_ros does itself after the network; or use '
+              'backend onnxruntime.')
 # What no release of tensorrt_rtx from 1.4 to 1.7 could build, although its parser takes some.
 NOT_IN_RTX = {
     **dict.fromkeys(('NonMaxSuppression', 'EfficientNMS_TRT', 'BatchedNMS_TRT',

@@ -322,6 +322,13 @@ def test_a_cut_network_is_converted_and_finds_its_weights_in_another_file(tmp_pa
 
 
 @pytest.mark.slow
+def test_rtx_says_why_it_cuts_where_that_cannot_be(tmp_path, rtx):
+    path = write(tmp_path, *REFUSED[0][:2])
+    with pytest.raises(ModelError, match=r'^tensorrt_rtx cannot build NMS\. The NMS of .* cannot '):
+        build(path, BuildOptions(), rtx)
+
+
+@pytest.mark.slow
 def test_to_cut_what_is_not_there_is_refused(models, rtx):
     with pytest.raises(ModelError, match='no NMS to cut off'):
         build(models.conv(), BuildOptions(cut_nms=True), rtx)
