@@ -1,6 +1,7 @@
 """The detector node over a network that needs no file: it finds the bright rectangle."""
 
 from functools import partial
+import itertools
 import logging
 from pathlib import Path
 import sys
@@ -26,7 +27,10 @@ ANCHORS = 8 * 8 + 4 * 4 + 2 * 2
 
 def find_bright(tensors):
     """Answer as a YOLOv8 would: one box around the bright pixels; two of a lower score inside."""
-    channels = tensors['images'][0]
+    return {'output0': np.concatenate([find_in(image) for image in tensors['images']])}
+
+
+def find_in(channels):
     bright = channels.max(axis=0) > 0.7  # Brighter than the padding, which is 114 / 255.
     head = np.zeros((1, 4 + len(CLASSES), ANCHORS), np.float32)
     if bright.any():
@@ -39,18 +43,18 @@ def find_bright(tensors):
         head[0, 4 + label, 0] = 0.9
         head[0, :4, 1] = *centre, (right - left) / 4, (bottom - top) / 4
         head[0, 4 + label, 1] = 0.6
-    return {'output0': head}
+    return head
 
 
 class FailingGpu:
     """Where a GPU's frames go: tells that it failed, and fails, as GraphPipeline does."""
 
-    on_fault = None
+    on_fault, most = None, 1
 
     def __init__(self, is_told):
         self.is_told = is_told
 
-    def infer(self, frame, **thresholds):
+    def infer_all(self, frames, **thresholds):
         fault = GpuFailedError('The GPU failed.', cause='It is a test.', remedy='Restart it.')
         logging.getLogger('trt_ros.runtime').error('%s', fault)
         if self.is_told:
@@ -61,13 +65,15 @@ class FailingGpu:
         print('The failing GPU is closed.', flush=True)
 
 
-def open_pipeline(options, *, on_progress=None, cancelled=None):
+def open_pipeline(options, *, on_progress=None, cancelled=None, batch=1):
     """
     Open, or do first what the model's name says.
 
     The frames of `faulty:` meet a GPU that fails; of `faulty:untold`, one that failed so early
     that nobody was told. `wait:FILE` waits until the file is there, `hold:FILE` so with each
-    frame, `build:FILE` builds an engine of that ONNX file.
+    frame, `build:FILE` builds an engine of that ONNX file. The network of `runs:FOLDER` takes a
+    batch of any size: before run N it writes that to FOLDER/N, and waits for FOLDER/go_N, or for
+    FOLDER/go. One of a fixed batch is `fixed:FOLDER`.
     """
     what, _, rest = options.model_path.partition(':')
     if what == 'broken':
@@ -82,16 +88,27 @@ def open_pipeline(options, *, on_progress=None, cancelled=None):
         build(Path(rest), BuildOptions(), load_trt('tensorrt_rtx'),
               report=Reporter(on_progress, cancelled)).close()
 
+    runs = itertools.count()
+
     def find(tensors):
+        if what in ('runs', 'fixed'):
+            number, folder = next(runs), Path(rest)
+            unfinished = folder / f'{number}.unfinished'
+            unfinished.write_text(str(len(tensors['images'])))
+            unfinished.rename(folder / str(number))
+            while not ((folder / f'go_{number}').exists() or (folder / 'go').exists()):
+                time.sleep(0.01)
         while what == 'hold' and not Path(rest).exists():
             time.sleep(0.01)
         return find_bright(tensors)
 
+    size = -1 if what == 'runs' else 1
     runner = FakeRunner(
-        find, inputs=[TensorSpec('images', (1, 3, SIZE, SIZE), 'float32', 'input')],
-        outputs=[TensorSpec('output0', (1, 4 + len(CLASSES), ANCHORS), 'float32', 'output')],
+        find, inputs=[TensorSpec('images', (size, 3, SIZE, SIZE), 'float32', 'input')],
+        outputs=[TensorSpec('output0', (size, 4 + len(CLASSES), ANCHORS), 'float32', 'output')],
         metadata={'names': str(CLASSES)})
-    pipeline = Pipeline.open(options, on_progress=on_progress, cancelled=cancelled, runner=runner)
+    pipeline = Pipeline.open(
+        options, on_progress=on_progress, cancelled=cancelled, batch=batch, runner=runner)
     if what == 'faulty':
         pipeline.frames = FailingGpu(is_told=rest != 'untold')
     return pipeline

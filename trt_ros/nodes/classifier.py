@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import sys
 from typing import Any
 
+from rclpy.publisher import Publisher
 from std_msgs.msg import Header
 from vision_msgs.msg import Classification as ClassificationMessage
 from vision_msgs.msg import ObjectHypothesis
 
-from trt_ros.nodes.inference import InferenceParameters
+from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
@@ -47,15 +48,16 @@ class ClassifierNode(LabelledNode):
     def __init__(self, name: str = 'classifier', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
 
-    def advertise(self) -> None:
-        super().advertise()
-        self._classifications = self.result_publisher(ClassificationMessage, '~/classification')
+    def advertise(self, camera: Camera) -> Publisher:
+        return camera.publisher(ClassificationMessage, 'classification')
 
-    def publish(self, result: Classification, header: Header, frame: Frame) -> None:
+    def publish(
+            self, outputs: Publisher, result: Classification, header: Header,
+            frame: Frame) -> None:
         parameters = self.parameters
         names = self.pipeline.class_names if parameters.class_id_format == 'name' else ()
         best = result.top(parameters.max_classes)
-        self._classifications.publish(ClassificationMessage(header=header, results=[
+        outputs.publish(ClassificationMessage(header=header, results=[
             ObjectHypothesis(class_id=name_of(names, label), score=score)
             for label, score in zip(best.tolist(), result.scores[best].tolist())
             if score >= parameters.score_threshold]))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from sensor_msgs.msg import CameraInfo, Image
 from std_msgs.msg import Header
 
-from trt_ros.nodes.inference import InferenceNode, InferenceParameters
+from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
 from trt_ros.ros.camera_info import CameraInfoStream
 from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
@@ -47,23 +48,27 @@ class DepthNode(InferenceNode):
     def __init__(self, name: str = 'depth', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
 
-    def advertise(self) -> None:
-        self._depth = ImageSender(self, self.result_publisher(Image, '~/depth'))
-        self._camera_infos = self.result_publisher(CameraInfo, '~/camera_info')
+    def advertise(self, camera: Camera) -> SimpleNamespace:
+        return SimpleNamespace(
+            depth=ImageSender(self, camera.publisher(Image, 'depth')),
+            infos=camera.publisher(CameraInfo, 'camera_info'))
 
     def activate(self) -> None:
-        self._camera = self.while_active.enter_context(closing(CameraInfoStream(self)))
+        for camera in self.cameras:
+            camera.outputs.calibration = self.while_active.enter_context(closing(
+                CameraInfoStream(self, camera.topic)))
         super().activate()
 
-    def publish(self, result: Depth, header: Header, frame: Frame) -> None:
-        depth = self._depth.begin(header, frame.wh, '32FC1')
+    def publish(
+            self, outputs: SimpleNamespace, result: Depth, header: Header, frame: Frame) -> None:
+        depth = outputs.depth.begin(header, frame.wh, '32FC1')
         depth[:] = result.values
         if self.parameters.depth_kind == 'metric':
             depth[~(depth > 0)] = np.nan
-        self._depth.send()
-        info = self._camera.info_for(header, frame.wh)
+        outputs.depth.send()
+        info = outputs.calibration.info_for(header, frame.wh)
         if info is not None:
-            self._camera_infos.publish(info)
+            outputs.infos.publish(info)
 
 
 def main(args: list[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 import sys
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
-from trt_ros.nodes.inference import InferenceParameters
+from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode, ThresholdParameters
 from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.process import run_node
@@ -36,18 +37,17 @@ class DetectorNode(LabelledNode):
     def __init__(self, name: str = 'detector', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
 
-    def advertise(self) -> None:
-        super().advertise()
-        self._publish_detections = detection_publish(
-            self, self.result_publisher(Detection2DArray, '~/detections'),
-            self.pipeline.class_names)
+    def advertise(self, camera: Camera) -> Callable[..., None]:
+        return detection_publish(
+            self, camera.publisher(Detection2DArray, 'detections'), self.pipeline.class_names)
 
-    def infer(self, frame: Frame) -> Detections | OrientedBoxes:
-        return self.pipeline.infer(frame, **self.parameters.thresholds())
+    def infer(self, frames: list[Frame]) -> Sequence[Detections | OrientedBoxes]:
+        return self.pipeline.infer_all(frames, **self.parameters.thresholds())
 
     def publish(
-            self, result: Detections | OrientedBoxes, header: Header, frame: Frame) -> None:
-        self._publish_detections(result, header, self.parameters.class_id_format)
+            self, outputs: Callable[..., None], result: Detections | OrientedBoxes,
+            header: Header, frame: Frame) -> None:
+        outputs(result, header, self.parameters.class_id_format)
 
 
 def main(args: list[str] | None = None) -> int:

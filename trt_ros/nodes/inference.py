@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+from rclpy.exceptions import InvalidTopicNameException
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
 from std_msgs.msg import Header
 
+from trt_ros.errors import ParameterError
 from trt_ros.progress import NowAndThen, Progress
-from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
-from trt_ros.ros.images import ImageInputParameters, ImageStream, why_no_image
+from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts
+from trt_ros.ros.images import ImageStream, ImageTopicsParameters, Source, why_no_image
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import PRESETS, preset_profile
@@ -26,7 +28,7 @@ from trt_ros.vision.frame import Frame
 
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
-class InferenceParameters(NodeParameters, ImageInputParameters):
+class InferenceParameters(NodeParameters, ImageTopicsParameters):
     """What every such node has, beside the options that open its pipeline."""
 
     lazy: bool = param(
@@ -36,14 +38,51 @@ class InferenceParameters(NodeParameters, ImageInputParameters):
         choices=PRESETS[1:])
 
 
+class Camera:
+    """
+    A topic that a node takes images from, and where what is found in them goes.
+
+    :param topic: as for create_subscription().
+    :param prefix: of the topics of its results, below the node's name: '' or 'front/image_raw/'.
+    :ivar outputs: what `advertise` has returned for it.
+    """
+
+    def __init__(
+            self, node: InferenceNode, topic: str, prefix: str, counts: FrameCounts) -> None:
+        self.topic, self.counts = topic, counts
+        self.outputs: Any = None
+        self._node, self._prefix = node, prefix
+        self._publishers: list[Publisher] = []
+
+    def publisher(
+            self, message_type: type, name: str, qos: QoSProfile | None = None) -> Publisher:
+        """
+        Create a publisher of results: while nobody subscribes to any, a lazy node rests.
+
+        :param name: 'detections' is ~/detections, or, of several cameras, ~/TOPIC/detections.
+        """
+        node = self._node
+        publisher = node.publisher(
+            message_type, f'~/{self._prefix}{name}',
+            qos or preset_profile(node.parameters.output_qos_preset))
+        self._publishers.append(publisher)
+        return publisher
+
+    def is_wanted(self) -> bool:
+        """Tell whether there is somebody to infer for."""
+        return not self._node.parameters.lazy or any(
+            publisher.get_subscription_count() for publisher in self._publishers)
+
+
 class InferenceNode(ManagedNode):
     """
-    Opens a pipeline at configure, takes images while active.
+    Opens a pipeline at configure, takes images of one camera or several while active.
 
     A subclass names its `Parameters`, which are also its pipeline's options, and its `families`,
     and fills in `advertise` and `publish`.
 
     :param open_pipeline: what configure opens the pipeline with; tests hand in a fake's.
+    :ivar cameras: one of the topic `image`, or those of `image_topics`; while configured.
     """
 
     families: ClassVar[tuple[Family, ...]]
@@ -55,72 +94,83 @@ class InferenceNode(ManagedNode):
         self._open_pipeline = open_pipeline or partial(Pipeline.open, families=self.families)
         self.pipeline: Pipeline | None = None
         self._progress: Progress | None = None
-        self._results: list[Publisher] = []
+        self.cameras: tuple[Camera, ...] = ()
         self._counts = FrameCounts()
         Diagnostics(
             self, self._counts, task='image', facts=self._facts,
-            why_no_image=lambda _: self.why_no_input())
+            why_no_image=lambda _, topic: self.why_no_input(topic), cameras=self._counts_by_topic)
 
     # What a subclass fills in.
 
-    def advertise(self) -> None:
-        """Create what `pipeline`'s results are published with; raise to fail."""
+    def advertise(self, camera: Camera) -> Any:
+        """Create what results of a camera are published with, and return it; raise to fail."""
 
-    def infer(self, frame: Frame) -> Any:
-        """Run the pipeline on one image."""
-        return self.pipeline.infer(frame)
+    def infer(self, frames: list[Frame]) -> Sequence[Any]:
+        """Run the pipeline on some images, of a camera each."""
+        return self.pipeline.infer_all(frames)
 
-    def publish(self, result: Any, header: Header, frame: Frame) -> None:
+    def publish(self, outputs: Any, result: Any, header: Header, frame: Frame) -> None:
         """
         Publish what was found.
 
+        :param outputs: what `advertise` has returned for the camera.
         :param header: the image's own.
         """
 
-    def why_no_input(self) -> str:
-        """Name the topic that an active node takes its input from, and why none may come."""
-        return why_no_image(self)
+    def image_topics(self) -> tuple[str, ...]:
+        """Name the topics that images come from, as for create_subscription()."""
+        return self.parameters.image_topics or ('image',)
+
+    def why_no_input(self, topic: str) -> str:
+        """Name a topic that an active node takes its input from, and why none may come."""
+        return why_no_image(self, topic)
 
     # What a subclass uses.
-
-    def result_publisher(
-            self, message_type: type, topic: str, qos: QoSProfile | None = None) -> Publisher:
-        """Create a publisher of results: while nobody subscribes to any, a lazy node rests."""
-        publisher = self.publisher(
-            message_type, topic, qos or preset_profile(self.parameters.output_qos_preset))
-        self._results.append(publisher)
-        return publisher
 
     def configure(self) -> None:
         self._is_due = NowAndThen()
         self.while_configured.callback(self._forget)
+        cameras = self._make_cameras()
         for line in self.open():
             self.get_logger().info(line)
         self._progress = None
-        self.advertise()
+        for camera in cameras:
+            camera.outputs = self.advertise(camera)
+        self.cameras = cameras
+
+    def _make_cameras(self) -> tuple[Camera, ...]:
+        topics = self.image_topics()
+        if topics == ('image',):
+            return (Camera(self, 'image', '', self._counts),)
+        names = []
+        for topic in topics:
+            try:
+                names.append(self.resolve_topic_name(topic))
+            except (InvalidTopicNameException, RuntimeError) as error:
+                raise ParameterError(f'image_topics names {topic!r}.', cause=str(error)) from error
+        if len(set(names)) < len(names):
+            raise ParameterError(
+                f'image_topics names a topic twice: {", ".join(names)}.',
+                remedy='Name each camera once.')
+        return tuple(Camera(self, topic, f'{topic.strip("~/")}/', CameraCounts(self._counts))
+                     for topic in topics)
 
     def open(self) -> Iterable[str]:
         """Open what infers, telling `report`; return lines for the log."""
         self.pipeline = self.while_configured.enter_context(closing(self._open_pipeline(
-            self.parameters, on_progress=self.report, cancelled=self.cancelled)))
+            self.parameters, on_progress=self.report, cancelled=self.cancelled,
+            batch=self.parameters.batch_size())))
         self.pipeline.tell_fault(self.fail)
         return self.pipeline.story
 
     def activate(self) -> None:
-        self.while_active.enter_context(closing(
-            ImageStream(self, self._counts, self._on_frame, is_wanted=self._is_wanted,
-                        hooks=MemoryHooks(self.pipeline.register, self.pipeline.unregister))))
-
-    def _is_wanted(self) -> bool:
-        return not self.parameters.lazy or any(
-            publisher.get_subscription_count() for publisher in self._results)
-
-    def _on_frame(self, header: Header, frame: Frame) -> None:
-        with self._counts.timed('infer'):
-            result = self.infer(frame)
-        with self._counts.timed('publish'):
-            self.publish(result, header, frame)
-        self._counts.publish()
+        pipeline = self.pipeline
+        self.while_active.enter_context(closing(ImageStream(
+            self, self._counts,
+            [Source(camera.topic, camera.counts, partial(self.publish, camera.outputs),
+                    camera.is_wanted) for camera in self.cameras],
+            self.infer, most=min(pipeline.most, self.parameters.batch_size()),
+            hooks=MemoryHooks(pipeline.register, pipeline.unregister))))
 
     def report(self, progress: Progress) -> None:
         self._progress = progress
@@ -137,6 +187,10 @@ class InferenceNode(ManagedNode):
             facts['progress'] = str(progress)
         return facts
 
+    def _counts_by_topic(self) -> Mapping[str, FrameCounts]:
+        return {camera.topic: camera.counts for camera in self.cameras
+                if camera.counts is not self._counts}
+
     def _forget(self) -> None:
         self.pipeline = self._progress = None
-        self._results = []
+        self.cameras = ()

@@ -48,7 +48,8 @@ class LabelledNode(InferenceNode):
         """Name the classes by the number that is published."""
         return dict(enumerate(self.pipeline.class_names))
 
-    def advertise(self) -> None:
+    def configure(self) -> None:
+        super().configure()
         self._label_info = self.publisher(LabelInfo, '~/label_info', LATCHED)
         self.parameters_changed()
 

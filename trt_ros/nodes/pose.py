@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 from sensor_msgs.msg import Image
@@ -11,7 +13,7 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.draw import draw_detections, draw_keypoints
-from trt_ros.nodes.inference import InferenceParameters
+from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode, ThresholdParameters
 from trt_ros.ros.messages import ImageSender, detection_publish, to_keypoint_array
 from trt_ros.ros.parameters import param
@@ -53,31 +55,32 @@ class PoseNode(LabelledNode):
     def __init__(self, name: str = 'pose', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
 
-    def advertise(self) -> None:
-        super().advertise()
-        self._publish_detections = detection_publish(
-            self, self.result_publisher(Detection2DArray, '~/detections'),
-            self.pipeline.class_names)
-        self._keypoints = self.result_publisher(Detection2DArray, '~/keypoints')
-        self._overlays = self.result_publisher(Image, '~/overlay')
-        self._overlay = ImageSender(self, self._overlays)
+    def advertise(self, camera: Camera) -> SimpleNamespace:
+        overlays = camera.publisher(Image, 'overlay')
+        return SimpleNamespace(
+            detections=detection_publish(
+                self, camera.publisher(Detection2DArray, 'detections'),
+                self.pipeline.class_names),
+            keypoints=camera.publisher(Detection2DArray, 'keypoints'),
+            overlays=overlays, overlay=ImageSender(self, overlays))
 
-    def infer(self, frame: Frame) -> Poses:
-        return self.pipeline.infer(frame, **self.parameters.thresholds())
+    def infer(self, frames: list[Frame]) -> Sequence[Poses]:
+        return self.pipeline.infer_all(frames, **self.parameters.thresholds())
 
-    def publish(self, result: Poses, header: Header, frame: Frame) -> None:
+    def publish(
+            self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame) -> None:
         parameters = self.parameters
-        self._publish_detections(result.detections, header, parameters.class_id_format)
-        self._keypoints.publish(to_keypoint_array(
+        outputs.detections(result.detections, header, parameters.class_id_format)
+        outputs.keypoints.publish(to_keypoint_array(
             result, header, parameters.keypoint_names,
             least_visibility=parameters.keypoint_threshold))
-        if self._overlays.get_subscription_count():
-            pixels = self._overlay.begin(header, frame.wh)
+        if outputs.overlays.get_subscription_count():
+            pixels = outputs.overlay.begin(header, frame.wh)
             pixels[:] = to_colour(frame, 'bgr')
             draw_detections(pixels, result.detections, self.pipeline.class_names)
             draw_keypoints(
                 pixels, result.keypoints, least_visibility=parameters.keypoint_threshold)
-            self._overlay.send()
+            outputs.overlay.send()
 
 
 def main(args: list[str] | None = None) -> int:

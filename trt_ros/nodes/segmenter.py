@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.draw import draw_detections, draw_mask
-from trt_ros.nodes.inference import InferenceParameters
+from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode, ThresholdParameters
 from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
@@ -61,45 +62,50 @@ class SegmenterNode(LabelledNode):
             return super().class_map()
         return {0: 'background', **dict(enumerate(self.pipeline.class_names, 1))}
 
-    def advertise(self) -> None:
-        self._has_instances = isinstance(self.pipeline.decoder.head, InstanceHead)
-        super().advertise()
-        self._mask = ImageSender(self, self.result_publisher(Image, '~/mask'))
-        self._overlays = self.result_publisher(Image, '~/overlay')
-        self._overlay = ImageSender(self, self._overlays)
+    @property
+    def _has_instances(self) -> bool:
+        return isinstance(self.pipeline.decoder.head, InstanceHead)
+
+    def advertise(self, camera: Camera) -> SimpleNamespace:
+        overlays = camera.publisher(Image, 'overlay')
+        outputs = SimpleNamespace(
+            mask=ImageSender(self, camera.publisher(Image, 'mask')),
+            overlays=overlays, overlay=ImageSender(self, overlays))
         if self._has_instances:
             count = self.pipeline.decoder.class_count or len(self.pipeline.class_names)
-            self._mask_dtype = np.dtype(np.uint8 if 0 < count < 256 else np.uint16)
-            self._instance_masks = self.result_publisher(Image, '~/instances')
-            self._instances = ImageSender(self, self._instance_masks)
-            self._publish_detections = detection_publish(
-                self, self.result_publisher(Detection2DArray, '~/detections'),
+            outputs.mask_dtype = np.dtype(np.uint8 if 0 < count < 256 else np.uint16)
+            outputs.instance_masks = camera.publisher(Image, 'instances')
+            outputs.instances = ImageSender(self, outputs.instance_masks)
+            outputs.detections = detection_publish(
+                self, camera.publisher(Detection2DArray, 'detections'),
                 self.pipeline.class_names)
+        return outputs
 
-    def infer(self, frame: Frame) -> Instances | ClassMask:
-        return self.pipeline.infer(frame, **self.parameters.thresholds())
+    def infer(self, frames: list[Frame]) -> Sequence[Instances | ClassMask]:
+        return self.pipeline.infer_all(frames, **self.parameters.thresholds())
 
-    def publish(self, result: Instances | ClassMask, header: Header, frame: Frame) -> None:
+    def publish(
+            self, outputs: SimpleNamespace, result: Instances | ClassMask, header: Header,
+            frame: Frame) -> None:
         if isinstance(result, Instances):
-            mask = result.paint((result.detections.labels + 1).astype(self._mask_dtype))
-            if self._instance_masks.get_subscription_count():
-                self._instances.begin(header, frame.wh, 'mono16')[:] = result.paint(
+            mask = result.paint((result.detections.labels + 1).astype(outputs.mask_dtype))
+            if outputs.instance_masks.get_subscription_count():
+                outputs.instances.begin(header, frame.wh, 'mono16')[:] = result.paint(
                     np.arange(1, len(result) + 1, dtype=np.uint16))
-                self._instances.send()
-            self._publish_detections(
-                result.detections, header, self.parameters.class_id_format)
+                outputs.instances.send()
+            outputs.detections(result.detections, header, self.parameters.class_id_format)
         else:
             mask = result.labels
         encoding = 'mono8' if mask.dtype == np.uint8 else 'mono16'
-        self._mask.begin(header, frame.wh, encoding)[:] = mask
-        self._mask.send()
-        if self._overlays.get_subscription_count():
-            self._draw(result, mask, header, frame)
+        outputs.mask.begin(header, frame.wh, encoding)[:] = mask
+        outputs.mask.send()
+        if outputs.overlays.get_subscription_count():
+            self._draw(result, mask, outputs.overlay.begin(header, frame.wh), frame)
+            outputs.overlay.send()
 
     def _draw(
-            self, result: Instances | ClassMask, mask: np.ndarray, header: Header,
+            self, result: Instances | ClassMask, mask: np.ndarray, pixels: np.ndarray,
             frame: Frame) -> None:
-        pixels = self._overlay.begin(header, frame.wh)
         pixels[:] = to_colour(frame, 'bgr')
         opacity = self.parameters.overlay_opacity
         if isinstance(result, Instances):
@@ -107,7 +113,6 @@ class SegmenterNode(LabelledNode):
             draw_detections(pixels, result.detections, self.pipeline.class_names)
         else:
             draw_mask(pixels, mask, opacity=opacity)
-        self._overlay.send()
 
 
 def main(args: list[str] | None = None) -> int:

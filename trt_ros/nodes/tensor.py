@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields
 import sys
@@ -12,7 +12,7 @@ import numpy as np
 from std_msgs.msg import Header
 
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.nodes.inference import InferenceNode, InferenceParameters
+from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
 from trt_ros.progress import Reporter
 from trt_ros.ros.cdr_tensors import write_tensor_list
 from trt_ros.ros.parameters import param
@@ -54,15 +54,19 @@ class TensorNode(InferenceNode):
         super().__init__(name, **kwargs)
         self._runner: Runner | None = None
 
-    def advertise(self) -> None:
-        self._publish_tensors = serialized_publish(
-            self, self.result_publisher(self._message_type, '~/tensors'))
+    def advertise(self, camera: Camera) -> Callable[[np.ndarray], None]:
+        return serialized_publish(self, camera.publisher(self._message_type, 'tensors'))
 
-    def publish(self, result: Tensors, header: Header, frame: Frame | None) -> None:
-        self._publish_tensors(write_tensor_list(
+    def publish(
+            self, outputs: Callable[[np.ndarray], None], result: Tensors, header: Header,
+            frame: Frame | None) -> None:
+        outputs(write_tensor_list(
             result, (header.stamp.sec, header.stamp.nanosec), header.frame_id))
 
     # Tensors in: no pixels, no pipeline.
+
+    def image_topics(self) -> tuple[str, ...]:
+        return super().image_topics() if self.parameters.input == 'image' else ('image',)
 
     def open(self) -> Iterable[str]:
         self._message_type = tensor_list_type()
@@ -87,27 +91,28 @@ class TensorNode(InferenceNode):
         else:
             self.while_active.enter_context(closing(TensorStream(
                 self, self._message_type, self._counts, self._on_tensors,
-                is_wanted=self._is_wanted)))
+                is_wanted=self.cameras[0].is_wanted)))
 
     def _on_tensors(self, header: Header, tensors: Mapping[str, np.ndarray]) -> None:
         with self._counts.timed('infer'):
             result = self._runner.infer(fitted(tensors, self._runner.inputs))
         with self._counts.timed('publish'):
-            self.publish(result, header, None)
+            self.publish(self.cameras[0].outputs, result, header, None)
         self._counts.publish()
 
     def _tell_unheeded(self) -> None:
         # One parameter file serves both inputs: told, not refused.
-        about_images = {*PREPROCESSING, 'image_transport', 'image_topics', 'batch_wait_ms'}
+        about_images = {*PREPROCESSING, 'image_transport', 'image_topics', 'batch_wait_ms',
+                        'max_batch_size'}
         unheeded = [each.name for each in fields(self.parameters) if each.name in about_images
                     and getattr(self.parameters, each.name) != each.default]
         if unheeded:
             self.get_logger().warning(
                 f'Without effect on tensors: {", ".join(unheeded)}.')
 
-    def why_no_input(self) -> str:
+    def why_no_input(self, topic: str) -> str:
         if self._runner is None:
-            return super().why_no_input()
+            return super().why_no_input(topic)
         why = why_silent(self, 'tensors', 'isaac_ros_tensor_list_interfaces/msg/TensorList')
         return f'on {self.resolve_topic_name("tensors")}: {why}'
 

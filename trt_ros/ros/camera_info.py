@@ -55,14 +55,14 @@ def camera_info_for(
 
 class CameraInfoStream:
     """
-    The newest calibration that comes beside the images of `image`; takes from now until close().
+    The newest calibration that comes beside the images of a topic; takes from now until close().
 
     Its topic is `camera_info` in the images' own namespace, unless that is remapped.
     """
 
-    def __init__(self, node: ManagedNode) -> None:
+    def __init__(self, node: ManagedNode, image_topic: str = 'image') -> None:
         self._node, self._newest = node, CameraInfo()
-        topic = camera_info_topic(node)
+        topic = camera_info_topic(node, image_topic)
         # Best effort takes from any publisher.
         qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._subscription = node.create_subscription(
@@ -86,12 +86,13 @@ class CameraInfoStream:
         self._newest = info
 
 
-def camera_info_topic(node: Node) -> str:
-    """Name the topic of calibrations beside `image`; both may be remapped."""
-    remapped = node.resolve_topic_name('camera_info')
-    if remapped != node.resolve_topic_name('camera_info', only_expand=True):
+def camera_info_topic(node: Node, image_topic: str = 'image') -> str:
+    """Name the topic of calibrations beside a topic of images; both may be remapped."""
+    name = image_topic[:image_topic.rfind('/') + 1] + 'camera_info'
+    remapped = node.resolve_topic_name(name)
+    if remapped != node.resolve_topic_name(name, only_expand=True):
         return remapped
-    return node.resolve_topic_name('image').rpartition('/')[0] + '/camera_info'
+    return node.resolve_topic_name(image_topic).rpartition('/')[0] + '/camera_info'
 
 
 def _floats(values: dict, name: str, count: int | None = None) -> list[float]:

@@ -129,6 +129,26 @@ class FrameCounts:
         return time.monotonic() - self._unsettled_since
 
 
+class CameraCounts(FrameCounts):
+    """Those of one camera of several; all but the times count in the whole, too."""
+
+    def __init__(self, whole: FrameCounts) -> None:
+        super().__init__()
+        self._whole = whole
+
+    def receive(self) -> None:
+        super().receive()
+        self._whole.receive()
+
+    def publish(self) -> None:
+        super().publish()
+        self._whole.publish()
+
+    def drop(self, cause: str, why: str = '') -> bool:
+        self._whole.drop(cause, why)
+        return super().drop(cause, why)
+
+
 class Timed:
     """A stage of a frame; half the price of a generator."""
 
@@ -151,20 +171,22 @@ class Diagnostics:
 
     OK: all is well, also while nobody asked for more. WARN: frames were dropped for a bad reason
     within the last seconds. ERROR: a transition or the GPU failed. STALE: the node is active, but
-    no frame comes, or those that come are not done with.
+    no frame comes of some camera, or those that come are not done with.
 
     :param task: what the status is about, the part of its name after the colon.
     :param facts: more key-value pairs, asked once a second in the executor's thread.
-    :param why_no_image: says where images should come from and what may be wrong there, asked
-        likewise.
+    :param why_no_image: given the node and a topic, says where images should come from and what
+        may be wrong there, asked likewise.
+    :param cameras: the counts by topic, where there are several; asked likewise.
     """
 
     def __init__(
             self, node: ManagedNode, counts: FrameCounts, *, task: str,
             facts: Callable[[], Mapping[str, str]] = dict,
-            why_no_image: Callable[[ManagedNode], str] = lambda node: '') -> None:
+            why_no_image: Callable[[ManagedNode, str], str] = lambda node, topic: '',
+            cameras: Callable[[], Mapping[str, FrameCounts]] = dict) -> None:
         self._node, self._counts, self._facts = node, counts, facts
-        self._why_no_image = why_no_image
+        self._why_no_image, self._cameras = why_no_image, cameras
         self._name = f'{node.get_fully_qualified_name()[1:]}: {task}'
         self._before = (time.monotonic(), 0, 0)
         self._active_since: float | None = None
@@ -179,20 +201,20 @@ class Diagnostics:
             self._active_since = None
         elif self._active_since is None:
             self._active_since = now
-        received, published, dropped = self._counts.snapshot()
+        told = _told(self._counts)
+        received, published = told['frames received'], told['frames published']
         seconds = now - self._before[0]
         values = {
             'state': state,
             **self._facts(),
-            'frames received': str(received),
-            'frames published': str(published),
-            'frames dropped': str(sum(dropped.values())),
-            **{f'dropped: {cause}': str(count) for cause, count in sorted(dropped.items())},
+            **{key: str(count) for key, count in told.items()},
             'rate in (Hz)': f'{(received - self._before[1]) / seconds:.1f}',
             'rate out (Hz)': f'{(published - self._before[2]) / seconds:.1f}',
             **{f'{stage} {name} (ms)': f'{1e3 * seconds:.3f}'
                for stage, times in self._counts.percentiles().items()
                for name, seconds in zip(('p50', 'p99'), times)},
+            **{f'{topic}: {key}': str(count) for topic, counts in self._cameras().items()
+               for key, count in _told(counts).items()},
             'last error': self._counts.last_error,
         }
         self._before = (now, received, published)
@@ -210,10 +232,11 @@ class Diagnostics:
             if self._counts.is_troubled:
                 return DiagnosticStatus.WARN, f'frames dropped: {self._counts.last_error}'
             patience = SECONDS_WITHOUT_A_FRAME + self._seconds_between_frames()
-            waited = self._counts.seconds_since_received(self._active_since)
-            if waited > patience:
-                why = self._why_no_image(self._node)
-                return DiagnosticStatus.STALE, f'no image for {waited:.0f} s {why}'.rstrip()
+            for topic, counts in (self._cameras() or {'image': self._counts}).items():
+                waited = counts.seconds_since_received(self._active_since)
+                if waited > patience:
+                    why = self._why_no_image(self._node, topic)
+                    return DiagnosticStatus.STALE, f'no image for {waited:.0f} s {why}'.rstrip()
             waited = self._counts.seconds_unsettled()
             if waited > patience:
                 return DiagnosticStatus.STALE, f'images come, but no result for {waited:.0f} s'
@@ -223,6 +246,14 @@ class Diagnostics:
         """As the parameters ask for; 0.0 where they let frames come as they do."""
         rates = (getattr(self._node.parameters, name, 0.0) for name in ('rate_hz', 'max_rate_hz'))
         return max((1 / rate for rate in rates if rate > 0), default=0.0)
+
+
+def _told(counts: FrameCounts) -> dict[str, int]:
+    received, published, dropped = counts.snapshot()
+    return {
+        'frames received': received, 'frames published': published,
+        'frames dropped': sum(dropped.values()),
+        **{f'dropped: {cause}': count for cause, count in sorted(dropped.items())}}
 
 
 class LatencyMeter:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 import traceback
+from typing import Any
 
 import cv2
 import numpy as np
@@ -22,7 +23,7 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import PRESETS, image_qos, incompatible_offer, why_silent
 from trt_ros.ros.rcl import NOBODY, MemoryHooks
 from trt_ros.ros.transport import SerializedSubscription, subscribe_serialized
-from trt_ros.ros.worker import REPLACED, UNWANTED, NewestWorker
+from trt_ros.ros.worker import REPLACED, UNWANTED, FairWorker
 from trt_ros.vision.frame import ENCODINGS, Frame
 
 
@@ -50,62 +51,143 @@ class ImageInputParameters:
         False, "Publish on ~/latency the milliseconds from each image's stamp to its result.")
 
 
-class ImageStream:
+@dataclass(frozen=True)
+class ImageTopicsParameters(ImageInputParameters):
+    """How a node takes the images of one camera or of several."""
+
+    image_topics: tuple[str, ...] = param(
+        (), 'Topics of images, of a camera each; empty: `image`. The results of TOPIC come on '
+        '~/TOPIC/...')
+    batch_wait_ms: float = param(
+        0.0, "How long an image waits for the other cameras' to go through the network with it, "
+        'where that takes several; 0.0: not at all, those go that are there.',
+        between=(0.0, 1000.0), mutable=True)
+    max_batch_size: int = param(
+        0, 'Images that go through the network together at most; 0: as many as there are cameras.',
+        between=(0, 64))
+
+    def batch_size(self) -> int:
+        """How many images may go through the network together."""
+        cameras = len(self.image_topics) or 1
+        return min(self.max_batch_size or cameras, cameras)
+
+
+@dataclass(frozen=True)
+class Source:
     """
-    The newest image of a topic, handed over in a thread of its own; takes from now until close().
+    A topic that images are taken from, and what becomes of them.
 
-    A frame that cannot be used is dropped, counted by cause, and logged once in a while.
-
-    :param handle: called with the image's own header and the frame, one at a time. The frame's
-        bytes are used again when nobody refers to them. It counts what it publishes; what it
-        raises counts as a dropped frame.
-    :param hooks: told of the memory that raw images lie in, where it is used again and again.
+    :param topic: as for create_subscription().
+    :param counts: of its images.
+    :param publish: called with the result, the image's own header and the frame; what it raises
+        counts as a dropped frame.
     :param is_wanted: asked of each image as it comes; must not raise.
     """
 
+    topic: str
+    counts: FrameCounts
+    publish: Callable[[Any, Header, Frame], None]
+    is_wanted: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class _Taken:
+    source: Source
+    stamp: tuple[int, int]
+    header: Header
+    frame: Frame
+
+
+class ImageStream:
+    """
+    Takes the newest images of some topics and infers, in one thread, from now until close().
+
+    A frame that cannot be used is dropped, counted by cause, and logged once in a while; those
+    that came with it are not.
+
+    :param counts: of all images; told how long things take.
+    :param infer: gives a result for each of some frames, of a topic each. Their bytes are used
+        again when nobody refers to them.
+    :param most: how many frames it takes at once.
+    :param hooks: told of the memory that raw images lie in, where it is used again and again.
+    """
+
     def __init__(
-            self, node: ManagedNode, counts: FrameCounts,
-            handle: Callable[[Header, Frame], None], *, hooks: MemoryHooks = NOBODY,
-            is_wanted: Callable[[], bool] = lambda: True) -> None:
-        self._is_wanted = is_wanted
-        self._node, self._counts, self._handle_frame = node, counts, handle
+            self, node: ManagedNode, counts: FrameCounts, sources: Sequence[Source],
+            infer: Callable[[list[Frame]], Sequence[Any]], *, most: int = 1,
+            hooks: MemoryHooks = NOBODY) -> None:
+        self._node, self._counts, self._sources, self._infer = node, counts, sources, infer
         self._latency = LatencyMeter(node, counts)
-        self._worker = NewestWorker(
-            self._handle, counts.drop, on_taken=partial(counts.took, QUEUE_AGE),
-            max_rate_hz=lambda: node.parameters.max_rate_hz)
         self._read = image_reader(node)
-        self._subscription = subscribe_images(
-            node, self._receive, on_replaced=self._replace, hooks=hooks)
+        with ExitStack() as undo:
+            self._worker = undo.enter_context(closing(FairWorker(
+                self._handle, lambda number, cause: sources[number].counts.drop(cause),
+                lanes=len(sources), most=most, on_taken=partial(counts.took, QUEUE_AGE),
+                max_rate_hz=lambda: node.parameters.max_rate_hz,
+                wait_seconds=lambda: node.parameters.batch_wait_ms / 1e3)))
+            for number, source in enumerate(sources):
+                undo.enter_context(closing(subscribe_images(
+                    node, partial(self._receive, number), source.topic,
+                    on_replaced=partial(self._replace, source), hooks=hooks)))
+            self._owned = undo.pop_all()
 
     def close(self) -> None:
-        """Stop taking images, then wait for the one in hand."""
-        self._subscription.close()
-        self._worker.close()
+        """Stop taking images, then wait for those in hand."""
+        self._owned.close()
 
-    def _receive(self, message: np.ndarray) -> None:
-        self._counts.receive()
-        if self._is_wanted():
-            self._worker.put(message)
+    def _receive(self, number: int, message: np.ndarray) -> None:
+        source = self._sources[number]
+        source.counts.receive()
+        if source.is_wanted():
+            self._worker.put(message, number)
         else:
-            self._counts.drop(UNWANTED)
+            source.counts.drop(UNWANTED)
 
-    def _replace(self) -> None:
-        self._counts.receive()
-        self._counts.drop(REPLACED)
+    def _replace(self, source: Source) -> None:
+        source.counts.receive()
+        source.counts.drop(REPLACED)
 
-    def _handle(self, message: np.ndarray) -> None:
-        with dropping(self._node, self._counts):
-            image = self._read(message)
-            self._handle_frame(header_of(image), to_frame(image))
-            self._latency.done(image.stamp)
+    def _handle(self, messages: list[tuple[int, np.ndarray]]) -> None:
+        taken = []
+        for number, message in messages:
+            source = self._sources[number]
+            with self._dropping(source):
+                image = self._read(message)
+                taken.append(_Taken(source, image.stamp, header_of(image), to_frame(image)))
+        for each, result in self._results(taken):
+            with self._dropping(each.source):
+                with self._counts.timed('publish'):
+                    each.source.publish(result, each.header, each.frame)
+                each.source.counts.publish()
+                self._latency.done(each.stamp)
+
+    def _results(self, taken: list[_Taken]) -> list[tuple[_Taken, Any]]:
+        if not taken:
+            return []
+        try:
+            with self._counts.timed('infer'):
+                return list(zip(taken, self._infer([each.frame for each in taken])))
+        except Exception as error:
+            if isinstance(error, BadFrameError) and len(taken) > 1:  # One of them: which?
+                return [pair for each in taken for pair in self._results([each])]
+            for each in taken:
+                with self._dropping(each.source):
+                    raise error
+            return []
+
+    def _dropping(self, source: Source) -> AbstractContextManager[None]:
+        of = f' of {self._node.resolve_topic_name(source.topic)}' if len(self._sources) > 1 else ''
+        return dropping(self._node, source.counts, of)
 
 
 @contextmanager
-def dropping(node: ManagedNode, counts: FrameCounts) -> Iterator[None]:
+def dropping(node: ManagedNode, counts: FrameCounts, of: str = '') -> Iterator[None]:
     """
     Turn whatever is raised into a dropped frame, counted and logged by its cause.
 
     A GPU that failed ends the node's being active, too.
+
+    :param of: says in the log which frame it was.
     """
     try:
         yield
@@ -116,23 +198,23 @@ def dropping(node: ManagedNode, counts: FrameCounts) -> Iterator[None]:
             problem, why = repr(error), traceback.format_exc()
         cause = error.kind if isinstance(error, BadFrameError) else type(error).__name__
         if counts.drop(cause, problem):
-            node.get_logger().error(f'A frame was dropped ({cause}). {why}')
+            node.get_logger().error(f'A frame{of} was dropped ({cause}). {why}')
         if isinstance(error, GpuFailedError):
             node.fail(error)
 
 
 def subscribe_images(
-        node: ManagedNode, on_message: Callable[[np.ndarray], None], *,
+        node: ManagedNode, on_message: Callable[[np.ndarray], None], topic: str = 'image', *,
         on_replaced: Callable[[], None] | None = None,
         on_lost: Callable[[], None] | None = None,
         hooks: MemoryHooks = NOBODY) -> SerializedSubscription:
     """
-    Take `image` or `image/compressed`, as the node's ImageInputParameters say, as bytes.
+    Take `topic` or `topic`/compressed, as the node's ImageInputParameters say, as bytes.
 
-    The arguments are those of subscribe_serialized.
+    The other arguments are those of subscribe_serialized.
     """
     parameters = node.parameters
-    message_type, topic = image_topic(node, parameters)
+    message_type, topic = image_topic(node, parameters, topic)
     name = node.resolve_topic_name(topic)
     qos, why = image_qos(
         node, topic, preset=parameters.qos_preset, reliability=parameters.qos_reliability,
@@ -148,21 +230,22 @@ def subscribe_images(
         on_incompatible=tell, hooks=hooks if message_type is Image else NOBODY)
 
 
-def why_no_image(node: ManagedNode) -> str:
-    """Name the topic that an active node takes images from, and why none may come."""
+def why_no_image(node: ManagedNode, topic: str = 'image') -> str:
+    """Name a topic that an active node takes images from, and why none may come."""
     parameters = node.parameters
     if parameters is None:
         return ''
-    message_type, topic = image_topic(node, parameters)
+    message_type, topic = image_topic(node, parameters, topic)
     why = why_silent(node, topic, f'sensor_msgs/msg/{message_type.__name__}')
     return f'on {node.resolve_topic_name(topic)}: {why}'
 
 
-def image_topic(node: Node, parameters: ImageInputParameters) -> tuple[type, str]:
+def image_topic(
+        node: Node, parameters: ImageInputParameters, topic: str) -> tuple[type, str]:
     """Return the type and the topic, as for create_subscription(), that images come from."""
     if parameters.image_transport == 'compressed':
-        return CompressedImage, compressed_topic(node, 'image')
-    return Image, 'image'
+        return CompressedImage, compressed_topic(node, topic)
+    return Image, topic
 
 
 def image_reader(

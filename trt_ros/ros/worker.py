@@ -1,4 +1,4 @@
-"""One thread that handles the newest item; an item that waits is replaced by a newer one."""
+"""One thread that handles the newest items; one that waits is replaced by a newer one."""
 
 from __future__ import annotations
 
@@ -15,69 +15,131 @@ STOPPED = 'the node stopped'
 UNWANTED = 'nobody subscribes'
 
 
-class NewestWorker(Generic[T]):
-    """
-    Owns its thread until close().
+class Lane(Generic[T]):
+    """Where the items of one source wait: no more than the newest."""
 
-    :param handle: called in the thread with one item at a time; must not raise.
-    :param on_drop: called with the cause when an item is given up, in whichever thread finds out.
-    :param on_taken: called before `handle` with the seconds that the item has waited.
-    :param max_rate_hz: asked before each item; 0.0 is no limit. What comes faster is replaced.
+    def __init__(self, number: int, now: float) -> None:
+        self.number = number
+        self.items: list[T] = []
+        self.came = 0.0   # When the item came,
+        self.since = 0.0  # and since when there has always been one.
+        self.due = now    # Not to be handled before.
+
+    def put(self, item: T) -> bool:
+        """Keep an item; tell whether another had to go for it."""
+        is_replaced = bool(self.items)
+        self.came = time.monotonic()
+        if not is_replaced:
+            self.since = self.came
+        self.items = [item]
+        return is_replaced
+
+    def take(self, now: float, rate_hz: float) -> T:
+        # From `due`, not from now: a rate just below the camera's would else be halved.
+        self.due = max(self.due, now - 1 / rate_hz) + 1 / rate_hz if rate_hz > 0 else now
+        return self.items.pop()
+
+
+class FairWorker(Generic[T]):
+    """
+    Handles the newest items of several lanes, up to `most` together. Owns a thread until close().
+
+    Where there are more, the lanes that were served longest ago come first.
+
+    :param handle: called in the thread with [(lane, item), ..] by lane, each lane once; must not
+        raise.
+    :param on_drop: called with lane and cause when an item is given up, in whichever thread finds
+        out.
+    :param on_taken: called before `handle` with the seconds that an item has waited.
+    :param most: how many items are handled together.
+    :param max_rate_hz: of a lane, asked before each item; 0.0 is no limit. What comes faster is
+        replaced.
+    :param wait_seconds: how long an item waits for those of the other lanes, as long as fewer
+        than `most` are there.
     """
 
     def __init__(
-            self, handle: Callable[[T], None], on_drop: Callable[[str], None], *,
+            self, handle: Callable[[list[tuple[int, T]]], None],
+            on_drop: Callable[[int, str], None], *, lanes: int, most: int = 1,
             on_taken: Callable[[float], None] = lambda seconds: None,
-            max_rate_hz: Callable[[], float] = lambda: 0.0, name: str = 'frames') -> None:
+            max_rate_hz: Callable[[], float] = lambda: 0.0,
+            wait_seconds: Callable[[], float] = lambda: 0.0, name: str = 'frames') -> None:
         self._handle, self._on_drop, self._on_taken = handle, on_drop, on_taken
-        self._max_rate_hz = max_rate_hz
-        self._waiting: list[tuple[float, T]] = []  # With the time of its coming.
+        self._max_rate_hz, self._wait_seconds = max_rate_hz, wait_seconds
+        self._most = min(lanes, most)
+        now = time.monotonic()
+        self._lanes = [Lane[T](number, now) for number in range(lanes)]
+        self._order = list(self._lanes)  # Served longest ago first.
         self._condition = threading.Condition()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=name)
         self._thread.start()
 
-    def put(self, item: T) -> None:
+    def put(self, item: T, lane: int = 0) -> None:
         """Hand over an item; never waits for the handling of another."""
         with self._condition:
-            is_closed, was_waiting = self._is_closed, bool(self._waiting)
-            if not is_closed:
-                self._waiting = [(time.monotonic(), item)]
-                self._condition.notify()
+            is_closed = self._is_closed
+            is_replaced = not is_closed and self._lanes[lane].put(item)
+            self._condition.notify()
         if is_closed:
-            self._on_drop(STOPPED)
-        elif was_waiting:
-            self._on_drop(REPLACED)
+            self._on_drop(lane, STOPPED)
+        elif is_replaced:
+            self._on_drop(lane, REPLACED)
 
     def close(self) -> None:
-        """Give up the waiting item, wait for the one in hand; may be called twice."""
+        """Give up the waiting items, wait for those in hand; may be called twice."""
         with self._condition:
             self._is_closed = True
             self._condition.notify()
         self._thread.join()
-        if self._waiting:
-            self._waiting = []
-            self._on_drop(STOPPED)
+        for lane in self._lanes:
+            if lane.items:
+                lane.items = []
+                self._on_drop(lane.number, STOPPED)
 
     def _run(self) -> None:
-        due = time.monotonic()
-        while self._await_item(due):
-            with self._condition:
-                came, item = self._waiting.pop()
-            rate = self._max_rate_hz()
+        while lanes := self._await_lanes():
             now = time.monotonic()
-            # From `due`, not from now: a rate just below the camera's would else be halved.
-            due = max(due, now - 1 / rate) + 1 / rate if rate > 0 else now
-            self._on_taken(now - came)
-            self._handle(item)
-            del item  # A borrowed message must not live until the next one comes.
+            with self._condition:
+                waited = [now - lane.came for lane in lanes]
+                items = [(lane.number, lane.take(now, self._max_rate_hz())) for lane in lanes]
+            for seconds in waited:
+                self._on_taken(seconds)
+            self._handle(items)
+            del items  # A borrowed message must not live until the next one comes.
 
-    def _await_item(self, due: float) -> bool:
-        """Wait until there is an item and it may be handled; False when closed."""
+    def _await_lanes(self) -> list[Lane[T]]:
+        """Wait until there are items that may be handled; of no lane when closed."""
         with self._condition:
             while not self._is_closed:
-                delay = due - time.monotonic()
-                if self._waiting and delay <= 0:
-                    return True
-                self._condition.wait(delay if self._waiting else None)
-            return False
+                now = time.monotonic()
+                waiting = [lane for lane in self._order if lane.items]
+                ready = [lane for lane in waiting if lane.due <= now]
+                # When there is something to do that nobody notifies of.
+                times = [lane.due for lane in waiting if lane.due > now]
+                if ready:
+                    first = min(max(lane.since, lane.due) for lane in ready)
+                    times.append(first + self._wait_seconds())
+                    if len(ready) >= self._most or times[-1] <= now:
+                        return self._serve(ready[:self._most])
+                self._condition.wait(min(times) - now if times else None)
+            return []
+
+    def _serve(self, lanes: list[Lane[T]]) -> list[Lane[T]]:
+        """Move lanes to the end of the order; return them by number."""
+        for lane in lanes:
+            self._order.remove(lane)
+        self._order += lanes
+        return sorted(lanes, key=lambda lane: lane.number)
+
+
+class NewestWorker(FairWorker[T]):
+    """A FairWorker of one lane, whose item, and cause of dropping it, come by themselves."""
+
+    def __init__(
+            self, handle: Callable[[T], None], on_drop: Callable[[str], None], *,
+            on_taken: Callable[[float], None] = lambda seconds: None,
+            max_rate_hz: Callable[[], float] = lambda: 0.0) -> None:
+        super().__init__(
+            lambda items: handle(items[0][1]), lambda _, cause: on_drop(cause), lanes=1,
+            on_taken=on_taken, max_rate_hz=max_rate_hz)

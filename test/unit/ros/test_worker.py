@@ -3,7 +3,7 @@
 import threading
 import time
 
-from trt_ros.ros.worker import REPLACED, STOPPED, NewestWorker
+from trt_ros.ros.worker import REPLACED, STOPPED, FairWorker, NewestWorker
 
 DEADLINE_SECONDS = 60.0
 
@@ -90,3 +90,107 @@ def test_a_rate_limit_replaces_what_comes_faster():
         worker.put(item)
     worker.close()
     assert (handled, dropped) == ([1], [REPLACED, STOPPED])
+
+
+def fair_worker(handler, **settings):
+    """A FairWorker that tells of its drops as (lane, cause)."""
+    return FairWorker(handler, lambda *dropped: handler.dropped.append(dropped), **settings)
+
+
+def test_no_lane_starves_while_the_others_always_have_something_newer():
+    handler = Handler()
+    worker = fair_worker(handler, lanes=3)
+    worker.put('first', 2)
+    for turn in range(12):
+        assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+        for lane in (0, 1, 0, 2, 0):  # The first is fastest, and always there before the others.
+            worker.put(turn, lane)
+        handler.go_on.release()
+    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    handler.go_on.release()
+    worker.close()
+    served = [lane for ((lane, _),) in handler.handled]
+    assert served[:13] == [2] + [0, 1, 2] * 4
+    assert all(item == turn for turn, ((_, item),) in enumerate(handler.handled[1:13]))
+
+
+def test_of_more_lanes_than_fit_together_each_has_its_turn():
+    handler = Handler()
+    worker = fair_worker(handler, lanes=5, most=2)
+    worker.put('first', 4)
+    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    for _ in range(5):
+        for lane in range(5):
+            worker.put(lane, lane)
+        handler.go_on.release()
+        assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    handler.go_on.release()
+    worker.close()
+    served = [[lane for lane, _ in items] for items in handler.handled]
+    assert served[:6] == [[4], [0, 1], [2, 3], [0, 4], [1, 2], [3, 4]]
+
+
+def test_items_that_wait_together_are_handled_together_each_lane_once():
+    handler = Handler()
+    worker = fair_worker(handler, lanes=3, most=3)
+    worker.put('a', 1)
+    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    for lane, item in ((2, 'b'), (0, 'c'), (2, 'd')):
+        worker.put(item, lane)
+    handler.go_on.release(2)
+    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    worker.close()
+    assert handler.handled == [[(1, 'a')], [(0, 'c'), (2, 'd')]]
+    assert handler.dropped == [(2, REPLACED)]
+
+
+def test_an_item_waits_for_those_of_the_other_lanes_no_longer_than_until_all_are_there():
+    handler = Handler()
+    handler.go_on.release(2)
+    worker = fair_worker(handler, lanes=2, most=2, wait_seconds=lambda: 1000.0)
+    worker.put('a', 1)
+    worker.put('b', 1)
+    assert not handler.handled
+    worker.put('c', 0)
+    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    worker.put('d', 0)
+    worker.close()
+    assert handler.handled == [[(0, 'c'), (1, 'b')]]
+    assert handler.dropped == [(1, REPLACED), (0, STOPPED)]
+
+
+def test_a_silent_lane_is_not_waited_for_longer_than_asked_and_newer_items_do_not_prolong_it():
+    handler = Handler()
+    worker = fair_worker(handler, lanes=2, most=2, wait_seconds=lambda: 0.2)
+    handler.go_on.release(1000)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not handler.started.acquire(timeout=0.01):
+        worker.put('newer', 0)
+        assert time.monotonic() < deadline
+    worker.close()
+    assert handler.handled[0] == [(0, 'newer')]
+
+
+def test_where_only_one_fits_nothing_waits_for_others():
+    handler = Handler()
+    handler.go_on.release()
+    worker = fair_worker(handler, lanes=2, most=1, wait_seconds=lambda: 1000.0)
+    worker.put('a', 1)
+    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    worker.close()
+    assert handler.handled == [[(1, 'a')]]
+
+
+def test_the_rate_limit_is_each_lanes_own():
+    handled, dropped, done = [], [], threading.Semaphore(0)
+    worker = FairWorker(
+        lambda items: (handled.extend(items), done.release()),
+        lambda *what: dropped.append(what), lanes=2, max_rate_hz=lambda: 0.001)
+    for lane in (0, 1):
+        worker.put('a', lane)
+        assert done.acquire(timeout=DEADLINE_SECONDS)
+    for lane in (0, 1, 1):  # The next of each is due in a thousand seconds.
+        worker.put('b', lane)
+    worker.close()
+    assert handled == [(0, 'a'), (1, 'a')]
+    assert dropped == [(1, REPLACED), (0, STOPPED), (1, STOPPED)]
