@@ -223,6 +223,8 @@ class Soak:
             ('overlay', {'max_rate_hz': -1.0}, False),
             ('detector', {'qos_reliability': draw.choice(['auto', 'reliable', 'best_effort'])},
              self.states['detector'] == 'unconfigured'),
+            ('detector', {'bond_period': draw.choice([0.0, 0.05])},
+             self.states['detector'] == 'unconfigured'),
             ('overlay', {'buffer_size': draw.randint(1, 50)},
              self.states['overlay'] == 'unconfigured'),
             ('overlay', {'qos_depth': draw.randint(1, 10)},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import wraps
 import gc
@@ -25,6 +25,7 @@ from rclpy.task import Future
 
 from trt_ros.errors import ParameterError, TrtRosError
 from trt_ros.progress import CancelledError
+from trt_ros.ros.bond import Bond, bond_message
 from trt_ros.ros.parameters import declare, param, read, specifications
 from trt_ros.ros.qos import overridden, unused_overrides
 
@@ -50,6 +51,9 @@ class NodeParameters:
 
     autostart: bool = param(
         False, 'Configure and activate at start, without waiting to be asked.', read_only=True)
+    bond_period: float = param(
+        0.0, "Seconds between heartbeats on `bond` for nav2's lifecycle manager, while active; "
+        '0.0: none.', between=(0.0, 10.0))
 
 
 class ManagedNode(LifecycleNode):
@@ -167,6 +171,8 @@ class ManagedNode(LifecycleNode):
     def on_configure(self, state: Any) -> TransitionCallbackReturn:
         self._fault = None
         self.parameters = self.between_callbacks(lambda: read(self, self.Parameters))
+        if self.parameters.bond_period:
+            bond_message()
         self.configure()
         freeze_garbage_collector()
         return super().on_configure(state)
@@ -174,6 +180,8 @@ class ManagedNode(LifecycleNode):
     def on_activate(self, state: Any) -> TransitionCallbackReturn:
         result = super().on_activate(state)
         self.activate()
+        if self.parameters.bond_period:
+            self.while_active.enter_context(closing(Bond(self, self.parameters.bond_period)))
         for name in unused_overrides(self):
             self.get_logger().warning(f'{name} is ignored: this node has no such topic.')
         return result
