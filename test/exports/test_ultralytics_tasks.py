@@ -152,8 +152,9 @@ def test_rotated_boxes_are_ultralytics_own(torch, open_export, options, size):
 
 @pytest.mark.slow
 def test_class_scores_are_the_networks_own(open_export):
-    head, outputs, _, _ = open_export('yolo11n-cls', decoder.CLASSIFIERS, 'yolov8_cls', {})
-    assert head(outputs).scores.tolist() == outputs['output0'][0].tolist()
+    head, outputs, letterbox, _ = open_export(
+        'yolo11n-cls', decoder.CLASSIFIERS, 'yolov8_cls', {})
+    assert head(outputs, letterbox, **THRESHOLDS).scores.tolist() == outputs['output0'][0].tolist()
 
 
 @pytest.mark.slow

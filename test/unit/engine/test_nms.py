@@ -324,7 +324,7 @@ def test_a_cut_network_is_converted_and_finds_its_weights_in_another_file(tmp_pa
 @pytest.mark.slow
 def test_rtx_says_why_it_cuts_where_that_cannot_be(tmp_path, rtx):
     path = write(tmp_path, *REFUSED[0][:2])
-    with pytest.raises(ModelError, match=r'^tensorrt_rtx cannot build NMS\. The NMS of .* cannot '):
+    with pytest.raises(ModelError, match=r'^tensorrt_rtx cannot build NMS\. The NMS of '):
         build(path, BuildOptions(), rtx)
 
 

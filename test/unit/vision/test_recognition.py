@@ -9,7 +9,16 @@ import pytest
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoder import FAMILIES, choose_decoder
+from trt_ros.vision.decoder import (
+    CLASSIFIERS,
+    DEPTHS,
+    EMBEDDINGS,
+    FAMILIES,
+    ORIENTED,
+    POSES,
+    SEGMENTERS,
+    choose_decoder,
+)
 
 NAMES = str({i: f'class {i}' for i in range(80)})
 ULTRALYTICS = {'task': 'detect', 'stride': '32', 'names': NAMES}
@@ -152,10 +161,14 @@ def test_only_the_families_that_ask_for_it_are_fed_a_size():
     assert choose('output (1, 300, 6)').extra_inputs == {}
 
 
-def test_the_docs_have_every_family_in_the_table_of_exports_and_of_preprocessing():
+def test_the_docs_have_every_family_in_the_tables_of_exports_and_of_preprocessing():
     text = (Path(__file__).parents[3] / 'docs' / 'models.md').read_text()
-    exports, preprocessing = re.findall(r'((?:^\|.*\n)+)', text, re.MULTILINE)[:2]
-    for table in (exports, preprocessing):
+    detectors, others, preprocessing = re.findall(r'((?:^\|.*\n)+)', text, re.MULTILINE)[:3]
+    tasks = (SEGMENTERS, POSES, ORIENTED, CLASSIFIERS, DEPTHS, EMBEDDINGS)
+    elsewhere = [family.name for task in tasks for family in task]
+    for table, families in (
+            (detectors, [family.name for family in FAMILIES]), (others, elsewhere),
+            (preprocessing, [*(family.name for family in FAMILIES), *elsewhere])):
         first_column = ' '.join(re.findall(r'^\| (`.*?) \|', table, re.MULTILINE))
         named = re.findall(r'`(\w+)`', first_column.replace('`decoder`', ''))
-        assert sorted(named) == sorted(family.name for family in FAMILIES)
+        assert sorted(named) == sorted(families)
