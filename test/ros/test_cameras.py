@@ -1,0 +1,341 @@
+"""One detector, one network, three cameras."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from sensor_msgs.msg import Image
+from vision_msgs.msg import Detection2DArray, LabelInfo
+
+pytestmark = pytest.mark.ros
+
+FRONT, LEFT, REAR = TOPICS = ('/front/image_raw', 'left/image', 'rear')
+
+
+def names_of(node_name):
+    """Name the topics that those of `image_topics` are: each node has cameras of its own."""
+    return {FRONT: f'/{node_name}_front/image_raw', LEFT: f'/{node_name}_left/image',
+            REAR: f'/{node_name}_rear/image_raw'}
+
+
+def start_cameras(start, name, network, **parameters):
+    remaps = [part for topic, remapped in names_of(name).items()
+              for part in ('-r', f'{topic}:={remapped}')]
+    return start(name, *remaps, model_path=network, image_topics=list(TOPICS), **parameters)
+
+
+class Rig:
+    """Three cameras, what is found in their images, and the network's runs, which can be held."""
+
+    def __init__(self, node, folder, picture, as_image):
+        self.node, self.folder, peer = node, folder, node.peer
+        (folder / 'go').touch()
+        node.wait_for_log('Started: active.')
+        self.images = {topic: as_image(pixels, encoding) for topic, pixels, encoding in (
+            (FRONT, picture((128, 128), (32, 16, 96, 64)), 'rgb8'),
+            (LEFT, picture((256, 128), (64, 32, 128, 64), (0, 0, 255))[..., ::-1], 'bgr8'),
+            (REAR, picture((64, 128), (16, 16, 32, 64)).max(axis=2), 'mono8'))}
+        for topic, image in self.images.items():
+            image.header.frame_id = f'camera of {topic}'
+        self.publishers = {
+            topic: peer.publisher(Image, name) for topic, name in names_of(node.name).items()}
+        self.found = {
+            topic: peer.inbox(Detection2DArray, self.output(topic)) for topic in TOPICS}
+        self.diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
+        self.last_stamp = 0
+        for topic in TOPICS:
+            # What is sent before both sides have matched may be lost.
+            peer.wait_until(
+                lambda topic=topic: (self.publish(topic), self.found[topic].messages)[1],
+                f'detections of {topic}')
+            self.detect(topic)  # Nothing older is under way.
+
+    def output(self, topic):
+        return f'/{self.node.name}/{topic.strip("/")}/detections'
+
+    def publish(self, topic, **changes):
+        """Publish a camera's image under a stamp of its own, return the stamp."""
+        image = self.images[topic]
+        kept = {field: getattr(image, field) for field in changes}
+        self.last_stamp += 1
+        image.header.stamp.sec = self.last_stamp
+        for field, value in changes.items():
+            setattr(image, field, value)
+        self.publishers[topic].publish(image)
+        for field, value in kept.items():
+            setattr(image, field, value)
+        return self.last_stamp
+
+    def result(self, topic, stamp):
+        return self.found[topic].wait_for(
+            lambda found: found.header.stamp.sec == stamp, f'detections of {topic}, {stamp}')
+
+    def detect(self, topic):
+        return self.result(topic, self.publish(topic))
+
+    def stamps(self, topic):
+        return [found.header.stamp.sec for found in self.found[topic].messages]
+
+    def facts(self):
+        """Return the next diagnostics, as a dictionary, of a time after this call."""
+        seen = len(self.diagnostics.messages)
+
+        def fresh():
+            own = [array.status[0] for array in self.diagnostics.messages[seen:]
+                   if array.status[0].name == f'{self.node.name}: image']
+            return own[1:]  # The first may have been on its way.
+        status = self.node.peer.wait_until(fresh, 'diagnostics')[0]
+        return {'message': status.message, **{each.key: each.value for each in status.values}}
+
+    def wait_for_received(self, count):
+        self.node.peer.wait_until(
+            lambda: int(self.facts()['frames received']) == count, f'{count} received')
+
+    def runs(self):
+        """How many images each run had so far."""
+        numbers = sorted(int(path.name) for path in self.folder.iterdir()
+                         if path.name.isdigit())
+        return [int((self.folder / str(number)).read_text()) for number in numbers]
+
+    def hold(self):
+        """Let no run end; bring one of the front camera's images into one. Return its stamp."""
+        (self.folder / 'go').unlink()
+        runs = len(self.runs())
+        stamp = self.publish(FRONT)
+        self.node.peer.wait_until(lambda: len(self.runs()) > runs, 'a run')
+        return stamp
+
+    def release(self):
+        (self.folder / 'go').touch()
+
+
+@pytest.fixture(scope='module')
+def rig(fake_detector, tmp_path_factory, picture, as_image):
+    folder = tmp_path_factory.mktemp('runs')
+    return Rig(start_cameras(fake_detector, 'cameras', f'runs:{folder}', autostart=True),
+               folder, picture, as_image)
+
+
+@pytest.fixture(scope='module')
+def one_by_one(fake_detector, tmp_path_factory, picture, as_image):
+    folder = tmp_path_factory.mktemp('runs_of_one')
+    return Rig(start_cameras(fake_detector, 'one_by_one', f'fixed:{folder}', autostart=True),
+               folder, picture, as_image)
+
+
+def test_each_camera_gets_its_own_results_under_its_own_header_on_its_own_topic(rig, lane_of):
+    boxes = {FRONT: ('red', [32, 16, 96, 64]), LEFT: ('blue', [64, 32, 128, 64]),
+             REAR: ('white', [16, 16, 32, 64])}
+    for topic in (LEFT, FRONT, REAR) * 2:
+        found = rig.detect(topic)
+        assert found.header.frame_id == f'camera of {topic}'
+        assert lane_of.boxes(found)[0] == (boxes[topic][0], 0.9, boxes[topic][1])
+    for topic in TOPICS:
+        assert {found.header.frame_id for found in rig.found[topic].messages} == {
+            f'camera of {topic}'}
+
+
+def test_what_is_said_of_the_network_is_said_once(rig):
+    labels = rig.node.peer.inbox(
+        LabelInfo, '/cameras/label_info',
+        QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL))
+    assert [entry.class_name for entry in labels.wait_for().class_map] == [
+        'red', 'green', 'blue', 'white']
+    names = {name for name, _ in rig.node.peer.node.get_publisher_names_and_types_by_node(
+        'cameras', '/')}
+    assert {name for name in names if name.startswith('/cameras/')} == {
+        *map(rig.output, TOPICS), '/cameras/label_info', '/cameras/transition_event'}
+
+
+def test_images_that_wait_together_go_through_the_network_together(rig):
+    assert 'up to 3 images in a run' in rig.node.log
+    before, runs = int(rig.facts()['frames received']), len(rig.runs())
+    first = rig.hold()
+    stamps = {topic: [rig.publish(topic) for _ in range(3)] for topic in TOPICS}
+    rig.wait_for_received(before + 10)
+    rig.release()
+    for topic in TOPICS:  # The newest wins.
+        rig.result(topic, stamps[topic][-1])
+        assert not set(stamps[topic][:-1]) & set(rig.stamps(topic))
+    assert first in rig.stamps(FRONT)
+    assert rig.runs()[runs:] == [1, 3]
+
+
+def test_a_network_for_one_image_takes_the_cameras_one_after_another(one_by_one):
+    rig = one_by_one
+    assert 'images run one after another: the network takes one in a run' in rig.node.log
+    before, runs = int(rig.facts()['frames received']), len(rig.runs())
+    rig.hold()
+    # The front camera is the fastest, and has had its turn.
+    stamps = {topic: [rig.publish(topic) for _ in range(count)][-1]
+              for topic, count in ((FRONT, 5), (REAR, 1), (LEFT, 2))}
+    rig.wait_for_received(before + 9)
+    rig.release()
+    for topic, stamp in stamps.items():
+        rig.result(topic, stamp)
+    assert rig.runs()[runs:] == [1, 1, 1, 1]
+
+
+def test_every_image_of_every_camera_is_accounted_for(rig):
+    for topic in TOPICS:
+        rig.detect(topic)
+    facts = rig.facts()
+
+    def count(key):
+        return int(facts[key])
+    for key in ('frames received', 'frames published', 'frames dropped'):
+        assert count(key) == sum(count(f'{topic}: {key}') for topic in TOPICS)
+    for prefix in ('', *(f'{topic}: ' for topic in TOPICS)):
+        assert count(f'{prefix}frames received') == (
+            count(f'{prefix}frames published') + count(f'{prefix}frames dropped')) > 0
+
+
+def test_a_bad_image_does_not_hurt_those_that_came_with_it(rig):
+    before, runs = int(rig.facts()['frames received']), len(rig.runs())
+    rig.hold()
+    bad = rig.publish(LEFT, data=b'\0' * 100)
+    good = {topic: rig.publish(topic) for topic in (FRONT, REAR)}
+    rig.wait_for_received(before + 4)
+    rig.release()
+    for topic, stamp in good.items():
+        rig.result(topic, stamp)
+    assert rig.runs()[runs:] == [1, 2]
+    facts = rig.facts()
+    assert facts[f'{LEFT}: dropped: short data'] == facts['dropped: short data'] == '1'
+    assert not any(f'{topic}: dropped: short data' in facts for topic in (FRONT, REAR))
+    assert 'A frame of /cameras_left/image was dropped (short data).' in rig.node.log
+    assert len(rig.detect(LEFT).detections) == 2
+    assert bad not in rig.stamps(LEFT)
+
+
+def test_a_silent_camera_keeps_nobody_waiting_for_long(rig):
+    assert rig.node.set(batch_wait_ms=50.0) == ''
+    runs = len(rig.runs())
+    for _ in range(3):
+        rig.detect(REAR)
+    assert rig.runs()[runs:] == [1, 1, 1]
+    assert rig.node.set(batch_wait_ms=0.0) == ''
+
+
+def test_of_a_lazy_node_only_the_cameras_work_whose_results_somebody_wants(rig):
+    peer = rig.node.peer
+    assert rig.node.set(lazy=True) == ''
+    peer.close_inbox(rig.found[LEFT])
+    dropped = f'{LEFT}: dropped: nobody subscribes'
+    # The node learns in its time that the subscriber has gone.
+    peer.wait_until(lambda: (rig.publish(LEFT), dropped in rig.facts())[1], dropped)
+    rig.detect(FRONT)
+    assert f'{FRONT}: dropped: nobody subscribes' not in rig.facts()
+    assert rig.node.set(lazy=False) == ''
+
+
+def test_a_camera_without_images_is_named(one_by_one):
+    rig, peer = one_by_one, one_by_one.node.peer
+
+    def message_while(*topics):
+        for topic in topics:
+            rig.detect(topic)
+        return rig.facts()['message']
+    ending = 'on /one_by_one_rear/image_raw: 1 publisher, nothing comes'
+    peer.wait_until(lambda: ending in message_while(FRONT, LEFT), ending)
+    peer.wait_until(lambda: message_while(FRONT, LEFT, REAR) == 'active', 'all cameras')
+
+
+@pytest.mark.parametrize(('topics', 'why'), [
+    (['/front', 'front'], 'image_topics names a topic twice: /front, /front.'),
+    (['front', 'no topic'], "image_topics names 'no topic'."), ([''], "image_topics names ''."),
+], ids=['twice', 'invalid', 'empty'])
+def test_topics_that_make_no_sense_fail_the_configure_with_the_reason(
+        fake_detector, request, topics, why):
+    node = fake_detector(f'refused_{request.node.callspec.id}', image_topics=topics)
+    assert not node.change('configure')
+    node.wait_for_log(f'on_configure failed. {why}')
+
+
+def test_fewer_in_a_run_than_there_are_cameras(fake_detector, tmp_path, picture, as_image):
+    rig = Rig(start_cameras(fake_detector, 'two_of_three', f'runs:{tmp_path}', autostart=True,
+                            max_batch_size=2), tmp_path, picture, as_image)
+    before, runs = int(rig.facts()['frames received']), len(rig.runs())
+    rig.hold()
+    stamps = {topic: rig.publish(topic) for topic in TOPICS}
+    rig.wait_for_received(before + 4)
+    rig.release()
+    for topic, stamp in stamps.items():
+        rig.result(topic, stamp)
+    assert rig.runs()[runs:] == [1, 2, 1]
+
+
+def footprint(node):
+    graph = node.peer.node
+    return {
+        'threads': len(list(Path(f'/proc/{node.process.pid}/task').iterdir())),
+        'publishers': graph.get_publisher_names_and_types_by_node(node.name, '/'),
+        'subscriptions': graph.get_subscriber_names_and_types_by_node(node.name, '/')}
+
+
+def test_ten_lives_of_three_cameras_end_where_they_began(
+        fake_detector, tmp_path, picture, as_image):
+    (tmp_path / 'go').touch()
+    node = start_cameras(fake_detector, 'cycled_cameras', f'runs:{tmp_path}')
+    peer, outputs = node.peer, [
+        f'/cycled_cameras/{topic.strip("/")}/detections' for topic in TOPICS]
+    publishers = [peer.publisher(Image, name) for name in names_of(node.name).values()]
+    image = as_image(picture(), 'rgb8')
+
+    def live():
+        """Configure, activate, detect with each camera, deactivate, clean up."""
+        assert node.change('configure') and node.change('activate'), node.log
+        for publisher, output in zip(publishers, outputs):
+            found = peer.inbox(Detection2DArray, output)
+            peer.wait_until(
+                lambda publisher=publisher, found=found: (
+                    publisher.publish(image), found.messages)[1], output)
+            peer.close_inbox(found)
+        assert node.change('deactivate') and node.change('cleanup'), node.log
+        peer.wait_until(
+            lambda: not any(peer.node.count_publishers(output) for output in outputs)
+            and footprint(node)['subscriptions'] == [], 'the end of a cycle')
+
+    live()
+    before = footprint(node)
+    for _ in range(10):
+        live()
+    peer.wait_until(lambda: footprint(node) == before, f'{footprint(node)} to be {before}')
+
+
+def test_two_cameras_of_a_network_that_onnx_runtime_runs_in_a_batch(
+        start_node, peer, picture, as_image, tmp_path):
+    onnx = pytest.importorskip('onnx')
+    pytest.importorskip('onnxruntime')
+    from trt_ros.demo.evaluate import MODEL
+    from trt_ros.demo.scene import held_out
+
+    model = onnx.load(MODEL)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = 'batch'
+    del model.graph.value_info[:]
+    path = tmp_path / 'shapes.onnx'
+    onnx.save(model, path)
+    node = start_node(
+        'real', 'trt_ros.nodes.detector', model_path=str(path), backend='onnxruntime',
+        image_topics=['a', 'b'], batch_wait_ms=20.0, qos_reliability='reliable', autostart=True)
+    node.wait_for_log('Started: active.')
+    assert 'up to 2 images in a run' in node.log
+    counts = set()
+    for topic, (pixels, _, _) in zip('ab', held_out(2)):
+        publisher = peer.publisher(Image, f'/{topic}')
+        found = peer.inbox(Detection2DArray, f'/real/{topic}/detections')
+        image = as_image(np.ascontiguousarray(pixels), 'bgr8')
+        peer.wait_until(
+            lambda publisher=publisher, image=image, found=found: (
+                publisher.publish(image), found.messages)[1], topic)
+        counts.add(len(found.messages[0].detections) > 0)
+    assert counts == {True}
