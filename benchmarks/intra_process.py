@@ -11,7 +11,9 @@ network, so that what is left is the way of the messages.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 import json
 import os
 from pathlib import Path
@@ -22,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,11 @@ if SIZE in os.environ:  # One of the processes that are measured.
     from trt_ros.ros.messages import ImageSender
     from trt_ros.ros.process import run_node
     from trt_ros.ros.sources import Source
+    from trt_ros.runtime.fake import FakeRunner
+    from trt_ros.runtime.pipeline import Pipeline
+    from trt_ros.tensors import TensorSpec
     from trt_ros.vision.detections import Detections
+    from trt_ros.vision.frame import Frame
 
     def open_still(*_: Any) -> Source:
         width, height = map(int, os.environ[SIZE].split('x'))
@@ -58,48 +63,44 @@ if SIZE in os.environ:  # One of the processes that are measured.
 
     image_source.open_source, image_source.ImageSender = open_still, StampingSender
 
-    def sent_ns(frame: Any) -> int:
+    def sent_ns(frame: Frame) -> int:
         return int(frame.data[:8].copy().view(np.int64)[0])
 
     def save(name: str, records: Mapping[int, Any]) -> None:
         Path(os.environ[FOLDER], f'{name}.json').write_text(json.dumps(records))
 
-    class StandIn:
-        """A pipeline that has always found the same, and notes when it was asked."""
+    def open_tiny(options: Any, **keywords: Any) -> Pipeline:
+        """Open a pipeline over a network that nobody will run."""
+        spec = partial(TensorSpec, dtype='float32')
+        return Pipeline.open(options, **keywords, runner=FakeRunner(
+            dict, inputs=[spec('images', (1, 3, 32, 32), mode='input')],
+            outputs=[spec('output0', (1, 6, 21), mode='output')],
+            metadata={'names': "{0: 'cat', 1: 'dog'}"}))
 
-        story, class_names, backend = (), ('cat', 'dog'), 'none'
-        decoder = SimpleNamespace(name='none')
+    class Camera(image_source.ImageSourceNode):
+        """Shows the still."""
 
-        def __init__(self) -> None:
+    class Detector(DetectorNode):
+        """Has always found the same, and notes when it was asked."""
+
+        def __init__(self, **kwargs: Any) -> None:
             self._times: dict[int, tuple[int, int]] = {}
             rng = np.random.default_rng(0)
             corners = rng.integers(0, 200, (20, 2))
             self._found = Detections(
                 np.hstack([corners, corners + 100]).astype(np.float32),
                 rng.random(20, np.float32), rng.integers(0, 2, 20, np.int32))
+            super().__init__(open_pipeline=open_tiny, **kwargs)
 
-        def infer(self, frame: Any, **thresholds: Any) -> Detections:
+        def infer(self, frames: list[Frame]) -> list[Detections]:
             came_ns = time.monotonic_ns()
-            self._times[sent_ns(frame)] = came_ns, time.monotonic_ns()
-            return self._found
+            for frame in frames:
+                self._times[sent_ns(frame)] = came_ns, time.monotonic_ns()
+            return [self._found] * len(frames)
 
-        def close(self) -> None:
+        def destroy_node(self) -> None:
+            super().destroy_node()
             save('detector', self._times)
-
-        def facts(self) -> dict[str, str]:
-            return {}
-
-        def _nothing(self, *_: Any) -> None:
-            pass
-
-        register = unregister = tell_fault = _nothing
-
-    class Camera(image_source.ImageSourceNode):
-        pass
-
-    class Detector(DetectorNode):
-        def __init__(self, **kwargs: Any) -> None:
-            super().__init__(open_pipeline=lambda *_, **__: StandIn(), **kwargs)
 
     class Overlay(overlay.OverlayNode):
         """Notes when it has an image together with its detections."""
@@ -177,30 +178,38 @@ class Requests:
         self._context.try_shutdown()
 
 
-def start(way: str, rate_hz: float, env: dict[str, str]) -> list[subprocess.Popen]:
-    """Start the nodes that way, the source last."""
-    python, quiet = [sys.executable], {'env': env, 'stderr': subprocess.DEVNULL}
-    if way != PROCESSES:
-        container = subprocess.Popen(
-            [*python, '-c', 'import sys; from trt_ros.container.__main__ import main_mt; '
-             'sys.exit(main_mt())'], **quiet)
-        requests = Requests()
-        try:
-            for name in NODES:
-                requests.load(name, way == REFERENCE, rate_hz)
-        finally:
-            requests.close()
-        return [container]
-    processes = []
-    for name, (remaps, parameters) in NODES.items():
-        if name == 'Camera':
-            parameters = {**parameters, 'rate_hz': rate_hz}
-        given = [f'{key}:={str(value).lower()}' for key, value in parameters.items()]
-        processes.append(subprocess.Popen([
-            *python, __file__, '--role', name, '--ros-args',
-            *(part for each in remaps for part in ('-r', each)),
-            *(part for each in given for part in ('-p', each))], **quiet))
-    return processes
+@contextmanager
+def running(way: str, rate_hz: float, env: dict[str, str]) -> Iterator[list[subprocess.Popen]]:
+    """Run the nodes that way, the source started last; told to end, and waited for."""
+    processes: list[subprocess.Popen] = []
+
+    def start(*arguments: str) -> None:
+        processes.append(subprocess.Popen(
+            [sys.executable, *arguments], env=env, stderr=subprocess.DEVNULL))
+
+    try:
+        if way == PROCESSES:
+            for name, (remaps, parameters) in NODES.items():
+                if name == 'Camera':
+                    parameters = {**parameters, 'rate_hz': rate_hz}
+                given = [f'{key}:={str(value).lower()}' for key, value in parameters.items()]
+                start(__file__, '--role', name, '--ros-args',
+                      *(part for each in remaps for part in ('-r', each)),
+                      *(part for each in given for part in ('-p', each)))
+        else:
+            start('-c', 'import sys; from trt_ros.container.__main__ import main_mt; '
+                  'sys.exit(main_mt())')
+            requests = Requests()
+            try:
+                for name in NODES:
+                    requests.load(name, way == REFERENCE, rate_hz)
+            finally:
+                requests.close()
+        yield processes
+    finally:
+        for each in processes:  # A killed process would leave its shared memory behind.
+            each.send_signal(signal.SIGINT)
+        assert [each.wait(60) for each in processes] == [0] * len(processes)
 
 
 def cpu_seconds(processes: list[subprocess.Popen]) -> float:
@@ -222,19 +231,16 @@ def measure(way: str, size: str, rate_hz: float, seconds: float) -> dict[str, An
         os.environ.update(environment)
         python_path = os.pathsep.join(filter(None, (
             str(HERE), str(HERE.parent), os.environ.get('PYTHONPATH'))))
-        processes = start(way, rate_hz, {
-            **os.environ, 'PYTHONPATH': python_path, SIZE: size, FOLDER: folder})
-        deadline = time.monotonic() + SECONDS_TO_START
-        while not Path(folder, 'first.json').exists():
-            assert time.monotonic() < deadline, way
-            time.sleep(0.1)
-        time.sleep(SECONDS_TO_WARM_UP)
-        began_ns, cpu_began = time.monotonic_ns(), cpu_seconds(processes)
-        time.sleep(seconds)
-        ended_ns, cpu_ended = time.monotonic_ns(), cpu_seconds(processes)
-        for each in processes:
-            each.send_signal(signal.SIGINT)
-        assert [each.wait(60) for each in processes] == [0] * len(processes)
+        with running(way, rate_hz, {
+                **os.environ, 'PYTHONPATH': python_path, SIZE: size, FOLDER: folder}) as processes:
+            deadline = time.monotonic() + SECONDS_TO_START
+            while not Path(folder, 'first.json').exists():
+                assert time.monotonic() < deadline, f'{way}: nothing was drawn'
+                time.sleep(0.1)
+            time.sleep(SECONDS_TO_WARM_UP)
+            began_ns, cpu_began = time.monotonic_ns(), cpu_seconds(processes)
+            time.sleep(seconds)
+            ended_ns, cpu_ended = time.monotonic_ns(), cpu_seconds(processes)
         found, drawn = (json.loads(Path(folder, f'{name}.json').read_text())
                         for name in ('detector', 'overlay'))
     rows: dict[str, list[float]] = {'image': [], 'detections': [], 'both': []}
