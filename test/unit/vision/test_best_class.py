@@ -16,6 +16,14 @@ def interpolated(cells, rows, cols):
     return np.stack([bilinear(plane, rows, cols) for plane in cells.astype(np.float32)])
 
 
+def regions(rng, count, grid_hw, noise):
+    """Give (C, h, w) scores of regions of about four cells, with noise."""
+    labels = rng.integers(0, count, [-(-size // 4) for size in grid_hw])
+    labels = labels.repeat(4, axis=0).repeat(4, axis=1)[:grid_hw[0], :grid_hw[1]]
+    return 3 * (labels == np.arange(count)[:, None, None]) + noise * rng.normal(
+        size=(count, *grid_hw))
+
+
 def assert_best(labels, values):
     """Where two scores are equal up to rounding, either may win."""
     won = np.take_along_axis(values, labels[None].astype(np.intp), axis=0)[0]
@@ -25,11 +33,13 @@ def assert_best(labels, values):
 @REPEATABLE
 @given(image_wh=st.tuples(st.integers(1, 90), st.integers(1, 90)),
        grid_hw=st.tuples(st.integers(1, 12), st.integers(1, 12)),
-       resize=st.sampled_from(RESIZES), count=st.integers(2, 9), seed=st.integers(0, 99),
+       resize=st.sampled_from(RESIZES), count=st.integers(2, 20), seed=st.integers(0, 99),
+       noise=st.sampled_from([0.1, 1.0, 10.0]),
        dtype=st.sampled_from(['float16', 'float32', 'float64']))
-def test_it_is_the_best_of_the_interpolated_scores(image_wh, grid_hw, resize, count, seed, dtype):
+def test_it_is_the_best_of_the_interpolated_scores(
+        image_wh, grid_hw, resize, count, seed, noise, dtype):
     rows, cols = taps(Letterbox.fit(image_wh, (48, 48), resize), grid_hw)
-    cells = np.random.default_rng(seed).normal(size=(count, *grid_hw)).astype(dtype)
+    cells = regions(np.random.default_rng(seed), count, grid_hw, noise).astype(dtype)
     labels = best_class(cells, rows, cols)
     assert labels.shape == image_wh[::-1] and labels.dtype == np.uint8
     assert_best(labels, interpolated(cells, rows, cols))
@@ -38,7 +48,7 @@ def test_it_is_the_best_of_the_interpolated_scores(image_wh, grid_hw, resize, co
 def test_few_of_many_classes_are_near_and_the_right_one_wins():
     rng = np.random.default_rng(0)
     cells = rng.normal(size=(300, 20, 20)).astype(np.float32)
-    cells[250:253] += 4
+    cells[250:253] += 4 + regions(rng, 3, (20, 20), 0)
     rows, cols = taps(Letterbox.fit((130, 70), (80, 80), 'letterbox'), (20, 20))
     labels = best_class(cells, rows, cols)
     assert labels.dtype == np.uint16 and {250, 251, 252} <= set(labels.flat)
@@ -46,7 +56,8 @@ def test_few_of_many_classes_are_near_and_the_right_one_wins():
 
 
 def test_whole_numbers_that_tie_give_the_first():
-    cells = np.random.default_rng(0).integers(-3, 3, (6, 9, 9)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    cells = regions(rng, 9, (9, 9), 0) + rng.integers(0, 2, (9, 9, 9))
     rows, cols = taps(Letterbox.fit((18, 18), (9, 9), 'stretch'), (9, 9))
     assert np.array_equal(best_class(cells, rows, cols),
                           interpolated(cells, rows, cols).argmax(axis=0))
@@ -62,8 +73,7 @@ def test_halves_compare_as_numbers_below_and_above_zero(dtype):
 @pytest.mark.parametrize('dtype', ['float16', 'float32'])
 @pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_spoils_its_surroundings_only(value, dtype):
-    rng = np.random.default_rng(0)
-    cells = rng.normal(size=(4, 12, 12)).astype(dtype)
+    cells = regions(np.random.default_rng(0), 9, (12, 12), 0.5).astype(dtype)
     rows, cols = taps(Letterbox.fit((48, 48), (48, 48), 'stretch'), (12, 12))
     expected = best_class(cells, rows, cols)
     cells[:, 5, 5] = value
@@ -71,3 +81,9 @@ def test_what_is_not_finite_spoils_its_surroundings_only(value, dtype):
         labels = best_class(cells, rows, cols)
     labels[16:28, 16:28] = expected[16:28, 16:28]
     assert np.array_equal(labels, expected)
+
+
+def test_noise_is_seen_as_such_and_has_a_best_class_too():
+    rows, cols = taps(Letterbox.fit((60, 40), (80, 80), 'letterbox'), (20, 20))
+    cells = np.random.default_rng(0).normal(size=(30, 20, 20)).astype(np.float16)
+    assert_best(best_class(cells, rows, cols), interpolated(cells, rows, cols))
