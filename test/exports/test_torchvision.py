@@ -38,7 +38,8 @@ def untrained(torch, torchvision, settle, spread, picture):
         two = torch.cat([image, image.flip(-1)])  # Of one, some of its layers see one value.
 
         def run():
-            model(list(two) if hasattr(model, 'score_thresh') else two)
+            is_detector = 'torchvision.models.detection' in type(model).__module__
+            model(list(two) if is_detector else two)
 
         settle(model, run)
         for layer in last(model):
@@ -48,23 +49,34 @@ def untrained(torch, torchvision, settle, spread, picture):
     return build
 
 
+DETECTORS = {
+    'ssdlite320_mobilenet_v3_large': (
+        {'score_thresh': ASKED['score_threshold'], 'nms_thresh': ASKED['iou_threshold']},
+        lambda model: [each[-1] for each in model.head.classification_head.module_list], 1.5),
+    'fasterrcnn_mobilenet_v3_large_320_fpn': (
+        {'box_score_thresh': ASKED['score_threshold'], 'min_size': 320, 'max_size': 320},
+        lambda model: [model.roi_heads.box_predictor.cls_score], 3.0)}
+
+
 @pytest.fixture
-def ssd(untrained):
-    def make(torchvision):
-        return torchvision.models.detection.ssdlite320_mobilenet_v3_large(
-            weights=None, weights_backbone=None, num_classes=CLASSES, score_thresh=0.9,
-            nms_thresh=0.45)
+def detector(untrained):
+    """Build a detector by name; give it and its input."""
+    def build(name):
+        options, last, std = DETECTORS[name]
 
-    def last(model):
-        heads = model.head
-        return [layers[-1] for layers in heads.classification_head.module_list]
+        def make(torchvision):
+            return getattr(torchvision.models.detection, name)(
+                weights=None, weights_backbone=None, num_classes=CLASSES, **options)
 
-    return untrained(make, Preprocess((320, 320), resize='stretch'), last, 0.0, 1.5)
+        return untrained(make, Preprocess((320, 320), resize='stretch'), last, 0.0, std)
+
+    return build
 
 
 @pytest.mark.slow
-def test_ssd_with_its_nms_inside(torch, ssd, export, picture, assert_same):
-    model, image = ssd
+@pytest.mark.parametrize('name', DETECTORS)
+def test_a_detector_with_its_nms_inside(torch, detector, export, picture, assert_same, name):
+    model, image = detector(name)
 
     class Whole(torch.nn.Module):
         def __init__(self):
@@ -85,8 +97,8 @@ def test_ssd_with_its_nms_inside(torch, ssd, export, picture, assert_same):
 
 
 @pytest.mark.slow
-def test_ssd_before_its_nms(torch, ssd, export, picture, assert_same):
-    model, image = ssd
+def test_ssd_before_its_nms(torch, detector, export, picture, assert_same):
+    model, image = detector('ssdlite320_mobilenet_v3_large')
 
     class Raw(torch.nn.Module):
         """What every backend can run: normalised boxes, and scores that begin with background."""
