@@ -1,4 +1,4 @@
-"""A detector for each camera of a YAML file; config/cameras.example.yaml shows one."""
+"""A detector for each camera of a YAML file, or for all; config/cameras.example.yaml is one."""
 
 from pathlib import Path
 
@@ -21,6 +21,10 @@ from trt_ros.nodes.image_source import ImageSourceNode
 def generate_launch_description():
     return LaunchDescription([
         DeclareLaunchArgument('cameras', description='YAML file of the cameras.'),
+        DeclareLaunchArgument('one_node', default_value='false', choices=('true', 'false'),
+                              description=(
+            'One detector for all cameras, with one network in memory, whose results are on the '
+            'same topics.')),
         *common_arguments(container='new'),
         *parameter_arguments(DetectorNode),
         OpaqueFunction(function=nodes),
@@ -29,21 +33,47 @@ def generate_launch_description():
 
 def nodes(context):
     file = Path(context.launch_configurations['cameras'])
-    detectors, sources = [], []
-    for namespace, camera in read_cameras(file).items():
-        where = {'namespace': namespace, 'remappings': {'image': camera.get('image', 'image')}}
-        detectors.append(Part(
-            DetectorNode, 'detector', **where, has_platform=True,
-            parameters=checked_parameters(DetectorNode, camera.get('parameters', {}))
-            | given_parameters(context, DetectorNode)))
-        if 'source' in camera:
-            sources.append(Part(ImageSourceNode, 'image_source', **where,
-                                parameters={'source': str(camera['source'])}))
+    given = given_parameters(context, DetectorNode)
+    for_all, cameras = read_cameras(file)
+    if context.launch_configurations['one_node'] == 'true':
+        detectors = [detector_of_all(file, for_all, cameras, given)]
+    else:
+        detectors = [
+            Part(DetectorNode, 'detector', namespace, remappings_of(camera), has_platform=True,
+                 parameters=checked_parameters(
+                     DetectorNode, for_all | camera.get('parameters', {})) | given)
+            for namespace, camera in cameras.items()]
+    sources = [
+        Part(ImageSourceNode, 'image_source', namespace, remappings_of(camera),
+             parameters={'source': str(camera['source'])})
+        for namespace, camera in cameras.items() if 'source' in camera]
     return graph(context, detectors + sources)
 
 
+def remappings_of(camera):
+    return {'image': camera.get('image', 'image')}
+
+
+def detector_of_all(file, for_all, cameras, given):
+    """Return the one detector; what it subscribes to and publishes is as of one a camera."""
+    remappings = {}
+    for namespace, camera in cameras.items():
+        if 'parameters' in camera:
+            raise ParameterError(
+                f'{file}: camera {namespace} has parameters of its own, but with one_node there '
+                'is one detector.', remedy='Move them up, to those of all cameras.')
+        image = camera.get('image', 'image')
+        name = namespace.strip('/')
+        remappings[name] = image if image.startswith('/') else f'/{name}/{image}'
+        remappings[f'~/{name}/detections'] = f'/{name}/detector/detections'
+    topics = tuple(name for name in remappings if not name.startswith('~'))
+    return Part(DetectorNode, 'detector', remappings=remappings, has_platform=True,
+                parameters=checked_parameters(DetectorNode, for_all)
+                | {'image_topics': topics} | given)
+
+
 def read_cameras(file):
-    """Return namespace: settings of each camera; the file's own `parameters` go to them all."""
+    """Return the parameters for all cameras, and the settings of each by its namespace."""
     content = yaml.safe_load(file.read_text()) or {}
     for_all = content.get('parameters', {})
     cameras = content.get('cameras') or {}
@@ -55,5 +85,4 @@ def read_cameras(file):
             raise ParameterError(
                 f'{file}: camera {namespace} has {", ".join(sorted(unknown))}.',
                 remedy='A camera has image, source and parameters.')
-    return {namespace: camera | {'parameters': for_all | camera.get('parameters', {})}
-            for namespace, camera in cameras.items()}
+    return for_all, cameras

@@ -196,6 +196,42 @@ def test_each_camera_of_a_file_has_its_detector(start, picture, tmp_path):
     assert launch.stop() == 0
 
 
+def test_one_detector_of_all_cameras_has_the_topics_of_one_each(
+        start, picture, tmp_path, monkeypatch):
+    import rclpy
+
+    monkeypatch.setenv('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
+    domain_id = random.randint(1, 100)
+    cameras = tmp_path / 'cameras.yaml'
+    cameras.write_text(
+        f'parameters:\n  model_path: {MODEL}\n'
+        f'cameras:\n  front: {{image: /front_camera}}\n  rear: {{source: {picture}}}\n')
+    launch = start('cameras.launch.py', f'cameras:={cameras}', 'one_node:=true',
+                   'backend:=onnxruntime', ROS_DOMAIN_ID=str(domain_id))
+    launch.says('[detector]: activate: inactive -> active', 'the network takes one in a run',
+                '[rear.image_source]: activate: inactive -> active')
+    context = rclpy.Context()
+    rclpy.init(context=context, domain_id=domain_id)
+    try:
+        node = rclpy.create_node('peer', context=context)
+        launch.waits_for(lambda: all(
+            node.count_publishers(f'/{name}/detector/detections') == 1
+            and node.count_subscribers(image) == 1
+            for name, image in (('front', '/front_camera'), ('rear', '/rear/image'))))
+        node.destroy_node()
+    finally:
+        rclpy.shutdown(context=context)
+    assert launch.stop() == 0
+
+
+def test_cameras_with_parameters_of_their_own_are_no_matter_for_one_detector(start, tmp_path):
+    cameras = tmp_path / 'cameras.yaml'
+    cameras.write_text('cameras: {front: {parameters: {score_threshold: 0.5}}}')
+    launch = start('cameras.launch.py', f'cameras:={cameras}', 'one_node:=true')
+    assert launch.ends() == 1
+    assert 'camera front has parameters of its own' in launch.output
+
+
 @pytest.mark.parametrize(('content', 'message'), [
     ('', 'names no cameras'),
     ('cameras: {front: {topic: /image}}', 'camera front has topic'),
