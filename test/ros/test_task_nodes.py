@@ -221,6 +221,31 @@ def test_depth_comes_with_the_calibration_of_its_camera(start, peer, models):
     assert info.header.frame_id == 'front_camera'
 
 
+def test_of_several_cameras_each_depth_comes_with_its_own_calibration(
+        start_node, peer, models, as_image):
+    node = start_node(
+        'nears', 'trt_ros.nodes.depth', '-r', 'rear:=/nears_rear/image_raw', autostart=True,
+        backend='onnxruntime', model_path=models['depth'],
+        image_topics=['nears_front/image', 'rear'], qos_reliability='reliable')
+    node.wait_for_log('Started: active.')
+    for topic, folder, focus in (
+            ('nears_front/image', '/nears_front', 1.0), ('rear', '/nears_rear', 2.0)):
+        images = peer.publisher(Image, f'{folder}/image{"_raw" if topic == "rear" else ""}')
+        infos = peer.publisher(CameraInfo, f'{folder}/camera_info')
+        depths = peer.inbox(Image, f'/nears/{topic}/depth')
+        published = peer.inbox(CameraInfo, f'/nears/{topic}/camera_info')
+        image = as_image(half_and_half((255, 0, 0), (0, 0, 0)), 'rgb8')
+        info = CameraInfo(width=64, height=48, k=np.full(9, focus))
+
+        def asked(images=images, infos=infos, image=image, info=info, published=published):
+            infos.publish(info)
+            images.publish(image)
+            return published.messages
+        peer.wait_until(asked, f'a calibration of {topic}')
+        assert list(published.messages[0].k) == [focus] * 9
+        assert depths.wait_for().header.frame_id == 'front_camera'
+
+
 def test_poses_are_boxes_and_keypoints(start, peer, models):
     node, ask = start('pose', 'pose', models['pose'], keypoint_names=['nose'])
     boxes, points, overlays = (peer.inbox(kind, f'/pose/{topic}') for kind, topic in (

@@ -13,6 +13,7 @@ from trt_ros.cuda.device import Gpu
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
+from trt_ros.errors import TensorMismatchError
 from trt_ros.runtime.graph_steps import (
     Geometry,
     GpuHead,
@@ -141,6 +142,11 @@ class Plan:
                 **{name: value.shape for name, value in self._extra_inputs.items()}})
             undo.callback(self.execution.close)
             self.shapes = {out.name: self.execution.shape_of(out.name) for out in engine.outputs}
+            for name, each in self.shapes.items():
+                if batch > 1 and each[:1] != (batch,):
+                    raise TensorMismatchError(
+                        f'The output {name} of {batch} images is {each}, not of {batch}.',
+                        remedy='Set max_batch_size to 1.')
             self.image_nbytes = int(np.prod(shape[1:])) * item_nbytes(spec.dtype)
             self.sizes = {spec.name: batch * self.image_nbytes,
                           **{name: value.nbytes for name, value in self._extra_inputs.items()}}

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from trt_ros.cuda.calls import CudaError, live
-from trt_ros.errors import BackendError, ClosedError, GpuFailedError, ParameterError
+from trt_ros.errors import (
+    BackendError,
+    ClosedError,
+    GpuFailedError,
+    ParameterError,
+    TensorMismatchError,
+)
 from trt_ros.runtime.graph import GraphOptions, GraphPipeline
 from trt_ros.runtime.graph_slot import cut
 from trt_ros.tensors import TensorSpec
@@ -136,6 +142,17 @@ def test_several_images_take_as_few_launches_as_the_engine_allows(
     assert (cuda.calls['cudaGraphLaunch'], cuda.calls['cudaMalloc']) == (
         before[0] + launches + 1, before[1])
     assert told in pipeline.story
+
+
+def test_an_output_that_is_of_one_image_whatever_comes_is_refused_with_the_remedy(
+        open_graph, make_engine, cuda, monkeypatch):
+    from trt_ros.runtime.tensorrt_execution import Execution
+
+    monkeypatch.setattr(Execution, 'shape_of', lambda self, name: (1, 7, 96))
+    pipeline = open_graph(make_engine(-1), batch=2)
+    with pytest.raises(TensorMismatchError, match=r'output0 of 2 images is \(1, 7, 96\)(?s:.*)'
+                                                  'Set max_batch_size to 1'):
+        pipeline.warm_up()
 
 
 @pytest.mark.parametrize('gpu_decode', [True, False])
