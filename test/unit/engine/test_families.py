@@ -380,7 +380,7 @@ def onnx_nms(chosen):
 def efficient_nms():
     body, weights = priors('class_scores', 'boxes', 'Sigmoid')
     return body + """
-        num_dets, det_boxes, det_scores, det_classes = EfficientNMS_TRT
+        num_dets, det_boxes, det_scores, det_classes = TRT.EfficientNMS_TRT
             <background_class = -1, box_coding = 0, iou_threshold = 0.5, max_output_boxes = 20,
              plugin_version = "1", score_activation = 0, score_threshold = 0.1>
             (boxes, class_scores)
@@ -497,7 +497,7 @@ BUILDS = [
 
 def write(folder, inputs, outputs, network, metadata):
     body, weights = network
-    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "TRT" : 1]>
         small ({IMAGE}{inputs}) => ({outputs}) <{", ".join(weights)}> {{ {body} }}"""
     model = onnx.parser.parse_model(text)
     rng = np.random.default_rng(0)
