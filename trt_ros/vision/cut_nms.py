@@ -59,16 +59,21 @@ class CutNmsHead:
                               np.maximum(some[:, :2], some[:, 2:])])
             if asked['normalised']:
                 xyxy = xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32)
-            # Without a limit: what lies beside the image competes, too, and goes only then.
-            chosen = non_max_suppression(
-                xyxy, values, labels, iou_threshold=asked['iou_threshold'],
-                max_detections=len(rows))
-            if asked['per_class'] is not None:
-                chosen = chosen[_rank(labels[chosen]) < asked['per_class']]
-            chosen = chosen[:asked['in_all']]
-            return detections(
-                xyxy[chosen], values[chosen], labels[chosen], letterbox, iou_threshold=None,
-                max_detections=max_detections)
+            # What lies beside the image competes, too, and goes only then: more may be wanted.
+            for most in (2 * max_detections, len(rows)):
+                best = non_max_suppression(
+                    xyxy, values, labels, iou_threshold=asked['iou_threshold'],
+                    max_detections=most)
+                chosen = best
+                if asked['per_class'] is not None:
+                    chosen = chosen[_rank(labels[chosen]) < asked['per_class']]
+                chosen = chosen[:asked['in_all']]
+                found = detections(
+                    xyxy[chosen], values[chosen], labels[chosen], letterbox, iou_threshold=None,
+                    max_detections=max_detections)
+                if len(found) == max_detections or len(best) < most:
+                    break
+            return found
 
 
 def _rank(labels: np.ndarray) -> np.ndarray:

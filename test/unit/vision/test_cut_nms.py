@@ -65,6 +65,12 @@ def test_a_box_beside_the_image_competes_before_it_goes():
     assert detect([beside, reaching], [(0.9, 0), (0.8, 0)]) == []
 
 
+def test_as_many_are_found_as_are_wanted_however_many_lie_beside_the_image():
+    beside = [(-40 - 10 * index, 0, -31 - 10 * index, 9) for index in range(9)]
+    boxes, scores = [*beside, A, FAR], [*[(0.9, 0)] * 9, (0.8, 0), (0.7, 0)]
+    assert detect(boxes, scores, max_detections=2) == [(*A, 0), (*FAR, 0)]
+
+
 def test_normalised_boxes_and_a_background():
     assert detect([(0.25, 0.25, 0.5, 0.5)], [(0.9, 0.8)], normalised=True, background=0) == [
         (16, 16, 32, 32, 1)]
