@@ -557,3 +557,26 @@ def test_source_detector_and_overlay_need_no_dds_but_for_who_is_elsewhere(
     assert inbox.wait(3)[:3] == [picture.size] * 3
     subscription.close()
     wait_until(is_dds_left_alone, 'images and detections by reference')
+
+
+def test_two_cameras_of_one_detector_need_no_dds(spin, wire, tmp_path):
+    pytest.importorskip('onnxruntime')
+    cv2 = pytest.importorskip('cv2')
+    from trt_ros.nodes.detector import DetectorNode
+    from trt_ros.nodes.image_source import ImageSourceNode
+
+    cv2.imwrite(str(tmp_path / 'picture.png'), np.zeros((48, 64, 3), np.uint8))
+    detector = spin(
+        DetectorNode, model_path=str(MODEL), image_topics=['left', 'right'], autostart=True)
+    for name in ('left', 'right'):
+        spin(ImageSourceNode, f'__node:={name}_camera', f'image:={name}', source=str(tmp_path),
+             rate_hz=20.0)
+    wait_until(lambda: detector.state_label == 'active', 'the detector')
+
+    def is_dds_left_alone():
+        def done():
+            return [camera.counts.snapshot()[1] for camera in detector.cameras]
+        sent, before = wire.count, done()
+        wait_until(lambda: min(np.subtract(done(), before)) > 3, 'detections of both')
+        return wire.count == sent
+    wait_until(is_dds_left_alone, 'images by reference')
