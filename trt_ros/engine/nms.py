@@ -336,11 +336,11 @@ def _of_onnx(graph: _Graph, node: Any) -> Nms:
 def _of_efficient(graph: _Graph, node: Any) -> Nms:
     """Source: the README of TensorRT's efficientNMSPlugin."""
     given = _attributes(node)
-    if len([name for name in node.input if name]) != 2:
+    boxes, scores = _boxes_and_scores(node)
+    if any(node.input[2:]):
         raise _NotSafe('Its boxes are relative to anchors.')
     if given.get('class_agnostic', 0):
         raise _NotSafe('It lets boxes of different classes compete.')
-    boxes, scores = node.input[:2]
     _one_image(graph, boxes)
     _shared_boxes(graph, boxes)
     return Nms(
@@ -354,7 +354,7 @@ def _of_efficient(graph: _Graph, node: Any) -> Nms:
 def _of_batched(graph: _Graph, node: Any) -> Nms:
     """Source: the README of TensorRT's batchedNMSPlugin; MMDeploy's own goes by snake case."""
     given = {name.replace('_', '').lower(): value for name, value in _attributes(node).items()}
-    boxes, scores = node.input[:2]
+    boxes, scores = _boxes_and_scores(node)
     _one_image(graph, boxes)
     _shared_boxes(graph, boxes)
     # TensorRT's gives a count, boxes, scores, classes; MMDeploy's boxes with scores, classes.
@@ -364,6 +364,12 @@ def _of_batched(graph: _Graph, node: Any) -> Nms:
         float(given.get('scorethreshold', 0.0)), in_all=int(given.get('keeptopk', 100)),
         normalised=bool(given.get('isnormalized', 1)),
         background=int(given.get('backgroundlabelid', -1)), values=tuple(values))
+
+
+def _boxes_and_scores(node: Any) -> tuple[str, str]:
+    if len(node.input) < 2:
+        raise _NotSafe('It lacks boxes or scores.')
+    return node.input[0], node.input[1]
 
 
 def _attributes(node: Any) -> Mapping[str, Any]:

@@ -213,7 +213,7 @@ def convolutions(models):
     (attention, {}, 'No kernel can run the Attention(?s:.*)Choose precision fp16', (9,)),
     (int8_convolution, {}, 'int8 convolutions(?s:.*)1.7 or newer', (1, 7)),
     (scatter, {}, 'cannot parse(?s:.*)Cause: Node ScatterND scatter: .*reduction', (9,)),
-    (plugin, {}, 'cannot build EfficientNMS_TRT .node the_EfficientNMS_TRT', (9,)),
+    (plugin, {}, 'the_EfficientNMS_TRT. cannot be cut off(?s:.*)lacks boxes', (9,)),
     (own_operator, {}, 'operator MyOwnOp|only a plugin has', (9,)),
     (uint8_at_once, {}, 'cannot parse the model', (9,)),
     (convolutions, {'workspace_mib': 0}, 'workspace limit(?s:.*)Raise workspace_mib', (9,)),

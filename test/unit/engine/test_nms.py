@@ -261,6 +261,7 @@ REFUSED = [
     (CHOSEN, 'level = ReduceMean <keepdims = 0> (images)\n' + SUPPRESS.replace('least', 'level'),
      'Its level is computed by the network'),
     (CHOSEN, 'chosen = NonMaxSuppression (boxes, scores)', 'chooses nothing'),
+    (EFFICIENT, PLUGIN + 'BatchedNMS_TRT (boxes)', 'lacks boxes or scores'),
     (EFFICIENT, efficient(class_agnostic=1), 'different classes compete'),
     (EFFICIENT, efficient('(boxes, rows_of_scores, boxes)'), 'relative to anchors'),
     (EFFICIENT, 'four_axes = Unsqueeze (boxes, two)\n'
