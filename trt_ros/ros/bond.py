@@ -8,12 +8,14 @@ from typing import Any
 import uuid
 
 from rclpy.clock import Clock, ClockType
+from rclpy.duration import Duration
 from rclpy.qos import QoSProfile
 
 from trt_ros.errors import ParameterError
 
 TOPIC = 'bond'
 SECONDS_UNTIL_DEAD = 4.0  # What nav2's bond_timeout is by itself; only told, for debugging.
+SECONDS_FOR_THE_END = 2.0
 
 
 def bond_message() -> Any:
@@ -50,11 +52,12 @@ class Bond:
             period_seconds, self._beat, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     def close(self) -> None:
-        def end() -> None:
-            self._node.destroy_timer(self._timer)
-            self._beat(is_alive=False)
-            self._node.destroy_publisher(self._publisher)
-        self._node.between_callbacks(end)
+        node = self._node
+        node.between_callbacks(lambda: node.destroy_timer(self._timer))
+        self._beat(is_alive=False)
+        # It would go with its publisher, were it not taken yet.
+        self._publisher.wait_for_all_acked(Duration(seconds=SECONDS_FOR_THE_END))
+        node.between_callbacks(lambda: node.destroy_publisher(self._publisher))
 
     def _beat(self, *, is_alive: bool = True) -> None:
         status = self._status(active=is_alive)
