@@ -127,8 +127,12 @@ class Peer:
 
         The first answer to a new client is lost when the server has not discovered it yet.
         """
+        return self._repeat(lambda: self.ask(kind, service, **fields), service)
+
+    def _repeat(self, ask: Callable[[], Any], service: str) -> Any:
+        """Ask again and again until there is an answer."""
         def answered() -> Any:
-            deadline, asked = time.monotonic() + 2.0, self.ask(kind, service, **fields)
+            deadline, asked = time.monotonic() + 2.0, ask()
             while time.monotonic() < deadline and not asked.done():
                 threading.Event().wait(0.002)
             return asked.result()
@@ -145,8 +149,33 @@ class Peer:
         subscription = self.between_callbacks(
             lambda: self.node.create_subscription(kind, topic, box.put, qos))
         wait_until(subscription.get_publisher_count, f'a publisher of {topic}')
+        self._become_known_to_publishers(topic)
         box.subscription = subscription
         return box
+
+    def _become_known_to_publishers(self, topic: str) -> None:
+        """
+        Wait until the nodes that publish a topic have discovered all that was made here so far.
+
+        What they publish before that is lost. They discover in the order of making: who answers
+        a client that is made now knows the rest.
+        """
+        from rcl_interfaces.srv import GetParameters
+
+        def publishers() -> list[Any]:
+            found = self.node.get_publishers_info_by_topic(topic)
+            return [] if any('UNKNOWN' in each.node_name for each in found) else found
+
+        for each in wait_until(publishers, f'the names of the nodes that publish {topic}'):
+            name = f'{each.node_namespace.rstrip("/")}/{each.node_name}'
+            if f'{name}/get_parameters' not in (
+                    service for service, _ in self.node.get_service_names_and_types()):
+                continue
+            client = self.between_callbacks(
+                lambda name=name: self.node.create_client(GetParameters, f'{name}/get_parameters'))
+            wait_until(client.service_is_ready, f'{name}/get_parameters')
+            self._repeat(lambda client=client: client.call_async(GetParameters.Request()), name)
+            self.between_callbacks(lambda client=client: self.node.destroy_client(client))
 
     def close_inbox(self, box: Inbox) -> None:
         self.between_callbacks(lambda: self.node.destroy_subscription(box.subscription))
