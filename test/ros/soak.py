@@ -56,6 +56,7 @@ TRANSITIONS = {  # From where it is possible, to where it leads.
 VIEWED = {'/image': Image, '/overlay/image': Image, '/detector/detections': Detection2DArray}
 BOND_PERIODS = (0.0, 0.05 if find_spec('bond') else 0.0)
 LEAST_EPOCHS = 9
+KIB_A_LOAD = 105  # What stays of each node that goes, also of a bare one of rclpy 7.1.
 conftest.DEADLINE_SECONDS = 300.0  # Others use this machine meanwhile.
 #: How much more may be held at the end of a run than after its first third. Freed memory stays
 #: resident, and DDS holds as many of the larger images as chance brought together.
@@ -330,6 +331,8 @@ class Soak:
         held = {key.removeprefix('held: '): float(value)
                 for key, value in self.statuses['camera'][1].items() if key.startswith('held: ')}
         assert held['lent buffers'] == 0, held
+        if 'C heap KiB' in held:
+            held['C heap KiB'] -= KIB_A_LOAD * max(self.ids.values())
         self.samples.append(held)
 
     def report(self) -> str:
