@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 import math
 import struct
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,8 @@ _DTYPES = {
     1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'i8', 8: 'u8', 9: 'f4', 10: 'f8'}
 _CODES = {np.dtype(name): code for code, name in _DTYPES.items()}
 # It has no code for these; what is sent instead holds all their values.
-_SENT_AS = {np.dtype(np.float16): np.dtype('f4'), np.dtype(np.bool_): np.dtype('u1')}
+_SENT_AS: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(np.float16): np.dtype('f4'), np.dtype(np.bool_): np.dtype('u1')}
 
 _MOST_DIMENSIONS = 32  # NumPy's, before 2.0.
 
@@ -68,7 +70,7 @@ def _tensor(
         raise BadFrameError(
             'bad tensor', f'The tensor {name!r} has data_type {code}.',
             remedy='Send 1 to 10: int8 to float64.')
-    dtype = np.dtype(_DTYPES[code]).newbyteorder(order)
+    dtype = np.dtype(order + _DTYPES[code])
     if rank != len(shape) or len(strides) not in (0, rank):
         raise BadFrameError(
             'bad tensor', f'The tensor {name!r} has rank {rank}, {len(shape)} dims and '
@@ -106,7 +108,8 @@ def write_tensor_list(
     parts: list[bytearray | np.ndarray] = [head]
     size = len(head)
     for name, tensor in tensors.items():
-        tensor = np.ascontiguousarray(tensor, _SENT_AS.get(tensor.dtype)).reshape(tensor.shape)
+        dtype = _SENT_AS.get(tensor.dtype, tensor.dtype)
+        tensor = np.ascontiguousarray(tensor, dtype).reshape(tensor.shape)
         if tensor.dtype not in _CODES:
             raise BadFrameError(
                 'bad tensor', f'A TensorList has no type for {name!r}, which is {tensor.dtype}.')
