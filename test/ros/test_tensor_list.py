@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -101,6 +103,18 @@ def test_a_message_cut_short_anywhere_is_refused():
     for size in range(message.size):
         with pytest.raises(BadFrameError):
             read_tensor_list(message[:size])
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=20))
+def test_a_message_with_bytes_changed_is_read_or_refused(changes):
+    message = serialized(TensorList(tensors=[
+        tensor(), tensor('y', (0, 9), strides=(2**64 - 1, 1)), tensor('z', (), strides=()),
+        tensor('too large', (0, 2**32 - 1, 2**32 - 1), strides=())])).copy()
+    for place, value in changes:
+        message[place % message.size] = value
+    with suppress(BadFrameError):
+        read_tensor_list(message)
 
 
 def test_a_type_without_a_code_is_refused():

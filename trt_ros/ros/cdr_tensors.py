@@ -85,9 +85,14 @@ def _tensor(
         raise BadFrameError(
             'bad tensor', f'The tensor {name!r} of {list(shape)} {dtype} ends at byte {end} of '
             f'{data.size}.', remedy='Send data as long as dims and strides (in bytes) say.')
-    if not nbytes:
-        return np.empty(shape, dtype)
-    return np.ndarray(shape, dtype, data, strides=strides or None)
+    try:
+        if not nbytes:
+            return np.empty(shape, dtype)
+        return np.ndarray(shape, dtype, data, strides=strides or None)
+    except ValueError as error:  # It is empty, but too large along another dimension.
+        raise BadFrameError(
+            'bad tensor', f'The tensor {name!r} cannot be of {list(shape)}.',
+            cause=str(error)) from error
 
 
 def write_tensor_list(
