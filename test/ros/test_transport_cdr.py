@@ -25,7 +25,7 @@ from vision_msgs.msg import (
 )
 
 from trt_ros.ros.cdr import ImageWriter, read_compressed_image, read_image, read_stamp
-from trt_ros.ros.cdr_detections import DetectionWriter, read_detections
+from trt_ros.ros.cdr_detections import MOST_ID, DetectionWriter, read_detections
 from trt_ros.ros.messages import from_detection_array, to_detection_array
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.results import OrientedBoxes
@@ -101,14 +101,15 @@ def detections(draw):
 
 @settings(derandomize=True, deadline=None)
 @given(st.lists(detections(), min_size=1, max_size=4), stamps, texts,
-       st.sampled_from(['name', 'index']))
+       st.sampled_from(['name', 'index']), st.integers(0, MOST_ID), st.booleans())
 def test_detections_are_written_as_the_typed_message_says_them(
-        found, stamp, frame_id, class_id_format):
+        found, stamp, frame_id, class_id_format, first_id, has_ids):
     writer = DetectionWriter(NAMES)
     for each in found:  # One after another into the same memory.
-        message = writer.write(each, stamp, frame_id, class_id_format=class_id_format)
+        ids = (np.arange(len(each)) * 137 + first_id) % (MOST_ID + 1) if has_ids else None
+        message = writer.write(each, stamp, frame_id, class_id_format=class_id_format, ids=ids)
         typed = to_detection_array(
-            each, header_of(stamp, frame_id), NAMES, class_id_format=class_id_format)
+            each, header_of(stamp, frame_id), NAMES, class_id_format=class_id_format, ids=ids)
         assert deserialize_message(message.tobytes(), Detection2DArray) == typed
         assert message.size == len(serialize_message(typed))
 

@@ -15,7 +15,7 @@ from vision_msgs.msg import Detection2DArray
 from trt_ros.draw import draw_detections, draw_keypoints
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode, ThresholdParameters
-from trt_ros.ros.messages import ImageSender, detection_publish, to_keypoint_array
+from trt_ros.ros.messages import ImageSender, detection_publish, keypoint_boxes
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabelledOptions
@@ -31,7 +31,7 @@ class KeypointParameters:
     keypoint_threshold: float = param(
         0.5, 'Drop keypoints less visible than this.', between=(0.0, 1.0), mutable=True)
     keypoint_names: tuple[str, ...] = param(
-        (), 'Names of the keypoints by index; empty: their numbers.', mutable=True)
+        (), 'Names of the keypoints by index; empty: their numbers.')
 
 
 # Fields come in the reverse order of the bases.
@@ -61,7 +61,9 @@ class PoseNode(LabelledNode):
             detections=detection_publish(
                 self, camera.publisher(Detection2DArray, 'detections'),
                 self.pipeline.class_names),
-            keypoints=camera.publisher(Detection2DArray, 'keypoints'),
+            keypoints=detection_publish(
+                self, camera.publisher(Detection2DArray, 'keypoints'),
+                self.parameters.keypoint_names),
             overlays=overlays, overlay=ImageSender(self, overlays))
 
     def infer(self, frames: list[Frame]) -> Sequence[Poses]:
@@ -71,9 +73,8 @@ class PoseNode(LabelledNode):
             self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame) -> None:
         parameters = self.parameters
         outputs.detections(result.detections, header, parameters.class_id_format)
-        outputs.keypoints.publish(to_keypoint_array(
-            result, header, parameters.keypoint_names,
-            least_visibility=parameters.keypoint_threshold))
+        points, places = keypoint_boxes(result, parameters.keypoint_threshold)
+        outputs.keypoints(points, header, 'name', places)
         if outputs.overlays.get_subscription_count():
             pixels = outputs.overlay.begin(header, frame.wh)
             pixels[:] = to_colour(frame, 'bgr')

@@ -22,6 +22,9 @@ _PADDING_NBYTES = 3
 # Where the score and the box lie, in doubles from the end of a detection.
 _SCORE_AND_BOX = np.array([-50, -6, -5, -4, -3, -2])
 
+#: The largest `id` that needs no more room than an empty one, which DetectionWriter leaves.
+MOST_ID = 999
+
 _LAYOUTS_KEPT = 32
 
 #: Class id, score, and box: centre x and y, angle, width, height; as the message has them.
@@ -69,11 +72,12 @@ class DetectionWriter:
 
     def write(
             self, detections: Detections | OrientedBoxes, stamp: tuple[int, int],
-            frame_id: str, *, class_id_format: str) -> np.ndarray:
+            frame_id: str, *, class_id_format: str, ids: np.ndarray | None = None) -> np.ndarray:
         """
         Say detections as to_detection_array does.
 
         :param stamp: seconds, nanoseconds.
+        :param ids: (N,) integers, 0 to MOST_ID; None: no ids.
         :returns: (N,) uint8.
         """
         key = frame_id, class_id_format
@@ -83,11 +87,11 @@ class DetectionWriter:
                 self._layouts.clear()
             layout = self._layouts[key] = _Layout(
                 frame_id, self._class_names if class_id_format == 'name' else ())
-        return self._write(layout, detections, stamp)
+        return self._write(layout, detections, stamp, ids)
 
     def _write(
             self, layout: _Layout, detections: Detections | OrientedBoxes,
-            stamp: tuple[int, int]) -> np.ndarray:
+            stamp: tuple[int, int], ids: np.ndarray | None) -> np.ndarray:
         count = len(detections)
         parts = [layout.head]
         if count:
@@ -111,7 +115,12 @@ class DetectionWriter:
         values[:, 0] = detections.scores
         values[:, 1:] = bounding_boxes(detections)
         block[ends[1:, None] // 8 + _SCORE_AND_BOX] = values
-        return message[:len(text) - _PADDING_NBYTES]
+        if ids is None:
+            return message[:len(text) - _PADDING_NBYTES]
+        texts = [str(number).encode() for number in ids.tolist()]
+        words[ends[1:] // 4 - 2] = [len(each) + 1 for each in texts]
+        words[ends[1:] // 4 - 1] = [int.from_bytes(each, 'little') for each in texts]
+        return message[:len(text) - _PADDING_NBYTES + len(texts[-1])]
 
 
 def bounding_boxes(found: Detections | OrientedBoxes) -> np.ndarray:

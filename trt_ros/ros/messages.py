@@ -26,6 +26,7 @@ from vision_msgs.msg import (
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.cdr import ImageWriter
 from trt_ros.ros.cdr_detections import (
+    MOST_ID,
     DetectionWriter,
     Entry,
     bounding_boxes,
@@ -42,12 +43,13 @@ LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 def to_detection_array(
         detections: Detections | OrientedBoxes, header: Header, class_names: Sequence[str], *,
-        class_id_format: str) -> Detection2DArray:
+        class_id_format: str, ids: np.ndarray | None = None) -> Detection2DArray:
     """
     Say detections as a message; boxes in source-image pixels, best score first, maybe none.
 
     :param header: the image's own, also given to each detection.
     :param class_id_format: 'name' (the number where there is no name) or 'index'.
+    :param ids: (N,) integers from 0; None: no ids.
     """
     # Plain floats: a message field takes no NumPy scalar.
     boxes, scores = bounding_boxes(detections).tolist(), detections.scores.tolist()
@@ -62,57 +64,59 @@ def to_detection_array(
             bbox=BoundingBox2D(
                 center=Pose2D(position=Point2D(x=x, y=y), theta=theta), size_x=width,
                 size_y=height)))
+    for detection, number in zip(array.detections, () if ids is None else ids.tolist()):
+        detection.id = str(number)
     return array
 
 
-def to_keypoint_array(
-        poses: Poses, header: Header, names: Sequence[str], *,
-        least_visibility: float) -> Detection2DArray:
+def keypoint_boxes(poses: Poses, least_visibility: float) -> tuple[OrientedBoxes, np.ndarray]:
     """
-    Say keypoints as a message: a box without size each, in source-image pixels.
+    See keypoints as boxes without size, in source-image pixels; the score is how visible each is.
 
-    Its `id` is the object's place in the array of boxes, from 0; its class_id the keypoint's name,
-    or its number where it has none; its score how visible it is.
-
-    :param header: the image's own, also given to each keypoint.
     :param least_visibility: what is less visible is left out.
+    :returns: the boxes, labelled with the keypoint's index, and of each the place of its object.
     """
-    array = Detection2DArray(header=header)
-    for place, keypoints in enumerate(poses.keypoints.astype(float).tolist()):
-        array.detections += [
-            Detection2D(
-                header=header, id=str(place),
-                results=[ObjectHypothesisWithPose(hypothesis=ObjectHypothesis(
-                    class_id=name_of(names, index), score=visibility))],
-                bbox=BoundingBox2D(center=Pose2D(position=Point2D(x=x, y=y))))
-            for index, (x, y, visibility) in enumerate(keypoints)
-            if visibility >= least_visibility]
-    return array
+    places, indices = np.nonzero(poses.keypoints[..., 2] >= least_visibility)
+    points = poses.keypoints[places, indices]
+    boxes = np.zeros((len(points), 4), np.float32)
+    boxes[:, :2] = points[:, :2]
+    return OrientedBoxes(
+        boxes, np.zeros(len(points), np.float32), points[:, 2], indices.astype(np.int32)), places
 
 
 def detection_publish(
         node: Node, publisher: Publisher,
-        class_names: Sequence[str],
-        ) -> Callable[[Detections | OrientedBoxes, Header, str], None]:
+        class_names: Sequence[str]) -> Callable[..., None]:
     """
-    Return what publishes detections under a header, with class ids as a `class_id_format` says.
+    Return what publishes detections: with (found, header, class_id_format, ids=None), which are
+    to_detection_array's.
 
     They are written as bytes, a tenth of the work of rclpy's messages; where that is not what
     rclpy reads (another vision_msgs), they are those messages. For one thread at a time.
     """
+    def publish_typed(
+            found: Detections | OrientedBoxes, header: Header, class_id_format: str,
+            ids: np.ndarray | None = None) -> None:
+        publisher.publish(to_detection_array(
+            found, header, class_names, class_id_format=class_id_format, ids=ids))
+
     writer = DetectionWriter(class_names)
     if not _is_read_by_rclpy(writer):
         node.get_logger().warning(
             "Detections are published as rclpy's messages, which is slow. Cause: this "
             'vision_msgs lays them out in another way.')
-        return lambda found, header, class_id_format: publisher.publish(to_detection_array(
-            found, header, class_names, class_id_format=class_id_format))
+        return publish_typed
     publish = serialized_publish(node, publisher)
 
     def write_and_publish(
-            found: Detections | OrientedBoxes, header: Header, class_id_format: str) -> None:
+            found: Detections | OrientedBoxes, header: Header, class_id_format: str,
+            ids: np.ndarray | None = None) -> None:
+        if ids is not None and ids.max(initial=0) > MOST_ID:
+            publish_typed(found, header, class_id_format, ids)
+            return
         stamp = header.stamp.sec, header.stamp.nanosec
-        publish(writer.write(found, stamp, header.frame_id, class_id_format=class_id_format))
+        publish(writer.write(
+            found, stamp, header.frame_id, class_id_format=class_id_format, ids=ids))
     return write_and_publish
 
 
