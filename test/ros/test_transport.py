@@ -19,11 +19,14 @@ from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import Image
+from std_msgs.msg import Header
+from vision_msgs.msg import Detection2DArray
 
 from trt_ros.ros import messages, transport
 from trt_ros.ros import rcl as rcl_module
 from trt_ros.ros.cdr import ImageWriter, read_image
 from trt_ros.ros.cdr_detections import DetectionWriter
+from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.rcl import MemoryHooks, Rcl, RclError
 from trt_ros.ros.transport import RclpySubscription, RclSubscription
 from trt_ros.vision.detections import Detections
@@ -446,3 +449,19 @@ def test_a_late_subscriber_gets_what_is_kept_for_it(rcl, node, subscribe):
     subscribe(inbox, qos=latched)
     assert inbox.wait(1) == [5]
     node.destroy_publisher(publisher)
+
+
+def test_detections_keep_their_ids_however_large(rcl, node):
+    kept = QoSProfile(depth=5, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    publish = detection_publish(node, node.create_publisher(Detection2DArray, 'found', kept), ())
+    inbox = Inbox(lambda message: [each.id for each in deserialize_message(
+        message.tobytes(), Detection2DArray).detections])
+    subscription = RclSubscription(rcl, node, Detection2DArray, 'found', kept, inbox)
+    sent = [[0, 999], [7, 1000], []]
+    for ids in sent:
+        found = Detections(np.zeros((len(ids), 4), np.float32), np.ones(len(ids), np.float32),
+                           np.zeros(len(ids), np.int32))
+        publish(found, Header(), 'index', np.array(ids, np.int64))
+    publish(found, Header(), 'index')
+    assert inbox.wait(4) == [['0', '999'], ['7', '1000'], [], []]
+    subscription.close()
