@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -324,6 +326,21 @@ def test_tensors_become_the_networks_outputs(start_node, peer, models, tensor_me
     ask(3, b=a.astype('f8'), a=a)
     found = inbox.wait_for(lambda message: message.header.stamp.sec != 1)
     assert (found.header.stamp.sec, read(found)) == (3, {'sum': (2 * a).tolist()})
+
+
+def test_tensors_that_cannot_be_subscribed_to_leave_nothing_running(
+        start_node, peer, models, tensor_messages):
+    node = start_node(
+        'unheard', 'trt_ros.nodes.tensor', autostart=True, backend='onnxruntime',
+        model_path=models['sum'], input='tensors',
+        **{'qos_overrides./tensors.subscription.depth': -1})
+    node.wait_for_log('on_activate failed. The parameters qos_overrides./tensors.subscription')
+    tasks = Path(f'/proc/{node.process.pid}/task')
+    before = len(list(tasks.iterdir()))
+    for _ in range(3):
+        assert node.change('configure')
+        assert not node.change('activate')
+    peer.wait_until(lambda: len(list(tasks.iterdir())) <= before, 'the threads to end')
 
 
 def test_tensors_are_brought_into_the_form_that_the_network_takes():

@@ -213,8 +213,21 @@ def subscribe_images(
 
     The other arguments are those of subscribe_serialized.
     """
+    message_type, topic = image_topic(node, node.parameters, topic)
+    return subscribe_input(
+        node, message_type, topic, on_message, on_replaced=on_replaced, on_lost=on_lost,
+        hooks=hooks if message_type is Image else NOBODY)
+
+
+def subscribe_input(
+        node: ManagedNode, message_type: type, topic: str,
+        on_message: Callable[[np.ndarray], None], **more: Any) -> SerializedSubscription:
+    """
+    Take messages as bytes, with the QoS that the node's ImageInputParameters say; tell of others.
+
+    The arguments are those of subscribe_serialized.
+    """
     parameters = node.parameters
-    message_type, topic = image_topic(node, parameters, topic)
     name = node.resolve_topic_name(topic)
     qos, why = image_qos(
         node, topic, preset=parameters.qos_preset, reliability=parameters.qos_reliability,
@@ -226,8 +239,7 @@ def subscribe_images(
         node.get_logger().warning(incompatible_offer(node, name, policy))
 
     return subscribe_serialized(
-        node, message_type, topic, qos, on_message, on_replaced=on_replaced, on_lost=on_lost,
-        on_incompatible=tell, hooks=hooks if message_type is Image else NOBODY)
+        node, message_type, topic, qos, on_message, on_incompatible=tell, **more)
 
 
 def why_no_image(node: ManagedNode, topic: str = 'image') -> str:

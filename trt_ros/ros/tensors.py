@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from functools import partial
 
 import numpy as np
@@ -10,10 +11,8 @@ from std_msgs.msg import Header
 
 from trt_ros.ros.cdr_tensors import read_tensor_list
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
-from trt_ros.ros.images import dropping
+from trt_ros.ros.images import dropping, subscribe_input
 from trt_ros.ros.lifecycle import ManagedNode
-from trt_ros.ros.qos import image_qos, incompatible_offer
-from trt_ros.ros.transport import subscribe_serialized
 from trt_ros.ros.worker import REPLACED, UNWANTED, NewestWorker
 
 
@@ -31,23 +30,17 @@ class TensorStream:
         self._node, self._counts, self._handle_tensors = node, counts, handle
         self._is_wanted = is_wanted
         self._latency = LatencyMeter(node, counts)
-        parameters = node.parameters
-        self._worker = NewestWorker(
-            self._handle, counts.drop, on_taken=partial(counts.took, QUEUE_AGE),
-            max_rate_hz=lambda: node.parameters.max_rate_hz)
-        qos, _ = image_qos(
-            node, 'tensors', preset=parameters.qos_preset,
-            reliability=parameters.qos_reliability, depth=parameters.qos_depth)
-        name = node.resolve_topic_name('tensors')
-        self._subscription = subscribe_serialized(
-            node, message_type, 'tensors', qos, self._receive, on_replaced=self._replace,
-            on_incompatible=lambda policy: node.get_logger().warning(
-                incompatible_offer(node, name, policy)))
+        with ExitStack() as undo:
+            self._worker = undo.enter_context(closing(NewestWorker(
+                self._handle, counts.drop, on_taken=partial(counts.took, QUEUE_AGE),
+                max_rate_hz=lambda: node.parameters.max_rate_hz)))
+            undo.enter_context(closing(subscribe_input(
+                node, message_type, 'tensors', self._receive, on_replaced=self._replace)))
+            self._owned = undo.pop_all()
 
     def close(self) -> None:
         """Stop taking tensors, then wait for those in hand."""
-        self._subscription.close()
-        self._worker.close()
+        self._owned.close()
 
     def _receive(self, message: np.ndarray) -> None:
         self._counts.receive()
