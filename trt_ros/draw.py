@@ -36,24 +36,28 @@ def colour_of(class_index: int) -> tuple[int, int, int]:
     return round(255 * blue), round(255 * green), round(255 * red)
 
 
-def draw_result(pixels_bgr: np.ndarray, result: object, class_names: Sequence[str]) -> None:
+def draw_result(
+        pixels_bgr: np.ndarray, result: object, class_names: Sequence[str], *,
+        opacity: float = 0.5, least_visibility: float = 0.5) -> None:
     """
     Draw what any task finds, in place; what is none of the tasks' is left.
 
     :param pixels_bgr: (H, W, 3) uint8, C-contiguous and writable: the image it was found in.
     :param class_names: by class index; an index beyond them is shown as a number.
+    :param opacity: of masks, see draw_mask.
+    :param least_visibility: of keypoints, see draw_keypoints.
     """
     if isinstance(result, Instances):
         draw_mask(pixels_bgr, result.paint((result.detections.labels + 1).astype(np.uint16)),
-                  opacity=0.5, background=0)
+                  opacity=opacity, background=0)
     if isinstance(result, ClassMask):
-        draw_mask(pixels_bgr, result.labels, opacity=0.5)
+        draw_mask(pixels_bgr, result.labels, opacity=opacity)
     if isinstance(result, (Detections, OrientedBoxes)):
         draw_detections(pixels_bgr, result, class_names)
     if isinstance(result, (Instances, Poses)):
         draw_detections(pixels_bgr, result.detections, class_names)
     if isinstance(result, Poses):
-        draw_keypoints(pixels_bgr, result.keypoints, least_visibility=0.5)
+        draw_keypoints(pixels_bgr, result.keypoints, least_visibility=least_visibility)
     if isinstance(result, Classification):
         draw_scores(pixels_bgr, result, class_names)
     if isinstance(result, Depth):

@@ -12,12 +12,13 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
-from trt_ros.draw import draw_detections, draw_keypoints
+from trt_ros.draw import draw_result
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode, ThresholdParameters
 from trt_ros.ros.messages import ImageSender, detection_publish, keypoint_boxes
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
+from trt_ros.ros.transport import is_heard
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.vision.decoder import POSES
 from trt_ros.vision.frame import Frame, to_colour
@@ -56,7 +57,6 @@ class PoseNode(LabelledNode):
         super().__init__(name, **kwargs)
 
     def advertise(self, camera: Camera) -> SimpleNamespace:
-        overlays = camera.publisher(Image, 'overlay')
         return SimpleNamespace(
             detections=detection_publish(
                 self, camera.publisher(Detection2DArray, 'detections'),
@@ -64,7 +64,7 @@ class PoseNode(LabelledNode):
             keypoints=detection_publish(
                 self, camera.publisher(Detection2DArray, 'keypoints'),
                 self.parameters.keypoint_names),
-            overlays=overlays, overlay=ImageSender(self, overlays))
+            overlay=ImageSender(self, camera.publisher(Image, 'overlay')))
 
     def infer(self, frames: list[Frame]) -> Sequence[Poses]:
         return self.pipeline.infer_all(frames, **self.parameters.thresholds())
@@ -75,12 +75,11 @@ class PoseNode(LabelledNode):
         outputs.detections(result.detections, header, parameters.class_id_format)
         points, places = keypoint_boxes(result, parameters.keypoint_threshold)
         outputs.keypoints(points, header, 'name', places)
-        if outputs.overlays.get_subscription_count():
+        if is_heard(outputs.overlay.publisher):
             pixels = outputs.overlay.begin(header, frame.wh)
             pixels[:] = to_colour(frame, 'bgr')
-            draw_detections(pixels, result.detections, self.pipeline.class_names)
-            draw_keypoints(
-                pixels, result.keypoints, least_visibility=parameters.keypoint_threshold)
+            draw_result(pixels, result, self.pipeline.class_names,
+                        least_visibility=parameters.keypoint_threshold)
             outputs.overlay.send()
 
 

@@ -13,12 +13,13 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
-from trt_ros.draw import draw_detections, draw_mask
+from trt_ros.draw import draw_result
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode, ThresholdParameters
 from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
+from trt_ros.ros.transport import is_heard
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.vision.decoder import SEGMENTERS
 from trt_ros.vision.frame import Frame, to_colour
@@ -67,15 +68,13 @@ class SegmenterNode(LabelledNode):
         return isinstance(self.pipeline.decoder.head, InstanceHead)
 
     def advertise(self, camera: Camera) -> SimpleNamespace:
-        overlays = camera.publisher(Image, 'overlay')
         outputs = SimpleNamespace(
             mask=ImageSender(self, camera.publisher(Image, 'mask')),
-            overlays=overlays, overlay=ImageSender(self, overlays))
+            overlay=ImageSender(self, camera.publisher(Image, 'overlay')))
         if self._has_instances:
             count = self.pipeline.decoder.class_count or len(self.pipeline.class_names)
             outputs.mask_dtype = np.dtype(np.uint8 if 0 < count < 256 else np.uint16)
-            outputs.instance_masks = camera.publisher(Image, 'instances')
-            outputs.instances = ImageSender(self, outputs.instance_masks)
+            outputs.instances = ImageSender(self, camera.publisher(Image, 'instances'))
             outputs.detections = detection_publish(
                 self, camera.publisher(Detection2DArray, 'detections'),
                 self.pipeline.class_names)
@@ -89,7 +88,7 @@ class SegmenterNode(LabelledNode):
             frame: Frame) -> None:
         if isinstance(result, Instances):
             mask = result.paint((result.detections.labels + 1).astype(outputs.mask_dtype))
-            if outputs.instance_masks.get_subscription_count():
+            if is_heard(outputs.instances.publisher):
                 outputs.instances.begin(header, frame.wh, 'mono16')[:] = result.paint(
                     np.arange(1, len(result) + 1, dtype=np.uint16))
                 outputs.instances.send()
@@ -99,20 +98,12 @@ class SegmenterNode(LabelledNode):
         encoding = 'mono8' if mask.dtype == np.uint8 else 'mono16'
         outputs.mask.begin(header, frame.wh, encoding)[:] = mask
         outputs.mask.send()
-        if outputs.overlays.get_subscription_count():
-            self._draw(result, mask, outputs.overlay.begin(header, frame.wh), frame)
+        if is_heard(outputs.overlay.publisher):
+            pixels = outputs.overlay.begin(header, frame.wh)
+            pixels[:] = to_colour(frame, 'bgr')
+            draw_result(pixels, result, self.pipeline.class_names,
+                        opacity=self.parameters.overlay_opacity)
             outputs.overlay.send()
-
-    def _draw(
-            self, result: Instances | ClassMask, mask: np.ndarray, pixels: np.ndarray,
-            frame: Frame) -> None:
-        pixels[:] = to_colour(frame, 'bgr')
-        opacity = self.parameters.overlay_opacity
-        if isinstance(result, Instances):
-            draw_mask(pixels, mask, opacity=opacity, background=0)
-            draw_detections(pixels, result.detections, self.pipeline.class_names)
-        else:
-            draw_mask(pixels, mask, opacity=opacity)
 
 
 def main(args: list[str] | None = None) -> int:
