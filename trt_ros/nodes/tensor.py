@@ -74,7 +74,7 @@ class TensorNode(InferenceNode):
             return super().open()
         self._tell_unheeded()
         self.while_configured.callback(self._forget_runner)
-        runner, story = open_network(self.parameters, Reporter(self.report, self.cancelled))
+        runner, _, chosen = open_network(self.parameters, Reporter(self.report, self.cancelled))
         self._runner = self.while_configured.enter_context(closing(runner))
         odd = [str(spec) for spec in runner.inputs if spec.dtype == 'bfloat16']
         if odd:
@@ -83,7 +83,8 @@ class TensorNode(InferenceNode):
                 remedy='Export it with float32 or float16 inputs.')
         if all(min(spec.shape, default=1) > 0 for spec in runner.inputs):
             runner.infer({spec.name: np.zeros(spec.shape, spec.dtype) for spec in runner.inputs})
-        return (*story, *map(str, (*runner.inputs, *runner.outputs)))
+        return (chosen, *getattr(runner, 'story', ()),
+                *map(str, (*runner.inputs, *runner.outputs)))
 
     def activate(self) -> None:
         if self._runner is None:

@@ -156,15 +156,15 @@ def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tup
 
 
 def open_network(
-        options: PipelineOptions, report: Reporter) -> tuple[Runner, tuple[str, ...]]:
+        options: PipelineOptions, report: Reporter, batch: int = 1) -> tuple[Runner, Backend, str]:
     """
-    Open a network that takes arrays.
+    Open the network that the options name.
 
-    :returns: the runner, the caller's to close, and lines for the log.
+    :param batch: how many images may come together.
+    :returns: the runner, the caller's to close; its backend; and one line that says why that.
     :raises TrtRosError: a ParameterError, ModelError, BackendError or CancelledError.
     """
     if not options.model_path:
         raise ParameterError('No model was given.', remedy='Set model_path to an ONNX file.')
     backend, chosen = choose_backend(options.backend)
-    runner: Runner = backend.open(options, report, 1)
-    return runner, (chosen, *getattr(runner, 'story', ()))
+    return backend.open(options, report, batch), backend, chosen

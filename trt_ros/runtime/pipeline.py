@@ -20,7 +20,7 @@ from trt_ros.errors import (
     TrtRosError,
 )
 from trt_ros.progress import Progress, Reporter
-from trt_ros.runtime.choice import choose_backend
+from trt_ros.runtime.choice import open_network
 from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, Network, Runner
 from trt_ros.runtime.step_by_step import StepByStep
@@ -77,11 +77,7 @@ class Pipeline(Generic[ResultT]):
         report = Reporter(on_progress, cancelled)
         with ExitStack() as undo:
             if runner is None:
-                if not options.model_path:
-                    raise ParameterError('No model was given.',
-                                         remedy='Set model_path to an ONNX file.')
-                backend, chosen = choose_backend(options.backend)
-                network = backend.open(options, report, batch)
+                network, backend, chosen = open_network(options, report, batch)
                 make_frame_runner = backend.frame_runner
             else:
                 network, chosen = runner, f'backend {runner.backend}'

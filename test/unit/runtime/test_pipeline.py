@@ -15,7 +15,7 @@ from trt_ros.errors import (
     TrtRosError,
 )
 from trt_ros.progress import CancelledError
-from trt_ros.runtime import pipeline
+from trt_ros.runtime import choice
 from trt_ros.runtime.choice import Backend
 from trt_ros.runtime.fake import FakeRunner
 from trt_ros.runtime.options import LabelledOptions, PipelineOptions
@@ -374,7 +374,7 @@ def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on
     head_of_another_network = {'output0': np.zeros((1, 9, 84), np.float32)}
     runner = fake(head_of_another_network)
     backend = Backend('fake', 'Fake', lambda: '', lambda *_: runner, StepByStep)
-    monkeypatch.setattr(pipeline, 'choose_backend', lambda wanted: (backend, 'backend fake'))
+    monkeypatch.setattr(choice, 'choose_backend', lambda wanted: (backend, 'backend fake'))
     with pytest.raises(TensorMismatchError):
         Pipeline.open(LabelledOptions(model_path='any.onnx'))
     assert (runner.call_count, runner.is_closed) == (1, True)
@@ -383,7 +383,7 @@ def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on
 def test_the_backend_told_is_the_one_that_runs_the_network(monkeypatch):
     """An engine has a flavour of its own, whichever TensorRT was chosen."""
     chosen = Backend('tensorrt', 'TensorRT', lambda: '', lambda *_: fake(), StepByStep)
-    monkeypatch.setattr(pipeline, 'choose_backend', lambda wanted: (chosen, 'backend tensorrt'))
+    monkeypatch.setattr(choice, 'choose_backend', lambda wanted: (chosen, 'backend tensorrt'))
     opened = Pipeline.open(LabelledOptions(model_path='any.engine'))
     assert opened.backend == 'fake'
     opened.close()
