@@ -272,6 +272,16 @@ class NodeProcess(RemoteNode):
             assert self.process.returncode == 0, self.log
 
 
+@pytest.fixture(params=['onnxruntime', pytest.param('tensorrt_rtx', marks=pytest.mark.gpu)])
+def backend(request: pytest.FixtureRequest) -> str:
+    """What really runs a network: on the CPU, and on a GPU."""
+    from trt_ros.cuda.device import gpu_count
+
+    if request.param != 'onnxruntime' and not gpu_count():
+        pytest.skip('no NVIDIA GPU')
+    return str(request.param)
+
+
 class Lane:
     """The way through one active detector: images in, detections and diagnostics out."""
 

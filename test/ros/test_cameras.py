@@ -311,8 +311,8 @@ def test_ten_lives_of_three_cameras_end_where_they_began(
     peer.wait_until(lambda: footprint(node) == before, f'{footprint(node)} to be {before}')
 
 
-def test_two_cameras_of_a_network_that_onnx_runtime_runs_in_a_batch(
-        start_node, peer, picture, as_image, tmp_path):
+def test_two_cameras_of_a_network_that_really_runs_in_a_batch(
+        start_node, peer, as_image, tmp_path, backend):
     onnx = pytest.importorskip('onnx')
     pytest.importorskip('onnxruntime')
     from trt_ros.demo.evaluate import MODEL
@@ -325,7 +325,7 @@ def test_two_cameras_of_a_network_that_onnx_runtime_runs_in_a_batch(
     path = tmp_path / 'shapes.onnx'
     onnx.save(model, path)
     node = start_node(
-        'real', 'trt_ros.nodes.detector', model_path=str(path), backend='onnxruntime',
+        'real', 'trt_ros.nodes.detector', model_path=str(path), backend=backend,
         image_topics=['a', 'b'], batch_wait_ms=20.0, qos_reliability='reliable', autostart=True)
     node.wait_for_log('Started: active.')
     assert 'up to 2 images in a run' in node.log

@@ -13,10 +13,10 @@ pytestmark = pytest.mark.ros
 
 
 def test_the_node_finds_in_real_photographs_what_is_expected(
-        start_node, lane_of, as_image, weeds, assert_finds):
+        start_node, lane_of, as_image, weeds, assert_finds, backend):
     lane = lane_of(start_node(
         'weeds', 'trt_ros.nodes.detector', '-r', 'image:=/field', autostart=True,
-        backend='onnxruntime', model_path=str(weeds / 'weeds_yolox_nano.onnx'),
+        backend=backend, model_path=str(weeds / 'weeds_yolox_nano.onnx'),
         labels_path=str(weeds / 'labels.txt'), qos_reliability='reliable'), topic='/field')
     expected = json.loads((weeds / 'expected.json').read_text())
     assert expected

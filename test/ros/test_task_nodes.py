@@ -95,12 +95,12 @@ def models(tmp_path_factory):
 
 
 @pytest.fixture
-def start(start_node, peer, as_image):
+def start(start_node, peer, as_image, backend):
     """Start a node, return it and what publishes an image and waits for its result."""
     def started(kind, name, model, *ros_args, **parameters):
         node = start_node(
             name, f'trt_ros.nodes.{kind}', '-r', f'image:=/{name}_camera/image', *ros_args,
-            autostart=True, backend='onnxruntime', model_path=model, qos_reliability='reliable',
+            autostart=True, backend=backend, model_path=model, qos_reliability='reliable',
             **parameters)
         node.wait_for_log('Started: active.')
         images = peer.publisher(Image, f'/{name}_camera/image')
@@ -294,11 +294,12 @@ def test_an_image_becomes_the_networks_outputs(start, peer, models, tensor_messa
     assert (tensor.name, tensor.data_type, list(tensor.strides)) == ('scores', 9, [12, 4])
 
 
-def test_tensors_become_the_networks_outputs(start_node, peer, models, tensor_messages):
+def test_tensors_become_the_networks_outputs(
+        start_node, peer, models, tensor_messages, backend):
     Tensor, TensorList = tensor_messages.Tensor, tensor_messages.TensorList
     node = start_node(
         'sums', 'trt_ros.nodes.tensor', '-r', 'tensors:=/encoded', autostart=True,
-        backend='onnxruntime', model_path=models['sum'], input='tensors', scale=0.5,
+        backend=backend, model_path=models['sum'], input='tensors', scale=0.5,
         qos_reliability='reliable')
     node.wait_for_log('Started: active.')
     assert 'Without effect on tensors: scale.' in node.log
