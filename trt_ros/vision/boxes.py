@@ -8,15 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.tensors import CUT_NMS, TensorSpec
+from trt_ros.tensors import TensorSpec
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.family import Family, Network, is_float, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
-
-YOLO_STRIDES = (8, 16, 32)
-# SSD300 with MobileNet (Caffe and PyTorch, TensorFlow) and with VGG, SSD512 with VGG.
-SSD_PRIORS = (3000, 1917, 8732, 24564)
 
 
 @dataclass(frozen=True)
@@ -152,57 +148,6 @@ def _only(specs: list[TensorSpec], word: str) -> TensorSpec | None:
     return specs[0] if len(specs) == 1 else None
 
 
-def plain_outputs(network: Network) -> BoxOutputs | None:
-    """Find boxes and scores of which nothing says that they are another family's."""
-    parts = box_outputs(network)
-    if parts is None or parts.count is not None or CUT_NMS in network.metadata:
-        return None
-    if any(word in parts.scores.name for word in ('logits', 'label')):  # RF-DETR's are labels.
-        return None
-    if any('orig_target_sizes' in spec.name for spec in network.inputs):
-        return None
-    return parts
-
-
-def on_a_yolo_grid(network: Network, parts: BoxOutputs) -> bool:
-    """Tell whether there is a box a cell: then they are in pixels, and none is background."""
-    return (parts.score_axes == 2
-            and parts.boxes.shape[-2] == network.anchor_count(YOLO_STRIDES))
-
-
-def on_ssd_priors(network: Network, parts: BoxOutputs) -> bool:
-    """Tell whether there is a box a prior of a known SSD, and no names speak against it."""
-    return (parts.score_axes == 2 and parts.boxes.shape[-2] in SSD_PRIORS
-            and not network.class_count)
-
-
-def fits_class_count(network: Network, parts: BoxOutputs) -> bool:
-    return None in (network.class_count, parts.class_count) or (
-        network.class_count == parts.class_count)
-
-
-def _recognises_pixels(network: Network) -> str | None:
-    parts = plain_outputs(network)
-    if parts is None or not fits_class_count(network, parts):
-        return None
-    if not parts.batched:
-        return f"{parts} have no batch, as torchvision's detectors"
-    if on_a_yolo_grid(network, parts):
-        return f'{parts} are the cells of strides 8, 16 and 32'
-    if on_ssd_priors(network, parts):
-        return None
-    return f'{parts} may be in input pixels'
-
-
-def _recognises_normalised(network: Network) -> str | None:
-    parts = plain_outputs(network)
-    if parts is None or not parts.batched or not fits_class_count(network, parts):
-        return None
-    if on_a_yolo_grid(network, parts) or on_ssd_priors(network, parts):
-        return None
-    return f'{parts} may be 0 to 1 of the input'
-
-
 def open_parts(network: Network) -> BoxOutputs:
     """:raises TensorMismatchError: when the outputs are not boxes and scores."""
     parts = box_outputs(network)
@@ -223,7 +168,7 @@ def _open(network: Network, *, normalised: bool) -> BoxesHead:
 
 PREPROCESS: Mapping[str, object] = {
     'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255}
-BOXES = Family('boxes', 'detect', PREPROCESS, _recognises_pixels,
+BOXES = Family('boxes', 'detect', PREPROCESS,
                lambda network: _open(network, normalised=False))
-BOXES_NORMALISED = Family('boxes_normalised', 'detect', PREPROCESS, _recognises_normalised,
+BOXES_NORMALISED = Family('boxes_normalised', 'detect', PREPROCESS,
                           lambda network: _open(network, normalised=True))

@@ -43,20 +43,6 @@ class ClassifyHead:
         return Classification(powers / powers.sum())
 
 
-def recognises(network: Network) -> str | None:
-    if 'task' in network.metadata or len(network.outputs) != 1 or not vectors(network):
-        return None
-    if network.class_count and network.only_output.shape[1] not in (-1, network.class_count):
-        return None
-    return f'{network.only_output} is one score a class'
-
-
-def recognises_yolo(network: Network) -> str | None:
-    if network.metadata.get('task') != 'classify' or not vectors(network):
-        return None
-    return f"{network.only_output} is the class scores of Ultralytics' classifier"
-
-
 def open_head(network: Network) -> ClassifyHead:
     if len(network.outputs) != 1 or not vectors(network):
         raise _mismatch(str(network))
@@ -73,7 +59,7 @@ def _mismatch(seen: str) -> TensorMismatchError:
 #: torchvision's and timm's validation, 256 pixels of which 224 stay; newer weights keep more.
 CROPPED: Mapping[str, object] = {**IMAGENET, 'resize': 'center_crop', 'crop_fraction': 0.875}
 
-CLASSIFIER = Family('classifier', 'classify', CROPPED, recognises, open_head)
+CLASSIFIER = Family('classifier', 'classify', CROPPED, open_head)
 YOLOV8_CLS = replace(
-    CLASSIFIER, name='yolov8_cls', recognises=recognises_yolo,
+    CLASSIFIER, name='yolov8_cls',
     preprocess={'resize': 'center_crop', 'channel_order': 'rgb', 'scale': 1 / 255})

@@ -85,18 +85,12 @@ def _rank(labels: np.ndarray) -> np.ndarray:
     return rank
 
 
-def was_cut(network: Network, decoder: str = '') -> bool:
-    """Tell whether NMS was cut off; given a family, whether it was that family's."""
+def asked(network: Network) -> Mapping[str, Any]:
+    """Give what the NMS was asked that was cut off; nothing where none was."""
     said = network.metadata.get(CUT_NMS)
-    return said is not None and decoder in ('', json.loads(said)['decoder'])
-
-
-def why(network: Network) -> str:
-    operator = json.loads(network.metadata[CUT_NMS])['operator']
-    outputs = ', '.join(map(str, network.outputs))
-    return f'{outputs} are what {operator} got, before it was cut off'
+    return {} if said is None else json.loads(said)
 
 
 def open_head(network: Network) -> CutNmsHead:
     """:raises TensorMismatchError: when the outputs are not boxes and scores."""
-    return CutNmsHead(open_parts(network), json.loads(network.metadata[CUT_NMS]))
+    return CutNmsHead(open_parts(network), asked(network))

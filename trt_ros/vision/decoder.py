@@ -25,6 +25,7 @@ from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.obb import YOLOV8_OBB
 from trt_ros.vision.onnx_nms import ONNX_NMS, YOLOV3
 from trt_ros.vision.pose import YOLOV8_POSE
+from trt_ros.vision.recognition import recognise
 from trt_ros.vision.results import (
     Classification,
     ClassMask,
@@ -184,7 +185,7 @@ def _recognise(
 
 def _claims(
         families: tuple[Family[HeadT], ...], network: Network) -> list[tuple[Family[HeadT], str]]:
-    return [(family, why) for family in families if (why := family.recognises(network))]
+    return [(family, why) for family in families if (why := recognise(family.name, network))]
 
 
 def _not_recognised(

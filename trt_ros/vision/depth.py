@@ -46,7 +46,7 @@ class DepthHead:
             return Depth(bilinear(cells[0], rows, cols))
 
 
-def _output(network: Network) -> tuple[TensorSpec, bool] | None:
+def find_output(network: Network) -> tuple[TensorSpec, bool] | None:
     """The depth, alone or the only one that says so, and whether its channel comes first."""
     specs = [spec for spec in network.outputs if 'depth' in spec.name.lower()]
     if not specs:
@@ -65,19 +65,8 @@ def _output(network: Network) -> tuple[TensorSpec, bool] | None:
     return None
 
 
-def recognises(network: Network) -> str | None:
-    found = None if 'task' in network.metadata else _output(network)
-    return found and f'{found[0]} is one value a cell'
-
-
-def recognises_yolo(network: Network) -> str | None:
-    if network.metadata.get('task') != 'depth' or _output(network) is None:
-        return None
-    return f"{network.only_output} is Ultralytics' depth"
-
-
 def open_head(network: Network) -> DepthHead:
-    found = _output(network)
+    found = find_output(network)
     if found is None:
         raise TensorMismatchError(
             f'Not depth: expected one output of (1, h, w) or (1, 1, h, w), got {network}.',
@@ -85,7 +74,7 @@ def open_head(network: Network) -> DepthHead:
     return DepthHead(found[0].name, found[1])
 
 
-DEPTH = Family('depth', 'depth', IMAGENET, recognises, open_head)
+DEPTH = Family('depth', 'depth', IMAGENET, open_head)
 YOLO_DEPTH = replace(
-    DEPTH, name='yolo_depth', recognises=recognises_yolo,
+    DEPTH, name='yolo_depth',
     preprocess={'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255})

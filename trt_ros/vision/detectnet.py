@@ -54,31 +54,20 @@ class DetectNetHead:
                 iou_threshold=iou_threshold, max_detections=max_detections)
 
 
-def _parts(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
+def grids(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
     """Find coverage and boxes: two grids, one of four times as many planes."""
-    grids = [spec for spec in network.outputs
+    found = [spec for spec in network.outputs
              if len(spec.shape) == 4 and spec.shape[0] in (1, -1) and is_float(spec)]
-    if len(grids) != 2 or len(network.outputs) != 2:
+    if len(found) != 2 or len(network.outputs) != 2:
         return None
-    coverage, boxes = sorted(grids, key=lambda spec: spec.shape[1])
+    coverage, boxes = sorted(found, key=lambda spec: spec.shape[1])
     if coverage.shape[1] < 1 or boxes.shape[1] != 4 * coverage.shape[1]:
         return None
     return (coverage, boxes) if coverage.shape[2:] == boxes.shape[2:] else None
 
 
-def recognises(network: Network) -> str | None:
-    parts = _parts(network)
-    if parts is None:
-        return None
-    coverage, boxes = parts
-    for cells, pixels in zip(coverage.shape[2:], network.input_hw):
-        if cells not in (-1, -(-pixels // 16)):
-            return None
-    return f'{coverage}, {boxes} are grids of stride 16, four box planes a class'
-
-
 def open_head(network: Network) -> DetectNetHead:
-    parts = _parts(network)
+    parts = grids(network)
     if parts is None:
         raise _mismatch(str(network))
     coverage, boxes = parts
@@ -93,4 +82,4 @@ def _mismatch(seen: str) -> TensorMismatchError:
 
 DETECTNET_V2 = Family(
     'detectnet_v2', 'detect', {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255},
-    recognises, open_head)
+    open_head)

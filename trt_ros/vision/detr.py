@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.family import Family, Head, Network, corners, is_scores, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
-from trt_ros.vision.yolov8 import STRIDES
+from trt_ros.vision.yolov8 import cell_counts
 from trt_ros.vision.yolov10 import EndToEndHead
 
 SIZES_INPUT = 'orig_target_sizes'
@@ -82,7 +82,17 @@ class DetrHead:
                 max_detections=min(max_detections, len(logits)))
 
 
-def _raw_outputs(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
+class Queries(NamedTuple):
+    logits: TensorSpec
+    boxes: TensorSpec
+
+    @property
+    def channels(self) -> int:
+        """How many logits a query has; -1 where dynamic."""
+        return self.logits.shape[2]
+
+
+def raw_outputs(network: Network) -> Queries | None:
     """Find logits and boxes by name; there may be more outputs (hidden states)."""
     found = []
     for ending in ('logits', 'boxes'):
@@ -91,55 +101,18 @@ def _raw_outputs(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
             return None
         found.append(named[0])
     logits, boxes = found
-    return (logits, boxes) if boxes.shape[2] in (4, -1) else None
+    return Queries(logits, boxes) if boxes.shape[2] in (4, -1) else None
 
 
-def _recognises_detr(network: Network) -> str | None:
-    return _recognises_raw(network, 1, 92, 'softmax over the classes and "no object"')
-
-
-def _recognises_rtdetr(network: Network) -> str | None:
-    parts = box_outputs(network)
-    if parts is not None and parts.labels is not None and _sizes_input(network) is not None:
-        return f'{parts} with the input {SIZES_INPUT}, as its deployed model'
-    if _ultralytics(network):
-        return f"{network.only_output} is a row a query: Ultralytics' metadata"
-    return _recognises_raw(network, 0, 80, 'sigmoid, a score a class')
-
-
-def _recognises_raw(network: Network, extra: int, of_coco: int, how: str) -> str | None:
-    """:param extra: channels beside the classes; `of_coco`: channels for COCO."""
-    outputs = _raw_outputs(network)
-    if outputs is None:
-        return None
-    logits, boxes = outputs
-    channels = logits.shape[2]
-    if network.class_count:
-        if channels not in (-1, extra + network.class_count):
-            return None
-        why = f'{channels} logits for {network.class_count} classes'
-    elif channels in (80, 92):
-        if channels != of_coco:
-            return None
-        why = f'{channels} logits, as for COCO'
-    else:
-        why = 'nothing tells whether the last logit is "no object"'
-    return f'{logits}, {boxes} by {how}: {why}'
-
-
-def _recognises_rfdetr(network: Network) -> str | None:
-    outputs = _rf_outputs(network)
-    return outputs and f'{outputs[0]}, {outputs[1]}: named as its exporter does'
-
-
-def _rf_outputs(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
+def rf_outputs(network: Network) -> Queries | None:
+    """Find them as RF-DETR's exporter names them."""
     named = {spec.name: spec for spec in network.outputs if is_scores(spec)}
     if 'dets' in named and 'labels' in named and named['dets'].shape[2] == 4:
-        return named['labels'], named['dets']
+        return Queries(named['labels'], named['dets'])
     return None
 
 
-def _ultralytics(network: Network) -> Literal['', 'scores', 'finished']:
+def ultralytics_rows(network: Network) -> Literal['', 'scores', 'finished']:
     """
     Tell whether this is RT-DETR as Ultralytics exports it: a row a query of cx, cy, w, h, 0 to 1
     of the input, then C scores, or ('finished', since 8.4) the score and the class.
@@ -154,13 +127,13 @@ def _ultralytics(network: Network) -> Literal['', 'scores', 'finished']:
         return 'finished' if is_finished else 'scores'
     # Its other networks have the boxes in columns, or finished.
     if classes is not None and spec.shape[2] == 4 + classes and (
-            spec.shape[1] not in [network.anchor_count(strides) for strides in STRIDES]):
+            spec.shape[1] not in cell_counts(network)):
         return 'scores'
     return ''
 
 
 def _open_detr(network: Network) -> Head:
-    return _open_raw(network, _raw_outputs(network), softmax_without_last, 1)
+    return _open_raw(network, raw_outputs(network), softmax_without_last, 1)
 
 
 def _open_rtdetr(network: Network) -> Head:
@@ -169,30 +142,30 @@ def _open_rtdetr(network: Network) -> Head:
         return BoxesHead(parts, None, suppress=False)
     if len(network.outputs) == 1 and is_scores(network.only_output):
         spec = network.only_output
-        if _ultralytics(network) == 'finished':
+        if ultralytics_rows(network) == 'finished':
             return EndToEndHead(spec.name, None, is_rtdetr=True)
         return DetrHead(spec.name, '', spec.shape[2] - 4 if spec.shape[2] > 4 else None,
                         as_they_are)
-    return _open_raw(network, _raw_outputs(network), sigmoid, 0)
+    return _open_raw(network, raw_outputs(network), sigmoid, 0)
 
 
 def _open_rfdetr(network: Network) -> Head:
-    return _open_raw(network, _rf_outputs(network) or _raw_outputs(network), sigmoid, 0)
+    return _open_raw(network, rf_outputs(network) or raw_outputs(network), sigmoid, 0)
 
 
 def _open_raw(
-        network: Network, outputs: tuple[TensorSpec, TensorSpec] | None,
+        network: Network, outputs: Queries | None,
         to_scores: Callable[[np.ndarray], np.ndarray], extra: int) -> DetrHead:
     if outputs is None:
         raise TensorMismatchError(
             'Not a DETR: expected logits (1, queries, classes) and pred_boxes (1, queries, 4).',
             cause=f'Seen: {network}.', remedy='Export both, by these names.')
-    logits, boxes = outputs
-    classes = logits.shape[2] - extra
-    return DetrHead(logits.name, boxes.name, classes if classes > 0 else None, to_scores)
+    classes = outputs.channels - extra
+    return DetrHead(outputs.logits.name, outputs.boxes.name, classes if classes > 0 else None,
+                    to_scores)
 
 
-def _sizes_input(network: Network) -> TensorSpec | None:
+def sizes_input(network: Network) -> TensorSpec | None:
     for spec in network.inputs:
         if spec.name == SIZES_INPUT and len(spec.shape) == 2:
             return spec
@@ -201,7 +174,7 @@ def _sizes_input(network: Network) -> TensorSpec | None:
 
 def _feed_input_size(network: Network) -> Mapping[str, np.ndarray]:
     """Say that each image is as large as the input: then boxes come back in input pixels."""
-    spec = _sizes_input(network)
+    spec = sizes_input(network)
     if spec is None or spec.dtype == 'bfloat16':
         return {}
     height, width = network.input_hw
@@ -211,6 +184,6 @@ def _feed_input_size(network: Network) -> Mapping[str, np.ndarray]:
 STRETCHED: Mapping[str, object] = {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255}
 IMAGENET: Mapping[str, object] = {
     **STRETCHED, 'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)}
-DETR = Family('detr', 'detect', IMAGENET, _recognises_detr, _open_detr)
-RTDETR = Family('rtdetr', 'detect', STRETCHED, _recognises_rtdetr, _open_rtdetr, _feed_input_size)
-RFDETR = Family('rfdetr', 'detect', IMAGENET, _recognises_rfdetr, _open_rfdetr)
+DETR = Family('detr', 'detect', IMAGENET, _open_detr)
+RTDETR = Family('rtdetr', 'detect', STRETCHED, _open_rtdetr, _feed_input_size)
+RFDETR = Family('rfdetr', 'detect', IMAGENET, _open_rfdetr)

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision import cut_nms
-from trt_ros.vision.boxes import BoxesHead, box_outputs, open_parts
+from trt_ros.vision.boxes import BoxesHead, open_parts
 from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network
-
-
-def recognises(network: Network) -> str | None:
-    if cut_nms.was_cut(network, 'efficient_nms'):
-        return cut_nms.why(network)
-    parts = box_outputs(network)
-    if parts is None or parts.count is None or parts.labels is None:
-        return None
-    return f'{parts} are a count and that many boxes'
 
 
 def open_head(network: Network) -> BoxesHead | cut_nms.CutNmsHead:
@@ -24,7 +15,7 @@ def open_head(network: Network) -> BoxesHead | cut_nms.CutNmsHead:
 
     Source: the README of TensorRT's efficientNMSPlugin.
     """
-    if cut_nms.was_cut(network):
+    if cut_nms.asked(network):
         return cut_nms.open_head(network)
     parts = open_parts(network)
     if parts.count is None or parts.labels is None:
@@ -34,6 +25,4 @@ def open_head(network: Network) -> BoxesHead | cut_nms.CutNmsHead:
     return BoxesHead(parts, None, suppress=False)
 
 
-EFFICIENT_NMS = Family(
-    'efficient_nms', 'detect', YOLO_PREPROCESS,
-    recognises, open_head)
+EFFICIENT_NMS = Family('efficient_nms', 'detect', YOLO_PREPROCESS, open_head)

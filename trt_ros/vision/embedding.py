@@ -67,15 +67,6 @@ def vectors(network: Network) -> list[TensorSpec]:
             and spec.shape[1] not in (0, 1) and all(size == 1 for size in spec.shape[2:])]
 
 
-def recognises(network: Network) -> str | None:
-    found = vectors(network)
-    if 'task' in network.metadata or len(found) != 1:
-        return None
-    if len(network.outputs) > 1 and not any(word in found[0].name for word in ('pool', 'embed')):
-        return None
-    return f'{found[0]} is one vector'
-
-
 def open_head(network: Network) -> EmbeddingHead:
     found = vectors(network)
     if len(found) != 1:
@@ -85,11 +76,7 @@ def open_head(network: Network) -> EmbeddingHead:
     return EmbeddingHead(found[0].name)
 
 
-def recognises_rest(network: Network) -> str | None:
-    return None if recognises(network) else 'its outputs are published as they are'
-
-
-EMBEDDING = Family('embedding', 'embed', IMAGENET, recognises, open_head)
+EMBEDDING = Family('embedding', 'embed', IMAGENET, open_head)
 TENSOR = Family(
     'tensor', 'tensor', {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255},
-    recognises_rest, lambda network: TensorHead())
+    lambda network: TensorHead())

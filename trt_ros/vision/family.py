@@ -1,4 +1,4 @@
-"""What each model family brings: how its networks are recognised, fed and decoded."""
+"""What each model family brings: how its networks are fed and decoded."""
 
 from __future__ import annotations
 
@@ -97,11 +97,9 @@ HeadT_co = TypeVar('HeadT_co', covariant=True)
 @dataclass(frozen=True)
 class Family(Generic[HeadT_co]):
     """
-    One row of the table that `decoder: auto` chooses from.
+    One of those that `decoder` may name; how `auto` tells its networks is in `recognition.py`.
 
     :param preprocess: the fields of `Preprocess` that this family is trained with.
-    :param recognises: why this may be one of the family (half a sentence), or None. It claims
-        what no evidence speaks against; a network claimed twice is ambiguous.
     :param open: reads the shapes; raises TensorMismatchError when they cannot be this family's.
     :param feeds: what the network takes beside the image, the same for every frame.
     """
@@ -109,7 +107,6 @@ class Family(Generic[HeadT_co]):
     name: str
     task: str
     preprocess: Mapping[str, object]
-    recognises: Callable[[Network], str | None]
     open: Callable[[Network], HeadT_co]
     feeds: Callable[[Network], Mapping[str, np.ndarray]] = field(default=nothing)
 
@@ -149,23 +146,3 @@ def is_scores(spec: TensorSpec) -> bool:
 
 def is_float(spec: TensorSpec) -> bool:
     return spec.dtype in ('float16', 'bfloat16', 'float32', 'float64')
-
-
-def before_classes(network: Network, channels: int) -> tuple[int, str] | None:
-    """
-    Find what tells (1, N, 4 + C) from (1, N, 5 + C), boxes without and with objectness.
-
-    :param channels: the last axis, -1 where dynamic.
-    :returns: 4 or 5, and why (half a sentence); None when nothing tells.
-    """
-    if 'task' in network.metadata:
-        return 4, "its metadata is Ultralytics'"
-    for count in (4, 5):
-        if network.class_count and channels == count + network.class_count:
-            return count, f'{channels} is {count} and {network.class_count} classes'
-    name = network.only_output.name
-    if name in ('output0', 'output'):  # What Ultralytics' and YOLOX's own exporters write.
-        return (4, "its name is Ultralytics'") if name == 'output0' else (5, "its name is YOLOX's")
-    if channels in (84, 85):
-        return channels - 80, f'{channels} is {channels - 80} and the 80 classes of COCO'
-    return None

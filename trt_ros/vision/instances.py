@@ -84,7 +84,7 @@ def _masks(
             for index, (x1, y1, x2, y2) in enumerate(windows.tolist())]
 
 
-def _outputs(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
+def find_outputs(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
     """Find the boxes and the prototypes."""
     outputs = sorted(network.outputs, key=lambda spec: len(spec.shape))
     if [len(spec.shape) for spec in outputs] != [3, 4]:
@@ -96,17 +96,8 @@ def _outputs(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
     return boxes, prototypes
 
 
-def recognises(network: Network) -> str | None:
-    if network.metadata.get('task', 'segment') != 'segment':
-        return None
-    outputs = _outputs(network)
-    if outputs is None or rows_of(network, outputs[0], outputs[1].shape[1]) is None:
-        return None
-    return f'{outputs[0]} is boxes with mask coefficients, {outputs[1]} the prototypes'
-
-
 def open_head(network: Network) -> InstanceHead:
-    outputs = _outputs(network)
+    outputs = find_outputs(network)
     rows = outputs and rows_of(network, outputs[0], outputs[1].shape[1])
     if not outputs or not rows:
         raise TensorMismatchError(
@@ -116,4 +107,4 @@ def open_head(network: Network) -> InstanceHead:
     return InstanceHead(rows, outputs[1].name)
 
 
-YOLOV8_SEG = Family('yolov8_seg', 'segment', YOLO_PREPROCESS, recognises, open_head)
+YOLOV8_SEG = Family('yolov8_seg', 'segment', YOLO_PREPROCESS, open_head)

@@ -121,16 +121,12 @@ def hull(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return boxes[:, :2] - half, boxes[:, :2] + half
 
 
-def recognises(network: Network) -> str | None:
-    if network.metadata.get('task', 'obb') != 'obb' or len(network.outputs) != 1:
-        return None
-    if rows_of(network, network.only_output, 1) is None:
-        return None
-    return f'{network.only_output} is boxes with an angle'
+def find_rows(network: Network) -> Rows | None:
+    return rows_of(network, network.only_output, 1) if len(network.outputs) == 1 else None
 
 
 def open_head(network: Network) -> ObbHead:
-    rows = rows_of(network, network.only_output, 1) if len(network.outputs) == 1 else None
+    rows = find_rows(network)
     if rows is None:
         raise TensorMismatchError(
             'Not a network of rotated boxes: expected (1, 4 + classes + 1, anchors), got '
@@ -138,4 +134,4 @@ def open_head(network: Network) -> ObbHead:
     return ObbHead(rows)
 
 
-YOLOV8_OBB = Family('yolov8_obb', 'obb', YOLO_PREPROCESS, recognises, open_head)
+YOLOV8_OBB = Family('yolov8_obb', 'obb', YOLO_PREPROCESS, open_head)

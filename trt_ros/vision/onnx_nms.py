@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -70,8 +70,13 @@ class OnnxNmsHead:
                 max_detections=max_detections)
 
 
-def _parts(network: Network) -> tuple[TensorSpec, TensorSpec, TensorSpec] | None:
-    """Find the choice, the boxes and the scores."""
+class Parts(NamedTuple):
+    chosen: TensorSpec
+    boxes: TensorSpec
+    scores: TensorSpec
+
+
+def find_parts(network: Network) -> Parts | None:
     chosen = [spec for spec in network.outputs
               if not is_float(spec) and len(spec.shape) == 2 and spec.shape[1] == 3]
     heads = [spec for spec in network.outputs if is_scores(spec)]
@@ -81,44 +86,25 @@ def _parts(network: Network) -> tuple[TensorSpec, TensorSpec, TensorSpec] | None
     if len(network.outputs) != 3 or len(chosen) != 1 or len(heads) != 2 or len(boxes) != 1:
         return None
     scores = heads[1 - heads.index(boxes[0])]
-    return chosen[0], boxes[0], scores
+    return Parts(chosen[0], boxes[0], scores)
 
 
-def _has_shape_input(network: Network) -> bool:
+def has_shape_input(network: Network) -> bool:
     return any(spec.name == SHAPE_INPUT for spec in network.inputs)
 
 
-def _recognises(network: Network) -> str | None:
-    if cut_nms.was_cut(network, 'onnx_nms'):
-        return cut_nms.why(network)
-    parts = _parts(network)
-    if parts is None or _has_shape_input(network):
-        return None
-    return ', '.join(map(str, parts)) + ' are what NonMaxSuppression chose, and from what'
-
-
-def _recognises_yolov3(network: Network) -> str | None:
-    if cut_nms.was_cut(network, 'yolov3'):
-        return cut_nms.why(network)
-    parts = _parts(network)
-    if parts is None or not _has_shape_input(network):
-        return None
-    return ', '.join(map(str, parts)) + f' with the input {SHAPE_INPUT}, as in the ONNX model zoo'
-
-
 def _open(network: Network, *, rows_first: bool) -> Head:
-    if cut_nms.was_cut(network):
+    if cut_nms.asked(network):
         return cut_nms.open_head(network)
-    parts = _parts(network)
+    parts = find_parts(network)
     if parts is None:
         raise TensorMismatchError(
             'Not the outputs of NonMaxSuppression: expected integers (K, 3), boxes (1, N, 4) and '
             'scores (1, classes, N).', cause=f'Seen: {network}.',
             remedy='Export all three, or choose another decoder.')
-    chosen, boxes, scores = parts
-    classes = scores.shape[1]
-    return OnnxNmsHead(chosen.name, boxes.name, scores.name, classes if classes > 0 else None,
-                       rows_first)
+    classes = parts.scores.shape[1]
+    return OnnxNmsHead(parts.chosen.name, parts.boxes.name, parts.scores.name,
+                       classes if classes > 0 else None, rows_first)
 
 
 def _feed_input_shape(network: Network) -> Mapping[str, np.ndarray]:
@@ -131,8 +117,8 @@ def _feed_input_shape(network: Network) -> Mapping[str, np.ndarray]:
 
 ONNX_NMS = Family(
     'onnx_nms', 'detect', YOLO_PREPROCESS,
-    _recognises, lambda network: _open(network, rows_first=False))
+    lambda network: _open(network, rows_first=False))
 YOLOV3 = Family(
     'yolov3', 'detect',
     {'resize': 'letterbox', 'pad_value': 128, 'channel_order': 'rgb', 'scale': 1 / 255},
-    _recognises_yolov3, lambda network: _open(network, rows_first=True), _feed_input_shape)
+    lambda network: _open(network, rows_first=True), _feed_input_shape)

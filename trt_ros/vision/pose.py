@@ -33,6 +33,10 @@ class PoseHead:
     def class_count(self) -> int | None:
         return self.rows.class_count
 
+    @property
+    def keypoint_count(self) -> int:
+        return self.rows.extra_count // self.values
+
     def __call__(
             self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
             score_threshold: float, iou_threshold: float, max_detections: int) -> Poses:
@@ -47,7 +51,7 @@ class PoseHead:
                 self.rows.xyxy(found), found.scores, found.labels, letterbox,
                 iou_threshold=None if self.rows.is_finished else iou_threshold,
                 max_detections=max_detections)
-        count = self.rows.extra_count // self.values
+        count = self.keypoint_count
         keypoints = np.ones((len(best), count, 3), np.float32)
         keypoints[..., :self.values] = found.extras[best].reshape(len(best), count, self.values)
         keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2])
@@ -70,7 +74,7 @@ def _extras(network: Network) -> tuple[int, int] | None:
     return (extras, 3) if extras > 0 and extras % 3 == 0 else None
 
 
-def _rows(network: Network) -> PoseHead | None:
+def find_head(network: Network) -> PoseHead | None:
     extras = _extras(network)
     if extras is None or extras[1] not in (2, 3) or len(network.outputs) != 1:
         return None
@@ -78,18 +82,8 @@ def _rows(network: Network) -> PoseHead | None:
     return PoseHead(rows, extras[1]) if rows else None
 
 
-def recognises(network: Network) -> str | None:
-    if network.metadata.get('task', 'pose') != 'pose':
-        return None
-    head = _rows(network)
-    if head is None:
-        return None
-    count = head.rows.extra_count // head.values
-    return f'{network.only_output} is boxes with {count} keypoints'
-
-
 def open_head(network: Network) -> PoseHead:
-    head = _rows(network)
+    head = find_head(network)
     if head is None:
         raise TensorMismatchError(
             'Not a network of boxes with keypoints: expected (1, 4 + classes + 3 * keypoints, '
@@ -99,4 +93,4 @@ def open_head(network: Network) -> PoseHead:
     return head
 
 
-YOLOV8_POSE = Family('yolov8_pose', 'pose', YOLO_PREPROCESS, recognises, open_head)
+YOLOV8_POSE = Family('yolov8_pose', 'pose', YOLO_PREPROCESS, open_head)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -95,8 +96,21 @@ def dense(
     return np.asarray(cells[0] if channels_first else cells[0].transpose(2, 0, 1))
 
 
-def _layout(network: Network) -> tuple[TensorSpec, bool, bool] | None:
-    """The only output, whether its channels come first, and whether it holds classes."""
+class Layout(NamedTuple):
+    """How the only output is read: the fields of `SemanticHead`."""
+
+    spec: TensorSpec
+    channels_first: bool
+    is_classes: bool
+
+    @property
+    def channels(self) -> int:
+        """How many there are; -1 where dynamic, 1 without such an axis."""
+        shape = self.spec.shape
+        return shape[1 if self.channels_first else 3] if len(shape) == 4 else 1
+
+
+def find_layout(network: Network) -> Layout | None:
     if len(network.outputs) != 1:
         return None
     spec = network.only_output
@@ -104,45 +118,26 @@ def _layout(network: Network) -> tuple[TensorSpec, bool, bool] | None:
         return None
     if len(spec.shape) == 3:
         fits = not is_float(spec) and covers((spec.shape[1], spec.shape[2]), network.input_hw)
-        return (spec, True, True) if fits else None
+        return Layout(spec, True, True) if fits else None
     _, a, b, c = spec.shape
     for channels_first, channels, grid in ((True, a, (b, c)), (False, c, (a, b))):
         if covers(grid, network.input_hw) and (is_float(spec) or channels == 1):
             named = network.class_count
             if channels in (-1, 1) or named in (None, 0, channels):
-                return spec, channels_first, not is_float(spec)
+                return Layout(spec, channels_first, not is_float(spec))
     return None
 
 
-def recognises(network: Network) -> str | None:
-    if 'task' in network.metadata:
-        return None
-    found = _layout(network)
-    if found is None:
-        return None
-    spec, channels_first, is_classes = found
-    if not is_classes and spec.shape[1 if channels_first else 3] == 1 and 'depth' in spec.name:
-        return None
-    return f'{spec} is {"the class" if is_classes else "the scores"} of each cell'
-
-
-def recognises_yolo(network: Network) -> str | None:
-    if network.metadata.get('task') != 'semantic' or _layout(network) is None:
-        return None
-    return f"{network.only_output} is the classes of Ultralytics' semantic segmentation"
-
-
 def open_head(network: Network) -> SemanticHead:
-    found = _layout(network)
+    found = find_layout(network)
     if found is None:
         raise TensorMismatchError(
             'Not semantic segmentation: expected one output of (1, classes, h, w), (1, h, w, '
             f'classes) or integers (1, h, w), got {network}.',
             remedy='Export with that output alone, or choose another decoder.')
-    spec, channels_first, is_classes = found
-    return SemanticHead(spec.name, spec.shape, channels_first, is_classes)
+    return SemanticHead(
+        found.spec.name, found.spec.shape, found.channels_first, found.is_classes)
 
 
-SEMANTIC = Family('semantic', 'segment', IMAGENET, recognises, open_head)
-YOLO_SEMANTIC = replace(
-    SEMANTIC, name='yolo_semantic', preprocess=YOLO_PREPROCESS, recognises=recognises_yolo)
+SEMANTIC = Family('semantic', 'segment', IMAGENET, open_head)
+YOLO_SEMANTIC = replace(SEMANTIC, name='yolo_semantic', preprocess=YOLO_PREPROCESS)

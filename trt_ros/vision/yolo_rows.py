@@ -10,7 +10,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.family import Network, corners, is_scores, single
-from trt_ros.vision.yolov8 import STRIDES
+from trt_ros.vision.yolov8 import cell_counts
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def rows_of(network: Network, spec: TensorSpec, extra_count: int) -> Rows | None
     if not is_scores(spec):
         return None
     metadata, (_, first, second) = network.metadata, spec.shape
-    grids = [network.anchor_count(strides) for strides in STRIDES]
+    grids = cell_counts(network)
     is_finished = metadata.get('end2end') == 'True' or (
         "'nms': True" in metadata.get('args', '')) or (
         second == 6 + extra_count and first not in grids)

@@ -12,7 +12,6 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, corners, is_scores, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
-from trt_ros.vision.yolov8 import STRIDES
 
 
 @dataclass(frozen=True)
@@ -50,26 +49,6 @@ class EndToEndHead:
                 max_detections=max_detections)
 
 
-def recognises(network: Network) -> str | None:
-    if network.metadata.get('task', 'detect') != 'detect':
-        return None
-    if len(network.outputs) != 1 or not is_scores(network.only_output):
-        return None
-    spec = network.only_output
-    _, rows, channels = spec.shape
-    if channels not in (6, -1):
-        return None
-    if network.is_ultralytics_rtdetr:
-        return None
-    if network.metadata.get('end2end') == 'True' or (
-            "'nms': True" in network.metadata.get('args', '')):
-        return f"{spec} is finished boxes: Ultralytics' metadata"
-    if channels < 0 or rows in [network.anchor_count(strides) for strides in STRIDES]:
-        return None
-    why = f'{rows} rows are no grid' if rows > 0 else 'nothing tells them from raw boxes'
-    return f'{spec} is x1, y1, x2, y2, score, class: {why}'
-
-
 def open_head(network: Network) -> EndToEndHead:
     spec = network.only_output
     if not is_scores(spec) or spec.shape[2] not in (6, -1):
@@ -84,6 +63,4 @@ def _mismatch(seen: str) -> TensorMismatchError:
         remedy='Export YOLOv10 or YOLO26 as it comes, or choose another decoder.')
 
 
-YOLOV10 = Family(
-    'yolov10', 'detect', YOLO_PREPROCESS,
-    recognises, open_head)
+YOLOV10 = Family('yolov10', 'detect', YOLO_PREPROCESS, open_head)

@@ -9,20 +9,9 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.family import (
-    YOLO_PREPROCESS,
-    Family,
-    Network,
-    before_classes,
-    corners,
-    is_scores,
-    single,
-)
+from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, corners, is_scores, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
-
-STRIDES = ((8, 16, 32), (8, 16, 32, 64))  # The usual grids, and P6 models.
-ANCHORS_A_CELL = 3
 
 
 @dataclass(frozen=True)
@@ -55,35 +44,11 @@ class YoloV5Head:
                 iou_threshold=iou_threshold, max_detections=max_detections)
 
 
-def recognises(network: Network) -> str | None:
-    if 'task' in network.metadata:
-        return None  # The ultralytics package, which has no objectness.
-    if len(network.outputs) != 1 or not is_scores(network.only_output):
-        return None
-    spec = network.only_output
-    _, anchors, channels = spec.shape
-    if 0 < channels < 6:
-        return None
-    if anchors > 0:
-        if anchors not in _anchor_counts(network):
-            return None
-        return f'{spec} is three anchors a cell, with objectness'
-    told = before_classes(network, channels)
-    if told is not None and told[0] != 5:
-        return None
-    why = told[1] if told is not None else 'nothing tells them from boxes without it'
-    return f'{spec} is boxes with objectness: {why}'
-
-
 def open_head(network: Network) -> YoloV5Head:
     spec = network.only_output
     if not is_scores(spec) or 0 < spec.shape[2] < 6:
         raise _mismatch(str(spec))
     return YoloV5Head(spec.name, spec.shape[2] - 5 if spec.shape[2] > 0 else None)
-
-
-def _anchor_counts(network: Network) -> list[int]:
-    return [ANCHORS_A_CELL * network.anchor_count(strides) for strides in STRIDES]
 
 
 def _mismatch(seen: str) -> TensorMismatchError:
@@ -93,6 +58,4 @@ def _mismatch(seen: str) -> TensorMismatchError:
         'decoder.')
 
 
-YOLOV5 = Family(
-    'yolov5', 'detect', YOLO_PREPROCESS,
-    recognises, open_head)
+YOLOV5 = Family('yolov5', 'detect', YOLO_PREPROCESS, open_head)

@@ -9,18 +9,11 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.family import (
-    YOLO_PREPROCESS,
-    Family,
-    Network,
-    before_classes,
-    is_scores,
-    single,
-)
+from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, is_scores, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 
-STRIDES = ((8, 16, 32), (4, 8, 16, 32), (8, 16, 32, 64))  # The usual grids, P2 and P6 models.
+STRIDES = ((8, 16, 32), (4, 8, 16, 32), (8, 16, 32, 64))
 
 
 @dataclass(frozen=True)
@@ -56,53 +49,28 @@ class YoloV8Head:
                 iou_threshold=iou_threshold, max_detections=max_detections)
 
 
-def recognises(network: Network) -> str | None:
-    if network.metadata.get('task', 'detect') != 'detect':
-        return None
-    if len(network.outputs) != 1 or not is_scores(network.only_output):
-        return None
-    spec = network.only_output
-    channels_first = _channels_first(network)
-    channels, anchors = spec.shape[1:] if channels_first else spec.shape[:0:-1]
-    if 0 < channels < 5:
-        return None
-    if network.metadata.get('end2end') == 'True' or network.is_ultralytics_rtdetr:
-        return None
-    # Boxes after NMS, and RT-DETR's, come a row each.
-    is_ultralytics = 'task' in network.metadata and channels_first
-    if is_ultralytics and network.class_count and channels not in (-1, 4 + network.class_count):
-        return None  # More than boxes.
-    grids = [network.anchor_count(strides) for strides in STRIDES]
-    if anchors not in (-1, *grids) and not is_ultralytics:
-        return None
-    why = "Ultralytics' metadata" if is_ultralytics else f'{anchors} cells of its grids'
-    if anchors < 0:
-        why = 'the axis of the anchors is dynamic'
-    if not channels_first:
-        told = before_classes(network, channels)
-        if told is not None and told[0] != 4:
-            return None
-        why = told[1] if told is not None else 'nothing tells them from boxes with objectness'
-    return f'{spec} is boxes and class scores without objectness: {why}'
-
-
 def open_head(network: Network) -> YoloV8Head:
     spec = network.only_output
     if not is_scores(spec):
         raise _mismatch(str(spec))
-    channels_first = _channels_first(network)
+    channels_first = is_channels_first(network)
     channels = spec.shape[1 if channels_first else 2]
     if 0 < channels < 5:
         raise _mismatch(str(spec))
     return YoloV8Head(spec.name, channels - 4 if channels > 0 else None, channels_first)
 
 
-def _channels_first(network: Network) -> bool:
+def cell_counts(network: Network) -> list[int]:
+    """Count the cells of the usual grids, and of those of P2 and P6 models."""
+    return [network.anchor_count(strides) for strides in STRIDES]
+
+
+def is_channels_first(network: Network) -> bool:
     """Tell the axes apart: the anchors are as many as the grids have cells, else the longer."""
     _, first, second = network.only_output.shape
-    grids = [network.anchor_count(strides) for strides in STRIDES]
-    if first in grids or second in grids:
-        return second in grids
+    counts = cell_counts(network)
+    if first in counts or second in counts:
+        return second in counts
     if first < 0 or second < 0:
         return second < 0  # Both dynamic: as exporters write it.
     return first <= second
@@ -114,6 +82,4 @@ def _mismatch(seen: str) -> TensorMismatchError:
         remedy='Export a detector without NMS, or choose another decoder.')
 
 
-YOLOV8 = Family(
-    'yolov8', 'detect', YOLO_PREPROCESS,
-    recognises, open_head)
+YOLOV8 = Family('yolov8', 'detect', YOLO_PREPROCESS, open_head)

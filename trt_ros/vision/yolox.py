@@ -10,7 +10,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.family import Family, Network, before_classes, is_scores, single
+from trt_ros.vision.family import Family, Network, is_scores, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 
@@ -52,22 +52,6 @@ class YoloxHead:
                 iou_threshold=iou_threshold, max_detections=max_detections)
 
 
-def recognises(network: Network) -> str | None:
-    if len(network.outputs) != 1 or not is_scores(network.only_output):
-        return None
-    _, anchors, channels = network.only_output.shape
-    if anchors not in (-1, network.anchor_count(STRIDES)) or 0 < channels < 6:
-        return None
-    if anchors < 0 and 'stride' in network.metadata:
-        return None  # What YOLOv5's exporter writes; YOLOX's writes nothing.
-    told = before_classes(network, channels)
-    if told is not None and told[0] != 5:
-        return None
-    why = told[1] if told is not None else 'nothing tells them from boxes without objectness'
-    grids = 'the grids' if anchors < 0 else f'the {anchors} cells'
-    return f'{network.only_output} is {grids} of strides 8, 16 and 32 with objectness: {why}'
-
-
 def open_head(network: Network) -> YoloxHead:
     spec, expected = network.only_output, network.anchor_count(STRIDES)
     if not is_scores(spec) or spec.shape[1] not in (-1, expected) or 0 < spec.shape[2] < 6:
@@ -99,4 +83,4 @@ def _mismatch(seen: str, anchors: int) -> TensorMismatchError:
 YOLOX = Family(
     'yolox', 'detect',
     {'resize': 'letterbox_topleft', 'pad_value': 114, 'channel_order': 'bgr', 'scale': 1.0},
-    recognises, open_head)
+    open_head)

@@ -14,6 +14,7 @@ from trt_ros.errors import ModelError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision import decoder
 from trt_ros.vision.family import Network
+from trt_ros.vision.recognition import recognise
 
 pytestmark = pytest.mark.slow  # A second each.
 
@@ -537,9 +538,8 @@ def test_an_engine_is_built_and_recognised(
         outputs = 'float[1,16,4] nms_boxes, float[1,16,3] nms_scores'
     assert ','.join(map(str, engine.outputs)).replace(') ', ')').replace(' ', '') == declared(
         outputs).replace(' ', '')
-    row = FAMILIES[family]
-    assert row.recognises(engine)
-    row.open(engine)
+    assert recognise(family, engine)
+    FAMILIES[family].open(engine)
 
 
 def declared(outputs):
