@@ -5,10 +5,8 @@ import pytest
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoder import FAMILIES, choose_decoder
+from trt_ros.vision.decoder import FAMILIES, choose_decoder, choose_family
 from trt_ros.vision.letterbox import Letterbox, Preprocess
-
-COCO = {'task': 'detect', 'stride': '32', 'names': str({i: f'class {i}' for i in range(80)})}
 
 
 def choose(*shapes, name='auto', output='head', dtype='float32', metadata=None, hw=(640, 640),
@@ -18,60 +16,6 @@ def choose(*shapes, name='auto', output='head', dtype='float32', metadata=None, 
         for i, shape in enumerate(shapes))
     images = TensorSpec('images', (1, 3, *hw), dtype, 'input')
     return choose_decoder(name, (images,), outputs, metadata or {}, hw, class_count)
-
-
-@pytest.mark.parametrize(('shape', 'hw'), [
-    ((1, 84, 8400), (640, 640)),
-    ((1, 6, 8400), (640, 640)),
-    ((1, 84, 6300), (480, 640)),
-    ((1, 84, 34000), (640, 640)),         # P2: a grid of stride 4, too.
-    ((1, 84, 8500), (640, 640)),          # P6: a grid of stride 64, too.
-    ((1, 1000, 21), (32, 32)),            # More channels than anchors.
-    ((-1, 84, 8400), (640, 640)),
-    ((1, 84, -1), (640, 640)),
-    ((-1, 84, -1), (640, 640)),
-])
-def test_channels_before_anchors_are_yolov8(shape, hw):
-    decoder = choose(shape, hw=hw)
-    assert decoder.name == 'yolov8'
-    assert decoder.head.channels_first
-    assert decoder.class_count == shape[1] - 4
-    assert str(shape[1]) in decoder.why and '\n' not in decoder.why
-
-
-@pytest.mark.parametrize(('expected', 'classes', 'evidence'), [
-    ('yolov8', 80, {'metadata': COCO}),
-    ('yolov8', 80, {'output': 'output0'}),
-    ('yolov8', 80, {}),                                    # 84 = 4 + COCO.
-    ('yolov8', 79, {'class_count': 79, 'output': 'output'}),
-    ('yolov8', 3, {'metadata': {'names': "['a', 'b', 'c']"}}),
-    ('yolox', 80, {}),                                     # 85 = 5 + COCO.
-    ('yolox', 3, {'output': 'output'}),
-    ('yolox', 3, {'class_count': 3}),
-    ('yolox', 3, {'metadata': {'names': "['a', 'b', 'c']"}}),
-    ('yolox', 79, {'class_count': 79}),                    # 84, but 79 were named.
-])
-def test_anchors_before_channels_are_told_apart_by_evidence(expected, classes, evidence):
-    before = 4 if expected == 'yolov8' else 5
-    decoder = choose((1, 8400, before + classes), **evidence)
-    assert (decoder.name, decoder.class_count) == (expected, classes)
-    if expected == 'yolov8':
-        assert not decoder.head.channels_first
-
-
-def test_ultralytics_metadata_vouches_for_other_grids():
-    decoder = choose((1, 84, 2000), metadata=COCO)
-    assert (decoder.name, decoder.class_count) == ('yolov8', 80)
-    assert "Ultralytics' metadata" in decoder.why
-
-
-def test_a_dynamic_number_of_anchors_may_come_first():
-    decoder = choose((1, -1, 84), output='output0')
-    assert (decoder.name, decoder.head.channels_first) == ('yolov8', False)
-    written_by_yolov5 = {'stride': '32', 'names': COCO['names']}
-    assert choose((1, -1, 85), metadata=written_by_yolov5).name == 'yolov5'
-    with pytest.raises(TensorMismatchError, match='yolox or yolov5'):
-        choose((1, -1, 85))
 
 
 def test_an_ambiguous_network_names_the_candidates_and_the_way_out():
@@ -105,15 +49,10 @@ def test_names_in_the_metadata_weigh_more_than_names_of_the_user():
     assert choose((1, 8400, 8), metadata=metadata, class_count=4).name == 'yolox'
 
 
-def test_a_grid_follows_the_size_of_the_input():
-    assert choose((1, 3549, 8), hw=(416, 416), output='output').name == 'yolox'
-    with pytest.raises(TensorMismatchError):
-        choose((1, 3549, 8), hw=(640, 640), output='output')
-
-
 @pytest.mark.parametrize(('name', 'shape', 'classes'), [
     ('yolov8', (1, 8400, 8), 4), ('yolox', (1, 8400, 8), 3), ('yolov8', (1, 12, 5000), 8),
     ('yolov8', (1, 5000, 12), 8), ('yolov8', (1, -1, -1), None), ('yolox', (-1, -1, -1), None),
+    ('yolov5', (-1, -1, -1), None),
 ])
 def test_a_name_decides(name, shape, classes):
     decoder = choose(shape, name=name)
@@ -133,6 +72,14 @@ def test_a_name_that_does_not_fit_is_refused(name, shapes, message):
         choose(*shapes, name=name)
 
 
+@pytest.mark.parametrize('family', FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize('outputs', ['none', 'x (1, 1000)', 'x (1, 3, 2, 2); y (1, 7)'])
+def test_a_name_that_cannot_fit_says_what_it_expects_and_what_helps(network, family, outputs):
+    with pytest.raises(TensorMismatchError, match='expected') as error:
+        family.open(network(outputs))
+    assert error.value.remedy
+
+
 def test_an_unknown_name_lists_those_there_are():
     with pytest.raises(ParameterError, match=r"no decoder 'yolo'.*\n.*yolov8, yolox, .* or "):
         choose((1, 84, 8400), name='yolo')
@@ -143,6 +90,19 @@ def test_each_family_brings_preprocessing_that_can_be_honoured():
     yolov8, yolox = fields['yolov8'], fields['yolox']
     assert (yolov8.resize, yolov8.channel_order, yolov8.scale) == ('letterbox', 'rgb', 1 / 255)
     assert (yolox.resize, yolox.channel_order, yolox.scale) == ('letterbox_topleft', 'bgr', 1.0)
+
+
+def test_only_the_families_that_ask_for_it_are_fed_a_size(network):
+    def fed(outputs, inputs=''):
+        seen = network(outputs, inputs=inputs, hw=(480, 640))
+        return choose_family(FAMILIES, 'auto', seen)[0].feeds(seen)
+
+    size = fed('labels (1, 9) int64; boxes (1, 9, 4); scores (1, 9)',
+               'orig_target_sizes (1, 2) int64')['orig_target_sizes']
+    assert (size.tolist(), size.dtype) == ([[640, 480]], 'int64')
+    size = fed('boxes (1, ?, 4); scores (1, 80, ?); chosen (?, 3) int32', 'image_shape (1, 2)')
+    assert size['image_shape'].tolist() == [[480, 640]]
+    assert fed('output (1, 300, 6)') == {}
 
 
 def test_the_choice_decodes():
