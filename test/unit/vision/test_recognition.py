@@ -304,9 +304,12 @@ def test_what_tells_boxes_with_objectness(network, row, before, evidence, output
     ('segment', 'out (1, 21, 640, 640)', {'class_count': 3}),
     ('segment', 'depth (1, 1, 640, 640)', {}),
     ('segment', 'out (2, 21, 640, 640)', {}),
+    ('segment', SEG, {'task': 'detect'}),
     ('pose', 'output0 (1, 55, 8400)', {}),
+    ('pose', 'output0 (1, 56, 8400)', {'task': 'detect'}),
     ('pose', 'output0 (1, 56, 8401)', {}),
     ('obb', 'output0 (1, 5, 8400)', {}),
+    ('obb', 'output0 (1, 20, 8400)', {'task': 'detect'}),
     ('obb', 'output0 (1, 20, 8401)', {}),
     ('classify', 'out (1, 9)', {'class_count': 10}),
     ('classify', 'out (1, 9) int64', {}),
@@ -320,7 +323,7 @@ def test_what_tells_boxes_with_objectness(network, row, before, evidence, output
 def test_others_are_not(network, task, outputs, known):
     seen = network(outputs, **known)
     assert [family.name for family in TABLE[task] if recognise(family.name, seen)] == []
-    with pytest.raises(TensorMismatchError, match=r'No decoder recognises|This looks like'):
+    with pytest.raises(TensorMismatchError, match=r'No decoder recognises|This (looks like|is) a'):
         choose_family(TABLE[task], 'auto', seen)
 
 
