@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 import math
 
 import numpy as np
@@ -46,6 +46,21 @@ class Taps:
         """The cell under each pixel's centre: (n,) intp."""
         return np.where(self.weights >= 0.5, self.second, self.first)
 
+    @cached_property
+    def runs(self) -> np.ndarray:
+        """
+        Cut the pixels into runs between the same two cells: (n, k) intp, the last one repeated.
+
+        k is what most have; at the edges, where it would be more, there are several.
+        """
+        count = len(self.first)
+        begins = np.flatnonzero(np.diff(self.first, prepend=-1))
+        longest = -(-count // int(self.first[-1] - self.first[0] + 1))
+        within = np.arange(count) - np.repeat(begins, np.diff(begins, append=count))
+        begins = np.flatnonzero(within % longest == 0)
+        ends = np.append(begins[1:], count) - 1
+        return np.asarray(np.minimum(begins[:, None] + np.arange(longest), ends[:, None]))
+
 
 @lru_cache(maxsize=32)
 def taps(letterbox: Letterbox, grid_hw: tuple[int, int]) -> tuple[Taps, Taps]:
@@ -58,18 +73,29 @@ def taps(letterbox: Letterbox, grid_hw: tuple[int, int]) -> tuple[Taps, Taps]:
     """
     axes = []
     for axis in (1, 0):
-        size, cells = letterbox.image_wh[axis], grid_hw[1 - axis]
-        scale, pad = letterbox.scale_xy[axis], letterbox.pad_xy[axis]
-        ratio = cells / letterbox.input_hw[1 - axis]
-        low = max(math.floor(pad * ratio), 0)
-        high = min(math.ceil((pad + letterbox.inner_wh[axis]) * ratio), cells) - 1
-        origin, pitch = (scale / 2 + pad) * ratio - 0.5, scale * ratio
-        centre = np.clip(origin + np.arange(size) * pitch, low, max(low, high))
+        origin, pitch, low, high = line(letterbox, axis, grid_hw[1 - axis])
+        pixels = np.arange(letterbox.image_wh[axis])
+        centre = np.clip(origin + pixels * pitch, low, high)
         first = np.floor(centre)
-        second = np.minimum(first + 1, max(low, high))
+        second = np.minimum(first + 1, high)
         axes.append(Taps(first.astype(np.intp), second.astype(np.intp),
                          (centre - first).astype(np.float32), origin, pitch))
     return axes[0], axes[1]
+
+
+def line(letterbox: Letterbox, axis: int, cells: int) -> tuple[float, float, int, int]:
+    """
+    Say where a source pixel's centre lies between the cells along one axis.
+
+    :param axis: 0 for columns, 1 for rows.
+    :returns: origin, pitch, low, high: pixel i lies at origin + i * pitch, but not below cell
+        `low` nor above `high`, the first and the last that the image touches.
+    """
+    scale, pad = letterbox.scale_xy[axis], letterbox.pad_xy[axis]
+    ratio = cells / letterbox.input_hw[1 - axis]
+    low = max(math.floor(pad * ratio), 0)
+    high = min(math.ceil((pad + letterbox.inner_wh[axis]) * ratio), cells) - 1
+    return (scale / 2 + pad) * ratio - 0.5, scale * ratio, low, max(low, high)
 
 
 def bilinear(grid: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
