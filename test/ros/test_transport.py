@@ -349,6 +349,32 @@ def test_an_error_of_rcl_is_told_with_its_own_words(rcl):
         rcl.publish(NoPublisher(), np.zeros(8, np.uint8))
 
 
+def test_a_message_that_cannot_be_taken_costs_no_memory_and_the_next_one_comes(
+        rcl, publisher, subscribe, monkeypatch, capfd):
+    whole, addresses = Rcl.take, []
+
+    def take(self, subscription, c_bytes, info):
+        addresses.append(c_bytes.buffer)
+        is_taken = whole(self, subscription, c_bytes, info)
+        if is_taken and len(addresses) == 1:
+            # As it is left where the middleware did not get the memory that it asked for.
+            c_bytes.buffer, c_bytes.capacity = None, 300_000
+            raise RclError('no luck')
+        return is_taken
+
+    monkeypatch.setattr(Rcl, 'take', take)
+    inbox = Inbox(number_of)
+    subscribe(inbox, publisher)
+    publisher.publish(numbered(1, 7))
+    text, never = '', threading.Event()
+    while 'no luck' not in text:
+        never.wait(0.01)
+        text += capfd.readouterr().err
+    publisher.publish(numbered(2, 7))
+    assert inbox.wait(1) == [2]
+    assert len(set(addresses)) == 1
+
+
 class Flipping(Rcl):
     """Sends another last byte."""
 

@@ -13,6 +13,9 @@ from trt_ros.ros.memory import Pool
 #: Plain CDR, little endian; each field is aligned to its size, counted from behind these bytes.
 ENCAPSULATION = b'\0\1\0\0'
 _NOTHING = np.empty(0, np.uint8)
+_STAMP_AND_NUMBER = {
+    order: (struct.Struct(f'{order}iI'), struct.Struct(f'{order}I')) for order in '<>'}
+_STAMP = _STAMP_AND_NUMBER['<'][0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +86,7 @@ class Fields:
 
     def __init__(self, message: np.ndarray) -> None:
         self._message, self._view = message, message.data
+        self._end = len(self._view)
         head = bytes(self._view[:4])
         # The last two bytes are options, which plain CDR has not; DDS puts padding there.
         if len(head) < 4 or head[0] != 0 or head[1] > 1:
@@ -90,11 +94,10 @@ class Fields:
                 'bad CDR', f'A message that begins with {head.hex(" ") or "nothing"} is no plain '
                 'CDR.', remedy='Publish with one of the usual middlewares of ROS 2.')
         self.order = '<' if head[1] else '>'
-        self._number, self._at = struct.Struct(f'{self.order}I'), 4
+        self._stamp, self._number, self._at = *_STAMP_AND_NUMBER[self.order], 4
 
     def stamp(self) -> tuple[int, int]:
-        at = self._advance(8, 'stamp')
-        return struct.unpack_from(f'{self.order}iI', self._view, at)
+        return self._stamp.unpack_from(self._view, self._advance(8, 'stamp'))
 
     def number(self, name: str) -> int:
         self._at += -self._at % 4
@@ -131,11 +134,12 @@ class Fields:
         return text.split(b'\0', 1)[0].decode('utf-8', 'replace')
 
     def _advance(self, size: int, name: str) -> int:
-        start, self._at = self._at, self._at + size
-        if self._at > len(self._view):
+        start = self._at
+        self._at = start + size
+        if self._at > self._end:
             raise BadFrameError(
                 'bad CDR', f'The message ends within its {name}.',
-                cause=f'It has {len(self._view)} bytes, {name} would end at {self._at}.')
+                cause=f'It has {self._end} bytes, {name} would end at {self._at}.')
         return start
 
 
@@ -154,6 +158,7 @@ class ImageWriter:
 
     def __init__(self) -> None:
         self._pool = Pool()
+        self._head, self._head_of = bytearray(), ('', (0, 0), '', 0)
         self.message: np.ndarray = _NOTHING
 
     def begin(
@@ -168,20 +173,30 @@ class ImageWriter:
             (N,) uint8.
         """
         width, height = image_wh
-        step = width * channels
-        head = bytearray(ENCAPSULATION)
-        head += struct.pack('<iI', *stamp)
-        append_text(head, frame_id)
-        append_number(head, height)
-        append_number(head, width)
-        append_text(head, encoding)
-        head.append(0)  # is_bigendian
-        append_number(head, step)
-        append_number(head, step * height)
+        head_of = frame_id, image_wh, encoding, channels
+        if head_of != self._head_of:
+            self._head, self._head_of = _image_head(*head_of), head_of
+        head = self._head
+        _STAMP.pack_into(head, len(ENCAPSULATION), *stamp)
         self.message = _NOTHING  # The memory of the last one is free, if nobody else holds it.
-        self.message = self._pool.take(len(head) + step * height)
-        self.message[:len(head)] = head
-        return self.message[len(head):].reshape(height, width, channels)
+        self.message = message = self._pool.take(len(head) + channels * width * height)
+        message.data[:len(head)] = head
+        return np.ndarray((height, width, channels), np.uint8, message, len(head))
+
+
+def _image_head(
+        frame_id: str, image_wh: tuple[int, int], encoding: str, channels: int) -> bytearray:
+    width, height = image_wh
+    step = width * channels
+    head = bytearray(ENCAPSULATION) + bytes(_STAMP.size)
+    append_text(head, frame_id)
+    append_number(head, height)
+    append_number(head, width)
+    append_text(head, encoding)
+    head.append(0)  # is_bigendian
+    append_number(head, step)
+    append_number(head, step * height)
+    return head
 
 
 def append_number(message: bytearray, number: int) -> None:

@@ -26,22 +26,30 @@ class Pool:
     """
 
     def __init__(self) -> None:
-        self._free: deque[np.ndarray] = deque()
+        self._free: deque[_Memory] = deque()
 
     def take(self, nbytes: int) -> np.ndarray:
         """Return (nbytes,) uint8, not cleared; it comes back when no view of it is left."""
         memory = self._free.popleft() if self._free else None
-        if memory is None or memory.size < nbytes:
-            memory = whole_pages(max(nbytes, 1))
+        if memory is None or memory.nbytes < nbytes:
+            memory = _Memory(nbytes)
         return np.asarray(_Loan(memory, self._free))[:nbytes]
+
+
+class _Memory:
+
+    def __init__(self, nbytes: int) -> None:
+        self._owner = whole_pages(max(nbytes, 1))
+        self.nbytes = self._owner.size
+        self.array_interface = self._owner.__array_interface__  # NumPy makes it anew each time.
 
 
 class _Loan:
     """Memory as an array: it and all views of it keep this alive."""
 
-    def __init__(self, memory: np.ndarray, free: deque[np.ndarray]) -> None:
+    def __init__(self, memory: _Memory, free: deque[_Memory]) -> None:
         self._memory, self._free = memory, free
-        self.__array_interface__ = memory.__array_interface__
+        self.__array_interface__ = memory.array_interface
 
     def __del__(self) -> None:
         self._free.appendleft(self._memory)  # First: it is the one that caches know.

@@ -222,18 +222,18 @@ class ImageSender:
 
         :returns: 'bgr8': (H, W, 3) uint8; 'mono8', 'mono16', '32FC1': (H, W) of that type.
         """
-        stamp = header.stamp.sec, header.stamp.nanosec
+        stamp = header.stamp
         dtype, channels = _PIXELS[encoding]
         self._pixels = None  # Else their memory would still be in use.
-        raw = self._writer.begin(
-            stamp, header.frame_id, image_wh, encoding, channels=channels * dtype.itemsize)
-        pixels = raw.view(dtype)
-        self._pixels = pixels if channels > 1 else pixels[..., 0]
+        pixels = self._writer.begin(
+            (stamp.sec, stamp.nanosec), header.frame_id, image_wh, encoding,
+            channels=channels * dtype.itemsize)
+        self._pixels = pixels if channels > 1 else pixels.view(dtype)[..., 0]
         return self._pixels
 
     def send(self) -> None:
         """Publish the picture that was begun, as it is now; it cannot be drawn on any more."""
-        self._pixels.flags.writeable = False  # Subscribers in this process see this very memory.
+        self._pixels.setflags(write=False)  # Subscribers in this process see this very memory.
         self._publish(self._writer.message)
 
 

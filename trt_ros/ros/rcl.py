@@ -128,7 +128,7 @@ class Rcl:
         :raises RclError: when that failed.
         """
         size = message.size
-        c_bytes = _Bytes(message.ctypes.data, size, size, self._allocator)
+        c_bytes = _Bytes(_address(message), size, size, self._allocator)
         publish = self._publish_small if size < _SMALL_NBYTES else self._publish
         code = publish(publisher.pointer, byref(c_bytes), None)
         if code != OK:
@@ -187,6 +187,13 @@ class Rcl:
             raise RclError('rcutils_uint8_array_t is laid out in another way')
 
 
+def _address(message: Any) -> int:
+    try:
+        return ctypes.addressof(c_uint8.from_buffer(message))
+    except (TypeError, ValueError):  # Read-only, or empty.
+        return int(message.ctypes.data)  # Takes three times as long.
+
+
 class MemoryHooks(NamedTuple):
     """
     Who is told of the memory that messages are taken into; must not raise.
@@ -214,8 +221,18 @@ class Ring:
     def __init__(self, hooks: MemoryHooks = NOBODY, *, nbytes: int = 1 << 16) -> None:
         self._hooks, self._nbytes = hooks, nbytes
         self._free: deque[_Buffer] = deque()
+        self._next: tuple[_Loan, np.ndarray] | None = None
         self.info = MessageInfo()
         self._is_closed = False
+
+    def prepare(self) -> tuple[_Loan, np.ndarray]:
+        """Do for the next take() what can be done while there is no message."""
+        if self._next is None:
+            buffer = self._free.popleft() if self._free else _Buffer(self._nbytes, self._hooks)
+            buffer.offer()
+            loan = _Loan(buffer, self)
+            self._next = loan, np.asarray(loan)
+        return self._next
 
     def take(self, rcl: Rcl, subscription: Any) -> np.ndarray | None:
         """
@@ -225,15 +242,18 @@ class Ring:
             when there is no message.
         :raises RclError: when that failed.
         """
-        buffer = self._free.popleft() if self._free else _Buffer(self._nbytes, self._hooks)
+        loan, memory = self.prepare()
         try:
-            if buffer.take(rcl, subscription, self.info):
-                return np.asarray(_Loan(buffer, self))
+            if not rcl.take(subscription, loan.buffer.c_bytes, self.info):
+                return None
         except RclError:
-            self.give_back(buffer)
+            self._next = None
             raise
-        self.give_back(buffer)
-        return None
+        self._next = None
+        nbytes = loan.buffer.lend()
+        if nbytes > memory.size:  # It has grown.
+            memory = np.asarray(loan)
+        return memory[:nbytes]
 
     def give_back(self, buffer: _Buffer) -> None:
         if self._is_closed:
@@ -244,21 +264,25 @@ class Ring:
     def close(self) -> None:
         """Give all memory back; that of messages still in use when they no longer are."""
         self._is_closed = True
+        self._next = None
         while self._free:
             self._free.popleft().close()
 
 
 class _Loan:
-    """A message as an array: it and all views of it keep this alive."""
+    """A buffer as a read-only array: it and all views of it keep this alive."""
 
     def __init__(self, buffer: _Buffer, ring: Ring) -> None:
-        self._buffer, self._ring = buffer, ring
-        self.__array_interface__ = {
-            'version': 3, 'shape': (buffer.c_bytes.length,), 'typestr': '|u1',
-            'data': (buffer.c_bytes.buffer, True)}
+        self.buffer, self._ring = buffer, ring
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        c_bytes = self.buffer.c_bytes
+        return {'version': 3, 'shape': (c_bytes.capacity,), 'typestr': '|u1',
+                'data': (c_bytes.buffer, True)}
 
     def __del__(self) -> None:
-        self._ring.give_back(self._buffer)
+        self._ring.give_back(self.buffer)
 
 
 class _Buffer:
@@ -271,15 +295,16 @@ class _Buffer:
             _REALLOCATE(self._reallocate), _ZERO_ALLOCATE(lambda count, nbytes, state: None)))
         self._allocate(nbytes)
 
-    def take(self, rcl: Rcl, subscription: Any, info: ctypes.Array[c_uint8]) -> bool:
-        # What the middleware notes is what it asked for, or nothing when it did not get it.
+    def offer(self) -> None:
+        """Show the middleware all of the memory; else it knows what it asked for last."""
         self.c_bytes.buffer, self.c_bytes.capacity = self._memory.ctypes.data, self._memory.size
-        if not rcl.take(subscription, self.c_bytes, info):
-            return False
+
+    def lend(self) -> int:
+        """Let the message be read; return its size."""
         if not self._is_lent:
             self._hooks.lend(self._memory)
             self._is_lent = True
-        return True
+        return int(self.c_bytes.length)
 
     def close(self) -> None:
         self._take_back()

@@ -83,21 +83,21 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
     rcl = usable_rcl(node)
     if rcl is None:
         return lambda message: publisher.publish(message.tobytes())
-    is_kept, outlet = _is_kept(publisher), None
+    is_kept, handle, outlet = _is_kept(publisher), publisher.handle, None
     if _goes_by_reference(rcl, node, publisher.qos_profile):
-        with publisher.handle:
-            outlet = intra.Outlet(node, publisher, rcl.gid_of(publisher.handle))
+        with handle:
+            outlet = intra.Outlet(node, publisher, rcl.gid_of(handle))
 
     def publish(message: np.ndarray) -> None:
         if not getattr(publisher, 'is_activated', True):
             return
-        with publisher.handle:
+        with handle:
             # Counted first: one that goes after that costs a message, but nobody misses one.
-            listeners = publisher.get_subscription_count()
+            listeners = handle.get_subscription_count()
             if outlet is not None:
                 listeners -= outlet.hand_over(message)
             if listeners > 0 or is_kept:
-                rcl.publish(publisher.handle, message)
+                rcl.publish(handle, message)
     return publish
 
 
@@ -218,6 +218,7 @@ class RclSubscription:
                     wait_set.add_guard_condition(guard)
                     for event in self._events:
                         event.add_to_wait_set(wait_set)
+                    self._ring.prepare()
                     wait_set.wait(-1)
                     self._take_all(subscription)
                     self._tell_events(wait_set)

@@ -126,6 +126,22 @@ def test_a_written_image_is_read_back():
         assert found.data.tolist() == list(range(pixels.size))
 
 
+def test_what_changes_between_images_of_one_size_is_written_and_a_kept_one_stays_as_it_is():
+    writer, written, kept = ImageWriter(), [], []
+    sent = [((1, 2), 'left', (4, 2), 'bgr8', 3), ((3, 4), 'left', (4, 2), 'bgr8', 3),
+            ((3, 4), 'right', (4, 2), 'bgr8', 3), ((3, 4), 'right', (4, 2), 'rgb8', 3),
+            ((3, 4), 'right', (2, 4), 'rgb8', 3), ((5, 6), 'right', (2, 4), 'mono8', 1)]
+    for number, (stamp, frame_id, image_wh, encoding, channels) in enumerate(sent):
+        writer.begin(stamp, frame_id, image_wh, encoding, channels=channels)[:] = number
+        kept.append(writer.message)
+    for number, message in enumerate(kept):
+        found = read_image(message)
+        assert (found.data == number).all()
+        written.append((found.stamp, found.frame_id, (found.width, found.height), found.encoding,
+                        found.step // found.width))
+    assert written == sent
+
+
 def test_images_of_one_size_are_written_into_the_same_memory():
     writer = ImageWriter()
     first = writer.begin((0, 0), 'camera', (8, 8), 'bgr8').ctypes.data
