@@ -62,6 +62,8 @@ def test_foxglove_shows_images_and_diagnostics_that_are_published(demo):
              if 'imageMode' in panel}
     shown |= {panel['topicToRender'] for panel in panels.values() if 'topicToRender' in panel}
     assert shown == {'/overlay/image', '/diagnostics'}
+    # Plots that follow the time stand still in a recording.
+    assert not any('followingViewWidth' in panel for panel in panels.values())
     demo.wait_until(lambda: shown <= {
         topic for topic, _ in demo.node.get_topic_names_and_types()}, shown)
 
