@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from trt_ros.vision.halves import as_float32
 from trt_ros.vision.letterbox import Letterbox
 
 BLOCK_ROWS = 32  # So that a block stays in the cache.
@@ -100,7 +101,7 @@ def line(letterbox: Letterbox, axis: int, cells: int) -> tuple[float, float, int
 
 def bilinear(grid: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     """Interpolate (h, w) cells at each pixel of the taps: (len(rows), len(cols)) float32."""
-    cells = np.asarray(grid, np.float32)
+    cells = as_float32(grid)
     wide = cells.take(cols.first, axis=1)
     if cols.weights.any():
         right = cells.take(cols.second, axis=1)

@@ -14,6 +14,7 @@ from trt_ros.vision.above import above, cells_of
 from trt_ros.vision.best_class import best_class
 from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, is_float
 from trt_ros.vision.grid import covers, taps
+from trt_ros.vision.halves import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import ClassMask
 
@@ -70,9 +71,10 @@ class SemanticHead:
         with np.errstate(invalid='ignore'):
             if len(cells) > 1:
                 return ClassMask(best_class(cells, rows, cols))
-            is_probability = cells.min() >= 0 and cells.max() <= 1.001  # Rounding.
+            plane = as_float32(cells[0])
+            is_probability = plane.min() >= 0 and plane.max() <= 1.001  # Rounding.
             whole = (0, 0, *letterbox.image_wh)
-            plane = cells[0][cells_of(rows, cols, whole)].astype(np.float32)
+            plane = plane[cells_of(rows, cols, whole)]
             mask, = above([plane], 0.5 if is_probability else 0.0, rows, cols, [whole])
             return ClassMask(mask.view(np.uint8))
 

@@ -10,6 +10,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.family import Network, corners, is_scores, single
+from trt_ros.vision.halves import highest
 from trt_ros.vision.yolov8 import cell_counts
 
 
@@ -55,7 +56,7 @@ class Rows:
             scores = head[:, 4].astype(np.float32)
             valid = np.isfinite(head[:, 5]) & (head[:, 5] >= 0)
         else:
-            scores = head[4:4 + classes].max(axis=0).astype(np.float32)
+            scores = highest(head[4:4 + classes])
             valid = np.isfinite(scores)
         keep = np.flatnonzero((scores >= score_threshold) & np.isfinite(scores) & valid)
         if self.is_finished:

@@ -10,6 +10,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, is_scores, single
+from trt_ros.vision.halves import highest
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 
@@ -39,7 +40,7 @@ class YoloV8Head:
         if len(head) < 5 or self.class_count not in (None, len(head) - 4):
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
-            scores = head[4:].max(axis=0).astype(np.float32)
+            scores = highest(head[4:])
             keep = np.flatnonzero((scores >= score_threshold) & np.isfinite(scores))
             head = head[:, keep].astype(np.float32)
             centre, half = head[:2], head[2:4] / 2
