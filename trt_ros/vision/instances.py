@@ -12,6 +12,7 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.above import Box, above, cells_of
 from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, is_float, single
 from trt_ros.vision.grid import covers, taps
+from trt_ros.vision.halves import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.results import Instances
@@ -66,20 +67,14 @@ def _masks(
     :param windows: (N, 4) x1, y1, x2, y2 in whole pixels.
     """
     rows, cols = taps(letterbox, (prototypes.shape[1], prototypes.shape[2]))
-    prototypes = prototypes.astype(np.float32, copy=False)
     seen = np.flatnonzero((windows[:, :2] < windows[:, 2:]).all(axis=1))
     boxes: list[Box] = list(map(tuple, windows[seen].tolist()))
-    planes = []
-    for box, weights in zip(boxes, coefficients[seen]):
-        lines, columns = cells_of(rows, cols, box)
-        # Not by BLAS, whose threads let such small products wait where the CPU is busy.
-        planes.append(np.einsum('m,mhw->hw', weights, prototypes[:, lines, columns]))
-    ends = np.cumsum([plane.size for plane in planes]).tolist()
-    logits = np.concatenate([plane.reshape(-1) for plane in planes] or [np.zeros(0, np.float32)])
-    shares = 1 / (1 + np.exp(-logits))
-    planes = [shares[end - plane.size:end].reshape(plane.shape)
-              for plane, end in zip(planes, ends)]
-    masks = dict(zip(seen.tolist(), above(planes, 0.5, rows, cols, boxes)))
+    cells = [cells_of(rows, cols, box) for box in boxes]
+    # Rows of cells by themselves: products so small that BLAS computes them in this thread.
+    by_row = as_float32(np.ascontiguousarray(prototypes.transpose(1, 0, 2)))
+    planes = [weights @ by_row[lines, :, columns]
+              for weights, (lines, columns) in zip(coefficients[seen], cells)]
+    masks = dict(zip(seen.tolist(), above(planes, 0.0, rows, cols, boxes, _sigmoid)))
     return [masks[index] if index in masks else np.zeros((y2 - y1, x2 - x1), bool)
             for index, (x1, y1, x2, y2) in enumerate(windows.tolist())]
 
@@ -108,3 +103,7 @@ def open_head(network: Network) -> InstanceHead:
 
 
 YOLOV8_SEG = Family('yolov8_seg', 'segment', YOLO_PREPROCESS, open_head)
+
+
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-logits)))

@@ -49,6 +49,21 @@ def test_it_is_the_interpolated_values_that_are_compared(image_wh, grid_hw, resi
         assert_same_but_at_the_threshold(mask, values[y1:y2, x1:x2], 0.25)
 
 
+def test_it_is_the_curves_values_that_are_interpolated():
+    def curve(values):
+        return 1 / (1 + np.exp(-values))
+
+    rng = np.random.default_rng(0)
+    rows, cols = taps(Letterbox.fit((90, 70), (64, 64), 'letterbox'), (16, 16))
+    whole = rng.normal(0, 4, (16, 16)).astype(np.float32)
+    corners = rng.integers([0, 0, 1, 1], [60, 40, 30, 30], (200, 4))
+    boxes = [(x, y, x + width, y + height) for x, y, width, height in corners.tolist()]
+    planes = [whole[cells_of(rows, cols, box)] for box in boxes]
+    values = bilinear(curve(whole), rows, cols)
+    for mask, (x1, y1, x2, y2) in zip(above(planes, 1.0, rows, cols, boxes, curve), boxes):
+        assert_same_but_at_the_threshold(mask, values[y1:y2, x1:x2], curve(1.0))
+
+
 @pytest.mark.parametrize('height', [64 * 4, 63 * 4 + 1, 300 * 4])
 def test_many_pixels_may_lie_between_two_cells(height):
     rows, cols = taps(Letterbox.fit((5, height), (8, 8), 'stretch'), (4, 4))

@@ -56,6 +56,15 @@ def test_the_nearest_cell_is_the_one_under_the_pixels_centre():
     assert rows.nearest.tolist() == [1, 3, 5]
 
 
+@pytest.mark.parametrize('image_wh', [(1, 1), (7, 3), (90, 70), (200, 50)])
+@pytest.mark.parametrize('grid', [1, 2, 5, 64])
+def test_runs_hold_each_pixel_once_with_those_between_the_same_cells(image_wh, grid):
+    for axis in taps(Letterbox.fit(image_wh, (64, 64), 'letterbox'), (grid, grid)):
+        runs = [sorted(set(run)) for run in axis.runs.tolist()]
+        assert [pixel for run in runs for pixel in run] == list(range(len(axis.first)))
+        assert all(len(set(axis.first[run])) == 1 for run in runs)
+
+
 @pytest.mark.parametrize(('grid', 'input_hw', 'expected'), [
     ((640, 640), (640, 640), True), ((160, 160), (640, 640), True), ((37, 37), (518, 518), True),
     ((68, 120), (544, 960), True), ((-1, 160), (640, 640), True), ((15, 25), (480, 800), True),
