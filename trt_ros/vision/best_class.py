@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
 from trt_ros.vision.grid import Taps, bilinear
+from trt_ros.vision.halves import as_float32, sortable
 
-BLOCK_PIXELS = 1 << 15  # Computed at once, so that they stay in the cache.
+BLOCK_VALUES = 1 << 16  # Computed at once; fastest of 2^13 to 2^19.
 
 
 def best_class(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
@@ -25,21 +24,21 @@ def best_class(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
         there are more than 256 classes.
     """
     cells = _planes(cells)
-    ranks = _ranks(cells)
-    best = _best_of_cells(ranks)
-    mask = best.take(cols.first, axis=1).take(rows.first, axis=0)
-    if rows.weights.any() or cols.weights.any():
-        at = _mixed(best, rows, cols)
-        if _are_most(ranks, at):
-            return _best_of_all(cells, rows, cols)
-        quad, label = _contenders(ranks, best, at)
-        scores = [cells.reshape(-1).take(label * best.size + corner.take(quad)).astype(np.float32)
-                  for corner in _corners(at, best.shape)]
-        counts = np.bincount(quad, minlength=len(at))
-        numbers = np.full(best.shape, -1, np.int32)
-        numbers.flat[at] = np.where(counts > 0, np.arange(len(at)), -1)  # 0: not finite.
-        _paint(mask, rows, cols, numbers, counts, label.astype(best.dtype), scores)
-    return mask
+    ranks = sortable(cells)
+    best = _first_best(ranks)
+    at = _mixed(best, rows, cols)
+    if not len(at) or not (rows.weights.any() or cols.weights.any()):
+        return best.take(cols.first, axis=1).take(rows.first, axis=0)
+    corners = _corners(at, best.shape, rows, cols)
+    if _are_most(ranks, corners):
+        return _best_of_all(cells, rows, cols)
+    quad, label = _contenders(ranks, best, at, corners)
+    scores = [as_float32(cells.reshape(-1).take(label * best.size + corner.take(quad)))
+              for corner in corners]
+    counts = np.bincount(quad, minlength=len(at))
+    numbers = np.full(best.shape, -1, np.intp)
+    numbers.flat[at] = np.where(counts > 0, np.arange(len(at)), -1)  # 0: not finite.
+    return _paint(best, rows, cols, numbers, counts, label.astype(best.dtype), scores)
 
 
 def _planes(cells: np.ndarray) -> np.ndarray:
@@ -52,25 +51,18 @@ def _planes(cells: np.ndarray) -> np.ndarray:
     return planes
 
 
-def _ranks(cells: np.ndarray) -> np.ndarray:
-    """Give what sorts as the cells do and compares fast: integers for halves."""
-    if cells.dtype != np.float16:
-        return cells
-    bits = cells.view(np.int16)
-    return np.asarray(bits ^ ((bits >> 15) & np.int16(0x7fff)))
-
-
-def _best_of_cells(ranks: np.ndarray) -> np.ndarray:
-    count, *grid = ranks.shape
-    best = np.zeros(grid, np.uint8 if count <= 256 else np.uint16)
-    highest, wins = ranks[0].copy(), np.empty(grid, bool)
+def _first_best(values: np.ndarray) -> np.ndarray:
+    """Do as argmax(axis=0), faster, into uint8 or uint16; but NaN wins at 0, and nowhere else."""
+    count, *shape = values.shape
+    best = np.zeros(shape, np.uint8 if count <= 256 else np.uint16)
+    highest, wins = values[0].copy(), np.empty(shape, bool)
     flags = wins.view(np.uint8)
     labels = flags if best.itemsize == 1 else np.empty_like(best)
     for label in range(1, count):  # Faster than to write where it wins.
-        np.greater(ranks[label], highest, out=wins)
+        np.greater(values[label], highest, out=wins)
         np.multiply(flags, best.dtype.type(label), out=labels)
         np.maximum(labels, best, out=best)
-        np.maximum(ranks[label], highest, out=highest)
+        np.maximum(values[label], highest, out=highest)
     return best
 
 
@@ -88,18 +80,24 @@ def _mixed(best: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     return np.flatnonzero(mixed)
 
 
-def _are_most(ranks: np.ndarray, at: np.ndarray) -> bool:
+def _corners(
+        at: np.ndarray, grid_hw: tuple[int, ...], rows: Taps, cols: Taps,
+        ) -> tuple[np.ndarray, ...]:
+    """Number the four cells, those beyond the edge as those at it: upper left, right, lower."""
+    width = grid_hw[1]
+    down = np.where(at < rows.second[-1] * width, width, 0)
+    right = np.where(at % width < cols.second[-1], 1, 0)
+    return at, at + right, at + down, at + down + right
+
+
+def _are_most(ranks: np.ndarray, corners: tuple[np.ndarray, ...]) -> bool:
     """Tell by some of them whether it is faster to interpolate all classes everywhere."""
-    count, *grid = ranks.shape
-    if not len(at):
-        return False
-    some = at[::max(1, len(at) // 256)]
-    corners = [ranks.reshape(count, -1).take(corner, axis=1)
-               for corner in _corners(some, tuple(grid))]
-    worst, best = np.fmin.reduce(corners), np.fmax.reduce(corners)
-    contenders = np.count_nonzero(best >= worst.max(axis=0)) / len(some)
+    every = max(1, len(corners[0]) // 64)
+    some = [ranks.reshape(len(ranks), -1).take(corner[::every], axis=1) for corner in corners]
+    worst, best = np.fmin.reduce(some), np.fmax.reduce(some)
+    contenders = np.count_nonzero(best >= worst.max(axis=0)) * every
     # A class of a chosen pixel takes four times as long as one of all pixels, or longer.
-    return bool(4 * contenders * len(at) > ranks.size)
+    return bool(4 * contenders > ranks.size)
 
 
 def _best_of_all(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
@@ -112,23 +110,15 @@ def _best_of_all(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     return best
 
 
-def _corners(at: np.ndarray, grid_hw: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """Number the four cells, those beyond the edge as those at it: upper left, right, lower."""
-    height, width = grid_hw
-    down = np.where(at < (height - 1) * width, width, 0)
-    right = np.where(at % width < width - 1, 1, 0)
-    return at, at + right, at + down, at + down + right
-
-
 def _contenders(
-        ranks: np.ndarray, best: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        ranks: np.ndarray, best: np.ndarray, at: np.ndarray, corners: tuple[np.ndarray, ...],
+        ) -> tuple[np.ndarray, np.ndarray]:
     """
     Find which classes can win between four cells.
 
     :returns: (P,) and (P,), the four cells' number (0 to Q - 1, ascending) and the class.
     """
     (count, height, width), size = ranks.shape, best.size
-    corners = _corners(at, best.shape)
     flat = ranks.reshape(-1)
     # Of the classes that are best at one of the four, the one whose worst is the highest.
     certain = np.fmax.reduce([
@@ -137,16 +127,14 @@ def _contenders(
                        for corner in corners)])
     none = ranks.dtype.type(np.inf if ranks.dtype.kind == 'f' else np.iinfo(ranks.dtype).max)
     least = np.full((height, width), none)  # That a cell may contend with, in any four it is of.
-    least.flat[at] = certain
+    least.reshape(-1)[at] = certain
     least[1:] = np.fmin(least[1:], least[:-1])
     least[:, 1:] = np.fmin(least[:, 1:], least[:, :-1])
-    cells = np.flatnonzero(least < none)
-    ranked = ranks.reshape(count, -1).take(cells, axis=1)
-    hits = np.flatnonzero(ranked >= least.flat[cells])
-    label = hits // len(cells) if len(cells) else hits
-    cell, rank = cells.take(hits - label * len(cells)), ranked.reshape(-1).take(hits)
+    hits = np.flatnonzero(ranks >= least)
+    label = hits // size
+    cell, rank = hits - label * size, flat.take(hits)
     # Four cells that a cell is one of: a number for each, and one more where there are none.
-    number = np.full(size + width + 1, len(at), np.int32)
+    number = np.full(size + width + 1, len(at))
     number[at + width + 1] = np.arange(len(at))
     bars = np.append(certain, none)
     contends = np.zeros((len(at) + 1) * count, bool)
@@ -159,71 +147,102 @@ def _contenders(
     return quads, found - quads * count
 
 
-def _blocks(taps: Taps) -> np.ndarray:
-    """Cut the pixels into runs between the same two cells: (n, k), a run's last one repeated."""
-    first, count = taps.first, len(taps.first)
-    begins = np.flatnonzero(np.diff(first, prepend=-1))
-    longest = -(-count // int(first[-1] - first[0] + 1))  # But at the edges, which are cut again.
-    within = np.arange(count) - np.repeat(begins, np.diff(begins, append=count))
-    begins = np.flatnonzero(within % longest == 0)
-    ends = np.append(begins[1:], count) - 1
-    return np.asarray(np.minimum(begins[:, None] + np.arange(longest), ends[:, None]))
-
-
 def _paint(
-        mask: np.ndarray, rows: Taps, cols: Taps, numbers: np.ndarray, counts: np.ndarray,
-        label: np.ndarray, scores: list[np.ndarray]) -> None:
+        best: np.ndarray, rows: Taps, cols: Taps, numbers: np.ndarray, counts: np.ndarray,
+        label: np.ndarray, scores: list[np.ndarray]) -> np.ndarray:
     """
-    Interpolate what contends, and write the best into the mask.
+    Write the classes into the image's pixels.
 
+    Between two rows of cells, the scores in a column of pixels lie on straight lines. So only its
+    two ends are computed, and how many pixels come before the lines of the classes that are the
+    best there cross. Where a third line passes above that, each pixel is computed.
+
+    :param best: (h, w) the best class of each cell.
     :param numbers: (h, w), the number of the four cells that begin there; -1: not mixed.
     :param counts: (Q,), how many classes contend between them; `label`: (P,) which, one after
         the other; `scores`: (P,) of each corner.
+    :returns: (len(rows), len(cols)) class indices.
     """
-    row_blocks, col_blocks = _blocks(rows), _blocks(cols)
-    blocks = numbers.take(rows.first[row_blocks[:, 0]], axis=0).take(
-        cols.first[col_blocks[:, 0]], axis=1)
-    at = np.flatnonzero(blocks >= 0)
-    quad = blocks.reshape(-1).take(at)
-    order = np.argsort(-counts[quad], kind='stable')  # So that what has a further one is in front.
-    quad, (y, x) = quad[order], np.divmod(at[order], len(col_blocks))
-    first = (np.cumsum(counts) - counts).take(quad)
-    counts = counts.take(quad)
-    # Pixels in front, blocks behind: NumPy is fast along the last axis when it is long.
-    down, right = rows.weights[row_blocks].T, cols.weights[col_blocks].T
-    pixel_rows, pixel_cols = row_blocks.T * mask.shape[1], col_blocks.T
-    step = max(1, BLOCK_PIXELS // (len(down) * len(right)))
-    pairs = int(np.searchsorted(-counts, -2))  # From here on it is one against another.
-    starts = [*range(0, pairs, step), *range(pairs, len(quad), step), len(quad)]
-    for start, end in pairwise(starts):
-        part = slice(start, end)
-        downs, rights = down[:, None, y[part]], right[:, x[part]]
-        if start >= pairs:
-            one, other = first[part], first[part] + (counts[part] > 1)
-            gain = _interpolate(
-                [corner.take(other) - corner.take(one) for corner in scores], downs, rights)
-            labels = np.where(gain > 0, label.take(other), label.take(one))
-        else:
-            labels, highest = np.empty((len(down), *rights.shape), label.dtype), np.zeros(0)
-            for rank in range(counts[start]):
-                here = int(np.searchsorted(-counts[part], -rank))  # So many have so many.
-                contender = first[start:start + here] + rank
-                score = _interpolate([corner.take(contender) for corner in scores],
-                                     downs[..., :here], rights[:, :here])
-                if rank == 0:
-                    highest, labels[:] = score, label.take(contender)
-                    continue
-                np.copyto(labels[..., :here], label.take(contender),
-                          where=score > highest[..., :here])
-                np.maximum(highest[..., :here], score, out=highest[..., :here])
-        mask.reshape(-1)[pixel_rows[:, None, y[part]] + pixel_cols[:, x[part]]] = labels
+    upper = best.take(cols.first, axis=1)
+    lower, width = upper.copy(), upper.shape[1]
+    edges = np.searchsorted(rows.first, np.arange(len(best) + 1))  # The pixels of a row of cells.
+    down = np.arange(len(rows.first)) - edges[rows.first]
+    most = down.max() + 1
+    before = np.zeros(upper.shape, np.uint8 if most < 256 else np.uint32)
+    base = ((np.arange(len(best)) - rows.origin) / rows.pitch - edges[:-1]).astype(np.float32)
+    lanes: np.ndarray
+    singles = []
+    number = numbers.take(cols.first[cols.runs[:, 0]], axis=1)
+    at = np.flatnonzero(number >= 0)
+    number = number.reshape(-1)[at]
+    first, counts = (np.cumsum(counts) - counts).take(number), counts.take(number)
+    for count in np.flatnonzero(np.bincount(counts)).tolist():
+        members = np.flatnonzero(counts == count)
+        step = max(1, BLOCK_VALUES // (count * cols.runs.shape[1]))
+        for start in range(0, len(members), step):
+            part = members[start:start + step]
+            line, run = np.divmod(at[part], len(cols.runs))
+            x = cols.runs.T[:, run]  # (k, n): of each n, k columns of pixels.
+            contenders = first[part] + np.arange(count)[:, None]
+            names, lanes = label.take(contenders), np.arange(len(part))
+            high, low = _ends([corner.take(contenders) for corner in scores], cols.weights.take(x))
+            above, below = _first_best(high), _first_best(low)
+            target = line * width + x
+            upper.reshape(-1)[target] = names[above, lanes]
+            lower.reshape(-1)[target] = names[below, lanes]
+
+            # Of the columns where they differ: (m,), or (count, m).
+            column, lanes = np.nonzero(above != below)
+            line, names, chosen = line[lanes], names[:, lanes], column * len(part) + lanes
+            x, target = x.reshape(-1)[chosen], target.reshape(-1)[chosen]
+            high, low = (end.reshape(count, -1).take(chosen, axis=1) for end in (high, low))
+            one = above.reshape(-1)[chosen].astype(np.intp), np.arange(len(chosen))
+            other = below.reshape(-1)[chosen].astype(np.intp), one[1]
+            lead, lag = high[one] - high[other], low[other] - low[one]
+            share = lead / (lead + lag)
+            passed = share * np.float32(1 / rows.pitch) + base.take(line)
+            passed = np.where(one[0] < other[0], np.floor(passed) + 1, np.ceil(passed))
+            before.reshape(-1)[target] = np.fmax(np.fmin(passed, most), 0).astype(before.dtype)
+            if count > 2:
+                score = (low - high) * share + high
+                reached = score >= np.minimum(score[one], score[other])
+                third = np.flatnonzero(np.count_nonzero(reached, axis=0) > 2)
+                tops, ends = edges[line[third]], edges[line[third] + 1]
+                lanes = np.repeat(third, ends - tops)
+                y = np.arange(len(lanes)) + np.repeat(ends - np.cumsum(ends - tops), ends - tops)
+                high, low = high.take(lanes, axis=1), low.take(lanes, axis=1)
+                winner = _first_best((low - high) * rows.weights.take(y) + high)
+                singles.append((y * width + x.take(lanes), names[winner, lanes]))
+    mask = _spread(upper, lower, before, rows.first, down)
+    for target, labels in singles:
+        mask.reshape(-1)[target] = labels
+    return mask
 
 
-def _interpolate(corners: list[np.ndarray], downs: np.ndarray, rights: np.ndarray) -> np.ndarray:
-    """Give (rows, cols, n) of n corners; `downs`: (rows, 1, n), `rights`: (cols, n) shares."""
+def _ends(corners: list[np.ndarray], rights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Interpolate at columns of pixels (k, n) above and below: (c, k, n) of (c, n) corners."""
     upper_left, upper_right, lower_left, lower_right = corners
-    above = (upper_right - upper_left) * rights + upper_left
-    below = (lower_right - lower_left) * rights + lower_left
-    score = (below - above) * downs
-    score += above
-    return np.asarray(score)
+    high = (upper_right - upper_left)[:, None] * rights
+    high += upper_left[:, None]
+    low = (lower_right - lower_left)[:, None] * rights
+    low += lower_left[:, None]
+    return high, low
+
+
+def _spread(
+        upper: np.ndarray, lower: np.ndarray, before: np.ndarray, first: np.ndarray,
+        down: np.ndarray) -> np.ndarray:
+    """
+    Take of each row of cells (h, W) the upper value `before` so many pixels, then the lower one.
+
+    :param first: (H,) the row of cells of each pixel; `down`: (H,) which pixel of it that is.
+    """
+    change = upper ^ lower
+    mask = lower.take(first, axis=0)
+    for start in range(0, len(mask), 64):
+        block = slice(start, start + 64)
+        is_upper = before.take(first[block], axis=0) > down[block, None].astype(before.dtype)
+        changes = change.take(first[block], axis=0)
+        changes *= is_upper
+        mask[block] ^= changes
+    return mask
