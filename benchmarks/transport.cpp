@@ -38,8 +38,8 @@ extern "C" int send_image(
 }
 
 // Take up to `count` images, each into a message of its own as rclcpp does. Gives how old each
-// was, and 1 where its first and last byte are the same. Returns how many came until `count`, or
-// until none came for `idle_ns`.
+// was, and -1 where its first and last byte differ. Returns how many came until `count`, or until
+// none came for `idle_ns`, after 30 s for the first.
 extern "C" int receive_images(
   const rcl_subscription_t * subscription, rcl_context_t * context, int count, int64_t idle_ns,
   int64_t * ages_ns)
@@ -54,7 +54,7 @@ extern "C" int receive_images(
   while (taken < count) {
     rcl_wait_set_clear(&wait_set);
     rcl_wait_set_add_subscription(&wait_set, subscription, nullptr);
-    if (rcl_wait(&wait_set, idle_ns) != RCL_RET_OK) {break;}
+    if (rcl_wait(&wait_set, taken ? idle_ns : 30000000000LL) != RCL_RET_OK) {break;}
     sensor_msgs__msg__Image * image = sensor_msgs__msg__Image__create();
     if (rcl_take(subscription, image, nullptr, nullptr) == RCL_RET_OK) {
       const int64_t age_ns = now_ns() - image->header.stamp.sec * 1000000000LL -

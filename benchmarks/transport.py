@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 import ctypes
 from functools import cache
+from itertools import chain
 import json
 import os
 from pathlib import Path
@@ -36,9 +37,10 @@ HERE = Path(__file__).parent
 PROFILE = HERE.parent / 'config/fastdds.xml'  # Shared memory with room for several images.
 SIZES = {'1920x1080': (1920, 1080), '640x480': (640, 480)}
 WARM_UP_FRAMES = 20
-SECONDS_WITHOUT_A_FRAME = 5.0
+SECONDS_WITHOUT_A_FRAME = 2.0
 COUNTS = (0, 10, 100, 300)
 OURS, TYPED, TUNED, CPP = 'trt_ros', 'rclpy', 'rclpy, memory kept', 'C++ (rcl), memory kept'
+WAYS = (OURS, TYPED, TUNED, CPP)
 LIBRARY = 'TRT_ROS_BENCHMARK_LIBRARY'
 
 
@@ -104,10 +106,9 @@ def sender(way: str, publisher: Any, node: Any) -> Callable[[np.ndarray], None]:
 
     from trt_ros.ros.messages import ImageSender
 
-    ours = ImageSender(node, publisher)
+    ours, header = ImageSender(node, publisher), Header()
 
     def stamped() -> Header:
-        header = Header()
         header.stamp.sec, header.stamp.nanosec = divmod(time.monotonic_ns(), 10**9)
         return header
 
@@ -195,7 +196,8 @@ def receive(way: str, frames: str) -> None:
             raw = node.create_subscription(Image, 'image', lambda _: None, image_qos(), raw=True)
             ages_ns = np.zeros(count, np.int64)
             taken = cpp().receive_images(
-                raw.handle.pointer, context_pointer(node), count, int(30e9), ages_ns.ctypes.data)
+                raw.handle.pointer, context_pointer(node), count,
+                int(1e9 * SECONDS_WITHOUT_A_FRAME), ages_ns.ctypes.data)
             assert (ages_ns[:taken] > 0).all()
             ages = [float(age) for age in ages_ns[:taken] * 1e-6]
         else:
@@ -283,9 +285,9 @@ def printed(process: subprocess.Popen) -> Any:
 
 
 def images(ways: list[str], frames: int, rate_hz: float, rounds: int) -> dict[str, Any]:
-    ages: dict[str, dict[str, list[float]]] = {
+    ages: dict[str, dict[str, list[list[float]]]] = {
         size: {way: [] for way in ways} for size in SIZES}
-    calls: dict[str, dict[str, list[float]]] = {
+    calls: dict[str, dict[str, list[list[float]]]] = {
         size: {way: [] for way in ways} for size in SIZES}
     for _ in range(rounds):  # In turn, so that a slow minute of the machine meets all.
         for size, (width, height) in SIZES.items():
@@ -294,14 +296,18 @@ def images(ways: list[str], frames: int, rate_hz: float, rounds: int) -> dict[st
                 receiving = start(env, 'receive', way, str(frames))
                 sending = start(
                     env, 'send', way, str(width), str(height), str(frames), str(rate_hz))
-                calls[size][way] += printed(sending)
-                ages[size][way] += printed(receiving)
+                calls[size][way].append(printed(sending))
+                ages[size][way].append(printed(receiving))
     return {'sent': frames * rounds, 'rate_hz': rate_hz,
-            'milliseconds': {size: {way: percentiles(values) for way, values in by_way.items()}
-                             for size, by_way in ages.items()},
-            'publish_milliseconds': {
-                size: {way: percentiles(values) for way, values in by_way.items()}
-                for size, by_way in calls.items()}}
+            'milliseconds': by_size(ages), 'publish_milliseconds': by_size(calls),
+            'ratios_by_round': {
+                size: [float(np.median(ours) / np.median(theirs)) for ours, theirs in zip(
+                    by_way.get(OURS, []), by_way.get(CPP, []))] for size, by_way in ages.items()}}
+
+
+def by_size(rounds: dict[str, dict[str, list[list[float]]]]) -> dict[str, Any]:
+    return {size: {way: percentiles(list(chain.from_iterable(values)))
+                   for way, values in by_way.items()} for size, by_way in rounds.items()}
 
 
 def detections(rounds: int) -> dict[str, Any]:
@@ -347,14 +353,16 @@ def main() -> None:
     parser.add_argument('--frames', type=int, default=100, help='of each way in each round')
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--rate-hz', type=float, default=30.0)
+    parser.add_argument('--only', nargs='+', choices=WAYS, default=WAYS, metavar='WAY',
+                        help=' | '.join(WAYS))
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        ways = [OURS, TYPED, TUNED]
-        library = compile_cpp(folder)
-        if library:
-            os.environ[LIBRARY] = library
-            ways.append(CPP)
+        ways = list(args.only)
+        if CPP in ways:
+            os.environ[LIBRARY] = compile_cpp(folder)
+            if not os.environ[LIBRARY]:
+                ways.remove(CPP)
         result = {'machine': machine(),
                   'images': images(ways, args.frames, args.rate_hz, args.rounds),
                   'detections': detections(args.frames)}
@@ -367,6 +375,8 @@ def main() -> None:
         print_rows(f'{size} bgr8, pixels to pixels, {found["sent"]} at {found["rate_hz"]:g} Hz',
                    found['milliseconds'][size])
         print_rows('  of this, the call that publishes', found['publish_milliseconds'][size])
+        ratios = ' '.join(f'{ratio:.2f}' for ratio in found['ratios_by_round'][size])
+        print(f'\n  {OURS} / C++ at p50, by round: {ratios}')
     for way, row in result['detections']['milliseconds'].items():
         print_rows(f'detections, build and publish, {way}',
                    {f'{count} of them': values for count, values in row.items()})
