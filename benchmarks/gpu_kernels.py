@@ -9,12 +9,14 @@ Each is captured twenty times into one CUDA graph and timed by events: no launch
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 import json
 from pathlib import Path
 import sys
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +25,17 @@ from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
 from trt_ros.runtime import graph_steps as steps
+from trt_ros.runtime.gpu_decode import gpu_decoder
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.boxes import BoxesHead, BoxOutputs
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.detr import DetrHead, softmax_without_last
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.semantic import SemanticHead
+from trt_ros.vision.yolov5 import YoloV5Head
 from trt_ros.vision.yolov8 import YoloV8Head
+from trt_ros.vision.yolov10 import EndToEndHead
 
 TIMES = 20
 ASKED = {'score_threshold': 0.25, 'iou_threshold': 0.45, 'max_detections': 300}
@@ -70,6 +79,40 @@ def head(candidates: int, anchors: int = 8400, classes: int = 80) -> np.ndarray:
         [centre, rng.uniform(10, 120, (anchors, 2)), scores], axis=1).T, np.float32)
 
 
+def decoded() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
+    """Give networks' outputs for 640 × 640: what they are, who reads them, the arrays."""
+    rng = np.random.default_rng(0)
+    for candidates in (0, 50, 300, 1000, 2048, 8400):
+        yield (f'YOLOv8, 84×8400, {candidates} candidates', YoloV8Head('head', 80),
+               {'head': head(candidates)[None]})
+    rows = head(300, 25200).T
+    yield ('YOLOv5, 25200×85, 300 candidates', YoloV5Head('head', 80),
+           {'head': np.ascontiguousarray(np.insert(rows, 4, 1.0, axis=1))[None]})
+    finished = np.column_stack([
+        head(300, 300)[:4].T, np.linspace(1, 0, 300), rng.integers(0, 80, 300),
+    ]).astype(np.float32, order='C')
+    finished[:, 2:4] += finished[:, :2]
+    yield 'YOLOv10, 300×6', EndToEndHead('head', None), {'head': finished[None]}
+    logits = rng.normal(-4, 2, (300, 80)).astype(np.float32)
+    boxes = rng.uniform(0.02, 0.9, (300, 4)).astype(np.float32)
+    outputs = {'logits': logits[None], 'boxes': boxes[None]}
+    yield 'RT-DETR, 300×80', DetrHead('logits', 'boxes', 80), outputs
+    yield ('DETR, 300×80', DetrHead('logits', 'boxes', 79, softmax_without_last), outputs)
+    raw = head(300).T
+    outputs = {'boxes': np.hstack([raw[:, :2] - raw[:, 2:4] / 2, raw[:, :2] + raw[:, 2:4] / 2]),
+               'scores': np.ascontiguousarray(raw[:, 4:])}
+    outputs = {name: value[None].astype(np.float32, order='C') for name, value in outputs.items()}
+    parts = BoxOutputs(*(TensorSpec(name, value.shape, 'float32', 'output')
+                         for name, value in outputs.items()))
+    yield 'boxes and scores, 8400×80, 300 candidates', BoxesHead(parts, 80), outputs
+    for classes, cells in ((21, 640), (19, 160), (150, 160)):
+        coarse = rng.normal(0, 4, (classes, cells // 8, cells // 8)).astype(np.float32)
+        scores = coarse.repeat(8, axis=1).repeat(8, axis=2)[None]
+        scores += rng.normal(0, 0.5, scores.shape).astype(np.float32)
+        yield (f'best class of each pixel, {classes}×{cells}×{cells}',
+               SemanticHead('scores', scores.shape, True, False), {'scores': scores})
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
     parser.add_argument('--json', type=Path)
@@ -79,7 +122,7 @@ def main() -> int:
     with ExitStack() as owned:
         stream = owned.enter_context(closing(Stream(gpu)))
         kernels = {name: owned.enter_context(closing(Kernels(name, gpu.arch)))
-                   for name in ('preprocess', 'detect')}
+                   for name in ('preprocess', 'decode')}
 
         def device(nbytes: int) -> DeviceBuffer:
             return owned.enter_context(closing(DeviceBuffer(nbytes, 'benchmark', account)))
@@ -110,32 +153,36 @@ def main() -> int:
             add(name, ours, cpu_us(lambda f=frame, p=preprocess: p(f)))
 
         box = Letterbox.fit((1920, 1080), (640, 640), 'letterbox')
-        for candidates in (0, 50, 300, 1000, 2048, 8400):
-            values = head(candidates)
-            spec = TensorSpec('head', (1, 84, 8400), 'float32', 'output')
-            decoder = steps.GpuHead('yolov8', spec, 8400, 80)
-            memory, scratch = device(values.nbytes), device(decoder.scratch_nbytes)
-            result = owned.enter_context(closing(
-                PinnedBuffer(steps.result_nbytes(1024), 'benchmark', account)))
-            request = owned.enter_context(closing(PinnedBuffer(256, 'benchmark', account)))
+        for what, vision_head, outputs in decoded():
+            specs = [TensorSpec(name, value.shape, value.dtype.name, 'output')
+                     for name, value in outputs.items()]
+            decoder = gpu_decoder(SimpleNamespace(head=vision_head), specs, {
+                name: value.shape for name, value in outputs.items()})
+            tensors = {name: device(value.nbytes) for name, value in outputs.items()}
+            for name, value in outputs.items():
+                copy_async(tensors[name].ptr, value.ctypes.data, value.nbytes, stream.handle)
+            scratch = device(decoder.scratch_nbytes)
+            fill_async(scratch.ptr, 0, scratch.nbytes, stream.handle)
+            result, request = (
+                owned.enter_context(closing(PinnedBuffer(nbytes, 'benchmark', account)))
+                for nbytes in (decoder.result_nbytes(box.image_wh), 256))
             asked = steps.request_view(request.view[:16])
             asked.score_threshold, asked.iou_threshold = 0.25, 0.45
             asked.max_detections = 300
             on_device = device(256)
             copy_async(on_device.ptr, request.ptr, 256, stream.handle)
-            copy_async(memory.ptr, values.ctypes.data, values.nbytes, stream.handle)
-            fill_async(scratch.ptr, 0, decoder.scratch_nbytes, stream.handle)
-            told_head = decoder.args(box, values=memory.ptr, request=on_device.ptr,
-                                     scratch=scratch.ptr, result=result.device_ptr, capacity=1024)
+            launches = decoder.launches(
+                box, lambda name, at=tensors: at[name].ptr, request=on_device.ptr,
+                scratch=scratch.ptr, result=result.device_ptr)
 
-            def decode(handle: int, told: steps.HeadArgs = told_head,
-                       decoder: steps.GpuHead = decoder) -> None:
-                decoder.launch(kernels['detect'], told, handle)
+            def decode(handle: int, launches=launches) -> None:
+                for each in launches:
+                    kernels['decode'].launch(*each, handle)
             ours = gpu_us(stream, decode)
-            reference = YoloV8Head('head', 80)
-            found = steps.ResultView.on(result.view, 1024).counts
-            add(f'decode and NMS, 84×8400, {candidates} candidates, {found[0]} kept', ours,
-                cpu_us(lambda v=values, r=reference: r({'head': v[None]}, box, **ASKED)))
+            found, _ = decoder.read(result.view, box.image_wh)
+            if isinstance(found, Detections):
+                what += f', {len(found)} kept'
+            add(what, ours, cpu_us(lambda h=vision_head, o=outputs: h(o, box, **ASKED)))
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
     return 0

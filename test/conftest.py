@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,16 +27,21 @@ def weeds() -> Path:
 
 
 @pytest.fixture(scope='session')
-def assert_finds() -> Callable[[Sequence[tuple[str, float, Sequence[float]]], Any], None]:
-    """Compare (label, score, x1 y1 x2 y2) of one image with its detections in expected.json."""
+def assert_finds() -> Callable[..., None]:
+    """
+    Compare (label, score, x1 y1 x2 y2) of one image with its detections in expected.json.
+
+    Two candidates of one plant score within 0.001 of each other in field_1.jpg: which one wins
+    depends on the last digits of the network's products, and their IoU is 0.93.
+    """
     from trt_ros.vision.nms import iou
 
-    def check(found, expected) -> None:
+    def check(found, expected, min_iou=0.95) -> None:
         assert len(found) == len(expected)
         for want in expected:
             best = max(found, key=lambda one: iou(np.array(one[2]), np.array(want['xyxy'])))
             assert best[0] == want['label']
             assert best[1] == pytest.approx(want['score'], abs=0.03)
-            assert iou(np.array(best[2]), np.array(want['xyxy'])) >= 0.95
+            assert iou(np.array(best[2]), np.array(want['xyxy'])) >= min_iou
 
     return check

@@ -32,8 +32,9 @@ class TensorSpec:
         return any(size < 0 for size in self.shape)
 
     def accepts(self, tensor: np.ndarray) -> bool:
-        """Tell whether `tensor` has this dtype and a shape that fits."""
-        return tensor.dtype.name == self.dtype and len(tensor.shape) == len(self.shape) and all(
+        """Tell whether dtype (uint16 for the bits of bfloat16) and shape fit."""
+        dtype = 'uint16' if self.dtype == 'bfloat16' else self.dtype
+        return tensor.dtype.name == dtype and len(tensor.shape) == len(self.shape) and all(
             want in (-1, have) for want, have in zip(self.shape, tensor.shape))
 
     def __str__(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +16,8 @@ from trt_ros.cuda.device import Gpu, Stream, gpu_count, open_gpu
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
 from trt_ros.runtime import graph_steps as steps
+from trt_ros.runtime.gpu_decode import gpu_decoder
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 
@@ -43,7 +43,7 @@ def bench(gpu) -> Iterator[Any]:
     with ExitStack() as owned:
         stream = owned.enter_context(closing(Stream(gpu)))
         made = {name: owned.enter_context(closing(Kernels(name, gpu.arch)))
-                for name in ('preprocess', 'detect')}
+                for name in ('preprocess', 'decode')}
         yield SimpleNamespace(gpu=gpu, stream=stream, account=Account(), **made)
 
 
@@ -75,41 +75,48 @@ def preprocess_on_gpu(bench) -> Callable[[Frame, Preprocess], np.ndarray]:
 
 
 @pytest.fixture
-def decode_on_gpu(bench) -> Callable[..., tuple[Detections, np.ndarray]]:
-    """Run selection and suppression on a head, (A, B); returns detections and the four counts."""
+def decode_on_gpu(bench) -> Callable[..., tuple[Any, np.ndarray]]:
+    """
+    Decode outputs, arrays by name with a batch axis of 1, as the GPU does for this head of vision.
 
-    def run(family: str, head: np.ndarray, letterbox: Letterbox, *, score_threshold: float,
-            iou_threshold: float, max_detections: int, dtype: str | None = None,
-            strides: tuple[int, ...] = ()) -> tuple[Detections, np.ndarray]:
-        spec = TensorSpec('head', (1, *head.shape), dtype or head.dtype.name, 'output')
-        anchors, classes = ((head.shape[1], head.shape[0] - 4) if family == 'yolov8'
-                            else (head.shape[0], head.shape[1] - 5))
-        gpu_head = steps.GpuHead(family, spec, anchors, classes, strides)
-        assert gpu_head.is_supported
-        head = np.ascontiguousarray(head)
-        capacity = steps.MOST_DETECTIONS
+    uint16 arrays are bfloat16's bits. Returns what was found and the four ints of the header.
+    """
+
+    def run(head: Any, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float = 0.5, iou_threshold: float = 0.5, max_detections: int = 300,
+            ) -> tuple[Any, np.ndarray]:
+        specs = [TensorSpec(name, value.shape,
+                            'bfloat16' if value.dtype == np.uint16 else value.dtype.name, 'output')
+                 for name, value in outputs.items()]
+        decoder = gpu_decoder(SimpleNamespace(head=head), specs, {
+            name: value.shape for name, value in outputs.items()})
+        assert decoder is not None
         with ExitStack() as owned:
             def device(nbytes: int) -> DeviceBuffer:
                 return owned.enter_context(closing(DeviceBuffer(nbytes, 'test', bench.account)))
-            values, scratch = device(head.nbytes), device(gpu_head.scratch_nbytes)
-            result = owned.enter_context(closing(
-                PinnedBuffer(steps.result_nbytes(capacity), 'test', bench.account)))
+            handle, tensors = bench.stream.handle, {}
+            for name, value in outputs.items():
+                tensors[name] = device(value.nbytes)
+                value = np.ascontiguousarray(value)
+                copy_async(tensors[name].ptr, value.ctypes.data, value.nbytes, handle)
+            scratch = device(decoder.scratch_nbytes)
+            fill_async(scratch.ptr, 0, scratch.nbytes, handle)
+            result = owned.enter_context(closing(PinnedBuffer(
+                decoder.result_nbytes(letterbox.image_wh), 'test', bench.account)))
             request = owned.enter_context(closing(PinnedBuffer(256, 'test', bench.account)))
             asked = steps.request_view(request.view[:16])
             asked.score_threshold, asked.iou_threshold = score_threshold, iou_threshold
             asked.max_detections = max_detections
-            handle = bench.stream.handle
-            copy_async(values.ptr, head.ctypes.data, head.nbytes, handle)
-            fill_async(scratch.ptr, 0, gpu_head.scratch_nbytes, handle)
-            args = gpu_head.args(
-                letterbox, values=values.ptr, request=request.device_ptr, scratch=scratch.ptr,
-                result=result.device_ptr, capacity=capacity)
+            launches = decoder.launches(
+                letterbox, lambda name: tensors[name].ptr, request=request.device_ptr,
+                scratch=scratch.ptr, result=result.device_ptr)
             for _ in range(2):  # The second shows that the first left the counters at zero.
                 result.view[:] = 0xff
-                gpu_head.launch(bench.detect, args, handle)
+                for launch in launches:
+                    bench.decode.launch(*launch, handle)
                 bench.stream.synchronize()
-            view = steps.ResultView.on(result.view, capacity)
-            return view.take(), view.counts.copy()
+            found, _ = decoder.read(result.view, letterbox.image_wh)
+            return found, result.view[:16].view(np.int32).copy()
 
     return run
 

@@ -22,5 +22,6 @@ def test_the_node_finds_in_real_photographs_what_is_expected(
     assert expected
     for name, photograph in expected.items():
         found = lane.detect(as_image(cv2.imread(str(weeds / name)), 'bgr8'))
-        assert_finds(lane.boxes(found), photograph['detections'])
+        assert_finds(lane.boxes(found), photograph['detections'],
+                     min_iou=0.95 if backend == 'onnxruntime' else 0.9)
     assert 'decoder yolox' in lane.node.log

@@ -15,7 +15,7 @@ import weakref
 from trt_ros.cuda.calls import check, core, count_live, driver
 from trt_ros.errors import BackendError, ClosedError
 
-SOURCES = ('preprocess', 'detect')
+SOURCES = ('preprocess', 'decode')
 Size = tuple[int, int, int]
 
 

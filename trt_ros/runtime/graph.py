@@ -20,9 +20,9 @@ from trt_ros.cuda.monitor import Monitor
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError, ParameterError
-from trt_ros.runtime.graph_plan import Machinery, Plan, Thresholds
+from trt_ros.runtime.gpu_decode import MOST_DETECTIONS, gpu_decoder
+from trt_ros.runtime.graph_plan import Machinery, Thresholds
 from trt_ros.runtime.graph_slot import FrameSlot
-from trt_ros.runtime.graph_steps import MOST_DETECTIONS, gpu_head
 from trt_ros.runtime.slots import CopyCrew, Slots, Watchdog
 from trt_ros.runtime.tensorrt_execution import Contexts, widen
 from trt_ros.vision.decoder import Decoder
@@ -84,7 +84,6 @@ class GraphOptions:
 class Health:
     """Counts for /diagnostics; only ever grow."""
 
-    frames: int = 0
     nonfinite_frames: int = 0
     ungraphed: list[str] = field(default_factory=list)
 
@@ -104,12 +103,12 @@ class Pending:
 
         :raises GpuFailedError: when the GPU failed meanwhile.
         """
-        return self._pipeline._collect(self._slot, self._number, lambda plan: (
-            self._pipeline._results(plan, self._frames, self._thresholds)))
+        return self._pipeline._collect(self._slot, self._number, lambda: (
+            self._pipeline._results(self._slot, self._frames, self._thresholds)))
 
     def wait(self) -> None:
         """Wait, and leave the results."""
-        self._pipeline._collect(self._slot, self._number, lambda plan: None)
+        self._pipeline._collect(self._slot, self._number, lambda: None)
 
     def outputs(self) -> dict[str, np.ndarray]:
         """
@@ -117,9 +116,9 @@ class Pending:
 
         :raises GpuFailedError: when the GPU failed meanwhile.
         """
-        return self._pipeline._collect(self._slot, self._number, lambda plan: {
+        return self._pipeline._collect(self._slot, self._number, lambda: {
             name: widen(head) if head.dtype == np.uint16 else head.copy()
-            for name, head in plan.outputs().items()})
+            for name, head in self._slot.outputs().items()})
 
 
 class GraphPipeline:
@@ -180,7 +179,7 @@ class GraphPipeline:
                                 cache=cache)
             undo.callback(contexts.close)
             kernels = _kernels('preprocess', gpu, account, undo)
-            detect = _kernels('detect', gpu, account, undo) if options.gpu_decode else None
+            decode = _kernels('decode', gpu, account, undo) if options.gpu_decode else None
             crew = CopyCrew(options.copy_helpers, gpu.use)
             undo.callback(crew.close)
             ungraphed: list[str] = []
@@ -188,15 +187,15 @@ class GraphPipeline:
                 options.unified_memory == 'auto' and gpu.is_integrated)
             machinery = Machinery(
                 gpu=gpu, account=account, contexts=contexts, preprocess=preprocess,
-                preprocess_kernels=kernels, detect_kernels=detect,
-                heads=lambda shapes: gpu_head(decoder, engine.outputs, shapes)
-                if detect and decoder else None,
-                crew=crew, capacity=MOST_DETECTIONS, chunk_nbytes=options.chunk_nbytes,
+                preprocess_kernels=kernels, decode_kernels=decode,
+                decoders=lambda shapes: gpu_decoder(decoder, engine.outputs, shapes)
+                if decode and decoder else None,
+                crew=crew, chunk_nbytes=options.chunk_nbytes,
                 graph_capacity=options.graph_capacity, use_graph=options.use_graph,
                 in_place=in_place, blocking_sync=options.blocking_sync,
                 stream_priority=options.stream_priority, on_ungraphed=ungraphed.append,
-                extra_inputs=decoder.extra_inputs if decoder else {}, batch=batch)
-            machinery = replace(machinery, batch=_most(machinery, batch, decoder))
+                extra_inputs=decoder.extra_inputs if decoder else {})
+            machinery = replace(machinery, batches=_batches(machinery, batch, decoder))
             slots: list[FrameSlot] = []
             for _ in range(options.slots):
                 slot = FrameSlot(machinery)
@@ -217,7 +216,7 @@ class GraphPipeline:
         m = self.machinery
         plan = m.contexts.engine
         how = 'CUDA graph' if self.options.use_graph and not self.health.ungraphed else 'no graph'
-        where = 'GPU' if self.slots.all[0].plan_for(1).head is not None else 'CPU'
+        where = 'GPU' if self.slots.all[0].plan_for(1).decoder is not None else 'CPU'
         lines = [
             *self._engine_story,
             f'{m.gpu.name} ({m.gpu.arch}), {plan.flavour}, {how}, {self.options.slots} slots, '
@@ -228,7 +227,7 @@ class GraphPipeline:
     @property
     def most(self) -> int:
         """How many frames one run takes."""
-        return self.machinery.batch
+        return self.machinery.batches[-1]
 
     def warm_up(self, frame: Frame | None = None) -> None:
         """
@@ -240,8 +239,8 @@ class GraphPipeline:
         if frame is None:
             frame = Frame.from_pixels(
                 np.full((*self.machinery.preprocess.input_hw, 3), 114, np.uint8))
-        for batch in range(self.most, 0, -1):
-            for pending in [self.submit([frame] * batch, score_threshold=1.0, iou_threshold=0.5,
+        for images in range(self.most, 0, -1):
+            for pending in [self.submit([frame] * images, score_threshold=1.0, iou_threshold=0.5,
                                         max_detections=1) for _ in self.slots.all]:
                 pending.wait()
         self.machinery.contexts.save_cache()
@@ -274,8 +273,7 @@ class GraphPipeline:
         """
         Begin with a batch of images; returns while the GPU works.
 
-        :param frames: one to as many as the engine's profile takes, of any sizes and encodings;
-            where it takes a fixed number, the last one is taken again until there are so many.
+        :param frames: one to `most`, of any sizes and encodings.
         :param max_detections: of an image; the best 1024 where it is more.
         :returns: waits and gives the results; its slot is busy until then.
         """
@@ -285,9 +283,6 @@ class GraphPipeline:
             self._has_told_most = True
             log.warning('max_detections is %d, the GPU finds the best %d of an image.',
                         max_detections, MOST_DETECTIONS)
-        fixed = self.machinery.image_input.shape[0]
-        if len(frames) < fixed:
-            frames = [*frames, *[frames[-1]] * (fixed - len(frames))]
         thresholds = Thresholds(
             score_threshold, iou_threshold, min(max_detections, MOST_DETECTIONS))
         if threading.get_ident() not in self._threads:
@@ -309,27 +304,26 @@ class GraphPipeline:
             raise
         return Pending(self, slot, number, frames, thresholds)
 
-    def _collect(self, slot: FrameSlot, number: int, read: Callable[[Plan], Read]) -> Read:
+    def _collect(self, slot: FrameSlot, number: int, read: Callable[[], Read]) -> Read:
         try:
             slot.wait()
         except BaseException as error:
             self._ended_badly(slot, number, error)
             raise
         try:
-            assert slot.plan is not None  # start() has set it.
-            self.health.frames += slot.plan.batch
-            return read(slot.plan)
+            return read()
         finally:
             self._watchdog.end(number)
             self.slots.give_back(slot)
 
-    def _results(self, plan: Plan, frames: Sequence[Frame], thresholds: Thresholds
+    def _results(self, slot: FrameSlot, frames: Sequence[Frame], thresholds: Thresholds
                  ) -> list[Any]:
-        if plan.head is not None:
-            bad = sum(int(view.counts[2]) for view in plan.views)
-            found = [view.take() for view in plan.views]
+        assert slot.plan is not None
+        if slot.plan.decoder is not None:
+            pairs = slot.read(frames)
+            found, bad = [each for each, _ in pairs], sum(odd for _, odd in pairs)
         else:
-            found, bad = self._decode_on_cpu(plan, frames, thresholds)
+            found, bad = self._decode_on_cpu(slot, slot.plan.batch, frames, thresholds)
         if bad:
             self.health.nonfinite_frames += 1
             if self.health.nonfinite_frames == 1:
@@ -337,19 +331,19 @@ class GraphPipeline:
                             'dropped. A lower precision may overflow: try precision fp32.', bad)
         return found
 
-    def _decode_on_cpu(self, plan: Plan, frames: Sequence[Frame], thresholds: Thresholds
-                       ) -> tuple[list[Any], int]:
+    def _decode_on_cpu(self, slot: FrameSlot, batch: int, frames: Sequence[Frame],
+                       thresholds: Thresholds) -> tuple[list[Any], int]:
         if self.decoder is None:
             raise ParameterError('This pipeline has no decoder.', remedy='Take the raw outputs.')
         outputs = {name: widen(head) if head.dtype == np.uint16 else head
-                   for name, head in plan.outputs().items()}
+                   for name, head in slot.outputs().items()}
         bad = sum(int(np.count_nonzero(~np.isfinite(head))) for head in outputs.values()
                   if head.dtype.kind == 'f')
         m, found = self.machinery, []
         for i, frame in enumerate(frames):
             letterbox = m.preprocess.letterbox(frame.wh)
             # The outputs of a single image may have no axis of images.
-            own = outputs if plan.batch == 1 else {
+            own = outputs if batch == 1 else {
                 name: head[i:i + 1] for name, head in outputs.items()}
             found.append(self.decoder(
                 own, letterbox, score_threshold=thresholds.score,
@@ -428,19 +422,23 @@ class GraphPipeline:
         self._owned.close()
 
 
-def _most(machinery: Machinery, batch: int, decoder: Decoder[Any] | None) -> int:
-    """How many images a run takes."""
+def _batches(machinery: Machinery, batch: int, decoder: Decoder[Any] | None) -> tuple[int, ...]:
+    """
+    Say how many images runs take: each count has a context, which costs GPU memory (72 MiB with
+    tensorrt_rtx 1.5, whatever the network), so only powers of two, and the most.
+    """
     spec = machinery.image_input
     if spec.shape[0] != -1:
-        return spec.shape[0]
+        return (spec.shape[0],)
     if decoder is not None and not decoder.takes_batches:
-        return 1
-    return min(batch, max((profile[spec.name][2][0] for profile in
+        return (1,)
+    most = min(batch, max((profile[spec.name][2][0] for profile in
                            machinery.contexts.engine.profiles), default=1))
+    return (*(1 << power for power in range(most.bit_length()) if 1 << power < most), most)
 
 
 def _batch_story(machinery: Machinery, batch: int) -> tuple[str, ...]:
-    fixed, most = machinery.image_input.shape[0], machinery.batch
+    fixed, most = machinery.image_input.shape[0], machinery.batches[-1]
     if fixed > 1:
         return (f'the network takes {fixed} images in each run: fewer are filled up',)
     if most == 1 < batch:

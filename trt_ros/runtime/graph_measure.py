@@ -79,8 +79,8 @@ def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
             closing(Event(timing=True)) as end:
         slot.start([frame], ASKED, None, None)
         slot.wait()
-        assert slot.plan is not None
-        graph = slot.plan.ways.values()[-1].graph
+        assert slot.way is not None
+        graph = slot.way.graph
         stream, done, clock = slot.stream.handle, slot.done, time.perf_counter
         for number in range(rounds + 20):
             start = clock()

@@ -12,16 +12,10 @@ import numpy as np
 from trt_ros.cuda.device import Gpu
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.kernels import Kernels
-from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
+from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async, fill_async
 from trt_ros.errors import TensorMismatchError
-from trt_ros.runtime.graph_steps import (
-    Geometry,
-    GpuHead,
-    ResultView,
-    launch_preprocess,
-    preprocess_args,
-    result_nbytes,
-)
+from trt_ros.runtime.gpu_decode import GpuDecoder, Launch
+from trt_ros.runtime.graph_steps import Geometry, launch_preprocess, preprocess_args
 from trt_ros.runtime.slots import CopyCrew, Recent
 from trt_ros.runtime.tensorrt_execution import Contexts, Execution, Shape, item_nbytes
 from trt_ros.tensors import TensorSpec
@@ -52,10 +46,9 @@ class Machinery:
     contexts: Contexts
     preprocess: Preprocess
     preprocess_kernels: Kernels
-    detect_kernels: Kernels | None
-    heads: Callable[[Mapping[str, Shape]], GpuHead | None]
+    decode_kernels: Kernels | None
+    decoders: Callable[[Mapping[str, Shape]], GpuDecoder | None]
     crew: CopyCrew
-    capacity: int            # Detections an image.
     chunk_nbytes: int
     graph_capacity: int
     use_graph: bool
@@ -64,7 +57,7 @@ class Machinery:
     stream_priority: int
     on_ungraphed: Callable[[str], None]
     extra_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # Beside the images.
-    batch: int = 1           # The largest that is foreseen.
+    batches: tuple[int, ...] = (1,)  # The sizes that runs have, ascending.
 
     @property
     def image_input(self) -> TensorSpec:
@@ -77,14 +70,16 @@ class Source:
     """
     Where the GPU finds the images of a batch, and the part of their way that the graph does.
 
-    :param addresses: of each image.
+    :param addresses: of each image; there may be fewer than the batch takes.
     :param request: of the thresholds.
     :param in_graph: (target, origin, nbytes) copies that belong into the graph.
+    :param results: where each image's results go, or else all raw outputs.
     """
 
     addresses: tuple[int, ...]
     request: int
     in_graph: tuple[tuple[int, int, int], ...]
+    results: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -102,20 +97,19 @@ class Way:
     """What frames of one size and encoding need, worked out and captured once; owns a graph."""
 
     def __init__(self, source: Source, sizes: tuple[int, ...], offsets: tuple[int, ...],
-                 pieces: tuple[Piece, ...], graph: Graph) -> None:
+                 results: tuple[slice, ...], pieces: tuple[Piece, ...], graph: Graph) -> None:
         self.source, self.sizes, self.offsets = source, sizes, offsets
-        self.pieces, self.graph = pieces, graph
+        self.results, self.pieces, self.graph = results, pieces, graph
 
     def close(self) -> None:
         self.graph.close()
 
 
 class Memory(NamedTuple):
-    """What a batch works in: the tensors, the decoder's scratch memory, what the host reads."""
+    """What a batch works in: the tensors, and the decoder's scratch memory."""
 
     tensors: dict[str, DeviceBuffer]
     scratch: DeviceBuffer | None
-    results: PinnedBuffer
 
 
 class Plan:
@@ -153,15 +147,14 @@ class Plan:
             for out in engine.outputs:
                 self.sizes[out.name] = (
                     int(np.prod(self.shapes[out.name])) * item_nbytes(out.dtype))
-            self.head = machinery.heads(self.shapes)
+            self.decoder = machinery.decoders(self.shapes)
             self.memory: Memory = self._take_memory(undo) if larger is None else larger.memory
-            self.tensors, self.scratch, self.results = self.memory
+            self.tensors, self.scratch = self.memory
             for name, buffer in self.tensors.items():
                 self.execution.bind(name, buffer.ptr)
             self.input = self.tensors[spec.name]
             self.ways: Recent[Way] = Recent(machinery.graph_capacity)
             undo.callback(self.ways.clear)
-            self.views = self._views()
             self._owned = undo.pop_all()
         self.is_warm = False
 
@@ -171,22 +164,18 @@ class Plan:
         for name, nbytes in self.sizes.items():
             tensors[name] = DeviceBuffer(nbytes, 'tensors', m.account)
             undo.callback(tensors[name].close)
-        nbytes = sum(aligned(self.sizes[out.name]) for out in m.contexts.engine.outputs)
-        if self.head is not None:
+        if self.decoder is not None:
             scratch = DeviceBuffer(
-                self.batch * aligned(self.head.scratch_nbytes), 'decoder', m.account)
+                self.batch * aligned(self.decoder.scratch_nbytes), 'decoder', m.account)
             undo.callback(scratch.close)
-            nbytes = self.batch * aligned(result_nbytes(m.capacity))
-        results = PinnedBuffer(nbytes, 'results', m.account)
-        undo.callback(results.close)
-        return Memory(tensors, scratch, results)
+        return Memory(tensors, scratch)
 
-    def _views(self) -> tuple[ResultView, ...]:
-        if self.head is None:
-            return ()
-        step, capacity = aligned(result_nbytes(self.machinery.capacity)), self.machinery.capacity
-        return tuple(ResultView.on(self.results.view[i * step:(i + 1) * step], capacity)
-                     for i in range(self.batch))
+    def result_sizes(self, geometries: Sequence[Geometry]) -> tuple[int, ...]:
+        """Bytes of each image's results in host memory, or else of all raw outputs."""
+        if self.decoder is None:
+            return (sum(aligned(self.sizes[out.name])
+                        for out in self.machinery.contexts.engine.outputs),)
+        return tuple(aligned(self.decoder.result_nbytes((g.width, g.height))) for g in geometries)
 
     def prepare(self, stream: int) -> None:
         """Set the decoder's counters to zero, and the extra inputs: each frame leaves them so."""
@@ -204,9 +193,11 @@ class Plan:
                 for target, origin, nbytes in source.in_graph:
                     copy_async(target, origin, nbytes, stream)
             stages.append(('copy in', copy_in))
-        args = [preprocess_args(m.preprocess, geometry, address,
+        last = len(geometries) - 1
+        args = [preprocess_args(m.preprocess, geometries[min(i, last)],
+                                source.addresses[min(i, last)],
                                 self.input.ptr + i * self.image_nbytes)
-                for i, (geometry, address) in enumerate(zip(geometries, source.addresses))]
+                for i in range(self.batch)]  # The last image fills up what is left.
 
         def preprocess(stream: int) -> None:
             for each in args:
@@ -216,39 +207,37 @@ class Plan:
         return stages
 
     def _last_stage(self, geometries: Sequence[Geometry], source: Source) -> Stage:
-        m, head = self.machinery, self.head
+        m, decoder, scratch = self.machinery, self.decoder, self.scratch
         outputs = m.contexts.engine.outputs
-        scratch = self.scratch
-        if head is None or scratch is None or m.detect_kernels is None:
+        if decoder is None or scratch is None or m.decode_kernels is None:
             def copy_out(stream: int) -> None:
-                offset = 0
+                target, = source.results
                 for out in outputs:
                     nbytes = self.sizes[out.name]
-                    copy_async(self.results.ptr + offset, self.tensors[out.name].ptr, nbytes,
-                               stream)
-                    offset += aligned(nbytes)
+                    copy_async(target, self.tensors[out.name].ptr, nbytes, stream)
+                    target += aligned(nbytes)
             return 'copy out', copy_out
-        kernels, values = m.detect_kernels, self.tensors[head.spec.name].ptr
-        step = self.sizes[head.spec.name] // self.batch
-        args = [head.args(
-            m.preprocess.letterbox((g.width, g.height)),
-            values=values + i * step, request=source.request,
-            scratch=scratch.ptr + i * aligned(head.scratch_nbytes),
-            result=self.results.device_ptr + i * aligned(result_nbytes(m.capacity)),
-            capacity=m.capacity) for i, g in enumerate(geometries)]
+        kernels, launches = m.decode_kernels, list[Launch]()
+        for i, geometry in enumerate(geometries):
+            def address(name: str, i: int = i) -> int:
+                return self.tensors[name].ptr + i * (self.sizes[name] // self.batch)
+            launches += decoder.launches(
+                m.preprocess.letterbox((geometry.width, geometry.height)), address,
+                request=source.request, result=source.results[i],
+                scratch=scratch.ptr + i * aligned(decoder.scratch_nbytes))
 
         def decode(stream: int) -> None:
-            for each in args:
-                head.launch(kernels, each, stream)
+            for each in launches:
+                kernels.launch(*each, stream)
         return 'decode', decode
 
-    def outputs(self) -> dict[str, np.ndarray]:
+    def outputs(self, results: np.ndarray) -> dict[str, np.ndarray]:
         """See the raw outputs in pinned memory, where a CPU decoder reads them; borrowed."""
         found, offset = {}, 0
         for out in self.machinery.contexts.engine.outputs:
             nbytes = self.sizes[out.name]
             kind = 'uint16' if out.dtype == 'bfloat16' else out.dtype
-            found[out.name] = self.results.view[offset:offset + nbytes].view(kind).reshape(
+            found[out.name] = results[offset:offset + nbytes].view(kind).reshape(
                 self.shapes[out.name])
             offset += aligned(nbytes)
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 import time
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from trt_ros.cuda.calls import CudaError
 from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer, copy_async, fill_async
-from trt_ros.errors import BackendError
+from trt_ros.errors import BackendError, TensorMismatchError
 from trt_ros.runtime.graph_plan import (
     HEADER_NBYTES,
     Machinery,
@@ -25,7 +26,7 @@ from trt_ros.runtime.graph_plan import (
     aligned,
 )
 from trt_ros.runtime.graph_steps import Geometry, RequestArgs, request_view
-from trt_ros.runtime.slots import Recent, chunks
+from trt_ros.runtime.slots import chunks
 from trt_ros.vision.frame import Frame
 
 Registered = Callable[[int, int], int]  # (host address, bytes) to the GPU's address, or 0.
@@ -75,12 +76,13 @@ class FrameSlot:
             self._request = RequestArgs()
             self._pinned: PinnedBuffer | None = None
             self._image: DeviceBuffer | None = None
+            self._results: PinnedBuffer | None = None
             undo.callback(self._drop_memory)
-            # Never drops a batch that is foreseen: the smaller ones lie in the largest's memory.
-            self._plans: Recent[Plan] = Recent(capacity=machinery.batch + 4)
-            undo.callback(self._plans.clear)
+            self._plans: dict[int, Plan] = {}
+            undo.callback(self._close_plans)
             self._owned = undo.pop_all()
         self.plan: Plan | None = None
+        self.way: Way | None = None
         self.host_copy_seconds = 0.0
         self.is_under_way = False  # From `start` until whoever waits has seen the end.
 
@@ -90,19 +92,28 @@ class FrameSlot:
         assert self._pinned is not None
         return self._pinned.view[HEADER_NBYTES:]
 
-    def plan_for(self, batch: int) -> Plan:
-        plan = self._plans.find(batch)
-        return self._open_plan(batch) if plan is None else plan
+    def plan_for(self, count: int) -> Plan:
+        """
+        Return the plan of the smallest batch that takes so many images.
 
-    def _open_plan(self, batch: int) -> Plan:
-        most = self.machinery.batch
-        larger = self.plan_for(most) if batch < most else None
-
-        def make() -> Plan:
-            plan = Plan(self.machinery, batch, larger)
+        :raises TensorMismatchError: when none does, or the engine refuses its shape.
+        """
+        batches = self.machinery.batches
+        batch = next((size for size in batches if size >= count), 0)
+        if not batch:
+            raise TensorMismatchError(
+                f'{count} images at once, the network takes {batches[-1]}.')
+        if batch not in self._plans:
+            # The smaller ones work in the largest's memory.
+            larger = self.plan_for(batches[-1]) if batch < batches[-1] else None
+            plan = self._plans[batch] = Plan(self.machinery, batch, larger)
             plan.prepare(self.stream.handle)
-            return plan
-        return self._plans.get(batch, make)
+        return self._plans[batch]
+
+    def _close_plans(self) -> None:
+        for plan in self._plans.values():
+            plan.close()
+        self._plans.clear()
 
     def start(self, frames: Sequence[Frame], thresholds: Thresholds, registered: Registered | None,
               after: Event | None) -> None:
@@ -112,7 +123,7 @@ class FrameSlot:
         :param registered: finds the GPU's address of page-locked memory of the caller's.
         :param after: the frame before, in whose scratch memory this one runs.
         """
-        way = self._bring(frames, thresholds, registered, after)
+        way = self.way = self._bring(frames, thresholds, registered, after)
         if after is not None:
             self.stream.wait_for(after)
         way.graph.launch(self.stream.handle)
@@ -123,6 +134,18 @@ class FrameSlot:
         """Wait for the frame's end; the GIL is free meanwhile."""
         self.done.wait()
         self.is_under_way = False
+
+    def read(self, frames: Sequence[Frame]) -> list[tuple[Any, int]]:
+        """Read what the GPU has decoded of each frame, and how many values were not finite."""
+        assert self.plan is not None and self.plan.decoder is not None
+        assert self.way is not None and self._results is not None
+        return [self.plan.decoder.read(self._results.view[part], frame.wh)
+                for part, frame in zip(self.way.results, frames)]
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """See the raw outputs, where a CPU decoder reads them; the memory is the next frame's."""
+        assert self.plan is not None and self._results is not None
+        return self.plan.outputs(self._results.view)
 
     def stages_of(self, frame: Frame, thresholds: Thresholds) -> list[Stage]:
         """Bring a frame in and list its stages, for measuring each; runs none of them."""
@@ -167,13 +190,19 @@ class FrameSlot:
         for size in sizes:
             offsets.append(end)
             end += aligned(size)
-        pinned, image = self._memory(end)
+        geometries = tuple(map(Geometry.of, frames))
+        results, ends = [], 0
+        for size in plan.result_sizes(geometries):
+            results.append(slice(ends, ends + size))
+            ends += size
+        pinned, image, found = self._memory(end, ends)
+        targets = tuple(found.device_ptr + part.start for part in results)
         pieces: tuple[Piece, ...] = ()
         if not lent:
             pieces = cut(sizes, offsets, self.machinery.chunk_nbytes, send=image is not None)
         if image is None:
             addresses = lent or tuple(pinned.device_ptr + offset for offset in offsets)
-            source = Source(addresses, pinned.device_ptr, ())
+            source = Source(addresses, pinned.device_ptr, (), targets)
         else:
             # The graph does the last transfer; with it goes the header when it is the only one.
             first, last = 0, HEADER_NBYTES
@@ -181,13 +210,13 @@ class FrameSlot:
                 first = pieces[-1].pinned if len(pieces) > 1 else 0
                 last = pieces[-1].pinned + pieces[-1].stop - pieces[-1].start
             source = Source(tuple(image.ptr + offset for offset in offsets), image.ptr,
-                            ((image.ptr + first, pinned.ptr + first, last - first),))
+                            ((image.ptr + first, pinned.ptr + first, last - first),), targets)
         if after is not None:
             self.stream.wait_for(after)
-        stages = plan.stages(tuple(map(Geometry.of, frames)), source)
+        stages = plan.stages(geometries, source)
 
         return plan.ways.get(key, make=lambda: Way(
-            source, sizes, tuple(offsets), pieces, self._capture(plan, stages)))
+            source, sizes, tuple(offsets), tuple(results), pieces, self._capture(plan, stages)))
 
     def _capture(self, plan: Plan, stages: list[Stage]) -> Graph:
         whole = Ungraphed([stage for _, stage in stages])
@@ -229,27 +258,34 @@ class FrameSlot:
         else:
             self.machinery.crew.run(do, pieces)
 
-    def _memory(self, nbytes: int) -> tuple[PinnedBuffer, DeviceBuffer | None]:
-        """Return memory for this many bytes; grows where there is less."""
-        if self._pinned is None or self._pinned.nbytes < nbytes:
+    def _memory(self, nbytes: int, result_nbytes: int
+                ) -> tuple[PinnedBuffer, DeviceBuffer | None, PinnedBuffer]:
+        """Return memory for images and results of so many bytes; grows where there is less."""
+        pinned, results = self._pinned, self._results
+        if (pinned is None or results is None
+                or pinned.nbytes < nbytes or results.nbytes < result_nbytes):
+            if pinned is not None and results is not None:
+                nbytes, result_nbytes = max(nbytes, pinned.nbytes), max(
+                    result_nbytes, results.nbytes)
             # Graphs name the addresses that go.
             for plan in self._plans.values():
                 plan.ways.clear()
             self._drop_memory()
             account = self.machinery.account
-            self._pinned = PinnedBuffer(aligned(nbytes), 'slots', account)
-            self._pinned.view[:HEADER_NBYTES] = 0
-            self._request = request_view(self._pinned.view[:16])
+            pinned = self._pinned = PinnedBuffer(aligned(nbytes), 'slots', account)
+            pinned.view[:HEADER_NBYTES] = 0
+            self._request = request_view(pinned.view[:16])
+            results = self._results = PinnedBuffer(result_nbytes, 'results', account)
             if not self.machinery.in_place:
                 self._image = DeviceBuffer(aligned(nbytes), 'slots', account)
                 fill_async(self._image.ptr, 0, self._image.nbytes, self.stream.handle)
-        return self._pinned, self._image
+        return pinned, self._image, results
 
     def _drop_memory(self) -> None:
-        for buffer in (self._image, self._pinned):
+        for buffer in (self._image, self._pinned, self._results):
             if buffer is not None:
                 buffer.close()
-        self._image = self._pinned = None
+        self._image = self._pinned = self._results = None
 
     def close(self) -> None:
         self._owned.close()

@@ -1,26 +1,16 @@
-"""The kernels of a frame and what they are told: vision's numbers as C structs."""
+"""What a frame brings to the GPU: the preprocessing and the thresholds, as C structs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 import ctypes
 from ctypes import c_float, c_int, c_void_p
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from trt_ros.cuda.kernels import Kernels
-from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoder import Decoder
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.letterbox import Letterbox, Preprocess
-from trt_ros.vision.yolov8 import YoloV8Head
-from trt_ros.vision.yolox import YoloxHead
-
-MOST_DETECTIONS = 1024  # detect.cu: MOST
-MOST_ANCHORS, MOST_CLASSES = 1 << 20, 1 << 12  # detect.cu: bits of a key
+from trt_ros.vision.letterbox import Preprocess
 
 # In the order of preprocess.cu's enum.
 _ENCODINGS = {name: number for number, names in enumerate((
@@ -45,22 +35,10 @@ class PreprocessArgs(ctypes.Structure):
 
 
 class RequestArgs(ctypes.Structure):
-    """detect.cu: struct Request; what may differ from frame to frame of one graph."""
+    """decode.cu: struct Request; what may differ from frame to frame of one graph."""
 
     _fields_ = [('score_threshold', c_float), ('iou_threshold', c_float),
                 ('max_detections', c_int), ('reserved', c_int)]
-
-
-class HeadArgs(ctypes.Structure):
-    """detect.cu: struct Head."""
-
-    _fields_ = [
-        ('values', c_void_p), ('request', c_void_p), ('counters', c_void_p), ('keys', c_void_p),
-        ('result', c_void_p),
-        ('capacity', c_int), ('anchors', c_int), ('classes', c_int),
-        ('input_width', c_int), ('input_height', c_int), ('levels', c_int), ('strides', c_int * 4),
-        ('scale_x', c_float), ('scale_y', c_float), ('pad_x', c_float), ('pad_y', c_float),
-        ('image_width', c_int), ('image_height', c_int)]
 
 
 @dataclass(frozen=True)
@@ -104,108 +82,6 @@ def preprocess_args(
 def launch_preprocess(kernels: Kernels, args: PreprocessArgs, stream: int) -> None:
     grid = (-(-args.input_width // 32), -(-args.input_height // 8), 1)
     kernels.launch('preprocess', grid, (32, 8, 1), args, stream)
-
-
-@dataclass(frozen=True)
-class GpuHead:
-    """
-    A raw detection head that the GPU decodes.
-
-    :param family: 'yolov8' (4 + classes, anchors) or 'yolox' (anchors, 5 + classes).
-    :param strides: of YOLOX's grid; empty when the network has already applied it.
-    """
-
-    family: str
-    spec: TensorSpec
-    anchors: int
-    classes: int
-    strides: tuple[int, ...] = ()
-
-    @property
-    def is_supported(self) -> bool:
-        return (self.spec.dtype in ('float32', 'float16', 'bfloat16')
-                and 0 < self.anchors <= MOST_ANCHORS and 0 < self.classes <= MOST_CLASSES
-                and len(self.strides) <= 4)
-
-    @property
-    def scratch_nbytes(self) -> int:
-        """Two counters, which start as zero, and a key an anchor."""
-        return 8 + 8 * self.anchors
-
-    def args(self, letterbox: Letterbox, *, values: int, request: int, scratch: int,
-             result: int, capacity: int) -> HeadArgs:
-        height, width = letterbox.input_hw
-        strides = (*self.strides, 0, 0, 0, 0)[:4]
-        return HeadArgs(
-            values, request, scratch, scratch + 8, result, capacity, self.anchors, self.classes,
-            width, height, len(self.strides), (c_int * 4)(*strides), *letterbox.scale_xy,
-            *letterbox.pad_xy, *letterbox.image_wh)
-
-    def launch(self, kernels: Kernels, args: HeadArgs, stream: int) -> None:
-        """Put selection and suppression of one image into the stream."""
-        name = f'{self.family}_{self.spec.dtype}'
-        per_block = 32 if self.family == 'yolov8' else 8
-        kernels.launch(
-            f'select_{name}', (-(-self.anchors // per_block), 1, 1), (32, 8, 1), args, stream)
-        kernels.launch(f'suppress_{name}', (1, 1, 1), (1024, 1, 1), args, stream)
-
-
-def gpu_head(decoder: Decoder[Any], outputs: Sequence[TensorSpec],
-             shapes: Mapping[str, tuple[int, ...]]) -> GpuHead | None:
-    """
-    Find how the GPU decodes what `decoder` reads; None where only the CPU can.
-
-    :param shapes: of the outputs, for the present inputs.
-    """
-    head = decoder.head
-    found: GpuHead | None = None
-    if isinstance(head, YoloV8Head) and head.channels_first:
-        spec = _output(outputs, head.output_name)
-        _, channels, anchors = shapes[spec.name]
-        found = GpuHead('yolov8', spec, anchors, channels - 4)
-    elif isinstance(head, YoloxHead):
-        spec = _output(outputs, head.output_name)
-        _, anchors, channels = shapes[spec.name]
-        found = GpuHead('yolox', spec, anchors, channels - 5, head.strides)
-    return found if found is not None and found.is_supported else None
-
-
-def _output(outputs: Sequence[TensorSpec], name: str) -> TensorSpec:
-    return next(spec for spec in outputs if spec.name == name)
-
-
-def result_nbytes(capacity: int) -> int:
-    """Bytes of one image's result: four ints, then boxes, scores and labels."""
-    return 16 + 24 * capacity
-
-
-@dataclass(frozen=True)
-class ResultView:
-    """
-    One image's result in pinned memory; borrows it.
-
-    :param counts: (4,) int32: boxes, candidates above the threshold, NaN or Inf values, 0.
-    """
-
-    counts: np.ndarray
-    xyxy: np.ndarray
-    scores: np.ndarray
-    labels: np.ndarray
-
-    @classmethod
-    def on(cls, memory: np.ndarray, capacity: int) -> ResultView:
-        """:param memory: (result_nbytes(capacity),) uint8."""
-        first, second = 16 + 16 * capacity, 16 + 20 * capacity
-        return cls(
-            memory[:16].view(np.int32), memory[16:first].view(np.float32).reshape(-1, 4),
-            memory[first:second].view(np.float32), memory[second:second + 4 * capacity].view(
-                np.int32))
-
-    def take(self) -> Detections:
-        """Copy out what was found: the memory is the next frame's."""
-        count = int(self.counts[0])
-        return Detections(
-            self.xyxy[:count].copy(), self.scores[:count].copy(), self.labels[:count].copy())
 
 
 def request_view(memory: np.ndarray) -> RequestArgs:

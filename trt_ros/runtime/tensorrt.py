@@ -13,7 +13,8 @@ from trt_ros.cuda.device import Stream, open_gpu
 from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
-from trt_ros.errors import ClosedError, GpuFailedError, TensorMismatchError
+from trt_ros.errors import ClosedError, GpuFailedError
+from trt_ros.runtime.runner import check_inputs
 from trt_ros.runtime.slots import Recent
 from trt_ros.runtime.tensorrt_execution import Contexts, Execution, Shape, item_nbytes, widen
 
@@ -87,11 +88,7 @@ class TensorRTRunner:
         elif threading.get_ident() not in self._threads:
             self._gpu.use()
             self._threads.add(threading.get_ident())
-        for spec in self.inputs:
-            tensor = tensors.get(spec.name)
-            if tensor is None or not (spec.accepts(tensor) or spec.dtype == 'bfloat16'):
-                given = 'nothing' if tensor is None else f'{tensor.shape} {tensor.dtype}'
-                raise TensorMismatchError(f'The network wants {spec}, it was given {given}.')
+        check_inputs(self.inputs, tensors)
         shapes = {spec.name: tuple(tensors[spec.name].shape) for spec in self.inputs}
         execution = self._executions.get(
             tuple(shapes.values()), make=lambda: self._contexts.new(shapes))

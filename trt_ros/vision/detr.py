@@ -30,12 +30,13 @@ def softmax_without_last(logits: np.ndarray) -> np.ndarray:
     """
     Turn (Q, C + 1) logits, of which the last is "no object", into (Q, C) scores: DETR.
 
-    Only a query's best class (the first of equals) has one; the others are 0.
+    Only a query's best class (the first of equals) has one; the others are -1, below any
+    threshold.
     """
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     scores = (powers / powers.sum(axis=1, keepdims=True))[:, :-1]
     best = scores.argmax(axis=1)[:, None]
-    only: np.ndarray = np.zeros_like(scores)
+    only: np.ndarray = np.full_like(scores, -1)
     np.put_along_axis(only, best, np.take_along_axis(scores, best, axis=1), axis=1)
     return only
 

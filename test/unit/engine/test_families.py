@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import is_dataclass
+
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
 
+from trt_ros.cuda.device import gpu_count
 from trt_ros.engine.build import build
+from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import parse_plan_header
 from trt_ros.errors import ModelError
+from trt_ros.runtime.graph import GraphOptions, GraphPipeline
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision import decoder
 from trt_ros.vision.family import Network
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.recognition import recognise
 
 pytestmark = pytest.mark.slow  # A second each.
@@ -496,6 +504,14 @@ BUILDS = [
 ]
 
 
+#: So that boxes lie in the image: where the cells are, and distances of up to two of them.
+GRIDS = {
+    'anchors': np.concatenate([
+        np.stack(np.meshgrid(*[np.arange(size) + 0.5] * 2)).reshape(2, -1) for size in (4, 2, 1)],
+        axis=1),
+    'strides': np.repeat([8, 16, 32], [16, 4, 1]), 'dfl_w': np.arange(16) / 8}
+
+
 def write(folder, inputs, outputs, network, metadata):
     body, weights = network
     text = f"""<ir_version: 8, opset_import: ["" : 17, "TRT" : 1]>
@@ -504,8 +520,12 @@ def write(folder, inputs, outputs, network, metadata):
     rng = np.random.default_rng(0)
     for value in model.graph.value_info:
         shape = [size.dim_value for size in value.type.tensor_type.shape.dim]
+        small = value.name[:2] in ('wr', 'wo', 'wc')  # YOLOX takes pixels of 0 to 255.
+        values = (GRIDS[value.name] if value.name in GRIDS
+                  else rng.uniform(4, 28, shape) if value.name.startswith('grid')
+                  else rng.normal(0, 0.001 if small else 0.3, shape))
         model.graph.initializer.append(onnx.numpy_helper.from_array(
-            rng.normal(0, 0.3, shape).astype(np.float32), value.name))
+            values.astype(np.float32).reshape(shape), value.name))
     del model.graph.value_info[:]
     onnx.helper.set_model_props(model, metadata)
     path = folder / 'model.onnx'
@@ -540,6 +560,61 @@ def test_an_engine_is_built_and_recognised(
         outputs).replace(' ', '')
     assert recognise(family, engine)
     FAMILIES[family].open(engine)
+
+
+#: With kernels of their own; but not where what they read are class indices.
+ON_GPU = {'yolov8', 'yolov10', 'yolov5', 'yolox', 'rtdetr', 'detr', 'rfdetr', 'ssd', 'boxes',
+          'boxes_normalised', 'semantic'}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ('family', 'inputs', 'outputs', 'network', 'metadata', 'named'), BUILDS,
+    ids=[f'{row[0]}-{index}' for index, row in enumerate(BUILDS)])
+def test_the_gpu_finds_in_a_frame_what_the_cpu_finds_in_its_outputs(
+        tmp_path, family, inputs, outputs, network, metadata, named):
+    if not gpu_count():
+        pytest.skip('no NVIDIA GPU')
+    path = write(tmp_path, inputs, outputs, network, metadata)
+    rng = np.random.default_rng(0)
+    frame = Frame.from_pixels(
+        rng.integers(0, 256, (6, 8, 3), dtype=np.uint8).repeat(9, axis=0).repeat(9, axis=1))
+    found = []
+    for gpu_decode in (True, False):
+        opened = open_engine(path, BuildOptions(), cache_dir=tmp_path)
+        engine = opened.engine
+        chosen = decoder.choose_decoder(
+            family, engine.inputs, engine.outputs, engine.metadata, (32, 32), named,
+            families=(FAMILIES[family],))
+        with closing(GraphPipeline.open(
+                engine, Preprocess((32, 32), **chosen.preprocess), chosen,
+                options=GraphOptions(gpu_decode=gpu_decode), cache=opened.runtime_cache,
+        )) as pipeline:
+            for _ in range(3):
+                result = pipeline.infer(
+                    frame, score_threshold=0.0, iou_threshold=0.6, max_detections=50)
+            found.append(result)
+            on_gpu = gpu_decode and family in ON_GPU and '64[1,32' not in outputs
+            assert f'decoding on the {"GPU" if on_gpu else "CPU"}' in pipeline.story[-1]
+    got, want = ({'it': each} if not is_dataclass(each) else vars(each) for each in found)
+    assert_alike(got, want)
+    if family in ON_GPU - {'semantic'}:
+        assert len(found[0]) > 0
+
+
+def assert_alike(got, want):
+    assert got.keys() == want.keys()
+    for name, value in want.items():
+        if is_dataclass(value):
+            assert_alike(vars(got[name]), vars(value))
+        elif isinstance(value, dict):
+            assert_alike(got[name], value)
+        elif isinstance(value, np.ndarray):
+            assert got[name].dtype == value.dtype
+            np.testing.assert_allclose(got[name], value, atol=1e-3)
+        else:
+            assert len(got[name]) == len(value)
+            assert all(map(np.array_equal, got[name], value))
 
 
 def declared(outputs):

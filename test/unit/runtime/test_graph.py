@@ -55,7 +55,7 @@ def test_a_frame_is_one_launch_of_all_its_steps(open_graph, cuda, picture):
     before = cuda.calls['cudaGraphLaunch']
     pipeline.infer(picture(), **ASKED)
     assert cuda.calls['cudaGraphLaunch'] == before + 1
-    assert cuda.launched == ['preprocess', 'select_yolov8_float32', 'suppress_yolov8_float32']
+    assert cuda.launched == ['preprocess', 'select_columns_float32', 'suppress_float32']
 
 
 def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture):
@@ -104,17 +104,34 @@ def test_the_least_recently_seen_size_goes(open_graph, picture):
     assert live()['graph'] == 2
 
 
-def test_each_batch_size_has_its_own_context_and_graph(open_graph, make_engine, picture):
-    pipeline = open_graph(make_engine(-1), slots=1)
-    for count in (4, 1, 2, 4, 1):
+def test_batches_are_powers_of_two_each_with_a_context_and_every_count_has_a_graph(
+        open_graph, make_engine, picture):
+    pipeline = open_graph(make_engine(-1, most=6), batch=6)
+    for count in (6, 1, 2, 3, 4, 5, 6, 1, 3):
         found = pipeline.submit([picture()] * count, **ASKED).results()
         assert len(found) == count
-    assert [ways(pipeline, batch=batch).made for batch in (1, 2, 4)] == [1, 1, 1]
+    slot, = pipeline.slots.all
+    assert [slot.plan_for(count).batch for count in range(1, 7)] == [1, 2, 4, 4, 6, 6]
+    assert [ways(pipeline, batch=batch).made for batch in (1, 2, 4, 6)] == [1, 1, 2, 2]
+
+
+def test_what_a_batch_lacks_is_filled_with_its_last_image_where_that_lies(
+        open_graph, make_engine, cuda, picture):
+    pipeline = open_graph(make_engine(4), batch=4)
+    frames = [picture(100, 90), picture(120, 90)]
+    pipeline.infer_all(frames, **ASKED)
+    slot, = pipeline.slots.all
+    assert slot.way.sizes == tuple(frame.nbytes for frame in frames)
+    assert len(slot.way.source.addresses) == len(slot.way.results) == 2
+    cuda.launched.clear()
+    pipeline.infer_all(frames, **ASKED)
+    assert cuda.launched == ['preprocess'] * 4 + [
+        'select_columns_float32', 'suppress_float32'] * 2
 
 
 def test_a_batch_beyond_the_profile_is_refused_and_the_slot_free_again(open_graph, picture):
     pipeline = open_graph(slots=1)
-    with pytest.raises(Exception, match='refuses shape'):
+    with pytest.raises(TensorMismatchError, match='2 images at once, the network takes 1'):
         pipeline.submit([picture()] * 2, **ASKED)
     pipeline.infer(picture(), **ASKED)
 
@@ -191,7 +208,7 @@ def test_a_smaller_batch_is_read_where_it_lies_in_the_larger_ones_memory(
     # Of four images, as the network would leave them; only two are asked for.
     cuda._memory[plan.tensors['output0'].ptr][:] = values.tobytes()
     pipeline.submit([picture()] * 2, **ASKED).wait()
-    np.testing.assert_array_equal(plan.outputs()['output0'], values[:2])
+    np.testing.assert_array_equal(slot.outputs()['output0'], values[:2])
 
 
 def test_lent_memory_is_sent_from_where_it_lies(open_graph, cuda, picture):
@@ -240,7 +257,7 @@ def test_what_cannot_be_captured_runs_step_by_step_and_says_why(open_graph, engi
     pipeline = open_graph(engine, slots=1)
     pipeline.infer(picture(), **ASKED)
     assert cuda.calls['cudaGraphLaunch'] == 0
-    assert cuda.launched[-1] == 'suppress_yolov8_float32'
+    assert cuda.launched[-1] == 'suppress_float32'
     assert 'cannot be captured' in pipeline.story[-1]
 
 

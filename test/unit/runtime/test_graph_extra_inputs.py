@@ -22,7 +22,7 @@ def test_an_extra_input_lies_in_the_gpus_memory_once_an_image_and_no_frame_touch
     engine.profiles = ({**engine.profiles[0], 'orig_target_sizes': ((1, 2), (1, 2), (4, 2))},)
     pipeline = GraphPipeline.open(
         engine, Preprocess((64, 96)), replace(decoder, extra_inputs={'orig_target_sizes': SIZE}),
-        options=GraphOptions(gpu_timeout_seconds=0, copy_helpers=0))
+        batch=3, options=GraphOptions(gpu_timeout_seconds=0, copy_helpers=0))
     for batch in (1, 3):
         for _ in range(2):
             pipeline.submit([picture()] * batch, score_threshold=0.5, iou_threshold=0.5,
@@ -32,7 +32,7 @@ def test_an_extra_input_lies_in_the_gpus_memory_once_an_image_and_no_frame_touch
         assert context.shapes == {'images': (batch, 3, 64, 96), 'orig_target_sizes': (batch, 2)}
         assert context.addresses['orig_target_sizes'] == tensor.ptr
         there = bytes(cuda._memory[tensor.ptr])
-        assert np.frombuffer(there, np.int64).reshape(-1, 2).tolist() == [[96, 64]] * batch
+        assert np.frombuffer(there, np.int64).reshape(-1, 2).tolist() == [[96, 64]] * 3
         assert plan.input is plan.tensors['images']
     pipeline.close()
     assert pipeline.memory() == {'device': {}, 'pinned': {}}

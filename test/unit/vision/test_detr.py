@@ -120,3 +120,13 @@ def test_logits_too_large_for_exp_are_scores_all_the_same():
 def test_other_shapes_are_refused(logits, boxes):
     with pytest.raises(TensorMismatchError):
         decode({'logits': np.zeros(logits), 'pred_boxes': np.zeros(boxes)})
+
+
+def test_with_a_threshold_of_zero_a_softmax_query_still_is_its_best_class_alone():
+    box = (0.5, 0.5, 0.5, 0.5)
+    found = decode(outputs((*box, {1: 3.0}), (*box, {0: 2.0}), count=2), softmax_without_last,
+                   score_threshold=0.0)
+    assert found.labels.tolist() == [1, 0]
+    tied = decode(outputs(*[(*box, {1: 3.0})] * 5, count=5, classes=4), softmax_without_last,
+                  score_threshold=0.0)
+    assert tied.labels.tolist() == [1] * 5
