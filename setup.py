@@ -10,4 +10,8 @@ setup(data_files=[
     ('share/trt_ros', ['package.xml']),
     ('share/trt_ros/config', glob('config/*')),
     ('share/trt_ros/launch', glob('launch/*.launch.py')),
+    # A prefix in which `ros2 component standalone` finds our container.
+    *((f'share/trt_ros/{folder}', glob(f'resource/{folder}/*')) for folder in (
+        'standalone/lib/rclcpp_components',
+        'standalone/share/ament_index/resource_index/packages')),
 ])

@@ -239,7 +239,7 @@ def fingerprint(environment: Environment, step: str) -> str:
         parts += [(path.name, path.read_text())
                   for path in sorted(INTERFACES.glob('**/*')) if path.is_file()]
     elif step == 'package':
-        parts += [entry_points(), resources()]
+        parts += [entry_points(), links()]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -470,9 +470,7 @@ def build_interfaces(environment: Environment) -> None:
 def link_package(environment: Environment) -> None:
     """Make the checkout findable as the ROS package `trt_ros`, in place."""
     folder = environment.folder
-    links = {f'trt_ros/{name}': CHECKOUT / name for name in ('package.xml', 'config', 'launch')}
-    links |= {f'ament_index/resource_index/{kind}/trt_ros': path for kind, path in resources()}
-    for name, target in links.items():
+    for name, target in links().items():
         link = folder / 'share' / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
@@ -491,6 +489,14 @@ def link_package(environment: Environment) -> None:
             write(path, f'#!{environment.python}\nimport sys\n\nfrom {module} import {function}'
                         f'\n\nsys.exit({function}())\n')
             path.chmod(0o755)
+
+
+def links() -> dict[str, Path]:
+    """Return what the share folder shall show of the checkout."""
+    return {
+        **{f'trt_ros/{name}': CHECKOUT / name for name in ('package.xml', 'config', 'launch')},
+        'trt_ros/standalone': CHECKOUT / 'resource/standalone',
+        **{f'ament_index/resource_index/{kind}/trt_ros': path for kind, path in resources()}}
 
 
 def resources() -> list[tuple[str, Path]]:

@@ -100,6 +100,10 @@ def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, tmp_path):
     for folder in ('config', 'launch'):
         shipped = {path.name for path in (CHECKOUT / folder).glob('*') if path.is_file()}
         assert installed(f'share/trt_ros/{folder}/*') == shipped
+    container = prefix / 'share/trt_ros/standalone/lib/rclcpp_components/component_container'
+    assert os.access(container, os.X_OK)
+    assert installed('share/trt_ros/standalone/share/ament_index/resource_index/packages/*') == {
+        'rclcpp_components'}
     assert installed('lib/trt_ros/*') == set(executables(setup_cfg))
     assert all(os.access(path, os.X_OK) for path in prefix.glob('lib/trt_ros/*'))
     for path in (CHECKOUT / 'trt_ros').rglob('*'):

@@ -380,7 +380,7 @@ def start_node(
     def start(name: str, program: str | Path, *ros_args: str, **parameters: Any) -> NodeProcess:
         import yaml
 
-        command = [str(program)] if str(program).endswith('.py') else ['-m', str(program)]
+        command = [str(program)] if isinstance(program, Path) else ['-m', program]
         given = [f'{key}:={yaml.safe_dump(value, default_flow_style=True).splitlines()[0]}'
                  for key, value in parameters.items()]
         command += ['--ros-args', '-r', f'__node:={name}', *ros_args,

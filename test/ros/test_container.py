@@ -365,3 +365,17 @@ def test_the_multi_threaded_container_serves_alike(start):
     for name in ('first', 'second', 'third'):
         assert container.load('components:Options', node_name=name).success
     assert list(container.list().values()) == ['/first', '/second', '/third']
+
+
+def test_the_container_that_component_standalone_is_shown_is_ours(start, packages, monkeypatch):
+    index = pytest.importorskip('ament_index_python.packages')
+    share = Path(index.get_package_share_directory('trt_ros'))
+    monkeypatch.setenv('AMENT_PREFIX_PATH', os.pathsep.join(
+        [str(share / 'standalone'), os.environ['AMENT_PREFIX_PATH']]))
+    # As ros2component looks for it.
+    folder = Path(index.get_package_prefix('rclcpp_components'), 'lib', 'rclcpp_components')
+    container, = folder.iterdir()
+    assert os.access(container, os.X_OK)
+    container = start(program=container)
+    assert container.load('python_pkg::Options', 'python_pkg').success
+    container.unload_all()
