@@ -25,8 +25,8 @@ from trt_ros.runtime.options import LabelledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 path, cache, cameras = *sys.argv[1:3], int(sys.argv[3])
-pipeline = Pipeline.open(
-    LabelledOptions(model_path=path, engine_cache_dir=cache), batch=cameras)
+pipeline = Pipeline.open(  # As the nodes do, whose max_batch_size is 4.
+    LabelledOptions(model_path=path, engine_cache_dir=cache), batch=min(cameras, 4))
 frames = [Frame.from_pixels(np.zeros((1080, 1920, 3), np.uint8))] * cameras
 for _ in range(10):
     results = pipeline.infer_all(frames)

@@ -63,13 +63,13 @@ class ImageTopicsParameters(ImageInputParameters):
         'where that takes several; 0.0: not at all, those go that are there.',
         between=(0.0, 1000.0), mutable=True)
     max_batch_size: int = param(
-        0, 'Images that go through the network together at most; 0: as many as there are cameras.',
-        between=(0, 64))
+        4, 'Images of several cameras that go through the network together at most. More take '
+        'more GPU memory.', between=(1, 64))
 
     def batch_size(self) -> int:
         """How many images may go through the network together."""
         cameras = len(self.image_topics) or 1
-        return min(self.max_batch_size or cameras, cameras)
+        return min(self.max_batch_size, cameras)
 
 
 @dataclass(frozen=True)
