@@ -82,8 +82,10 @@ class GraphOptions:
 
 @dataclass
 class Health:
-    """Counts for /diagnostics; only ever grow."""
+    """Counts for /diagnostics, since warming up."""
 
+    frames: int = 0
+    lent_frames: int = 0  # Those that the host did not copy.
     nonfinite_frames: int = 0
     ungraphed: list[str] = field(default_factory=list)
 
@@ -243,6 +245,7 @@ class GraphPipeline:
             for pending in [self.submit([frame] * images, score_threshold=1.0, iou_threshold=0.5,
                                         max_detections=1) for _ in self.slots.all]:
                 pending.wait()
+        self.health.frames = self.health.lent_frames = 0
         self.machinery.contexts.save_cache()
 
     def infer(self, frame: Frame, *, score_threshold: float, iou_threshold: float,
@@ -299,6 +302,8 @@ class GraphPipeline:
                 self._last = slot
                 slot.start(frames, thresholds,
                            self._registered_at if self._registered else None, after)
+                self.health.frames += len(frames)
+                self.health.lent_frames += slot.is_lent * len(frames)
         except BaseException as error:
             self._ended_badly(slot, number, error)
             raise
@@ -412,6 +417,7 @@ class GraphPipeline:
             **self.machinery.contexts.engine.facts, 'GPU': self.gpu.name,
             'GPU memory (MB)': told(held['device']), 'pinned memory (MB)': told(held['pinned']),
             **self._monitor.facts(),
+            'without a copy on the host': f'{self.health.lent_frames} of {self.health.frames}',
             'frames with NaN or Inf': str(self.health.nonfinite_frames),
             'without a CUDA graph': self.health.ungraphed[0] if self.health.ungraphed else '',
         }

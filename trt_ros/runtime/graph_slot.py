@@ -84,6 +84,7 @@ class FrameSlot:
         self.plan: Plan | None = None
         self.way: Way | None = None
         self.host_copy_seconds = 0.0
+        self.is_lent = False       # Whether the GPU takes the frames from where they came in.
         self.is_under_way = False  # From `start` until whoever waits has seen the end.
 
     @property
@@ -173,6 +174,7 @@ class FrameSlot:
         request = self._request
         request.score_threshold, request.iou_threshold = thresholds.score, thresholds.iou
         request.max_detections = thresholds.max_detections
+        self.is_lent = bool(lent)
         if not lent:
             self._copy(frames, way.pieces)
         elif not in_place:

@@ -225,6 +225,8 @@ def test_lent_memory_is_sent_from_where_it_lies(open_graph, cuda, picture):
     assert ways(pipeline).made == 1  # The address is no part of the graph.
     pipeline.unregister(ring)
     assert 'receive buffers' not in pipeline.memory()['pinned']
+    pipeline.infer(lying, **ASKED)
+    assert pipeline.facts()['without a copy on the host'] == '2 of 3'
 
 
 def test_read_in_place_each_address_of_lent_memory_is_a_graph(open_graph, picture):
