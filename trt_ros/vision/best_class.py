@@ -130,19 +130,25 @@ def _contenders(
     least.reshape(-1)[at] = certain
     least[1:] = np.fmin(least[1:], least[:-1])
     least[:, 1:] = np.fmin(least[:, 1:], least[:, :-1])
-    hits = np.flatnonzero(ranks >= least)
-    label = hits // size
-    cell, rank = hits - label * size, flat.take(hits)
-    # Four cells that a cell is one of: a number for each, and one more where there are none.
-    number = np.full(size + width + 1, len(at))
-    number[at + width + 1] = np.arange(len(at))
-    bars = np.append(certain, none)
-    contends = np.zeros((len(at) + 1) * count, bool)
+    cells = np.flatnonzero(least < none)
+    near: np.ndarray = ranks.reshape(count, -1)
+    if 2 * len(cells) > size:  # It is faster to compare all.
+        cells = np.arange(size)
+    else:
+        near = near.take(cells, axis=1)
+    hits = np.flatnonzero(near >= least.reshape(-1).take(cells))
+    label = hits // max(1, len(cells))
+    cell, rank = cells.take(hits - label * len(cells)), near.reshape(-1).take(hits)
+    # Of the four cells that begin at each, which number they have and what it takes; in front of
+    # the grid, too, for a cell is one of four that begin at it, at its left, above and above left.
+    number, bars = np.zeros(size + width + 1, np.intp), np.full(size + width + 1, none)
+    number[at + width + 1], bars[at + width + 1] = np.arange(len(at)), certain
+    contends = np.zeros(len(at) * count, bool)
     for offset in (0, 1, width, width + 1):
-        quad = number.take(cell + (width + 1 - offset))
-        fits = np.flatnonzero(rank >= bars.take(quad))
-        contends[quad.take(fits) * np.intp(count) + label.take(fits)] = True
-    found = np.flatnonzero(contends[:len(at) * count])
+        four = cell + (width + 1 - offset)
+        fits = np.flatnonzero(rank >= bars.take(four))
+        contends[number.take(four.take(fits)) * np.intp(count) + label.take(fits)] = True
+    found = np.flatnonzero(contends)
     quads = found // count
     return quads, found - quads * count
 
@@ -170,7 +176,14 @@ def _paint(
     most = down.max() + 1
     before = np.zeros(upper.shape, np.uint8 if most < 256 else np.uint32)
     base = ((np.arange(len(best)) - rows.origin) / rows.pitch - edges[:-1]).astype(np.float32)
-    lanes: np.ndarray
+    slope = np.float32(1 / rows.pitch)
+
+    def write(target: np.ndarray, line: np.ndarray, share: np.ndarray, wins: np.ndarray) -> None:
+        """Count pixels up to a share of the way down; one that lies there `wins` or does not."""
+        passed = share * slope + base.take(line)
+        passed = np.where(wins, np.floor(passed) + 1, np.ceil(passed))
+        before.reshape(-1)[target] = np.fmax(np.fmin(passed, most), 0).astype(before.dtype)
+
     singles = []
     number = numbers.take(cols.first[cols.runs[:, 0]], axis=1)
     at = np.flatnonzero(number >= 0)
@@ -183,36 +196,44 @@ def _paint(
             part = members[start:start + step]
             line, run = np.divmod(at[part], len(cols.runs))
             x = cols.runs.T[:, run]  # (k, n): of each n, k columns of pixels.
-            contenders = first[part] + np.arange(count)[:, None]
-            names, lanes = label.take(contenders), np.arange(len(part))
-            high, low = _ends([corner.take(contenders) for corner in scores], cols.weights.take(x))
-            above, below = _first_best(high), _first_best(low)
             target = line * width + x
-            upper.reshape(-1)[target] = names[above, lanes]
-            lower.reshape(-1)[target] = names[below, lanes]
+            contenders = first[part] + np.arange(count)[:, None]
+            names, weights = label.take(contenders), cols.weights.take(x)
+            corners = [corner.take(contenders) for corner in scores]
+            if count == 2:
+                # Of the second class, what it is ahead by.
+                (high,), (low,) = _ends([corner[1:] - corner[:1] for corner in corners], weights)
+                change = names[0] ^ names[1]
+                upper.reshape(-1)[target] = names[0] ^ change * (high > 0)
+                lower.reshape(-1)[target] = names[0] ^ change * (low > 0)
+                with np.errstate(divide='ignore', invalid='ignore'):  # Where they do not cross.
+                    write(target, line, high / (high - low), high <= 0)
+                continue
+            high, low = _ends(corners, weights)
+            one, other = _first_best(high), _first_best(low)
+            upper.reshape(-1)[target] = names[one, np.arange(len(part))]
+            lower.reshape(-1)[target] = names[other, np.arange(len(part))]
 
             # Of the columns where they differ: (m,), or (count, m).
-            column, lanes = np.nonzero(above != below)
-            line, names, chosen = line[lanes], names[:, lanes], column * len(part) + lanes
+            column, member = np.nonzero(one != other)
+            chosen, lanes = column * len(part) + member, np.arange(len(member))
             x, target = x.reshape(-1)[chosen], target.reshape(-1)[chosen]
+            line, names = line[member], names[:, member]
             high, low = (end.reshape(count, -1).take(chosen, axis=1) for end in (high, low))
-            one = above.reshape(-1)[chosen].astype(np.intp), np.arange(len(chosen))
-            other = below.reshape(-1)[chosen].astype(np.intp), one[1]
-            lead, lag = high[one] - high[other], low[other] - low[one]
+            one, other = (rank.reshape(-1)[chosen] * np.intp(len(lanes)) + lanes
+                          for rank in (one, other))  # Where they are in `high` and `low`.
+            lead, lag = high.take(one) - high.take(other), low.take(other) - low.take(one)
             share = lead / (lead + lag)
-            passed = share * np.float32(1 / rows.pitch) + base.take(line)
-            passed = np.where(one[0] < other[0], np.floor(passed) + 1, np.ceil(passed))
-            before.reshape(-1)[target] = np.fmax(np.fmin(passed, most), 0).astype(before.dtype)
-            if count > 2:
-                score = (low - high) * share + high
-                reached = score >= np.minimum(score[one], score[other])
-                third = np.flatnonzero(np.count_nonzero(reached, axis=0) > 2)
-                tops, ends = edges[line[third]], edges[line[third] + 1]
-                lanes = np.repeat(third, ends - tops)
-                y = np.arange(len(lanes)) + np.repeat(ends - np.cumsum(ends - tops), ends - tops)
-                high, low = high.take(lanes, axis=1), low.take(lanes, axis=1)
-                winner = _first_best((low - high) * rows.weights.take(y) + high)
-                singles.append((y * width + x.take(lanes), names[winner, lanes]))
+            write(target, line, share, one < other)
+            score = (low - high) * share + high
+            reached = score >= np.minimum(score.take(one), score.take(other))
+            third = np.flatnonzero(np.count_nonzero(reached, axis=0) > 2)
+            tops, ends = edges[line[third]], edges[line[third] + 1]
+            each = np.repeat(third, ends - tops)
+            y = np.arange(len(each)) + np.repeat(ends - np.cumsum(ends - tops), ends - tops)
+            high, low = high.take(each, axis=1), low.take(each, axis=1)
+            winner = _first_best((low - high) * rows.weights.take(y) + high)
+            singles.append((y * width + x.take(each), names[winner, each]))
     mask = _spread(upper, lower, before, rows.first, down)
     for target, labels in singles:
         mask.reshape(-1)[target] = labels
