@@ -111,6 +111,7 @@ def _codes(
         passed *= np.float32(-1 / rows.pitch)
         passed += base[part]
         np.fmin(passed, quarter, out=passed)  # NaN and infinity, too: never.
+        np.maximum(passed, -1, out=passed)
         passed *= sign
         np.floor(passed, out=passed)  # Upwards where it falls.
         passed *= sign

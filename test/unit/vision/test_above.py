@@ -73,6 +73,16 @@ def test_many_pixels_may_lie_between_two_cells(height):
     assert_same_but_at_the_threshold(mask, bilinear(plane, rows, cols), 0.0)
 
 
+def test_the_threshold_may_be_passed_far_outside_of_the_image():
+    # Some 330 pixels would lie between two cells; the image has 23, in the middle.
+    rows, cols = taps(Letterbox.fit((314, 23), (57, 11), 'letterbox'), (4, 6))
+    plane = np.array([[0.0] * 6, [-0.01] * 6, [1.0] * 6, [0.0] * 6], np.float32)
+    box = (0, 0, 314, 23)
+    for values in (plane, -plane):
+        mask, = above([values[cells_of(rows, cols, box)]], 0.0, rows, cols, [box])
+        assert_same_but_at_the_threshold(mask, bilinear(values, rows, cols), 0.0)
+
+
 def test_more_planes_than_are_computed_at_once_keep_their_order():
     rows, cols = taps(Letterbox.fit((16, 16), (16, 16), 'stretch'), (4, 4))
     boxes = [(index % 8, index % 5, 10, 12) for index in range(40)]
