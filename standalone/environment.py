@@ -470,6 +470,7 @@ def build_interfaces(environment: Environment) -> None:
 def link_package(environment: Environment) -> None:
     """Make the checkout findable as the ROS package `trt_ros`, in place."""
     folder = environment.folder
+    shutil.rmtree(folder / 'share/trt_ros', ignore_errors=True)  # Not what its links lead to.
     for name, target in links().items():
         link = folder / 'share' / name
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -492,9 +493,11 @@ def link_package(environment: Environment) -> None:
 
 
 def links() -> dict[str, Path]:
-    """Return what the share folder shall show of the checkout."""
+    """Return what the share folder shall show of the checkout: files, as `ros2 launch` looks."""
+    shown = [CHECKOUT / 'package.xml',
+             *(CHECKOUT / 'config').glob('*'), *(CHECKOUT / 'launch').glob('*.launch.py')]
     return {
-        **{f'trt_ros/{name}': CHECKOUT / name for name in ('package.xml', 'config', 'launch')},
+        **{f'trt_ros/{path.relative_to(CHECKOUT)}': path for path in sorted(shown)},
         'trt_ros/standalone': CHECKOUT / 'resource/standalone',
         **{f'ament_index/resource_index/{kind}/trt_ros': path for kind, path in resources()}}
 

@@ -217,6 +217,22 @@ def test_a_sourced_ros_needs_no_interfaces_built(setup, environment):
     assert 'build' not in sourced.groups
 
 
+def test_ros2_launch_finds_the_launch_files_of_the_checkout(setup, environment, tmp_path):
+    (environment.folder / 'lib/python3.12/site-packages').mkdir(parents=True)
+    share = environment.folder / 'share/trt_ros'
+    share.mkdir(parents=True)
+    older = tmp_path / 'launch'  # Once the folders were links.
+    older.mkdir()
+    (older / 'demo.launch.py').touch()
+    (share / 'launch').symlink_to(older)
+    setup.link_package(environment)
+    # As ros2launch looks: into folders, not behind links.
+    found = {name for _, _, names in os.walk(share) for name in names}
+    assert found > {path.name for path in (CHECKOUT / 'launch').glob('*.launch.py')}
+    assert (share / 'launch/demo.launch.py').samefile(CHECKOUT / 'launch/demo.launch.py')
+    assert not (older / 'demo.launch.py').is_symlink()
+
+
 @pytest.mark.parametrize('given, log_dir', [
     ({}, str(CHECKOUT / 'log/ros')), ({'ROS_LOG_DIR': '/my/log'}, '/my/log'),
     ({'ROS_HOME': '/my/ros'}, None)])
