@@ -68,15 +68,29 @@ def smooth(count: int, knots: int, size: int) -> np.ndarray:
                          weights, optimize=True)[None]
 
 
-def objects(count: int, low: float, high: float) -> dict[str, np.ndarray]:
-    """Make instances, each `low` to `high` of the input wide and high, with ragged masks."""
-    head = rows(rng.normal(size=(1, 8400, 32)) / 2)
+def objects(count: int, low: float, high: float, noise: bool = False) -> dict[str, np.ndarray]:
+    """
+    Make instances, each `low` to `high` of the input wide and high.
+
+    Their masks are ellipses with ragged edges, or noise all over the box.
+    """
+    head = rows(rng.normal(size=(1, 8400, 32)) / (2 if noise else 8))
     head[:, 4:84] = rng.uniform(0, 0.2, (1, 80, 8400))
     sides = rng.uniform(low, high, (2, count)) * SIZE
-    head[0, :4, :count] = np.concatenate([sides / 2 + rng.uniform(0, 1, sides.shape)
-                                          * (SIZE - sides), sides])
+    middles = sides / 2 + rng.uniform(0, 1, sides.shape) * (SIZE - sides)
+    head[0, :4, :count] = np.concatenate([middles, sides])
     head[0, 4 + np.arange(count) % 80, np.arange(count)] = rng.uniform(0.3, 0.9, count)
-    return {'output0': head, 'output1': smooth(32, 20, 160) / 2}
+    prototypes = smooth(32, 20, 160) / 2
+    if not noise:
+        # 1 - ((x - middle) / half)², and so for y: five of the prototypes are x, x², y, y² and 1.
+        at = (np.arange(160) + 0.5) / 160 - 0.5
+        prototypes[0, :4] = np.stack(np.broadcast_arrays(at, at**2, at[:, None], at[:, None]**2))
+        prototypes[0, 4] = 1
+        (x, y), (a, b) = middles / SIZE - 0.5, (2 * SIZE / sides)**2
+        head[0, 84:89, :count] = 2 * a * x, -a, 2 * b * y, -b, 1 - a * x**2 - b * y**2
+        head[0, 89:, :count] /= 8
+        head[0, 84:, :count] *= sides.min(axis=0) / 16  # Edges as soft as those of other sizes.
+    return {'output0': head, 'output1': prototypes}
 
 
 @dataclass(frozen=True)
@@ -119,13 +133,16 @@ def cases() -> list[Case]:
              {'output0': rows(SIZE * any_of(1, 8400, 51), 1)}, person),
         Case(ORIENTED, 'yolov8_obb', f'{CANDIDATES} candidates, 15 classes',
              {'output0': rows(any_of(1, 8400, 1), 15)}),
-        Case(SEGMENTERS, 'yolov8_seg', '10 objects of 64 to 256 pixels', objects(10, 0.1, 0.4)),
-        Case(SEGMENTERS, 'yolov8_seg', '100 of 64 to 256', objects(100, 0.1, 0.4)),
-        Case(SEGMENTERS, 'yolov8_seg', '300 of 13 to 128', objects(300, 0.02, 0.2)),
-        Case(SEGMENTERS, 'yolov8_seg', '100 of 192 to 384', objects(100, 0.3, 0.6)),
+        *(Case(SEGMENTERS, 'yolov8_seg', f'{count} objects of {low} to {high} pixels{what}',
+               objects(count, low / SIZE, high / SIZE, bool(what)))
+          for what in ('', ', masks of noise')
+          for count, low, high in (
+              (10, 64, 256), (100, 64, 256), (300, 13, 128), (100, 192, 384))),
         Case(SEGMENTERS, 'semantic', '19 classes, 160 × 160', {'out': smooth(19, 8, 160)}),
         Case(SEGMENTERS, 'semantic', '150 classes, 160 × 160', {'out': smooth(150, 6, 160)}),
-        Case(SEGMENTERS, 'semantic', '150 classes in many small regions',
+        Case(SEGMENTERS, 'semantic', '150 classes, 15 of them seen, in many small regions',
+             {'out': smooth(150, 16, 160) - 10 * (np.arange(150) > 14)[:, None, None]}),
+        Case(SEGMENTERS, 'semantic', '150 classes, all seen, in many small regions',
              {'out': smooth(150, 16, 160)}),
         Case(SEGMENTERS, 'semantic', '21 classes, 640 × 640', {'out': smooth(21, 8, 640)}),
         Case(SEGMENTERS, 'semantic', '21 classes, 640 × 640, channels last',
