@@ -268,7 +268,8 @@ class GpuArgmax:
 def gpu_decoder(decoder: Decoder[Any], outputs: Sequence[TensorSpec],
                 shapes: Mapping[str, Shape]) -> GpuDecoder | None:
     """
-    Find how the GPU decodes what `decoder` reads; None where only the CPU can.
+    Find how the GPU decodes what `decoder` reads; None where only the CPU can, or, as it does
+    with shapes that do not fit together, says what is wrong.
 
     :param shapes: of the outputs, for the present inputs.
     """
@@ -294,7 +295,7 @@ def gpu_decoder(decoder: Decoder[Any], outputs: Sequence[TensorSpec],
         found = GpuBoxes(
             'rows', rows, step - 5, part(name, 0, step), part(name, 5, step),
             'grid' if strides else 'centres', part(name, 4, step), strides=strides)
-    elif isinstance(head, EndToEndHead):
+    elif isinstance(head, EndToEndHead) and shapes[head.output_name][2] == 6:
         name = head.output_name
         found = GpuBoxes(
             'each', shapes[name][1], 1, part(name, 0, 6), part(name, 4, 6),
@@ -312,9 +313,12 @@ def gpu_decoder(decoder: Decoder[Any], outputs: Sequence[TensorSpec],
     return found if found is not None and found.is_supported else None
 
 
-def _detr(head: DetrHead, shapes: Mapping[str, Shape], part: Callable[..., Part]) -> GpuBoxes:
+def _detr(head: DetrHead, shapes: Mapping[str, Shape], part: Callable[..., Part]
+          ) -> GpuBoxes | None:
     name = head.logits_name
     _, rows, step = shapes[name]
+    if head.boxes_name and shapes[head.boxes_name][1:] != (rows, 4):
+        return None
     before = 0 if head.boxes_name else 4
     boxes = part(head.boxes_name, 0, 4) if head.boxes_name else part(name, 0, step)
     is_softmax = head.to_scores is softmax_without_last
@@ -325,9 +329,13 @@ def _detr(head: DetrHead, shapes: Mapping[str, Shape], part: Callable[..., Part]
         limit=rows)
 
 
-def _boxes(head: BoxesHead, shapes: Mapping[str, Shape], part: Callable[..., Part]) -> GpuBoxes:
+def _boxes(head: BoxesHead, shapes: Mapping[str, Shape], part: Callable[..., Part]
+           ) -> GpuBoxes | None:
     parts = head.parts
-    rows = shapes[parts.boxes.name][-2]
+    *_, rows, columns = shapes[parts.boxes.name]
+    if columns != 4 or any(shapes[spec.name][parts.batched] != rows
+                           for spec in (parts.scores, parts.labels) if spec):
+        return None
     classes = shapes[parts.scores.name][-1] if parts.score_axes == 2 else 1
     return GpuBoxes(
         'each', rows, classes, part(parts.boxes.name, 0, 4), part(parts.scores.name, 0, classes),

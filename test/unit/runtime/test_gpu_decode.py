@@ -85,6 +85,8 @@ def test_what_lies_behind_each_other_in_one_output_is_found_there():
     (DetrHead('logits', 'boxes', None), outputs(logits=(1, 900, 2000), boxes=(1, 900, 4))),
     (DetrHead('logits', 'boxes', None),
      outputs(logits=((1, 9, 3), 'float16'), boxes=(1, 9, 4))),
+    (DetrHead('logits', 'boxes', None), outputs(logits=(1, 9, 3), boxes=(1, 8, 4))),
+    (EndToEndHead('head', None), outputs(head=(1, 300, 7))), boxes(scores=(1, 19, 3)),
     boxes(labels='int32'), boxes(labels='uint8', suppress=False),
     (SemanticHead('scores', (1, 1, 8, 8), True, False), outputs(scores=(1, 1, 8, 8))),
     (SemanticHead('scores', (1, 8, 8), True, True), outputs(scores=((1, 8, 8), 'int64'))),
