@@ -305,7 +305,7 @@ def test_the_best_class_of_each_pixel_is_that_of_numpy(
     assert got.labels.dtype == want.labels.dtype
     # Two scores may be as near to each other as the last digit, by which way it is computed.
     differs = np.nonzero(got.labels != want.labels)
-    assert len(differs[0]) <= 1e-4 * want.labels.size
+    assert len(differs[0]) <= max(4, 1e-4 * want.labels.size)
     planes = wide[0] if channels_first else wide[0].transpose(2, 0, 1)
     rows, cols = taps(letterbox, planes.shape[1:])
     for y, x in zip(*differs):
