@@ -74,15 +74,31 @@ def detector_of_all(file, for_all, cameras, given):
 
 def read_cameras(file):
     """Return the parameters for all cameras, and the settings of each by its namespace."""
-    content = yaml.safe_load(file.read_text()) or {}
-    for_all = content.get('parameters', {})
-    cameras = content.get('cameras') or {}
+    try:
+        content = yaml.safe_load(file.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ParameterError(f'{file} cannot be read.', cause=str(error)) from error
+    content = settings(file, content, ('parameters', 'cameras'))
+    for_all = settings(f'{file}: parameters', content.get('parameters'))
+    cameras = settings(f'{file}: cameras', content.get('cameras'))
     if not cameras:
         raise ParameterError(f'{file} names no cameras.', remedy='List them under `cameras:`.')
     for namespace, camera in cameras.items():
-        unknown = set(camera) - {'image', 'source', 'parameters'}
-        if unknown:
-            raise ParameterError(
-                f'{file}: camera {namespace} has {", ".join(sorted(unknown))}.',
-                remedy='A camera has image, source and parameters.')
+        what = f'{file}: camera {namespace}'
+        cameras[namespace] = camera = settings(what, camera, ('image', 'source', 'parameters'))
+        if 'parameters' in camera:
+            camera['parameters'] = settings(f'{what}: parameters', camera['parameters'])
     return for_all, cameras
+
+
+def settings(what, content, names=()):
+    """Return what stands at a place of the file, by name; which names it may have, if not all."""
+    content = {} if content is None else content
+    if not isinstance(content, dict):
+        raise ParameterError(f'{what} is {content!r}.', cause='It should be names and values.',
+                             remedy='Write it as config/cameras.example.yaml is.')
+    unknown = set(content) - set(names or content)
+    if unknown:
+        raise ParameterError(f'{what} has {", ".join(sorted(map(str, unknown)))}.',
+                             remedy=f'There may be {", ".join(names)}.')
+    return content

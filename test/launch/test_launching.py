@@ -40,6 +40,7 @@ class Launch:
     """A launch file that runs, as `ros2 launch` would run it."""
 
     def __init__(self, folder, file, *arguments, **environment):
+        self.left_behind = set()  # Of Fast DDS's files, by processes that crashed.
         self._log = folder / 'output'
         with self._log.open('wb') as output:
             self.process = subprocess.Popen(
@@ -83,14 +84,15 @@ class Launch:
 def start(tmp_path):
     started = []
 
-    def start_one(*arguments, **environment):
-        started.append(Launch(tmp_path, *arguments, **environment))
+    def start_one(*arguments, folder=tmp_path, **environment):
+        started.append(Launch(folder, *arguments, **environment))
         return started[-1]
 
     yield start_one
     for one in started:
         if one.process.poll() is None:
             one.stop()
+    remove_what_crashed([name for one in started for name in one.left_behind])
 
 
 @pytest.fixture
@@ -147,6 +149,30 @@ def test_a_component_that_cannot_be_loaded_fails_the_launch_and_says_why(start, 
     assert launch.ends() == 1
     assert 'could not be loaded into /trt_ros_container: Component constructor threw an ' \
         "exception: score_threshold is 'much'" in launch.output
+
+
+def test_parameters_that_launch_ros_cannot_give_to_a_component_start_nothing(start, tmp_path):
+    file = tmp_path / 'parameters.yaml'
+    file.write_text('/**:\n  ros__parameters:\n    labels: []\n')
+    launch = start('detector.launch.py', 'container:=new', f'params_file:={file}')
+    assert launch.ends() == 1
+    assert 'Remedy: Leave empty lists (`labels: []`) out' in launch.output
+    assert 'process started' not in launch.output
+
+
+def test_in_a_container_that_runs_already_the_nodes_outlive_the_launch(start, tmp_path):
+    domain_id = str(random.randint(1, 100))
+    second = tmp_path / 'second'
+    second.mkdir()
+    owner = start('detector.launch.py', f'model_path:={MODEL}', 'container:=new', 'name:=first',
+                  ROS_DOMAIN_ID=domain_id)
+    owner.says('[first]: activate: inactive -> active')
+    guest = start('detector.launch.py', f'model_path:={MODEL}', 'container:=/trt_ros_container',
+                  folder=second, ROS_DOMAIN_ID=domain_id)
+    assert guest.ends() == 0
+    assert '/detector: active in /trt_ros_container.' in guest.output
+    owner.says('[detector]: activate: inactive -> active')
+    assert owner.stop() == 0
 
 
 def test_a_node_that_dies_fails_the_launch(start, tmp_path):
@@ -233,13 +259,21 @@ def test_cameras_with_parameters_of_their_own_are_no_matter_for_one_detector(sta
 
 
 @pytest.mark.parametrize(('content', 'message'), [
+    (None, 'cameras.yaml cannot be read.\nCause: [Errno 2] No such file'),
+    ('cameras: {', 'cameras.yaml cannot be read.\nCause: while parsing'),
     ('', 'names no cameras'),
+    ('- front', "cameras.yaml is ['front']"),
+    ('cameras: [front, rear]', "cameras is ['front', 'rear']"),
+    ('cameras: {front: /image}', "camera front is '/image'"),
     ('cameras: {front: {topic: /image}}', 'camera front has topic'),
+    ('cameras: {front: {parameters: [scores]}}', "camera front: parameters is ['scores']"),
     ('cameras: {front: {parameters: {scores: 1}}}', "no parameter 'scores'"),
+    ('{parameter: {max_rate_hz: 5.0}, cameras: {front: }}', 'cameras.yaml has parameter.'),
 ])
 def test_a_cameras_file_that_makes_no_sense_fails_the_launch(start, tmp_path, content, message):
     cameras = tmp_path / 'cameras.yaml'
-    cameras.write_text(content)
+    if content is not None:
+        cameras.write_text(content)
     launch = start('cameras.launch.py', f'cameras:={cameras}')
     assert launch.ends() == 1
     assert message in launch.output
@@ -253,24 +287,29 @@ def pid_of(launch, executable):
 
 
 def crash(launch, executable):
-    """End a process at once, and remove what Fast DDS then leaves behind."""
+    """End a process at once."""
     pid = pid_of(launch, executable)
-    mapped = shared_memory_of(pid)
+    launch.left_behind |= shared_memory_of(pid)
     os.kill(pid, signal.SIGKILL)
     launch.waits_for(lambda: not Path('/proc', str(pid)).exists())
-    # It had also mapped what belongs to processes that are still there.
-    others = (shared_memory_of(each.name) for each in Path('/proc').glob('[0-9]*'))
-    for name in mapped.difference(*others):
+
+
+def remove_what_crashed(files):
+    """Remove what Fast DDS left behind; what others had mapped too is theirs or gone by now."""
+    used = set().union(*(shared_memory_of(each.name) for each in Path('/proc').glob('[0-9]*')))
+    for name in set(files) - used:
         Path(name).unlink(missing_ok=True)
+        # A port's lock is not mapped under its name.
+        Path(f'/dev/shm/sem.{Path(name).name}_mutex').unlink(missing_ok=True)
 
 
 def shared_memory_of(pid):
-    """Return Fast DDS's files that a process has mapped; not its ports, which it shares."""
-    try:
+    """Return Fast DDS's files that a process has open or mapped."""
+    with suppress(OSError):  # Gone, or another user's.
         maps = Path(f'/proc/{pid}/maps').read_text()
-    except OSError:  # Gone, or another user's.
-        return set()
-    return set(re.findall(r'/dev/shm/fastrtps_(?!port)\S+', maps))
+        opened = [os.readlink(each) for each in Path(f'/proc/{pid}/fd').iterdir()]
+        return set(re.findall(r'/dev/shm/fastrtps_\S+', '\n'.join([maps, *opened])))
+    return set()
 
 
 @pytest.mark.parametrize(('container', 'crashing', 'source_starts'), [

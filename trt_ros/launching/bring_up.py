@@ -12,8 +12,6 @@ from launch.actions import OpaqueFunction
 from launch.event_handlers import OnProcessStart
 from launch.logging import get_logger
 from launch_ros.actions import Node
-from launch_ros.actions.load_composable_nodes import get_composable_node_load_request
-from launch_ros.descriptions import ComposableNode
 from launch_ros.ros_adapters import get_ros_node
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
@@ -45,7 +43,7 @@ class BringUp(Action):
     """
 
     def __init__(
-            self, processes: list[Node], components: list[ComposableNode],
+            self, processes: list[Node], components: list[LoadNode.Request],
             container: Node | str, *, activate: bool) -> None:
         super().__init__()
         self._processes, self._components = processes, components
@@ -58,13 +56,6 @@ class BringUp(Action):
         context.register_event_handler(EventHandler(
             matcher=lambda event: isinstance(event, StartFailed),
             entities=[OpaqueFunction(function=_fail)]))
-        try:
-            self._requests = [get_composable_node_load_request(each, context)
-                              for each in self._components]
-        except Exception as error:
-            # Raised here it would make launch forget the processes that it has just started.
-            context.emit_event_sync(StartFailed(str(error)))
-            return
         for process in (*self._processes, self._container):
             if isinstance(process, Node):
                 self._watch(process, context)
@@ -110,7 +101,7 @@ class BringUp(Action):
         container = self._container
         if isinstance(container, Node):
             container = container.node_name
-        for request in self._requests:
+        for request in self._components:
             loaded = services.load(container, request)
             if not loaded.success:
                 raise RuntimeError(f'{request.plugin_name} could not be loaded into '
@@ -120,6 +111,9 @@ class BringUp(Action):
             for name in names:
                 if not services.change(name, before, transition):
                     raise RuntimeError(f'{name} could not be {done}: see its error above.')
+        if self._components and container is self._container:  # It logs on another screen.
+            done = 'active' if self._activate else 'loaded'
+            get_logger(__name__).info(f'{", ".join(names)}: {done} in {container}.')
 
 
 class Services:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ament_index_python import get_package_share_directory
+from composition_interfaces.srv import LoadNode
 from launch import Action, LaunchContext
 from launch.actions import LogInfo, SetEnvironmentVariable
 from launch.events.process import ProcessExited
 from launch_ros.actions import Node
+from launch_ros.actions.load_composable_nodes import get_composable_node_load_request
 from launch_ros.descriptions import ComposableNode, ParameterValue
 
 from trt_ros.errors import ParameterError
@@ -77,8 +79,9 @@ def graph(context: LaunchContext, parts: list[Part]) -> list[Action]:
                      for part, each in zip(parts, keywords)]
     else:
         components = [
-            ComposableNode(plugin=f'{PACKAGE}::{part.cls.__name__}',
-                           extra_arguments=[{'use_intra_process_comms': True}], **each)
+            _load_request(context, ComposableNode(
+                plugin=f'{PACKAGE}::{part.cls.__name__}',
+                extra_arguments=[{'use_intra_process_comms': True}], **each))
             for part, each in zip(parts, keywords)]
     container: Node | str = said['container']
     if container == 'new':
@@ -87,6 +90,16 @@ def graph(context: LaunchContext, parts: list[Part]) -> list[Action]:
         actions.append(container)
     return [*actions, *processes, BringUp(
         processes, components, container, activate=said['autostart'] == 'true')]
+
+
+def _load_request(context: LaunchContext, component: ComposableNode) -> LoadNode.Request:
+    try:
+        return get_composable_node_load_request(component, context)
+    except Exception as error:
+        raise ParameterError(
+            f'params_file is nothing that launch_ros can give to a component: {error}',
+            remedy='Leave empty lists (`labels: []`) out; '
+                   'with container:=none the nodes read the file themselves.') from error
 
 
 def _at_end(said: Mapping[str, str]) -> dict[str, Any]:
