@@ -9,7 +9,13 @@ import pytest
 
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.boxes import BoxesHead, BoxOutputs
-from trt_ros.vision.detr import DetrHead, as_they_are, sigmoid, softmax_without_last
+from trt_ros.vision.detr import (
+    DetrHead,
+    as_they_are,
+    sigmoid,
+    sigmoid_without_last,
+    softmax_without_last,
+)
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.semantic import SemanticHead
@@ -112,6 +118,9 @@ CASES = {
         {'head': finished(seed=seed)[None] / np.array([640] * 4 + [1, 1], np.float32)}, BOX),
     'rtdetr': lambda seed: (DetrHead('logits', 'boxes', None, sigmoid), dict(
         zip(('logits', 'boxes'), (each[None] for each in queries(80, seed=seed)))), BOX),
+    'rfdetr of C classes and none': lambda seed: (
+        DetrHead('logits', 'boxes', None, sigmoid_without_last), dict(
+            zip(('logits', 'boxes'), (each[None] for each in queries(8, seed=seed)))), BOX),
     'rtdetr of ultralytics, scores': lambda seed: (
         DetrHead('head', '', None, as_they_are),
         {'head': np.hstack([queries(7, seed=seed)[1], np.random.default_rng(seed).uniform(

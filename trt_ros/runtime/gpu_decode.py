@@ -16,7 +16,12 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.boxes import BoxesHead
 from trt_ros.vision.decoder import Decoder
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.detr import DetrHead, sigmoid, softmax_without_last
+from trt_ros.vision.detr import (
+    DetrHead,
+    sigmoid,
+    sigmoid_without_last,
+    softmax_without_last,
+)
 from trt_ros.vision.grid import line
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import ClassMask
@@ -322,11 +327,12 @@ def _detr(head: DetrHead, shapes: Mapping[str, Shape], part: Callable[..., Part]
     before = 0 if head.boxes_name else 4
     boxes = part(head.boxes_name, 0, 4) if head.boxes_name else part(name, 0, step)
     is_softmax = head.to_scores is softmax_without_last
-    activation = 'softmax' if is_softmax else 'sigmoid' if head.to_scores is sigmoid else 'none'
+    is_sigmoid = head.to_scores in (sigmoid, sigmoid_without_last)
+    classes = step - before - (head.to_scores in (softmax_without_last, sigmoid_without_last))
     return GpuBoxes(
-        'rows' if is_softmax else 'each', rows, step - before - is_softmax, boxes,
-        part(name, before, step), activation=activation, competes=False, normalised=True,
-        limit=rows)
+        'rows' if is_softmax else 'each', rows, classes, boxes, part(name, before, step),
+        activation='softmax' if is_softmax else 'sigmoid' if is_sigmoid else 'none',
+        competes=False, normalised=True, limit=rows)
 
 
 def _boxes(head: BoxesHead, shapes: Mapping[str, Shape], part: Callable[..., Part]

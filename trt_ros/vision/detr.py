@@ -26,6 +26,11 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-logits)))
 
 
+def sigmoid_without_last(logits: np.ndarray) -> np.ndarray:
+    """Turn (Q, C + 1) logits into (Q, C) scores: RF-DETR's own head, where it is trained on C."""
+    return sigmoid(logits[:, :-1])
+
+
 def softmax_without_last(logits: np.ndarray) -> np.ndarray:
     """
     Turn (Q, C + 1) logits, of which the last is "no object", into (Q, C) scores: DETR.
@@ -151,7 +156,14 @@ def _open_rtdetr(network: Network) -> Head:
 
 
 def _open_rfdetr(network: Network) -> Head:
-    return _open_raw(network, rf_outputs(network) or raw_outputs(network), sigmoid, 0)
+    """
+    Trained on C classes it has C + 1 logits; the 91 of COCO are all classes, with gaps, so only
+    the names tell. Source: `decode_detections` of the package rfdetr.
+    """
+    outputs = rf_outputs(network) or raw_outputs(network)
+    if outputs and network.class_count and outputs.channels == 1 + network.class_count:
+        return _open_raw(network, outputs, sigmoid_without_last, 1)
+    return _open_raw(network, outputs, sigmoid, 0)
 
 
 def _open_raw(

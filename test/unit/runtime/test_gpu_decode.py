@@ -15,7 +15,7 @@ from trt_ros.runtime.gpu_decode import GpuArgmax, GpuBoxes, gpu_decoder
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.boxes import BoxesHead, BoxOutputs
 from trt_ros.vision.classify import ClassifyHead
-from trt_ros.vision.detr import DetrHead, softmax_without_last
+from trt_ros.vision.detr import DetrHead, sigmoid_without_last, softmax_without_last
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.semantic import SemanticHead
 from trt_ros.vision.yolov5 import YoloV5Head
@@ -59,6 +59,8 @@ def boxes(**how):
      24000),
     (DetrHead('logits', 'boxes', None, softmax_without_last),
      outputs(logits=(1, 100, 92), boxes=(1, 100, 4)), 'rows', 100),
+    (DetrHead('logits', 'boxes', None, sigmoid_without_last),
+     outputs(logits=(1, 300, 6), boxes=(1, 300, 4)), 'each', 1500),
     (*boxes(), 'each', 60), (*boxes(labels='int64', suppress=False), 'each', 20),
 ], ids=str)
 def test_boxes_are_selected_by_row_or_score_by_score(head, specs, select, candidates):

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.vision.detr import DetrHead, as_they_are, sigmoid, softmax_without_last
+from trt_ros.vision.detr import (
+    DetrHead,
+    as_they_are,
+    sigmoid,
+    sigmoid_without_last,
+    softmax_without_last,
+)
 from trt_ros.vision.letterbox import Letterbox
 
 WHOLE = Letterbox.fit((200, 100), (100, 200), 'stretch')
@@ -52,6 +58,12 @@ def test_sigmoid_scores_stand_each_for_itself():
     assert found.scores.tolist() == pytest.approx([0.75, 0.6, 0.5])
     assert found.labels.tolist() == [2, 1, 0]
     assert found.xyxy[0].tolist() == found.xyxy[2].tolist()
+
+
+def test_a_last_logit_that_is_no_class_is_never_found():
+    found = decode(outputs((0.5, 0.5, 0.5, 0.5, {1: logit(0.5), 2: logit(0.75)})),
+                   sigmoid_without_last)
+    assert (found.labels.tolist(), found.scores.tolist()) == ([1], pytest.approx([0.5]))
 
 
 def test_no_more_are_found_than_there_are_queries():

@@ -100,6 +100,10 @@ TOLD = [
     ('detr', 91, '92 logits, as for COCO', 'logits (1, 100, 92); pred_boxes (1, 100, 4)', {}),
     ('rfdetr', 91, 'labels (1, 300, 91) float32, dets (1, 300, 4) float32: named as its exporter '
      'does', 'dets (1, 300, 4); labels (1, 300, 91)', {}),
+    ('rfdetr', 3, 'named as its exporter does', 'dets (1, 300, 4); labels (1, 300, 4)',
+     {'class_count': 3}),                                      # Of one's own: the last is none.
+    ('rfdetr', 4, 'named as its exporter does', 'dets (1, 300, 4); labels (1, 300, 4)',
+     {'class_count': 4}),
     # Boxes with scores.
     ('ssd', 20, '21 scores are background and the classes',
      'scores (1, 99, 21); boxes (1, 99, 4)', {'class_count': 20}),
