@@ -375,6 +375,26 @@ def test_a_message_that_cannot_be_taken_costs_no_memory_and_the_next_one_comes(
     assert len(set(addresses)) == 1
 
 
+def test_memory_that_the_middleware_makes_as_large_as_each_message_is_read_where_it_is(
+        rcl, publisher, subscribe, monkeypatch):
+    resize, whole = ctypes.CDLL(rcl_module.RCUTILS).rcutils_uint8_array_resize, Rcl.take
+
+    def take(self, subscription, c_bytes, info):
+        is_taken = whole(self, subscription, c_bytes, info)
+        if is_taken:  # As Cyclone DDS does, also where there is more room.
+            assert resize(ctypes.byref(c_bytes), ctypes.c_size_t(c_bytes.length)) == 0
+        return is_taken
+
+    monkeypatch.setattr(Rcl, 'take', take)
+    lent = []
+    inbox = Inbox(number_of)
+    subscribe(inbox, publisher, hooks=MemoryHooks(lent.append, lambda memory: None))
+    for number, nbytes in enumerate([7, 9000, 300_000, 20_000, 7]):
+        publisher.publish(numbered(number, nbytes))
+        assert inbox.wait(number + 1)[-1] == number
+    assert len(lent) == 2  # The first, and the one that the third needs.
+
+
 class Flipping(Rcl):
     """Sends another last byte."""
 

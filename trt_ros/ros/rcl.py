@@ -221,17 +221,17 @@ class Ring:
     def __init__(self, hooks: MemoryHooks = NOBODY, *, nbytes: int = 1 << 16) -> None:
         self._hooks, self._nbytes = hooks, nbytes
         self._free: deque[_Buffer] = deque()
-        self._next: tuple[_Loan, np.ndarray] | None = None
+        self._next: tuple[_Loan, np.ndarray, int] | None = None
         self.info = MessageInfo()
         self._is_closed = False
 
-    def prepare(self) -> tuple[_Loan, np.ndarray]:
+    def prepare(self) -> tuple[_Loan, np.ndarray, int]:
         """Do for the next take() what can be done while there is no message."""
         if self._next is None:
             buffer = self._free.popleft() if self._free else _Buffer(self._nbytes, self._hooks)
             buffer.offer()
             loan = _Loan(buffer, self)
-            self._next = loan, np.asarray(loan)
+            self._next = loan, np.asarray(loan), buffer.c_bytes.buffer
         return self._next
 
     def take(self, rcl: Rcl, subscription: Any) -> np.ndarray | None:
@@ -242,7 +242,7 @@ class Ring:
             when there is no message.
         :raises RclError: when that failed.
         """
-        loan, memory = self.prepare()
+        loan, memory, address = self.prepare()
         try:
             if not rcl.take(subscription, loan.buffer.c_bytes, self.info):
                 return None
@@ -251,7 +251,7 @@ class Ring:
             raise
         self._next = None
         nbytes = loan.buffer.lend()
-        if nbytes > memory.size:  # It has grown.
+        if loan.buffer.c_bytes.buffer != address:  # It has grown.
             memory = np.asarray(loan)
         return memory[:nbytes]
 
@@ -319,11 +319,13 @@ class _Buffer:
         self._memory = whole_pages(nbytes)
 
     def _reallocate(self, pointer: int | None, nbytes: int, state: int | None) -> int | None:
-        """Grow; the middleware calls this when a message is larger than the memory."""
+        """Grow; Cyclone DDS calls this for each message, others for one that is too large."""
         try:
             old = self._memory
             if pointer != old.ctypes.data:
                 return None
+            if nbytes <= old.size:
+                return pointer
             self._take_back()
             self._allocate(nbytes)
             kept = min(old.size, self._memory.size)
