@@ -107,14 +107,17 @@ class FrameSlot:
         if batch not in self._plans:
             # The smaller ones work in the largest's memory.
             larger = self.plan_for(batches[-1]) if batch < batches[-1] else None
-            plan = self._plans[batch] = Plan(self.machinery, batch, larger)
-            plan.prepare(self.stream.handle)
+            with ExitStack() as undo:
+                plan = Plan(self.machinery, batch, larger)
+                undo.callback(plan.close)
+                plan.prepare(self.stream.handle)
+                undo.pop_all()
+            self._plans[batch] = plan
         return self._plans[batch]
 
     def _close_plans(self) -> None:
-        for plan in self._plans.values():
-            plan.close()
-        self._plans.clear()
+        while self._plans:
+            self._plans.popitem()[1].close()
 
     def start(self, frames: Sequence[Frame], thresholds: Thresholds, registered: Registered | None,
               after: Event | None) -> None:
@@ -274,13 +277,16 @@ class FrameSlot:
                 plan.ways.clear()
             self._drop_memory()
             account = self.machinery.account
-            pinned = self._pinned = PinnedBuffer(aligned(nbytes), 'slots', account)
-            pinned.view[:HEADER_NBYTES] = 0
-            self._request = request_view(pinned.view[:16])
-            results = self._results = PinnedBuffer(result_nbytes, 'results', account)
-            if not self.machinery.in_place:
-                self._image = DeviceBuffer(aligned(nbytes), 'slots', account)
-                fill_async(self._image.ptr, 0, self._image.nbytes, self.stream.handle)
+            with ExitStack() as undo:
+                undo.callback(self._drop_memory)
+                pinned = self._pinned = PinnedBuffer(aligned(nbytes), 'slots', account)
+                pinned.view[:HEADER_NBYTES] = 0
+                self._request = request_view(pinned.view[:16])
+                results = self._results = PinnedBuffer(result_nbytes, 'results', account)
+                if not self.machinery.in_place:
+                    self._image = DeviceBuffer(aligned(nbytes), 'slots', account)
+                    fill_async(self._image.ptr, 0, self._image.nbytes, self.stream.handle)
+                undo.pop_all()
         return pinned, self._image, results
 
     def _drop_memory(self) -> None:

@@ -309,6 +309,30 @@ def test_out_of_memory_while_opening_or_capturing_leaves_nothing(open_graph, cud
         assert live() == before
 
 
+def test_a_slot_that_got_no_memory_for_a_larger_image_gets_it_with_the_next(
+        open_graph, cuda, picture):
+    pipeline = open_graph(slots=1)
+    pipeline.infer(picture(), **ASKED)
+    ring = np.zeros(300_000, np.uint8)
+    pipeline.register(ring)
+    lying = Frame(ring[:320 * 240 * 3], 320, 240, 960, 'bgr8')
+    cuda.fail['cudaMalloc'] = 2
+    with pytest.raises(CudaError, match='wanted'):
+        pipeline.infer(lying, **ASKED)
+    pipeline.infer(lying, **ASKED)
+    assert pipeline.memory()['device']['slots'] == 256 + lying.nbytes
+
+
+def test_a_batch_that_could_not_be_made_ready_is_made_anew(open_graph, cuda, picture):
+    pipeline = open_graph(slots=1)
+    cuda.fail['cudaMemsetAsync'] = 2  # The decoder's counters.
+    with pytest.raises(CudaError):
+        pipeline.infer(picture(), **ASKED)
+    before = cuda.calls['cudaMemsetAsync']
+    pipeline.infer(picture(), **ASKED)
+    assert cuda.calls['cudaMemsetAsync'] == before + 2  # And the image's memory.
+
+
 def test_a_hundred_frames_allocate_nothing(open_graph, cuda, picture):
     pipeline = open_graph()
     frame = picture()
