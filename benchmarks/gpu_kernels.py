@@ -157,7 +157,7 @@ def main() -> int:
             specs = [TensorSpec(name, value.shape, value.dtype.name, 'output')
                      for name, value in outputs.items()]
             decoder = gpu_decoder(SimpleNamespace(head=vision_head), specs, {
-                name: value.shape for name, value in outputs.items()})
+                name: value.shape for name, value in outputs.items()}, box.input_hw)
             tensors = {name: device(value.nbytes) for name, value in outputs.items()}
             for name, value in outputs.items():
                 copy_async(tensors[name].ptr, value.ctypes.data, value.nbytes, stream.handle)

@@ -89,7 +89,7 @@ def decode_on_gpu(bench) -> Callable[..., tuple[Any, np.ndarray]]:
                             'bfloat16' if value.dtype == np.uint16 else value.dtype.name, 'output')
                  for name, value in outputs.items()]
         decoder = gpu_decoder(SimpleNamespace(head=head), specs, {
-            name: value.shape for name, value in outputs.items()})
+            name: value.shape for name, value in outputs.items()}, letterbox.input_hw)
         assert decoder is not None
         with ExitStack() as owned:
             def device(nbytes: int) -> DeviceBuffer:

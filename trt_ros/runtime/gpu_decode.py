@@ -29,7 +29,7 @@ from trt_ros.vision.semantic import SemanticHead
 from trt_ros.vision.yolov5 import YoloV5Head
 from trt_ros.vision.yolov8 import YoloV8Head
 from trt_ros.vision.yolov10 import EndToEndHead
-from trt_ros.vision.yolox import YoloxHead
+from trt_ros.vision.yolox import YoloxHead, grid
 
 MOST_DETECTIONS = 1024  # decode.cu: MOST
 MOST_CANDIDATES, MOST_CLASSES = 1 << 20, 1 << 12  # decode.cu: bits of a key
@@ -270,13 +270,14 @@ class GpuArgmax:
                 int(memory[:HEADER_NBYTES].view(np.int32)[2]))
 
 
-def gpu_decoder(decoder: Decoder[Any], outputs: Sequence[TensorSpec],
-                shapes: Mapping[str, Shape]) -> GpuDecoder | None:
+def gpu_decoder(decoder: Decoder[Any], outputs: Sequence[TensorSpec], shapes: Mapping[str, Shape],
+                input_hw: tuple[int, int]) -> GpuDecoder | None:
     """
     Find how the GPU decodes what `decoder` reads; None where only the CPU can, or, as it does
     with shapes that do not fit together, says what is wrong.
 
     :param shapes: of the outputs, for the present inputs.
+    :param input_hw: of the network's images.
     """
     head, dtypes = decoder.head, {spec.name: spec.dtype for spec in outputs}
 
@@ -297,6 +298,8 @@ def gpu_decoder(decoder: Decoder[Any], outputs: Sequence[TensorSpec],
         name = head.output_name
         _, rows, step = shapes[name]
         strides = head.strides if isinstance(head, YoloxHead) else ()
+        if strides and rows != len(grid(input_hw, strides)):
+            return None
         found = GpuBoxes(
             'rows', rows, step - 5, part(name, 0, step), part(name, 5, step),
             'grid' if strides else 'centres', part(name, 4, step), strides=strides)

@@ -190,7 +190,8 @@ class GraphPipeline:
             machinery = Machinery(
                 gpu=gpu, account=account, contexts=contexts, preprocess=preprocess,
                 preprocess_kernels=kernels, decode_kernels=decode,
-                decoders=lambda shapes: gpu_decoder(decoder, engine.outputs, shapes)
+                decoders=lambda shapes: gpu_decoder(
+                    decoder, engine.outputs, shapes, preprocess.input_hw)
                 if decode and decoder else None,
                 crew=crew, chunk_nbytes=options.chunk_nbytes,
                 graph_capacity=options.graph_capacity, use_graph=options.use_graph,

@@ -36,14 +36,14 @@ class YoloxHead:
             self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
             score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
         head = single(outputs, self.output_name)
-        grid = _grid(letterbox.input_hw, self.strides)
-        if len(head) != len(grid) or head.shape[1] < 6:
-            raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})', len(grid))
+        cells = grid(letterbox.input_hw, self.strides)
+        if len(head) != len(cells) or head.shape[1] < 6:
+            raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})', len(cells))
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
             head = head.astype(np.float32, copy=False)
             scores = head[:, 4] * head[:, 5:].max(axis=1)
             keep = np.flatnonzero((scores >= score_threshold) & np.isfinite(scores))
-            head, cell, stride = head[keep], grid[keep, :2], grid[keep, 2:]
+            head, cell, stride = head[keep], cells[keep, :2], cells[keep, 2:]
             centre = (head[:, :2] + cell) * stride
             half = np.exp(head[:, 2:4]) * stride / 2
             return detections(
@@ -61,15 +61,15 @@ def open_head(network: Network) -> YoloxHead:
 
 
 @lru_cache(maxsize=8)
-def _grid(input_hw: tuple[int, int], strides: tuple[int, ...]) -> np.ndarray:
+def grid(input_hw: tuple[int, int], strides: tuple[int, ...]) -> np.ndarray:
     """Column, row and stride of each anchor's cell: (N, 3) float32."""
     grids = []
     for stride in strides:
         rows, cols = np.mgrid[:input_hw[0] // stride, :input_hw[1] // stride]
         grids.append(np.stack([cols, rows, np.full_like(rows, stride)], axis=-1).reshape(-1, 3))
-    grid = np.concatenate(grids, dtype=np.float32)
-    grid.setflags(write=False)  # Shared by all who ask.
-    return grid
+    cells = np.concatenate(grids, dtype=np.float32)
+    cells.setflags(write=False)  # Shared by all who ask.
+    return cells
 
 
 def _mismatch(seen: str, anchors: int) -> TensorMismatchError:

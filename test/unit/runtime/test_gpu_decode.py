@@ -34,7 +34,7 @@ def outputs(**shapes):
 
 def decoder_of(head, specs):
     return gpu_decoder(SimpleNamespace(head=head), specs, {
-        spec.name: spec.shape for spec in specs})
+        spec.name: spec.shape for spec in specs}, BOX.input_hw)
 
 
 def parts(**specs):
@@ -88,6 +88,7 @@ def test_what_lies_behind_each_other_in_one_output_is_found_there():
     (DetrHead('logits', 'boxes', None),
      outputs(logits=((1, 9, 3), 'float16'), boxes=(1, 9, 4))),
     (DetrHead('logits', 'boxes', None), outputs(logits=(1, 9, 3), boxes=(1, 8, 4))),
+    (YoloxHead('head', None), outputs(head=(1, 8401, 8))),
     (EndToEndHead('head', None), outputs(head=(1, 300, 7))), boxes(scores=(1, 19, 3)),
     boxes(labels='int32'), boxes(labels='uint8', suppress=False),
     (SemanticHead('scores', (1, 1, 8, 8), True, False), outputs(scores=(1, 1, 8, 8))),
