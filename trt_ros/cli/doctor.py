@@ -58,6 +58,7 @@ def run(args: Namespace) -> int:
 def findings() -> Iterator[Finding]:
     """Look at everything; never raises for what is missing."""
     yield _ros()
+    yield from _fast_dds()
     yield Finding('python', 'ok', f'{platform.python_version()} ({sys.executable})')
     yield Finding('system', 'ok', f'{platform.system()} {platform.release()}, '
                                   f'{platform.machine()}, {len(os.sched_getaffinity(0))} cores')
@@ -82,6 +83,29 @@ def _ros() -> Finding:
                        'source /opt/ros/DISTRO/setup.bash')
     middleware = os.environ.get('RMW_IMPLEMENTATION', 'the default')
     return Finding('ros', 'ok', f'{distro or "rclpy found"}, middleware: {middleware}')
+
+
+def _fast_dds() -> Iterator[Finding]:
+    """Whether images that are sent from here fit into Fast DDS's memory; docs/ros.md has more."""
+    said = os.environ
+    if find_spec('rclpy') is None or not said.get(
+            'RMW_IMPLEMENTATION', 'rmw_fastrtps_cpp').startswith('rmw_fastrtps'):
+        return
+    files = 'FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE'
+    variable = next(
+        (each for each in (*files, 'FASTDDS_BUILTIN_TRANSPORTS') if each in said), '')
+    is_local = (said.get('ROS_AUTOMATIC_DISCOVERY_RANGE') == 'LOCALHOST'
+                or said.get('ROS_LOCALHOST_ONLY') == '1')
+    if variable in files or (variable and not is_local):
+        yield Finding('fast dds', 'ok', f'{variable} is {said[variable]}')
+        return
+    detail = 'of images over 512 KiB that are sent from here most are lost'
+    if variable:
+        detail += f'; {variable} does nothing for localhost alone'
+    yield Finding(
+        'fast dds', 'missing', detail,
+        f'export {files[0]}=$(ros2 pkg prefix --share trt_ros)/config/fastdds.xml' if is_local
+        else "export FASTDDS_BUILTIN_TRANSPORTS='DEFAULT?sockets_size=32MB'")
 
 
 def _packages() -> Iterator[Finding]:

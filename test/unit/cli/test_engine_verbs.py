@@ -214,6 +214,26 @@ def test_doctor_sees_a_driver_older_than_tensorrt(monkeypatch, cache, cuda, stat
     assert rtx.state == state and said in rtx.detail
 
 
+@pytest.mark.parametrize(('given', 'state', 'said'), [
+    ({}, 'missing', "export FASTDDS_BUILTIN_TRANSPORTS='DEFAULT?sockets_size=32MB'"),
+    ({'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4'}, 'ok', 'FASTDDS_BUILTIN_TRANSPORTS is UDPv4'),
+    ({'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4', 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'},
+     'missing', 'config/fastdds.xml'),
+    ({'FASTRTPS_DEFAULT_PROFILES_FILE': 'own.xml', 'ROS_LOCALHOST_ONLY': '1'}, 'ok', 'own.xml'),
+    ({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}, None, '')])
+def test_doctor_says_what_fast_dds_needs_for_large_images(monkeypatch, cache, given, state, said):
+    for name in ('FASTDDS_BUILTIN_TRANSPORTS', 'FASTRTPS_DEFAULT_PROFILES_FILE',
+                 'FASTDDS_DEFAULT_PROFILES_FILE', 'ROS_AUTOMATIC_DISCOVERY_RANGE',
+                 'ROS_LOCALHOST_ONLY', 'RMW_IMPLEMENTATION'):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr('trt_ros.cli.doctor.find_spec', lambda name: name)
+    found = {each.name: each for each in findings()}.get('fast dds')
+    assert (found and found.state) == state
+    assert found is None or said in f'{found.detail} {found.remedy}'
+
+
 @pytest.mark.parametrize(('line', 'state', 'said'), [
     ('1980, 1980, 5, 5, 16, 16, 34, 0x0000000000000001', 'ok', '1980 of 1980 MHz'),
     ('900, 1980, 5, 5, 16, 16, 88, 0x0000000000000048', 'problem', 'thermal, hardware'),
