@@ -112,6 +112,9 @@ CASES = {
         {'head': np.ascontiguousarray(yolov8_head(seed=seed, dense=0.1).T)[None]}, BOX),
     'yolox': lambda seed: (YOLOX, {'head': yolox_head(seed=seed)[None]}, BOX_X),
     'yolov5': lambda seed: (YoloV5Head('head', None), {'head': yolov5_head(seed=seed)[None]}, BOX),
+    'yolov7 of one class': lambda seed: (
+        YoloV5Head('head', 1, objectness_only=True),
+        {'head': yolov5_head(seed=seed)[None, :, :6].copy()}, BOX),
     'yolov10': lambda seed: (EndToEndHead('head', None), {'head': finished(seed=seed)[None]}, BOX),
     'rtdetr of ultralytics, finished': lambda seed: (
         EndToEndHead('head', None, is_rtdetr=True),

@@ -300,9 +300,12 @@ def gpu_decoder(decoder: Decoder[Any], outputs: Sequence[TensorSpec], shapes: Ma
         strides = head.strides if isinstance(head, YoloxHead) else ()
         if strides and rows != len(grid(input_hw, strides)):
             return None
+        objectness = part(name, 4, step)
+        is_only = isinstance(head, YoloV5Head) and head.objectness_only and step == 6
         found = GpuBoxes(
-            'rows', rows, step - 5, part(name, 0, step), part(name, 5, step),
-            'grid' if strides else 'centres', part(name, 4, step), strides=strides)
+            'rows', rows, step - 5, part(name, 0, step),
+            objectness if is_only else part(name, 5, step), 'grid' if strides else 'centres',
+            None if is_only else objectness, strides=strides)
     elif isinstance(head, EndToEndHead) and shapes[head.output_name][2] == 6:
         name = head.output_name
         found = GpuBoxes(

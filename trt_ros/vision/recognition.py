@@ -144,16 +144,20 @@ def yolov5_rows(network: Network) -> Anchors | None:
     seen = rows(network)
     if seen is None or 'task' in network.metadata:  # The ultralytics package has no objectness.
         return None
-    counts = [3 * network.anchor_count(strides) for strides in (YOLO_STRIDES, P6_STRIDES)]
-    return seen if seen.count in (-1, *counts) and not 0 < seen.channels < 6 else None
+    return seen if seen.count in (-1, *three_a_cell(network)) and not (
+        0 < seen.channels < 6) else None
+
+
+def three_a_cell(network: Network) -> list[int]:
+    return [3 * network.anchor_count(strides) for strides in (YOLO_STRIDES, P6_STRIDES)]
 
 
 def yolox_rows(network: Network) -> Anchors | None:
     seen = rows(network)
     if seen is None or 0 < seen.channels < 6:
         return None
-    if seen.count < 0 and 'stride' in network.metadata:
-        return None  # What YOLOv5's exporter writes; YOLOX's writes nothing.
+    if seen.count < 0 and has_yolov5_metadata(network):
+        return None
     return seen if seen.count in (-1, network.anchor_count(YOLO_STRIDES)) else None
 
 
@@ -161,7 +165,14 @@ def finished_rows(network: Network) -> TensorSpec | None:
     spec = scores(network)
     if spec is None or not is_task(network, 'detect') or network.is_ultralytics_rtdetr:
         return None
+    if spec.shape[1] in three_a_cell(network) or has_yolov5_metadata(network):
+        return None  # YOLOv5 and YOLOv7 of one class have six numbers, too.
     return spec if spec.shape[2] in (6, -1) else None
+
+
+def has_yolov5_metadata(network: Network) -> bool:
+    """Tell what YOLOv5's exporter writes: less than the ultralytics package's; others nothing."""
+    return 'stride' in network.metadata and 'task' not in network.metadata
 
 
 def is_task(network: Network, task: str) -> bool:

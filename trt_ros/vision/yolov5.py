@@ -22,10 +22,14 @@ class YoloV5Head:
     Source: YOLOv5's `non_max_suppression` with multi_label=False. The label is the best class
     (the first of equals), the score objectness times its score. An anchor with a NaN among its
     scores is none.
+
+    :param objectness_only: with a single class objectness alone is the score. Source: YOLOv7's
+        `non_max_suppression`; its training leaves the score of an only class where it began.
     """
 
     output_name: str
     class_count: int | None
+    objectness_only: bool = False
 
     def __call__(
             self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
@@ -37,7 +41,9 @@ class YoloV5Head:
             # No score is above its objectness, so most anchors need no look at their classes.
             maybe = np.flatnonzero(head[:, 4] >= score_threshold)
             head = head[maybe].astype(np.float32)
-            scores = head[:, 4] * head[:, 5:].max(axis=1)
+            scores = head[:, 4]
+            if not (self.objectness_only and head.shape[1] == 6):
+                scores = scores * head[:, 5:].max(axis=1)
             keep = np.flatnonzero((scores >= score_threshold) & np.isfinite(scores))
             return detections(
                 corners(head[keep]), scores[keep], head[keep, 5:].argmax(axis=1), letterbox,
@@ -48,7 +54,8 @@ def open_head(network: Network) -> YoloV5Head:
     spec = network.only_output
     if not is_scores(spec) or 0 < spec.shape[2] < 6:
         raise _mismatch(str(spec))
-    return YoloV5Head(spec.name, spec.shape[2] - 5 if spec.shape[2] > 0 else None)
+    return YoloV5Head(spec.name, spec.shape[2] - 5 if spec.shape[2] > 0 else None,
+                      objectness_only='stride' not in network.metadata)  # YOLOv5 writes it.
 
 
 def _mismatch(seen: str) -> TensorMismatchError:

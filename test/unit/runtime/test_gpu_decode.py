@@ -80,6 +80,14 @@ def test_what_lies_behind_each_other_in_one_output_is_found_there():
     assert (args.box_row, args.score_row, args.rows, args.classes) == (8, 8, 100, 3)
 
 
+@pytest.mark.parametrize('only, column, multiplied', [(True, 4, None), (False, 5, 4096 + 16)])
+def test_of_an_only_class_of_yolov7_objectness_is_the_score(only, column, multiplied):
+    decoder = decoder_of(YoloV5Head('head', 1, only), outputs(head=(1, 100, 6)))
+    args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)[0].argument
+    assert (args.scores, args.objectness) == (4096 + 4 * column, multiplied)
+    assert (args.score_row, args.classes) == (6, 1)
+
+
 @pytest.mark.parametrize('head, specs', [
     (YoloV8Head('head', None), outputs(head=((1, 84, 8400), 'float64'))),
     (YoloV8Head('head', None), outputs(head=(1, 4 + 5000, 100))),

@@ -69,6 +69,9 @@ TOLD = [
     ('yolov5', 80, 'three anchors a cell, with objectness', 'output (1, 18900, 85)',
      {'hw': (480, 640)}),
     ('yolov5', 80, 'with objectness: 85 is 5 and 80 classes', 'output0 (1, ?, 85)', V5),
+    ('yolov5', 1, 'three anchors a cell, with objectness', 'output (1, 25200, 6)', {}),
+    ('yolov5', 1, 'with objectness: 6 is 5 and 1 classes', 'output0 (1, ?, 6)',
+     {'stride': '32', 'class_count': 1}),
     # Finished boxes in one output.
     ('yolov10', None, "finished boxes: Ultralytics' metadata", 'output0 (1, 300, ?)',
      {**TWO, 'end2end': 'True'}),

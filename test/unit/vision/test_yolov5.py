@@ -5,7 +5,7 @@ import pytest
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.yolov5 import YoloV5Head
+from trt_ros.vision.yolov5 import YoloV5Head, open_head
 
 WHOLE = Letterbox.fit((200, 200), (200, 200), 'stretch')
 
@@ -20,8 +20,8 @@ def head(*anchors, classes=3, count=20, dtype=np.float32) -> np.ndarray:
     return output
 
 
-def decode(output, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100):
-    return YoloV5Head('output', None)(
+def decode(output, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100, only=False):
+    return YoloV5Head('output', None, only)(
         {'output': output}, letterbox, score_threshold=score_threshold, iou_threshold=0.45,
         max_detections=max_detections)
 
@@ -41,6 +41,24 @@ def test_the_score_is_objectness_times_the_best_class():
     found = decode(head((50, 50, 20, 20, 0.8, {0: 0.5, 2: 0.75})))
     assert found.scores.tolist() == pytest.approx([0.6])
     assert found.labels.tolist() == [2]
+
+
+def test_of_an_only_class_that_was_never_trained_the_score_is_objectness():
+    """As of YOLOv7; what YOLOv5 exports says so by its metadata, and is multiplied."""
+    output = head((50, 50, 20, 20, 0.8, {0: 0.5}), classes=1)
+    found = decode(output, only=True)
+    assert (found.labels.tolist(), found.scores.tolist()) == ([0], pytest.approx([0.8]))
+    assert decode(output).scores.tolist() == pytest.approx([0.4])
+    of_three = head((50, 50, 20, 20, 0.8, {0: 0.5}))
+    assert decode(of_three, only=True).scores.tolist() == pytest.approx([0.4])
+
+
+@pytest.mark.parametrize('metadata, score', [({}, 0.8), ({'stride': '32'}, 0.4)])
+def test_only_yolov5_says_so_by_its_metadata(network, metadata, score):
+    opened = open_head(network('output (1, 20, 6)', **metadata))
+    found = opened({'output': head((50, 50, 20, 20, 0.8, {0: 0.5}), classes=1)}, WHOLE,
+                   score_threshold=0.25, iou_threshold=0.45, max_detections=9)
+    assert found.scores.tolist() == pytest.approx([score])
 
 
 def test_a_high_objectness_alone_does_not_pass():
