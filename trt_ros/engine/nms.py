@@ -343,12 +343,14 @@ def _of_efficient(graph: _Graph, node: Any) -> Nms:
         raise _NotSafe('It lets boxes of different classes compete.')
     _one_image(graph, boxes)
     _shared_boxes(graph, boxes)
+    background = given.get('background_class', -1)  # YOLOv7 writes a list of one.
     return Nms(
         node, 'efficient_nms', boxes, scores, float(given.get('iou_threshold', 0.5)),
         float(given.get('score_threshold', 0.25)), centres=bool(given.get('box_coding', 0)),
         raw_scores=bool(given.get('score_activation', 0)),
         in_all=int(given.get('max_output_boxes', 100)),
-        background=int(given.get('background_class', -1)), values=tuple(node.output[1:3]))
+        background=int(background[0] if isinstance(background, list) else background),
+        values=tuple(node.output[1:3]))
 
 
 def _of_batched(graph: _Graph, node: Any) -> Nms:

@@ -209,8 +209,9 @@ def test_efficient_nms_is_cut_like_onnx_own(tmp_path, run, attributes, like):
         expected.xyxy, expected.scores, expected.labels))))
 
 
-def test_a_background_class_is_never_found(tmp_path, run):
-    path = write(tmp_path, EFFICIENT, efficient(background_class=1))
+@pytest.mark.parametrize('background', ['1', '[1]'])  # A list, as YOLOv7 writes it.
+def test_a_background_class_is_never_found(tmp_path, run, background):
+    path = write(tmp_path, EFFICIENT, efficient(background_class=background))
     _, found = detect(run(cut(path)[0]))
     assert set(found.labels.tolist()) == {0, 2}
 
