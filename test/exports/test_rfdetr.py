@@ -49,7 +49,7 @@ def exported(torch, rfdetr, spread, picture, tmp_path):
 ])
 def test_the_decoder_equals_the_exporters_own_postprocessing(
         exported, picture, assert_same, name, labels):
-    """Of a network of one's own the last logit is no class: named, the classes are those before."""
+    """Trained on one's own classes, its last logit is none; named, the classes are the others."""
     decode = pytest.importorskip('rfdetr.export._runtime.decode', reason='newer RF-DETR has it')
     path = exported(name)
     pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime', labels=labels))
