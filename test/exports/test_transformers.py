@@ -1,4 +1,4 @@
-"""DETR, YOLOS, RT-DETR, RT-DETRv2, D-FINE, DPT and Depth Anything, by transformers and torch."""
+"""Detectors, depth, embeddings and SegFormer, as transformers builds and torch exports them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import pytest
 from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoder import DEPTHS, FAMILIES
+from trt_ros.vision.decoder import DEPTHS, FAMILIES, SEGMENTERS, TENSORS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.semantic import SEMANTIC
 
 SIZE = 128
 QUERIES, CLASSES, LAYERS = 20, 5, 2
@@ -60,13 +61,6 @@ def dfine(transformers):
         transformers.DFineConfig(backbone_config=backbone, **SMALL_RT))
 
 
-def detr(transformers):
-    backbone = transformers.ResNetConfig(**{**SMALL_RESNET, 'out_features': ['stage4']})
-    return transformers.DetrForObjectDetection(transformers.DetrConfig(
-        backbone_config=backbone, use_timm_backbone=False, use_pretrained_backbone=False,
-        backbone=None, **SMALL))
-
-
 def yolos(transformers):
     model = transformers.YolosForObjectDetection(transformers.YolosConfig(
         hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
@@ -74,6 +68,26 @@ def yolos(transformers):
         num_labels=CLASSES))
     model.vit.embeddings.detection_tokens.data.normal_()  # They begin as zero: all alike.
     return model
+
+
+def small_detr(transformers, name):
+    backbone = transformers.ResNetConfig(**{**SMALL_RESNET, 'out_features': ['stage4']})
+    config = getattr(transformers, f'{name}Config')(
+        backbone_config=backbone, use_timm_backbone=False, use_pretrained_backbone=False,
+        backbone=None, **SMALL)
+    return getattr(transformers, f'{name}ForObjectDetection')(config)
+
+
+def detr(transformers):
+    return small_detr(transformers, 'Detr')
+
+
+def table_transformer(transformers):
+    return small_detr(transformers, 'TableTransformer')
+
+
+def conditional(transformers):
+    return small_detr(transformers, 'ConditionalDetr')
 
 
 def shake(torch, settle, spread, model, pixels):
@@ -85,6 +99,7 @@ def shake(torch, settle, spread, model, pixels):
     layers = dict(model.named_modules())
     for scores, boxes in ((f'model.decoder.class_embed.{LAYERS - 1}',
                            f'model.decoder.bbox_embed.{LAYERS - 1}.layers.2'),
+                          ('class_embed', 'bbox_predictor.layers.2'),
                           ('class_labels_classifier', 'bbox_predictor.layers.2'),
                           ('class_labels_classifier.layers.2', 'bbox_predictor.layers.2')):
         if hasattr(layers.get(scores), 'bias'):
@@ -163,6 +178,8 @@ BUILDS = [
     (detr, 'detr', 'DetrImageProcessorPil', False),
     (detr, 'rtdetr', 'DetrImageProcessorPil', True),
     (yolos, 'detr', 'YolosImageProcessorPil', False),
+    (table_transformer, 'detr', 'DetrImageProcessorPil', False),
+    (conditional, 'rfdetr', 'ConditionalDetrImageProcessorPil', False),
 ]
 
 
@@ -185,7 +202,9 @@ def test_the_decoder_equals_the_exporters_own_postprocessing(
         path = export(only_heads(torch, model), (image,), ['pixel_values'],
                       ['logits', 'pred_boxes'])
     labels = () if is_deployed else tuple(f'class {index}' for index in range(CLASSES))
-    pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime', labels=labels))
+    by_name = family if family == 'rfdetr' else 'auto'  # As docs/models.md says.
+    pipeline = Pipeline.open(LabelledOptions(
+        str(path), backend='onnxruntime', labels=labels, decoder=by_name))
     assert pipeline.decoder.name == family
     pixels, _ = pipeline.preprocess(picture)
 
@@ -200,10 +219,86 @@ def test_the_decoder_equals_the_exporters_own_postprocessing(
     heads = [torch.from_numpy(outputs[name]) for name in ('logits', 'pred_boxes')]
     own = getattr(transformers, processor)().post_process_object_detection(
         type('Outputs', (), {'logits': heads[0], 'pred_boxes': heads[1]})(),
-        threshold=THRESHOLD, target_sizes=[(picture.height, picture.width)])[0]
+        threshold=THRESHOLD, target_sizes=[(picture.height, picture.width)],
+        **({'top_k': QUERIES} if family == 'rfdetr' else {}))[0]
     boxes = own['boxes'].numpy().clip(0, np.tile([picture.width, picture.height], 2))
     assert_same(found, boxes, own['scores'].numpy(), own['labels'].numpy())
     pipeline.close()
+
+
+def clip(transformers):
+    return 64, transformers.CLIPVisionModelWithProjection(transformers.CLIPVisionConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        image_size=64, patch_size=16, projection_dim=24))
+
+
+def dinov2(transformers):
+    return 70, transformers.Dinov2Model(transformers.Dinov2Config(
+        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, mlp_ratio=2, image_size=70,
+        patch_size=14))
+
+
+def siglip(transformers):
+    return 64, transformers.SiglipVisionModel(transformers.SiglipVisionConfig(
+        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        image_size=64, patch_size=16))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('build', 'names'), [
+    (clip, ['image_embeds', 'tokens']), (dinov2, ['tokens', 'pooler_output']),
+    (siglip, ['tokens', 'pooler_output'])])
+def test_the_embedding_is_the_exporters_own(
+        torch, transformers, export, picture, build, names):
+    """Exported as docs/models.md says."""
+    torch.manual_seed(0)
+    size, model = build(transformers)
+    path = export(model, (torch.rand(1, 3, size, size),), ['image'], names)
+    pipeline = Pipeline.open(PipelineOptions(str(path), backend='onnxruntime'),
+                             families=TENSORS)
+    assert pipeline.decoder.name == 'embedding'
+    (name, found), = pipeline.infer(picture).items()
+    assert name == names['tokens' in names[0]]
+    with torch.no_grad():
+        own = model(torch.from_numpy(pipeline.preprocess(picture)[0]), return_dict=True)[name]
+    assert own.shape == (1, 24)
+    np.testing.assert_allclose(found, own.numpy(), atol=1e-4)
+    pipeline.close()
+
+
+@pytest.mark.slow
+def test_the_mask_equals_the_exporters_own_postprocessing(
+        torch, transformers, export, picture, spread):
+    torch.manual_seed(0)
+    model = transformers.SegformerForSemanticSegmentation(transformers.SegformerConfig(
+        num_labels=7, depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 24, 32],
+        num_attention_heads=[1, 1, 2, 2], decoder_hidden_size=16)).eval()
+    image = torch.from_numpy(Preprocess((SIZE, SIZE), **SEMANTIC.preprocess)(picture)[0])
+    spread(model.decode_head.classifier, lambda: model(image), 0.0, 2.0)
+    path = export(model, (image,), ['pixel_values'], ['logits'])
+    pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime'),
+                             families=SEGMENTERS)
+    assert (pipeline.decoder.name, pipeline.decoder.class_count) == ('semantic', 7)
+    found = pipeline.infer(picture).labels
+    logits = torch.from_numpy(OnnxRuntimeRunner.open(path).infer(
+        {'pixel_values': pipeline.preprocess(picture)[0]})['logits'].copy())
+    own = transformers.SegformerImageProcessorPil().post_process_semantic_segmentation(
+        type('Outputs', (), {'logits': logits})(),
+        target_sizes=[(picture.height, picture.width)])[0].numpy()
+    assert len(np.unique(own)) > 3
+    assert (found != own).mean() < 1e-3  # Where two are as good.
+    pipeline.close()
+
+
+def zoedepth(transformers):
+    backbone = transformers.BeitConfig(
+        hidden_size=32, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32,
+        image_size=96, patch_size=16, reshape_hidden_states=False, use_relative_position_bias=True,
+        out_features=['stage1', 'stage2', 'stage3', 'stage4'])
+    return 96, transformers.ZoeDepthForDepthEstimation(transformers.ZoeDepthConfig(
+        backbone_config=backbone, neck_hidden_sizes=[8, 8, 16, 16], fusion_hidden_size=16,
+        bottleneck_features=16, num_relative_features=8, bin_embedding_dim=16,
+        num_attractors=[4, 2, 2, 1]))
 
 
 def dpt(transformers):
@@ -224,15 +319,16 @@ def depth_anything(transformers):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('build', [dpt, depth_anything])
+@pytest.mark.parametrize('build', [dpt, depth_anything, zoedepth])
 def test_depth_equals_the_exporters_own_postprocessing(
         torch, transformers, export, picture, build):
     torch.manual_seed(0)
     size, model = build(transformers)
     for weight in model.parameters():  # They begin so small that nothing is left at the end.
         weight.data.normal_(0, 0.3)
-    layers = [layer for layer in model.head.modules() if isinstance(layer, torch.nn.Conv2d)]
-    layers[-1].bias.data.fill_(3.0)  # Before a ReLU.
+    if build is not zoedepth:
+        layers = [layer for layer in model.head.modules() if isinstance(layer, torch.nn.Conv2d)]
+        layers[-1].bias.data.fill_(3.0)  # Before a ReLU.
 
     class OnlyDepth(torch.nn.Module):
         def __init__(self):
