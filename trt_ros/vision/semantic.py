@@ -72,7 +72,8 @@ class SemanticHead:
             if len(cells) > 1:
                 return ClassMask(best_class(cells, rows, cols))
             plane = as_float32(cells[0])
-            is_probability = plane.min() >= 0 and plane.max() <= 1.001  # Rounding.
+            # Up to rounding; NaN tells nothing.
+            is_probability = not ((plane < 0) | (plane > 1.001)).any()
             whole = (0, 0, *letterbox.image_wh)
             plane = plane[cells_of(rows, cols, whole)]
             mask, = above([plane], 0.5 if is_probability else 0.0, rows, cols, [whole])

@@ -88,6 +88,13 @@ def test_one_class_is_where_it_is_likelier_than_not(scores, expected):
     assert decode(cells)[0].tolist() == expected
 
 
+@pytest.mark.parametrize('dtype', [np.float16, np.float32])
+def test_what_is_not_a_number_does_not_make_logits_of_probabilities(dtype):
+    cells = np.full((1, 1, 4, 4), 0.2, dtype)
+    cells[0, 0, 0, 0], cells[0, 0, 3, 3] = 0.8, np.nan
+    assert np.argwhere(decode(cells)).tolist() == [[0, 0]]
+
+
 @pytest.mark.parametrize(('shape', 'channels_first'), [
     ((1, 4, 4), True), ((1, 1, 4, 4), True), ((1, 4, 4, 1), False)])
 def test_classes_themselves_are_those_under_the_pixels(shape, channels_first):
