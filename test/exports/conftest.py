@@ -76,7 +76,7 @@ def spread(torch) -> Callable[..., None]:
     """
     Make an untrained layer's outputs differ from place to place: spread(layer, run, mean, std).
 
-    Each of its channels gets this mean and deviation over what it last saw in `run()`.
+    Each of its channels gets this mean and deviation over what it says in `run()`.
     """
     def adjust(layer: Any, run: Callable[[], Any], mean: float, std: float) -> None:
         seen: list[Any] = []
@@ -84,7 +84,8 @@ def spread(torch) -> Callable[..., None]:
         with torch.no_grad():
             run()
             hook.remove()
-            channels = seen[-1].movedim(1 if seen[-1].ndim == 4 else -1, 0).flatten(1)
+            channels = torch.cat([
+                each.movedim(1 if each.ndim == 4 else -1, 0).flatten(1) for each in seen], dim=1)
             gain = std / channels.std(dim=1).clamp(min=1e-30)
             layer.weight.mul_(gain.reshape(-1, *[1] * (layer.weight.ndim - 1)))
             layer.bias.copy_((layer.bias - channels.mean(dim=1)) * gain + mean)

@@ -1,4 +1,4 @@
-"""torchvision's SSD, Faster R-CNN, classifiers and segmentation, without weights."""
+"""torchvision's detectors, classifiers and segmentation, without weights."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ CLASSES = 5
 ASKED = {'score_threshold': 0.9, 'iou_threshold': 0.45, 'max_detections': 300}
 # Its detectors normalise by themselves and want 0 to 1; what runs without that is given this.
 HALVES = {'scale': 1 / 255, 'mean': (0.5, 0.5, 0.5), 'std': (0.5, 0.5, 0.5)}
+VGG = {'scale': 1.0, 'mean': (122.99925, 116.9991, 103.9992), 'std': (1.0, 1.0, 1.0)}
 
 
 @pytest.fixture(scope='session')
@@ -55,7 +56,20 @@ DETECTORS = {
         lambda model: [each[-1] for each in model.head.classification_head.module_list], 1.5),
     'fasterrcnn_mobilenet_v3_large_320_fpn': (
         {'box_score_thresh': ASKED['score_threshold'], 'min_size': 320, 'max_size': 320},
-        lambda model: [model.roi_heads.box_predictor.cls_score], 3.0)}
+        lambda model: [model.roi_heads.box_predictor.cls_score], 3.0),
+    'ssd300_vgg16': (
+        {'score_thresh': ASKED['score_threshold'], 'nms_thresh': ASKED['iou_threshold']},
+        lambda model: model.head.classification_head.module_list, 1.5),
+    'fcos_resnet50_fpn': (
+        {'score_thresh': ASKED['score_threshold'], 'nms_thresh': ASKED['iou_threshold'],
+         'min_size': 320, 'max_size': 320},
+        lambda model: [model.head.classification_head.cls_logits,
+                       model.head.regression_head.bbox_ctrness], 1.2),
+    'retinanet_resnet50_fpn': (
+        {'score_thresh': ASKED['score_threshold'], 'nms_thresh': ASKED['iou_threshold'],
+         'min_size': 320, 'max_size': 320},
+        lambda model: [model.head.classification_head.cls_logits], 0.8)}
+SIZES = {'ssd300_vgg16': 300}
 
 
 @pytest.fixture
@@ -68,7 +82,8 @@ def detector(untrained):
             return getattr(torchvision.models.detection, name)(
                 weights=None, weights_backbone=None, num_classes=CLASSES, **options)
 
-        return untrained(make, Preprocess((320, 320), resize='stretch'), last, 0.0, std)
+        size = SIZES.get(name, 320)
+        return untrained(make, Preprocess((size, size), resize='stretch'), last, 0.0, std)
 
     return build
 
@@ -92,13 +107,18 @@ def test_a_detector_with_its_nms_inside(torch, detector, export, picture, assert
     assert pipeline.decoder.name == 'boxes'
     found = pipeline.infer(picture, **ASKED)
     boxes, scores, labels = OnnxRuntimeRunner.open(path).infer({'images': image.numpy()}).values()
-    assert_same(found, boxes * image_scale(picture, 320), scores, labels)
+    assert_same(found, boxes * image_scale(picture, image.shape[-1]), scores, labels)
     pipeline.close()
 
 
 @pytest.mark.slow
-def test_ssd_before_its_nms(torch, detector, export, picture, assert_same):
-    model, image = detector('ssdlite320_mobilenet_v3_large')
+@pytest.mark.parametrize(('name', 'names', 'preprocess'), [
+    ('ssdlite320_mobilenet_v3_large', CLASSES - 1, HALVES),
+    ('ssd300_vgg16', 0, VGG)])  # The number of its priors tells what it is.
+def test_ssd_before_its_nms(
+        torch, detector, export, picture, assert_same, name, names, preprocess):
+    model, image = detector(name)
+    size = image.shape[-1]
 
     class Raw(torch.nn.Module):
         """What every backend can run: normalised boxes, and scores that begin with background."""
@@ -113,26 +133,26 @@ def test_ssd_before_its_nms(torch, detector, export, picture, assert_same):
             anchors = self.model.anchor_generator(self.only_sizes(images), features)[0]
             boxes = self.model.box_coder.decode_single(head['bbox_regression'][0], anchors)
             # Clipped, as it does before boxes compete.
-            return head['cls_logits'].softmax(-1), (boxes[None] / 320).clamp(0, 1)
+            return head['cls_logits'].softmax(-1), (boxes[None] / size).clamp(0, 1)
 
         def only_sizes(self, images):
             from torchvision.models.detection.image_list import ImageList
 
-            return ImageList(images, [(320, 320)])
+            return ImageList(images, [(size, size)])
 
-    image = (image - 0.5) / 0.5
+    image = model.transform(list(image))[0].tensors
     path = export(Raw(), (image,), ['images'], ['scores', 'boxes'])
-    labels = tuple(f'class {index}' for index in range(1, CLASSES))
-    pipeline = open_pipeline(path, decoder.FAMILIES, labels=labels, **HALVES)
+    labels = tuple(f'class {index}' for index in range(names))
+    pipeline = open_pipeline(path, decoder.FAMILIES, labels=labels, **preprocess)
     assert pipeline.decoder.name == 'ssd'
     found = pipeline.infer(picture, **ASKED)
     with torch.no_grad():
         features = list(model.backbone(image).values())
         own = model.postprocess_detections(
             model.head(features),
-            model.anchor_generator(Raw().only_sizes(image), features), [(320, 320)])[0]
+            model.anchor_generator(Raw().only_sizes(image), features), [(size, size)])[0]
     boxes, scores, labels = (own[name].numpy() for name in ('boxes', 'scores', 'labels'))
-    assert_same(found, boxes * image_scale(picture, 320), scores, labels - 1)
+    assert_same(found, boxes * image_scale(picture, size), scores, labels - 1)
     pipeline.close()
 
 

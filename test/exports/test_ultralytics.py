@@ -62,11 +62,13 @@ def own_boxes_of_rtdetr(torch, outputs, picture):
     ('yolov5n', {}, 'yolov8'),      # Ultralytics builds it without objectness.
     ('yolov8n', {}, 'yolov8'),
     ('yolov8n-p6', {}, 'yolov8'),
+    ('yolov9t', {}, 'yolov8'),
     ('yolo11n', {}, 'yolov8'),
     ('yolo12n', {}, 'yolov8'),
     ('yolov10n', {'end2end': True}, 'yolov10'),
     ('yolo26n', {}, 'yolov8'),
     ('yolo26n', {'end2end': True}, 'yolov10'),
+    ('yolo11n', {'nms': True, 'conf': THRESHOLD, 'iou': IOU}, 'yolov10'),
     ('rtdetr-l', {}, 'rtdetr'),
 ])
 def test_the_decoder_equals_the_exporters_own_postprocessing(

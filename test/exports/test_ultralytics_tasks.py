@@ -7,6 +7,7 @@ network finds nothing that could be compared.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 import warnings
 
 import cv2
@@ -157,12 +158,48 @@ def test_class_scores_are_the_networks_own(open_export):
     assert head(outputs, letterbox, **THRESHOLDS).scores.tolist() == outputs['output0'][0].tolist()
 
 
+def postprocessed(torch, predictor, output, letterbox, classes=0):
+    """Let Ultralytics' predictor make of the output what it shows a user."""
+    width, height = letterbox.image_wh
+    told = SimpleNamespace(
+        args=SimpleNamespace(classes=None), batch=[['picture']],
+        model=SimpleNamespace(names={index: str(index) for index in range(classes)}),
+        _class_map_dtype=getattr(predictor, '_class_map_dtype', None))
+    return predictor.postprocess(
+        told, torch.from_numpy(output), torch.zeros(1, 3, SIZE, SIZE),
+        [np.zeros((height, width, 3), np.uint8)])[0]
+
+
 @pytest.mark.slow
-def test_a_semantic_mask_and_depth_are_recognised(torch, open_export):
-    head, outputs, letterbox, _ = open_export(
+def test_a_semantic_mask_is_ultralytics_own_but_for_its_edges(torch, open_export):
+    from ultralytics.models.yolo.semantic import SemanticSegmentationPredictor
+
+    head, outputs, letterbox, classes = open_export(
         'yolo26n-sem', decoder.SEGMENTERS, 'yolo_semantic', {})
-    assert head(outputs, letterbox).labels.shape == (180, 320)
+    output = outputs['output0']
+    coarse = np.random.default_rng(3).integers(0, classes, (6, 6)).astype(output.dtype)
+    output = coarse.repeat(SIZE // 6, axis=0).repeat(SIZE // 6, axis=1).reshape(output.shape)
+    found = head({'output0': output}, letterbox).labels
+    own = postprocessed(torch, SemanticSegmentationPredictor, output, letterbox,
+                        classes).semantic_mask
+    own = np.asarray(getattr(own, 'data', own)).reshape(found.shape)
+    assert len(np.unique(own)) > 5
+    assert (found != own).mean() < 0.03  # It takes the cell under a pixel's corner.
+
+
+@pytest.mark.slow
+def test_depth_is_ultralytics_own_but_for_half_a_pixel(torch, open_export):
+    from ultralytics.models.yolo.depth import DepthPredictor
+
     head, outputs, letterbox, _ = open_export('yolo26n-depth', decoder.DEPTHS, 'yolo_depth', {})
+    slope = np.linspace(1, 20, SIZE, dtype=np.float32)
+    output = (slope[:, None] + slope[None] ** 1.2).reshape(outputs['output0'].shape)
+    found = head({'output0': output}, letterbox).values
+    # It puts corner pixels on corner pixels, where this looks at what each pixel covers.
     expected = torch.nn.functional.interpolate(
-        torch.from_numpy(outputs['output0']), (180, 320), mode='bilinear')[0, 0].numpy()
-    np.testing.assert_allclose(head(outputs, letterbox).values, expected, rtol=1e-5)
+        torch.from_numpy(output), (180, 320), mode='bilinear')[0, 0].numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    own = postprocessed(torch, DepthPredictor, output, letterbox).depth
+    own = np.asarray(getattr(own, 'data', own)).reshape(found.shape)
+    of_a_pixel = max(np.abs(np.diff(output[0, 0], axis=axis)).max() for axis in (0, 1))
+    assert np.abs(found - own).max() <= of_a_pixel
