@@ -21,8 +21,8 @@ from trt_ros.vision.letterbox import Preprocess
 log = logging.getLogger('trt_ros.runtime')
 
 FOR_GPUS = frozenset({
-    'precision', 'device', 'engine_cache_dir', 'engine_in_memory', 'gpu_wait', 'gpu_timeout',
-    'stream_priority', 'unified_memory'})
+    'precision', 'dla_core', 'device', 'engine_cache_dir', 'engine_in_memory', 'gpu_wait',
+    'gpu_timeout', 'stream_priority', 'unified_memory'})
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,9 @@ def _open_tensorrt(
     return open_network(
         options.model_path, BuildOptions(precision=options.precision,
                                          batch=_buildable_batch(options, batch),
-                                         input_size=(size[0], size[1]) if size else ()),
+                                         input_size=(size[0], size[1]) if size else (),
+                                         dla_core=options.dla_core if options.dla_core >= 0
+                                         else None),
         backend=name, device=options.device, cache_dir=options.engine_cache_dir,
         memory_if_unwritable=options.engine_in_memory, report=report, graph=GraphOptions(
             device=options.device, stream_priority=options.stream_priority,

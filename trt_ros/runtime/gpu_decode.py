@@ -77,11 +77,11 @@ class GpuDecoder(Protocol):
         """
         ...
 
-    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Any, int]:
+    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Any, bool]:
         """
         Copy out what was found: the memory, (result_nbytes,) uint8, is the next frame's.
 
-        :returns: what the decoder finds; and how many values were NaN or infinite.
+        :returns: what the decoder finds; and whether any value was NaN or infinite.
         """
         ...
 
@@ -193,13 +193,13 @@ class GpuBoxes:
         return (Launch(f'select_{self.select}_{dtype}', (blocks, 1, 1), (32, 8, 1), args),
                 Launch(f'suppress_{dtype}', (1, 1, 1), (1024, 1, 1), args))
 
-    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Detections, int]:
+    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Detections, bool]:
         count, _, nonfinite, _ = memory[:HEADER_NBYTES].view(np.int32).tolist()
         numbers = memory[HEADER_NBYTES:HEADER_NBYTES + 24 * MOST_DETECTIONS].view(
             np.float32).reshape(6, MOST_DETECTIONS)
         return Detections(
             numbers[:4].reshape(-1, 4)[:count].copy(), numbers[4, :count].copy(),
-            numbers[5, :count].view(np.int32).copy()), nonfinite
+            numbers[5, :count].view(np.int32).copy()), nonfinite > 0
 
 
 class Axis(ctypes.Structure):
@@ -263,11 +263,11 @@ class GpuArgmax:
         return (Launch(f'argmax_{self.scores.dtype}', blocks, (32, 8, 1), args),
                 Launch('finish', (1, 1, 1), (1, 1, 1), args))
 
-    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[ClassMask, int]:
+    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[ClassMask, bool]:
         width, height = image_wh
         mask = memory[MASK_AT:self.result_nbytes(image_wh)].view(self.dtype)
         return (ClassMask(mask.reshape(height, self._pitch(width))[:, :width].copy()),
-                int(memory[:HEADER_NBYTES].view(np.int32)[2]))
+                bool(memory[:HEADER_NBYTES].view(np.int32)[2]))
 
 
 def gpu_decoder(decoder: Decoder[Any], outputs: Sequence[TensorSpec], shapes: Mapping[str, Shape],

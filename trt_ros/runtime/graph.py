@@ -64,7 +64,7 @@ class GraphOptions:
     unified_memory: str = 'auto'
     chunk_nbytes: int = 1 << 20
     copy_helpers: int = 2
-    graph_capacity: int = 8
+    graph_capacity: int = 16
     share_activations: bool = True
     gpu_decode: bool = True
     gpu_timeout_seconds: float = 10.0
@@ -264,12 +264,16 @@ class GraphPipeline:
     def infer_all(self, frames: Sequence[Frame], *, score_threshold: float, iou_threshold: float,
                   max_detections: int) -> list[Any]:
         """Find what is in each image, one graph for as many as a run takes; see infer."""
-        found = []
+        found: list[Any] = [None] * len(frames)
         for start in range(0, len(frames), self.most):
-            some = frames[start:start + self.most]
-            found += self.submit(some, score_threshold=score_threshold,
-                                 iou_threshold=iou_threshold, max_detections=max_detections,
-                                 ).results()[:len(some)]
+            # In one order whatever camera comes first: a graph a mix of sizes, not a permutation.
+            places = sorted(range(start, min(start + self.most, len(frames))),
+                            key=lambda i: (frames[i].wh, frames[i].encoding, frames[i].step))
+            results = self.submit(
+                [frames[i] for i in places], score_threshold=score_threshold,
+                iou_threshold=iou_threshold, max_detections=max_detections).results()
+            for i, result in zip(places, results):
+                found[i] = result
         return found
 
     def submit(self, frames: Sequence[Frame], *, score_threshold: float, iou_threshold: float,
@@ -325,36 +329,34 @@ class GraphPipeline:
     def _results(self, slot: FrameSlot, frames: Sequence[Frame], thresholds: Thresholds
                  ) -> list[Any]:
         assert slot.plan is not None
-        if slot.plan.decoder is not None:
-            pairs = slot.read(frames)
-            found, bad = [each for each, _ in pairs], sum(odd for _, odd in pairs)
-        else:
-            found, bad = self._decode_on_cpu(slot, slot.plan.batch, frames, thresholds)
-        if bad:
-            self.health.nonfinite_frames += 1
-            if self.health.nonfinite_frames == 1:
-                log.warning('The network gave %d values that are NaN or infinite; their boxes are '
-                            'dropped. A lower precision may overflow: try precision fp32.', bad)
-        return found
+        pairs = (slot.read(frames) if slot.plan.decoder is not None
+                 else self._decode_on_cpu(slot, slot.plan.batch, frames, thresholds))
+        odd = sum(is_odd for _, is_odd in pairs)
+        if odd and not self.health.nonfinite_frames:
+            log.warning('The network gave values that are NaN or infinite; their boxes are '
+                        'dropped. A lower precision may overflow: try precision fp32.')
+        self.health.nonfinite_frames += odd
+        return [found for found, _ in pairs]
 
     def _decode_on_cpu(self, slot: FrameSlot, batch: int, frames: Sequence[Frame],
-                       thresholds: Thresholds) -> tuple[list[Any], int]:
+                       thresholds: Thresholds) -> list[tuple[Any, bool]]:
+        """Decode each frame, and tell whether its outputs had values that were not finite."""
         if self.decoder is None:
             raise ParameterError('This pipeline has no decoder.', remedy='Take the raw outputs.')
         outputs = {name: widen(head) if head.dtype == np.uint16 else head
                    for name, head in slot.outputs().items()}
-        bad = sum(int(np.count_nonzero(~np.isfinite(head))) for head in outputs.values()
-                  if head.dtype.kind == 'f')
         m, found = self.machinery, []
         for i, frame in enumerate(frames):
             letterbox = m.preprocess.letterbox(frame.wh)
             # The outputs of a single image may have no axis of images.
             own = outputs if batch == 1 else {
                 name: head[i:i + 1] for name, head in outputs.items()}
-            found.append(self.decoder(
+            is_odd = any(head.dtype.kind == 'f' and not np.isfinite(head).all()
+                         for head in own.values())
+            found.append((self.decoder(
                 own, letterbox, score_threshold=thresholds.score,
-                iou_threshold=thresholds.iou, max_detections=thresholds.max_detections))
-        return found, bad
+                iou_threshold=thresholds.iou, max_detections=thresholds.max_detections), is_odd))
+        return found
 
     def register(self, memory: np.ndarray) -> None:
         """

@@ -139,8 +139,8 @@ class FrameSlot:
         self.done.wait()
         self.is_under_way = False
 
-    def read(self, frames: Sequence[Frame]) -> list[tuple[Any, int]]:
-        """Read what the GPU has decoded of each frame, and how many values were not finite."""
+    def read(self, frames: Sequence[Frame]) -> list[tuple[Any, bool]]:
+        """Read what the GPU has decoded of each frame, and whether values were not finite."""
         assert self.plan is not None and self.plan.decoder is not None
         assert self.way is not None and self._results is not None
         return [self.plan.decoder.read(self._results.view[part], frame.wh)

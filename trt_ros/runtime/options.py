@@ -41,6 +41,9 @@ class PipelineOptions:
     precision: str = option(
         'auto', "Arithmetic of a TensorRT engine; auto: the model's own, TF32 allowed.",
         choices=PRECISIONS)
+    dla_core: int = option(
+        -1, 'Deep learning accelerator (Jetson) that an engine is built for, with the GPU for '
+            'what it cannot do; -1: none. Backend tensorrt only.', between=(-1, 7))
     device: int = option(0, 'Which GPU, as nvidia-smi counts them.', between=(0, 63))
     engine_cache_dir: str = option(
         '', 'Where built engines are kept; empty: $XDG_CACHE_HOME/trt_ros, ~/.cache/trt_ros.')

@@ -86,3 +86,12 @@ def test_what_decides_the_engine_reaches_its_opener(monkeypatch, asked):
             Reporter(), 1)
     assert (given['backend'], given['device'], given['cache_dir']) == ('tensorrt_rtx', 3, '/c')
     assert given['memory_if_unwritable'] is asked
+
+
+@pytest.mark.parametrize('asked, built', [(-1, None), (1, 1)])
+def test_the_accelerator_that_is_asked_for_is_built_for(monkeypatch, asked, built):
+    opener = pytest.importorskip('trt_ros.runtime.tensorrt_open')
+    given = []
+    monkeypatch.setattr(opener, 'open_network', lambda path, build, **more: given.append(build))
+    BACKENDS[0].open(PipelineOptions(model_path='x', dla_core=asked), Reporter(), 1)
+    assert given[0].dla_core == built

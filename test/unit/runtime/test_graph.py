@@ -129,6 +129,19 @@ def test_what_a_batch_lacks_is_filled_with_its_last_image_where_that_lies(
         'select_columns_float32', 'suppress_float32'] * 2
 
 
+def test_cameras_of_other_sizes_share_a_graph_whatever_their_order(
+        open_graph, make_engine, cuda, picture):
+    pipeline = open_graph(make_engine(-1), batch=2, gpu_decode=False)
+    small, large = picture(100, 90), picture(120, 90)
+    seen = []
+    pipeline._decode_on_cpu = lambda slot, batch, frames, thresholds: [
+        (seen.append(frame.wh) or frame.wh, False) for frame in frames]
+    for frames in ([small, large], [large, small]):
+        assert pipeline.infer_all(frames, **ASKED) == [frame.wh for frame in frames]
+    assert seen == [small.wh, large.wh] * 2
+    assert ways(pipeline, batch=2).made == 1
+
+
 def test_a_batch_beyond_the_profile_is_refused_and_the_slot_free_again(open_graph, picture):
     pipeline = open_graph(slots=1)
     with pytest.raises(TensorMismatchError, match='2 images at once, the network takes 1'):
