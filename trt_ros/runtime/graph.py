@@ -21,7 +21,7 @@ from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError, ParameterError
 from trt_ros.runtime.gpu_decode import MOST_DETECTIONS, gpu_decoder
-from trt_ros.runtime.graph_plan import Machinery, Thresholds
+from trt_ros.runtime.graph_plan import Machinery, Thresholds, batch_story, batches_for
 from trt_ros.runtime.graph_slot import FrameSlot
 from trt_ros.runtime.slots import CopyCrew, Slots, Watchdog
 from trt_ros.runtime.tensorrt_execution import Contexts, widen
@@ -198,7 +198,7 @@ class GraphPipeline:
                 in_place=in_place, blocking_sync=options.blocking_sync,
                 stream_priority=options.stream_priority, on_ungraphed=ungraphed.append,
                 extra_inputs=decoder.extra_inputs if decoder else {})
-            machinery = replace(machinery, batches=_batches(machinery, batch, decoder))
+            machinery = replace(machinery, batches=batches_for(machinery, batch, decoder))
             slots: list[FrameSlot] = []
             for _ in range(options.slots):
                 slot = FrameSlot(machinery)
@@ -209,7 +209,7 @@ class GraphPipeline:
             undo.callback(pipeline._unregister_all)
             undo.callback(pipeline._watchdog.close)
             pipeline.health.ungraphed = ungraphed
-            pipeline._engine_story = (*story, *_batch_story(machinery, batch))
+            pipeline._engine_story = (*story, *batch_story(machinery, batch))
             pipeline._owned = undo.pop_all()
             return pipeline
 
@@ -429,31 +429,6 @@ class GraphPipeline:
         """Give everything back, after the frames under way; may be called twice."""
         self.slots.close(self.options.gpu_timeout_seconds)
         self._owned.close()
-
-
-def _batches(machinery: Machinery, batch: int, decoder: Decoder[Any] | None) -> tuple[int, ...]:
-    """
-    Say how many images runs take: each count has a context, which costs GPU memory (72 MiB with
-    tensorrt_rtx 1.5, whatever the network), so only powers of two, and the most.
-    """
-    spec = machinery.image_input
-    if spec.shape[0] != -1:
-        return (spec.shape[0],)
-    if decoder is not None and not decoder.takes_batches:
-        return (1,)
-    most = min(batch, max((profile[spec.name][2][0] for profile in
-                           machinery.contexts.engine.profiles), default=1))
-    return (*(1 << power for power in range(most.bit_length()) if 1 << power < most), most)
-
-
-def _batch_story(machinery: Machinery, batch: int) -> tuple[str, ...]:
-    fixed, most = machinery.image_input.shape[0], machinery.batches[-1]
-    if fixed > 1:
-        return (f'the network takes {fixed} images in each run: fewer are filled up',)
-    if most == 1 < batch:
-        which = 'network' if fixed == 1 else 'engine'
-        return (f'images run one after another: the {which} takes one in a run',)
-    return (f'up to {most} images in a run',) if batch > 1 else ()
 
 
 def _close_engine(engine: Engine) -> None:

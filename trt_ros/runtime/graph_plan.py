@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from trt_ros.runtime.graph_steps import Geometry, launch_preprocess, preprocess_
 from trt_ros.runtime.slots import CopyCrew, Recent
 from trt_ros.runtime.tensorrt_execution import Contexts, Execution, Shape, item_nbytes
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoder import Decoder
 from trt_ros.vision.letterbox import Preprocess
 
 HEADER_NBYTES = 256  # The request; keeps the images behind it aligned.
@@ -63,6 +64,33 @@ class Machinery:
     def image_input(self) -> TensorSpec:
         return next(spec for spec in self.contexts.engine.inputs
                     if spec.name not in self.extra_inputs)
+
+
+def batches_for(
+        machinery: Machinery, batch: int, decoder: Decoder[Any] | None) -> tuple[int, ...]:
+    """
+    Say how many images runs take: each count has a context, which costs GPU memory (72 MiB with
+    tensorrt_rtx 1.5, whatever the network), so only powers of two, and the most.
+    """
+    spec = machinery.image_input
+    if spec.shape[0] != -1:
+        return (spec.shape[0],)
+    if decoder is not None and not decoder.takes_batches:
+        return (1,)
+    most = min(batch, max((profile[spec.name][2][0] for profile in
+                           machinery.contexts.engine.profiles), default=1))
+    return (*(1 << power for power in range(most.bit_length()) if 1 << power < most), most)
+
+
+def batch_story(machinery: Machinery, batch: int) -> tuple[str, ...]:
+    """Tell the log what comes of asking for `batch` images in a run."""
+    fixed, most = machinery.image_input.shape[0], machinery.batches[-1]
+    if fixed > 1:
+        return (f'the network takes {fixed} images in each run: fewer are filled up',)
+    if most == 1 < batch:
+        which = 'network' if fixed == 1 else 'engine'
+        return (f'images run one after another: the {which} takes one in a run',)
+    return (f'up to {most} images in a run',) if batch > 1 else ()
 
 
 @dataclass(frozen=True)
