@@ -155,7 +155,8 @@ class Soak:
     def load(self, name: str) -> None:
         parameters = {'autostart': False}
         if name == 'detector':
-            parameters['model_path'] = str(MODEL)
+            # The bond's messages take 30 memory areas, for good: before these are counted.
+            parameters |= {'model_path': str(MODEL), 'bond_period': BOND_PERIODS[-1]}
         by_reference = self.is_by_reference[name] = self.draw.random() < 0.75
         service = f'/{CONTAINER}/_container/load_node'
         self.peer.call(LoadNode, service)  # Refused; once it is answered, no answer gets lost.
