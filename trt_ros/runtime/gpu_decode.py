@@ -16,12 +16,8 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.boxes import BoxesHead
 from trt_ros.vision.decoder import Decoder
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.detr import (
-    DetrHead,
-    sigmoid,
-    sigmoid_without_last,
-    softmax_without_last,
-)
+from trt_ros.vision.detr import DetrHead, sigmoid_without_last, softmax_without_last
+from trt_ros.vision.family import sigmoid
 from trt_ros.vision.grid import line
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import ClassMask

@@ -12,18 +12,21 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.boxes import BoxesHead, box_outputs
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.family import Family, Head, Network, corners, is_scores, single
+from trt_ros.vision.family import (
+    Family,
+    Head,
+    Network,
+    corners,
+    is_scores,
+    sigmoid,
+    single,
+)
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 from trt_ros.vision.yolov8 import cell_counts
 from trt_ros.vision.yolov10 import EndToEndHead
 
 SIZES_INPUT = 'orig_target_sizes'
-
-
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Turn (Q, C) logits into (Q, C) scores, each class for itself: RT-DETR, D-FINE, RF-DETR."""
-    return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def sigmoid_without_last(logits: np.ndarray) -> np.ndarray:

@@ -139,6 +139,11 @@ def corners(cxcywh: np.ndarray) -> np.ndarray:
     return np.hstack([centre - half, centre + half])
 
 
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Turn logits of any shape into scores, 0 to 1, each for itself."""
+    return np.asarray(1 / (1 + np.exp(-logits)))
+
+
 def is_scores(spec: TensorSpec) -> bool:
     """Tell whether an output can be a raw head: one image, two axes, floating point."""
     return len(spec.shape) == 3 and spec.shape[0] in (1, -1) and is_float(spec)

@@ -37,11 +37,6 @@ class Taps:
         return Taps(self.first[pixels], self.second[pixels], self.weights[pixels], origin,
                     self.pitch)
 
-    def shifted(self, cells: int) -> Taps:
-        """Count cells from another one."""
-        return Taps(self.first - cells, self.second - cells, self.weights, self.origin - cells,
-                    self.pitch)
-
     @property
     def nearest(self) -> np.ndarray:
         """The cell under each pixel's centre: (n,) intp."""

@@ -10,7 +10,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.above import Box, above, cells_of
-from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, is_float, single
+from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, is_float, sigmoid, single
 from trt_ros.vision.grid import covers, taps
 from trt_ros.vision.halves import as_float32
 from trt_ros.vision.letterbox import Letterbox
@@ -74,7 +74,7 @@ def _masks(
     by_row = as_float32(np.ascontiguousarray(prototypes.transpose(1, 0, 2)))
     planes = [weights @ by_row[lines, :, columns]
               for weights, (lines, columns) in zip(coefficients[seen], cells)]
-    masks = dict(zip(seen.tolist(), above(planes, 0.0, rows, cols, boxes, _sigmoid)))
+    masks = dict(zip(seen.tolist(), above(planes, 0.0, rows, cols, boxes, sigmoid)))
     return [masks[index] if index in masks else np.zeros((y2 - y1, x2 - x1), bool)
             for index, (x1, y1, x2, y2) in enumerate(windows.tolist())]
 
@@ -103,7 +103,3 @@ def open_head(network: Network) -> InstanceHead:
 
 
 YOLOV8_SEG = Family('yolov8_seg', 'segment', YOLO_PREPROCESS, open_head)
-
-
-def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    return np.asarray(1 / (1 + np.exp(-logits)))
