@@ -16,6 +16,7 @@ from trt_ros.launching.arguments import (
 from trt_ros.launching.graph import Part, graph
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.nodes.image_source import ImageSourceNode
+from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 
 
 def generate_launch_description():
@@ -75,7 +76,7 @@ def detector_of_all(file, for_all, cameras, given):
 def read_cameras(file):
     """Return the parameters for all cameras, and the settings of each by its namespace."""
     try:
-        content = yaml.safe_load(file.read_text())
+        content = yaml.safe_load(read_regular(file, MAX_TEXT_NBYTES))
     except (OSError, yaml.YAMLError) as error:
         raise ParameterError(f'{file} cannot be read.', cause=str(error)) from error
     content = settings(file, content, ('parameters', 'cameras'))

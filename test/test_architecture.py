@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / 'trt_ros'
 
-FOR_ALL = {'errors', 'progress', 'tensors'}
+FOR_ALL = {'errors', 'progress', 'regular_file', 'tensors'}
 LAYERS = {  # layer: the layers that it may import beside itself and those for all
     'vision': set(),
     'driver': set(),
@@ -20,11 +20,12 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     'engine': {'backend', 'cuda', 'driver'},
     'runtime': {'engine', 'backend', 'cuda', 'driver', 'vision'},
     'draw': {'vision'},
-    'ros': {'vision'},
+    'media': set(),
+    'ros': {'vision', 'media'},
     'container': {'ros'},
-    'cli': {'runtime', 'engine', 'backend', 'driver', 'vision', 'draw'},
-    'nodes': {'ros', 'runtime', 'engine', 'vision', 'draw'},
-    'demo': {'nodes', 'ros', 'runtime', 'vision', 'draw'},
+    'cli': {'runtime', 'engine', 'backend', 'driver', 'vision', 'draw', 'media'},
+    'nodes': {'ros', 'runtime', 'engine', 'vision', 'draw', 'media'},
+    'demo': {'nodes', 'ros', 'runtime', 'vision', 'draw', 'media'},
     'launching': {'nodes', 'ros'},
     '__main__': {'cli'},
     '__init__': set(),
@@ -39,11 +40,11 @@ DOORS = {  # foreign package: the layers that may import it
     'onnx': {'engine', 'demo'},
     'modelopt': {'engine'},
     'torch': {'demo'},
-    'cv2': {'draw', 'ros', 'cli', 'nodes', 'demo'},
+    'cv2': {'draw', 'media', 'ros', 'cli', 'nodes', 'demo'},
     'cv_bridge': {'ros'},
     'yaml': {'ros', 'nodes', 'demo', 'launching'},
     'tqdm': {'cli', 'demo'},
-    'numpy': LAYERS.keys() - {'errors', 'progress', '__main__', '__init__'},
+    'numpy': LAYERS.keys() - {'errors', 'progress', 'regular_file', '__main__', '__init__'},
 } | dict.fromkeys((
     'rclpy', 'ament_index_python', 'launch', 'launch_ros', 'builtin_interfaces', 'std_msgs',
     'composition_interfaces', 'diagnostic_msgs', 'geometry_msgs', 'lifecycle_msgs',

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from trt_ros.errors import printable
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import name_of
 from trt_ros.vision.letterbox import Preprocess
@@ -131,9 +132,10 @@ def _captioned(panel: Panel, height: int) -> np.ndarray:
     # Single pixels of a small input shall be seen.
     pixels = cv2.resize(panel.pixels_bgr, size, interpolation=(
         cv2.INTER_AREA if rows > height else cv2.INTER_NEAREST))
-    (text_width, text_height), baseline = cv2.getTextSize(panel.caption, FONT, 0.45, 1)
+    caption = printable(panel.caption)
+    (text_width, text_height), baseline = cv2.getTextSize(caption, FONT, 0.45, 1)
     strip = np.full((text_height + baseline + 12, max(size[0], text_width + 12), 3), 255, np.uint8)
-    cv2.putText(strip, panel.caption, (6, text_height + 6), FONT, 0.45, (0, 0, 0), 1, cv2.LINE_AA)
+    cv2.putText(strip, caption, (6, text_height + 6), FONT, 0.45, (0, 0, 0), 1, cv2.LINE_AA)
     pixels = np.pad(pixels, ((0, 0), (0, strip.shape[1] - size[0]), (0, 0)), constant_values=255)
     return np.vstack([strip, pixels])
 
@@ -218,7 +220,7 @@ def draw_label(
     :param pixels_bgr: (H, W, 3) uint8, changed in place.
     :param colour: the background's; the text is black or white, whichever can be read on it.
     """
-    stroke = max(1, thickness // 2)
+    stroke, text = max(1, thickness // 2), printable(text)
     (text_width, text_height), baseline = cv2.getTextSize(text, FONT, text_scale, stroke)
     margin = thickness + 1
     box_width, box_height = text_width + 2 * margin, text_height + baseline + 2 * margin

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """Escape lone surrogates, as which Python keeps the bytes of a name that is not UTF-8."""
+    return text.encode(errors='backslashreplace').decode()
+
+
 class TrtRosError(Exception):
     """
     Something the user can act on; printed without a traceback.
@@ -13,6 +18,8 @@ class TrtRosError(Exception):
     """
 
     def __init__(self, problem: str, *, cause: str = '', remedy: str = '') -> None:
+        # ROS's log and most terminals raise on a file name that is not UTF-8.
+        problem, cause, remedy = map(printable, (problem, cause, remedy))
         self.problem, self.cause, self.remedy = problem, cause, remedy
         parts = [problem, cause and f'Cause: {cause}', remedy and f'Remedy: {remedy}']
         super().__init__('\n'.join(filter(None, parts)))

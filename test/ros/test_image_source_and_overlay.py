@@ -1,6 +1,8 @@
 """Pictures are published as images; detections are drawn on the image of their stamp."""
 
+import os
 from pathlib import Path
+import re
 
 import numpy as np
 import pytest
@@ -21,6 +23,10 @@ from vision_msgs.msg import (  # noqa: E402
     Pose2D,
 )
 
+from trt_ros.errors import ParameterError  # noqa: E402
+from trt_ros.media import write_picture  # noqa: E402
+from trt_ros.ros.camera_info import load_calibration  # noqa: E402
+
 pytestmark = pytest.mark.ros
 
 CALIBRATION = """
@@ -35,6 +41,12 @@ projection_matrix: {rows: 3, cols: 4, data: [10, 0, 4, 0, 0, 11, 2, 0, 0, 0, 1, 
 """
 
 
+BOMB = '\n'.join(
+    ['a0: &a0 {x: 1}', *(f'a{i}: &a{i} {{<<: [{", ".join([f"*a{i - 1}"] * 9)}]}}'
+                        for i in range(1, 10))])
+LATIN_1 = os.fsdecode(b'2\xe9.png')
+
+
 def grey(value, size_wh=(8, 4)):
     return np.full((size_wh[1], size_wh[0], 3), value, np.uint8)
 
@@ -43,8 +55,8 @@ def grey(value, size_wh=(8, 4)):
 def folder(tmp_path_factory) -> Path:
     """Three grey pictures and one that is none; picture 10 comes after picture 2."""
     folder = tmp_path_factory.mktemp('pictures')
-    for name, value in (('10.png', 30), ('2.png', 20), ('1.png', 10)):
-        cv2.imwrite(str(folder / name), grey(value))
+    for name, value in (('10.png', 30), (LATIN_1, 20), ('1.png', 10)):
+        write_picture(folder / name, grey(value))
     (folder / '3.png').write_bytes(b'no picture')
     (folder / 'notes.txt').write_text('no picture either')
     (folder / 'calibration.yaml').write_text(CALIBRATION)
@@ -108,6 +120,25 @@ def test_a_video_loops_and_another_size_is_uncalibrated(start_node, tmp_path, fo
     assert levels in ([0, 1, 0, 1, 0], [1, 0, 1, 0, 1])
     assert (info.width, info.height, info.k.tolist()) == (64, 48, [0.0] * 9)
     node.wait_for_log('The calibration is for 8x4, not for this image of 64x48')
+
+
+@pytest.mark.parametrize('text, why', [
+    ('', 'NoneType'), (BOMB, 'aliases'), ('[' * 5000, 'Recursion'), ('x: ' + 'a' * 2**20, 'bytes'),
+    (CALIBRATION.replace('image_width: 8', 'image_width: eight'), 'eight'),
+    (CALIBRATION.replace('image_width: 8', 'image_width: -8'), 'image_width is -8'),
+    (CALIBRATION.replace('10, 0, 4', f'1{"0" * 400}, 0, 4'), 'too large'),
+])
+def test_a_hostile_calibration_is_refused_at_once(tmp_path, text, why):
+    (tmp_path / 'calibration.yaml').write_text(text)
+    with pytest.raises(ParameterError, match='cannot be used') as caught:
+        load_calibration(str(tmp_path / 'calibration.yaml'))
+    assert re.search(why, caught.value.cause)
+
+
+def test_a_calibration_that_is_a_pipe_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / 'pipe')
+    with pytest.raises(ParameterError, match='Not a regular file'):
+        load_calibration(str(tmp_path / 'pipe'))
 
 
 @pytest.mark.parametrize('source, why', [

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 import os
 import pkgutil
 import sys
@@ -53,14 +54,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         can act on, 130 when interrupted, 141 when whoever read the output went away.
     :raises SystemExit: from argparse: 2 for wrong usage, 0 for --help.
     """
+    escape_unprintable()
     argv = sys.argv[1:] if argv is None else argv
     known = verbs()
     # A known verb is loaded alone: the others cost it nothing and cannot break it.
     return run(make_parser([argv[0]] if argv and argv[0] in known else known).parse_args(argv))
 
 
+def escape_unprintable() -> None:
+    """Escape what the terminal's encoding lacks: by default Python raises UnicodeEncodeError."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors='backslashreplace')
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the verb that was parsed; see `main`."""
+    escape_unprintable()
     try:
         code: int = args.run(args)
         sys.stdout.flush()

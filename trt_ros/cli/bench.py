@@ -109,6 +109,8 @@ def _plot(path: Path, series: dict[str, np.ndarray]) -> None:
     import cv2
     import numpy as np
 
+    from trt_ros.media import write_picture
+
     width, height, margin = 900, 260, 60
     picture = np.full((height * len(series), width, 3), 255, np.uint8)
     for number, (title, times) in enumerate(series.items()):
@@ -126,7 +128,4 @@ def _plot(path: Path, series: dict[str, np.ndarray]) -> None:
                         cv2.FONT_HERSHEY_SIMPLEX, 0.4, (60, 60, 60), 1, cv2.LINE_AA)
         cv2.putText(picture, f'{title}: image in hand to result, {len(times)} frames',
                     (margin, top + 30), cv2.FONT_HERSHEY_SIMPLEX, 0.5, (0, 0, 0), 1, cv2.LINE_AA)
-    if not cv2.imwrite(str(path), picture):
-        from trt_ros.errors import ParameterError
-        raise ParameterError(f'The plot cannot be written to {path}.',
-                             remedy='Give a name that ends in .png, in a folder that is there.')
+    write_picture(path, picture)

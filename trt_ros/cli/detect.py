@@ -11,7 +11,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from trt_ros.errors import BadFrameError, ParameterError, TrtRosError
+from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.runtime.options import LabelledOptions
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')  # OpenCV writes all.
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.mov', '.webm', '.m4v', '.mpg', '.mpeg')
 MANY_FILES = 20  # From here on a progress bar is shown even where nobody seems to watch.
-
-
-class UnreadableFileError(TrtRosError):
-    """A file that is no image and no video; the others go on."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -76,7 +72,7 @@ def run(args: Namespace) -> int:
         for path in bar:
             try:
                 _detect_file(path, pipeline, args, folder and folder / names.unique(path), entries)
-            except (UnreadableFileError, BadFrameError) as error:
+            except BadFrameError as error:
                 failed += 1
                 entries.append({'file': str(path), 'error': error.problem})
                 tqdm.write(f'{path}: {error}', file=sys.stderr)
@@ -193,16 +189,17 @@ def _detect_file(
     """
     Find what is in one file, append its entries, and write it with the boxes to `annotated`.
 
-    :raises UnreadableFileError: when it is no image and no video.
+    :raises BadFrameError: when it is no image and no video.
     """
     from trt_ros.draw import draw_detections
+    from trt_ros.media import read_picture, write_picture
     from trt_ros.vision.frame import Frame
 
     is_video = path.suffix.lower() in VIDEO_SUFFIXES
     with ExitStack() as stack:
         write: Callable[[np.ndarray], None] | None = None
         for index, (pixels, rate_hz) in enumerate(_read_video(path) if is_video
-                                                  else [(_read_image(path), 0.0)]):
+                                                  else [(read_picture(path), 0.0)]):
             height, width = pixels.shape[:2]
             found = pipeline.infer(
                 Frame.from_pixels(pixels), score_threshold=args.score_threshold,
@@ -215,7 +212,7 @@ def _detect_file(
                 continue
             if write is None:
                 write = (_video_writer(annotated, width, height, rate_hz, stack) if is_video
-                         else lambda pixels: _write_image(annotated, pixels))
+                         else lambda pixels: write_picture(annotated, pixels))
             draw_detections(pixels, found, pipeline.class_names)
             write(pixels)
 
@@ -229,29 +226,14 @@ def _as_json(found: Detections, names: Sequence[str]) -> list[dict[str, Any]]:
         for xyxy, score, label in zip(found.xyxy, found.scores, found.labels)]
 
 
-def _read_image(path: Path) -> np.ndarray:
-    """Read an image as (H, W, 3) uint8 BGR, turned upright as its EXIF says."""
-    import cv2
-    import numpy as np
-
-    try:
-        data = np.frombuffer(path.read_bytes(), np.uint8)
-    except OSError as error:
-        raise UnreadableFileError('Cannot be read.', cause=error.strerror or '') from error
-    pixels = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
-    if pixels is None:
-        raise UnreadableFileError('Is no image that OpenCV can read.')
-    return np.asarray(pixels)
-
-
 def _read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:
     """Read frames as (H, W, 3) uint8 BGR, each with the video's rate in Hz."""
     import cv2
 
-    video = cv2.VideoCapture(str(path))
+    from trt_ros.media import open_video
+
+    video = open_video(path)
     try:
-        if not video.isOpened():
-            raise UnreadableFileError('Is no video that OpenCV can read.')
         rate_hz = video.get(cv2.CAP_PROP_FPS) or 25.0
         while True:
             is_there, pixels = video.read()
@@ -264,26 +246,15 @@ def _read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:
 
 def _video_writer(path: Path, width: int, height: int, rate_hz: float,
                   stack: ExitStack) -> Callable[[np.ndarray], None]:
-    import cv2
+    from trt_ros.media import open_video_writer
 
-    code = int.from_bytes(b'mp4v', 'little')  # As cv2.VideoWriter_fourcc, which stubs lack.
-    writer = cv2.VideoWriter(str(path), code, rate_hz, (width, height))
+    writer = open_video_writer(path, rate_hz, (width, height))
     stack.callback(writer.release)
-    if not writer.isOpened():
-        raise ParameterError(f'Cannot write the video {path}.',
-                             remedy='Give another folder with --output.')
 
     def write(pixels: np.ndarray) -> None:
         writer.write(pixels)
 
     return write
-
-
-def _write_image(path: Path, pixels: np.ndarray) -> None:
-    import cv2
-
-    _, data = cv2.imencode(path.suffix, pixels)
-    _write(path, data.tobytes())
 
 
 def _write_json(path: Path, entries: Sequence[dict[str, Any]]) -> None:

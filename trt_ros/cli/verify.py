@@ -69,9 +69,8 @@ def _without_tensorrt() -> str:
 
 
 def _draw(args: Namespace) -> None:
-    import cv2
-
     from trt_ros.draw import Panel, draw_result, in_rows, input_view
+    from trt_ros.media import write_picture
     from trt_ros.runtime.options import LabelledOptions
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision import decoder
@@ -106,9 +105,7 @@ def _draw(args: Namespace) -> None:
                 Panel(input_view(tensor, trained),
                       f'input, {tensor.min():.3g} to {tensor.max():.3g}, as {name} is trained'),
                 Panel(pixels, f'{path.name}: what {name} finds')))
-    if not cv2.imwrite(str(args.picture), in_rows(rows)):
-        raise ParameterError(f'The picture cannot be written to {args.picture}.',
-                             remedy='Give a name that ends in .png, in a folder that is there.')
+    write_picture(args.picture, in_rows(rows))
     print(args.picture, file=sys.stderr)
 
 
@@ -169,16 +166,10 @@ def _alike(model: Path, ours: Any, reference: Any, stack: ExitStack) -> Any:
 
 
 def _frames(paths: list[Path]) -> Iterator[Frame]:
-    import cv2
-
+    from trt_ros.media import read_picture
     from trt_ros.vision.frame import Frame
     for path in paths:
-        image = cv2.imread(str(path))
-        if image is None:
-            raise ParameterError(
-                f'{path} is no picture that can be read.',
-                remedy='Give JPEG or PNG files that exist.')
-        yield Frame.from_pixels(image)
+        yield Frame.from_pixels(read_picture(path))
 
 
 def _inputs(args: Namespace, network: Any) -> Iterator[dict[str, np.ndarray]]:

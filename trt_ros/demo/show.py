@@ -13,7 +13,6 @@ import re
 from tempfile import TemporaryDirectory
 import time
 
-import cv2
 import numpy as np
 
 from trt_ros.demo.evaluate import MODEL
@@ -22,6 +21,7 @@ from trt_ros.demo.scene import CLASSES, MovingScene
 from trt_ros.demo.tally import Tally
 from trt_ros.demo.watch import Watch, checksum
 from trt_ros.errors import TrtRosError
+from trt_ros.media import read_picture, write_picture
 
 SEED = 9
 RATE_HZ = 15.0
@@ -102,10 +102,10 @@ def draw_pictures(folder: Path, seconds: float) -> dict[int, tuple[np.ndarray, n
     # Some more than will be watched, for the time until the nodes have found each other.
     for index in range(math.ceil((seconds + 4) * RATE_HZ)):
         image, xyxy, labels = scene.frame(index)
-        path = f'{folder}/{index:05}.jpg'
-        cv2.imwrite(path, image, [cv2.IMWRITE_JPEG_QUALITY, 95])
+        path = folder / f'{index:05}.jpg'
+        write_picture(path, image)
         # JPEG changes the pixels; the image source will read what we read.
-        truth[checksum(np.asarray(cv2.imread(path)))] = xyxy, labels
+        truth[checksum(read_picture(path))] = xyxy, labels
     return truth
 
 

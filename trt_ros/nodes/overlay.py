@@ -11,7 +11,6 @@ import sys
 import threading
 from typing import Any, Generic, TypeVar
 
-import cv2
 import numpy as np
 from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
@@ -21,6 +20,7 @@ from vision_msgs.msg import Detection2DArray
 
 from trt_ros.draw import draw_detections
 from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.media import write_picture
 from trt_ros.ros.cdr import CompressedImageView, ImageView, read_stamp
 from trt_ros.ros.diagnostics import QUEUE_AGE, Diagnostics, FrameCounts, LatencyMeter
 from trt_ros.ros.images import (
@@ -173,8 +173,7 @@ class OverlayNode(ManagedNode):
         path = self._output_dir / f'{header.stamp.sec}.{header.stamp.nanosec:09d}.png'
         # Renamed when complete: whoever watches the folder never sees half a picture.
         unfinished = path.with_suffix('.unfinished.png')
-        if not cv2.imwrite(str(unfinished), pixels):
-            raise OSError(f'{path} could not be written')
+        write_picture(unfinished, pixels)
         unfinished.rename(path)
 
     def _give_up_waiting(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -12,8 +13,19 @@ from std_msgs.msg import Header
 import yaml
 
 from trt_ros.errors import ParameterError
+from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.qos import overridden
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """A loader without aliases: merges of them grow exponentially with the size of the file."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(
+                None, None, 'YAML aliases are not allowed', self.peek_event().start_mark)
+        return super().compose_node(parent, index)
 
 
 def load_calibration(path: str) -> CameraInfo:
@@ -23,15 +35,16 @@ def load_calibration(path: str) -> CameraInfo:
     :raises ParameterError: when it cannot be read, or is no calibration.
     """
     try:
-        values = yaml.safe_load(Path(path).expanduser().read_text())
+        values = yaml.load(
+            read_regular(Path(path).expanduser(), MAX_TEXT_NBYTES).decode(), _PlainLoader)
         return CameraInfo(
-            width=values['image_width'], height=values['image_height'],
-            distortion_model=values['distortion_model'],
+            width=_size(values, 'image_width'), height=_size(values, 'image_height'),
+            distortion_model=str(values['distortion_model']),
             d=_floats(values, 'distortion_coefficients'),
             k=_floats(values, 'camera_matrix', 9), r=_floats(values, 'rectification_matrix', 9),
             p=_floats(values, 'projection_matrix', 12))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError,
-            ValueError) as error:
+    except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError, ArithmeticError,
+            AssertionError, RecursionError) as error:
         raise ParameterError(
             f'The calibration {path!r} cannot be used.', cause=repr(error),
             remedy='Give a YAML file as camera_calibration writes it.') from error
@@ -93,6 +106,13 @@ def camera_info_topic(node: Node, image_topic: str = 'image') -> str:
     if remapped != node.resolve_topic_name(name, only_expand=True):
         return remapped
     return node.resolve_topic_name(image_topic).rpartition('/')[0] + '/camera_info'
+
+
+def _size(values: dict, name: str) -> int:
+    size = int(values[name])
+    if not 0 < size < 1 << 32:  # rclpy checks types and ranges only in some builds.
+        raise ValueError(f'{name} is {size}')
+    return size
 
 
 def _floats(values: dict, name: str, count: int | None = None) -> list[float]:

@@ -11,7 +11,8 @@ import re
 import cv2
 import numpy as np
 
-from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.errors import BadFrameError, ParameterError, printable
+from trt_ros.media import open_video, read_picture
 
 PICTURE_SUFFIXES = frozenset(
     {'.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.pnm', '.ppm', '.tif', '.tiff', '.webp'})
@@ -80,11 +81,7 @@ def _files(source: str, paths: list[Path]) -> Source:
     def read() -> np.ndarray | None:
         if not left:
             return None
-        path = left.pop()
-        pixels = cv2.imread(str(path), cv2.IMREAD_COLOR)
-        if pixels is None:
-            raise BadFrameError('unreadable file', f'{path} cannot be read as a picture.')
-        return pixels
+        return read_picture(left.pop())
 
     def rewind() -> None:
         left[:] = reversed(paths)
@@ -94,12 +91,13 @@ def _files(source: str, paths: list[Path]) -> Source:
 
 
 def _video(path: Path) -> Source:
-    capture = cv2.VideoCapture(str(path))
-    if not capture.isOpened():
+    try:
+        capture = open_video(path)
+    except BadFrameError as error:
         raise ParameterError(
-            f'{path} cannot be read as a video.',
-            cause='Its suffix is none of a picture, and OpenCV does not know the format.',
-            remedy=f'Give an MP4 or AVI; pictures end in {", ".join(sorted(PICTURE_SUFFIXES))}.')
+            error.problem, cause=f'Its suffix is none of a picture. {error.cause}',
+            remedy=f'Give an MP4 or AVI; pictures end in {", ".join(sorted(PICTURE_SUFFIXES))}.',
+        ) from error
     rate_hz = capture.get(cv2.CAP_PROP_FPS)
 
     def rewind() -> None:
@@ -112,7 +110,8 @@ def _video(path: Path) -> Source:
 
 
 def _camera(source: str, camera_wh: Sequence[int]) -> Source:
-    capture = cv2.VideoCapture(int(source) if source.isdigit() else source, cv2.CAP_V4L2)
+    capture = cv2.VideoCapture(int(source) if source.isdigit() else printable(source),
+                               cv2.CAP_V4L2)
     if not capture.isOpened():
         raise ParameterError(
             f'The camera {source} cannot be opened.',

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, printable
+from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 
 
 def class_names(
@@ -42,7 +43,7 @@ def name_of(names: Sequence[str], index: int) -> str:
 
 def _from_file(path: str) -> tuple[str, ...]:
     try:
-        text = Path(path).expanduser().read_text('utf-8-sig')
+        text = read_regular(Path(path).expanduser(), MAX_TEXT_NBYTES).decode('utf-8-sig')
     except (OSError, UnicodeDecodeError) as error:
         raise ParameterError(
             f'The class names in {path!r} cannot be read.', cause=str(error),
@@ -55,12 +56,15 @@ def _from_file(path: str) -> tuple[str, ...]:
 
 
 def _from_metadata(metadata: Mapping[str, str]) -> tuple[str, ...]:
+    text = metadata.get('names', '()')
+    if len(text) > MAX_TEXT_NBYTES:
+        return ()
     try:
-        names = ast.literal_eval(metadata.get('names', '()'))
+        names = ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return ()  # Another exporter's own format; names are a nicety.
     if isinstance(names, dict):
         names = [names.get(index) for index in range(len(names))]
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         return ()
-    return tuple(names)
+    return tuple(map(printable, names))  # ROS messages and OpenCV take no lone surrogates.

@@ -117,7 +117,7 @@ def test_a_bad_file_is_reported_and_counted_and_the_others_go_on(detect, picture
     assert code == 1
     assert [(Path(entry['file']).name, 'error' in entry) for entry in entries] == [
         ('notes.txt', True), ('missing.png', True), ('empty.jpg', True), ('red.png', False)]
-    assert f'{no_image}: Is no image' in captured.err
+    assert f'{no_image} cannot be read as a picture.' in captured.err
     assert 'No such file' in captured.err
     assert 'files: 1, detections: 1, failed: 3' in captured.err
 
@@ -222,7 +222,7 @@ def test_a_broken_video_is_reported(detect, tmp_path):
     path.write_bytes(b'no video')
     code, entries, _ = detect(path)
     assert code == 1
-    assert entries[0]['error'] == 'Is no video that OpenCV can read.'
+    assert entries[0]['error'].endswith('cannot be read as a video.')
 
 
 def test_a_progress_bar_counts_many_files(detect, picture, tmp_path):

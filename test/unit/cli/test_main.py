@@ -135,3 +135,21 @@ def test_help_of_detect_imports_nothing_heavy():
         [sys.executable, '-S', '-c', code], capture_output=True, text=True, timeout=60,
         env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))})
     assert process.stderr == '[]\n'
+
+
+@pytest.mark.parametrize('encoding', ['ascii', 'latin-1', 'utf-8'])
+def test_what_the_terminal_cannot_show_is_escaped(tmp_path, encoding):
+    name = os.fsdecode('写'.encode() + b'\xff.onnx')
+    done = subprocess.run(
+        [sys.executable, '-m', 'trt_ros', 'inspect', str(tmp_path / name)], timeout=60,
+        capture_output=True, env={**os.environ, 'PYTHONIOENCODING': encoding}, check=False)
+    assert done.returncode == 1
+    assert b'udcff.onnx' in done.stderr and b'Traceback' not in done.stderr
+
+
+def test_output_that_the_terminal_cannot_show_is_escaped():
+    code = ('from types import SimpleNamespace; from trt_ros import cli; '
+            'cli.run(SimpleNamespace(run=lambda args: print("h\\u00f6he", "a\\ud800") or 0))')
+    done = subprocess.run([sys.executable, '-c', code], timeout=60, capture_output=True,
+                          env={**os.environ, 'PYTHONIOENCODING': 'ascii'}, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b'h\\xf6he a\\ud800\n', b'')

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from trt_ros.errors import ParameterError
@@ -94,3 +96,19 @@ def test_a_class_without_a_name_is_its_number():
     assert name_of(('cat', 'dog'), 2) == '2'
     assert name_of((), 0) == '0'
     assert name_of(('cat',), -1) == '-1'
+
+
+def test_surrogates_in_the_metadata_are_escaped():
+    assert class_names((), '', {'names': r"['a\ud800']"}, 1) == (r'a\ud800',)
+
+
+def test_metadata_that_is_too_long_or_too_deep_names_nothing():
+    for names in ('[' * 100_000, f"['{'a' * (1 << 20)}']", '-' * 100_000 + '1'):
+        assert class_names((), '', {'names': names}, None) == ()
+
+
+def test_a_pipe_or_device_is_no_labels_file(tmp_path):
+    os.mkfifo(tmp_path / 'pipe')
+    for path in (tmp_path / 'pipe', '/dev/zero'):
+        with pytest.raises(ParameterError, match='Not a regular file'):
+            class_names((), str(path), {}, None)

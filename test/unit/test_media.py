@@ -1,0 +1,94 @@
+"""Pictures and videos whose files or names are broken: an error, never the end of the process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from trt_ros.draw import Panel, draw_label, in_rows
+from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.media import open_video, open_video_writer, read_picture, write_picture
+
+LATIN_1 = os.fsdecode(b'caf\xe9')
+PIXELS = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+
+
+@pytest.mark.parametrize('name', ['plain.png', 'é 写.png', f'{LATIN_1}.png'])
+def test_a_picture_comes_back_whatever_its_name(tmp_path, name):
+    write_picture(tmp_path / name, PIXELS)
+    assert np.array_equal(read_picture(tmp_path / name), PIXELS)
+
+
+def test_names_beyond_ascii_do_no_harm_in_a_posix_locale(tmp_path):
+    code = ('import sys, numpy; from pathlib import Path; from trt_ros import media; '
+            'path, pixels = Path(sys.argv[1]), numpy.zeros((2, 2, 3), "uint8"); '
+            'media.write_picture(path, pixels); '
+            'assert media.read_picture(path).shape == (2, 2, 3)')
+    done = subprocess.run(
+        [sys.executable, '-c', code, str(tmp_path / 'é.png')], timeout=60, check=False,
+        env={**os.environ, 'LC_ALL': 'POSIX', 'PYTHONUTF8': '0', 'PYTHONCOERCECLOCALE': '0'})
+    assert done.returncode == 0
+
+
+def test_what_is_no_picture_is_an_error_with_its_cause(tmp_path):
+    (tmp_path / 'empty.png').touch()
+    (tmp_path / 'text.png').write_text('no picture')
+    (tmp_path / 'folder.png').mkdir()
+    os.mkfifo(tmp_path / 'pipe.png')
+    for name, cause in (('empty', 'empty'), ('text', ''), ('folder', 'Is a directory'),
+                        ('pipe', 'Not a regular file'), ('missing', 'No such file')):
+        with pytest.raises(BadFrameError, match=f'{name}.png cannot be read') as caught:
+            read_picture(tmp_path / f'{name}.png')
+        assert cause in caught.value.cause and caught.value.kind == 'unreadable file'
+
+
+def test_a_picture_of_more_pixels_than_opencv_allows_is_an_error(tmp_path):
+    # A BMP's header alone, of 65535 x 65535 pixels.
+    header = bytearray(54)
+    header[:2], header[10], header[14], header[26], header[28] = b'BM', 54, 40, 1, 24
+    header[18:20] = header[22:24] = b'\xff\xff'
+    (tmp_path / 'bomb.bmp').write_bytes(header)
+    with pytest.raises(BadFrameError, match='cannot be read as a picture'):
+        read_picture(tmp_path / 'bomb.bmp')
+
+
+@pytest.mark.parametrize('name', ['out', 'x.txt', f'x.{LATIN_1}'])
+def test_a_name_without_the_suffix_of_a_picture_is_refused(tmp_path, name):
+    with pytest.raises(ParameterError, match='no suffix of a picture format'):
+        write_picture(tmp_path / name, PIXELS)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ParameterError, match='nowhere') as caught:
+        write_picture(tmp_path / 'nowhere' / 'x.png', PIXELS)
+    assert 'No such file' in caught.value.cause
+
+
+def test_a_video_whose_name_opencv_cannot_take_is_refused(tmp_path):
+    path = tmp_path / f'{LATIN_1}.mp4'
+    with pytest.raises(ParameterError, match='not UTF-8'):
+        open_video_writer(path, 25.0, (64, 48))
+    path.write_bytes(b'no video')
+    with pytest.raises(BadFrameError, match='not UTF-8') as caught:
+        open_video(path)
+    assert r'caf\udce9.mp4' in caught.value.problem  # So that it can be logged.
+
+
+def test_what_is_no_video_is_an_error(tmp_path):
+    os.mkfifo(tmp_path / 'pipe.mp4')
+    with pytest.raises(BadFrameError, match='not a regular file'):
+        open_video(tmp_path / 'pipe.mp4')
+    with pytest.raises(BadFrameError, match='does not know the format'):
+        open_video(Path(__file__))
+
+
+def test_text_that_is_no_unicode_is_drawn_escaped():
+    pixels = np.zeros((40, 200, 3), np.uint8)
+    draw_label(pixels, 'a\ud800', (0, 0), (255, 255, 255), text_scale=0.5, thickness=1)
+    assert pixels.any()
+    assert in_rows([[Panel(pixels, LATIN_1)]]).any()

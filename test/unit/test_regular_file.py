@@ -1,0 +1,41 @@
+"""What is read of a path that a user names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+import socket
+
+import pytest
+
+from trt_ros.regular_file import open_regular, read_regular
+
+
+def test_an_empty_file_is_read(tmp_path):
+    (tmp_path / 'file').touch()
+    assert read_regular(tmp_path / 'file', 10) == b''
+
+
+def test_a_file_of_the_maximum_size_is_read_and_one_byte_more_is_refused(tmp_path):
+    path = tmp_path / 'file'
+    path.write_bytes(b'12345')
+    assert read_regular(path, 5) == b'12345'
+    with pytest.raises(OSError, match='more than 4 bytes'):
+        read_regular(path, 4)
+
+
+def test_a_symbolic_link_to_a_file_is_followed(tmp_path):
+    (tmp_path / 'file').write_bytes(b'x')
+    (tmp_path / 'link').symlink_to('file')
+    assert read_regular(tmp_path / 'link', 1) == b'x'
+
+
+def test_pipes_sockets_devices_and_folders_are_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / 'pipe')
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / 'socket'))
+    for path in (tmp_path / 'pipe', tmp_path / 'socket', Path('/dev/zero')):
+        with pytest.raises(OSError, match='Not a regular file'):
+            open_regular(path)
+    with pytest.raises(IsADirectoryError):
+        open_regular(tmp_path)

@@ -1,0 +1,49 @@
+"""Reading of files that a user names: never a pipe or a device, never more than is sensible."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+import stat
+from typing import IO
+
+MAX_TEXT_NBYTES = 1 << 20  # Of a file that a person writes: labels, a calibration.
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """
+    Open a regular file for reading.
+
+    :raises OSError: when it cannot be opened, or is a folder, a named pipe, a socket or a device:
+        opening or reading those may block for ever, and some devices act on being opened.
+    """
+    _refuse_special(path, os.stat(path))
+    # Non-blocking: it may have become a named pipe since then.
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), 'rb')
+    try:
+        _refuse_special(path, os.fstat(file.fileno()))
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def read_regular(path: Path, max_nbytes: int) -> bytes:
+    """
+    Read a whole regular file.
+
+    :raises OSError: as `open_regular`, or when it has more than `max_nbytes` bytes.
+    """
+    with open_regular(path) as file:
+        data = file.read(max_nbytes + 1)  # Files of /proc have more than their size says.
+    if len(data) > max_nbytes:
+        raise OSError(errno.EFBIG, f'File has more than {max_nbytes} bytes', str(path))
+    return data
+
+
+def _refuse_special(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, 'Not a regular file, but a pipe, socket or device', str(path))
