@@ -42,6 +42,24 @@ def test_class_ids_may_be_indices(lane, picture, as_image):
     assert [class_id for class_id, _, _ in lane.boxes(lane.detect(blue))] == ['blue', 'blue']
 
 
+def test_images_that_reach_max_detections_are_counted(lane, picture, as_image):
+    def reached():
+        return int(next(value.value for value in lane.diagnostics.messages[-1].status[0].values
+                        if value.key == 'frames that reached max_detections'))
+
+    lane.diagnostics.wait_for()
+    before = reached()
+    assert lane.node.set(max_detections=2) == ''
+    lane.detect(as_image(picture(rgb=(0, 0, 0)), 'rgb8'))
+    assert lane.node.set(max_detections=1) == ''
+    lane.detect(as_image(picture(rgb=(0, 0, 0)), 'rgb8'))
+    assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 1
+    assert lane.node.set(max_detections=100) == ''
+    lane.detect(as_image(picture(), 'rgb8'))
+    lane.status('frames received', str(lane.last_stamp))
+    assert reached() == before + 1
+
+
 def encoded(rgb, encoding):
     """The picture in one encoding, as (rows, ..) array."""
     red, green, blue = (rgb[..., channel] for channel in range(3))

@@ -77,7 +77,7 @@ def test_a_folder_is_published_once_in_order_with_its_calibration(pictures_node)
     peer, node = pictures_node.peer, pictures_node
     images = peer.inbox(Image, '/front/image_raw')
     compressed = peer.inbox(CompressedImage, '/front/image_raw/compressed')
-    infos = peer.inbox(CameraInfo, '/camera_info')
+    infos = peer.inbox(CameraInfo, '/front/camera_info')
     diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
     assert node.change('activate')
     node.wait_for_log('All pictures were published.')

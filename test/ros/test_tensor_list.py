@@ -43,6 +43,30 @@ def tensor(name='x', dims=(2, 3), rank=None, data_type=9, strides=(12, 4), nbyte
         data_type=data_type, strides=strides, data=bytes(range(nbytes)))
 
 
+def row_major(array):
+    strides, step = [], array.itemsize
+    for size in reversed(array.shape):
+        strides.insert(0, step)
+        step *= size
+    return strides
+
+
+@pytest.mark.parametrize('array, strides', [
+    (np.zeros(256, np.float32)[None], [1024, 4]),
+    (np.zeros(256, np.float32)[:, None], [4, 4]),
+    (np.zeros((3, 256), np.float16)[None, :, None, ::2], [1536, 512, 512, 4]),
+    (np.broadcast_to(np.uint8(7), (1, 1, 5)), [5, 5, 1]),
+    (np.zeros((2, 0, 3), np.float64), [0, 24, 8]),
+    (np.float64(1.5).reshape(()), []),
+])
+def test_strides_are_row_major_bytes_whatever_numpy_has(array, strides):
+    written = write_tensor_list({'x': array}, (0, 0), '')
+    message = deserialize_message(written.tobytes(), TensorList)
+    assert list(message.tensors[0].strides) == strides
+    assert list(message.tensors[0].shape.dims) == list(array.shape)
+    assert np.array_equal(read_tensor_list(serialized(message)).tensors['x'], array)
+
+
 @settings(derandomize=True, deadline=None)
 @given(st.dictionaries(names, arrays(), max_size=4), names)
 def test_tensors_are_written_so_that_rclpy_reads_them_and_read_as_they_were(tensors, frame_id):
@@ -56,7 +80,7 @@ def test_tensors_are_written_so_that_rclpy_reads_them_and_read_as_they_were(tens
     for each, values in zip(message.tensors, expected):
         assert (each.shape.rank, tuple(each.shape.dims)) == (values.ndim, values.shape)
         assert CODES[each.data_type] == values.dtype.str[1:]
-        assert tuple(each.strides) == values.strides
+        assert list(each.strides) == row_major(values)
         assert bytes(each.data) == values.tobytes()
     found = read_tensor_list(serialized(message))
     assert (found.stamp, found.frame_id) == ((-5, 7), frame_id)
@@ -71,12 +95,17 @@ def test_strides_and_their_absence_are_heeded():
         tensor('padded', (2, 2), data_type=2, strides=(5, 1), nbytes=7),
         tensor('transposed', (2, 3), data_type=2, strides=(1, 2), nbytes=6),
         tensor('plain', (2, 3), data_type=2, strides=(), nbytes=6),
-        tensor('one', (1, 2), data_type=2, strides=(2**64 - 1, 1), nbytes=2)])
+        tensor('one', (1, 2), data_type=2, strides=(2**64 - 1, 1), nbytes=2),
+        tensor('none', (1, 2), data_type=2, strides=(0, 1), nbytes=2),
+        tensor('column', (2, 1), data_type=2, strides=(1, 77), nbytes=2),
+        tensor('scalar', (), data_type=2, strides=(), nbytes=1),
+        tensor('empty', (0, 3), data_type=2, strides=(9, 9), nbytes=0)])
     found = {name: values.tolist()
              for name, values in read_tensor_list(serialized(message)).tensors.items()}
     assert found == {
         'padded': [[0, 1], [5, 6]], 'transposed': [[0, 2, 4], [1, 3, 5]],
-        'plain': [[0, 1, 2], [3, 4, 5]], 'one': [[0, 1]]}
+        'plain': [[0, 1, 2], [3, 4, 5]], 'one': [[0, 1]], 'none': [[0, 1]],
+        'column': [[0], [1]], 'scalar': 0, 'empty': []}
 
 
 @pytest.mark.parametrize(('wrong', 'why'), [

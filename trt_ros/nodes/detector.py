@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 import sys
 from typing import Any
@@ -11,7 +11,7 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.nodes.inference import Camera, InferenceParameters
-from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode, ThresholdParameters
+from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
 from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabelledOptions
@@ -28,7 +28,7 @@ class DetectorParameters(
     """All of the detector's parameters; as LabelledOptions they also open its pipeline."""
 
 
-class DetectorNode(LabelledNode):
+class DetectorNode(ObjectNode):
     """Finds objects in images; boxes may be rotated."""
 
     Parameters = DetectorParameters
@@ -40,9 +40,6 @@ class DetectorNode(LabelledNode):
     def advertise(self, camera: Camera) -> Callable[..., None]:
         return detection_publish(
             self, camera.publisher(Detection2DArray, 'detections'), self.pipeline.class_names)
-
-    def infer(self, frames: list[Frame]) -> Sequence[Detections | OrientedBoxes]:
-        return self.pipeline.infer_all(frames, **self.parameters.thresholds())
 
     def publish(
             self, outputs: Callable[..., None], result: Detections | OrientedBoxes,

@@ -16,7 +16,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.ros.camera_info import camera_info_for, load_calibration
+from trt_ros.ros.camera_info import camera_info_for, camera_info_topic, load_calibration
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.images import compressed_topic, dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
@@ -82,7 +82,7 @@ class ImageSourceNode(ManagedNode):
             depth=parameters.qos_depth,
             reliability=ReliabilityPolicy[parameters.qos_reliability.upper()])
         self._images = ImageSender(self, self.publisher(Image, 'image', qos))
-        self._camera_infos = self.publisher(CameraInfo, 'camera_info', qos)
+        self._camera_infos = self.publisher(CameraInfo, camera_info_topic(self), qos)
         self._compressed = self.publisher(
             CompressedImage, compressed_topic(self, 'image'), qos) if parameters.compressed \
             else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from vision_msgs.msg import LabelInfo
 from trt_ros.nodes.inference import InferenceNode
 from trt_ros.ros.messages import LATCHED, to_label_info
 from trt_ros.ros.parameters import param
+from trt_ros.vision.frame import Frame
 
 
 @dataclass(frozen=True)
@@ -57,3 +58,22 @@ class LabelledNode(InferenceNode):
         self._label_info.publish(to_label_info(
             Header(stamp=self.get_clock().now().to_msg()), self.class_map(),
             self.parameters.score_threshold))
+
+
+class ObjectNode(LabelledNode):
+    """Finds objects; its parameters are also ThresholdParameters."""
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        self._full_frames = 0
+        super().__init__(name, **kwargs)
+
+    def infer(self, frames: list[Frame]) -> Sequence[Any]:
+        thresholds = self.parameters.thresholds()
+        results = self.pipeline.infer_all(frames, **thresholds)
+        limit = min(thresholds['max_detections'], self.pipeline.most_detections)
+        self._full_frames += sum(
+            isinstance(each, Sized) and len(each) >= limit for each in results)
+        return results
+
+    def _facts(self) -> Mapping[str, str]:
+        return {**super()._facts(), 'frames that reached max_detections': str(self._full_frames)}

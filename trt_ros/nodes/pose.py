@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 import sys
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ from vision_msgs.msg import Detection2DArray
 
 from trt_ros.draw import draw_result
 from trt_ros.nodes.inference import Camera, InferenceParameters
-from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode, ThresholdParameters
+from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
 from trt_ros.ros.messages import ImageSender, detection_publish, keypoint_boxes
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
@@ -43,7 +42,7 @@ class PoseParameters(
     """All of the pose node's parameters; as LabelledOptions they also open its pipeline."""
 
 
-class PoseNode(LabelledNode):
+class PoseNode(ObjectNode):
     """
     Finds objects and the keypoints of each.
 
@@ -65,9 +64,6 @@ class PoseNode(LabelledNode):
                 self, camera.publisher(Detection2DArray, 'keypoints'),
                 self.parameters.keypoint_names),
             overlay=ImageSender(self, camera.publisher(Image, 'overlay')))
-
-    def infer(self, frames: list[Frame]) -> Sequence[Poses]:
-        return self.pipeline.infer_all(frames, **self.parameters.thresholds())
 
     def publish(
             self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 import sys
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from vision_msgs.msg import Detection2DArray
 
 from trt_ros.draw import draw_result
 from trt_ros.nodes.inference import Camera, InferenceParameters
-from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode, ThresholdParameters
+from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
 from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
@@ -44,7 +44,7 @@ class SegmenterParameters(
     """All of the segmenter's parameters; as LabelledOptions they also open its pipeline."""
 
 
-class SegmenterNode(LabelledNode):
+class SegmenterNode(ObjectNode):
     """
     Says what each pixel shows.
 
@@ -79,9 +79,6 @@ class SegmenterNode(LabelledNode):
                 self, camera.publisher(Detection2DArray, 'detections'),
                 self.pipeline.class_names)
         return outputs
-
-    def infer(self, frames: list[Frame]) -> Sequence[Instances | ClassMask]:
-        return self.pipeline.infer_all(frames, **self.parameters.thresholds())
 
     def publish(
             self, outputs: SimpleNamespace, result: Instances | ClassMask, header: Header,

@@ -100,8 +100,9 @@ def write_tensor_list(
     """
     Write a serialized isaac_ros_tensor_list_interfaces/TensorList.
 
-    Strides are in bytes, one a dimension, as Isaac ROS writes them. float16 goes as float32 and
-    bool as uint8: the message has no code for them.
+    Strides are row-major in bytes, one per dimension, as Isaac ROS writes them: NumPy's own may be
+    anything along a dimension of 1. float16 goes as float32 and bool as uint8: the message has no
+    code for them.
 
     :param stamp: seconds, nanoseconds.
     :returns: (N,) uint8.
@@ -129,7 +130,7 @@ def write_tensor_list(
         append_number(part, tensor.ndim)
         if tensor.ndim:
             part += bytes(-(len(part) - len(ENCAPSULATION)) % 8)
-            part += struct.pack(f'<{tensor.ndim}Q', *tensor.strides)
+            part += struct.pack(f'<{tensor.ndim}Q', *_row_major(tensor.shape, tensor.itemsize))
         append_number(part, tensor.nbytes)
         del part[:len(ENCAPSULATION) + lead]
         parts += [part, tensor.reshape(-1).view(np.uint8)]
@@ -140,3 +141,8 @@ def write_tensor_list(
         message[at:at + len(each)] = each
         at += len(each)
     return message
+
+
+def _row_major(shape: tuple[int, ...], itemsize: int) -> list[int]:
+    """Compute the strides in bytes of an array without gaps."""
+    return [itemsize * math.prod(shape[axis + 1:]) for axis in range(len(shape))]

@@ -130,6 +130,8 @@ class GraphPipeline:
     `infer` may be called by several threads.
     """
 
+    most_detections = MOST_DETECTIONS
+
     def __init__(self, machinery: Machinery, options: GraphOptions, decoder: Decoder[Any] | None,
                  slots: Slots[FrameSlot], owned: ExitStack,
                  on_fault: Callable[[GpuFailedError], None] | None) -> None:

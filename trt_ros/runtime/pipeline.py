@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 import logging
+import sys
 import threading
 from typing import Any, Generic, TypeVar
 
@@ -150,6 +151,11 @@ class Pipeline(Generic[ResultT]):
     def most(self) -> int:
         """How many frames one run takes."""
         return self._open_frames().most
+
+    @property
+    def most_detections(self) -> int:
+        """Maximum number of detections per image, whatever is asked for."""
+        return int(getattr(self._open_frames(), 'most_detections', sys.maxsize))
 
     def _open_frames(self) -> FrameRunner[ResultT]:
         if self.frames is None:
