@@ -37,6 +37,24 @@ class TensorMismatchError(TrtRosError):
     """A tensor, or a network's inputs and outputs, of another shape or dtype than expected."""
 
 
+class ScoreRangeError(TensorMismatchError):
+    """
+    Numbers that are read as scores and are none.
+
+    :param score: the one that is farthest from 0 to 1.
+    """
+
+    kind = 'scores outside 0 to 1'
+
+    def __init__(self, score: float) -> None:
+        super().__init__(
+            f'The network gives a score of {score:.6g}, scores are 0 to 1.',
+            cause='Its outputs are not those of this decoder, or the export lacks the sigmoid or '
+                  'softmax of the scores.',
+            remedy='Set `decoder` to the family of the network, or export it with the sigmoid or '
+                   'softmax. The node `tensor` publishes the outputs of any network.')
+
+
 class BackendError(TrtRosError):
     """An inference library that is missing, broken, or of the wrong version."""
 

@@ -289,6 +289,16 @@ def test_what_is_no_compressed_picture_is_dropped(compressed_lane, picture, caus
     assert len(compressed_lane.detect(good).detections) == 2
 
 
+def test_scores_outside_0_to_1_drop_their_frame_and_no_other(
+        fake_detector, lane_of, picture, as_image):
+    lane = lane_of(fake_detector(
+        'logits', '-r', 'image:=/logits', autostart=True, model_path='logits:'), topic='/logits')
+    lane.publish(as_image(picture(rgb=(0, 0, 255)), 'rgb8'))
+    lane.node.wait_for_log('A frame was dropped (scores outside 0 to 1). The network gives a '
+                           'score of 315, scores are 0 to 1.')
+    assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
+
+
 def test_a_deactivated_detector_takes_nothing_and_an_active_one_goes_on(
         fake_detector, lane_of, picture, as_image):
     lane = lane_of(

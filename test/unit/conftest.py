@@ -16,9 +16,10 @@ def colour_detector(tmp_path) -> Callable[..., Path]:
     """
     Write a YOLOv8-shaped network that finds one box: the middle of the image, half its size.
 
-    Its three class scores are the means of the input's three channels, so they show what reached
-    the network. `scale` is applied inside, as networks that take uint8 do. A `batch` by name goes
-    through it all, unless `is_baked`: then the network runs with 1 only, whatever it says.
+    Its three class scores are the means of the input's three channels, 0 to 1, so they show what
+    reached the network. `scale` is applied inside, as networks that take uint8 do. A `batch` by
+    name goes through it all, unless `is_baked`: then the network runs with 1 only, whatever it
+    says.
     """
     onnx = pytest.importorskip('onnx')
     from onnx import helper, numpy_helper
@@ -36,7 +37,7 @@ def colour_detector(tmp_path) -> Callable[..., Path]:
         constants = {
             'box': box.reshape(1, 4, 1), 'scale': np.array(scale, float_type),
             'column': np.array([1 if is_baked or batch == 1 else -1, 3, 1], np.int64),
-            'nothing': np.array(0, float_type),
+            'nothing': np.array(0, float_type), 'one': np.array(1, float_type),
             'pads': np.array([0, 0, 0, 0, 0, anchors - 1], np.int64)}
         axes = [2, 3] if layout == 'nchw' else [1, 2]
         nodes = [
@@ -44,7 +45,8 @@ def colour_detector(tmp_path) -> Callable[..., Path]:
                              to=helper.np_dtype_to_tensor_dtype(np.dtype(float_type))),
             helper.make_node('Mul', ['floats', 'scale'], ['scaled']),
             helper.make_node('ReduceMean', ['scaled'], ['means'], axes=axes, keepdims=0),
-            helper.make_node('Reshape', ['means', 'column'], ['scores']),
+            helper.make_node('Clip', ['means', 'nothing', 'one'], ['clipped']),
+            helper.make_node('Reshape', ['clipped', 'column'], ['scores']),
             helper.make_node('ReduceMax', ['scores'], ['most'], axes=[1]),
             helper.make_node('Mul', ['most', 'nothing'], ['zero']),
             helper.make_node('Add', ['box', 'zero'], ['boxes']),

@@ -15,7 +15,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
-from trt_ros.errors import BadFrameError, GpuFailedError, TrtRosError
+from trt_ros.errors import BadFrameError, GpuFailedError, ScoreRangeError, TrtRosError
 from trt_ros.ros.cdr import CompressedImageView, ImageView, read_compressed_image, read_image
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
 from trt_ros.ros.lifecycle import ManagedNode
@@ -168,7 +168,8 @@ class ImageStream:
             with self._counts.timed('infer'):
                 return list(zip(taken, self._infer([each.frame for each in taken])))
         except Exception as error:
-            if isinstance(error, BadFrameError) and len(taken) > 1:  # One of them: which?
+            if isinstance(error, (BadFrameError, ScoreRangeError)) and len(taken) > 1:
+                # One of them: which?
                 return [pair for each in taken for pair in self._results([each])]
             for each in taken:
                 with self._dropping(each.source):
@@ -196,7 +197,7 @@ def dropping(node: ManagedNode, counts: FrameCounts, of: str = '') -> Iterator[N
             problem, why = error.problem, str(error)
         else:
             problem, why = repr(error), traceback.format_exc()
-        cause = error.kind if isinstance(error, BadFrameError) else type(error).__name__
+        cause = getattr(error, 'kind', type(error).__name__)
         if counts.drop(cause, problem):
             node.get_logger().error(f'A frame{of} was dropped ({cause}). {why}')
         if isinstance(error, GpuFailedError):

@@ -21,6 +21,7 @@ from trt_ros.vision.family import sigmoid
 from trt_ros.vision.grid import line
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import ClassMask
+from trt_ros.vision.scores import check_range
 from trt_ros.vision.semantic import SemanticHead
 from trt_ros.vision.yolov5 import YoloV5Head
 from trt_ros.vision.yolov8 import YoloV8Head
@@ -78,6 +79,7 @@ class GpuDecoder(Protocol):
         Copy out what was found: the memory, (result_nbytes,) uint8, is the next frame's.
 
         :returns: what the decoder finds; and whether any value was NaN or infinite.
+        :raises ScoreRangeError: when a score is outside 0 to 1.
         """
         ...
 
@@ -194,7 +196,7 @@ class GpuBoxes:
         numbers = memory[HEADER_NBYTES:HEADER_NBYTES + 24 * MOST_DETECTIONS].view(
             np.float32).reshape(6, MOST_DETECTIONS)
         return Detections(
-            numbers[:4].reshape(-1, 4)[:count].copy(), numbers[4, :count].copy(),
+            numbers[:4].reshape(-1, 4)[:count].copy(), check_range(numbers[4, :count].copy()),
             numbers[5, :count].view(np.int32).copy()), nonfinite > 0
 
 

@@ -13,6 +13,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.family import Family, Network, is_float, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import passing
 
 
 @dataclass(frozen=True)
@@ -87,16 +88,19 @@ class BoxesHead:
         if parts.count is not None:
             count = max(0, int(np.ravel(outputs[parts.count.name])[0]))
             boxes, scores = boxes[:count], scores[:count]
+            labels = None if labels is None else labels[:count]
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+            if labels is not None:  # -1 fills unused places.
+                used = labels >= 0
+                boxes, scores, labels = boxes[used], scores[used], labels[used]
             scores = scores.astype(np.float32, copy=False)
-            passes = (scores >= score_threshold) & np.isfinite(scores)
+            passes = passing(scores, score_threshold, is_padded=labels is not None)
             if scores.ndim == 2:
                 rows, found = np.nonzero(passes[:, self.has_background:])
                 values = scores[rows, found + self.has_background]
             else:
                 rows = np.flatnonzero(passes)
                 found = np.zeros(len(rows), np.int32) if labels is None else labels[rows]
-                rows, found = rows[found >= 0], found[found >= 0]  # -1 fills unused places.
                 values = scores[rows]
             xyxy = boxes[rows].astype(np.float32)
             if self.normalised:

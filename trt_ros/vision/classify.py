@@ -35,7 +35,7 @@ class ClassifyHead:
         finite = np.isfinite(scores)
         is_softmax = finite.all() and scores.min() >= 0 and abs(scores.sum() - 1) < 0.01
         if is_softmax:
-            return Classification(scores)
+            return Classification(np.minimum(scores, 1))  # Rounding.
         if not finite.any():
             return Classification(np.zeros_like(scores))
         shifted = np.where(finite, scores - scores[finite].max(), np.float32(-np.inf))

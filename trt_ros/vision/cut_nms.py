@@ -16,6 +16,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.family import Network, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections, non_max_suppression
+from trt_ros.vision.scores import passing
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class CutNmsHead:
         asked = self.asked
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
             scores = scores.astype(np.float32, copy=False)
-            passes = (scores >= score_threshold) & np.isfinite(scores)
+            passes = passing(scores, score_threshold)
             if asked['score_threshold'] is not None:
                 passes &= scores > np.float32(asked['score_threshold'])
             if asked['background'] >= 0:

@@ -25,7 +25,7 @@ from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.obb import YOLOV8_OBB
 from trt_ros.vision.onnx_nms import ONNX_NMS, YOLOV3
 from trt_ros.vision.pose import YOLOV8_POSE
-from trt_ros.vision.recognition import recognise
+from trt_ros.vision.recognition import lookalike, recognise
 from trt_ros.vision.results import (
     Classification,
     ClassMask,
@@ -110,6 +110,7 @@ class Decoder(Generic[ResultT_co]):
         :param score_threshold: scores equal or above pass; NaN and Inf never do.
         :param iou_threshold: of one class, the weaker box goes when they overlap more.
         :raises TensorMismatchError: when an output is missing or of another shape.
+        :raises ScoreRangeError: when what is read as scores is outside 0 to 1.
         """
         return self.head(
             outputs, letterbox, score_threshold=score_threshold, iou_threshold=iou_threshold,
@@ -180,6 +181,14 @@ def _recognise(
             cause='; '.join(f'{family.name}: {why}' for family, why in claims) + '.',
             remedy=_set_decoder(tuple(family for family, _ in claims))
             + ' Naming the classes (`labels`) may tell them apart, too.')
+    family, why = claims[0]
+    other = lookalike(family.name, network)
+    if other:
+        raise TensorMismatchError(
+            f'This network may be one that no decoder reads: {other}.',
+            cause=f'{family.name}: {why}, and has the same shape.',
+            remedy=f'Set `decoder` to {family.name} if it is that, or name its classes '
+                   '(`labels`). Run any other network with the node `tensor`.')
     return claims[0]
 
 

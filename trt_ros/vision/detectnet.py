@@ -13,6 +13,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.family import Family, Network, is_float, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import passing
 
 BOX_NORM = 35.0  # What TAO divides boxes by; fixed in all its specifications.
 OFFSET = 0.5     # Of a cell's corner, in pixels: not half a cell.
@@ -43,14 +44,14 @@ class DetectNetHead:
         height, width = letterbox.input_hw
         stride = np.array([-(-width // columns), -(-height // rows)], np.float32)
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
-            labels, row, column = np.nonzero(
-                (coverage >= score_threshold) & np.isfinite(coverage))
+            coverage = coverage.astype(np.float32, copy=False)
+            labels, row, column = np.nonzero(passing(coverage, score_threshold))
             centre = np.stack([column, row], axis=1).astype(np.float32) * stride + OFFSET
             planes = boxes.reshape(classes, 4, rows, columns)
             reach = planes[labels, :, row, column].astype(np.float32) * BOX_NORM
             return detections(
                 np.hstack([centre - reach[:, :2], centre + reach[:, 2:]]),
-                coverage[labels, row, column].astype(np.float32), labels, letterbox,
+                coverage[labels, row, column], labels, letterbox,
                 iou_threshold=iou_threshold, max_detections=max_detections)
 
 

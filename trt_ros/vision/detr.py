@@ -23,6 +23,7 @@ from trt_ros.vision.family import (
 )
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import passing
 from trt_ros.vision.yolov8 import cell_counts
 from trt_ros.vision.yolov10 import EndToEndHead
 
@@ -38,13 +39,13 @@ def softmax_without_last(logits: np.ndarray) -> np.ndarray:
     """
     Turn (Q, C + 1) logits, of which the last is "no object", into (Q, C) scores: DETR.
 
-    Only a query's best class (the first of equals) has one; the others are -1, below any
+    Only a query's best class (the first of equals) has one; the others are NaN, which passes no
     threshold.
     """
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     scores = (powers / powers.sum(axis=1, keepdims=True))[:, :-1]
     best = scores.argmax(axis=1)[:, None]
-    only: np.ndarray = np.full_like(scores, -1)
+    only: np.ndarray = np.full_like(scores, np.nan)
     np.put_along_axis(only, best, np.take_along_axis(scores, best, axis=1), axis=1)
     return only
 
@@ -83,7 +84,7 @@ class DetrHead:
                 f'Boxes {boxes.shape} and scores {logits.shape} are not one a query.')
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
             scores = self.to_scores(logits.astype(np.float32))
-            queries, labels = np.nonzero((scores >= score_threshold) & np.isfinite(scores))
+            queries, labels = np.nonzero(passing(scores, score_threshold))
             xyxy = corners(boxes[queries].astype(np.float32))
             return detections(
                 xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32),

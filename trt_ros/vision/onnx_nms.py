@@ -23,6 +23,7 @@ from trt_ros.vision.family import (
 )
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import passing
 
 SHAPE_INPUT = 'image_shape'
 
@@ -60,7 +61,7 @@ class OnnxNmsHead:
         labels, rows = chosen[:, 1], chosen[:, 2]
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
             values = scores[labels, rows].astype(np.float32)
-            keep = np.flatnonzero((values >= score_threshold) & np.isfinite(values))
+            keep = np.flatnonzero(passing(values, score_threshold))
             some = boxes[rows[keep]].astype(np.float32)
             some = some[:, [1, 0, 3, 2]] if self.rows_first else some
             xyxy = np.hstack([np.minimum(some[:, :2], some[:, 2:]),

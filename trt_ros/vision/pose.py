@@ -13,6 +13,7 @@ from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.results import Poses
+from trt_ros.vision.scores import check_range
 from trt_ros.vision.yolo_rows import Rows, rows_of
 
 
@@ -56,6 +57,7 @@ class PoseHead:
         keypoints[..., :self.values] = found.extras[best].reshape(len(best), count, self.values)
         keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2])
         keypoints[~np.isfinite(keypoints).all(axis=-1)] = 0  # Not visible.
+        check_range(keypoints[..., 2], is_padded=self.rows.is_finished)
         return Poses(boxes, keypoints)
 
 

@@ -11,6 +11,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.family import Network, corners, is_scores, single
 from trt_ros.vision.halves import highest
+from trt_ros.vision.scores import passing
 from trt_ros.vision.yolov8 import cell_counts
 
 
@@ -57,8 +58,9 @@ class Rows:
             valid = np.isfinite(head[:, 5]) & (head[:, 5] >= 0)
         else:
             scores = highest(head[4:4 + classes])
-            valid = np.isfinite(scores)
-        keep = np.flatnonzero((scores >= score_threshold) & np.isfinite(scores) & valid)
+            valid = np.True_
+        passes = passing(scores, score_threshold, is_padded=self.is_finished)
+        keep = np.flatnonzero(passes & valid)
         if self.is_finished:
             found = head[keep].astype(np.float32)
             labels, behind = found[:, 5], found[:, 6:]

@@ -12,6 +12,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, corners, is_scores, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import passing
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class EndToEndHead:
             head = head.astype(np.float32)
             scores, labels = head[:, 4], head[:, 5]
             keep = np.flatnonzero(
-                (scores >= score_threshold) & np.isfinite(scores)
+                passing(scores, score_threshold, is_padded=True)
                 & (labels >= 0) & np.isfinite(labels))
             xyxy = head[keep, :4]
             if self.is_rtdetr:

@@ -12,6 +12,9 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, corners, is_scores, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import check_range, passing
+
+ANCHORS_CHECKED = 64
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,14 @@ class YoloV5Head:
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
             # No score is above its objectness, so most anchors need no look at their classes.
-            maybe = np.flatnonzero(head[:, 4] >= score_threshold)
+            maybe = np.flatnonzero(passing(head[:, 4].astype(np.float32), score_threshold))
+            # Those of some anchors, for what stands there may be no scores (YOLOv5-face).
+            check_range(head[::len(head) // ANCHORS_CHECKED + 1, 5:])
             head = head[maybe].astype(np.float32)
             scores = head[:, 4]
             if not (self.objectness_only and head.shape[1] == 6):
                 scores = scores * head[:, 5:].max(axis=1)
-            keep = np.flatnonzero((scores >= score_threshold) & np.isfinite(scores))
+            keep = np.flatnonzero(passing(scores, score_threshold))
             return detections(
                 corners(head[keep]), scores[keep], head[keep, 5:].argmax(axis=1), letterbox,
                 iou_threshold=iou_threshold, max_detections=max_detections)

@@ -13,6 +13,7 @@ from trt_ros.vision.family import YOLO_PREPROCESS, Family, Network, is_scores, s
 from trt_ros.vision.halves import highest
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import passing
 
 STRIDES = ((8, 16, 32), (4, 8, 16, 32), (8, 16, 32, 64))
 
@@ -41,7 +42,7 @@ class YoloV8Head:
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
             scores = highest(head[4:])
-            keep = np.flatnonzero((scores >= score_threshold) & np.isfinite(scores))
+            keep = np.flatnonzero(passing(scores, score_threshold))
             head = head[:, keep].astype(np.float32)
             centre, half = head[:2], head[2:4] / 2
             return detections(

@@ -13,6 +13,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.family import Family, Network, is_scores, single
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import check_range, passing
 
 STRIDES = (8, 16, 32)
 
@@ -41,8 +42,9 @@ class YoloxHead:
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})', len(cells))
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
             head = head.astype(np.float32, copy=False)
-            scores = head[:, 4] * head[:, 5:].max(axis=1)
-            keep = np.flatnonzero((scores >= score_threshold) & np.isfinite(scores))
+            # The product of two logits below 0 would look like a score.
+            scores = check_range(head[:, 4]) * check_range(head[:, 5:].max(axis=1))
+            keep = np.flatnonzero(passing(scores, score_threshold))
             head, cell, stride = head[keep], cells[keep, :2], cells[keep, 2:]
             centre = (head[:, :2] + cell) * stride
             half = np.exp(head[:, 2:4]) * stride / 2

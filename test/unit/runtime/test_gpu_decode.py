@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cuda import kernels
+from trt_ros.errors import ScoreRangeError
 from trt_ros.runtime import gpu_decode, graph_steps
 from trt_ros.runtime.gpu_decode import GpuArgmax, GpuBoxes, gpu_decoder
 from trt_ros.tensors import TensorSpec
@@ -105,6 +106,21 @@ def test_of_an_only_class_of_yolov7_objectness_is_the_score(only, column, multip
 ], ids=str)
 def test_what_no_kernel_reads_is_left_to_the_cpu(head, specs):
     assert decoder_of(head, specs) is None
+
+
+@pytest.mark.parametrize('score', [1.0, 315.0])
+def test_scores_of_the_gpu_are_checked_as_those_of_the_cpu(score):
+    decoder = decoder_of(YoloV8Head('head', 80), outputs(head=(1, 84, 8400)))
+    memory = np.zeros(decoder.result_nbytes((7, 3)), np.uint8)
+    memory[:4].view(np.int32)[0] = 2
+    numbers = memory[16:].view(np.float32).reshape(6, -1)
+    numbers[4, :3] = score, 0.5, np.nan  # Behind the second one is what was there before.
+    if score <= 1:
+        found, is_odd = decoder.read(memory, (7, 3))
+        assert (found.scores.tolist(), is_odd) == ([1.0, 0.5], False)
+    else:
+        with pytest.raises(ScoreRangeError, match='a score of 315, scores are 0 to 1'):
+            decoder.read(memory, (7, 3))
 
 
 @pytest.mark.parametrize('classes, dtype', [(256, np.uint8), (257, np.uint16)])

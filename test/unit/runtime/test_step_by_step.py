@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trt_ros.errors import TensorMismatchError
+from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.runtime.fake import FakeRunner
 from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
 from trt_ros.runtime.step_by_step import StepByStep
@@ -66,6 +66,15 @@ def test_warming_up_runs_once_on_grey_of_the_networks_size_and_close_closes_the_
     frames.close()
     frames.close()
     assert runner.is_closed
+
+
+def test_warming_up_fails_where_scores_are_logits():
+    frames = StepByStep(
+        FakeRunner([{'output0': np.full((1, 7, 84), -5, np.float32)}], inputs=[IMAGE],
+                   outputs=[HEAD]),
+        Preprocess((64, 64)), choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)))
+    with pytest.raises(ScoreRangeError, match='a score of -5, scores are 0 to 1'):
+        frames.warm_up()
 
 
 @pytest.mark.parametrize('size', [-1, 1, 4])

@@ -42,10 +42,12 @@ def test_keypoints_come_back_in_image_pixels_and_may_lie_outside():
 
 
 def test_keypoints_stay_with_their_box():
-    found = decode(head((50, 50, 20, 20, 0.6, *range(6)), (51, 50, 20, 20, 0.8, *range(10, 16)),
-                        (150, 50, 20, 20, 0.7, *range(20, 26))))
+    found = decode(head((50, 50, 20, 20, 0.6, 0, 1, 1, 3, 4, 1),
+                        (51, 50, 20, 20, 0.8, 10, 11, 1, 13, 14, 0),
+                        (150, 50, 20, 20, 0.7, 20, 21, 0, 23, 24, 1)))
     assert found.detections.scores.tolist() == pytest.approx([0.8, 0.7])
-    assert found.keypoints.reshape(2, 6).tolist() == [[*range(10, 16)], [*range(20, 26)]]
+    assert found.keypoints.reshape(2, 6).tolist() == [
+        [10, 11, 1, 13, 14, 0], [20, 21, 0, 23, 24, 1]]
 
 
 def test_keypoints_without_visibility_count_as_visible():

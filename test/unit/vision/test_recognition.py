@@ -249,6 +249,28 @@ def test_what_shape_and_name_leave_open_is_for_the_user(network, evidence, outpu
         assert choose_family((FAMILIES[family],), family, seen)[0].open(seen)
 
 
+@pytest.mark.parametrize(('channels', 'name'), [
+    (16, 'YOLOv5-face, 1 class and 5 landmarks'), (21, 'YOLOv7-face, 1 class and 5 landmarks'),
+    (57, 'YOLOv7-pose, 1 class and 17 keypoints')])
+@pytest.mark.parametrize('known', [{}, {'class_count': 1}])
+def test_a_head_that_may_hold_landmarks_is_not_taken_for_classes(network, channels, name, known):
+    seen = network(f'output (1, 25200, {channels})', **known)
+    with pytest.raises(TensorMismatchError, match=f'no decoder reads: {name}') as error:
+        choose_family(decoder.FAMILIES, 'auto', seen)
+    assert f'yolov5: output (1, 25200, {channels})' in error.value.cause
+    assert 'Set `decoder` to yolov5 if it is that' in error.value.remedy
+    assert 'node `tensor`' in error.value.remedy
+
+
+@pytest.mark.parametrize(('name', 'known'), [
+    ('yolov5', {}), ('auto', {'class_count': 11}),
+    ('auto', {'class_count': 11, 'stride': '32'})])
+def test_its_name_or_its_classes_decide(network, name, known):
+    seen = network('output (1, 25200, 16)', **known)
+    family, _ = choose_family(decoder.FAMILIES, name, seen)
+    assert (family.name, family.open(seen).class_count) == ('yolov5', 11)
+
+
 def test_every_rule_has_a_network_that_it_alone_tells(network):
     told = [(family, outputs, known) for family, _, _, outputs, known in TOLD]
     told += [(family, *seen) for families, *seen in AMBIGUOUS for family in families]
