@@ -15,22 +15,22 @@ from trt_ros.ros.cdr import ImageView
 from trt_ros.ros.images import to_frame
 from trt_ros.vision.frame import to_colour
 
-DEPTHS = np.array([[0.0, 0.5, 1.0]], np.float32)
+VALUES = np.array([[0, 127, 255]], np.int32)
 IMAGE = ImageView(
-    (1, 2), 'camera', height=1, width=3, encoding='32FC1', is_bigendian=0, step=12,
-    data=DEPTHS.view(np.uint8).reshape(-1))
+    (1, 2), 'camera', height=1, width=3, encoding='32SC1', is_bigendian=0, step=12,
+    data=VALUES.view(np.uint8).reshape(-1))
 
 
 @pytest.fixture
 def cv_bridge(monkeypatch):
-    """Install a cv_bridge that makes depths grey, and nothing else."""
+    """Install a cv_bridge that makes integers grey, and nothing else."""
     class CvBridge:
         def imgmsg_to_cv2(self, message, desired_encoding):
             assert desired_encoding == 'bgr8'
-            if message.encoding != '32FC1':
+            if message.encoding != '32SC1':
                 raise RuntimeError(f'no conversion from {message.encoding}')
-            depths = np.frombuffer(message.data, np.float32).reshape(message.height, message.width)
-            return np.repeat((depths * 255).astype(np.uint8)[..., None], 3, axis=2)
+            values = np.frombuffer(message.data, np.int32).reshape(message.height, message.width)
+            return np.repeat(values.astype(np.uint8)[..., None], 3, axis=2)
 
     module = ModuleType('cv_bridge')
     module.CvBridge = CvBridge
@@ -39,6 +39,12 @@ def cv_bridge(monkeypatch):
 
 def test_what_we_cannot_read_is_left_to_cv_bridge(cv_bridge):
     assert to_colour(to_frame(IMAGE), 'rgb').tolist() == [[[0] * 3, [127] * 3, [255] * 3]]
+
+
+@pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
+def test_depth_is_refused_although_cv_bridge_would_make_it_grey(cv_bridge, encoding):
+    with pytest.raises(BadFrameError, match='are depth, not pictures'):
+        to_frame(ImageView(**{**vars(IMAGE), 'encoding': encoding}))
 
 
 def test_what_cv_bridge_cannot_read_either_is_a_bad_frame(cv_bridge):

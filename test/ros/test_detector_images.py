@@ -92,7 +92,6 @@ def encoded(rgb, encoding):
         'mono8': lambda: grey,
         '8UC1': lambda: grey,
         'mono16': lambda: grey.astype(np.uint16) << 8 | 0x11,
-        '16UC1': lambda: grey.astype(np.uint16) << 8 | 0x11,
         'yuv422': lambda: packed_422('UYVy'),
         'yuv422_yuy2': lambda: packed_422('YUyV'),
         'nv12': lambda: np.vstack([luma, np.stack([u, v], axis=2).reshape(height // 2, width)]),
@@ -106,11 +105,11 @@ def encoded(rgb, encoding):
 
 @pytest.mark.parametrize('padding', [0, 12], ids=['', 'padded'])
 @pytest.mark.parametrize('encoding', [
-    'rgb8', 'bgr8', '8UC3', 'rgba8', 'bgra8', 'mono8', '8UC1', 'mono16', '16UC1', 'yuv422',
+    'rgb8', 'bgr8', '8UC3', 'rgba8', 'bgra8', 'mono8', '8UC1', 'mono16', 'yuv422',
     'yuv422_yuy2', 'nv12', 'nv21', 'bayer_rggb8', 'bayer_bggr8', 'bayer_gbrg8', 'bayer_grbg8'])
 def test_every_encoding_shows_the_box_and_its_colour(lane, picture, as_image, encoding, padding):
     pixels = np.ascontiguousarray(encoded(picture(), encoding))
-    is_grey = encoding in ('mono8', '8UC1', 'mono16', '16UC1')
+    is_grey = encoding in ('mono8', '8UC1', 'mono16')
     step = pixels.reshape(len(pixels), -1).view(np.uint8).shape[1] + padding
     image = as_image(pixels, encoding, size_wh=(128, 128), step=step)
     (best_class, score, xyxy), _ = lane.boxes(lane.detect(image))
@@ -281,12 +280,23 @@ def test_compressed_images_are_read(
     ('undecodable image', 'jpeg', b''),
     ('undecodable image', 'jpeg', b'no picture at all'),
     ('unknown compression', '16UC1; compressedDepth png', b'whatever'),
+    ('depth image', '16UC1; png compressed ',
+     cv2.imencode('.png', np.zeros((2, 2), np.uint16))[1].tobytes()),
 ])
 def test_what_is_no_compressed_picture_is_dropped(compressed_lane, picture, cause, format_, data):
     compressed_lane.publish(CompressedImage(format=format_, data=data))
     compressed_lane.node.wait_for_log(f'A frame was dropped ({cause}).')
     good = CompressedImage(format='png', data=jpeg_or_png('.png', picture()))
     assert len(compressed_lane.detect(good).detections) == 2
+
+
+def test_a_depth_image_is_dropped_and_the_log_names_the_topic_to_use(
+        lane, picture, as_image):
+    lane.publish(as_image(np.full((48, 64), 3000, np.uint16), '16UC1'))
+    lane.node.wait_for_log('A frame was dropped (depth image). Images encoded as 16UC1 are '
+                           "depth, not pictures.\nCause: REP 118: 16UC1 is depth in millimetres, "
+                           "32FC1 in metres.\nRemedy: Remap `image` to the camera's colour")
+    assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 
 
 def test_scores_outside_0_to_1_drop_their_frame_and_no_other(

@@ -24,7 +24,7 @@ from trt_ros.ros.qos import PRESETS, image_qos, incompatible_offer, why_silent
 from trt_ros.ros.rcl import NOBODY, MemoryHooks
 from trt_ros.ros.transport import SerializedSubscription, subscribe_serialized
 from trt_ros.ros.worker import REPLACED, UNWANTED, FairWorker
-from trt_ros.vision.frame import ENCODINGS, Frame
+from trt_ros.vision.frame import DEPTH_ENCODINGS, ENCODINGS, Frame, refuse_depth
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ def to_frame(image: ImageView | CompressedImageView) -> Frame:
 
 
 def _raw(image: ImageView) -> Frame:
-    if image.encoding not in ENCODINGS:
+    if image.encoding not in (*ENCODINGS, *DEPTH_ENCODINGS):
         return _through_cv_bridge(image)
     return Frame(
         image.data, image.width, image.height, image.step, image.encoding,
@@ -343,7 +343,8 @@ def _decompressed(image: CompressedImageView) -> Frame:
         is_rgb = 'compressed rgb' in image.format  # Stored as if its red were blue.
         names = {3: 'rgb8' if is_rgb else 'bgr8', 4: 'rgba8' if is_rgb else 'bgra8'}
         return Frame.from_pixels(pixels, names[pixels.shape[2]])
+    encoding = image.format.split(';')[0].strip()
+    refuse_depth(encoding)
     if pixels.dtype == np.uint16:
         return Frame.from_pixels(pixels, 'mono16')
-    encoding = image.format.split(';')[0].strip()
     return Frame.from_pixels(pixels, encoding if encoding.startswith('bayer_') else 'mono8')

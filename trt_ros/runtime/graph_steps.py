@@ -15,7 +15,7 @@ from trt_ros.vision.letterbox import Preprocess
 # In the order of preprocess.cu's enum.
 _ENCODINGS = {name: number for number, names in enumerate((
     ('rgb8',), ('bgr8', '8UC3'), ('rgba8',), ('bgra8',), ('mono8', '8UC1'),
-    ('mono16', '16UC1'), ('yuv422', 'uyvy'), ('yuv422_yuy2', 'yuyv'), ('nv12',), ('nv21',),
+    ('mono16',), ('yuv422', 'uyvy'), ('yuv422_yuy2', 'yuyv'), ('nv12',), ('nv21',),
     ('bayer_rggb8',), ('bayer_bggr8',), ('bayer_gbrg8',), ('bayer_grbg8',))) for name in names}
 _DTYPES = {'float32': 0, 'float16': 1, 'bfloat16': 2, 'uint8': 3}
 

@@ -19,7 +19,7 @@ _PACKED = {  # Bytes a pixel, order of the first three.
     'rgb8': (3, 'rgb'), 'bgr8': (3, 'bgr'), 'rgba8': (4, 'rgb'), 'bgra8': (4, 'bgr'),
     '8UC3': (3, 'bgr'),
 }
-_GREY = {'mono8': 1, '8UC1': 1, 'mono16': 2, '16UC1': 2}  # Bytes a pixel.
+_GREY = {'mono8': 1, '8UC1': 1, 'mono16': 2}  # Bytes a pixel.
 _YUV422 = {  # Where Y, U and V of the first pixel lie in the four bytes of two pixels.
     'yuv422': (1, 0, 2), 'uyvy': (1, 0, 2), 'yuv422_yuy2': (0, 1, 3), 'yuyv': (0, 1, 3),
 }
@@ -37,6 +37,20 @@ ENCODINGS: Mapping[str, int] = {
     **dict.fromkeys(_BAYER, 1),
 }
 
+#: What depth images are encoded as, in millimetres and in metres (REP 118).
+DEPTH_ENCODINGS = ('16UC1', '32FC1')
+
+
+def refuse_depth(encoding: str) -> None:
+    """:raises BadFrameError: 'depth image', when images of this encoding are depth."""
+    if encoding in DEPTH_ENCODINGS:
+        raise BadFrameError(
+            'depth image', f'Images encoded as {encoding} are depth, not pictures.',
+            cause='REP 118: 16UC1 is depth in millimetres, 32FC1 in metres.',
+            remedy="Remap `image` to the camera's colour or mono topic (often "
+                   '.../color/image_raw or .../rgb/image_raw). Publish pictures of 16 bits as '
+                   'mono16.')
+
 
 @dataclass(frozen=True, eq=False)
 class Frame:
@@ -47,10 +61,10 @@ class Frame:
         pixel. nv12 and nv21 hold `height` rows of Y, then height / 2 rows of chroma pairs.
     :param step: bytes from one row to the next, at least the row's own.
     :param encoding: one of `ENCODINGS`, named as in sensor_msgs/image_encodings.hpp.
-    :param is_bigendian: byte order of mono16 and 16UC1.
-    :raises BadFrameError: 'unknown encoding', 'zero size', 'odd size' (yuv422 needs an even width,
-        nv12 and nv21 an even width and height), 'too small' (bayer needs 3 × 3), 'wrong step',
-        'short data', 'wrong data'.
+    :param is_bigendian: byte order of mono16.
+    :raises BadFrameError: 'depth image', 'unknown encoding', 'zero size', 'odd size' (yuv422 needs
+        an even width, nv12 and nv21 an even width and height), 'too small' (bayer needs 3 × 3),
+        'wrong step', 'short data', 'wrong data'.
     """
 
     data: np.ndarray
@@ -62,6 +76,7 @@ class Frame:
 
     def __post_init__(self) -> None:
         size = f'{self.width} × {self.height} {self.encoding}'
+        refuse_depth(self.encoding)
         if self.encoding not in ENCODINGS:
             raise BadFrameError(
                 'unknown encoding', f'Images encoded as {self.encoding!r} are not understood.',
@@ -113,7 +128,7 @@ class Frame:
         """
         Wrap an array of pixels, without a copy where its pixels lie side by side.
 
-        :param pixels: uint8 (H, W) or (H, W, bytes a pixel), uint16 (H, W) for mono16 and 16UC1,
+        :param pixels: uint8 (H, W) or (H, W, bytes a pixel), uint16 (H, W) for mono16,
             nv12 and nv21 (H * 3 / 2, W). Rows may lie apart, as in a crop of a larger image.
         :raises BadFrameError: when `pixels` do not fit the encoding.
         """
@@ -143,10 +158,10 @@ def to_colour(frame: Frame, order: Order) -> np.ndarray:
     """
     See a frame as colours.
 
-    rgb8, bgr8, rgba8, bgra8, 8UC3, mono8, 8UC1, mono16 and 16UC1 come back as views into the
+    rgb8, bgr8, rgba8, bgra8, 8UC3, mono8, 8UC1 and mono16 come back as views into the
     frame's data, without a copy; the others are converted.
 
-    - mono16, 16UC1: the high byte.
+    - mono16: the high byte.
     - yuv422, nv12, nv21: BT.601, limited range, each chroma sample for all its pixels, in integers
       as OpenCV's cvtColor (modules/imgproc/src/color_yuv.simd.hpp). With the coefficients 1.164,
       1.596, -0.813, -0.391 and 2.018 in units of 2**-20 and y = 1220542 max(Y - 16, 0) + 2**19,

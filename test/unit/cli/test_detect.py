@@ -173,7 +173,7 @@ def test_every_option_of_the_detector_is_a_flag(colour_detector, picture, capsys
     assert run('--channel-order', 'bgr')[1][0]['label'] == 'blue'
     assert run('--scale', '0.002')[1][0]['score'] == pytest.approx(0.51, abs=0.001)
     assert run('--mean', '0.5,0.5,0.5')[1][0]['score'] == 0.5
-    assert run('--mean=0,-0.5,0', '--std', '1,0.25,1')[1][0]['label'] == 'green'
+    assert run('--mean=0.1,-0.5,0', '--std', '1,0.5,1')[1][0]['label'] == 'green'
     assert run('--score-threshold', '1.0', '--mean', '0.5,0,0')[1] == []
     assert 'stretch' in run('--resize', 'stretch')[2]
     assert 'padded with 7' in run('--pad-value', '7')[2]

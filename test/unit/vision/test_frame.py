@@ -16,7 +16,6 @@ BY_OPENCV = {  # encoding: bytes as (H, W[, C]) -> rgb
     'mono8': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB),
     '8UC1': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB),
     'mono16': lambda pixels: cv2.cvtColor(pixels[..., 1], cv2.COLOR_GRAY2RGB),
-    '16UC1': lambda pixels: cv2.cvtColor(pixels[..., 1], cv2.COLOR_GRAY2RGB),
     'yuv422': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_YUV2RGB_UYVY),
     'uyvy': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_YUV2RGB_UYVY),
     'yuv422_yuy2': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_YUV2RGB_YUY2),
@@ -29,7 +28,7 @@ BY_OPENCV = {  # encoding: bytes as (H, W[, C]) -> rgb
     'bayer_gbrg8': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_BayerGR2RGB),
     'bayer_grbg8': lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_BayerGB2RGB),
 }
-VIEWED = ('rgb8', 'bgr8', '8UC3', 'rgba8', 'bgra8', 'mono8', '8UC1', 'mono16', '16UC1')
+VIEWED = ('rgb8', 'bgr8', '8UC3', 'rgba8', 'bgra8', 'mono8', '8UC1', 'mono16')
 EVEN = ('yuv422', 'uyvy', 'yuv422_yuy2', 'yuyv', 'nv12', 'nv21')
 
 
@@ -47,6 +46,14 @@ def random_bytes(encoding, width, height, *, padding=0, seed=0) -> tuple[Frame, 
 
 def size_of(encoding) -> tuple[int, int]:
     return (46, 38) if encoding in EVEN else (47, 39)
+
+
+@pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
+def test_depth_is_no_picture(encoding):
+    with pytest.raises(BadFrameError, match=f'{encoding} are depth, not pictures') as error:
+        Frame(np.zeros(48, np.uint8), 4, 3, 16, encoding)
+    assert error.value.kind == 'depth image'
+    assert 'color/image_raw' in error.value.remedy and 'mono16' in error.value.remedy
 
 
 def test_every_encoding_is_compared_with_opencv():
