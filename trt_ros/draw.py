@@ -90,21 +90,20 @@ def depth_view(found: Depth) -> np.ndarray:
     return np.asarray(colours * finite[..., np.newaxis].astype(np.uint8))
 
 
-def input_view(tensor: np.ndarray, trained: Preprocess) -> np.ndarray:
+def input_view(tensor: np.ndarray, prepared: Preprocess) -> np.ndarray:
     """
-    Show a network's input as one that was trained so sees it.
+    Convert a network's input back to pixels, undoing the normalisation that made it.
 
-    A picture that was prepared in another way looks wrong here: blue for red, too bright, grey.
-
-    :param tensor: (1, 3, H, W) or (1, H, W, 3), as `trained.layout` says.
+    :param tensor: (1, 3, H, W) or (1, H, W, 3), as `prepared.layout` says.
+    :param prepared: what made it.
     :returns: (H, W, 3) uint8 BGR.
     """
     values = np.asarray(tensor[0], np.float32)
-    values = values.transpose(1, 2, 0) if trained.layout == 'nchw' else values
-    std, mean = np.array(trained.std, np.float32), np.array(trained.mean, np.float32)
-    pixels = (values * std + mean) / np.float32(trained.scale)
+    values = values.transpose(1, 2, 0) if prepared.layout == 'nchw' else values
+    std, mean = np.array(prepared.std, np.float32), np.array(prepared.mean, np.float32)
+    pixels = (values * std + mean) / np.float32(prepared.scale)
     pixels = np.clip(np.rint(np.nan_to_num(pixels)), 0, 255).astype(np.uint8)
-    return np.ascontiguousarray(pixels[..., ::-1] if trained.channel_order == 'rgb' else pixels)
+    return np.ascontiguousarray(pixels[..., ::-1] if prepared.channel_order == 'rgb' else pixels)
 
 
 class Panel(NamedTuple):

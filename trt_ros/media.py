@@ -58,6 +58,21 @@ def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95)
                              ) from error
 
 
+def check_picture_path(path: Path) -> None:
+    """
+    Check what can be checked before a long run whose picture is written last.
+
+    :raises ParameterError: when there is no such format, or no such folder.
+    """
+    problem = f'The picture cannot be written to {path}.'
+    if not path.suffix or not cv2.haveImageWriter('x' + path.suffix):
+        raise ParameterError(problem, cause=f'{path.suffix!r} is no suffix of a picture format.',
+                             remedy='Give a name that ends in .png or .jpg.')
+    if not path.parent.is_dir():
+        raise ParameterError(problem, cause=f'There is no folder {path.parent}.',
+                             remedy='Give a name in a folder that exists and can be written.')
+
+
 def open_video(path: Path) -> Any:
     """
     Open a video file with OpenCV.

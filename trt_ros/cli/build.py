@@ -10,6 +10,7 @@ from pathlib import Path
 import sys
 from typing import Any
 
+from trt_ros.cli._arguments import finite
 from trt_ros.engine.options import (
     CONVERTERS,
     HARDWARE,
@@ -27,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument('onnx', type=Path, help='model to build')
     add_build_arguments(parser)
     parser.add_argument('--force', action='store_true', help='build even when there is one')
-    parser.add_argument('--timeout', type=float, metavar='SECONDS', help='stop a longer build')
+    parser.add_argument('--timeout', type=finite, metavar='SECONDS', help='stop a longer build')
     parser.add_argument('--json', action='store_true', help='print what was built as JSON')
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
@@ -11,6 +11,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
+from trt_ros.cli._arguments import fraction, positive
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.runtime.options import LabelledOptions
 
@@ -34,11 +35,11 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help='where annotated files and detections.json go (default: detections, '
                              'or nowhere with --json)')
     parser.add_argument('--json', action='store_true', help='print the detections to stdout')
-    parser.add_argument('--score-threshold', type=_fraction, default=0.25, metavar='X',
+    parser.add_argument('--score-threshold', type=fraction, default=0.25, metavar='X',
                         help='drop detections scored below this (default: 0.25)')
-    parser.add_argument('--iou-threshold', type=_fraction, default=0.45, metavar='X',
+    parser.add_argument('--iou-threshold', type=fraction, default=0.45, metavar='X',
                         help='overlap above which the weaker box of a class goes (default: 0.45)')
-    parser.add_argument('--max-detections', type=_positive, default=100, metavar='N',
+    parser.add_argument('--max-detections', type=positive, default=100, metavar='N',
                         help='the most boxes an image (default: 100)')
     add_option_flags(parser, [each.name for each in fields(LabelledOptions)])
 
@@ -117,20 +118,6 @@ def _comma_separated(kind: type) -> Callable[[str], tuple[Any, ...]]:
         return tuple(kind(part.strip()) for part in text.split(',') if part.strip())
     parse.__name__ = f'comma-separated {kind.__name__}'  # argparse shows it: "invalid .. value".
     return parse
-
-
-def _fraction(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise ArgumentTypeError(f'{text} is not between 0 and 1')
-    return value
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ArgumentTypeError(f'{text} is not above 0')
-    return value
 
 
 def _expand(files: Sequence[Path]) -> Iterator[Path]:

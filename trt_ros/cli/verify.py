@@ -1,22 +1,23 @@
 """
 Whether an engine computes what ONNX Runtime computes: per output, and box by box.
 
-With --picture it draws what the network gets beside what it finds, of any task and on any machine:
-where colours are swapped, too bright or stretched, the preprocessing is not the network's.
+With --picture it draws what the network gets beside what it finds, of any task and on any machine,
+and names what is set otherwise than the family is trained.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 import json
 from pathlib import Path
 import sys
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from trt_ros.cli._arguments import finite, fraction, positive
 from trt_ros.cli.build import add_build_arguments, build_options
 from trt_ros.cli.detect import add_option_flags
 from trt_ros.errors import ParameterError
@@ -28,6 +29,8 @@ PICTURE_OPTIONS = ('decoder', 'labels', 'labels_path', 'resize', 'crop_fraction'
 if TYPE_CHECKING:
     import numpy as np
 
+    from trt_ros.cli._agreement import Agreement
+    from trt_ros.vision.decoder import Decoder
     from trt_ros.vision.detections import Detections
     from trt_ros.vision.frame import Frame
     from trt_ros.vision.letterbox import Preprocess
@@ -38,12 +41,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument('images', nargs='*', type=Path, help='pictures (default: random inputs)')
     add_build_arguments(parser)
     add = parser.add_argument_group('comparison').add_argument
-    add('--random', type=int, default=3, metavar='N',
+    add('--random', type=positive, default=3, metavar='N',
         help='random inputs where no picture is given (default: 3)')
-    add('--score-threshold', type=float, default=0.25, metavar='X', help='of boxes to compare')
-    add('--min-cosine', type=float, default=0.99, metavar='X',
+    add('--score-threshold', type=fraction, default=0.25, metavar='X', help='of boxes to compare')
+    add('--min-cosine', type=finite, default=0.99, metavar='X',
         help='fail below this similarity of any output (default: 0.99)')
-    add('--min-matched', type=float, default=0.95, metavar='X',
+    add('--min-matched', type=fraction, default=0.95, metavar='X',
         help='fail when a smaller share of the boxes has its like (default: 0.95)')
     add('--json', action='store_true', help='print the comparison as JSON')
     group = parser.add_argument_group('picture', 'what --picture is made with')
@@ -70,7 +73,7 @@ def _without_tensorrt() -> str:
 
 def _draw(args: Namespace) -> None:
     from trt_ros.draw import Panel, draw_result, in_rows, input_view
-    from trt_ros.media import write_picture
+    from trt_ros.media import check_picture_path, write_picture
     from trt_ros.runtime.options import LabelledOptions
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision import decoder
@@ -79,6 +82,7 @@ def _draw(args: Namespace) -> None:
     if not args.images:
         raise ParameterError('There is nothing to draw.',
                              remedy='Give photographs after the model.')
+    check_picture_path(args.picture)
     options = LabelledOptions(
         model_path=str(args.model), backend=args.backend, device=args.device,
         engine_cache_dir=args.cache_dir, precision=build_options(args).precision,
@@ -94,7 +98,10 @@ def _draw(args: Namespace) -> None:
         name, way_in = pipeline.decoder.name, pipeline.preprocess
         if way_in.dtype != 'uint8':
             way_in = replace(way_in, dtype='float32')
-        trained = _as_trained(pipeline.decoder.preprocess, way_in)
+        otherwise = _set_otherwise(pipeline.decoder, way_in)
+        for option, values in otherwise.items():
+            print(f'{name} is trained otherwise: {option} is {values}', file=sys.stderr)
+        caption = f'; {name} is trained otherwise: {", ".join(otherwise)}' if otherwise else ''
         rows = []
         for path, frame in zip(args.images, _frames(args.images)):
             tensor, _ = way_in(frame)
@@ -102,21 +109,22 @@ def _draw(args: Namespace) -> None:
             pixels = to_colour(frame, 'bgr').copy()
             draw_result(pixels, found, pipeline.class_names)
             rows.append((
-                Panel(input_view(tensor, trained),
-                      f'input, {tensor.min():.3g} to {tensor.max():.3g}, as {name} is trained'),
+                Panel(input_view(tensor, way_in),
+                      f'input, {tensor.min():.3g} to {tensor.max():.3g}{caption}'),
                 Panel(pixels, f'{path.name}: what {name} finds')))
     write_picture(args.picture, in_rows(rows))
     print(args.picture, file=sys.stderr)
 
 
-def _as_trained(family: Mapping[str, Any], way_in: Preprocess) -> Preprocess:
-    """Leave out what was set otherwise: that shall show."""
+def _set_otherwise(decoder: Decoder[object], way_in: Preprocess) -> dict[str, str]:
+    """Describe what is set otherwise than the family is trained, by the option's name."""
     from trt_ros.vision.letterbox import Preprocess
 
-    trained = Preprocess(way_in.input_hw, **{**family, 'layout': way_in.layout})
-    if way_in.dtype == 'uint8':  # Such a network normalises by itself.
-        trained = replace(trained, scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-    return trained
+    trained = Preprocess(way_in.input_hw, **decoder.preprocess)  # type: ignore[arg-type]
+    normalising = ('scale', 'mean', 'std') if way_in.dtype != 'uint8' else ()
+    names = ('resize', 'crop_fraction', 'pad_value', 'channel_order', *normalising)
+    return {name: f'{getattr(way_in, name)}, not {getattr(trained, name)}' for name in names
+            if getattr(way_in, name) != getattr(trained, name)}
 
 
 def _compare(args: Namespace) -> int:
@@ -133,21 +141,31 @@ def _compare(args: Namespace) -> int:
         finally:
             ours.close()
         boxes = _compare_boxes(args, reference)
-    failed = [name for name, each in outputs.items() if each['cosine'] < args.min_cosine]
-    if boxes and boxes['matched'] < args.min_matched:
-        failed.append('boxes')
+    reasons = {name: each.problem(args.min_cosine) for name, each in outputs.items()}
+    if boxes and not boxes['matched'] >= args.min_matched:
+        reasons['boxes'] = f'{boxes["matched"]:.1%} matched is below {args.min_matched:.1%}'
+    reasons = {name: reason for name, reason in reasons.items() if reason}
     if args.json:
-        print(json.dumps({'outputs': outputs, 'boxes': boxes, 'failed': failed}, indent=1))
+        print(json.dumps({'outputs': {name: asdict(each) for name, each in outputs.items()},
+                          'boxes': boxes, 'failed': list(reasons), 'reasons': reasons}, indent=1))
     else:
-        for name, each in outputs.items():
-            print(f'{name}: largest difference {each["max_error"]:.3g}, mean '
-                  f'{each["mean_error"]:.3g} (values up to {each["largest"]:.3g}), '
-                  f'cosine {each["cosine"]:.6f}')
-        if boxes:
-            print(f'boxes: {boxes["ours"]} here, {boxes["reference"]} in ONNX Runtime, '
-                  f'{boxes["matched"]:.1%} matched, smallest overlap {boxes["min_iou"]:.3f}')
-        print(f'differs: {", ".join(failed)}' if failed else 'agrees')
-    return 1 if failed else 0
+        _print(outputs, boxes, reasons)
+    return 1 if reasons else 0
+
+
+def _print(outputs: dict[str, Agreement], boxes: dict[str, float],
+           reasons: dict[str, str]) -> None:
+    for name, each in outputs.items():
+        print(f'{name}: largest difference {each.max_error:.3g}, mean {each.mean_error:.3g} '
+              f'(values up to {each.largest:.3g}), cosine {each.cosine:.6f}')
+    if boxes:
+        print(f'boxes: {boxes["ours"]} here, {boxes["reference"]} in ONNX Runtime, '
+              f'{boxes["matched"]:.1%} matched, smallest overlap {boxes["min_iou"]:.3f}')
+    for name, reason in reasons.items():
+        print(f'{name} differs: {reason}')
+    if any(each.overflows_here_only for each in outputs.values()):
+        print('Remedy: float16 holds no more than 65504. Try --precision bf16 or tf32.')
+    print(f'differs: {", ".join(reasons)}' if reasons else 'agrees')
 
 
 def _alike(model: Path, ours: Any, reference: Any, stack: ExitStack) -> Any:
@@ -201,23 +219,16 @@ def _inputs(args: Namespace, network: Any) -> Iterator[dict[str, np.ndarray]]:
         yield tensors
 
 
-def _compare_outputs(args: Namespace, ours: Any, reference: Any) -> dict[str, dict[str, float]]:
+def _compare_outputs(args: Namespace, ours: Any, reference: Any) -> dict[str, Agreement]:
     import numpy as np
-    found: dict[str, dict[str, float]] = {}
+
+    from trt_ros.cli._agreement import add_answers
+
+    found: dict[str, Agreement] = {}
     for tensors in _inputs(args, reference):
         want = {name: np.array(value) for name, value in reference.infer(tensors).items()}
-        got = ours.infer({spec.name: tensors[spec.name] for spec in ours.inputs})
-        for name, expected in want.items():
-            a, b = got[name].astype(np.float64).ravel(), expected.astype(np.float64).ravel()
-            error = np.abs(a - b)
-            size = float(np.linalg.norm(a) * np.linalg.norm(b))
-            each = {'max_error': float(error.max(initial=0.0)), 'mean_error': float(error.mean()),
-                    'largest': float(np.abs(b).max(initial=0.0)),
-                    # Two outputs of zeros are alike.
-                    'cosine': float(a @ b) / size if size else float(not error.any())}
-            before = found.setdefault(name, each)
-            found[name] = {key: (min if key == 'cosine' else max)(before[key], each[key])
-                           for key in each}
+        add_answers(found, ours.infer({spec.name: tensors[spec.name] for spec in ours.inputs}),
+                    want)
     return found
 
 

@@ -1,11 +1,14 @@
-"""`trt-ros verify --picture`: what goes in and what comes out, drawn. The rest needs a GPU."""
+"""`trt-ros verify`: its picture, and its verdict with ONNX Runtime in place of the engine."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
 
 from trt_ros.cli import main
+from trt_ros.cli._agreement import Agreement, add_answers
 from trt_ros.runtime.choice import choose_backend
 
 cv2 = pytest.importorskip('cv2')
@@ -50,12 +53,21 @@ def test_the_input_stands_beside_the_photograph_with_the_result(verify):
     assert drawn[:-480].max() == 255 and drawn[:-480].min() < 128  # Captions.
 
 
-@pytest.mark.parametrize(('option', 'middle'), [
-    (('--channel-order', 'bgr'), [255, 0, 0]), (('--scale', '1.0'), [0, 0, 255]),
-    (('--mean', '1,-1,-1'), [255, 255, 0]), (('--scale', '0.00196'), [0, 0, 127])])
-def test_what_is_set_otherwise_than_the_family_is_trained_shows(verify, option, middle):
-    _, drawn, _ = verify(*option)
-    assert drawn[-240, 240].tolist() == middle
+@pytest.mark.parametrize(('option', 'values'), [
+    (('--channel-order', 'bgr'), 'channel_order is bgr, not rgb'),
+    (('--scale', '1.0'), 'scale is 1.0, not 0.00392'),
+    (('--mean', '1,-1,-1'), 'mean is (1.0, -1.0, -1.0), not (0.0, 0.0, 0.0)'),
+    (('--std', '0.5,0.5,0.5'), 'std is (0.5, 0.5, 0.5), not (1.0, 1.0, 1.0)')])
+def test_the_preprocessing_in_force_is_undone_and_its_differences_are_named(
+        verify, option, values):
+    """A network of one's own normalisation is right, however its family is trained."""
+    _, drawn, said = verify(*option)
+    assert drawn[-240, 240].tolist() == RED_BGR
+    assert f'yolov8 is trained otherwise: {values}' in said
+
+
+def test_what_is_set_as_the_family_is_trained_is_not_named(verify):
+    assert 'trained otherwise' not in verify()[2]
 
 
 def test_a_stretched_input_has_no_padding(verify):
@@ -69,12 +81,102 @@ def test_a_network_of_uint8_is_shown_as_it_is(verify, colour_detector):
     assert drawn[-240, 240].tolist() == RED_BGR
 
 
-def test_a_picture_that_cannot_be_written_is_an_error(colour_detector, verify, tmp_path, capsys):
+@pytest.mark.parametrize(('name', 'cause'), [
+    ('no folder/drawn.png', 'There is no folder'), ('out', "'' is no suffix"),
+    ('x.txt', "'.txt' is no suffix"), ('.png', "'' is no suffix"),
+    ('folder.png', 'Is a directory')])
+def test_a_picture_that_cannot_be_written_is_an_error(name, cause, verify, colour_detector,
+                                                      tmp_path, capsys):
     verify()
+    (tmp_path / 'folder.png').mkdir()
     code = main(['verify', str(colour_detector()), str(tmp_path / 'red.png'), '--picture',
-                 str(tmp_path / 'no folder' / 'drawn.png')])
+                 str(tmp_path / name)])
+    said = capsys.readouterr().err
     assert code == 1
-    assert 'The picture cannot be written to ' in capsys.readouterr().err
+    assert f'The picture cannot be written to {tmp_path / name}.' in said and cause in said
+
+
+@pytest.fixture
+def compare(tmp_path, monkeypatch, capsys):
+    """
+    Compare two networks of x, each a formula; ONNX Runtime runs `ours` in place of the engine.
+
+    :returns: the exit code and what was printed.
+    """
+    from trt_ros.runtime import tensorrt_open
+    from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+
+    onnx = pytest.importorskip('onnx')
+
+    def network(name, formula, out):
+        model = onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]>\n'
+            f'{name} (float[1, 4] x) => (float[{out}] y) {{ {formula} }}')
+        onnx.save(model, tmp_path / f'{name}.onnx')
+        return tmp_path / f'{name}.onnx'
+
+    def run(ours, reference='y = Identity(x)', *args, out='1, 4'):
+        engine = network('engine', ours, out)
+        monkeypatch.setattr(tensorrt_open, 'open_network',
+                            lambda *_, **__: OnnxRuntimeRunner.open(engine))
+        code = main(['verify', str(network('reference', reference, out)), *args])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+NAN = 'zero = Sub(x, x) y = Div(zero, zero)'
+INF = 'zero = Sub(x, x) y = Div(x, zero)'
+
+
+def test_equal_answers_agree(compare):
+    code, said = compare('y = Identity(x)')
+    assert (code, said.splitlines()[-1]) == (0, 'agrees')
+
+
+@pytest.mark.parametrize(('ours', 'reference', 'here', 'there'), [
+    (NAN, 'y = Identity(x)', 12, 0), (INF, 'y = Identity(x)', 12, 0),
+    ('y = Identity(x)', NAN, 0, 12), (INF, INF, 12, 12)])
+def test_nan_and_inf_on_either_side_never_agree(compare, ours, reference, here, there):
+    code, said = compare(ours, reference)
+    assert code == 1 and said.endswith('differs: y\n')
+    assert f'y differs: {here} values are NaN or Inf here, {there} in ONNX Runtime' in said
+    assert ('--precision bf16' in said) == (there == 0)
+
+
+def test_nan_is_counted_in_json_that_every_parser_reads(compare):
+    code, said = compare(NAN, 'y = Identity(x)', '--json', '--random', '2')
+    found = json.loads(said, parse_constant=lambda name: pytest.fail(f'{name} is no JSON'))
+    assert code == 1
+    assert found['failed'] == ['y'] and found['outputs']['y']['non_finite_here'] == 8
+
+
+def test_another_shape_never_agrees(compare):
+    code, said = compare('y = Concat<axis = 1>(x, x)', out='1, n')
+    assert code == 1
+    assert 'y differs: shape (1, 8) here, (1, 4) in ONNX Runtime' in said
+
+
+def test_other_values_are_below_the_cosine(compare):
+    code, said = compare('y = Neg(x)')
+    assert code == 1 and 'y differs: cosine -1.000000 is below 0.99' in said
+
+
+@pytest.mark.parametrize('values', [
+    np.zeros((0, 3)), np.zeros(3), np.array([1e200, 1e199]), np.array([True, False])])
+def test_equal_values_agree_whatever_they_are(values):
+    found: dict[str, Agreement] = {}
+    add_answers(found, {'y': values}, {'y': values})
+    assert found['y'].problem(0.99) == '' and found['y'].mean_error == 0
+
+
+@pytest.mark.parametrize('threshold', [
+    ('--min-cosine', 'nan'), ('--min-matched', 'nan'), ('--score-threshold', 'nan'),
+    ('--random', '0')])
+def test_a_comparison_that_could_only_pass_is_wrong_usage(threshold, capsys):
+    with pytest.raises(SystemExit, match='2'):
+        main(['verify', 'model.onnx', *threshold])
+    assert f'argument {threshold[0]}: ' in capsys.readouterr().err
 
 
 def test_two_photographs_make_two_rows(verify, tmp_path):
