@@ -1,17 +1,26 @@
-"""How long a frame takes, on the GPU and around it: like trtexec, for the whole way."""
+"""
+How long a frame takes, on the GPU and around it: like trtexec, for the whole way.
+
+Where TensorRT cannot run, ONNX Runtime on the CPU is measured.
+"""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator, Sequence
 import json
 from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
+from trt_ros.cli._arguments import positive
 from trt_ros.cli.build import add_build_arguments, build_options
+from trt_ros.engine.options import BuildOptions
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from trt_ros.vision.frame import Frame
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -21,8 +30,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add('--image-size', type=_size, action='append', metavar='WxH', dest='sizes',
         help='size of the camera image; may be given several times (default: 1920x1080)')
     add('--encoding', default='bgr8', help='of the camera image (default: bgr8)')
-    add('--frames', type=int, default=200, metavar='N', help='a measurement (default: 200)')
-    add('--slots', type=int, default=2, metavar='N', help='frames under way (default: 2)')
+    add('--frames', type=positive, default=200, metavar='N', help='a measurement (default: 200)')
+    add('--slots', type=positive, metavar='N', help='frames under way (default: 2; of batches 1)')
     add('--no-graph', action='store_true', help='launch each step by itself')
     add('--no-transfers', action='store_true',
         help='leave the copies to and from the GPU out: kernels read pinned memory in place')
@@ -34,30 +43,47 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     import numpy as np
 
+    from trt_ros.errors import ParameterError
+    from trt_ros.media import check_picture_path
+    from trt_ros.runtime.choice import choose_backend
+    from trt_ros.vision.frame import ENCODINGS
+
+    if args.encoding not in ENCODINGS:
+        raise ParameterError(f'Images encoded as {args.encoding!r} are not understood.',
+                             remedy=f'Choose one of {", ".join(ENCODINGS)}.')
+    if args.plot:
+        check_picture_path(args.plot)
+    if args.json and not args.json.parent.is_dir():
+        raise ParameterError(f'The file {args.json} cannot be written.',
+                             cause=f'The folder {args.json.parent} does not exist.',
+                             remedy='Create the folder, or give another one.')
+    backend, chosen = choose_backend(args.backend)
+    story, results = (_on_the_cpu(args, chosen) if backend.name == 'onnxruntime'
+                      else _on_the_gpu(args))
+    if args.json:
+        args.json.write_text(json.dumps({'story': story, 'results': results}, indent=1))
+    if args.plot:
+        _plot(args.plot, {found['image']: np.array(found['frame_times_ms']) for found in results})
+    return 0
+
+
+def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
     from trt_ros.runtime.graph import GraphOptions
     from trt_ros.runtime.graph_measure import layer_times, measure
     from trt_ros.runtime.tensorrt_open import open_frames
-    from trt_ros.vision.frame import ENCODINGS, Frame
 
-    if args.encoding not in ENCODINGS:
-        from trt_ros.errors import ParameterError
-        raise ParameterError(f'Images encoded as {args.encoding!r} are not understood.',
-                             remedy=f'Choose one of {", ".join(ENCODINGS)}.')
     pipeline = open_frames(
         args.model, build_options(args),
-        GraphOptions(device=args.device, slots=args.slots, use_graph=not args.no_graph,
+        GraphOptions(device=args.device, slots=args.slots or 2, use_graph=not args.no_graph,
                      unified_memory='on' if args.no_transfers else 'auto'),
         backend=args.backend, cache_dir=args.cache_dir)
-    results: list[dict[str, Any]] = []
+    results = []
     try:
+        _refuse_other_batch(args, pipeline.most)
         pipeline.warm_up()
         story = pipeline.story
         print('\n'.join(story))
-        for width, height in args.sizes or [(1920, 1080)]:
-            rows = height * 3 // 2 if args.encoding in ('nv12', 'nv21') else height
-            step = width * ENCODINGS[args.encoding]
-            data = np.random.default_rng(0).integers(0, 256, step * rows, dtype=np.uint8)
-            frame = Frame(data, width, height, step, args.encoding)
+        for frame in _frames(args):
             found = measure(pipeline, frame, rounds=args.frames)
             if args.layers:
                 found['layers_ms'] = layer_times(pipeline, frame, min(args.frames, 50))
@@ -65,12 +91,72 @@ def run(args: Namespace) -> int:
             _print(found)
     finally:
         pipeline.close()
-    if args.json:
-        args.json.write_text(json.dumps(
-            {'story': story, 'results': results}, indent=1))
-    if args.plot:
-        _plot(args.plot, {found['image']: np.array(found['frame_times_ms']) for found in results})
-    return 0
+    return story, results
+
+
+def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[str, Any]]]:
+    """Measure ONNX Runtime, where TensorRT cannot run."""
+    from trt_ros.errors import ParameterError
+    from trt_ros.runtime.step_measure import Summary, measure_steps, open_on_the_cpu
+
+    options, plain = build_options(args), BuildOptions()
+    refused = [name for name, value in vars(options).items()
+               if value != getattr(plain, name) and name not in ('batch', 'input_size')]
+    refused += [name for name in ('slots', 'no_graph', 'no_transfers', 'layers')
+                if getattr(args, name)]
+    if refused:
+        flags = ', '.join(f'--{name.replace("_", "-")}' for name in refused)
+        raise ParameterError(f'{flags} cannot be honoured on ONNX Runtime.', cause=chosen,
+                             remedy='Leave it out, or see `trt-ros doctor` why TensorRT is not '
+                                    'used.')
+    pipeline = open_on_the_cpu(args.model, options.input_size, options.batch)
+    results = []
+    try:
+        _refuse_other_batch(args, pipeline.most)
+        story = (chosen, *pipeline.story[1:])
+        print('\n'.join(story))
+        for frame in _frames(args):
+            times = measure_steps(pipeline, frame, args.frames)
+            host_ms = {name: vars(Summary.of(each)) for name, each in times.items()}
+            found: dict[str, Any] = {
+                'image': f'{frame.width}x{frame.height} {frame.encoding}', 'batch': pipeline.most,
+                'frames_per_second': 1e3 * pipeline.most / host_ms['frame']['mean'],
+                'frame_times_ms': times['frame'], 'host_ms': host_ms}
+            results.append(found)
+            _heading(found)
+            _row('image in hand to result', host_ms['frame'])
+            for name in ('preprocess', 'network', 'decode'):
+                _row(f'  of it {name}', host_ms[name])
+    finally:
+        pipeline.close()
+    return story, results
+
+
+def _refuse_other_batch(args: Namespace, most: int) -> None:
+    """Measure what was asked, or nothing."""
+    from trt_ros.errors import ParameterError
+
+    batch = build_options(args).batch
+    if 'batch' in args and batch != most:
+        raise ParameterError(
+            f'batch is {batch}, but a run of this network takes {most}.',
+            remedy='Leave --batch out, or export with a dynamic batch (of an engine: build it '
+                   f'with --batch {batch}).')
+    if most > 1 and (args.slots or 1) > 1:
+        raise ParameterError(f'slots is {args.slots}, but batches share one slot.',
+                             remedy='Leave --slots or --batch out.')
+
+
+def _frames(args: Namespace) -> Iterator[Frame]:
+    import numpy as np
+
+    from trt_ros.vision.frame import ENCODINGS, Frame
+
+    for width, height in args.sizes or [(1920, 1080)]:
+        rows = height * 3 // 2 if args.encoding in ('nv12', 'nv21') else height
+        step = width * ENCODINGS[args.encoding]
+        data = np.random.default_rng(0).integers(0, 256, step * rows, dtype=np.uint8)
+        yield Frame(data, width, height, step, args.encoding)
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -81,21 +167,27 @@ def _size(text: str) -> tuple[int, int]:
     return width, height
 
 
-def _print(found: dict[str, Any]) -> None:
-    print(f'\n{found["image"]}: {found["frames_per_second"]:.0f} frames/s with every slot busy')
+def _heading(found: dict[str, Any], how: str = '') -> None:
+    batch = f' in runs of {found["batch"]}' if found['batch'] > 1 else ''
+    print(f'\n{found["image"]}{batch}: {found["frames_per_second"]:.0f} frames/s{how}')
     print(f'{"µs":34}{"p50":>9}{"p90":>9}{"p99":>9}{"max":>9}')
 
-    def row(name: str, summary: dict[str, float]) -> None:
-        cells = ''.join(f'{summary[key] * 1e3:9.1f}' for key in ('p50', 'p90', 'p99', 'max'))
-        print(f'{name:34}{cells}')
+
+def _row(name: str, summary: dict[str, float]) -> None:
+    cells = ''.join(f'{summary[key] * 1e3:9.1f}' for key in ('p50', 'p90', 'p99', 'max'))
+    print(f'{name:34}{cells}')
+
+
+def _print(found: dict[str, Any]) -> None:
+    _heading(found, ' with every slot busy')
     for name, summary in found['stages_ms'].items():
-        row(f'GPU, step by step: {name}', summary)
-    row('GPU, the whole at once', found['graph_ms']['gpu'])
-    row('wall, launch to result', found['graph_ms']['wall'])
-    row('  of it not GPU', found['wall_minus_gpu_ms'])
-    row('wall, image in hand to result', found['host_ms']['frame'])
-    row('  of it bringing the image in', found['host_ms']['bring in'])
-    row('one plain copy of the image', found['host_ms']['plain copy'])
+        _row(f'GPU, step by step: {name}', summary)
+    _row('GPU, the whole at once', found['graph_ms']['gpu'])
+    _row('wall, launch to result', found['graph_ms']['wall'])
+    _row('  of it not GPU', found['wall_minus_gpu_ms'])
+    _row('wall, image in hand to result', found['host_ms']['frame'])
+    _row('  of it bringing the image in', found['host_ms']['bring in'])
+    _row('one plain copy of the image', found['host_ms']['plain copy'])
     for kind, owners in found['memory'].items():
         told = ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
         print(f'{kind} memory, MB: {told}')

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from trt_ros.cli._arguments import finite, fraction, positive
 from trt_ros.cli.build import add_build_arguments, build_options
 from trt_ros.cli.detect import add_option_flags
-from trt_ros.errors import ParameterError
+from trt_ros.errors import BackendError, ParameterError
 
 #: What decides how a picture goes in and how the outputs are read.
 PICTURE_OPTIONS = ('decoder', 'labels', 'labels_path', 'resize', 'crop_fraction',
@@ -56,19 +56,19 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    if args.picture is not None:
-        _draw(args)
-        if args.backend == 'auto' and _without_tensorrt():
-            print(f'nothing to compare: {_without_tensorrt()}', file=sys.stderr)
-            return 0
-    return _compare(args)
-
-
-def _without_tensorrt() -> str:
     from trt_ros.runtime.choice import choose_backend
 
-    backend, why = choose_backend('auto')
-    return why if backend.name == 'onnxruntime' else ''
+    backend, why = choose_backend(args.backend)
+    if args.picture is not None:
+        _draw(args)
+    if backend.name != 'onnxruntime':
+        return _compare(args)
+    if args.picture is None:
+        raise BackendError('Nothing to compare: ONNX Runtime is the only backend here.',
+                           cause=why, remedy='See what `trt-ros doctor` advises; --picture needs '
+                                             'no TensorRT.')
+    print(f'nothing to compare: {why}', file=sys.stderr)
+    return 0
 
 
 def _draw(args: Namespace) -> None:
@@ -76,7 +76,7 @@ def _draw(args: Namespace) -> None:
     from trt_ros.media import check_picture_path, write_picture
     from trt_ros.runtime.options import LabelledOptions
     from trt_ros.runtime.pipeline import Pipeline
-    from trt_ros.vision import decoder
+    from trt_ros.vision.decoder import DRAWN
     from trt_ros.vision.frame import to_colour
 
     if not args.images:
@@ -88,11 +88,8 @@ def _draw(args: Namespace) -> None:
         engine_cache_dir=args.cache_dir, precision=build_options(args).precision,
         input_size=build_options(args).input_size,
         **{name: getattr(args, name) for name in PICTURE_OPTIONS})
-    families: Any = (
-        *decoder.FAMILIES, *decoder.SEGMENTERS, *decoder.POSES, *decoder.ORIENTED,
-        *decoder.CLASSIFIERS, *decoder.DEPTHS)
     with ExitStack() as stack:
-        pipeline: Pipeline[object] = Pipeline.open(options, families=families)
+        pipeline: Pipeline[object] = Pipeline.open(options, families=DRAWN)
         stack.callback(pipeline.close)
         print('\n'.join(pipeline.story), file=sys.stderr)
         name, way_in = pipeline.decoder.name, pipeline.preprocess

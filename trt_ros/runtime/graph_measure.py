@@ -1,10 +1,14 @@
-"""Where a frame's time goes: on the GPU by CUDA events, on the host by the clock."""
+"""
+Where a frame's time goes: on the GPU by CUDA events, on the host by the clock.
+
+Every run takes as many images as the pipeline can: the same frame, `pipeline.most` times.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 import time
 from typing import Any
 
@@ -14,26 +18,10 @@ from trt_ros.cuda.device import Event
 from trt_ros.runtime.graph import GraphPipeline, Pending
 from trt_ros.runtime.graph_plan import Thresholds
 from trt_ros.runtime.graph_slot import FrameSlot
+from trt_ros.runtime.step_measure import Summary
 from trt_ros.vision.frame import Frame
 
 ASKED = Thresholds(0.25, 0.45, 300)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Of many times, in milliseconds."""
-
-    p50: float
-    p90: float
-    p99: float
-    max: float
-    mean: float
-
-    @classmethod
-    def of(cls, times_ms: Sequence[float]) -> Summary:
-        p50, p90, p99 = np.percentile(times_ms, [50, 90, 99])
-        return cls(float(p50), float(p90), float(p99), float(max(times_ms)),
-                   float(np.mean(times_ms)))
 
 
 @contextmanager
@@ -52,7 +40,7 @@ def stage_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     """
     times: dict[str, list[float]] = {}
     with _whole_slot(pipeline) as slot, ExitStack() as owned:
-        stages = slot.stages_of(frame, ASKED)
+        stages = slot.stages_of([frame] * pipeline.most, ASKED)
         marks = [owned.enter_context(closing(Event(timing=True))) for _ in range(len(stages) + 1)]
         stream = slot.stream.handle
         for number in range(rounds + 5):
@@ -77,7 +65,7 @@ def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     gpu, wall, alone = [], [], []
     with _whole_slot(pipeline) as slot, closing(Event(timing=True)) as begin, \
             closing(Event(timing=True)) as end:
-        slot.start([frame], ASKED, None, None)
+        slot.start([frame] * pipeline.most, ASKED, None, None)
         slot.wait()
         assert slot.way is not None
         graph = slot.way.graph
@@ -116,7 +104,7 @@ def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, 
     target: np.ndarray = np.empty(0, np.uint8)
     for number in range(rounds + 10):
         start = time.perf_counter()
-        pending = pipeline.submit([frame], **asked)  # type: ignore[arg-type]
+        pending = pipeline.submit([frame] * pipeline.most, **asked)  # type: ignore[arg-type]
         if is_decoded:
             pending.results()
         else:
@@ -134,21 +122,26 @@ def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, 
     return {'frame': whole, 'bring in': bring, 'plain copy': plain}
 
 
-def frames_per_second(pipeline: GraphPipeline, frame: Frame, frames: int) -> float:
-    """Measure how many frames a second go through when every slot is always busy."""
+def frames_per_second(pipeline: GraphPipeline, frame: Frame, runs: int) -> float:
+    """
+    Measure the images per second while every slot is always busy.
+
+    :param runs: how many to measure; each takes `pipeline.most` images.
+    """
     asked = dict(score_threshold=ASKED.score, iou_threshold=ASKED.iou,
                  max_detections=ASKED.max_detections)
     pending: list[Pending] = []
     start = 0.0
-    for number in range(frames + 10):
+    for number in range(runs + 10):
         if number == 10:
             start = time.perf_counter()
         if len(pending) == len(pipeline.slots.all):
             pending.pop(0).wait()
-        pending.append(pipeline.submit([frame], **asked))  # type: ignore[arg-type]
+        pending.append(pipeline.submit(
+            [frame] * pipeline.most, **asked))  # type: ignore[arg-type]
     for each in pending:
         each.wait()
-    return frames / (time.perf_counter() - start)
+    return runs * pipeline.most / (time.perf_counter() - start)
 
 
 def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, float]:
@@ -173,7 +166,7 @@ def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     # A context of its own: one that has been profiled keeps its profiler.
     execution = None
     try:
-        stages = dict(slot.stages_of(frame, ASKED))
+        stages = dict(slot.stages_of([frame] * pipeline.most, ASKED))
         plan = slot.plan
         assert plan is not None
         execution = pipeline.machinery.contexts.new({
@@ -216,10 +209,11 @@ def measure(pipeline: GraphPipeline, frame: Frame, *, rounds: int = 200,
     over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
     gpu_ms = Summary.of(graph['gpu']).p50
     return {
-        'image': f'{frame.width}x{frame.height} {frame.encoding}',
+        'image': f'{frame.width}x{frame.height} {frame.encoding}', 'batch': pipeline.most,
         'stages_ms': _summaries(stages), 'graph_ms': _summaries(graph),
         'wall_minus_gpu_ms': vars(Summary.of(over)), 'host_ms': _summaries(host),
-        'frames_per_second': rate, 'throughput_times_gpu_ms': rate * gpu_ms / 1e3,
+        'frames_per_second': rate,
+        'throughput_times_gpu_ms': rate * gpu_ms / 1e3 / pipeline.most,
         'frame_times_ms': [round(each, 4) for each in host['frame']],
         'memory': pipeline.memory(),
     }

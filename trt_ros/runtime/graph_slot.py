@@ -151,11 +151,11 @@ class FrameSlot:
         assert self.plan is not None and self._results is not None
         return self.plan.outputs(self._results.view)
 
-    def stages_of(self, frame: Frame, thresholds: Thresholds) -> list[Stage]:
-        """Bring a frame in and list its stages, for measuring each; runs none of them."""
-        way = self._bring([frame], thresholds, None, None)
+    def stages_of(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[Stage]:
+        """Bring frames in and list their stages, for measuring each; runs none of them."""
+        way = self._bring(frames, thresholds, None, None)
         assert self.plan is not None
-        return self.plan.stages((Geometry.of(frame),), way.source)
+        return self.plan.stages(list(map(Geometry.of, frames)), way.source)
 
     def _bring(self, frames: Sequence[Frame], thresholds: Thresholds,
                registered: Registered | None, after: Event | None) -> Way:

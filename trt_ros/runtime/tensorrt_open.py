@@ -45,9 +45,10 @@ def open_frames(
     """
     Open any network of one image input for frames, to measure it.
 
-    What no decoder recognises gets its pixels as 0 to 1 and gives raw outputs.
+    What no decoder recognises gets its pixels as 0 to 1 and gives raw outputs. Runs take as many
+    images as `build.batch` says, where the network allows that.
     """
-    graph = graph or GraphOptions()
+    graph, batch = graph or GraphOptions(), build.batch if build else 1
 
     def network() -> TensorRTRunner:
         return open_network(model_path, build, backend=backend, device=graph.device,
@@ -67,5 +68,5 @@ def open_frames(
         height, width = spec.shape[2:] if layout == 'nchw' else spec.shape[1:3]
         scale = 1.0 if spec.dtype == 'uint8' else 1 / 255
         preprocess = Preprocess((height, width), scale=scale, layout=layout, dtype=spec.dtype)
-        return runner.for_frames(preprocess, None, graph)
-    return runner.for_frames(asked.preprocess, asked.decoder, graph)
+        return runner.for_frames(preprocess, None, graph, batch=batch)
+    return runner.for_frames(asked.preprocess, asked.decoder, graph, batch=batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -56,6 +56,10 @@ DEPTHS: tuple[Family[Head[Depth]], ...] = (YOLO_DEPTH, DEPTH)
 EMBEDDINGS: tuple[Family[Head[Tensors]], ...] = (EMBEDDING,)
 #: What gives all outputs as they are; 'auto' takes it where there is no embedding.
 TENSORS: tuple[Family[Head[Tensors]], ...] = (*EMBEDDINGS, TENSOR)
+
+#: Those whose results can be drawn.
+DRAWN: tuple[Family[Head[Any]], ...] = (
+    *FAMILIES, *SEGMENTERS, *POSES, *ORIENTED, *CLASSIFIERS, *DEPTHS)
 
 #: What the networks of a task are called.
 TASKS: Mapping[str, str] = {

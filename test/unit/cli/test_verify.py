@@ -103,7 +103,7 @@ def compare(tmp_path, monkeypatch, capsys):
 
     :returns: the exit code and what was printed.
     """
-    from trt_ros.runtime import tensorrt_open
+    from trt_ros.runtime import choice, tensorrt_open
     from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
 
     onnx = pytest.importorskip('onnx')
@@ -117,6 +117,7 @@ def compare(tmp_path, monkeypatch, capsys):
 
     def run(ours, reference='y = Identity(x)', *args, out='1, 4'):
         engine = network('engine', ours, out)
+        monkeypatch.setattr(choice, 'choose_backend', lambda name: (choice.BACKENDS[0], ''))
         monkeypatch.setattr(tensorrt_open, 'open_network',
                             lambda *_, **__: OnnxRuntimeRunner.open(engine))
         code = main(['verify', str(network('reference', reference, out)), *args])

@@ -89,6 +89,9 @@ class FakeCuda:
         self._next += 1
         return (self._next,)
 
+    def _do_cudaEventElapsedTime(self, begin, end):
+        return (0.5,)
+
     def _put(self, work: Callable[[], None]) -> tuple:
         if self._capture is None:
             work()
