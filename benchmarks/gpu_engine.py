@@ -218,8 +218,7 @@ def checks(folder: Path) -> dict[str, str]:
             raise AssertionError('it was loaded')
 
     todo: dict[str, Callable[[], None]] = {
-        'default': opens(), 'refit': opens(refit=True), 'strip_weights': opens(strip_weights=True),
-        'strip_and_refit': opens(strip_weights=True, refit=True),
+        'default': opens(), 'strip_weights': opens(strip_weights=True),
         'weight_streaming': opens(weight_streaming=True),
         'target_current': opens(compute_capabilities=('current',)),
         'target_8_6': opens(compute_capabilities=('8.6',)),

@@ -72,7 +72,6 @@ def add_build_arguments(parser: ArgumentParser) -> None:
            action=_Append, dest='compute_capabilities', metavar='CC')
     option('strip-weights', 'without weights: they come from the ONNX at load',
            action='store_true')
-    option('refit', 'weights can be replaced', action='store_true')
     option('weight-streaming', 'weights may stay in host memory', action='store_true')
 
 

@@ -1,4 +1,11 @@
-"""Images, folders and videos in; annotated files and detections.json out."""
+"""
+Images, folders and videos in; annotated files and detections.json out.
+
+detections.json holds one entry per image or video frame, each with "detections": "label",
+"class_index", "score" and "xyxy" (left, top, right, bottom, in pixels of the image). A rotated box
+also has "cxcywh" (centre, width, height) and "theta", the angle of its width in radians, clockwise
+from the image's x axis; its "xyxy" is the upright rectangle around it.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
 
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision.detections import Detections
+    from trt_ros.vision.results import OrientedBoxes
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')  # OpenCV writes all.
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.mov', '.webm', '.m4v', '.mpg', '.mpeg')
@@ -48,6 +56,7 @@ def run(args: Namespace) -> int:
     from tqdm import tqdm
 
     from trt_ros.runtime.pipeline import Pipeline
+    from trt_ros.vision.decoder import FAMILIES, ORIENTED
 
     options = LabelledOptions(**{
         each.name: getattr(args, each.name) for each in fields(LabelledOptions)})
@@ -58,7 +67,8 @@ def run(args: Namespace) -> int:
     entries: list[dict[str, Any]] = []
     failed = 0
     with ExitStack() as stack:
-        pipeline: Pipeline[Detections] = Pipeline.open(options)
+        families: Any = (*FAMILIES, *ORIENTED)
+        pipeline: Pipeline[Detections | OrientedBoxes] = Pipeline.open(options, families=families)
         stack.callback(pipeline.close)
         for line in pipeline.story:
             print(line, file=sys.stderr)
@@ -204,13 +214,27 @@ def _detect_file(
             write(pixels)
 
 
-def _as_json(found: Detections, names: Sequence[str]) -> list[dict[str, Any]]:
-    from trt_ros.vision.labels import name_of
+def _as_json(
+        found: Detections | OrientedBoxes, names: Sequence[str]) -> list[dict[str, Any]]:
+    import numpy as np
 
+    from trt_ros.vision.labels import name_of
+    from trt_ros.vision.obb import hull
+    from trt_ros.vision.results import OrientedBoxes
+
+    more: list[dict[str, Any]] = [{} for _ in range(len(found))]
+    if isinstance(found, OrientedBoxes):
+        xyxy = np.hstack(hull(np.column_stack([found.cxcywh, found.theta])))
+        more = [{'cxcywh': [round(float(each), 2) for each in cxcywh],
+                 'theta': round(float(theta), 5)}
+                for cxcywh, theta in zip(found.cxcywh, found.theta)]
+    else:
+        xyxy = found.xyxy
     return [
         {'label': name_of(names, int(label)), 'class_index': int(label),
-         'score': round(float(score), 4), 'xyxy': [round(float(edge), 2) for edge in xyxy]}
-        for xyxy, score, label in zip(found.xyxy, found.scores, found.labels)]
+         'score': round(float(score), 4), 'xyxy': [round(float(edge), 2) for edge in edges],
+         **angle}
+        for edges, score, label, angle in zip(xyxy, found.scores, found.labels, more)]
 
 
 def _read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:

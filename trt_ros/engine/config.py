@@ -26,7 +26,7 @@ def refuse_unsupported(flavour: Flavour, options: BuildOptions) -> None:
          'Leave it out, or use backend tensorrt.'),
         ('hardware_compatible', rtx and options.hardware_compatible != 'none',
          'It names targets instead.', 'Use compute_capabilities.'),
-        ('refit or strip_weights', rtx and (options.refit or options.strip_weights)
+        ('strip_weights', rtx and options.strip_weights
          and not driver().gpus, 'It needs a GPU to build such an engine.',
          'Build on a machine with a GPU.'),
         ('compute_capabilities', not rtx and bool(options.compute_capabilities),
@@ -60,7 +60,7 @@ def apply(flavour: Flavour, builder: Any, config: Any, options: BuildOptions,
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     flags = {
         'TF32': options.precision != 'fp32', 'VERSION_COMPATIBLE': options.version_compatible,
-        'STRIP_PLAN': options.strip_weights, 'REFIT': options.refit,
+        'STRIP_PLAN': options.strip_weights,
         'WEIGHT_STREAMING': options.weight_streaming, 'GPU_FALLBACK': options.dla_core is not None}
     for name, wanted in flags.items():
         _set_flag(flavour, config, name, wanted)

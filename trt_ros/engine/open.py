@@ -183,7 +183,7 @@ def build_command(sidecar: Mapping[str, Any]) -> str:
     words = ['trt-ros', 'build', sidecar.get('onnx', {}).get('path', 'MODEL.onnx')]
     plain = json.loads(BuildOptions().to_json())
     for name, value in sidecar.get('options', {}).items():
-        if value == plain.get(name):
+        if name not in plain or value == plain[name]:  # Older releases had other options.
             continue
         flag = f'--{name.replace("_", "-")}'
         if name == 'timing_cache':

@@ -77,7 +77,6 @@ class BuildOptions:
     hardware_compatible: str = 'none'
     compute_capabilities: tuple[str, ...] = ()
     strip_weights: bool = False
-    refit: bool = False
     weight_streaming: bool = False
 
     def __post_init__(self) -> None:

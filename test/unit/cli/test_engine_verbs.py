@@ -83,7 +83,7 @@ def test_flags_become_options_and_options_the_command_that_says_them(cache):
         '--no-timing-cache', '--dla-core', '0', '--plugin', 'a.so', '--plugin', 'b.so',
         '--version-compatible', '--hardware-compatible', 'ampere_plus',
         '--compute-capability', '8.6', '--compute-capability', '8.9', '--strip-weights',
-        '--refit', '--weight-streaming']))
+        '--weight-streaming']))
     assert options == BuildOptions(
         precision='fp16', io_dtypes='lower', converter='modelopt', cut_nms=True, profiles=(
             (ShapeRange('x', (1, 2), (1, 2), (4, 2)), ShapeRange('y', (3,), (3,), (3,))),
@@ -91,7 +91,7 @@ def test_flags_become_options_and_options_the_command_that_says_them(cache):
         input_size=(32, 64), workspace_mib=64, optimization_level=2, aux_streams=1,
         timing_cache=False, dla_core=0, plugins=('a.so', 'b.so'), version_compatible=True,
         hardware_compatible='ampere_plus', compute_capabilities=('8.6', '8.9'),
-        strip_weights=True, refit=True, weight_streaming=True)
+        strip_weights=True, weight_streaming=True)
     command = shlex.split(build_command(
         {'onnx': {'path': 'a net.onnx'}, 'options': json.loads(options.to_json())}))
     assert command[:3] == ['trt-ros', 'build', 'a net.onnx']

@@ -60,7 +60,7 @@ def test_every_option_but_the_timing_cache_changes_the_key():
         'profiles': ((shape,),), 'input_size': (4, 4), 'workspace_mib': 1,
         'optimization_level': 1, 'aux_streams': 1, 'timing_cache': False, 'dla_core': 0,
         'plugins': (__file__,), 'version_compatible': True, 'hardware_compatible': 'ampere_plus',
-        'compute_capabilities': ('8.6',), 'strip_weights': True, 'refit': True,
+        'compute_capabilities': ('8.6',), 'strip_weights': True,
         'weight_streaming': True, 'cut_nms': True, 'batch': 2}
     assert set(others) == {field.name for field in dataclasses.fields(BuildOptions)}
     plain = rtx_key()
