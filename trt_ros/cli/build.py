@@ -49,8 +49,8 @@ def add_build_arguments(parser: ArgumentParser) -> None:
            choices=PRECISIONS)
     option('io-dtypes', 'keep float32 inputs and outputs, or lower them too', choices=IO_DTYPES)
     option('converter', 'what makes fp16 and bf16', choices=CONVERTERS)
-    option('cut-nms', 'cut NMS off the end of the network; with tensorrt_rtx, which cannot build '
-           'it, that is so by itself', action='store_true')
+    option('cut-nms', 'cut NMS off the end of the network; where this TensorRT cannot run it, '
+           'that is so by itself', action='store_true')
     option('profile', 'shapes of dynamic inputs as INPUT=MIN:OPT:MAX[,..], each like '
            '1x3x640x640; may be given several times', action=_Append, type=parse_profile,
            dest='profiles', metavar='SHAPES')

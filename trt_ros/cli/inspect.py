@@ -32,15 +32,17 @@ def run(args: Namespace) -> int:
 def _onnx(path: Path) -> dict[str, Any]:
     from trt_ros.engine.check import read_onnx, refuse_unbuildable
     from trt_ros.engine.key import OnnxFile
-    from trt_ros.engine.nms import cut_nms, has_nms
+    from trt_ros.engine.nms import cut_nms, who_cuts
     from trt_ros.errors import ModelError
 
     model, info = read_onnx(path)
     file = OnnxFile.read(path)
     refusal = cut = ''
     try:
-        if has_nms(model):
+        cutters = who_cuts(model)
+        if cutters:
             model, cut = cut_nms(path, model)
+            cut = f'with {cutters}, {cut}'
         refuse_unbuildable(path, model)
     except ModelError as error:
         refusal = str(error).replace('\n', ' ')
@@ -93,7 +95,7 @@ def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
     yield from (f'metadata {key}: {value}' for key, value in found['metadata'].items())
     yield from (f'warning: {line}' for line in found['warnings'])
     if found['tensorrt_rtx_cuts']:
-        yield f'with tensorrt_rtx, {found["tensorrt_rtx_cuts"]}'
+        yield found['tensorrt_rtx_cuts']
     if found['tensorrt_rtx_refuses']:
         yield f'warning: {found["tensorrt_rtx_refuses"]}'
 

@@ -21,9 +21,9 @@ from typing import Any
 from trt_ros.backend import Flavour, load_trt
 from trt_ros.engine import config as settings
 from trt_ros.engine import layers
-from trt_ros.engine.check import OnnxInfo, metadata_of, read_onnx, refuse_unbuildable
+from trt_ros.engine.check import OnnxInfo, metadata_of, nodes, read_onnx, refuse_unbuildable
 from trt_ros.engine.failures import explain, parser_errors
-from trt_ros.engine.nms import UncuttableError, cut_nms, has_nms
+from trt_ros.engine.nms import BATCHED, UncuttableError, cut_nms, why_cut
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.engine.precision import convert
 from trt_ros.engine.profiles import largest_batch, settle_profiles
@@ -108,14 +108,15 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     path, options = Path(spec['onnx']), BuildOptions.from_json(spec['options'])
     events.phase('checking the model')
     model, info = read_onnx(path)
-    is_rtx, cut, told = spec['flavour'] == 'tensorrt_rtx', None, ''
-    if options.cut_nms or (is_rtx and has_nms(model)):
-        model, told = _cut(path, model, options)
+    flavour = load_trt(spec['flavour'])
+    cut, told = cut_where_needed(path, model, options, flavour)
+    if cut is not None:
+        model = cut
         kept = {value.name for value in model.graph.input}
-        cut, info = model, replace(info, metadata=metadata_of(model), inputs=tuple(
+        info = replace(info, metadata=metadata_of(model), inputs=tuple(
             spec for spec in info.inputs if spec.name in kept))
         _refuse_cut_with(options)
-    if is_rtx:
+    if flavour.is_rtx:
         refuse_unbuildable(path, model)
     _refuse_other_floats(path, info, options)
     profiles = settle_profiles(info.inputs, options.profiles, metadata=info.metadata,
@@ -129,7 +130,6 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
         converted = cut.SerializeToString()
     del model, cut
     events.phase('parsing the model')
-    flavour = load_trt(spec['flavour'])
     began = time.monotonic()
     settings.load_plugins(flavour, options.plugins)
     builder = flavour.new_builder()
@@ -164,13 +164,27 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
         **_layer_report(flavour, network, plan)}
 
 
-def _cut(path: Path, model: Any, options: BuildOptions) -> tuple[Any, str]:
+def cut_where_needed(path: Path, model: Any, options: BuildOptions, flavour: Flavour,
+                     ) -> tuple[Any | None, str]:
+    """
+    Cut NMS off where that is asked for, or this TensorRT cannot run it.
+
+    :returns: the network without it, or None; and a line for the log.
+    :raises ModelError: when it must go, and cannot.
+    """
+    why = why_cut(model, flavour, options.plugins)
+    if not (options.cut_nms or why):
+        return None, ''
     try:
         return cut_nms(path, model)
     except UncuttableError as error:
         if options.cut_nms:
             raise
-        raise ModelError(f'tensorrt_rtx cannot build NMS. {error.problem}', cause=error.cause,
+        found = {node.op_type for node in nodes(model.graph)}
+        if not flavour.is_rtx and 'NonMaxSuppression' in found and not found & BATCHED:
+            # In the middle of a network its answer may end up in outputs of a fixed size.
+            return None, f'NMS is left in the network. {error.problem} {error.cause}'
+        raise ModelError(f'{path} cannot be built: {why}. {error.problem}', cause=error.cause,
                          remedy=error.remedy) from error
 
 

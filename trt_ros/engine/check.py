@@ -15,12 +15,14 @@ LARGEST_NBYTES = 2 ** 31 - 2 ** 20  # A protobuf cannot be longer.
 LFS_POINTER = b'version https://git-lfs.github.com/spec/'
 FLOATS = {'FLOAT': 'float32', 'FLOAT16': 'float16', 'BFLOAT16': 'bfloat16', 'DOUBLE': 'float64'}
 INT64_SENTINELS = {-2 ** 63, 2 ** 63 - 1}  # "To the end" in Slice; every parser clamps them.
-NMS_REMEDY = ('Export the model without NMS, which trt_ros does itself after the network; or use '
-              'backend onnxruntime.')
+_WITHOUT_NMS = 'Export the model without NMS, which trt_ros does itself after the network; or use '
 # What no release of tensorrt_rtx from 1.4 to 1.7 could build, although its parser takes some.
 NOT_IN_RTX = {
-    **dict.fromkeys(('NonMaxSuppression', 'EfficientNMS_TRT', 'BatchedNMS_TRT',
-                     'BatchedNMSDynamic_TRT', 'TRTBatchedNMS'), NMS_REMEDY),
+    'NonMaxSuppression': _WITHOUT_NMS + 'backend onnxruntime.',
+    'EfficientNMS_TRT': _WITHOUT_NMS + 'backend tensorrt.',
+    **dict.fromkeys(('BatchedNMS_TRT', 'BatchedNMSDynamic_TRT'),
+                    _WITHOUT_NMS + 'TensorRT 10, the last release that has this operator.'),
+    'TRTBatchedNMS': _WITHOUT_NMS + "backend tensorrt with MMDeploy's library in plugins.",
     **dict.fromkeys((
         'NonZero', 'DeformConv', 'Compress', 'Unique', 'Col2Im', 'MaxUnpool', 'AffineGrid', 'DFT',
         'ConvInteger', 'MatMulInteger', 'QLinearConv', 'QLinearMatMul', 'DynamicQuantizeLinear',

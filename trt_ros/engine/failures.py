@@ -8,7 +8,10 @@ from typing import Any
 
 from trt_ros.errors import ModelError, TrtRosError
 
-_OPERATOR = 'Export without this operator, or use backend tensorrt or onnxruntime.'
+_OPERATOR = 'Export without this operator, or use backend {others}.'
+# What else may have it, by the library that has not.
+_OTHERS = {True: 'tensorrt or onnxruntime',
+           False: 'onnxruntime; a plugin library that has it goes into plugins'}
 _PROFILE = 'Give a profile that fits: --profile INPUT=MIN:OPT:MAX, each like 1x3x640x640.'
 # The first pattern that matches any error, the problem, the remedy. Texts: TensorRT 10.16 to 11.4,
 # tensorrt_rtx 1.4 to 1.7. Groups of the pattern go into the problem.
@@ -71,7 +74,8 @@ def explain(errors: Sequence[str], *, doing: str, flavour: object) -> TrtRosErro
             if found:
                 return ModelError(f'{flavour} cannot {doing} the model. '
                                   + problem.format(*found.groups()),
-                                  cause=text.strip(), remedy=remedy)
+                                  cause=text.strip(),
+                                  remedy=remedy.format(others=_OTHERS['_rtx' in str(flavour)]))
     return ModelError(
         f'{flavour} cannot {doing} the model.',
         cause='\n'.join(text.strip() for text in errors[:5]) or 'It gave no reason.')

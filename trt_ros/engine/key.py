@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cache
 import hashlib
 from importlib.metadata import PackageNotFoundError, version
 import json
@@ -10,6 +11,7 @@ import mmap
 from pathlib import Path
 import platform
 import re
+import subprocess
 from typing import Any
 
 from trt_ros.backend import Flavour
@@ -18,7 +20,7 @@ from trt_ros.engine.files import sha256_of_file
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError, ParameterError
 
-SCHEMA = 1  # To be raised when the same key would mean another engine.
+SCHEMA = 2  # To be raised when the same key would mean another engine.
 # How protobuf writes the key of an entry that names a data file; its value follows.
 _LOCATION = re.compile(rb'\x0a\x08location\x12')
 _PACKAGES = ('trt_ros', 'numpy', 'onnx', 'nvidia-modelopt', 'ml_dtypes')
@@ -87,7 +89,7 @@ def cache_key(onnx: OnnxFile, options: BuildOptions, flavour: Flavour, device: i
             parts['gpu'] = driver().gpu(device).compute_capability
     else:
         gpu = driver().gpu(device)
-        parts['os'], parts['cuda'] = platform.system(), cuda_package(flavour)
+        parts['os'], parts['cuda'] = platform.system(), cuda_version(flavour)
         if options.version_compatible:
             parts['version'] = flavour.version[:1]
         parts['gpu'] = {
@@ -107,7 +109,7 @@ def machine(flavour: Flavour, device: int) -> dict[str, Any]:
         'flavour': flavour.name, 'tensorrt': flavour.version_text,
         'tensorrt_bindings': flavour.bindings_version, 'gpu': gpu and asdict(gpu),
         'driver': found.version, 'cuda_driver': '.'.join(map(str, found.cuda_version)),
-        'cuda_runtime': cuda_package(flavour), 'os': platform.system(), 'arch': platform.machine(),
+        'cuda_runtime': cuda_version(flavour), 'os': platform.system(), 'arch': platform.machine(),
         'kernel': platform.release(), 'python': platform.python_version(),
         'packages': {name: _version(name) for name in _PACKAGES}}
 
@@ -116,6 +118,31 @@ def cuda_package(flavour: Flavour) -> str:
     """The CUDA that the flavour's wheel was made for ('cu13'); '' where it is no wheel."""
     stem = flavour.name.replace('_', '-')
     return next((cu for cu in ('cu13', 'cu12') if _version(f'{stem}-{cu}-bindings')), '')
+
+
+def cuda_version(flavour: Flavour) -> str:
+    """
+    Return the CUDA that a flavour's library works with, as far as anything says.
+
+    Its wheel's ('cu13'); of a Debian package (apt, Jetson) the version, which names the CUDA that
+    it was built with ('10.3.0.30-1+cuda12.5'), and the driver's CUDA; elsewhere the driver's CUDA.
+    """
+    wheel = cuda_package(flavour)
+    if wheel:
+        return wheel
+    stem = 'libtensorrt-rtx' if flavour.is_rtx else 'libnvinfer'
+    newest = '.'.join(map(str, driver().cuda_version))
+    return f'{_debian_version(f"{stem}{flavour.version[0]}")} driver {newest}'.strip()
+
+
+@cache
+def _debian_version(package: str) -> str:
+    try:
+        done = subprocess.run(['dpkg-query', '-W', '-f', '${Version}', package],
+                              capture_output=True, text=True)
+    except OSError:
+        return ''
+    return done.stdout if done.returncode == 0 else ''
 
 
 def _version(package: str) -> str | None:

@@ -1,5 +1,5 @@
 """
-NMS at the end of a network, cut off it: `tensorrt_rtx` has no kernel for that.
+NMS at the end of a network, cut off it where TensorRT cannot run it.
 
 What is left gives the boxes and scores that NMS was given, and says in its metadata what was asked
 of it; the decoder does the same after the network.
@@ -7,15 +7,16 @@ of it; the decoder does the same after the network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 import json
 from pathlib import Path
 from typing import Any
 
+from trt_ros.backend import Flavour
 from trt_ros.engine.check import (
     LARGEST_NBYTES,
-    NMS_REMEDY,
+    NOT_IN_RTX,
     live_tensors,
     metadata_of,
     nodes,
@@ -91,14 +92,38 @@ class Nms:
             'background': self.background}, sort_keys=True)
 
 
-def has_nms(model: Any) -> bool:
-    """Tell whether there is an NMS that works on the image, wherever in the graph."""
-    return any(node.op_type in READERS for node in nodes(model.graph))
+#: Gone from TensorRT 11; the last is MMDeploy's own plugin.
+BATCHED = {'BatchedNMS_TRT', 'BatchedNMSDynamic_TRT', 'TRTBatchedNMS'}
+
+
+def why_cut(model: Any, flavour: Flavour, plugins: Sequence[str] = ()) -> str:
+    """Return why NMS has to be cut off for this TensorRT, '' where it may stay."""
+    found = {node.op_type for node in nodes(model.graph)}.intersection(READERS)
+    if not found:
+        return ''
+    if flavour.is_rtx:
+        return f'{flavour} cannot build {", ".join(sorted(found))}'
+    if 'NonMaxSuppression' in found:
+        return 'the size of its answer depends on the image, which no CUDA graph can serve'
+    gone = found & (BATCHED if flavour.version >= (11,) else {'TRTBatchedNMS'})
+    if gone and not plugins:  # One of them may be MMDeploy's.
+        return f'{flavour} has no {", ".join(sorted(gone))}'
+    return ''
+
+
+def who_cuts(model: Any) -> str:
+    """Name the releases that have NMS cut off this network, '' where it has none."""
+    found = {node.op_type for node in nodes(model.graph)}.intersection(READERS)
+    if 'NonMaxSuppression' in found:
+        return 'tensorrt and tensorrt_rtx'
+    if found & BATCHED:
+        return 'tensorrt 11 and tensorrt_rtx'
+    return 'tensorrt_rtx' if found else ''
 
 
 def cut_nms(path: Path, model: Any) -> tuple[Any, str]:
     """
-    Cut NMS, and what only picks by its answer, off a network; `model` is used up.
+    Cut NMS, and what only picks by its answer, off a network.
 
     :param model: a ModelProto; its weights may lie beside `path`.
     :returns: the ModelProto of two outputs, boxes (1, N, 4) as x1, y1, x2, y2 and scores
@@ -115,7 +140,7 @@ def cut_nms(path: Path, model: Any) -> tuple[Any, str]:
             f'The NMS of {path} cannot be cut off.',
             cause=f'There is more than one: {what}.' if len(found) > 1 else
             f'{what} is inside of a loop or a branch.' if found else '',
-            remedy=NMS_REMEDY if found else 'Leave --cut-nms out.')
+            remedy=NOT_IN_RTX[found[0].op_type] if found else 'Leave --cut-nms out.')
     model = onnx.shape_inference.infer_shapes(model)
     graph = _Graph(path, model)
     try:
@@ -126,7 +151,7 @@ def cut_nms(path: Path, model: Any) -> tuple[Any, str]:
     except _NotSafe as error:
         raise UncuttableError(
             f'{found[0].op_type} (node {found[0].name or found[0].output[0]}) cannot be cut off '
-            f'{path}.', cause=str(error), remedy=NMS_REMEDY) from error
+            f'{path}.', cause=str(error), remedy=NOT_IN_RTX[found[0].op_type]) from error
     onnx.helper.set_model_props(cut, {
         **metadata_of(model), CUT_NMS: nms.metadata})
     return cut, nms.story
@@ -394,5 +419,4 @@ def _shared_boxes(graph: _Graph, boxes: str) -> None:
 
 READERS: Mapping[str, Callable[[_Graph, Any], Nms]] = {
     'NonMaxSuppression': _of_onnx, 'EfficientNMS_TRT': _of_efficient,
-    'BatchedNMS_TRT': _of_batched, 'BatchedNMSDynamic_TRT': _of_batched,
-    'TRTBatchedNMS': _of_batched}
+    **dict.fromkeys(BATCHED, _of_batched)}

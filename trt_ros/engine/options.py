@@ -46,7 +46,7 @@ class BuildOptions:
         What Q/DQ nodes say (int8, fp8, int4) is kept in each.
     :param io_dtypes: 'keep' the ONNX file's float32 inputs and outputs, or 'lower' them as well.
     :param converter: what makes fp16 and bf16: 'light', or 'modelopt' (NVIDIA's, an extra).
-    :param cut_nms: cut NMS off the end of the network; tensorrt_rtx, which cannot build it, has it
+    :param cut_nms: cut NMS off the end of the network; where this TensorRT cannot run it, it is
         cut off in any case.
     :param profiles: for dynamic inputs; empty makes one from `input_size` and `batch`.
     :param input_size: (height, width) for images of dynamic size; () takes the metadata's imgsz,

@@ -167,7 +167,8 @@ class Execution:
         if any(size < 0 for size in shape):
             raise TensorMismatchError(
                 f'The shape of output {name} depends on the data.',
-                remedy='Export the model without non-maximum suppression inside.')
+                remedy='Give the ONNX file, not an engine, so that NMS at its end is cut off; '
+                       'where that is refused, export without it, or use backend onnxruntime.')
         return shape
 
     def bind(self, name: str, address: int) -> None:

@@ -142,8 +142,9 @@ def test_inspect_tells_what_is_cut_off_or_why_it_cannot_be(call, tmp_path):
         onnx.save(model, tmp_path / 'nms.onnx')
         return call('inspect', tmp_path / 'nms.onnx')[1]
 
-    assert ('with tensorrt_rtx, NonMaxSuppression (node chosen) is cut off the network and done '
-            'after it, as it says: IoU 0, at most 5 a class') in inspect('float[1,9,4] boxes')
+    assert ('with tensorrt and tensorrt_rtx, NonMaxSuppression (node chosen) is cut off the '
+            'network and done after it, as it says: IoU 0, at most 5 a class'
+            ) in inspect('float[1,9,4] boxes')
     refused = inspect('float[1,9,4] moved')
     assert 'warning: NonMaxSuppression (node chosen) cannot be cut off' in refused
     assert 'The network has another output, moved.' in refused

@@ -48,6 +48,14 @@ def test_unknown_texts_are_passed_on():
     assert str(error) == 'tensorrt 10.3 cannot parse the model.\nCause: never seen\nand more'
 
 
+def test_an_operator_that_tensorrt_lacks_is_not_sent_to_tensorrt():
+    said = ['(BatchedNMS_TRT plugin creator version 1 was not found)']
+    remedies = {name: explain(said, doing='parse', flavour=name).remedy
+                for name in ('tensorrt 11.4', 'tensorrt_rtx 1.5')}
+    assert 'backend onnxruntime; a plugin library' in remedies['tensorrt 11.4']
+    assert 'backend tensorrt or onnxruntime' in remedies['tensorrt_rtx 1.5']
+
+
 def test_silence_is_said_to_be_one():
     assert explain([], doing='build', flavour='x').cause == 'It gave no reason.'
 

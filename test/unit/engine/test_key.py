@@ -107,3 +107,43 @@ def test_version_compatible_engines_depend_on_the_major_release_only(on):
     options = BuildOptions(version_compatible=True)
     assert cache_key(MODEL, options, TRT, 0) == cache_key(MODEL, options, newer, 0)
     assert cache_key(MODEL, BuildOptions(), TRT, 0) != cache_key(MODEL, BuildOptions(), newer, 0)
+
+
+@pytest.fixture
+def debian(monkeypatch, tmp_path):
+    """Answer as dpkg-query does where TensorRT came by apt."""
+    monkeypatch.setattr(keys, 'cuda_package', lambda flavour: '')
+    monkeypatch.setenv('PATH', str(tmp_path))
+
+    def say(version):
+        keys._debian_version.cache_clear()
+        script = tmp_path / 'dpkg-query'
+        script.write_text(f'#!/bin/sh\n[ "$4" = libnvinfer10 ] && printf %s "{version}"\n')
+        script.chmod(0o755)
+
+    yield say
+    keys._debian_version.cache_clear()
+
+
+def test_where_tensorrt_is_no_wheel_the_key_has_the_cuda_of_its_package_and_of_the_driver(
+        on, debian, monkeypatch):
+    def found():
+        return cache_key(MODEL, BuildOptions(), TRT, 0)
+
+    on(H200)
+    debian('10.3.0.30-1+cuda12.5')
+    old = found()
+    assert keys.cuda_version(TRT) == '10.3.0.30-1+cuda12.5 driver 13.0'
+    debian('10.3.0.30-1+cuda12.8')
+    newer = found()
+    monkeypatch.setattr(keys, 'driver', lambda: Driver('570', (12, 8), (H200,), ''))
+    assert len({old, newer, found()}) == 3
+
+
+def test_without_any_package_the_driver_decides(on, monkeypatch, tmp_path):
+    on(H200)
+    monkeypatch.setattr(keys, 'cuda_package', lambda flavour: '')
+    monkeypatch.setenv('PATH', str(tmp_path))
+    keys._debian_version.cache_clear()
+    assert keys.cuda_version(TRT) == 'driver 13.0'
+    keys._debian_version.cache_clear()

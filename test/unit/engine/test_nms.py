@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
 
+from trt_ros.backend import Flavour
 from trt_ros.engine.build import build
+from trt_ros.engine.build_child import cut_where_needed
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.check import read_onnx
 from trt_ros.engine.nms import UncuttableError, cut_nms, write_cut
@@ -326,8 +329,66 @@ def test_a_cut_network_is_converted_and_finds_its_weights_in_another_file(tmp_pa
 @pytest.mark.slow
 def test_rtx_says_why_it_cuts_where_that_cannot_be(tmp_path, rtx):
     path = write(tmp_path, *REFUSED[0][:2])
-    with pytest.raises(ModelError, match=r'^tensorrt_rtx cannot build NMS\. The NMS of '):
+    with pytest.raises(ModelError, match=r'^\S+ cannot be built: tensorrt_rtx \S+ cannot build '
+                                         r'NonMaxSuppression\. The NMS of '):
         build(path, BuildOptions(), rtx)
+
+
+def flavour(*version, name='tensorrt'):
+    return Flavour(name, SimpleNamespace(), version, '', None)
+
+
+BATCHED = f'{PLUGIN} BatchedNMS_TRT <{{}}> (boxes, rows_of_scores)'.format(
+    f'shareLocation = 1, backgroundLabelId = -1, numClasses = {C}, topK = 100, keepTopK = 20, '
+    'scoreThreshold = 0.2, iouThreshold = 0.3, isNormalized = 0, clipBoxes = 0')
+MMDEPLOY = BATCHED.replace('BatchedNMS_TRT', 'TRTBatchedNMS')
+
+
+def cut_for(path, library, **options):
+    return cut_where_needed(path, read_onnx(path)[0], BuildOptions(**options), library)
+
+
+@pytest.mark.parametrize(('outputs', 'tail', 'library', 'is_cut'), [
+    (CHOSEN, SUPPRESS, flavour(10, 3), True),  # Its size depends on the image.
+    (CHOSEN, SUPPRESS, flavour(11, 4), True),
+    (EFFICIENT, efficient(), flavour(10, 3), False),
+    (EFFICIENT, efficient(), flavour(11, 4), False),
+    (EFFICIENT, efficient(), flavour(1, 5, name='tensorrt_rtx'), True),
+    (EFFICIENT, BATCHED, flavour(10, 16), False),
+    (EFFICIENT, BATCHED, flavour(11, 0), True),
+    (EFFICIENT, BATCHED, flavour(1, 5, name='tensorrt_rtx'), True),
+    (EFFICIENT, MMDEPLOY, flavour(10, 3), True)])
+def test_what_this_tensorrt_cannot_run_is_cut_by_itself(
+        tmp_path, outputs, tail, library, is_cut):
+    path = write(tmp_path, outputs, tail)
+    model, told = cut_for(path, library)
+    assert (model is not None) == is_cut == ('is cut off the network' in told)
+    assert cut_for(path, library, cut_nms=True)[0] is not None
+
+
+def test_a_plugin_library_may_have_it(tmp_path):
+    path = write(tmp_path, EFFICIENT, MMDEPLOY)
+    assert cut_for(path, flavour(11, 0), plugins=('mmdeploy.so',)) == (None, '')
+
+
+def test_a_network_without_nms_is_left(models):
+    assert cut_for(models.conv(), flavour(1, 5, name='tensorrt_rtx')) == (None, '')
+
+
+def test_tensorrt_is_tried_where_nms_is_in_the_middle_and_the_log_says_why(tmp_path):
+    path = write(tmp_path, *REFUSED[0][:2])
+    model, told = cut_for(path, flavour(10, 3))
+    assert model is None and told.startswith('NMS is left in the network. The NMS of ')
+    with pytest.raises(UncuttableError, match='cannot be cut off'):
+        cut_for(path, flavour(10, 3), cut_nms=True)
+
+
+def test_what_tensorrt_11_has_no_more_is_refused_with_the_release_that_had_it(tmp_path):
+    outputs = EFFICIENT + f', float[1,{N},4] moved'
+    path = write(tmp_path, outputs, 'moved = Neg (boxes)' + BATCHED)
+    with pytest.raises(ModelError, match=r'tensorrt 11\.4 has no BatchedNMS_TRT\.(.|\n)*'
+                                         'or use TensorRT 10, the last release'):
+        cut_for(path, flavour(11, 4))
 
 
 @pytest.mark.slow
