@@ -12,6 +12,14 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
+@pytest.fixture(scope='session', autouse=True)
+def own_cache(tmp_path_factory):
+    """Keep engines and passed checks out of the user's cache, and share them among the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('XDG_CACHE_HOME', str(tmp_path_factory.mktemp('cache')))
+        yield
+
+
 @pytest.fixture(scope='session')
 def weeds() -> Path:
     """

@@ -59,6 +59,14 @@ class BackendError(TrtRosError):
     """An inference library that is missing, broken, or of the wrong version."""
 
 
+class TimeLimitError(BackendError):
+    """Work in a child process that took longer than allowed."""
+
+
+class MemoryLimitError(ModelError):
+    """A model whose loading, running or building takes more memory than allowed."""
+
+
 class GpuFailedError(TrtRosError):
     """The GPU, its driver or this process's use of it failed: nothing opened there works again."""
 

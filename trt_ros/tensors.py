@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+import math
 from typing import Literal
 
 import numpy as np
 
+from trt_ros.errors import ModelError
+
 #: What metadata says of the NMS that was cut off a network, as JSON: what is left are its boxes
 #: and scores, and a decoder does what it did.
 CUT_NMS = 'trt_ros.cut_nms'
+MAX_ELEMENTS = 1 << 28  # Of an input: 1 GiB of float32.
 
 
 @dataclass(frozen=True)
@@ -40,3 +45,16 @@ class TensorSpec:
     def __str__(self) -> str:
         shape = ', '.join('?' if size < 0 else str(size) for size in self.shape)
         return f'{self.name} ({shape}) {self.dtype}'
+
+
+def refuse_large(specs: Iterable[TensorSpec]) -> None:
+    """
+    Check that inputs are of a size that can be allocated; dynamic dimensions count as 1.
+
+    :raises ModelError: when one is not.
+    """
+    for spec in specs:
+        if math.prod(size for size in spec.shape if size >= 0) > MAX_ELEMENTS:
+            raise ModelError(f'The input {spec} is too large.',
+                             cause=f'An input may have at most {MAX_ELEMENTS} elements.',
+                             remedy='Set a smaller input_size, or export with smaller inputs.')

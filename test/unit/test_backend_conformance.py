@@ -25,6 +25,8 @@ RELEASES = [
 ] + [('tensorrt_rtx', 'tensorrt-rtx-cu13-bindings', version)
      for version in ('1.4.0.76', '1.5.0.114', '1.6.1.120', '1.7.1.116')]
 
+# Read before a fixture changes it.
+USERS_CACHE = Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache')
 BUILDING = {
     'trt': '', 'builder': 'Builder', 'network': 'INetworkDefinition', 'config': 'IBuilderConfig',
     'parser': 'OnnxParser', 'handle': 'ICudaEngine', 'runtime': 'Runtime', 'layer': 'ILayer'}
@@ -148,7 +150,7 @@ except BackendError as error:
 
 def fetch(package, version) -> Path:
     """Give the folder of the unpacked bindings; downloads once, into the user's cache."""
-    cache = Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache') / 'trt_ros_test'
+    cache = USERS_CACHE / 'trt_ros_test'
     tag = f'{package}-{version}-{sys.implementation.cache_tag}'
     folder = cache / tag
     if not folder.exists():

@@ -30,6 +30,29 @@ def run(args: Namespace) -> int:
 
 
 def _onnx(path: Path) -> dict[str, Any]:
+    """Describe a model in a child process: it may be hostile."""
+    from contextlib import closing
+
+    from trt_ros.child import Child, memory_limit
+    from trt_ros.engine.check import check_model_file
+    from trt_ros.engine.key import total_nbytes
+    from trt_ros.progress import Reporter
+
+    check_model_file(path)
+    nbytes = total_nbytes(path)
+    memory_nbytes = memory_limit(nbytes, base_nbytes=1 << 30, factor=8)
+    with closing(Child(
+            'trt_ros.cli.inspect:describe_onnx', title=f'The check of {path}',
+            remedy='Export or copy the model again.', memory_nbytes=memory_nbytes)) as child:
+        found: dict[str, Any] = child.call(
+            {'path': str(path)}, report=Reporter(), phase='checking the model',
+            timeout_seconds=30.0 + nbytes / 2 ** 22)
+    return found
+
+
+def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
+    """Return what is known of the ONNX file `path`; runs in a child process."""
+    path = Path(request['path'])
     from trt_ros.engine.check import read_onnx, refuse_unbuildable
     from trt_ros.engine.key import OnnxFile
     from trt_ros.engine.nms import cut_nms, who_cuts

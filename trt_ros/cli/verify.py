@@ -125,11 +125,11 @@ def _set_otherwise(decoder: Decoder[object], way_in: Preprocess) -> dict[str, st
 
 
 def _compare(args: Namespace) -> int:
-    from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+    from trt_ros.runtime.onnx_check import CheckedRunner
     from trt_ros.runtime.tensorrt_open import open_network
 
     with ExitStack() as stack:
-        reference = OnnxRuntimeRunner.open(args.model)
+        reference = CheckedRunner.open(args.model)
         stack.callback(reference.close)
         ours = open_network(args.model, build_options(args), backend=args.backend,
                             device=args.device, cache_dir=args.cache_dir)
@@ -168,14 +168,14 @@ def _print(outputs: dict[str, Agreement], boxes: dict[str, float],
 def _alike(model: Path, ours: Any, reference: Any, stack: ExitStack) -> Any:
     """Give the reference that has the engine's outputs: without NMS, where that was cut off."""
     from trt_ros.engine.nms import write_cut
-    from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+    from trt_ros.runtime.onnx_check import CheckedRunner
     from trt_ros.tensors import CUT_NMS
 
     if CUT_NMS not in ours.metadata:
         return reference
     path = Path(stack.enter_context(TemporaryDirectory(prefix='trt_ros'))) / 'cut.onnx'
     write_cut(model, path)
-    cut = OnnxRuntimeRunner.open(path)
+    cut = CheckedRunner.open(path)
     stack.callback(cut.close)
     return cut
 

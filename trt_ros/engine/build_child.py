@@ -1,24 +1,16 @@
-"""
-The build itself, in a process of its own: `python -m trt_ros.engine.build_child`.
-
-Reads a JSON object on stdin, writes one JSON object a line to `events_fd`, the plan to `plan_fd`.
-Both files belong to the parent and have no name, so nothing is left behind however this ends.
-"""
+"""The build itself; it runs in a child process, and writes the plan to a file of its parent."""
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import replace
-import json
 import os
 from pathlib import Path
-import signal
-import sys
 import threading
 import time
 from typing import Any
 
 from trt_ros.backend import Flavour, load_trt
+from trt_ros.child import Events
 from trt_ros.engine import config as settings
 from trt_ros.engine import layers
 from trt_ros.engine.check import OnnxInfo, metadata_of, nodes, read_onnx, refuse_unbuildable
@@ -28,21 +20,6 @@ from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.engine.precision import convert
 from trt_ros.engine.profiles import largest_batch, settle_profiles
 from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError
-
-PR_SET_PDEATHSIG = 1
-
-
-class Events:
-    """Lines of JSON for the parent."""
-
-    def __init__(self, fd: int) -> None:
-        self._file = os.fdopen(fd, 'w', encoding='ascii', buffering=1)
-
-    def __call__(self, **event: Any) -> None:
-        self._file.write(json.dumps(event) + '\n')
-
-    def phase(self, name: str, percent: float | None = None) -> None:
-        self(phase=name, percent=percent)
 
 
 class Steps:
@@ -266,21 +243,3 @@ def _write(fd: int, data: Any) -> None:
     view = memoryview(data).cast('B')
     while view:
         view = view[os.write(fd, view[:1 << 24]):]
-
-
-def main() -> int:
-    spec = json.load(sys.stdin)
-    # A parent killed outright takes this process with it.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != spec['parent']:
-        return 1
-    events = Events(spec['events_fd'])
-    try:
-        events(done=build(spec, events))
-    except TrtRosError as error:
-        events(error=[type(error).__name__, error.problem, error.cause, error.remedy])
-    return 0
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+import math
 from pathlib import Path
 from typing import Any
 
-from trt_ros.errors import ModelError
+from trt_ros.errors import ModelError, printable
+from trt_ros.regular_file import open_regular
 from trt_ros.tensors import TensorSpec
 
 LARGEST_NBYTES = 2 ** 31 - 2 ** 20  # A protobuf cannot be longer.
@@ -60,21 +62,11 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
     """
     import onnx
 
-    check_model_file(path)
-    try:
-        model = onnx.load(str(path), load_external_data=False)
-    except Exception as error:  # protobuf has an exception class a version
-        raise ModelError(
-            f'{path} is not an ONNX model, or is cut short.', cause=str(error),
-            remedy='Export or copy it again, and compare its size with the original.') from error
-    if not model.graph.node and not model.graph.output:
-        raise ModelError(f'{path} holds no network.',
-                         remedy='Export or copy it again, and compare its size.')
+    model = _parse(path)
+    _check_tensors(path, model)
     _check_external_data(path, model)
     warnings = _check_by_onnx(path, model)
-    weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = tuple(_spec(value, 'input', path) for value in model.graph.input
-                   if value.name not in weights)
+    inputs = _inputs(path, model)
     outputs = tuple(_spec(value, 'output', path) for value in model.graph.output)
     if not inputs or not outputs:
         raise ModelError(f'{path} has no {"outputs" if inputs else "inputs"}.',
@@ -90,6 +82,37 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
         f'{model.producer_name} {model.producer_version}'.strip(),
         dict(sorted(Counter(node.op_type for node in nodes(model.graph)).items())),
         tuple(sorted(floats)), (*warnings, *_large_integers(model)))
+
+
+def read_inputs(path: Path) -> tuple[TensorSpec, ...]:
+    """
+    Read what a model's inputs look like. Nothing else of it is looked at, so that it is harmless.
+
+    :raises ModelError: when it is missing, damaged, or has no such inputs.
+    """
+    return _inputs(path, _parse(path))
+
+
+def _parse(path: Path) -> Any:
+    import onnx
+
+    check_model_file(path)
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf has an exception class a version
+        raise ModelError(
+            f'{path} is not an ONNX model, or is cut short.', cause=str(error),
+            remedy='Export or copy it again, and compare its size with the original.') from error
+    if not model.graph.node and not model.graph.output:
+        raise ModelError(f'{path} holds no network.',
+                         remedy='Export or copy it again, and compare its size.')
+    return model
+
+
+def _inputs(path: Path, model: Any) -> tuple[TensorSpec, ...]:
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return tuple(_spec(value, 'input', path) for value in model.graph.input
+                 if value.name not in weights)
 
 
 def metadata_of(model: Any) -> dict[str, str]:
@@ -154,9 +177,17 @@ def tensors(graph: Any) -> Iterator[Any]:
 
 
 def check_model_file(path: Path) -> None:
-    """:raises ModelError: when there is no file, nothing in it, or a pointer of git-lfs."""
+    """
+    Check that a path may be a model's: a regular file, not empty, no pointer of git-lfs.
+
+    :raises ModelError: when it is not.
+    """
+    if printable(str(path)) != str(path):
+        raise ModelError(f'The name of the model file {path} is not UTF-8.',
+                         cause='ONNX Runtime and TensorRT take no other names.',
+                         remedy='Rename the file or its folder.')
     try:
-        with path.open('rb') as file:
+        with open_regular(path) as file:
             head = file.read(len(LFS_POINTER))
     except FileNotFoundError as error:
         where = '' if path.is_absolute() else f'Looked in {Path.cwd()}.'
@@ -172,6 +203,24 @@ def check_model_file(path: Path) -> None:
             remedy='Run `git lfs install && git lfs pull` in its repository.')
     if not head:
         raise ModelError(f'{path} is empty.', remedy='Export or download it again.')
+
+
+def _check_tensors(path: Path, model: Any) -> None:
+    """Check types and sizes, on which ONNX's own functions raise whatever comes to hand."""
+    import onnx
+
+    for tensor in tensors(model.graph):
+        problem = f'The tensor {tensor.name or "of a constant"} of {path} is damaged.'
+        remedy = 'Export or copy the model again.'
+        if tensor.data_type not in onnx.TensorProto.DataType.values()[1:]:
+            raise ModelError(problem, cause=f'Its type is {tensor.data_type}, which ONNX '
+                                            f'{onnx.__version__} does not know.', remedy=remedy)
+        if min(tensor.dims, default=0) < 0:
+            raise ModelError(problem, cause=f'Its shape is {list(tensor.dims)}.', remedy=remedy)
+        if tensor.HasField('raw_data') and len(tensor.raw_data) != _nbytes(tensor):
+            raise ModelError(
+                problem, cause=f'It has {len(tensor.raw_data)} bytes, its shape and type need '
+                               f'{_nbytes(tensor)}.', remedy=remedy)
 
 
 def _check_external_data(path: Path, model: Any) -> None:
@@ -207,11 +256,13 @@ def _nbytes(tensor: Any) -> int:
     import numpy as np
     import onnx
 
-    count = 1
-    for size in tensor.dims:
-        count *= size
+    count: int = math.prod(tensor.dims)
+    kind = onnx.TensorProto.DataType.Name(tensor.data_type)
+    if kind in ('INT4', 'UINT4', 'FLOAT4E2M1', 'INT2', 'UINT2'):
+        per_byte = 4 if kind.endswith('2') else 2
+        return -(-count // per_byte)
     itemsize = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
-    return count * itemsize
+    return count * int(itemsize)
 
 
 def _check_by_onnx(path: Path, model: Any) -> tuple[str, ...]:
@@ -237,7 +288,11 @@ def _spec(value: Any, mode: Any, path: Path) -> TensorSpec:
     if not value.type.HasField('tensor_type'):
         raise ModelError(f'The {mode} {value.name} of {path} is no tensor.',
                          remedy='Export with tensors as inputs and outputs.')
-    kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type)
+    number = value.type.tensor_type.elem_type
+    if number not in onnx.TensorProto.DataType.values():
+        raise ModelError(f'The {mode} {value.name} of {path} is of the unknown type {number}.',
+                         remedy='Export or copy the model again, or `pip install -U onnx`.')
+    kind = onnx.TensorProto.DataType.Name(number)
     if kind in ('STRING', 'UNDEFINED', 'COMPLEX64', 'COMPLEX128'):
         raise ModelError(f'The {mode} {value.name} of {path} is of type {kind}.',
                          cause='TensorRT computes with numbers and booleans only.',
@@ -255,7 +310,12 @@ def _large_integers(model: Any) -> Iterator[str]:
     for tensor in tensors(model.graph):
         if (tensor.data_type == onnx.TensorProto.INT64
                 and tensor.data_location != onnx.TensorProto.EXTERNAL):
-            values = onnx.numpy_helper.to_array(tensor)
+            try:
+                values = onnx.numpy_helper.to_array(tensor)
+            except ValueError as error:
+                raise ModelError(
+                    f'The tensor {tensor.name or "of a constant"} is damaged.', cause=str(error),
+                    remedy='Export or copy the model again.') from error
             beyond = [int(value) for value in values[(values < limit.min) | (values > limit.max)]
                       if int(value) not in INT64_SENTINELS]
             if beyond:

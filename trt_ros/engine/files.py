@@ -16,6 +16,7 @@ from typing import IO
 
 from trt_ros.errors import ParameterError
 from trt_ros.progress import Reporter
+from trt_ros.regular_file import open_regular
 
 PART = '.part'  # Suffix of what is being written; a leftover is swept by the next writer.
 LOCK = '.lock'
@@ -30,7 +31,7 @@ def sha256_of(file: IO[bytes]) -> str:
 
 
 def sha256_of_file(path: Path) -> str:
-    with path.open('rb') as file:
+    with open_regular(path) as file:
         return sha256_of(file)
 
 

@@ -74,6 +74,12 @@ def external_names(path: Path) -> list[str]:
     return sorted(found)
 
 
+def total_nbytes(path: Path) -> int:
+    """Return the size of a model with its data files."""
+    return path.stat().st_size + sum(
+        (path.parent / name).stat().st_size for name in external_names(path))
+
+
 def cache_key(onnx: OnnxFile, options: BuildOptions, flavour: Flavour, device: int) -> str:
     """Give 64 hex digits that change whenever the engine could."""
     parts: dict[str, Any] = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import struct
 
 from trt_ros.errors import ModelError
+from trt_ros.regular_file import open_regular
 
 HEADER_NBYTES = 64
 _MAGIC = {0x74727466: 'tensorrt', 0x74727476: 'tensorrt_rtx'}  # Little-endian 'ftrt' and 'vtrt'
@@ -35,7 +36,7 @@ class PlanHeader:
 def is_plan(path: Path) -> bool:
     """Tell a plan from anything else by its first bytes; False where there is no such file."""
     try:
-        with path.open('rb') as file:
+        with open_regular(path) as file:
             return struct.unpack('<I', file.read(4))[0] in _MAGIC
     except (OSError, struct.error):
         return False
@@ -48,7 +49,7 @@ def read_plan_header(path: Path) -> PlanHeader:
     :raises ModelError: when the file is no plan, or shorter or longer than its header says.
     """
     try:
-        with path.open('rb') as file:
+        with open_regular(path) as file:
             header = parse_plan_header(file.read(HEADER_NBYTES))
         nbytes = path.stat().st_size
     except OSError as error:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from trt_ros.engine.options import Profile, ShapeRange
 from trt_ros.errors import ParameterError
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import TensorSpec, refuse_large
 
 DEFAULT_INPUT_HW = (640, 640)
 
@@ -23,9 +23,9 @@ def settle_profiles(
     """
     dynamic = [spec for spec in inputs if spec.is_dynamic]
     if not asked:
-        hw = tuple(input_size) or _metadata_hw(metadata)
+        hw = tuple(input_size) or metadata_hw(metadata) or DEFAULT_INPUT_HW
         profile = tuple(_default(spec, (hw[0], hw[1]), batch) for spec in dynamic)
-        return (profile,) if profile else ()
+        asked = (profile,) if profile else ()
     for profile in asked:
         for each in profile:
             _check(each, inputs)
@@ -33,6 +33,9 @@ def settle_profiles(
         if missing:
             raise ParameterError(f'A profile says nothing of {", ".join(sorted(missing))}.',
                                  cause='Every dynamic input needs its shapes in every profile.')
+    refuse_large(spec for spec in inputs if not spec.is_dynamic)
+    refuse_large(TensorSpec(each.name, each.high, 'float32', 'input')
+                 for profile in asked for each in profile)
     return tuple(asked)
 
 
@@ -76,10 +79,15 @@ def _default(spec: TensorSpec, hw: tuple[int, int], batch: int) -> ShapeRange:
     return ShapeRange(spec.name, tuple(shape), most, most)
 
 
-def _metadata_hw(metadata: Mapping[str, str]) -> tuple[int, int]:
-    """Ultralytics writes the size it trained with as `imgsz`: '[height, width]'."""
+def metadata_hw(metadata: Mapping[str, str]) -> tuple[int, int] | None:
+    """
+    Read the image size that Ultralytics writes as `imgsz`: '[height, width]'.
+
+    :returns: height and width; None where there is none that makes sense.
+    """
+    text = metadata.get('imgsz', '')
     try:
-        height, width = ast.literal_eval(metadata.get('imgsz', ''))
-        return (int(height), int(width)) if min(height, width) > 0 else DEFAULT_INPUT_HW
-    except (ValueError, TypeError, SyntaxError):
-        return DEFAULT_INPUT_HW
+        height, width = map(int, ast.literal_eval(text if len(text) < 100 else ''))
+    except (ValueError, TypeError, SyntaxError, OverflowError):
+        return None
+    return (height, width) if min(height, width) > 0 else None

@@ -21,8 +21,8 @@ from trt_ros.vision.letterbox import Preprocess
 log = logging.getLogger('trt_ros.runtime')
 
 FOR_GPUS = frozenset({
-    'precision', 'dla_core', 'device', 'engine_cache_dir', 'engine_in_memory', 'gpu_wait',
-    'gpu_timeout', 'stream_priority', 'unified_memory'})
+    'precision', 'dla_core', 'device', 'engine_in_memory', 'gpu_wait', 'gpu_timeout',
+    'stream_priority', 'unified_memory'})
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _onnxruntime_missing() -> str:
 
 def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) -> Runner:
     from trt_ros.engine.plan import is_plan
-    from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+    from trt_ros.runtime.onnx_check import CheckedRunner
 
     if is_plan(Path(options.model_path).expanduser()):
         raise ModelError(f'{options.model_path} is a TensorRT engine, which this backend cannot '
@@ -63,8 +63,8 @@ def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) ->
                 if each.name in FOR_GPUS and getattr(options, each.name) != each.default]
     if unheeded:
         log.warning('Without effect on ONNX Runtime on the CPU: %s.', ', '.join(unheeded))
-    report('loading the model')
-    return OnnxRuntimeRunner.open(options.model_path)
+    return CheckedRunner.open(
+        options.model_path, report=report, cache_dir=options.engine_cache_dir)
 
 
 def _tensorrt_missing(name: str) -> str:
@@ -98,14 +98,13 @@ def _open_tensorrt(
 
 def _buildable_batch(options: PipelineOptions, batch: int) -> int:
     """Ask for no other engine of a network that has a fixed batch."""
-    from trt_ros.engine.check import read_onnx
+    from trt_ros.engine.check import read_inputs
     from trt_ros.engine.plan import is_plan
 
     path = Path(options.model_path).expanduser()
     if batch == 1 or is_plan(path):
         return 1
-    _, info = read_onnx(path)
-    return batch if any(spec.shape[:1] == (-1,) for spec in info.inputs) else 1
+    return batch if any(spec.shape[:1] == (-1,) for spec in read_inputs(path)) else 1
 
 
 def _graph_pipeline(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from trt_ros.engine.check import check_model_file
-from trt_ros.errors import BackendError, ClosedError, ModelError, TrtRosError
+from trt_ros.errors import BackendError, ClosedError, MemoryLimitError, ModelError, TrtRosError
 from trt_ros.runtime.runner import check_inputs
 from trt_ros.tensors import TensorSpec
 
@@ -41,6 +41,9 @@ KNOWN_FAILURES = (
 )
 
 
+OUT_OF_MEMORY = re.compile(r'bad.?alloc|Failed to allocate memory|smaller than requested bytes')
+
+
 class OnnxRuntimeRunner:
     """Runs an ONNX file on the CPU. Owns its session; the arrays it returns are the caller's."""
 
@@ -63,7 +66,7 @@ class OnnxRuntimeRunner:
         """
         path = Path(model_path).expanduser()
         check_model_file(path)
-        onnxruntime = _load_onnxruntime()
+        onnxruntime = load_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # Errors come as exceptions; its warnings help nobody.
         # Threads that spin between frames would take the cores from the camera and DDS.
@@ -87,6 +90,7 @@ class OnnxRuntimeRunner:
         try:
             return dict(zip(self._names, self._session.run(self._names, tensors)))
         except Exception as error:
+            _raise_out_of_memory(error, self._path)
             shapes = ', '.join(f'{name} {array.shape}' for name, array in tensors.items())
             raise ModelError(
                 f'ONNX Runtime could not run {self._path} on {shapes}.',
@@ -99,7 +103,7 @@ class OnnxRuntimeRunner:
         self._session = None
 
 
-def _load_onnxruntime() -> Any:
+def load_onnxruntime() -> Any:
     try:
         import onnxruntime
     except ModuleNotFoundError as error:
@@ -111,6 +115,7 @@ def _load_onnxruntime() -> Any:
 
 
 def _explain(error: Exception, path: Path) -> TrtRosError:
+    _raise_out_of_memory(error, path)
     text = str(error)
     for pattern, problem, remedy in KNOWN_FAILURES:
         if re.search(pattern, text, re.IGNORECASE):
@@ -118,6 +123,12 @@ def _explain(error: Exception, path: Path) -> TrtRosError:
     return ModelError(
         f'ONNX Runtime cannot load {path}.', cause=_brief(error),
         remedy='See what `trt-ros inspect` says of it; export it again, with another opset.')
+
+
+def _raise_out_of_memory(error: Exception, path: Path) -> None:
+    if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)):
+        raise MemoryLimitError(f'There is not enough memory for {path}.', cause=_brief(error),
+                               remedy='Choose a smaller input size, or free memory.') from error
 
 
 def _brief(error: Exception) -> str:

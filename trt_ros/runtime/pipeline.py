@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from trt_ros.engine.profiles import DEFAULT_INPUT_HW, metadata_hw
 from trt_ros.errors import (
     ClosedError,
     GpuFailedError,
@@ -25,7 +25,7 @@ from trt_ros.runtime.choice import open_network
 from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, Network, Runner
 from trt_ros.runtime.step_by_step import StepByStep
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import TensorSpec, refuse_large
 from trt_ros.vision.decoder import FAMILIES, Decoder, choose_decoder
 from trt_ros.vision.family import Family, Head
 from trt_ros.vision.frame import Frame
@@ -34,7 +34,6 @@ from trt_ros.vision.letterbox import Preprocess
 
 log = logging.getLogger('trt_ros.runtime')
 
-DEFAULT_INPUT_HW = (640, 640)
 IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', 'uint8')
 ResultT = TypeVar('ResultT')
 
@@ -224,10 +223,14 @@ def _image_input(
                 f'input_size is {list(asked)}, but the network takes only {height} by {width}.',
                 remedy='Leave input_size out: it is for networks with a dynamic size.')
     elif -1 in (height, width):
-        asked, why = _metadata_hw(network.metadata)
+        found = metadata_hw(network.metadata)
+        asked, why = found or DEFAULT_INPUT_HW, (
+            'from the metadata' if found else 'by default') + ', the network leaves it open'
     else:
         asked, why = (height, width), 'fixed by the network'
     input_hw = (height if height > 0 else asked[0], width if width > 0 else asked[1])
+    size = (3, *input_hw) if layout == 'nchw' else (*input_hw, 3)
+    refuse_large([replace(spec, shape=(spec.shape[0], *size))])
     return spec, layout, input_hw, why
 
 
@@ -271,17 +274,6 @@ def _layout(spec: TensorSpec) -> str:
     raise TensorMismatchError(
         f'The input {spec} has no dimension of 3 colours.',
         remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).')
-
-
-def _metadata_hw(metadata: Mapping[str, str]) -> tuple[tuple[int, int], str]:
-    """Ultralytics writes the size it trained with as `imgsz`: '[height, width]'."""
-    try:
-        height, width = ast.literal_eval(metadata.get('imgsz', ''))
-        if int(height) > 0 and int(width) > 0:
-            return (int(height), int(width)), 'from the metadata, the network leaves it open'
-    except (ValueError, TypeError, SyntaxError):
-        pass
-    return DEFAULT_INPUT_HW, 'by default, the network leaves it open'
 
 
 def _preprocess(

@@ -129,7 +129,8 @@ def single(
         letters = ', '.join('ABC'[:axes])
         raise TensorMismatchError(
             f'The output {name!r} is {head.shape}, not one image of '
-            f'({"1, " if batched else ""}{letters}).')
+            f'({"1, " if batched else ""}{letters}).',
+            remedy='Set `decoder` to the family of the network, or export it for one image.')
     return np.asarray(head[0] if batched else head)
 
 

@@ -17,11 +17,11 @@ from onnx import TensorProto, helper
 import pytest
 
 import trt_ros
-from trt_ros.engine.build import BuildTimeoutError, build
+from trt_ros.engine.build import build
 from trt_ros.engine.cache import LOCK, EngineCache
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.engine.plan import parse_plan_header
-from trt_ros.errors import BackendError, ModelError, ParameterError
+from trt_ros.errors import BackendError, ModelError, ParameterError, TimeLimitError
 from trt_ros.progress import CancelledError, Reporter
 
 pytestmark = pytest.mark.slow  # A second each.
@@ -293,7 +293,7 @@ def test_cancel_kills_the_build_at_once(slow_model, rtx):
 
 
 def test_a_timeout_kills_the_build_and_says_where_it_was(slow_model, rtx):
-    with pytest.raises(BuildTimeoutError, match=r'stopped after 0\.5 s, in: \w+'):
+    with pytest.raises(TimeLimitError, match=r'stopped after 0\.5 s, in: \w+'):
         build(slow_model, BuildOptions(), rtx, timeout_seconds=0.5)
     assert children() == []
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trt_ros.engine.options import BuildOptions, ShapeRange
-from trt_ros.engine.profiles import largest_batch, settle_profiles
-from trt_ros.errors import ParameterError
+from trt_ros.engine.profiles import largest_batch, metadata_hw, settle_profiles
+from trt_ros.errors import ModelError, ParameterError
 from trt_ros.tensors import TensorSpec
 
 
@@ -89,3 +89,22 @@ def test_a_range_must_be_one(low, best, high):
 def test_options_out_of_range_are_refused(values):
     with pytest.raises(ParameterError, match=next(iter(values))):
         BuildOptions(**values)
+
+
+@pytest.mark.parametrize('imgsz', [
+    '', '640', '[1e999, 1e999]', '[nan, 1]', '[0, 0]', '[-1, 640]', '[' * 5000, '9' * 5000,
+    '["a", "b"]', '{}', '\0'])
+def test_an_image_size_that_makes_no_sense_counts_as_none(imgsz):
+    assert metadata_hw({'imgsz': imgsz}) is None
+
+
+def test_an_image_size_is_read_from_the_metadata():
+    assert metadata_hw({'imgsz': '[480, 640]'}) == (480, 640)
+
+
+def test_inputs_that_cannot_be_allocated_are_refused():
+    fixed = TensorSpec('x', (1, 3, 2 ** 31, 2 ** 31), 'float32', 'input')
+    dynamic = TensorSpec('x', (1, 3, -1, -1), 'float32', 'input')
+    for spec, metadata in ((fixed, {}), (dynamic, {'imgsz': '[1000000000, 1000000000]'})):
+        with pytest.raises(ModelError, match=r'The input x .* is too large'):
+            settle_profiles([spec], (), metadata=metadata, input_size=())

@@ -1,0 +1,162 @@
+"""A child process that ends well, badly, or not at all."""
+
+from __future__ import annotations
+
+from contextlib import closing
+import os
+from pathlib import Path
+import threading
+
+import pytest
+
+from trt_ros.child import Child
+from trt_ros.errors import (
+    BackendError,
+    MemoryLimitError,
+    ModelError,
+    ParameterError,
+    TimeLimitError,
+)
+from trt_ros.progress import CancelledError, Reporter
+
+WORK = """
+import os, signal, sys, threading
+from trt_ros.child import limit_memory
+from trt_ros.errors import ParameterError
+
+def echo(request, events):
+    events.phase('echoing', 50.0)
+    return request['value']
+
+def refuse(request, events):
+    raise ParameterError('the problem', cause='the cause', remedy='the remedy')
+
+def crash(request, events):
+    print('last words', file=sys.stderr, flush=True)
+    os.kill(os.getpid(), getattr(signal, request['signal']))
+
+def fail(request, events):
+    raise RuntimeError('a bug')
+
+def leave(request, events):
+    sys.exit(7)
+
+def hang(request, events):
+    events.phase('hanging')
+    threading.Event().wait()
+
+def grow(request, events):
+    held = []
+    while True:
+        held.append(bytearray(os.urandom(1 << 20)) * 64)
+
+def grow_within_limit(request, events):
+    limit_memory(256 << 20)
+    grow(request, events)
+"""
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Start a child that runs a function of WORK."""
+    (tmp_path / 'work_of_test.py').write_text(WORK)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def make(function, memory_nbytes=1 << 30):
+        return closing(Child(f'work_of_test:{function}', title='The work', remedy='Do less.',
+                             memory_nbytes=memory_nbytes))
+    return make
+
+
+def call(child, report=None, timeout_seconds=60.0, **request):
+    return child.call(request, report=report or Reporter(), phase='starting',
+                      timeout_seconds=timeout_seconds)
+
+
+def children() -> list[str]:
+    task = f'/proc/{os.getpid()}/task/{threading.get_native_id()}'
+    return Path(task, 'children').read_text().split()
+
+
+def test_several_calls_are_answered_in_one_process_with_their_phases(start):
+    seen = []
+    with start('echo') as child:
+        report = Reporter(seen.append)
+        assert call(child, report, value=[]) == []
+        assert call(child, report, value={'é\udcff': 1}) == {'é\udcff': 1}
+        assert child.is_usable
+    assert seen[0].phase == 'starting'
+    assert ('echoing', 50.0) in [(one.phase, one.percent) for one in seen]
+    assert children() == []
+
+
+def test_an_error_for_the_user_comes_back_as_it_was(start):
+    with start('refuse') as child, pytest.raises(ParameterError, match='the problem') as caught:
+        call(child)
+    assert (caught.value.cause, caught.value.remedy) == ('the cause', 'the remedy')
+
+
+@pytest.mark.parametrize('signal', ['SIGSEGV', 'SIGFPE', 'SIGABRT', 'SIGBUS'])
+def test_a_crash_is_an_error_with_the_last_words(start, signal):
+    with start('crash') as child:
+        with pytest.raises(ModelError, match=f'The work ended by {signal}') as caught:
+            call(child, signal=signal)
+        assert not child.is_usable
+    assert 'last words' in caught.value.cause and caught.value.remedy == 'Do less.'
+
+
+def test_a_kill_names_what_may_have_been_its_reason(start):
+    with start('crash') as child, pytest.raises(BackendError, match='was killed') as caught:
+        call(child, signal='SIGKILL')
+    assert 'Free memory' in caught.value.remedy
+
+
+def test_a_bug_shows_its_traceback_as_the_cause(start):
+    with start('fail') as child, pytest.raises(ModelError, match='exit code 1') as caught:
+        call(child)
+    assert 'RuntimeError: a bug' in caught.value.cause
+
+
+def test_an_exit_is_an_error(start):
+    with start('leave') as child, pytest.raises(ModelError, match='exit code 7'):
+        call(child)
+
+
+def test_what_takes_too_long_is_killed(start):
+    with start('hang') as child, pytest.raises(TimeLimitError, match=r'after 0\.5 s, in: \w+'):
+        call(child, timeout_seconds=0.5)
+    assert children() == []
+
+
+def test_a_cancel_kills_it(start):
+    cancelled = threading.Event()
+
+    def cancel_when_hanging(progress):
+        if progress.phase == 'hanging':
+            cancelled.set()
+
+    with start('hang') as child, pytest.raises(CancelledError):
+        call(child, Reporter(cancel_when_hanging, cancelled))
+    assert children() == []
+
+
+@pytest.mark.parametrize('function', ['grow', 'grow_within_limit'])
+def test_what_takes_too_much_memory_is_ended(start, function):
+    limit = (256 << 20) if function == 'grow' else 8 << 30
+    with start(function, limit) as child, pytest.raises(
+            MemoryLimitError, match=r'The work needs more than \d\.\d GiB of memory'):
+        call(child)
+    assert children() == []
+
+
+def test_nothing_stays_open(start):
+    def descriptors():
+        return sorted(os.listdir('/proc/self/fd'))
+
+    before = descriptors()
+    for function in ('echo', 'fail', 'leave'):
+        with start(function) as child, pytest.raises((ModelError, KeyError)):
+            call(child, value=1)
+            raise KeyError  # Of the one that ends well.
+        child.close()
+    assert descriptors() == before
