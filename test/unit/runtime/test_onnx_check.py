@@ -78,6 +78,7 @@ def test_a_model_is_checked_once_on_a_machine(fuzz, write, cache, starts):
     assert np.array_equal(*answers)
 
 
+@pytest.mark.slow
 def test_another_content_or_other_shapes_are_checked_again(fuzz, write, cache, starts):
     def run(model, shape):
         runner = CheckedRunner.open(write(model), cache_dir=cache)
@@ -95,6 +96,7 @@ def test_another_content_or_other_shapes_are_checked_again(fuzz, write, cache, s
     assert len(starts) == 3
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_kept_each_start_checks(fuzz, write, tmp_path, starts):
     (tmp_path / 'file').touch()
     for _ in range(2):
@@ -113,6 +115,7 @@ def test_a_model_that_crashes_is_an_error_each_time(fuzz, write, cache, starts):
     assert len(starts) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['constant_of_shape_33', 'range_33', 'expand_33', 'tile_36'])
 def test_a_memory_bomb_is_an_error(fuzz, write, cache, name):
     path = write(dict(fuzz.memory())[name])
@@ -127,6 +130,7 @@ def endless(fuzz, write) -> Path:
     return write(dict(fuzz.control())['loop_2'])
 
 
+@pytest.mark.slow
 def test_a_model_that_hangs_is_stopped(endless, cache, monkeypatch):
     monkeypatch.setattr(onnx_check, 'BASE_SECONDS', 4.0)
     runner = CheckedRunner.open(endless, cache_dir=cache)
