@@ -18,6 +18,13 @@ LFS_POINTER = b'version https://git-lfs.github.com/spec/'
 FLOATS = {'FLOAT': 'float32', 'FLOAT16': 'float16', 'BFLOAT16': 'bfloat16', 'DOUBLE': 'float64'}
 INT64_SENTINELS = {-2 ** 63, 2 ** 63 - 1}  # "To the end" in Slice; every parser clamps them.
 _WITHOUT_NMS = 'Export the model without NMS, which trt_ros does itself after the network; or use '
+#: What onnxruntime's dynamic quantisation and its QOperator format write.
+INTEGER_OPS = (
+    'ConvInteger', 'MatMulInteger', 'QLinearConv', 'QLinearMatMul', 'DynamicQuantizeLinear')
+INTEGER_REMEDY = (
+    'Quantise the float model statically in Q/DQ format, symmetrically (onnxruntime.quantization: '
+    'quantize_static with quant_format=QuantFormat.QDQ), which TensorRT builds; or use backend '
+    'onnxruntime.')
 # What no release of tensorrt_rtx from 1.4 to 1.7 could build, although its parser takes some.
 NOT_IN_RTX = {
     'NonMaxSuppression': _WITHOUT_NMS + 'backend onnxruntime.',
@@ -25,9 +32,9 @@ NOT_IN_RTX = {
     **dict.fromkeys(('BatchedNMS_TRT', 'BatchedNMSDynamic_TRT'),
                     _WITHOUT_NMS + 'TensorRT 10, the last release that has this operator.'),
     'TRTBatchedNMS': _WITHOUT_NMS + "backend tensorrt with MMDeploy's library in plugins.",
+    **dict.fromkeys(INTEGER_OPS, INTEGER_REMEDY),
     **dict.fromkeys((
         'NonZero', 'DeformConv', 'Compress', 'Unique', 'Col2Im', 'MaxUnpool', 'AffineGrid', 'DFT',
-        'ConvInteger', 'MatMulInteger', 'QLinearConv', 'QLinearMatMul', 'DynamicQuantizeLinear',
         'BitShift', 'BitwiseAnd', 'BitwiseOr', 'BitwiseXor', 'BitwiseNot', 'Det', 'CenterCropPad',
         'TfIdfVectorizer', 'StringNormalizer', 'StringConcat', 'StringSplit'),
         'Export without this operator, or use backend tensorrt or onnxruntime.'),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import re
 from typing import Any
 
+from trt_ros.engine.check import INTEGER_OPS, INTEGER_REMEDY
 from trt_ros.errors import ModelError, TrtRosError
 
 _OPERATOR = 'Export without this operator, or use backend {others}.'
@@ -17,6 +18,7 @@ _PROFILE = 'Give a profile that fits: --profile INPUT=MIN:OPT:MAX, each like 1x3
 # tensorrt_rtx 1.4 to 1.7. Groups of the pattern go into the problem.
 KNOWN: tuple[tuple[str, str, str], ...] = (
     (r'(\S+) has no runners that implement it', 'No kernel can run the layer {0}.', _OPERATOR),
+    (rf'({"|".join(INTEGER_OPS)})\b', 'The operator {0} is not supported.', INTEGER_REMEDY),
     (r'Op type (\w+) is not supported', 'The operator {0} is not supported.', _OPERATOR),
     (r'(\w+) plugin creator version', 'The operator {0} is not supported.', _OPERATOR),
     (r'Plugin not found', 'The model needs an operator that only a plugin has.',

@@ -29,6 +29,11 @@ KNOWN_FAILURES = (
     (r'EfficientNMS_TRT|BatchedNMS',
      "ONNX Runtime cannot run the NMS of {path}, which is a plugin of TensorRT's.",
      'Export without NMS, or run it on a GPU, where trt_ros cuts it off or TensorRT has it.'),
+    (r'implementation for ConvInteger',
+     'ONNX Runtime cannot run convolutions that are quantised to int8 dynamically, as in {path}.',
+     'Quantise the float model statically in Q/DQ format (onnxruntime.quantization: '
+     'quantize_static with quant_format=QuantFormat.QDQ), which TensorRT builds, too; or '
+     'dynamically with weight_type=QuantType.QUInt8.'),
     (r'not a registered function/op|No Op registered|NOT_IMPLEMENTED',
      'ONNX Runtime cannot run an operator of {path}.',
      'Export without custom operators, or update with `pip install -U onnxruntime`.'),

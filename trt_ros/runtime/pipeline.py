@@ -29,7 +29,7 @@ from trt_ros.tensors import TensorSpec, refuse_large
 from trt_ros.vision.decoder import FAMILIES, Decoder, choose_decoder
 from trt_ros.vision.family import Family, Head
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.labels import class_names
+from trt_ros.vision.labels import begins_with_background, class_names
 from trt_ros.vision.letterbox import Preprocess
 
 log = logging.getLogger('trt_ros.runtime')
@@ -88,9 +88,10 @@ class Pipeline(Generic[ResultT]):
             inputs, outputs = _of_one_image(network, image_input)
             labels, labels_path = (options.labels, options.labels_path) \
                 if isinstance(options, LabelledOptions) else ((), '')
-            named = len(class_names(labels, labels_path, network.metadata, None)) or None
-            decoder = choose_decoder(options.decoder, inputs, outputs,
-                                     network.metadata, input_hw, named, families=families)
+            given = class_names(labels, labels_path, network.metadata, None)
+            decoder = choose_decoder(
+                options.decoder, inputs, outputs, network.metadata, input_hw, len(given) or None,
+                has_background=begins_with_background(given), families=families)
             if {spec.name for spec in network.inputs} != {image_input.name, *decoder.extra_inputs}:
                 raise _too_many_inputs(network)
             names = class_names(labels, labels_path, network.metadata, decoder.class_count)
@@ -111,8 +112,7 @@ class Pipeline(Generic[ResultT]):
             story = [chosen, f'decoder {decoder.name}: {decoder.why}',
                      _describe(preprocess, size_why)]
             if isinstance(options, LabelledOptions):
-                story.append(f'{len(names)} class names' if names else
-                             'no class names: classes are numbers')
+                story.append(_describe_names(names, given))
             undo.pop_all()
             return cls(frames, preprocess, decoder, backend=network.backend,
                        story=(*story, *frames.story), class_names=names)
@@ -304,6 +304,13 @@ def _preprocess(
     preprocess = Preprocess(input_hw=input_hw)
     return replace(preprocess, **values, antialias=options.antialias, layout=layout,
                    dtype=spec.dtype)
+
+
+def _describe_names(names: tuple[str, ...], given: tuple[str, ...]) -> str:
+    if not names:
+        return 'no class names: classes are numbers'
+    left_out = f', without {given[0]!r}, which the network does not count'
+    return f'{len(names)} class names{left_out if len(names) < len(given) else ""}'
 
 
 def _describe(preprocess: Preprocess, size_why: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -22,10 +22,11 @@ from trt_ros.vision.family import Family, Head, Network
 from trt_ros.vision.instances import YOLOV8_SEG
 from trt_ros.vision.labels import class_names
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nearest import lookalike, nearest
 from trt_ros.vision.obb import YOLOV8_OBB
 from trt_ros.vision.onnx_nms import ONNX_NMS, YOLOV3
 from trt_ros.vision.pose import YOLOV8_POSE
-from trt_ros.vision.recognition import lookalike, recognise
+from trt_ros.vision.recognition import recognise
 from trt_ros.vision.results import (
     Classification,
     ClassMask,
@@ -66,6 +67,13 @@ TASKS: Mapping[str, str] = {
     'detect': 'detection', 'segment': 'segmentation', 'pose': 'keypoint',
     'obb': 'oriented-box', 'classify': 'classification', 'depth': 'depth', 'embed': 'embedding',
     'tensor': 'any'}
+
+#: And the node that runs them.
+NODES: Mapping[str, str] = {
+    'detect': 'detector', 'segment': 'segmenter', 'pose': 'pose', 'obb': 'detector',
+    'classify': 'classifier', 'depth': 'depth', 'embed': 'tensor', 'tensor': 'tensor'}
+
+ANY = 'The node `tensor` runs any network and publishes its outputs as they are.'
 
 HeadT = TypeVar('HeadT')
 ResultT = TypeVar('ResultT')
@@ -124,7 +132,7 @@ class Decoder(Generic[ResultT_co]):
 def choose_decoder(
         name: str, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...],
         metadata: Mapping[str, str], input_hw: tuple[int, int],
-        class_count: int | None = None, *,
+        class_count: int | None = None, *, has_background: bool = False,
         families: tuple[Family[Head[ResultT]], ...] = FAMILIES,  # type: ignore[assignment]
         ) -> Decoder[ResultT]:
     """
@@ -134,6 +142,7 @@ def choose_decoder(
     :param metadata: the ONNX file's.
     :param input_hw: height and width of the network's images.
     :param class_count: how many classes the user names, which tells some families apart.
+    :param has_background: the first of them is the background, which most networks do not count.
     :param families: those that may be chosen.
     :raises ParameterError: when there is no family of that name.
     :raises TensorMismatchError: when the outputs are not that family's; for 'auto', when they are
@@ -141,9 +150,21 @@ def choose_decoder(
     """
     named = len(class_names((), '', metadata, None))
     network = Network(inputs, outputs, metadata, input_hw, named or class_count)
-    family, why = choose_family(families, name, network)
+    family, why = _choose_by_names(families, name, network, has_background)
     return Decoder(family.name, why, family.task, family.preprocess, family.open(network),
                    family.feeds(network))
+
+
+def _choose_by_names(
+        families: tuple[Family[HeadT], ...], name: str, network: Network, has_background: bool,
+        ) -> tuple[Family[HeadT], str]:
+    if has_background and network.class_count:
+        try:
+            return choose_family(
+                families, name, replace(network, class_count=network.class_count - 1))
+        except TensorMismatchError:  # It counts the background, or fits neither way.
+            pass
+    return choose_family(families, name, network)
 
 
 def choose_family(
@@ -165,7 +186,7 @@ def choose_family(
         raise TensorMismatchError(
             f'This is {_a(TASKS[stated])} network; {_served(families)}.',
             cause=f"Its metadata says so: 'task' is {network.metadata['task']!r}.",
-            remedy=f'Give a network for {_wanted(families)}.')
+            remedy=f'Run the node `{NODES[stated]}`, or give a network for {_wanted(families)}.')
     if name == 'auto':
         return _recognise(families, network)
     for family in families:
@@ -184,7 +205,9 @@ def _recognise(
             'More than one decoder may be right for this network.',
             cause='; '.join(f'{family.name}: {why}' for family, why in claims) + '.',
             remedy=_set_decoder(tuple(family for family, _ in claims))
-            + ' Naming the classes (`labels`) may tell them apart, too.')
+            + (f' {network.class_count} classes are named, which does not tell them apart.'
+               if network.class_count else
+               ' Naming the classes (`labels`) may tell them apart, too.'))
     family, why = claims[0]
     other = lookalike(family.name, network)
     if other:
@@ -192,7 +215,7 @@ def _recognise(
             f'This network may be one that no decoder reads: {other}.',
             cause=f'{family.name}: {why}, and has the same shape.',
             remedy=f'Set `decoder` to {family.name} if it is that, or name its classes '
-                   '(`labels`). Run any other network with the node `tensor`.')
+                   f'(`labels`). {ANY}')
     return claims[0]
 
 
@@ -209,13 +232,18 @@ def _not_recognised(
     claims = _claims(others, network)
     kinds = {TASKS[family.task]: why for family, why in claims}
     if not kinds:
+        inputs = '; '.join(map(str, network.inputs))
+        near = '; '.join(nearest(network, {family.name for family in families}))
         return TensorMismatchError(
-            'No decoder recognises this network.', cause=f'Seen: {network}.',
-            remedy=_set_decoder(families))
+            'No decoder recognises this network.',
+            cause=f'Seen: inputs {inputs}; {network}. Nearest: {near}.',
+            remedy=f'Export it as docs/models.md says, or set `decoder` to its family. {ANY}')
+    nodes = dict.fromkeys(f'`{NODES[family.task]}`' for family, _ in claims)
     return TensorMismatchError(
         f'This looks like {_a(" or ".join(kinds))} network; {_served(families)}.',
         cause='; '.join(dict.fromkeys(kinds.values())) + f'. Seen: {network}.',
-        remedy=f'Give a network for {_wanted(families)}. If it is one: {_set_decoder(families)}')
+        remedy=f'Run the node {" or ".join(nodes)}. If it is a network for {_wanted(families)}, '
+               'set `decoder` to its family (docs/models.md).')
 
 
 def _a(noun: str) -> str:

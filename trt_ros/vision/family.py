@@ -56,7 +56,8 @@ class Network:
     def __str__(self) -> str:
         outputs = '; '.join(map(str, self.outputs)) or 'none'
         height, width = self.input_hw
-        return f'outputs {outputs}, for images of {width}x{height}'
+        named = f', {self.class_count} classes are named' if self.class_count else ''
+        return f'outputs {outputs}, for images of {width}x{height}{named}'
 
 
 ResultT_co = TypeVar('ResultT_co', covariant=True)

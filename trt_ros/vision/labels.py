@@ -20,7 +20,8 @@ def class_names(
     :param labels_path: UTF-8 text file with one name a line; '': look further.
     :param metadata: the ONNX file's; 'names' as ultralytics writes it, a Python dict or list.
     :param class_count: what the network's outputs say; None: not known.
-    :returns: one name a class, or () when nothing names them.
+    :returns: one name a class, or () when nothing names them. The background in front of the
+        classes goes where the network does not count it.
     :raises ParameterError: when the file cannot be read, or there are too many names or too few.
     """
     if labels:
@@ -29,11 +30,18 @@ def class_names(
         names, source = _from_file(labels_path), f'labels_path {labels_path!r}'
     else:
         names, source = _from_metadata(metadata), "the model's metadata"
+    if begins_with_background(names) and len(names) - 1 == class_count:
+        return names[1:]
     if names and class_count is not None and len(names) != class_count:
         raise ParameterError(
             f'{source} names {len(names)} classes, but the network has {class_count}.',
-            remedy='Give one name a class, in their order, as `labels` or `labels_path`.')
+            remedy='Give one name a class, in their order, as `labels` or `labels_path`; also the '
+                   'background where the network counts it.')
     return names
+
+
+def begins_with_background(names: Sequence[str]) -> bool:
+    return names[:1] != () and names[0].strip('_').lower() == 'background'
 
 
 def name_of(names: Sequence[str], index: int) -> str:

@@ -249,21 +249,6 @@ def only_vector(network: Network) -> TensorSpec | None:
     return found[0] if len(found) == 1 and 'task' not in network.metadata else None
 
 
-#: Networks that no decoder reads, by the channels of a YOLOv5 head of the same shape: 5, one class
-#: and the landmarks.
-LANDMARKS = {
-    16: 'YOLOv5-face, 1 class and 5 landmarks', 21: 'YOLOv7-face, 1 class and 5 landmarks',
-    57: 'YOLOv7-pose, 1 class and 17 keypoints'}
-
-
-def lookalike(family: str, network: Network) -> str | None:
-    """Name a network without a decoder that has the outputs of a family; None: there is none."""
-    seen = yolov5_rows(network) if family == 'yolov5' else None
-    if seen is None or network.class_count not in (None, 0, 1):
-        return None
-    return LANDMARKS.get(seen.channels)
-
-
 WITHOUT_OBJECTNESS = '{seen.spec} is boxes and class scores without objectness: '
 WITH_OBJECTNESS = '{seen.spec} is boxes with objectness: '
 YOLOX_CELLS = '{seen.spec} is the {seen.count} cells of strides 8, 16 and 32 with objectness: '

@@ -138,6 +138,17 @@ def test_nms_is_refused_for_rtx_with_the_node_and_the_remedy(models):
         refuse_unbuildable(path, model)
 
 
+def test_integer_quantisation_is_refused_for_rtx_with_the_format_that_builds(models):
+    nodes = [helper.make_node(
+        'DynamicQuantizeLinear', ['x'], ['x8', 'x_scale', 'x_zero']),
+        helper.make_node('MatMulInteger', ['x8', 'x8', 'x_zero'], ['y'], 'product')]
+    path = models.save(nodes, {'x': [4, 4]}, {'y': [4, 4]}, y=TensorProto.INT32)
+    model, _ = read_onnx(path)
+    with pytest.raises(ModelError, match='cannot build DynamicQuantizeLinear') as error:
+        refuse_unbuildable(path, model)
+    assert 'quant_format=QuantFormat.QDQ' in error.value.remedy
+
+
 def test_what_folds_to_a_constant_is_not_refused(models):
     nodes = [helper.make_node('Shape', ['x'], ['shape']),
              helper.make_node('NonZero', ['shape'], ['where']),

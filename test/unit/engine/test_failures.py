@@ -35,6 +35,17 @@ SAID = [
 ]
 
 
+@pytest.mark.parametrize('op', ['ConvInteger', 'MatMulInteger', 'DynamicQuantizeLinear'])
+@pytest.mark.parametrize('text', [
+    'Node {0} n_7: Op type {0} is not supported in TensorRT-RTX.',
+    'Node {0} n_7: Plugin not found, are the plugin name, version, and namespace correct?',
+    'Node {0} n_7: {0} plugin creator version 1 was not found in plugin registry.'])
+def test_integer_quantisation_is_told_the_format_that_builds(op, text):
+    error = explain([text.format(op)], doing='parse', flavour='tensorrt 10.16')
+    assert error.problem.endswith(f'The operator {op} is not supported.')
+    assert 'QuantFormat.QDQ' in error.remedy and 'backend onnxruntime' in error.remedy
+
+
 @pytest.mark.parametrize(('text', 'told'), SAID)
 def test_known_texts_are_explained_with_a_remedy(text, told):
     error = explain(['[tacticSupply.cpp::f::48] something before', text], doing='build',

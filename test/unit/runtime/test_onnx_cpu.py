@@ -188,6 +188,21 @@ def test_an_operator_that_cannot_run_says_so(write, more):
     assert more['op'] in caught.value.cause
 
 
+def test_convolutions_quantised_dynamically_name_what_helps(tmp_path):
+    path = tmp_path / 'dynamic.onnx'
+    graph = helper.make_graph(
+        [helper.make_node('ConvInteger', ['x', 'w'], ['y'])], 'g',
+        [helper.make_tensor_value_info('x', TensorProto.UINT8, (1, 3, 8, 8))],
+        [helper.make_tensor_value_info('y', TensorProto.INT32, (1, 2, 6, 6))],
+        [helper.make_tensor('w', TensorProto.INT8, (2, 3, 3, 3), [1] * 54)])
+    onnx.save(helper.make_model(
+        graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), path)
+    with pytest.raises(ModelError, match=r'int8 dynamically, as in .*dynamic\.onnx') as error:
+        OnnxRuntimeRunner.open(path)
+    assert 'QuantFormat.QDQ' in error.value.remedy
+    assert 'ConvInteger' in error.value.cause
+
+
 @pytest.mark.parametrize('more', [{'ir_version': 99}, {'opset': 99}])
 def test_a_model_from_the_future_asks_for_a_newer_onnxruntime(write, more):
     with pytest.raises(ModelError, match='newer than this ONNX Runtime') as caught:

@@ -183,6 +183,23 @@ def test_the_story_tells_backend_decoder_and_preprocessing(colour_detector):
     assert classes == '3 class names'
 
 
+def test_the_story_tells_of_a_background_that_the_network_does_not_count(
+        colour_detector, tmp_path):
+    labels = tmp_path / 'labels.txt'
+    labels.write_text('BACKGROUND\na\nb\nc\n')
+    pipeline = Pipeline.open(LabelledOptions(
+        model_path=str(colour_detector()), labels_path=str(labels)))
+    assert pipeline.class_names == ('a', 'b', 'c')
+    assert pipeline.story[-1] == (
+        "3 class names, without 'BACKGROUND', which the network does not count")
+
+
+def test_labels_longer_than_the_networks_classes_are_refused_with_both_counts(colour_detector):
+    with pytest.raises(ParameterError, match='names 4 classes, but the network has 3'):
+        Pipeline.open(LabelledOptions(
+            model_path=str(colour_detector()), labels=('a', 'b', 'c', 'd')))
+
+
 @pytest.mark.parametrize(('metadata', 'input_hw', 'why'), [
     ({'imgsz': '[96, 64]'}, (96, 64), 'from the metadata'),
     ({'imgsz': 'big'}, (640, 640), 'by default'),

@@ -5,17 +5,24 @@ import pytest
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoder import FAMILIES, choose_decoder, choose_family
+from trt_ros.vision.decoder import (
+    CLASSIFIERS,
+    FAMILIES,
+    SEGMENTERS,
+    choose_decoder,
+    choose_family,
+)
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 
 
 def choose(*shapes, name='auto', output='head', dtype='float32', metadata=None, hw=(640, 640),
-           class_count=None):
+           class_count=None, has_background=False):
     outputs = tuple(
         TensorSpec(output + str(i or ''), shape, dtype, 'output')
         for i, shape in enumerate(shapes))
     images = TensorSpec('images', (1, 3, *hw), dtype, 'input')
-    return choose_decoder(name, (images,), outputs, metadata or {}, hw, class_count)
+    return choose_decoder(name, (images,), outputs, metadata or {}, hw, class_count,
+                          has_background=has_background)
 
 
 def test_an_ambiguous_network_names_the_candidates_and_the_way_out():
@@ -34,14 +41,15 @@ def test_an_ambiguous_network_names_the_candidates_and_the_way_out():
     ([(1, 84, 8400)], {'dtype': 'int64'}),
     ([(1, 8400, 5)], {'output': 'output'}),
 ])
-def test_an_unknown_network_says_what_was_seen_and_what_there_is(shapes, arguments):
+def test_an_unknown_network_says_what_was_seen_what_is_near_and_where_to_go(shapes, arguments):
     with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
         choose(*shapes, **arguments)
     for shape in shapes:
         assert str(shape) in error.value.cause
+    assert 'inputs images (1, 3, 640, 640)' in error.value.cause
     assert '640x640' in error.value.cause
-    for family in FAMILIES:
-        assert family.name in error.value.remedy
+    assert error.value.cause.count(' reads ') == 3
+    assert 'node `tensor`' in error.value.remedy and 'docs/models.md' in error.value.remedy
 
 
 def test_names_in_the_metadata_weigh_more_than_names_of_the_user():
@@ -115,3 +123,33 @@ def test_the_choice_decodes():
     assert found.xyxy.tolist() == [[576, 608, 704, 672]]
     assert found.labels.tolist() == [1]
     assert (decoder.task, decoder.class_count) == ('detect', 2)
+
+
+SSD = [(1, 3000, 21), (1, 3000, 4)]
+PASCAL_AND_BACKGROUND = {'class_count': 21, 'has_background': True}
+
+
+@pytest.mark.parametrize(('shapes', 'output', 'family', 'classes'), [
+    (SSD, 'boxes', 'ssd', 20),
+    ([(1, 99, 21), (1, 99, 4)], 'boxes', 'ssd', 20),
+    ([(1, 24, 8400)], 'output0', 'yolov8', 20),
+    ([(1, 8400, 25)], 'head', 'yolox', 20),
+    ([(1, 8400, 4), (1, 8400, 21)], 'boxes', 'boxes', 21),  # A box a cell: as many as there are.
+])
+def test_background_in_front_of_the_names_counts_where_the_network_has_it(
+        shapes, output, family, classes):
+    decoder = choose(*shapes, output=output, **PASCAL_AND_BACKGROUND)
+    assert (decoder.name, decoder.class_count) == (family, classes)
+
+
+def test_other_tasks_keep_the_background_that_they_count(network):
+    for families, outputs in ((SEGMENTERS, 'out (1, 21, 640, 640)'), (CLASSIFIERS, 'out (1, 21)')):
+        seen = network(outputs)
+        decoder = choose_decoder('auto', seen.inputs, seen.outputs, {}, (640, 640),
+                                 families=families, **PASCAL_AND_BACKGROUND)
+        assert decoder.class_count == 21
+
+
+def test_names_that_tell_nothing_apart_are_not_asked_for_again():
+    with pytest.raises(TensorMismatchError, match='21 classes are named, which does not tell'):
+        choose((1, 99, 21), (1, 99, 4), output='boxes', class_count=21)

@@ -45,12 +45,29 @@ def test_the_count_is_not_checked_while_it_is_unknown():
 
 
 @pytest.mark.parametrize(('labels', 'metadata', 'source'), [
-    (['a', 'b'], {}, 'labels'),
+    (['a', 'b', 'c'], {}, 'labels'),
     ([], ULTRALYTICS, "the model's metadata"),
 ])
-def test_too_many_names_or_too_few_are_refused(labels, metadata, source):
-    with pytest.raises(ParameterError, match=f'^{source} names [23] classes.* has 5'):
-        class_names(labels, '', metadata, 5)
+@pytest.mark.parametrize('class_count', [1, 2, 4, 80])
+def test_too_many_names_or_too_few_are_refused(labels, metadata, source, class_count):
+    with pytest.raises(
+            ParameterError, match=f'^{source} names 3 classes, but the network has {class_count}'):
+        class_names(labels, '', metadata, class_count)
+
+
+@pytest.mark.parametrize('background', ['BACKGROUND', 'background', '__background__'])
+def test_the_background_in_front_goes_where_the_network_does_not_count_it(background):
+    names = (background, 'cat', 'dog')
+    assert class_names(names, '', {}, 2) == ('cat', 'dog')
+    assert class_names(names, '', {}, 3) == class_names(names, '', {}, None) == names
+
+
+@pytest.mark.parametrize(('names', 'class_count'), [
+    (('background', 'cat', 'dog'), 1), (('background', 'cat', 'dog'), 4),
+    (('cat', 'background', 'dog'), 2), (('background noise', 'cat', 'dog'), 2)])
+def test_no_other_name_goes_and_no_other_count_fits(names, class_count):
+    with pytest.raises(ParameterError, match=f'names 3 classes, but .* has {class_count}'):
+        class_names(names, '', {}, class_count)
 
 
 def test_a_file_of_the_wrong_length_is_named(labels_file):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from trt_ros.errors import ParameterError, TensorMismatchError
@@ -18,38 +20,49 @@ SEG_26 = 'output0 (1, 300, 38); output1 (1, 32, 160, 160)'
 
 
 @pytest.mark.parametrize('name', ['auto', 'yolov8'])
-@pytest.mark.parametrize(('stated', 'kind'), [
-    ('segment', 'a segmentation'), ('semantic', 'a segmentation'), ('pose', 'a keypoint'),
-    ('obb', 'an oriented-box'), ('classify', 'a classification'), ('depth', 'a depth')])
-def test_a_detector_does_not_open_what_says_it_is_something_else(network, stated, kind, name):
+@pytest.mark.parametrize(('stated', 'kind', 'node'), [
+    ('segment', 'a segmentation', 'segmenter'), ('semantic', 'a segmentation', 'segmenter'),
+    ('pose', 'a keypoint', 'pose'), ('obb', 'an oriented-box', 'detector'),
+    ('classify', 'a classification', 'classifier'), ('depth', 'a depth', 'depth')])
+def test_a_detector_does_not_open_what_says_it_is_something_else(
+        network, stated, kind, node, name):
     seen = network('output0 (1, 84, 8400)', task=stated)
     with pytest.raises(TensorMismatchError) as error:
         decoder.choose_family(decoder.FAMILIES, name, seen)
     assert error.value.problem == f'This is {kind} network; the detector serves detection.'
     assert f"'task' is '{stated}'" in error.value.cause
-    assert error.value.remedy == 'Give a network for detection.'
+    assert error.value.remedy == f'Run the node `{node}`, or give a network for detection.'
 
 
-@pytest.mark.parametrize(('outputs', 'kind'), [
-    (SEG, 'a segmentation'),
-    (SEG_26, 'a segmentation'),
-    ('out (1, 21, 640, 640)', 'a segmentation'),
-    ('output0 (1, 300, 57)', 'a keypoint'),
-    ('out (1, 1000)', 'a classification or embedding'),
-    ('depth (1, 640, 640)', 'a depth'),
-    ('out (1, 1, 640, 640)', 'a segmentation or depth'),
+@pytest.mark.parametrize(('outputs', 'kind', 'nodes'), [
+    (SEG, 'a segmentation', '`segmenter`'),
+    (SEG_26, 'a segmentation', '`segmenter`'),
+    ('out (1, 21, 640, 640)', 'a segmentation', '`segmenter`'),
+    ('output0 (1, 300, 57)', 'a keypoint', '`pose`'),
+    ('out (1, 1000)', 'a classification or embedding', '`classifier` or `tensor`'),
+    ('depth (1, 640, 640)', 'a depth', '`depth`'),
+    ('out (1, 1, 640, 640)', 'a segmentation or depth', '`segmenter` or `depth`'),
 ])
-def test_a_detector_tells_by_the_shape_what_a_network_may_be_instead(network, outputs, kind):
+def test_a_detector_tells_by_the_shape_what_a_network_may_be_instead(
+        network, outputs, kind, nodes):
     with pytest.raises(TensorMismatchError) as error:
         decoder.choose_family(decoder.FAMILIES, 'auto', network(outputs))
     assert error.value.problem == f'This looks like {kind} network; the detector serves detection.'
     assert outputs.split()[0] in error.value.cause
-    assert 'If it is one: Set `decoder` to yolov8, ' in error.value.remedy
+    assert error.value.remedy == (
+        f'Run the node {nodes}. If it is a network for detection, set `decoder` to its family '
+        '(docs/models.md).')
 
 
 def test_another_task_is_told_as_well_what_it_was_given(network):
     with pytest.raises(TensorMismatchError, match='a detection network; a keypoint network is w'):
         decoder.choose_family(decoder.POSES, 'auto', network('out (1, 84, 8400)', task='detect'))
+
+
+def test_every_task_has_a_node_that_there_is():
+    nodes = Path(decoder.__file__).parents[1] / 'nodes'
+    assert decoder.NODES.keys() == decoder.TASKS.keys()
+    assert all((nodes / f'{node}.py').is_file() for node in decoder.NODES.values())
 
 
 @pytest.mark.parametrize('family', OTHERS, ids=lambda family: family.name)
