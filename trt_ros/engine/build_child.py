@@ -14,6 +14,7 @@ from trt_ros.child import Events
 from trt_ros.engine import config as settings
 from trt_ros.engine import layers
 from trt_ros.engine.check import OnnxInfo, metadata_of, nodes, read_onnx, refuse_unbuildable
+from trt_ros.engine.einsum import lower_equations
 from trt_ros.engine.failures import explain, parser_errors
 from trt_ros.engine.nms import BATCHED, UncuttableError, cut_nms, why_cut
 from trt_ros.engine.options import PRECISIONS, BuildOptions
@@ -98,14 +99,20 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     _refuse_other_floats(path, info, options)
     profiles = settle_profiles(info.inputs, options.profiles, metadata=info.metadata,
                                input_size=options.input_size, batch=options.batch)
-    converted = None
+    changed, lowered = cut, ''
     if options.precision in ('fp16', 'bf16') and 'float32' in info.float_types:
         events.phase(f'converting the model to {options.precision}')
-        converted = convert(path, options.precision, io_dtypes=options.io_dtypes,
-                            converter=options.converter, model=cut).SerializeToString()
-    elif cut is not None:
-        converted = cut.SerializeToString()
-    del model, cut
+        changed, lowered = convert(path, options.precision, io_dtypes=options.io_dtypes,
+                                   converter=options.converter, model=cut)
+    if lower_equations(changed or model):
+        changed = changed or model
+        if options.strip_weights:
+            raise ParameterError(
+                'strip_weights does not go with upper-case letters in Einsum equations.',
+                cause='TensorRT takes none, and would read the file once more at load.',
+                remedy='Leave strip_weights out, or rename them in the model.')
+    converted = None if changed is None else changed.SerializeToString()
+    del model, cut, changed
     events.phase('parsing the model')
     began = time.monotonic()
     settings.load_plugins(flavour, options.plugins)
@@ -137,7 +144,7 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
         'batch': largest_batch(info.inputs, profiles), 'build_seconds': round(seconds, 3),
         'parser_errors': complaints, 'parser_warnings': [*info.warnings, *warnings],
         'build_warnings': said.warnings, 'ignored_options': ignored, 'dla_fallback': fallback,
-        'cut_nms': told,
+        'cut_nms': told, 'lowered': lowered,
         **_layer_report(flavour, network, plan)}
 
 

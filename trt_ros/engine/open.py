@@ -89,7 +89,7 @@ def describe(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     precisions = _precisions(sidecar)
     if precisions:
         lines.append(f'layers of the {sidecar["layers_from"]}: {precisions}')
-    lines += [sidecar['cut_nms']] if sidecar.get('cut_nms') else []
+    lines += [sidecar[name] for name in ('lowered', 'cut_nms') if sidecar.get(name)]
     lines += [f'option without effect: {line}' for line in sidecar.get('ignored_options', ())]
     fallback = sidecar.get('dla_fallback')
     if fallback:

@@ -2,9 +2,13 @@
 fp16 and bf16 by converting the ONNX: TensorRT's networks are strongly typed everywhere.
 
 What is lowered: the nodes that the image's floats pass through on their way to the last
-convolution or matrix product. What stays float32: everything after it (box arithmetic costs
-nothing and needs the digits), all that is computed from shapes and indices, and sums and powers,
-which overflow.
+convolution or matrix product, quantised or not. What stays float32: everything after it (box
+arithmetic costs nothing and needs the digits), all that is computed from shapes and indices, and
+sums and powers, which overflow.
+
+Q/DQ nodes keep their int8 or fp8. Those between lowered nodes get low scales, for a Cast between a
+Q/DQ node and its convolution would keep TensorRT from fusing them; where a scale cannot be rounded
+well, the Q/DQ node and what it feeds stay float32.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.check import LARGEST_NBYTES, used
+from trt_ros.engine.check import LARGEST_NBYTES, nodes, used
 from trt_ros.engine.key import external_names
 from trt_ros.errors import BackendError, ModelError, ParameterError
 
@@ -27,18 +31,23 @@ DELICATE = {
     'LayerNormalization', 'RMSNormalization', 'InstanceNormalization', 'GroupNormalization',
     'LpNormalization', 'MeanVarianceNormalization', 'NonMaxSuppression', 'Range', 'If', 'Loop',
     'Scan'}
+# Between the DequantizeLinear of weights and their matrix product.
+VIEWS = {'Transpose', 'Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity'}
+QUANTISING = {'QuantizeLinear', 'DequantizeLinear'}
+QUANTISING_OPSET = 19  # From here on their floats may be float16 or bfloat16.
 # Inputs that ONNX wants in float32 whatever the others are.
 FIXED_INPUTS = {'Resize': {1, 2}, 'Upsample': {1}, 'Dropout': {1}}
 
 
 def convert(path: Path, precision: str, *, io_dtypes: str, converter: str,
-            model: Any = None) -> Any:
+            model: Any = None) -> tuple[Any, str]:
     """
-    Give the model of `path` with fp16 or bf16 inside.
+    Convert the model of `path` to fp16 or bf16 inside.
 
     :param model: what was made of it, for the converter light to convert instead; its weights may
         lie beside `path`.
-    :returns: a ModelProto that holds its weights itself, checked by onnx.checker.
+    :returns: a ModelProto that holds its weights itself, checked by onnx.checker; and a line for
+        the log: how much of it was lowered.
     :raises ModelError: when it has no float32 to convert, or is too large.
     :raises BackendError: when the converter is not installed.
     """
@@ -51,18 +60,18 @@ def convert(path: Path, precision: str, *, io_dtypes: str, converter: str,
         raise ModelError(f'{path} is above 2 GB, too large to convert to {precision} here.',
                          remedy='Convert it ahead of time, and choose precision auto.')
     if converter == 'modelopt':
-        model = _by_modelopt(path, precision, io_dtypes)
+        model, told = _by_modelopt(path, precision, io_dtypes), ''
     else:
         if model is not None:
             onnx.load_external_data_for_model(model, str(folder))
-        model = lower(model or onnx.load(str(path)), precision, io_dtypes=io_dtypes)
+        model, told = lower(model or onnx.load(str(path)), precision, io_dtypes=io_dtypes)
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         if 'No Op registered for' not in str(error):  # A plugin's operator is not ONNX's.
             raise ModelError(f'{path} could not be converted to {precision}.', cause=str(error),
                              remedy='Choose precision auto, or converter modelopt.') from error
-    return model
+    return model, told
 
 
 def _by_modelopt(path: Path, precision: str, io_dtypes: str) -> Any:
@@ -76,9 +85,9 @@ def _by_modelopt(path: Path, precision: str, io_dtypes: str) -> Any:
         str(path), low_precision_type=precision, keep_io_types=io_dtypes == 'keep')
 
 
-def lower(model: Any, precision: str, *, io_dtypes: str = 'keep') -> Any:
+def lower(model: Any, precision: str, *, io_dtypes: str = 'keep') -> tuple[Any, str]:
     """
-    Lower a ModelProto whose weights are loaded; changes and returns it.
+    Lower a ModelProto whose weights are loaded; changes and returns it, with a line for the log.
 
     A tensor that is wanted in both types has two names: its own for float32, one with a suffix
     for the low one, and one Cast right behind whatever makes it. So the order of nodes holds.
@@ -90,7 +99,26 @@ def lower(model: Any, precision: str, *, io_dtypes: str = 'keep') -> Any:
         from onnx import inliner
 
         model = inliner.inline_local_functions(model)
-    return _Lowering(model, precision).run(lower_io=io_dtypes == 'lower')
+    lowering = _Lowering(_for_low_scales(model, precision), precision)
+    return lowering.run(lower_io=io_dtypes == 'lower'), lowering.told
+
+
+def _for_low_scales(model: Any, precision: str) -> Any:
+    """:raises ModelError: when Q/DQ nodes cannot have low scales in the model's opset."""
+    import onnx
+
+    opset = next((one for one in model.opset_import if one.domain in ('', 'ai.onnx')), None)
+    quantised = any(node.op_type in QUANTISING for node in nodes(model.graph))
+    if not quantised or opset is None or opset.version >= QUANTISING_OPSET:
+        return model
+    try:
+        return onnx.version_converter.convert_version(model, QUANTISING_OPSET)
+    except Exception as error:  # Its own exceptions, or RuntimeError of the C++ below it.
+        raise ModelError(
+            f'A quantised model of opset {opset.version} cannot be converted to {precision}.',
+            cause=f'Q/DQ nodes of {precision} need opset {QUANTISING_OPSET}: {error}',
+            remedy=f'Export it with opset {QUANTISING_OPSET} or newer, or choose precision auto.'
+            ) from error
 
 
 class _Lowering:
@@ -107,8 +135,10 @@ class _Lowering:
         self.types.update({one.name: one.data_type for one in self.graph.initializer})
         self.weights = {one.name: one for one in self.graph.initializer}
         self.lowered = self._choose()
+        self.told = self._tell()
 
     def run(self, *, lower_io: bool) -> Any:
+        self._refuse_scales()
         wants_low, wants_full = self._demands()
         if not wants_low:
             raise ParameterError(
@@ -163,9 +193,10 @@ class _Lowering:
                 if one.name not in self.weights and self.is_float(one.name)}
         on_the_way = set()
         for node in self.graph.node:
-            if live.intersection(node.input):
+            quantises = node.op_type in QUANTISING  # Of weights, too, and what is between is int8.
+            if quantises or live.intersection(node.input):
                 on_the_way.add(_key(node))
-                live.update(name for name in node.output if self.is_float(name))
+                live.update(name for name in node.output if quantises or self.is_float(name))
         feeding: set[str] = set()
         lowered = set()
         for node in reversed(self.graph.node):
@@ -173,12 +204,53 @@ class _Lowering:
                 feeding.update(node.input)
                 if _key(node) in on_the_way and self._can_be_low(node):
                     lowered.add(_key(node))
-        return lowered
+        lowered -= self._fed_by_full_scales(lowered)
+        return lowered - self._quantised_exactly(lowered)
+
+    def _quantised_exactly(self, lowered: set[str]) -> set[str]:
+        """Name the QuantizeLinear nodes of float32 values, weights above all: no need to round."""
+        low = {name for node in self.graph.node if _key(node) in lowered for name in node.output}
+        return {_key(node) for node in self.graph.node
+                if node.op_type == 'QuantizeLinear' and node.input[0] not in low}
+
+    def _fed_by_full_scales(self, lowered: set[str]) -> set[str]:
+        """Name heavy nodes that a Q/DQ node of float32 feeds: a Cast between costs the fusion."""
+        full: set[str] = set()
+        for node in self.graph.node:
+            if (_key(node) not in lowered and node.op_type == 'DequantizeLinear') or (
+                    node.op_type in VIEWS and full.intersection(node.input)):
+                full.update(node.output)
+        return {_key(node) for node in self.graph.node
+                if node.op_type in HEAVY | VIEWS and full.intersection(node.input)}
+
+    def _tell(self) -> str:
+        def count(found: Iterable[Any]) -> tuple[int, int]:
+            keys = [_key(node) for node in found]
+            return sum(key in self.lowered for key in keys), len(keys)
+
+        heavy = count(node for node in self.graph.node if node.op_type in HEAVY)
+        scales = count(node for node in self.graph.node if node.op_type in QUANTISING)
+        told = (f'{self.precision}: {len(self.lowered)} of {len(self.graph.node)} nodes, '
+                f'{heavy[0]} of {heavy[1]} convolutions and matrix products')
+        return told + (f', {scales[0]} of {scales[1]} Q/DQ nodes' if scales[1] else '')
+
+    def _refuse_scales(self) -> None:
+        """:raises ParameterError: when scales that would lose digits keep all of it float32."""
+        heavy = [_key(node) for node in self.graph.node if node.op_type in HEAVY]
+        lost = [node.input[1] for node in self.graph.node
+                if node.op_type == 'DequantizeLinear' and not self._rounds_well(node.input[1])]
+        if lost and not self.lowered.intersection(heavy):
+            raise ParameterError(
+                f'precision is {self.precision}, but no convolution or matrix product can be '
+                'lowered.', cause=f'{len(lost)} of the scales of Q/DQ nodes, such as {lost[0]}, '
+                f'cannot be rounded to {self.precision} without losing digits.',
+                remedy='Choose precision bf16 or auto.')
 
     def _can_be_low(self, node: Any) -> bool:
         return (node.op_type not in DELICATE and node.domain in ('', 'ai.onnx')
                 and all(name in self.types for name in (*node.input, *node.output) if name)
                 and any(map(self.is_float, (*node.input, *node.output)))
+                and (node.op_type not in QUANTISING or self._rounds_well(node.input[1]))
                 and not any(self._overflows(self.weights[name]) for name in node.input
                             if name in self.weights and self.is_float(name)))
 
@@ -187,6 +259,17 @@ class _Lowering:
             return False
         values = self.onnx.numpy_helper.to_array(weight)
         return bool((np.abs(values[np.isfinite(values)]) > np.finfo(np.float16).max).any())
+
+    def _rounds_well(self, name: str) -> bool:
+        """Whether a scale keeps its digits: fp16 has few below 6e-5, and none below 6e-8."""
+        if name not in self.weights:
+            return False
+        scale = self.onnx.numpy_helper.to_array(self.weights[name]).astype(np.float64)
+        if self.precision == 'bf16':
+            return bool(np.isfinite(scale).all() and (scale > 1e-37).all())
+        with np.errstate(over='ignore'):
+            low = scale.astype(np.float16).astype(np.float64)
+        return bool((np.abs(low - scale) <= scale * 2 ** -10).all() and (low > 0).all())
 
     def _low_inputs(self, node: Any) -> Iterable[int]:
         fixed = FIXED_INPUTS.get(node.op_type, set())
@@ -213,7 +296,8 @@ class _Lowering:
             if self.is_float(name):
                 node.output[index] += self.suffix
         for attribute in node.attribute:
-            if node.op_type == 'Cast' and attribute.name == 'to' and (
+            if (node.op_type, attribute.name) in (
+                    ('Cast', 'to'), ('DequantizeLinear', 'output_dtype')) and (
                     attribute.i == self.onnx.TensorProto.FLOAT):
                 attribute.i = self.low
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 import onnxruntime
 import pytest
 
+from trt_ros.engine.build import build
+from trt_ros.engine.open import describe
+from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.precision import convert
 from trt_ros.errors import BackendError, ParameterError
 
@@ -19,7 +23,7 @@ def run(model, **inputs):
 
 
 def light(path, precision='fp16', io_dtypes='keep'):
-    model = convert(path, precision, io_dtypes=io_dtypes, converter='light')
+    model, _ = convert(path, precision, io_dtypes=io_dtypes, converter='light')
     onnx.checker.check_model(model)
     return model
 
@@ -179,6 +183,103 @@ def test_quantised_layers_keep_their_int8_and_get_low_scales(models):
     model = light(path)
     assert types(model)['xq'] == TensorProto.INT8
     assert run(model, x=np.float32([[1, 2]])).tolist() == [[7.0, 10.0]]
+
+
+def quantised(models, *, kind=TensorProto.FLOAT8E4M3FN, opset=19, scale=0.02, weight_scale=0.002):
+    """Write three convolutions between Q/DQ nodes, weights quantised by the graph; sigmoid."""
+    rng, nodes, last, channels = np.random.default_rng(5), [], 'x', 3
+    weights = {'s': np.float32(scale), 'ws': np.float32(weight_scale)}
+    for i in range(3):
+        weights[f'w{i}'] = rng.normal(0, 0.1, (8, channels, 3, 3)).astype(np.float32)
+        nodes += [helper.make_node('QuantizeLinear', [last, 's', 'zero'], [f'q{i}']),
+                  helper.make_node('DequantizeLinear', [f'q{i}', 's', 'zero'], [f'd{i}']),
+                  helper.make_node('QuantizeLinear', [f'w{i}', 'ws', 'zero'], [f'wq{i}']),
+                  helper.make_node('DequantizeLinear', [f'wq{i}', 'ws', 'zero'], [f'wd{i}']),
+                  helper.make_node('Conv', [f'd{i}', f'wd{i}'], [f'c{i}'], pads=[1] * 4),
+                  helper.make_node('Relu', [f'c{i}'], [f'r{i}'])]
+        last, channels = f'r{i}', 8
+    nodes.append(helper.make_node('Sigmoid', [last], ['y']))
+    path = models.save(nodes, {'x': [1, 3, 16, 16]}, {'y': [1, 8, 16, 16]}, weights=weights,
+                       opset=opset)
+    model = onnx.load(path)
+    model.graph.initializer.append(helper.make_tensor('zero', kind, [], [0]))
+    model.ir_version = 9
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize('precision', LOW)
+@pytest.mark.parametrize('kind', [TensorProto.FLOAT8E4M3FN, TensorProto.INT8])
+def test_what_lies_between_q_and_dq_is_lowered_and_no_cast_parts_them(models, precision, kind):
+    model, told = convert(quantised(models, kind=kind), precision, io_dtypes='keep',
+                          converter='light')
+    found = {value.name: value.type.tensor_type.elem_type for value in
+             onnx.shape_inference.infer_shapes(model).graph.value_info}
+    makers = {name: node for node in model.graph.node for name in node.output}
+    convolutions = [node for node in model.graph.node if node.op_type == 'Conv']
+    assert len(convolutions) == 3
+    for node in convolutions:
+        assert found[node.output[0]] == LOW[precision]
+        assert {makers[name].op_type for name in node.input} == {'DequantizeLinear'}
+    assert [node.op_type for node in model.graph.node].count('Cast') == 1  # Before Sigmoid
+    assert told == (f'{precision}: 13 of 19 nodes, 3 of 3 convolutions and matrix products, '
+                    '8 of 12 Q/DQ nodes')
+
+
+@pytest.mark.parametrize('opset', [13, 19])
+def test_lowering_a_quantised_model_costs_less_than_quantising_it(models, opset):
+    x, full = image(1, 3, 16, 16), onnx.load(quantised(models, kind=TensorProto.INT8))
+    plain, path = onnx.ModelProto(), quantised(models, kind=TensorProto.INT8, opset=opset)
+    plain.CopyFrom(full)
+    for node in plain.graph.node:
+        for index, name in enumerate(node.input):
+            if name[0] == 'd':
+                node.input[index] = 'x' if name == 'd0' else f'r{int(name[1:]) - 1}'
+            elif name[:2] == 'wd':
+                node.input[index] = f'w{name[2:]}'
+    # ONNX's own evaluator: ONNX Runtime's float16 QuantizeLinear on the CPU is biased downwards.
+    unquantised, full, low = (ReferenceEvaluator(each).run(None, {'x': x})[0]
+                              for each in (plain, full, light(path)))
+    assert np.abs(low - full).mean() < np.abs(full - unquantised).mean() / 2
+    # Weights are quantised as they were: not a step of them differs.
+    assert {node.input[0] for node in light(path).graph.node
+            if node.op_type == 'QuantizeLinear'} >= {'w0', 'w1', 'w2'}
+
+
+def test_scales_that_fp16_cannot_hold_are_refused_with_the_reason(models):
+    path = quantised(models, scale=1e-6)
+    with pytest.raises(ParameterError, match=r'no convolution or matrix product can be lowered.'
+                                             r'\nCause: 3 of the scales .* such as s, cannot be'):
+        light(path)
+    assert light(path, 'bf16')
+
+
+def test_a_layer_whose_scale_fp16_cannot_hold_stays_float32_and_is_counted(models):
+    path = quantised(models)
+    model = onnx.load(path)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1e-6), 'tiny'))
+    for node in model.graph.node:
+        if node.output[0] in ('wq1', 'wd1'):
+            node.input[1] = 'tiny'
+    onnx.save(model, path)
+    model, told = convert(path, 'fp16', io_dtypes='keep', converter='light')
+    assert '2 of 3 convolutions' in told
+    found = {value.name: value.type.tensor_type.elem_type for value in
+             onnx.shape_inference.infer_shapes(model).graph.value_info}
+    assert (found['c1'], found['c0__fp16']) == (TensorProto.FLOAT, TensorProto.FLOAT16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('precision', ['fp16', 'bf16'])
+def test_rtx_builds_a_quantised_model_in_mixed_precision_and_says_how_much(
+        models, rtx, precision):
+    built = build(quantised(models), BuildOptions(precision=precision), rtx)
+    built.close()
+    found = built.report['layer_precisions']
+    low = {'fp16': 'float16', 'bf16': 'bfloat16'}[precision]
+    assert (found[low], found['float8_e4m3fn']) == (11, 6) and found['float32'] <= 2
+    assert f'{precision}: 13 of 19 nodes' in built.report['lowered']
+    assert built.report['lowered'] in describe(built.report)
 
 
 def test_modelopt_is_named_when_it_is_missing(models):
