@@ -30,6 +30,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trt_ros
 from trt_ros.backend import load_trt
+from trt_ros.cuda.device import open_gpu
 from trt_ros.driver import driver
 from trt_ros.engine.cache import EngineCache, read_sidecar
 from trt_ros.engine.open import open_engine
@@ -113,10 +114,8 @@ def compare(engine: Path, onnx_path: Path, cache_dir: Path) -> dict[str, Any]:
 
 def load_once(model: Path, cache_dir: Path, keep_kernels: bool) -> dict[str, float]:
     """Time, in this fresh process, from the call to the first answer."""
-    from trt_ros.cuda.device import open_gpu
     from trt_ros.runtime.tensorrt import TensorRTRunner
 
-    open_gpu(0)
     began = time.perf_counter()
     opened = open_engine(model, BuildOptions(precision='fp16'), cache_dir=cache_dir)
     loaded = time.perf_counter()
@@ -165,9 +164,6 @@ def load_times(folder: Path) -> dict[str, Any]:
 
 def checks(folder: Path) -> dict[str, str]:
     """What only a GPU can show, each 'ok' or what went wrong."""
-    from trt_ros.cuda.device import open_gpu
-
-    open_gpu(0)
     model = folder / 'transformer.onnx'
     transformer(model)
     private = folder / 'checks'
@@ -239,9 +235,6 @@ def checks(folder: Path) -> dict[str, str]:
 
 def inspector_sample(folder: Path) -> str:
     """What this release's inspector says of a first layer, word for word."""
-    from trt_ros.cuda.device import open_gpu
-
-    open_gpu(0)
     model = folder / 'inspect.onnx'
     transformer(model)
     engine = open_engine(model, cache_dir=folder / 'inspect').engine
@@ -275,8 +268,9 @@ def run(folder: Path, json_path: Path | None) -> int:
             if name in result:
                 result['precisions'][name] = result.pop(name)
         step('load_times', lambda: load_times(work))
-        step('checks', lambda: checks(work))
-        step('inspector', lambda: inspector_sample(work))
+        with open_gpu(0).context:
+            step('checks', lambda: checks(work))
+            step('inspector', lambda: inspector_sample(work))
     print_tables(result)
     return 1 if result['failed'] else 0
 
@@ -316,7 +310,8 @@ def main() -> int:
         build(args.folder, args.models)
         return 0
     if args.verb == 'load':
-        print(json.dumps(load_once(args.model, args.cache_dir, args.kernels == 'keep')))
+        with open_gpu(0).context:
+            print(json.dumps(load_once(args.model, args.cache_dir, args.kernels == 'keep')))
         return 0
     return run(args.folder, args.json)
 

@@ -119,8 +119,8 @@ def main() -> int:
     args = parser.parse_args()
     rows: list[dict[str, object]] = []
     gpu, account = open_gpu(), Account()
-    with ExitStack() as owned:
-        stream = owned.enter_context(closing(Stream(gpu)))
+    with gpu.context, ExitStack() as owned:
+        stream = owned.enter_context(closing(Stream()))
         kernels = {name: owned.enter_context(closing(Kernels(name, gpu.arch)))
                    for name in ('preprocess', 'decode')}
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from functools import cache
+import os
 from pathlib import Path
 import re
 import uuid
 
 from trt_ros.errors import BackendError
 
+PCI_ORDER = 'PCI_BUS_ID'
 _MULTIPROCESSORS, _INTEGRATED, _CC_MAJOR, _CC_MINOR = 16, 18, 75, 76  # CUdevice_attribute
 
 
@@ -56,8 +58,18 @@ class Driver:
 
 
 @cache
+def device_order() -> str:
+    """
+    Return how CUDA counts GPUs in this process: by PCI bus, as nvidia-smi does, unless the user
+    has set CUDA_DEVICE_ORDER. To be called before CUDA is initialised.
+    """
+    return os.environ.setdefault('CUDA_DEVICE_ORDER', PCI_ORDER)
+
+
+@cache
 def driver() -> Driver:
     """Ask once a process; never raises."""
+    device_order()
     version = _version()
     try:
         cuda = ctypes.CDLL('libcuda.so.1')

@@ -1,9 +1,15 @@
-"""A GPU for the tests, and the kernels one at a time."""
+"""
+A GPU for the tests, and the kernels one at a time.
+
+TRT_ROS_TEST_DEVICE chooses the GPU (default 0). None is current outside of a test's own `with`
+blocks, as in the threads of a node, and no other GPU may be used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trt_ros.cuda.calls import live
+from trt_ros.cuda.calls import check, driver, live
 from trt_ros.cuda.device import Gpu, Stream, gpu_count, open_gpu
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
@@ -24,9 +30,20 @@ from trt_ros.vision.letterbox import Letterbox, Preprocess
 
 @pytest.fixture(scope='session')
 def gpu() -> Gpu:
-    if not gpu_count():
-        pytest.skip('no NVIDIA GPU')
-    return open_gpu(0)
+    device = int(os.environ.get('TRT_ROS_TEST_DEVICE', '0'))
+    if gpu_count() <= device:
+        pytest.skip(f'no NVIDIA GPU {device}')
+    return open_gpu(device)
+
+
+@pytest.fixture(autouse=True)
+def no_other_gpu(gpu) -> Iterator[None]:
+    """Nothing makes a context on a GPU that was not asked for."""
+    yield
+    used = [index for index in range(gpu_count()) if check(
+        driver().cuDevicePrimaryCtxGetState(index), 'ask whether a GPU is used')[1]]
+    assert used == [gpu.index]
+    assert not int(check(driver().cuCtxGetCurrent(), 'ask for the current GPU'))
 
 
 @pytest.fixture
@@ -41,9 +58,10 @@ def nothing_left(gpu) -> Iterator[None]:
 def bench(gpu) -> Iterator[Any]:
     """A stream, an account and the kernels, for tests that run one kernel."""
     with ExitStack() as owned:
-        stream = owned.enter_context(closing(Stream(gpu)))
-        made = {name: owned.enter_context(closing(Kernels(name, gpu.arch)))
-                for name in ('preprocess', 'decode')}
+        with gpu.context:
+            stream = owned.enter_context(closing(Stream()))
+            made = {name: owned.enter_context(closing(Kernels(name, gpu.arch)))
+                    for name in ('preprocess', 'decode')}
         yield SimpleNamespace(gpu=gpu, stream=stream, account=Account(), **made)
 
 
@@ -57,7 +75,7 @@ def preprocess_on_gpu(bench) -> Callable[[Frame, Preprocess], np.ndarray]:
         kind = 'uint16' if preprocess.dtype == 'bfloat16' else preprocess.dtype
         out = np.empty(shape, kind)
         data = np.ascontiguousarray(frame.data[:frame.nbytes])
-        with ExitStack() as owned:
+        with bench.gpu.context, ExitStack() as owned:
             source = owned.enter_context(
                 closing(DeviceBuffer(data.nbytes, 'test', bench.account)))
             target = owned.enter_context(closing(DeviceBuffer(out.nbytes, 'test', bench.account)))
@@ -91,7 +109,7 @@ def decode_on_gpu(bench) -> Callable[..., tuple[Any, np.ndarray]]:
         decoder = gpu_decoder(SimpleNamespace(head=head), specs, {
             name: value.shape for name, value in outputs.items()}, letterbox.input_hw)
         assert decoder is not None
-        with ExitStack() as owned:
+        with bench.gpu.context, ExitStack() as owned:
             def device(nbytes: int) -> DeviceBuffer:
                 return owned.enter_context(closing(DeviceBuffer(nbytes, 'test', bench.account)))
             handle, tensors = bench.stream.handle, {}

@@ -24,9 +24,10 @@ import numpy as np
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
-path, cache, cameras = *sys.argv[1:3], int(sys.argv[3])
+path, cache, cameras, device = *sys.argv[1:3], *map(int, sys.argv[3:])
 pipeline = Pipeline.open(  # As the nodes do, whose max_batch_size is 4.
-    LabelledOptions(model_path=path, engine_cache_dir=cache), batch=min(cameras, 4))
+    LabelledOptions(model_path=path, engine_cache_dir=cache, device=device),
+    batch=min(cameras, 4))
 frames = [Frame.from_pixels(np.zeros((1080, 1920, 3), np.uint8))] * cameras
 for _ in range(10):
     results = pipeline.infer_all(frames)
@@ -46,7 +47,7 @@ def cache(tmp_path_factory):
 @pytest.mark.parametrize('precision', ['auto', 'fp16'])
 def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, cache, precision):
     on_gpu = Pipeline.open(LabelledOptions(
-        model_path=str(MODEL), precision=precision, engine_cache_dir=cache))
+        model_path=str(MODEL), precision=precision, engine_cache_dir=cache, device=gpu.index))
     assert on_gpu.backend != 'onnxruntime'
     assert 'CUDA graph' in on_gpu.story[-1]
     on_cpu = Pipeline.open(LabelledOptions(model_path=str(MODEL), backend='onnxruntime'))
@@ -65,8 +66,9 @@ def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, cache, preci
 
 
 def test_bench_measures_and_draws(gpu, cache, tmp_path, capsys):
-    code = main(['bench', str(MODEL), '--cache-dir', cache, '--image-size', '640x480',
-                 '--image-size', '1280x720', '--frames', '30', '--layers',
+    code = main(['bench', str(MODEL), '--device', str(gpu.index), '--cache-dir', cache,
+                 '--image-size', '640x480', '--image-size', '1280x720',
+                 '--frames', '30', '--layers',
                  '--json', str(tmp_path / 'all.json'), '--plot', str(tmp_path / 'latency.png')])
     said = capsys.readouterr().out
     assert code == 0
@@ -78,8 +80,8 @@ def test_bench_measures_and_draws(gpu, cache, tmp_path, capsys):
 
 @pytest.mark.parametrize('flag', ['--no-graph', '--no-transfers'])
 def test_bench_goes_without(flag, gpu, cache, capsys):
-    assert main(['bench', str(MODEL), '--cache-dir', cache, '--image-size', '640x480',
-                 '--frames', '20', flag]) == 0
+    assert main(['bench', str(MODEL), '--device', str(gpu.index), '--cache-dir', cache,
+                 '--image-size', '640x480', '--frames', '20', flag]) == 0
     said = capsys.readouterr().out
     assert ('no graph' in said) == (flag == '--no-graph')
     assert ('copy in' in said) == (flag == '--no-graph')
@@ -91,10 +93,10 @@ def test_verify_agrees_with_onnx_runtime_and_tells_a_difference(gpu, cache, tmp_
     for number, (image, _, _) in enumerate(held_out(3)):
         pictures.append(str(tmp_path / f'{number}.png'))
         cv2.imwrite(pictures[-1], np.ascontiguousarray(image))
-    assert main(['verify', str(MODEL), *pictures, '--cache-dir', cache]) == 0
+    here = ['--cache-dir', cache, '--device', str(gpu.index)]
+    assert main(['verify', str(MODEL), *pictures, *here]) == 0
     assert 'agrees' in capsys.readouterr().out
-    assert main(['verify', str(MODEL), *pictures, '--cache-dir', cache, '--min-cosine',
-                 '1.1']) == 1
+    assert main(['verify', str(MODEL), *pictures, *here, '--min-cosine', '1.1']) == 1
     assert 'differs: ' in capsys.readouterr().out
 
 
@@ -110,14 +112,16 @@ def test_eight_cameras_take_at_most_a_third_more_gpu_memory_than_one(gpu, cache,
 
     def used_mib() -> int:
         return int(subprocess.run(
-            ['nvidia-smi', '--query-gpu=memory.used', '--format=csv,noheader,nounits', '--id=0'],
+            ['nvidia-smi', '--query-gpu=memory.used', '--format=csv,noheader,nounits',
+             f'--id={gpu.pci_bus_id}'],
             check=True, capture_output=True, text=True).stdout)
 
     taken = {}
     for cameras in (1, 8, 1, 8):  # The first two also build the engines.
         before = used_mib()
         with subprocess.Popen(
-                [sys.executable, '-c', SERVE_CAMERAS, str(path), cache, str(cameras)],
+                [sys.executable, '-c', SERVE_CAMERAS, str(path), cache, str(cameras),
+                 str(gpu.index)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout.readline() == f'{cameras} results\n'
             taken[cameras] = used_mib() - before

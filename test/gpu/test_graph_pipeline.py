@@ -36,13 +36,15 @@ def open_graph(gpu, cache, small_detector) -> Callable[..., GraphPipeline]:
 
     def make(path=None, build: BuildOptions | None = None, on_fault=None,
              **options: Any) -> GraphPipeline:
-        found = open_engine(path or small_detector(), build or BuildOptions(precision='fp32'),
-                            cache_dir=cache)
+        with gpu.context:
+            found = open_engine(path or small_detector(), build or BuildOptions(precision='fp32'),
+                                cache_dir=cache, device=gpu.index)
         engine = found.engine
         decoder = choose_decoder(
             'yolov8', engine.inputs, engine.outputs, engine.metadata, (64, 96))
         pipeline = GraphPipeline.open(
-            engine, Preprocess((64, 96)), decoder, options=GraphOptions(**options),
+            engine, Preprocess((64, 96)), decoder,
+            options=GraphOptions(device=gpu.index, **options),
             cache=found.runtime_cache, on_fault=on_fault)
         opened.append(pipeline)
         pipeline.warm_up()
@@ -220,12 +222,15 @@ def test_registered_memory_is_read_where_it_lies(open_graph, on_cpu):
 
 def test_cameras_that_are_foreseen_share_the_memory_of_the_largest_batch(
         gpu, cache, on_cpu, small_detector):
-    found = open_engine(small_detector('cameras.onnx', batch='batch'),
-                        BuildOptions(precision='fp32', batch=4), cache_dir=cache)
+    with gpu.context:
+        found = open_engine(small_detector('cameras.onnx', batch='batch'),
+                            BuildOptions(precision='fp32', batch=4), cache_dir=cache,
+                            device=gpu.index)
     decoder = choose_decoder(
         'yolov8', found.engine.inputs, found.engine.outputs, found.engine.metadata, (64, 96))
     pipeline = GraphPipeline.open(
-        found.engine, Preprocess((64, 96)), decoder, cache=found.runtime_cache, batch=4)
+        found.engine, Preprocess((64, 96)), decoder, cache=found.runtime_cache, batch=4,
+        options=GraphOptions(device=gpu.index))
     try:
         pipeline.warm_up()
         assert pipeline.most == 4
@@ -269,7 +274,8 @@ def test_a_network_that_cannot_be_captured_runs_without_and_says_why(
 def test_out_of_memory_says_what_was_wanted_and_what_there_is(open_graph):
     pipeline = open_graph(slots=1)
     from trt_ros.cuda.memory import DeviceBuffer
-    with pytest.raises(CudaError, match=r'(?s)wanted .* free .* of .*slots.*Remedy') as caught:
+    with pytest.raises(CudaError, match=r'(?s)wanted .* free .* of .*slots.*Remedy') as caught, \
+            pipeline.gpu.context:
         DeviceBuffer(1 << 50, 'slots', pipeline.account)
     assert not caught.value.is_sticky
     assert len(pipeline.infer(picture(), **ASKED)) > 0  # Nothing is broken.
@@ -292,15 +298,18 @@ def test_a_gpu_that_does_not_answer_is_noticed(open_graph, bench):
         faults.append(error)
         told.set()
 
-    pipeline = open_graph(gpu_timeout_seconds=0.3, slots=1, on_fault=on_fault)
+    pipeline = open_graph(gpu_timeout_seconds=1.0, slots=1, on_fault=on_fault)
+    # Else the frame below would take memory first, and freeing waits for the stream.
+    pipeline.infer(picture(), **ASKED)
     release = threading.Event()
     # A stream waits for this event, which is recorded behind a host function.
     import ctypes
     hold = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: release.wait(60))
     address = ctypes.cast(hold, ctypes.c_void_p).value
     stream = pipeline.slots.all[0].stream.handle
-    check(runtime().cudaLaunchHostFunc(
-        stream, runtime().cudaHostFn_t(address), 0), 'hold a stream')
+    with pipeline.gpu.context:
+        check(runtime().cudaLaunchHostFunc(
+            stream, runtime().cudaHostFn_t(address), 0), 'hold a stream')
     pending = pipeline.submit([picture()], **ASKED)
     assert told.wait(60)
     release.set()
@@ -311,8 +320,11 @@ def test_a_gpu_that_does_not_answer_is_noticed(open_graph, bench):
 
 
 def test_the_runner_gives_the_outputs_of_onnx_runtime(gpu, cache, small_detector):
-    found = open_engine(small_detector(), BuildOptions(precision='fp32'), cache_dir=cache)
-    runner = TensorRTRunner(found.engine, cache=found.runtime_cache)
+    with gpu.context:
+        found = open_engine(small_detector(), BuildOptions(precision='fp32'), cache_dir=cache,
+                            device=gpu.index)
+    runner = TensorRTRunner(found.engine, cache=found.runtime_cache, options=GraphOptions(
+        device=gpu.index, stream_priority=-2, blocking_sync=True))
     reference = OnnxRuntimeRunner.open(str(small_detector()))
     for seed in range(3):
         tensor = np.random.default_rng(seed).random((1, 3, 64, 96), np.float32)

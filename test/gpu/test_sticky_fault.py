@@ -17,6 +17,7 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         import sys
         import numpy as np
         from trt_ros.cuda.calls import live
+        from trt_ros.cuda.device import open_gpu
         from trt_ros.cuda.memory import fill_async
         from trt_ros.cuda.kernels import Kernels
         from trt_ros.engine.open import open_engine
@@ -28,19 +29,24 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         from trt_ros.vision.frame import Frame
         from trt_ros.vision.letterbox import Preprocess
 
-        found = open_engine(sys.argv[1], BuildOptions(precision='fp32'), cache_dir=sys.argv[2])
+        device = int(sys.argv[3])
+        with open_gpu(device).context:
+            found = open_engine(sys.argv[1], BuildOptions(precision='fp32'),
+                                cache_dir=sys.argv[2], device=device)
         engine = found.engine
         decoder = choose_decoder('yolov8', engine.inputs, engine.outputs, {}, (64, 96))
         faults = []
         pipeline = GraphPipeline.open(engine, Preprocess((64, 96)), decoder,
-                                      options=GraphOptions(slots=1), on_fault=faults.append)
+                                      options=GraphOptions(device=device, slots=1),
+                                      on_fault=faults.append)
         frame = Frame.from_pixels(np.zeros((50, 50, 3), np.uint8))
         asked = dict(score_threshold=0.5, iou_threshold=0.5, max_detections=5)
         pipeline.infer(frame, **asked)
         # A kernel that reads where nothing is.
         args = steps.preprocess_args(Preprocess((64, 96)), steps.Geometry.of(frame), 64, 64)
-        steps.launch_preprocess(
-            pipeline.machinery.preprocess_kernels, args, pipeline.slots.all[0].stream.handle)
+        with pipeline.gpu.context:
+            steps.launch_preprocess(
+                pipeline.machinery.preprocess_kernels, args, pipeline.slots.all[0].stream.handle)
         for _ in range(2):
             try:
                 pipeline.infer(frame, **asked)
@@ -50,7 +56,8 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         pipeline.close()
         print('LEFT', live())
     """)
-    done = subprocess.run([sys.executable, '-c', script, str(small_detector()), str(tmp_path)],
+    done = subprocess.run([sys.executable, '-c', script, str(small_detector()), str(tmp_path),
+                           str(gpu.index)],
                           capture_output=True, text=True, timeout=300)
     said = done.stdout.splitlines()
     assert len([line for line in said if line.startswith('FAILED')]) == 2, done.stderr

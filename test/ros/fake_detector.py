@@ -52,7 +52,10 @@ class FailingGpu:
     on_fault, most = None, 1
 
     def __init__(self, is_told):
-        self.is_told = is_told
+        self.is_told, self.faults = is_told, self
+
+    def report_to(self, on_fault):
+        self.on_fault = on_fault
 
     def infer_all(self, frames, **thresholds):
         fault = GpuFailedError('The GPU failed.', cause='It is a test.', remedy='Restart it.')

@@ -234,6 +234,7 @@ def _compare_boxes(args: Namespace, reference: Any) -> dict[str, float]:
     import numpy as np
 
     from trt_ros.errors import TensorMismatchError
+    from trt_ros.runtime.graph import GraphOptions
     from trt_ros.runtime.options import PipelineOptions
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.runtime.tensorrt_open import open_frames
@@ -252,8 +253,8 @@ def _compare_boxes(args: Namespace, reference: Any) -> dict[str, float]:
     asked: dict[str, Any] = {'score_threshold': args.score_threshold, 'iou_threshold': 0.45,
                              'max_detections': 300}
     counts, matched, smallest = [0, 0], 0, 1.0
-    pipeline = open_frames(args.model, build_options(args), backend=args.backend,
-                           cache_dir=args.cache_dir)
+    pipeline = open_frames(args.model, build_options(args), GraphOptions(device=args.device),
+                           backend=args.backend, cache_dir=args.cache_dir)
     try:
         for frame in frames:
             want: Detections = on_cpu.infer(frame, **asked)

@@ -9,6 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from trt_ros.driver import device_order
 from trt_ros.errors import BackendError, TrtRosError
 
 # After one of these every later call of the process fails too: its context is lost.
@@ -107,6 +108,7 @@ def core() -> ModuleType:
 
 
 def _binding(name: str) -> ModuleType:
+    device_order()
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 import weakref
 
 from trt_ros.cuda.calls import CudaError, check, core, count_live, driver, failure, runtime
+from trt_ros.cuda.context import Context, current_context, primary_context
+from trt_ros.driver import PCI_ORDER, device_order
 from trt_ros.errors import BackendError, ClosedError, ParameterError
 
 
 @dataclass(frozen=True)
 class Gpu:
     """
-    A GPU made current for the calling thread.
+    One GPU. Every CUDA call for it, from any thread, is made inside `with gpu.context:`.
 
+    :param index: among the GPUs that this process sees.
     :param arch: such as 'sm_90'.
     :param is_integrated: it shares the host's memory (Jetson, DGX Spark).
+    :param pci_bus_id: such as '0000:1B:00.0'; the same for CUDA, NVML and nvidia-smi.
     """
 
     index: int
@@ -25,18 +28,23 @@ class Gpu:
     arch: str
     is_integrated: bool
     multiprocessors: int
+    pci_bus_id: str
+    context: Context
 
-    def use(self) -> None:
-        """Make this GPU the calling thread's; every thread that calls CUDA does this once."""
-        check(runtime().cudaSetDevice(self.index), f'use GPU {self.index}')
+    def __str__(self) -> str:
+        order = device_order()
+        counted = '' if order == PCI_ORDER else f' in CUDA_DEVICE_ORDER={order}'
+        return f'{self.name} ({self.arch}, device {self.index}{counted}, PCI {self.pci_bus_id})'
 
     def free_bytes(self) -> tuple[int, int]:
         """Return (free, total) bytes of its memory."""
-        free, total = check(runtime().cudaMemGetInfo(), 'ask for the free GPU memory')
+        with self.context:
+            free, total = check(runtime().cudaMemGetInfo(), 'ask for the free GPU memory')
         return int(free), int(total)
 
     def synchronize(self) -> None:
-        check(runtime().cudaDeviceSynchronize(), 'wait for the GPU')
+        with self.context:
+            check(runtime().cudaDeviceSynchronize(), 'wait for the GPU')
 
 
 def gpu_count() -> int:
@@ -50,7 +58,7 @@ def gpu_count() -> int:
 
 def open_gpu(index: int = 0) -> Gpu:
     """
-    Make GPU `index` current and say what it is.
+    Return GPU `index`; makes its context, and current nowhere.
 
     :raises CudaError: no driver, or a driver that is too old.
     :raises ParameterError: fewer GPUs than that.
@@ -68,30 +76,30 @@ def open_gpu(index: int = 0) -> Gpu:
     if not 0 <= index < count:
         raise ParameterError(f'There is no GPU {index}: this machine has {count}.',
                              remedy='Set parameter device to a smaller number.')
+    context = primary_context(index)
     device = core().Device(index)
-    device.set_current()
     major, minor = device.compute_capability
     properties = device.properties
     return Gpu(index, str(device.name), f'sm_{major}{minor}', bool(properties.integrated),
-               int(properties.multiprocessor_count))
+               int(properties.multiprocessor_count), str(device.pci_bus_id), context)
 
 
 class Stream:
     """
-    A non-blocking stream; whoever constructs it owns it.
+    A non-blocking stream of the current GPU; whoever constructs it owns it.
 
     :param priority: 0 is ordinary, -1 and below go first; clamped to what the GPU has.
     """
 
-    def __init__(self, gpu: Gpu, priority: int = 0) -> None:
+    def __init__(self, priority: int = 0) -> None:
+        rt, context = runtime(), current_context()
         lowest, highest = check(
-            runtime().cudaDeviceGetStreamPriorityRange(), 'ask for the stream priorities')
-        options = core().StreamOptions(
-            nonblocking=True, priority=max(int(highest), min(int(lowest), priority)))
-        self._stream: Any = core().Device(gpu.index).create_stream(options=options)
-        self.handle = int(self._stream.handle)
+            rt.cudaDeviceGetStreamPriorityRange(), 'ask for the stream priorities')
+        self.handle = int(check(rt.cudaStreamCreateWithPriority(
+            rt.cudaStreamNonBlocking, max(int(highest), min(int(lowest), priority))),
+            'create a stream'))
         count_live('stream', 1)
-        self._free = weakref.finalize(self, _close_stream, self._stream)
+        self._free = weakref.finalize(self, _destroy_stream, context, self.handle)
 
     def synchronize(self) -> None:
         """Wait for all of its work; the GIL is free meanwhile."""
@@ -102,31 +110,29 @@ class Stream:
         check(runtime().cudaStreamWaitEvent(self.handle, event.handle, 0), 'order two streams')
 
     def close(self) -> None:
-        self._stream = None
         self._free()
 
 
-def _close_stream(stream: Any) -> None:
-    with suppress(Exception):  # After a sticky error even this fails, and nothing is to be done.
-        stream.close()
+def _destroy_stream(context: Context, handle: int) -> None:
+    context.release(runtime().cudaStreamDestroy, handle)
     count_live('stream', -1)
 
 
 class Event:
     """
-    A mark in a stream; whoever constructs it owns it.
+    A mark in a stream of the current GPU; whoever constructs it owns it.
 
     :param blocking_sync: the waiting thread sleeps (an interrupt wakes it) instead of spinning.
     :param timing: it takes the time; costs a little, so only for measurements.
     """
 
     def __init__(self, *, blocking_sync: bool = False, timing: bool = False) -> None:
-        rt = runtime()
+        rt, context = runtime(), current_context()
         flags = (rt.cudaEventBlockingSync if blocking_sync else 0) | (
             0 if timing else rt.cudaEventDisableTiming)
         self._event: Any = check(rt.cudaEventCreateWithFlags(flags), 'create an event')
         count_live('event', 1)
-        self._free = weakref.finalize(self, _destroy_event, int(self._event))
+        self._free = weakref.finalize(self, _destroy_event, context, int(self._event))
         self._synchronize = rt.cudaEventSynchronize
 
     @property
@@ -161,6 +167,6 @@ class Event:
         self._free()
 
 
-def _destroy_event(handle: int) -> None:
-    driver().cuEventDestroy(handle)
+def _destroy_event(context: Context, handle: int) -> None:
+    context.release(driver().cuEventDestroy, handle)
     count_live('event', -1)

@@ -7,6 +7,7 @@ from typing import Any
 import weakref
 
 from trt_ros.cuda.calls import check, count_live, failure, runtime
+from trt_ros.cuda.context import Context, current_context
 from trt_ros.errors import ClosedError
 
 
@@ -21,7 +22,7 @@ class Graph:
         self._executable: Any = executable
         self.node_count = node_count
         count_live('graph', 1)
-        self._free = weakref.finalize(self, _destroy, executable)
+        self._free = weakref.finalize(self, _destroy, current_context(), executable)
         self._launch = runtime().cudaGraphLaunch
 
     @classmethod
@@ -67,6 +68,6 @@ class Graph:
         self._free()
 
 
-def _destroy(executable: Any) -> None:
-    runtime().cudaGraphExecDestroy(executable)
+def _destroy(context: Context, executable: Any) -> None:
+    context.release(runtime().cudaGraphExecDestroy, executable)
     count_live('graph', -1)

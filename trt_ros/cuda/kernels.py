@@ -13,15 +13,11 @@ from typing import Any
 import weakref
 
 from trt_ros.cuda.calls import check, core, count_live, driver
+from trt_ros.cuda.context import Context, current_context
 from trt_ros.errors import BackendError, ClosedError
 
 SOURCES = ('preprocess', 'decode')
 Size = tuple[int, int, int]
-
-
-def default_cache_dir() -> Path:
-    base = os.environ.get('XDG_CACHE_HOME') or str(Path.home() / '.cache')
-    return Path(base) / 'trt_ros'
 
 
 def compile_source(source: str, arch: str) -> bytes:
@@ -53,20 +49,21 @@ def cubin_of(name: str, arch: str, cache_dir: Path | None = None) -> bytes:
     """
     Return the compiled kernels of `name`.cu, from the cache where they are there.
 
-    :param cache_dir: default `$XDG_CACHE_HOME/trt_ros`.
+    :param cache_dir: where they are kept; None compiles them each time, which takes a second.
     """
     source = source_of(name)
+    if cache_dir is None:
+        return compile_source(source, arch)
     from cuda.bindings import __version__ as bindings_version
     key = hashlib.sha256(f'{bindings_version}\n{source}'.encode()).hexdigest()[:16]
-    folder = (cache_dir or default_cache_dir()) / 'kernels'
-    path = folder / f'{name}-{arch}-{key}.cubin'
+    path = cache_dir / f'{name}-{arch}-{key}.cubin'
     try:
         return path.read_bytes()
     except OSError:
         cubin = compile_source(source, arch)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as part:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=cache_dir, delete=False) as part:
             part.write(cubin)
         os.replace(part.name, path)  # Two processes may both write; both wrote the same.
     except OSError:
@@ -83,11 +80,12 @@ class Kernels:
 
     def __init__(self, name: str, arch: str, cache_dir: Path | None = None) -> None:
         self.name = name
+        context = current_context()
         cubin = cubin_of(name, arch, cache_dir)
         self.nbytes = len(cubin)
         self._module: Any = check(driver().cuModuleLoadData(cubin), f'load the {name} kernels')
         count_live('kernel module', 1)
-        self._free = weakref.finalize(self, _unload, self._module)
+        self._free = weakref.finalize(self, _unload, context, self._module)
         self._functions: dict[str, Any] = {}
 
     def launch(self, function: str, grid: Size, block: Size, argument: ctypes.Structure,
@@ -114,8 +112,8 @@ class Kernels:
         self._free()
 
 
-def _unload(module: Any) -> None:
-    driver().cuModuleUnload(module)
+def _unload(context: Context, module: Any) -> None:
+    context.release(driver().cuModuleUnload, module)
     count_live('kernel module', -1)
 
 

@@ -10,6 +10,7 @@ import weakref
 import numpy as np
 
 from trt_ros.cuda.calls import CudaError, check, count_live, runtime
+from trt_ros.cuda.context import Context, current_context
 from trt_ros.errors import ClosedError
 
 
@@ -37,7 +38,7 @@ class DeviceBuffer:
     """
 
     def __init__(self, nbytes: int, owner: str, account: Account) -> None:
-        self.nbytes = nbytes
+        self.nbytes, context = nbytes, current_context()
         try:
             self.ptr = int(check(runtime().cudaMalloc(max(nbytes, 1)),
                                  f'take {megabytes(nbytes)} of GPU memory for {owner}'))
@@ -45,14 +46,16 @@ class DeviceBuffer:
             raise with_memory_story(error, nbytes, account) from error
         account.device[owner] += nbytes
         count_live('device buffer', 1)
-        self._free = weakref.finalize(self, _free_device, self.ptr, nbytes, owner, account)
+        self._free = weakref.finalize(
+            self, _free_device, context, self.ptr, nbytes, owner, account)
 
     def close(self) -> None:
         self._free()
 
 
-def _free_device(ptr: int, nbytes: int, owner: str, account: Account) -> None:
-    runtime().cudaFree(ptr)
+def _free_device(
+        context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
+    context.release(runtime().cudaFree, ptr)
     account.device[owner] -= nbytes
     count_live('device buffer', -1)
 
@@ -67,14 +70,15 @@ class PinnedBuffer:
     """
 
     def __init__(self, nbytes: int, owner: str, account: Account) -> None:
-        rt = runtime()
+        rt, context = runtime(), current_context()
         self.nbytes = nbytes
         self.ptr = int(check(
             rt.cudaHostAlloc(max(nbytes, 1), rt.cudaHostAllocMapped | rt.cudaHostAllocPortable),
             f'pin {megabytes(nbytes)} of host memory for {owner}'))
         account.pinned[owner] += nbytes
         count_live('pinned buffer', 1)
-        self._free = weakref.finalize(self, _free_pinned, self.ptr, nbytes, owner, account)
+        self._free = weakref.finalize(
+            self, _free_pinned, context, self.ptr, nbytes, owner, account)
         self.device_ptr = int(check(
             rt.cudaHostGetDevicePointer(self.ptr, 0), 'map pinned memory'))
         raw = (ctypes.c_uint8 * nbytes).from_address(self.ptr)
@@ -91,8 +95,9 @@ class PinnedBuffer:
         self._free()
 
 
-def _free_pinned(ptr: int, nbytes: int, owner: str, account: Account) -> None:
-    runtime().cudaFreeHost(ptr)
+def _free_pinned(
+        context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
+    context.release(runtime().cudaFreeHost, ptr)
     account.pinned[owner] -= nbytes
     count_live('pinned buffer', -1)
 
@@ -108,7 +113,7 @@ class RegisteredMemory:
     """
 
     def __init__(self, array: np.ndarray, owner: str, account: Account) -> None:
-        rt = runtime()
+        rt, context = runtime(), current_context()
         self.ptr, self.nbytes = int(array.ctypes.data), int(array.nbytes)
         check(rt.cudaHostRegister(self.ptr, self.nbytes, rt.cudaHostRegisterMapped),
               f'page-lock {megabytes(self.nbytes)} of host memory for {owner}')
@@ -116,7 +121,7 @@ class RegisteredMemory:
         count_live('registered memory', 1)
         self._array: Any = array
         self._free = weakref.finalize(
-            self, _unregister, self.ptr, self.nbytes, owner, account)
+            self, _unregister, context, self.ptr, self.nbytes, owner, account)
         self.device_ptr = int(check(
             rt.cudaHostGetDevicePointer(self.ptr, 0), 'map registered memory'))
 
@@ -129,8 +134,9 @@ class RegisteredMemory:
         self._free()
 
 
-def _unregister(ptr: int, nbytes: int, owner: str, account: Account) -> None:
-    runtime().cudaHostUnregister(ptr)
+def _unregister(
+        context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
+    context.release(runtime().cudaHostUnregister, ptr)
     account.pinned[owner] -= nbytes
     count_live('registered memory', -1)
 

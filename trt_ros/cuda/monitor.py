@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from trt_ros.cuda.calls import core
 from trt_ros.cuda.device import Gpu
 
 UTILISATION, TEMPERATURE = 'GPU utilisation (%)', 'GPU temperature (°C)'
@@ -32,7 +31,7 @@ class Monitor:
         # Of many kinds: no such library, no such device, no permission.
         with suppress(Exception):
             self._nvml = import_module('cuda.core.system').Device(
-                pci_bus_id=core().Device(gpu.index).pci_bus_id)
+                pci_bus_id=gpu.pci_bus_id)  # NVML counts GPUs that CUDA was told to hide.
         self._jetson = JetsonFiles(sysfs) if gpu.is_integrated else None
 
     def facts(self) -> dict[str, str]:

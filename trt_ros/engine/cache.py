@@ -100,6 +100,22 @@ def default_root() -> Path:
                              remedy='Set engine_cache_dir, or XDG_CACHE_HOME.') from error
 
 
+def kernel_folder(root: Path | str = '') -> Path | None:
+    """
+    Return the folder for compiled CUDA kernels in the cache of engines, made and private.
+
+    :param root: of the cache; empty for the default one.
+    :returns: None where there is no such folder; the kernels are then compiled at each start.
+    """
+    try:
+        base = EngineCache(root).root
+        make_private(base / 'kernels', base)
+        return base / 'kernels'
+    except (ParameterError, OSError) as error:
+        log.info('CUDA kernels are not kept, and compiled at each start. %s', error)
+        return None
+
+
 class EngineCache:
     """
     The folder of engines; several processes may use it at a time.

@@ -72,10 +72,18 @@ class TensorNode(InferenceNode):
         self._message_type = tensor_list_type()
         if self.parameters.input == 'image':
             return super().open()
+        if self.parameters.unified_memory == 'on':
+            raise ParameterError(
+                'unified_memory is on, but input is tensors.',
+                cause='Only images are read in place; tensors are copied to the GPU.',
+                remedy='Set unified_memory to auto or off.')
         self._tell_unheeded()
         self.while_configured.callback(self._forget_runner)
         runner, _, chosen = open_network(self.parameters, Reporter(self.report, self.cancelled))
         self._runner = self.while_configured.enter_context(closing(runner))
+        faults = getattr(runner, 'faults', None)
+        if faults is not None:
+            faults.report_to(self.fail)
         odd = [str(spec) for spec in runner.inputs if spec.dtype == 'bfloat16']
         if odd:
             raise TensorMismatchError(

@@ -91,7 +91,7 @@ def _open_tensorrt(
                                          else None),
         backend=name, device=options.device, cache_dir=options.engine_cache_dir,
         memory_if_unwritable=options.engine_in_memory, report=report, graph=GraphOptions(
-            device=options.device, stream_priority=options.stream_priority,
+            stream_priority=options.stream_priority,
             blocking_sync=options.gpu_wait == 'block', unified_memory=options.unified_memory,
             gpu_timeout_seconds=options.gpu_timeout))
 

@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trt_ros.cuda.calls import CudaError, context_is_lost
 from trt_ros.cuda.device import Gpu, open_gpu
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, RegisteredMemory
 from trt_ros.cuda.monitor import Monitor
-from trt_ros.engine.cache import Blob
+from trt_ros.engine.cache import Blob, kernel_folder
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError, ParameterError
+from trt_ros.runtime.faults import Faults
 from trt_ros.runtime.gpu_decode import MOST_DETECTIONS, gpu_decoder
 from trt_ros.runtime.graph_plan import Machinery, Thresholds, batch_story, batches_for
 from trt_ros.runtime.graph_slot import FrameSlot
-from trt_ros.runtime.slots import CopyCrew, Slots, Watchdog
-from trt_ros.runtime.tensorrt_execution import Contexts, widen
+from trt_ros.runtime.slots import CopyCrew, Slots
+from trt_ros.runtime.tensorrt_execution import Contexts, close_engine, widen
 from trt_ros.vision.decoder import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -40,8 +40,8 @@ class GraphOptions:
 
     :param slots: frames under way at once; with 2 the next one's copy overlaps this one's work.
     :param stream_priority: 0 is ordinary, negative goes first among this GPU's work.
-    :param blocking_sync: the waiting thread sleeps instead of spinning: later by some ten
-        microseconds, but a CPU core is free meanwhile.
+    :param blocking_sync: the waiting thread sleeps instead of spinning: later (150 to 390
+        microseconds at the median of one machine), but a CPU core is free meanwhile.
     :param use_graph: False launches each step by itself.
     :param unified_memory: 'auto' lets kernels read pinned memory in place where the GPU has no
         memory of its own; 'on' and 'off' force it.
@@ -54,6 +54,7 @@ class GraphOptions:
     :param gpu_decode: False decodes on the CPU, as for the families that have no kernels.
     :param gpu_timeout_seconds: a frame that takes longer means that the GPU does not answer;
         0 watches nothing.
+    :param cache_dir: where compiled kernels are kept; '' for the default of the engine cache.
     """
 
     device: int = 0
@@ -68,6 +69,7 @@ class GraphOptions:
     share_activations: bool = True
     gpu_decode: bool = True
     gpu_timeout_seconds: float = 10.0
+    cache_dir: str = ''
 
     def __post_init__(self) -> None:
         if self.unified_memory not in ('auto', 'on', 'off'):
@@ -140,17 +142,15 @@ class GraphPipeline:
         self.account = machinery.account
         self.health = Health()
         self.slots = slots
-        self._owned, self.on_fault = owned, on_fault
+        self._owned = owned
         self._submit = threading.Lock()
         self._numbers = count(1)
         self._last: FrameSlot | None = None
-        self._failed: GpuFailedError | None = None
         self._registered: list[RegisteredMemory] = []
-        self._threads: set[int] = set()
         self._engine_story: tuple[str, ...] = ()
         self._monitor = Monitor(self.gpu)
         self._has_told_most = False
-        self._watchdog = Watchdog(options.gpu_timeout_seconds, self._gpu_is_late)
+        self.faults = Faults(options.gpu_timeout_seconds, on_fault)
 
     @classmethod
     def open(cls, engine: Engine, preprocess: Preprocess, decoder: Decoder[Any] | None, *,
@@ -174,17 +174,22 @@ class GraphPipeline:
         if batch > 1:
             options = replace(options, slots=1)
         account = Account()
-        with ExitStack() as undo:
-            undo.callback(_close_engine, engine)
+        try:
             gpu = open_gpu(options.device)
+        except BaseException:
+            close_engine(engine)
+            raise
+        with gpu.context, ExitStack() as undo:
+            undo.callback(close_engine, engine)
             undo.callback(account.device.pop, 'engine', None)
             account.device['engine'] = engine.plan_nbytes
             contexts = Contexts(engine, account, share_activations=options.share_activations,
                                 cache=cache)
             undo.callback(contexts.close)
-            kernels = _kernels('preprocess', gpu, account, undo)
-            decode = _kernels('decode', gpu, account, undo) if options.gpu_decode else None
-            crew = CopyCrew(options.copy_helpers, gpu.use)
+            kernels = _kernels('preprocess', gpu, account, undo, options.cache_dir)
+            decode = _kernels('decode', gpu, account, undo, options.cache_dir) \
+                if options.gpu_decode else None
+            crew = CopyCrew(options.copy_helpers, gpu.context)
             undo.callback(crew.close)
             ungraphed: list[str] = []
             in_place = options.unified_memory == 'on' or (
@@ -209,7 +214,7 @@ class GraphPipeline:
             pool = Slots(slots)
             pipeline = cls(machinery, options, decoder, pool, ExitStack(), on_fault)
             undo.callback(pipeline._unregister_all)
-            undo.callback(pipeline._watchdog.close)
+            undo.callback(pipeline.faults.close)
             pipeline.health.ungraphed = ungraphed
             pipeline._engine_story = (*story, *batch_story(machinery, batch))
             pipeline._owned = undo.pop_all()
@@ -224,7 +229,7 @@ class GraphPipeline:
         where = 'GPU' if self.slots.all[0].plan_for(1).decoder is not None else 'CPU'
         lines = [
             *self._engine_story,
-            f'{m.gpu.name} ({m.gpu.arch}), {plan.flavour}, {how}, {self.options.slots} slots, '
+            f'{m.gpu}, {plan.flavour}, {how}, {self.options.slots} slots, '
             f'decoding on the {where}' + (', images read in place' if m.in_place else '')]
         lines += [f'runs without a graph: {why}' for why in self.health.ungraphed[:1]]
         return tuple(lines)
@@ -248,8 +253,10 @@ class GraphPipeline:
             for pending in [self.submit([frame] * images, score_threshold=1.0, iou_threshold=0.5,
                                         max_detections=1) for _ in self.slots.all]:
                 pending.wait()
+        self.faults.check()
         self.health.frames = self.health.lent_frames = 0
-        self.machinery.contexts.save_cache()
+        with self.gpu.context:
+            self.machinery.contexts.save_cache()
 
     def infer(self, frame: Frame, *, score_threshold: float, iou_threshold: float,
               max_detections: int) -> Any:
@@ -287,22 +294,18 @@ class GraphPipeline:
         :param max_detections: of an image; the best 1024 where it is more.
         :returns: waits and gives the results; its slot is busy until then.
         """
-        if self._failed is not None:
-            raise self._failed
+        self.faults.check()
         if max_detections > MOST_DETECTIONS and not self._has_told_most:
             self._has_told_most = True
             log.warning('max_detections is %d, the GPU finds the best %d of an image.',
                         max_detections, MOST_DETECTIONS)
         thresholds = Thresholds(
             score_threshold, iou_threshold, min(max_detections, MOST_DETECTIONS))
-        if threading.get_ident() not in self._threads:
-            self.gpu.use()
-            self._threads.add(threading.get_ident())
         slot = self.slots.take(self.options.gpu_timeout_seconds or 60.0)
         number = next(self._numbers)
-        self._watchdog.begin(number)
+        self.faults.begin(number)
         try:
-            with self._submit:
+            with self._submit, self.gpu.context:
                 after, last = None, self._last
                 if self.options.share_activations and last is not None and last.is_under_way:
                     after = last.done
@@ -318,14 +321,15 @@ class GraphPipeline:
 
     def _collect(self, slot: FrameSlot, number: int, read: Callable[[], Read]) -> Read:
         try:
-            slot.wait()
+            with self.gpu.context:
+                slot.wait()
         except BaseException as error:
             self._ended_badly(slot, number, error)
             raise
         try:
             return read()
         finally:
-            self._watchdog.end(number)
+            self.faults.end(number)
             self.slots.give_back(slot)
 
     def _results(self, slot: FrameSlot, frames: Sequence[Frame], thresholds: Thresholds
@@ -366,8 +370,8 @@ class GraphPipeline:
 
         The lender keeps it in place until `unregister` or close().
         """
-        self.gpu.use()
-        self._registered.append(RegisteredMemory(memory, 'receive buffers', self.account))
+        with self.gpu.context:
+            self._registered.append(RegisteredMemory(memory, 'receive buffers', self.account))
 
     def unregister(self, memory: np.ndarray) -> None:
         """Give registered memory back to its lender."""
@@ -388,26 +392,11 @@ class GraphPipeline:
 
     def _ended_badly(self, slot: FrameSlot, number: int, error: BaseException) -> None:
         """Give the slot back; raise instead of `error` what it means for the whole pipeline."""
-        self._watchdog.end(number)
-        if isinstance(error, CudaError) and error.is_sticky:
-            self._fail(GpuFailedError(error.problem, cause=error.cause, remedy=error.remedy))
-        self.slots.give_back(slot)
-        if self._failed is not None:
-            raise self._failed from error
-
-    def _gpu_is_late(self, seconds: float) -> None:
-        self._fail(GpuFailedError(
-            f'The GPU has not answered for {seconds:.1f} s.',
-            cause='a kernel that never ends, a GPU in trouble, or one that others keep busy',
-            remedy='Look at nvidia-smi and for "NVRM: Xid" in the kernel log; raise gpu_timeout '
-                   'where frames really take this long.'))
-
-    def _fail(self, error: GpuFailedError) -> None:
-        if self._failed is None:
-            self._failed = error
-            log.error('%s', error)
-            if self.on_fault is not None:
-                self.on_fault(error)
+        self.faults.end(number)
+        try:
+            self.faults.judge(error)
+        finally:
+            self.slots.give_back(slot)
 
     def memory(self) -> Mapping[str, Mapping[str, int]]:
         """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}}."""
@@ -419,7 +408,7 @@ class GraphPipeline:
             return ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
         held = self.memory()
         return {
-            **self.machinery.contexts.engine.facts, 'GPU': self.gpu.name,
+            **self.machinery.contexts.engine.facts, 'GPU': str(self.gpu),
             'GPU memory (MB)': told(held['device']), 'pinned memory (MB)': told(held['pinned']),
             **self._monitor.facts(),
             'without a copy on the host': f'{self.health.lent_frames} of {self.health.frames}',
@@ -429,17 +418,13 @@ class GraphPipeline:
 
     def close(self) -> None:
         """Give everything back, after the frames under way; may be called twice."""
-        self.slots.close(self.options.gpu_timeout_seconds)
-        self._owned.close()
+        self.gpu.context.release(self.slots.close, self.options.gpu_timeout_seconds)
+        self.gpu.context.release(self._owned.close)
 
 
-def _close_engine(engine: Engine) -> None:
-    if not context_is_lost():  # Else TensorRT would crash, and the driver has freed it all.
-        engine.close()
-
-
-def _kernels(name: str, gpu: Gpu, account: Account, undo: ExitStack) -> Kernels:
-    kernels = Kernels(name, gpu.arch)
+def _kernels(
+        name: str, gpu: Gpu, account: Account, undo: ExitStack, cache_dir: str) -> Kernels:
+    kernels = Kernels(name, gpu.arch, kernel_folder(cache_dir))
     undo.callback(kernels.close)
     account.device['kernels'] += kernels.nbytes
     undo.callback(account.device.pop, 'kernels', None)

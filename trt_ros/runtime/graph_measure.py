@@ -27,8 +27,8 @@ ASKED = Thresholds(0.25, 0.45, 300)
 @contextmanager
 def _whole_slot(pipeline: GraphPipeline) -> Iterator[FrameSlot]:
     """Open a slot whose graph does the whole transfer; nothing else may run meanwhile."""
-    pipeline.gpu.use()
-    with closing(FrameSlot(replace(pipeline.machinery, chunk_nbytes=1 << 40))) as slot:
+    with pipeline.gpu.context, \
+            closing(FrameSlot(replace(pipeline.machinery, chunk_nbytes=1 << 40))) as slot:
         yield slot
 
 
@@ -160,33 +160,33 @@ def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
         def report_layer_time(self, layer_name: str, ms: float) -> None:
             totals[layer_name] = totals.get(layer_name, 0.0) + ms
 
-    pipeline.gpu.use()
     slot = pipeline.slots.take(60.0)
     profiler = Layers()
     # A context of its own: one that has been profiled keeps its profiler.
     execution = None
-    try:
-        stages = dict(slot.stages_of([frame] * pipeline.most, ASKED))
-        plan = slot.plan
-        assert plan is not None
-        execution = pipeline.machinery.contexts.new({
-            each.name: tuple(plan.execution.context.get_tensor_shape(each.name))
-            for each in pipeline.machinery.contexts.engine.inputs})
-        for name, buffer in plan.tensors.items():
-            execution.bind(name, buffer.ptr)
-        for stage in ('copy in', 'preprocess'):
-            if stage in stages:
-                stages[stage](slot.stream.handle)
-        execution.enqueue(slot.stream.handle)  # Not profiled: it compiles.
-        slot.stream.synchronize()
-        execution.context.profiler = profiler
-        for _ in range(rounds):
-            execution.enqueue(slot.stream.handle)
+    with pipeline.gpu.context:
+        try:
+            stages = dict(slot.stages_of([frame] * pipeline.most, ASKED))
+            plan = slot.plan
+            assert plan is not None
+            execution = pipeline.machinery.contexts.new({
+                each.name: tuple(plan.execution.context.get_tensor_shape(each.name))
+                for each in pipeline.machinery.contexts.engine.inputs})
+            for name, buffer in plan.tensors.items():
+                execution.bind(name, buffer.ptr)
+            for stage in ('copy in', 'preprocess'):
+                if stage in stages:
+                    stages[stage](slot.stream.handle)
+            execution.enqueue(slot.stream.handle)  # Not profiled: it compiles.
             slot.stream.synchronize()
-    finally:
-        if execution is not None:
-            execution.close()
-        pipeline.slots.give_back(slot)
+            execution.context.profiler = profiler
+            for _ in range(rounds):
+                execution.enqueue(slot.stream.handle)
+                slot.stream.synchronize()
+        finally:
+            if execution is not None:
+                execution.close()
+            pipeline.slots.give_back(slot)
     return {name: total / rounds for name, total in totals.items()}
 
 

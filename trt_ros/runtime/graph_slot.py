@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from operator import lt
 import time
 from typing import Any
 
@@ -69,7 +70,7 @@ class FrameSlot:
     def __init__(self, machinery: Machinery) -> None:
         self.machinery = machinery
         with ExitStack() as undo:
-            self.stream = Stream(machinery.gpu, machinery.stream_priority)
+            self.stream = Stream(machinery.stream_priority)
             undo.callback(self.stream.close)
             self.done = Event(blocking_sync=machinery.blocking_sync)
             undo.callback(self.done.close)
@@ -200,7 +201,8 @@ class FrameSlot:
         for size in plan.result_sizes(geometries):
             results.append(slice(ends, ends + size))
             ends += size
-        pinned, image, found = self._memory(end, ends)
+        # Lent images are not copied to pinned memory; to pin it takes most of a first frame.
+        pinned, image, found = self._memory(HEADER_NBYTES if lent else end, end, ends)
         targets = tuple(found.device_ptr + part.start for part in results)
         pieces: tuple[Piece, ...] = ()
         if not lent:
@@ -263,15 +265,17 @@ class FrameSlot:
         else:
             self.machinery.crew.run(do, pieces)
 
-    def _memory(self, nbytes: int, result_nbytes: int
+    def _memory(self, pinned_nbytes: int, image_nbytes: int, result_nbytes: int
                 ) -> tuple[PinnedBuffer, DeviceBuffer | None, PinnedBuffer]:
         """Return memory for images and results of so many bytes; grows where there is less."""
+        if self.machinery.in_place:
+            image_nbytes = 0
+        wanted = pinned_nbytes, image_nbytes, result_nbytes
         pinned, results = self._pinned, self._results
-        if (pinned is None or results is None
-                or pinned.nbytes < nbytes or results.nbytes < result_nbytes):
-            if pinned is not None and results is not None:
-                nbytes, result_nbytes = max(nbytes, pinned.nbytes), max(
-                    result_nbytes, results.nbytes)
+        have = tuple(0 if buffer is None else buffer.nbytes
+                     for buffer in (pinned, self._image, results))
+        if pinned is None or results is None or any(map(lt, have, wanted)):
+            pinned_nbytes, image_nbytes, result_nbytes = map(max, have, wanted)
             # Graphs name the addresses that go.
             for plan in self._plans.values():
                 plan.ways.clear()
@@ -279,12 +283,12 @@ class FrameSlot:
             account = self.machinery.account
             with ExitStack() as undo:
                 undo.callback(self._drop_memory)
-                pinned = self._pinned = PinnedBuffer(aligned(nbytes), 'slots', account)
+                pinned = self._pinned = PinnedBuffer(aligned(pinned_nbytes), 'slots', account)
                 pinned.view[:HEADER_NBYTES] = 0
                 self._request = request_view(pinned.view[:16])
                 results = self._results = PinnedBuffer(result_nbytes, 'results', account)
                 if not self.machinery.in_place:
-                    self._image = DeviceBuffer(aligned(nbytes), 'slots', account)
+                    self._image = DeviceBuffer(aligned(image_nbytes), 'slots', account)
                     fill_async(self._image.ptr, 0, self._image.nbytes, self.stream.handle)
                 undo.pop_all()
         return pinned, self._image, results

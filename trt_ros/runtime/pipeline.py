@@ -163,8 +163,9 @@ class Pipeline(Generic[ResultT]):
 
     def tell_fault(self, on_fault: Callable[[GpuFailedError], None]) -> None:
         """Have `on_fault` called, on any thread, when the GPU fails for good or hangs."""
-        if self.frames is not None and hasattr(self.frames, 'on_fault'):
-            self.frames.on_fault = on_fault
+        faults = getattr(self.frames, 'faults', None)
+        if faults is not None:
+            faults.report_to(on_fault)
 
     def facts(self) -> Mapping[str, str]:
         """Return what else is worth showing on /diagnostics; empty where there is nothing."""
@@ -178,19 +179,20 @@ class Pipeline(Generic[ResultT]):
         The lender keeps it in place until `unregister` or close(). It is a favour: what cannot
         be done is left, and frames are copied.
         """
-        self._tell('register', memory)
+        self._try('page-lock the receive buffers', 'register', memory)
 
     def unregister(self, memory: np.ndarray) -> None:
         """Say that `memory` goes; no frame in hand lies there."""
-        self._tell('unregister', memory)
+        self._try('unlock the receive buffers', 'unregister', memory)
 
-    def _tell(self, what: str, memory: np.ndarray) -> None:
-        tell = getattr(self.frames, what, None)
-        if tell is not None:
+    def _try(self, doing: str, method: str, memory: np.ndarray) -> None:
+        do = getattr(self.frames, method, None)
+        if do is not None:
             try:
-                tell(memory)
+                do(memory)
             except TrtRosError as error:
-                log.warning('%s of receive buffers failed. %s', what, error)
+                log.warning('Could not %s: frames in them are copied by the CPU. %s',
+                            doing, error)
 
     def close(self) -> None:
         """Close the network; may be called twice."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 import queue
 import threading
 import time
@@ -102,12 +103,14 @@ class Slots(Generic[Slot]):
             free = self._free or self._is_closed or self._changed.wait_for(
                 lambda: self._free or self._is_closed, timeout_seconds)
             if self._is_closed:
-                raise ClosedError('The detector')
+                raise ClosedError('The pipeline')
             if not free:
                 raise GpuFailedError(
-                    f'No slot came free in {timeout_seconds} s.',
-                    cause='the GPU does not answer, or frames were submitted and never collected',
-                    remedy='Collect each submitted frame; raise `slots` to have more under way.')
+                    f'No frame in flight has finished in {timeout_seconds} s.',
+                    cause='the GPU does not answer, or the results of submitted frames were never '
+                          'taken',
+                    remedy='Look at nvidia-smi and for "NVRM: Xid" in the kernel log; take the '
+                           'results of each submitted frame before the next but one.')
             return self._free.pop(0)
 
     def give_back(self, slot: Slot) -> None:
@@ -183,15 +186,15 @@ class CopyCrew:
     A few threads that share a large copy; NumPy frees the GIL while it copies.
 
     :param helpers: threads beside the calling one; 0 starts none.
-    :param prepare: called once on each helper (a CUDA context is a thread's own).
+    :param context: entered by a helper for each copy: the GPU's, which is per thread.
     """
 
-    def __init__(self, helpers: int, prepare: Callable[[], None]) -> None:
+    def __init__(self, helpers: int, context: AbstractContextManager[None]) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._busy = threading.Lock()
         self._threads = [
-            threading.Thread(target=self._work, args=(prepare,), name=f'copy {index}', daemon=True)
+            threading.Thread(target=self._work, args=(context,), name=f'copy {index}', daemon=True)
             for index in range(helpers)]
         for thread in self._threads:
             thread.start()
@@ -222,11 +225,11 @@ class CopyCrew:
                 if error is not None:
                     raise error
 
-    def _work(self, prepare: Callable[[], None]) -> None:
-        prepare()
+    def _work(self, context: AbstractContextManager[None]) -> None:
         while (job := self._jobs.get()) is not None:
             try:
-                job()
+                with context:
+                    job()
                 failed: BaseException | None = None
             except BaseException as error:
                 failed = error

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trt_ros.cuda.device import Stream, open_gpu
+from trt_ros.cuda.device import Event, Stream, open_gpu
 from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import ClosedError, GpuFailedError
+from trt_ros.runtime.faults import Faults
 from trt_ros.runtime.runner import check_inputs
 from trt_ros.runtime.slots import Recent
-from trt_ros.runtime.tensorrt_execution import Contexts, Execution, Shape, item_nbytes, widen
+from trt_ros.runtime.tensorrt_execution import (
+    Contexts,
+    Execution,
+    Shape,
+    close_engine,
+    item_nbytes,
+    widen,
+)
 
 if TYPE_CHECKING:
     from trt_ros.runtime.graph import GraphOptions, GraphPipeline
@@ -33,24 +40,28 @@ class TensorRTRunner:
 
     :param cache: RTX's compiled kernels of this engine.
     :param story: lines for the log: where the engine came from.
-    :param graph: how `for_frames` goes about it, unless told otherwise.
+    :param options: how it uses the GPU; tensors need only the device, the stream's priority, how
+        to wait and the timeout.
     """
 
-    def __init__(self, engine: Engine, *, device: int = 0, cache: Blob | None = None,
-                 story: tuple[str, ...] = (), graph: GraphOptions | None = None) -> None:
+    def __init__(self, engine: Engine, *, cache: Blob | None = None, story: tuple[str, ...] = (),
+                 options: GraphOptions | None = None) -> None:
+        from trt_ros.runtime.graph import GraphOptions
+
         self.account = Account()
         self.backend = engine.flavour.name
         self.inputs, self.outputs, self.metadata = engine.inputs, engine.outputs, engine.metadata
         self._engine: Engine | None = engine
-        self._device, self._cache, self.story = device, cache, story
-        self._graph = graph
+        self._cache, self.story = cache, story
+        self._options = options or GraphOptions()
+        self._gpu = open_gpu(self._options.device)
+        self.faults = Faults(self._options.gpu_timeout_seconds)
         self._owned: ExitStack | None = None
         self._executions: Recent[Execution] = Recent(capacity=4)
         self._buffers: dict[str, DeviceBuffer] = {}
         self._hosts: dict[str, np.ndarray] = {}
 
-    def for_frames(self, preprocess: Preprocess, decoder: Decoder[Any] | None,
-                   options: GraphOptions | None = None, *, batch: int = 1,
+    def for_frames(self, preprocess: Preprocess, decoder: Decoder[Any] | None, *, batch: int = 1,
                    on_fault: Callable[[GpuFailedError], None] | None = None) -> GraphPipeline:
         """
         Turn into a pipeline that takes camera frames, each one CUDA graph.
@@ -59,7 +70,7 @@ class TensorRTRunner:
 
         :param batch: frames that may come together.
         """
-        from trt_ros.runtime.graph import GraphOptions, GraphPipeline
+        from trt_ros.runtime.graph import GraphPipeline
 
         if self._engine is None:
             raise ClosedError('The TensorRT runner')
@@ -67,31 +78,41 @@ class TensorRTRunner:
         self.close()
         return GraphPipeline.open(
             engine, preprocess, decoder, cache=self._cache, on_fault=on_fault, story=self.story,
-            options=options or self._graph or GraphOptions(device=self._device), batch=batch)
+            options=self._options, batch=batch)
 
     def _open(self, engine: Engine) -> None:
         with ExitStack() as undo:
-            gpu = self._gpu = open_gpu(self._device)
-            self._threads = {threading.get_ident()}
             self._contexts = Contexts(
                 engine, self.account, share_activations=True, cache=self._cache)
             undo.callback(self._contexts.close)
-            self._stream = Stream(gpu)
+            self._stream = Stream(self._options.stream_priority)
             undo.callback(self._stream.close)
+            self._done = Event(blocking_sync=self._options.blocking_sync)
+            undo.callback(self._done.close)
             self._owned = undo.pop_all()
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         if self._engine is None:
             raise ClosedError('The TensorRT runner')
-        if self._owned is None:
-            self._open(self._engine)
-        elif threading.get_ident() not in self._threads:
-            self._gpu.use()
-            self._threads.add(threading.get_ident())
+        self.faults.check()
         check_inputs(self.inputs, tensors)
-        shapes = {spec.name: tuple(tensors[spec.name].shape) for spec in self.inputs}
-        execution = self._executions.get(
-            tuple(shapes.values()), make=lambda: self._contexts.new(shapes))
+        try:
+            with self._gpu.context:
+                if self._owned is None:
+                    self._open(self._engine)
+                shapes = {spec.name: tuple(tensors[spec.name].shape) for spec in self.inputs}
+                execution = self._executions.get(
+                    tuple(shapes.values()), make=lambda: self._contexts.new(shapes))
+                self.faults.begin(0)  # Not before: a new shape may compile for seconds.
+                return self._run(execution, tensors)
+        except BaseException as error:
+            self.faults.judge(error)
+            raise
+        finally:
+            self.faults.end(0)
+
+    def _run(self, execution: Execution, tensors: Mapping[str, np.ndarray]
+             ) -> dict[str, np.ndarray]:
         stream = self._stream.handle
         for spec in self.inputs:
             tensor = np.ascontiguousarray(tensors[spec.name])
@@ -102,6 +123,9 @@ class TensorRTRunner:
             host = self._host(spec.name, spec.dtype, execution.shape_of(spec.name))
             execution.bind(spec.name, self._buffer(spec.name, host.nbytes))
         execution.enqueue(stream)
+        # Wait here, as asked: a copy to pageable memory would spin until the network is done.
+        self._done.record(stream)
+        self._done.wait()
         results = {}
         for spec in self.outputs:
             host = self._hosts[spec.name]
@@ -129,10 +153,15 @@ class TensorRTRunner:
     def save_cache(self) -> None:
         """Keep what RTX has compiled for this GPU so far."""
         if self._owned is not None:
-            self._contexts.save_cache()
+            with self._gpu.context:
+                self._contexts.save_cache()
 
     def close(self) -> None:
         """Give everything back; may be called twice."""
+        self.faults.close()
+        self._gpu.context.release(self._close)
+
+    def _close(self) -> None:
         if self._owned is not None:
             owned, self._owned = self._owned, None
             self._executions.clear()
@@ -141,4 +170,4 @@ class TensorRTRunner:
             owned.close()
         if self._engine is not None:
             engine, self._engine = self._engine, None
-            engine.close()
+            close_engine(engine)

@@ -202,6 +202,14 @@ class Execution:
             self._contexts.forget()
 
 
+def close_engine(engine: Engine) -> None:
+    """Close an engine, unless its context is lost: TensorRT would crash, and all is freed."""
+    if context_is_lost():
+        keep_forever(engine)
+    else:
+        engine.close()
+
+
 def _activation_nbytes(handle: Any) -> int:
     size = getattr(handle, 'device_memory_size_v2', None)
     return int(handle.device_memory_size if size is None else size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from trt_ros.cuda.device import open_gpu
@@ -28,14 +29,16 @@ def open_network(
     :param model_path: an ONNX file, or an engine.
     :param backend: 'tensorrt', 'tensorrt_rtx' or 'auto'.
     :param memory_if_unwritable: where the cache cannot be written, build in memory, each time.
-    :param graph: how it will take frames, when it is asked to.
+    :param graph: how it uses the GPU; `device` and `cache_dir` go before what it says of them.
     :raises TrtRosError: a ParameterError, ModelError, BackendError, CudaError or CancelledError.
     """
-    open_gpu(device)  # TensorRT takes the one that is current.
-    found = open_engine(model_path, build, backend=backend, device=device, cache_dir=cache_dir,
-                        memory_if_unwritable=memory_if_unwritable, report=report)
-    return TensorRTRunner(found.engine, device=device, cache=found.runtime_cache,
-                          story=found.story, graph=graph)
+    graph = replace(graph or GraphOptions(), device=device, cache_dir=str(cache_dir))
+    with open_gpu(device).context:
+        found = open_engine(
+            model_path, build, backend=backend, device=device, cache_dir=cache_dir,
+            memory_if_unwritable=memory_if_unwritable, report=report)
+        return TensorRTRunner(
+            found.engine, cache=found.runtime_cache, story=found.story, options=graph)
 
 
 def open_frames(
@@ -52,7 +55,7 @@ def open_frames(
 
     def network() -> TensorRTRunner:
         return open_network(model_path, build, backend=backend, device=graph.device,
-                            cache_dir=cache_dir, report=report)
+                            cache_dir=cache_dir, report=report, graph=graph)
     runner = network()
     try:
         # Only decides; nothing runs.
@@ -68,5 +71,5 @@ def open_frames(
         height, width = spec.shape[2:] if layout == 'nchw' else spec.shape[1:3]
         scale = 1.0 if spec.dtype == 'uint8' else 1 / 255
         preprocess = Preprocess((height, width), scale=scale, layout=layout, dtype=spec.dtype)
-        return runner.for_frames(preprocess, None, graph, batch=batch)
-    return runner.for_frames(asked.preprocess, asked.decoder, graph, batch=batch)
+        return runner.for_frames(preprocess, None, batch=batch)
+    return runner.for_frames(asked.preprocess, asked.decoder, batch=batch)

@@ -34,6 +34,11 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path):
     assert kernels.cubin_of('preprocess', 'sm_90', blocked)[:4] == b'\x7fELF'
 
 
+def test_without_a_cache_kernels_are_compiled(monkeypatch):
+    monkeypatch.setattr(kernels, 'compile_source', lambda source, arch: arch.encode())
+    assert kernels.cubin_of('preprocess', 'sm_90', None) == b'sm_90'
+
+
 def test_source_that_does_not_compile_says_where():
     with pytest.raises(BackendError, match=r'(?s)sm_90.*undefined_thing'):
         kernels.compile_source('__global__ void f() { undefined_thing(); }', 'sm_90')

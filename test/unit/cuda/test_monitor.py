@@ -9,8 +9,9 @@ import pytest
 from trt_ros.cuda.device import Gpu
 from trt_ros.cuda.monitor import NVML, JetsonFiles, Monitor
 
-DESKTOP = Gpu(0, 'RTX', 'sm_89', is_integrated=False, multiprocessors=1)
-JETSON = Gpu(0, 'Orin', 'sm_87', is_integrated=True, multiprocessors=1)
+DESKTOP, JETSON = (
+    Gpu(0, name, arch, is_integrated, 1, '0000:00:00.0', context=None)
+    for name, arch, is_integrated in (('RTX', 'sm_89', False), ('Orin', 'sm_87', True)))
 
 
 def write(folder, **files):

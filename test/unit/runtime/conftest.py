@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 import ctypes
 from dataclasses import replace
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,14 +19,23 @@ from trt_ros.tensors import TensorSpec
 
 class FakeCuda:
     """
-    The calls that trt_ros makes, each done at once on host memory.
+    The calls that trt_ros makes, each done at once on host memory, on two GPUs.
+
+    As in CUDA, a thread's calls go to the GPU whose context is current there, and what was made on
+    one GPU is of no use on another. A call without a context, which would make one on GPU 0, fails
+    the test.
 
     :ivar fail: call name to the status it answers once.
     :ivar calls: how often each was made.
+    :ivar used: the GPUs that memory was taken on, graphs were launched on or engines ran on.
     """
 
     cudaHostAllocMapped = cudaHostAllocPortable = cudaHostRegisterMapped = 0
     cudaEventBlockingSync, cudaEventDisableTiming = 1, 2
+    cudaStreamNonBlocking = 1
+    # Of the process, not of a thread's GPU.
+    ANYWHERE = ('cuInit', 'cuDeviceGet', 'cuDevicePrimaryCtxRetain', 'cuCtxPushCurrent',
+                'cuCtxPopCurrent', 'cuCtxGetCurrent', 'cudaGetDeviceCount')
     cudaMemcpyKind = SimpleNamespace(cudaMemcpyDefault=4)
     cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)
     NAMES = {2: 'cudaErrorMemoryAllocation', 700: 'cudaErrorIllegalAddress', 900: 'cudaErrorX',
@@ -39,6 +49,30 @@ class FakeCuda:
         self._capture: list[Callable[[], None]] | None = None
         self._graphs: dict[int, list[Callable[[], None]]] = {}
         self._next = 1
+        self._threads = threading.local()
+        self._made: dict[tuple[str, int], int] = {}  # (kind, handle) to its GPU.
+        self.used: set[int] = set()
+        self.streams: list[int] = []  # The priorities of those made.
+        self.event_flags: list[int] = []
+        self.before: dict[str, Callable[[], object]] = {}  # Call name to what it waits for.
+
+    @property
+    def current(self) -> int | None:
+        """The GPU of this thread."""
+        stack = getattr(self._threads, 'stack', [])
+        return stack[-1] if stack else None
+
+    def _make(self, kind: str, handle: int | None = None) -> int:
+        if handle is None:
+            self._next += 1
+            handle = self._next
+        self._made[kind, handle] = self.current
+        self.used.add(self.current)
+        return handle
+
+    def _is_here(self, kind: str, handle: int) -> None:
+        made = self._made.get((kind, int(handle)), self.current)
+        assert made == self.current, f'{kind} of GPU {made} on GPU {self.current}'
 
     def __getattr__(self, name: str) -> Callable[..., tuple]:
         if not name.startswith(('cuda', 'cu', '_do_')) or name.startswith('_do_'):
@@ -46,6 +80,9 @@ class FakeCuda:
 
         def call(*args: Any) -> tuple:
             self.calls[name] += 1
+            assert name in self.ANYWHERE or self.current is not None, f'{name} makes a context'
+            if name in self.before:
+                self.before[name]()
             status = self.fail.pop(name, 0)
             if status:
                 return status, None
@@ -60,7 +97,23 @@ class FakeCuda:
         return 0, b'as the test wished'
 
     def _do_cudaGetDeviceCount(self):
-        return (1,)
+        return (2,)
+
+    def _do_cuDeviceGet(self, index):
+        return (index,)
+
+    def _do_cuDevicePrimaryCtxRetain(self, device):
+        return (100 + device,)
+
+    def _do_cuCtxPushCurrent(self, context):
+        self._threads.__dict__.setdefault('stack', []).append(context - 100)
+        return ()
+
+    def _do_cuCtxPopCurrent(self):
+        return (100 + self._threads.stack.pop(),)
+
+    def _do_cuCtxGetCurrent(self):
+        return (0 if self.current is None else 100 + self.current,)
 
     def _do_cudaMemGetInfo(self):
         return 10_000_000, 20_000_000
@@ -71,12 +124,13 @@ class FakeCuda:
     def _do_cudaMalloc(self, nbytes):
         memory = ctypes.create_string_buffer(nbytes)
         self._memory[ctypes.addressof(memory)] = memory
-        return (ctypes.addressof(memory),)
+        return (self._make('memory', ctypes.addressof(memory)),)
 
     def _do_cudaHostAlloc(self, nbytes, flags):
         return self._do_cudaMalloc(nbytes)
 
     def _do_cudaFree(self, ptr):
+        self._is_here('memory', ptr)
         del self._memory[ptr]
         return ()
 
@@ -86,8 +140,21 @@ class FakeCuda:
         return (ptr,)
 
     def _do_cudaEventCreateWithFlags(self, flags):
-        self._next += 1
-        return (self._next,)
+        self.event_flags.append(flags)
+        return (self._make('event'),)
+
+    def _do_cudaEventRecord(self, event, stream):
+        self._is_here('event', event)
+        self._is_here('stream', stream)
+        return ()
+
+    def _do_cudaStreamCreateWithPriority(self, flags, priority):
+        self.streams.append(priority)
+        return (self._make('stream'),)
+
+    def _do_cudaStreamDestroy(self, stream):
+        self._is_here('stream', stream)
+        return ()
 
     def _do_cudaEventElapsedTime(self, begin, end):
         return (0.5,)
@@ -100,6 +167,7 @@ class FakeCuda:
         return ()
 
     def _do_cudaMemcpyAsync(self, target, source, nbytes, kind, stream):
+        self._is_here('stream', stream)
         return self._put(lambda: ctypes.memmove(target, source, nbytes))
 
     def _do_cudaMemsetAsync(self, target, value, nbytes, stream):
@@ -110,9 +178,9 @@ class FakeCuda:
         return ()
 
     def _do_cudaStreamEndCapture(self, stream):
-        self._next += 1
-        self._graphs[self._next], self._capture = self._capture, None
-        return (self._next,)
+        graph = self._make('graph')
+        self._graphs[graph], self._capture = self._capture, None
+        return (graph,)
 
     def _do_cudaGraphInstantiate(self, graph, flags):
         return (graph,)
@@ -121,25 +189,27 @@ class FakeCuda:
         return None, len(self._graphs[graph])
 
     def _do_cudaGraphLaunch(self, graph, stream):
+        self._is_here('graph', graph)
+        self._is_here('stream', stream)
+        self.used.add(self.current)
         for work in self._graphs[graph]:
             work()
         return ()
 
     def _do_cuModuleLoadData(self, cubin):
-        return (1,)
+        return (self._make('module'),)
 
     def _do_cuModuleGetFunction(self, module, name):
+        self._is_here('module', module)
         return (name.decode(),)
 
+    def _do_cuModuleUnload(self, module):
+        self._is_here('module', module)
+        return ()
+
     def _do_cuLaunchKernel(self, function, *args):
+        self._is_here('stream', args[7])
         return self._put(lambda: self.launched.append(function))
-
-
-class FakeStream:
-    handle = 7
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture
@@ -147,15 +217,18 @@ def cuda(monkeypatch) -> FakeCuda:
     """Put FakeCuda where cuda-python is looked for."""
     from trt_ros.cuda import calls, kernels
     fake = FakeCuda()
-    device = SimpleNamespace(
-        name='Fake GPU', compute_capability=(9, 0), set_current=lambda: None,
-        properties=SimpleNamespace(integrated=False, multiprocessor_count=1),
-        create_stream=lambda options: FakeStream())
-    core = SimpleNamespace(Device=lambda index: device, StreamOptions=SimpleNamespace)
+    monkeypatch.setattr(FakeEngine, 'cuda', fake, raising=False)
+
+    def device(index: int) -> SimpleNamespace:
+        return SimpleNamespace(
+            name='Fake GPU', compute_capability=(9, 0), pci_bus_id=f'0000:0{index}:00.0',
+            properties=SimpleNamespace(integrated=False, multiprocessor_count=1))
+    core = SimpleNamespace(Device=device)
     modules = {'cuda.bindings.runtime': fake, 'cuda.bindings.driver': fake, 'cuda.core': core}
     monkeypatch.setattr(calls, '_binding', modules.__getitem__)
     monkeypatch.setattr(calls, '_lost', [])
     monkeypatch.setattr(kernels, 'cubin_of', lambda *_: b'cubin')
+    monkeypatch.setattr('trt_ros.runtime.graph.kernel_folder', lambda _: None)
     for cached in (calls.runtime, calls.driver, calls.core):
         cached.cache_clear()
     yield fake
@@ -168,6 +241,7 @@ class FakeContext:
 
     def __init__(self, engine: FakeEngine) -> None:
         self.engine, self.shapes, self.addresses = engine, {}, {}
+        self.gpu = engine.cuda.current
 
     def set_device_memory(self, ptr, nbytes) -> None:
         pass
@@ -189,6 +263,7 @@ class FakeContext:
 
     def execute_async_v3(self, stream) -> bool:
         self.engine.runs += 1
+        assert self.engine.cuda.current == self.gpu is not None, 'the engine runs on another GPU'
         return not self.engine.refuses
 
     def is_stream_capturable(self, stream) -> bool:
@@ -197,6 +272,8 @@ class FakeContext:
 
 class FakeEngine:
     """An engine of 64 × 96 images and a YOLOv8 head of three classes."""
+
+    cuda: FakeCuda
 
     def __init__(self, batch: int = 1, most: int = 4) -> None:
         self.inputs = (TensorSpec('images', (batch, 3, 64, 96), 'float32', 'input'),)
@@ -227,6 +304,7 @@ class FakeEngine:
         return FakeContext(self)
 
     def close(self) -> None:
+        assert self.cuda.current is not None, 'the engine is closed without a current GPU'
         self.is_closed = True
 
 

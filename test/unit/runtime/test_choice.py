@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 
 from trt_ros.errors import BackendError, ModelError, ParameterError
@@ -79,7 +82,7 @@ def test_what_decides_the_engine_reaches_its_opener(monkeypatch, asked):
     opener = pytest.importorskip('trt_ros.runtime.tensorrt_open')
     given = {}
     monkeypatch.setattr(opener, 'open_engine', lambda *_, **more: given.update(more) or 1 / 0)
-    monkeypatch.setattr(opener, 'open_gpu', lambda device: None)
+    monkeypatch.setattr(opener, 'open_gpu', lambda device: SimpleNamespace(context=nullcontext()))
     with pytest.raises(ZeroDivisionError):
         BACKENDS[1].open(PipelineOptions(
             model_path='x', device=3, engine_cache_dir='/c', engine_in_memory=asked),

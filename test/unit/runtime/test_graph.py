@@ -242,6 +242,24 @@ def test_lent_memory_is_sent_from_where_it_lies(open_graph, cuda, picture):
     assert pipeline.facts()['without a copy on the host'] == '2 of 3'
 
 
+def test_lent_memory_of_a_new_size_takes_no_pinned_memory_beside_it(open_graph, cuda, picture):
+    pipeline = open_graph(slots=1)
+    pipeline.infer(picture(), **ASKED)
+    ring = np.zeros(300_000, np.uint8)
+    pipeline.register(ring)
+    lying = Frame(ring[:320 * 240 * 3], 320, 240, 960, 'bgr8')
+    ring[:lying.nbytes] = picture(320, 240).data
+    pipeline.infer(lying, **ASKED)
+    assert pipeline.memory()['pinned']['slots'] == 256 + 57_600
+    assert pipeline.memory()['device']['slots'] == 256 + lying.nbytes
+    slot = pipeline.slots.all[0]
+    assert bytes(cuda._memory[slot._image.ptr])[256:] == lying.data.tobytes()
+    pipeline.infer(picture(320, 240), **ASKED)  # Not lent: now there must be.
+    assert pipeline.memory()['pinned']['slots'] == 256 + lying.nbytes
+    pipeline.infer(lying, **ASKED)
+    assert len(ways(pipeline)) == 2
+
+
 def test_read_in_place_each_address_of_lent_memory_is_a_graph(open_graph, picture):
     pipeline = open_graph(slots=1, unified_memory='on')
     ring = np.zeros(200_000, np.uint8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 import threading
 
 import numpy as np
@@ -83,7 +84,7 @@ def test_slots_are_handed_out_in_turn():
 def test_no_slot_in_time_is_an_error_that_says_why():
     slots = Slots([Thing(0, [])])
     slots.take(0)
-    with pytest.raises(GpuFailedError, match=r'(?s)No slot.*never collected'):
+    with pytest.raises(GpuFailedError, match=r'(?s)No frame in flight.*never taken'):
         slots.take(0.01)
 
 
@@ -199,8 +200,17 @@ def test_the_watchdog_looks_by_itself():
 def test_a_crew_copies_every_piece(helpers):
     source = np.random.default_rng(0).integers(0, 256, 10_000, dtype=np.uint8)
     target = np.zeros_like(source)
-    prepared: list = []
-    crew = CopyCrew(helpers, lambda: prepared.append(threading.get_ident()))
+    entered: list[int] = []
+
+    class Context:
+        def __enter__(self) -> None:
+            entered.append(threading.get_ident())
+
+        def __exit__(self, *_) -> None:
+            left.append(threading.get_ident())
+
+    left: list[int] = []
+    crew = CopyCrew(helpers, Context())
 
     def copy(part: tuple[int, int]) -> None:
         target[slice(*part)] = source[slice(*part)]
@@ -209,12 +219,27 @@ def test_a_crew_copies_every_piece(helpers):
         crew.run(copy, chunks(len(source), -(-len(source) // count)))
         assert (target == source).all()
     crew.close()
-    assert len(set(prepared)) == len(prepared) == helpers
-    assert threading.get_ident() not in prepared
+    assert sorted(entered) == sorted(left)
+    assert bool(entered) == bool(helpers)
+    assert threading.get_ident() not in entered
+
+
+def test_a_helper_without_its_gpu_fails_the_copy_and_does_not_hang_it():
+    class Lost:
+        def __enter__(self) -> None:
+            raise ValueError('the GPU is lost')
+
+        def __exit__(self, *_) -> None:
+            pass
+
+    crew = CopyCrew(1, Lost())
+    with pytest.raises(ValueError, match='the GPU is lost'):
+        crew.run(lambda _: None, range(2))
+    crew.close()
 
 
 def test_every_piece_is_done_once_whoever_takes_it():
-    crew = CopyCrew(3, lambda: None)
+    crew = CopyCrew(3, nullcontext())
     done: list = []
     for _ in range(50):
         done.clear()
@@ -225,7 +250,7 @@ def test_every_piece_is_done_once_whoever_takes_it():
 
 @pytest.mark.parametrize('bad', [0, 1, 2])
 def test_an_error_in_any_piece_reaches_the_caller_and_the_crew_goes_on(bad):
-    crew = CopyCrew(1, lambda: None)
+    crew = CopyCrew(1, nullcontext())
 
     def work(number: int) -> None:
         if number == bad:

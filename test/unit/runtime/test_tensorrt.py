@@ -9,11 +9,11 @@ import numpy as np
 from trt_ros.runtime.tensorrt import TensorRTRunner
 
 
-def test_every_thread_makes_the_gpu_its_own_once(cuda, engine):
+def test_any_thread_may_run_tensors(cuda, engine):
     runner = TensorRTRunner(engine)
     tensors = {'images': np.zeros((1, 3, 64, 96), np.float32)}
     assert runner.infer(tensors)['output0'].shape == (1, 7, 96)
-    used_before, shapes = cuda.calls['cudaSetDevice'], []
+    shapes = []
 
     def run_twice():
         shapes.extend(runner.infer(tensors)['output0'].shape for _ in range(2))
@@ -23,6 +23,5 @@ def test_every_thread_makes_the_gpu_its_own_once(cuda, engine):
     thread.join()
     runner.infer(tensors)
     assert shapes == [(1, 7, 96)] * 2
-    assert cuda.calls['cudaSetDevice'] == used_before + 1
     runner.close()
     assert engine.is_closed
