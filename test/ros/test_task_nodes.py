@@ -294,6 +294,17 @@ def test_an_image_becomes_the_networks_outputs(start, peer, models, tensor_messa
     assert (tensor.name, tensor.data_type, list(tensor.strides)) == ('scores', 9, [12, 4])
 
 
+def test_tensors_are_not_read_in_place_and_who_asks_for_it_is_told(
+        start_node, models, tensor_messages):
+    node = start_node('placed', 'trt_ros.nodes.tensor', model_path=models['sum'], input='tensors',
+                      unified_memory='on')
+    assert not node.change('configure')
+    node.wait_for_log('unified_memory is on, but input is tensors.')
+    assert 'Set unified_memory to auto or off.' in node.log
+    assert node.set(unified_memory='off') == ''
+    assert node.change('configure')
+
+
 def test_tensors_become_the_networks_outputs(
         start_node, peer, models, tensor_messages, backend):
     Tensor, TensorList = tensor_messages.Tensor, tensor_messages.TensorList

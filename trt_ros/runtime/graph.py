@@ -40,8 +40,8 @@ class GraphOptions:
 
     :param slots: frames under way at once; with 2 the next one's copy overlaps this one's work.
     :param stream_priority: 0 is ordinary, negative goes first among this GPU's work.
-    :param blocking_sync: the waiting thread sleeps instead of spinning: later (150 to 390
-        microseconds at the median of one machine), but a CPU core is free meanwhile.
+    :param blocking_sync: the waiting thread sleeps instead of spinning: later (by 0.1 to 0.4 ms,
+        see docs/benchmarks.md), but a CPU core is free meanwhile.
     :param use_graph: False launches each step by itself.
     :param unified_memory: 'auto' lets kernels read pinned memory in place where the GPU has no
         memory of its own; 'on' and 'off' force it.

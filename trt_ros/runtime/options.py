@@ -44,14 +44,16 @@ class PipelineOptions:
     dla_core: int = option(
         -1, 'Deep learning accelerator (Jetson) that an engine is built for, with the GPU for '
             'what it cannot do; -1: none. Backend tensorrt only.', between=(-1, 7))
-    device: int = option(0, 'Which GPU, as nvidia-smi counts them.', between=(0, 63))
+    device: int = option(
+        0, 'CUDA device index, in PCI bus order as in nvidia-smi; counts only the GPUs of '
+           'CUDA_VISIBLE_DEVICES where that is set.', between=(0, 63))
     engine_cache_dir: str = option(
         '', 'Where built engines are kept; empty: $XDG_CACHE_HOME/trt_ros, ~/.cache/trt_ros.')
     engine_in_memory: bool = option(
         False, 'Where that cannot be written, build in memory at each start instead of failing.')
     gpu_wait: str = option(
-        'spin', 'How the GPU is waited for; block is some microseconds later, and leaves the '
-                'CPU core to others meanwhile.', choices=('spin', 'block'))
+        'spin', 'How to wait for the GPU: spin has the lowest latency; block is 0.1 to 0.4 ms '
+                'later, and frees the CPU core meanwhile.', choices=('spin', 'block'))
     gpu_timeout: float = option(
         10.0, 'Seconds after which a GPU that does not answer counts as failed; 0.0: never.',
         between=(0.0, 3600.0))

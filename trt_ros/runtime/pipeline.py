@@ -179,20 +179,20 @@ class Pipeline(Generic[ResultT]):
         The lender keeps it in place until `unregister` or close(). It is a favour: what cannot
         be done is left, and frames are copied.
         """
-        self._try('page-lock the receive buffers', 'register', memory)
+        self._try('register', memory, 'page-lock the receive buffers: the CPU copies images from '
+                  'them')
 
     def unregister(self, memory: np.ndarray) -> None:
         """Say that `memory` goes; no frame in hand lies there."""
-        self._try('unlock the receive buffers', 'unregister', memory)
+        self._try('unregister', memory, 'unlock the receive buffers')
 
-    def _try(self, doing: str, method: str, memory: np.ndarray) -> None:
+    def _try(self, method: str, memory: np.ndarray, doing: str) -> None:
         do = getattr(self.frames, method, None)
         if do is not None:
             try:
                 do(memory)
             except TrtRosError as error:
-                log.warning('Could not %s: frames in them are copied by the CPU. %s',
-                            doing, error)
+                log.warning('Could not %s. %s', doing, error)
 
     def close(self) -> None:
         """Close the network; may be called twice."""

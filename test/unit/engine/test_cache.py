@@ -11,7 +11,15 @@ import threading
 
 import pytest
 
-from trt_ros.engine.cache import LOCK, Blob, EngineCache, default_root, read_sidecar, sidecar_path
+from trt_ros.engine.cache import (
+    LOCK,
+    Blob,
+    EngineCache,
+    default_root,
+    kernel_folder,
+    read_sidecar,
+    sidecar_path,
+)
 from trt_ros.engine.files import locked
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError, ParameterError
@@ -270,6 +278,19 @@ def test_the_default_place_follows_xdg(monkeypatch, tmp_path):
     monkeypatch.setattr(os, 'getuid', lambda: 2 ** 31 - 9)  # Known to no password file
     with pytest.raises(ParameterError, match='no place for the engine cache'):
         default_root()
+    assert kernel_folder() is None  # Compiled at each start, and no error.
+    assert kernel_folder(tmp_path / 'cache') == tmp_path / 'cache' / 'kernels'
+
+
+def test_kernels_lie_in_the_engine_cache_and_only_where_nobody_else_can_write(tmp_path, caplog):
+    root = tmp_path / 'cache'
+    assert kernel_folder(root) == root / 'kernels'
+    (root / 'kernels').chmod(0o777)
+    caplog.set_level('INFO')
+    assert kernel_folder(root) is None
+    assert 'compiled at each start' in caplog.text and 'Others can write' in caplog.text
+    (tmp_path / 'file').touch()
+    assert kernel_folder(tmp_path / 'file') is None
 
 
 def test_a_blob_comes_back_whole_or_not_at_all(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import (
+    BackendError,
     ClosedError,
     ModelError,
     ParameterError,
@@ -429,3 +430,24 @@ def test_a_task_without_classes_says_nothing_of_them():
     assert values.tolist() == [[2.5] * 5] * 3
     with pytest.raises(TensorMismatchError, match='looks like a depth network'):
         Pipeline.open(PipelineOptions(), runner=runner)
+
+
+def test_memory_that_cannot_be_page_locked_is_a_warning_that_says_what_follows(caplog):
+    class Frames:
+        def register(self, memory):
+            raise BackendError('The driver refused.')
+
+        unregister = register
+
+        def close(self):
+            pass
+
+    pipeline = Pipeline.open(PipelineOptions(decoder='yolov8'), runner=fake(head_with()))
+    pipeline.close()
+    pipeline.frames = Frames()
+    pipeline.register(np.zeros(1))
+    pipeline.unregister(np.zeros(1))
+    assert caplog.messages == [
+        'Could not page-lock the receive buffers: the CPU copies images from them. '
+        'The driver refused.',
+        'Could not unlock the receive buffers. The driver refused.']
