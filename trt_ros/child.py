@@ -35,6 +35,7 @@ from trt_ros.errors import (
 from trt_ros.progress import Reporter
 
 HEARTBEAT_SECONDS = 0.05  # How soon a cancel and excessive memory are noticed.
+PATIENCE = 10.0  # For checks whose time limit nobody has asked for.
 PR_SET_PDEATHSIG = 1
 _FREE = ('MemAvailable', 'SwapFree')
 _USED = ('RssAnon', 'RssShmem', 'VmSwap')  # Not the libraries: those are files.
@@ -87,12 +88,14 @@ class Child:
             os.close(write_fd)
 
     def call(self, request: Mapping[str, Any], *, report: Reporter, phase: str,
-             timeout_seconds: float | None = None) -> Any:
+             timeout_seconds: float | None = None, patience: float = 1.0) -> Any:
         """
         Run the function once.
 
         :param report: called with the function's phases, or `phase` until it names one, and asked
             whether to stop, every `HEARTBEAT_SECONDS`.
+        :param patience: how many times `timeout_seconds` it may take while it has had less CPU
+            time than that, as on a busy machine.
         :returns: what the function returned.
         :raises CancelledError: when `report` was cancelled.
         :raises TimeLimitError: after `timeout_seconds`.
@@ -105,7 +108,7 @@ class Child:
         with suppress(BrokenPipeError):  # It ended at once; _death says how.
             stdin.write(json.dumps(request).encode() + b'\n')
             stdin.flush()
-        outcome = self._follow(report, phase, timeout_seconds)
+        outcome = self._follow(report, phase, timeout_seconds, patience)
         if 'error' in outcome:
             kind, problem, cause, remedy = outcome['error']
             error: type[TrtRosError] = getattr(errors, kind, ModelError)
@@ -130,8 +133,8 @@ class Child:
         """Whether to call it again: the kernel ends it with the thread that started it."""
         return self._thread is threading.current_thread() and self._process.poll() is None
 
-    def _follow(self, report: Reporter, phase: str,
-                timeout_seconds: float | None) -> dict[str, Any]:
+    def _follow(self, report: Reporter, phase: str, timeout_seconds: float | None,
+                patience: float) -> dict[str, Any]:
         """Report until the function returns or raises; {} when the process ended instead."""
         began, percent, buffer = time.monotonic(), None, b''
         with selectors.DefaultSelector() as selector:
@@ -150,10 +153,21 @@ class Child:
                 report(phase, percent)
                 if _nbytes(f'/proc/{self._process.pid}/status', _USED) > self.memory_nbytes:
                     raise self._too_large()
-                if timeout_seconds is not None and time.monotonic() - began > timeout_seconds:
+                elapsed = time.monotonic() - began
+                if timeout_seconds is not None and elapsed > timeout_seconds and (
+                        elapsed > patience * timeout_seconds
+                        or self._cpu_seconds() > timeout_seconds):
                     raise TimeLimitError(
-                        f'{self._title} was stopped after {timeout_seconds:g} s, in: {phase}.',
+                        f'{self._title} was stopped after {elapsed:.1f} s, in: {phase}.',
                         cause='No answer within the time limit.', remedy=self._remedy)
+
+    def _cpu_seconds(self) -> float:
+        """Return the CPU time of the process; infinity when it ended."""
+        try:
+            fields = Path(f'/proc/{self._process.pid}/stat').read_text().rpartition(')')[2].split()
+        except OSError:
+            return float('inf')
+        return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 
     def _too_large(self) -> MemoryLimitError:
         return too_large(self._title, self.memory_nbytes)

@@ -33,7 +33,7 @@ def _onnx(path: Path) -> dict[str, Any]:
     """Describe a model in a child process: it may be hostile."""
     from contextlib import closing
 
-    from trt_ros.child import Child, memory_limit
+    from trt_ros.child import PATIENCE, Child, memory_limit
     from trt_ros.engine.check import check_model_file
     from trt_ros.engine.key import total_nbytes
     from trt_ros.progress import Reporter
@@ -46,7 +46,7 @@ def _onnx(path: Path) -> dict[str, Any]:
             remedy='Export or copy the model again.', memory_nbytes=memory_nbytes)) as child:
         found: dict[str, Any] = child.call(
             {'path': str(path)}, report=Reporter(), phase='checking the model',
-            timeout_seconds=30.0 + nbytes / 2 ** 22)
+            timeout_seconds=30.0 + nbytes / 2 ** 22, patience=PATIENCE)
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.child import Child, Events, limit_memory, memory_limit, too_large
+from trt_ros.child import PATIENCE, Child, Events, limit_memory, memory_limit, too_large
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.check import check_model_file
 from trt_ros.engine.files import check_private, make_private, write_atomically
@@ -145,7 +145,7 @@ class _CheckingChild(Child):
         """Load the model in the child; `inputs`, `outputs` and `metadata` are known then."""
         found = self.call(
             {'path': str(self._path), 'memory_nbytes': self._load_nbytes}, report=report,
-            phase='loading the model', timeout_seconds=self._seconds)
+            phase='loading the model', timeout_seconds=self._seconds, patience=PATIENCE)
         self.inputs, self.outputs = (tuple(
             TensorSpec(spec['name'], tuple(spec['shape']), spec['dtype'], spec['mode'])
             for spec in found[mode]) for mode in ('inputs', 'outputs'))
@@ -164,7 +164,8 @@ class _CheckingChild(Child):
         self.memory_nbytes = nbytes + (1 << 30)
         self.call({'path': str(self._path), 'tensors_fd': self._tensors.fileno(),
                    'names': list(tensors), 'memory_nbytes': nbytes}, report=report,
-                  phase='running the model once', timeout_seconds=self._seconds)
+                  phase='running the model once', timeout_seconds=self._seconds,
+                  patience=PATIENCE)
 
     def close(self) -> None:
         super().close()

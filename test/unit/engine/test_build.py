@@ -293,7 +293,7 @@ def test_cancel_kills_the_build_at_once(slow_model, rtx):
 
 
 def test_a_timeout_kills_the_build_and_says_where_it_was(slow_model, rtx):
-    with pytest.raises(TimeLimitError, match=r'stopped after 0\.5 s, in: \w+'):
+    with pytest.raises(TimeLimitError, match=r'stopped after \d\.\d s, in: \w+'):
         build(slow_model, BuildOptions(), rtx, timeout_seconds=0.5)
     assert children() == []
 
