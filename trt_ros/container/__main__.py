@@ -6,24 +6,44 @@ import os
 import sys
 
 import rclpy
-from rclpy.signals import SignalHandlerOptions
 
 from trt_ros.container.manager import ComponentManager
 from trt_ros.container.spinner import Spinner
-from trt_ros.ros.process import StopSignal, log_through_ros, tune_process
+from trt_ros.ros.process import (
+    REFUSED,
+    StopSignal,
+    log_through_ros,
+    refusal,
+    start_ros,
+    tune_process,
+)
+
+DESCRIPTION = 'Load Python components into one process, as rclcpp_components does with C++ ones.'
+PARAMETERS = """/**:
+  ros__parameters:
+    # Number of threads that components are spread over. From 1 to the number of cores.
+    thread_num: {thread_num}
+    # Load any Python class that is named `module:Class`, not registered components only.
+    allow_modules: false
+"""
 
 
 def main(args: list[str] | None = None, *, thread_num: int = 1) -> int:
     """
-    Serve until SIGINT or SIGTERM, then unload everything, last loaded first.
+    Serve until a signal stops it, then unload everything, last loaded first.
 
     :param thread_num: default of the parameter of that name.
+    :raises SystemExit: of start_ros().
     """
     tune_process()
     stop = StopSignal()
-    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    start_ros(args, DESCRIPTION, PARAMETERS.format(thread_num=thread_num))
     log_through_ros()
-    manager = ComponentManager(thread_num=thread_num)
+    try:
+        manager = ComponentManager(thread_num=thread_num)
+    except REFUSED as error:
+        rclpy.try_shutdown()
+        raise refusal(error) from None
     # A component may end the ROS context; the process then ends too, in order.
     rclpy.get_default_context().on_shutdown(stop.send)
     control = Spinner('control', manager.get_logger())

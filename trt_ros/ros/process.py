@@ -1,4 +1,4 @@
-"""The process of a node: tuned once, spun until SIGINT or SIGTERM, taken down in order."""
+"""The process of a node: tuned once, spun until a signal stops it, taken down in order."""
 
 from __future__ import annotations
 
@@ -6,19 +6,31 @@ from collections.abc import Callable
 import ctypes
 import logging
 import os
+from pathlib import Path
 import signal
 import sys
 import threading
 import traceback
 
 import rclpy
+from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.impl.implementation_singleton import rclpy_implementation
 import rclpy.logging
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
+from rclpy.utilities import remove_ros_args
 
-from trt_ros.errors import TrtRosError
+from trt_ros.errors import ParameterError, TrtRosError
 from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.parameters import yaml_text
+
+#: A terminal that is closed sends SIGHUP.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+USAGE_ERROR = 2
+#: What rclpy raises for arguments that the user can correct.
+REFUSED = (rclpy_implementation.RCLError, rclpy_implementation.UnknownROSArgsError,
+            ParameterException, NameValidationException)
 
 
 def tune_process() -> None:
@@ -64,7 +76,7 @@ def log_through_ros() -> None:
 
 class StopSignal:
     """
-    SIGINT and SIGTERM as something to wait for.
+    SIGINT, SIGTERM and SIGHUP as something to wait for; what is ignored (nohup) stays ignored.
 
     rclpy's own handlers end the ROS context at once, before a node could finish its last frame.
     """
@@ -73,8 +85,9 @@ class StopSignal:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)
+        for number in STOP_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)
 
     def send(self) -> None:
         """Wake the one who waits, as a signal would."""
@@ -85,8 +98,48 @@ class StopSignal:
         os.read(self._read, 1)
         # Ctrl-C comes twice where a launch without a terminal passes on what its group got.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
+
+
+def start_ros(args: list[str] | None, description: str, parameters: str) -> None:
+    """
+    Check the arguments of the process and initialise rclpy.
+
+    :param args: as for rclpy.init(); None: those of the process.
+    :param description: of the program, for --help.
+    :param parameters: all of its parameters, as a parameter file.
+    :raises SystemExit: 0 after --help, 2 when an argument is unknown or cannot be read.
+    """
+    program = Path(sys.argv[0]).stem
+    usage = (f'usage: {program} [--ros-args [-p NAME:=VALUE] [-r FROM:=TO] [--params-file FILE] '
+             '[--log-level LEVEL] ...]')
+    own = sys.argv[1:] if args is None else []
+    if {'-h', '--help'} & set(own):
+        print(f'{usage}\n\n{description}\n\n'
+              f'Parameters with their defaults, as a parameter file:\n\n{parameters}')
+        raise SystemExit(0)
+    try:
+        unknown = remove_ros_args(own)
+        # rcl takes NAME:=VALUE without --ros-args for a remap rule.
+        unknown += [each for each in own[:own.index('--ros-args') if '--ros-args' in own else None]
+                    if f'    {each.partition(":=")[0]}: ' in parameters and each not in unknown]
+        if unknown:
+            raise ParameterError(
+                f'Unknown arguments: {" ".join(unknown)}.',
+                cause='Arguments of ROS follow --ros-args; there are no others but --help.',
+                remedy=f'Write {program} --ros-args {" ".join(unknown)}, '
+                       f'or see {program} --help.')
+        rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    except (*REFUSED, TrtRosError) as error:
+        raise refusal(error) from None
+
+
+def refusal(error: Exception) -> SystemExit:
+    """Report arguments that cannot be used; return what ends the process."""
+    print(f'{Path(sys.argv[0]).stem}: {error}', file=sys.stderr)
+    return SystemExit(USAGE_ERROR)
 
 
 def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None) -> int:
@@ -94,10 +147,13 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
     Construct a node, spin it until the process is told to stop, and take it down.
 
     :returns: the exit code: 0, or 1 when the node could not be constructed.
+    :raises SystemExit: of start_ros().
     """
     tune_process()
     stop = StopSignal()
-    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    cls = getattr(make_node, 'func', make_node)
+    parameters = getattr(cls, 'Parameters', ManagedNode.Parameters)
+    start_ros(args, (cls.__doc__ or '').strip(), yaml_text(parameters, 'node'))
     log_through_ros()
     try:
         node = make_node()
@@ -105,6 +161,9 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
         print(error, file=sys.stderr)
         rclpy.try_shutdown()
         return 1
+    except REFUSED as error:
+        rclpy.try_shutdown()
+        raise refusal(error) from None
     # Another part of the program may end the ROS context; the process then ends too, in order.
     rclpy.get_default_context().on_shutdown(stop.send)
     executor = SingleThreadedExecutor()

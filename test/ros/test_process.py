@@ -1,0 +1,134 @@
+"""The process of a node or container: its arguments, its signals, its exit code."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('composition_interfaces')
+
+import yaml
+
+from trt_ros.nodes.detector import DetectorParameters
+from trt_ros.ros.parameters import specifications
+
+pytestmark = pytest.mark.ros
+
+DEADLINE_SECONDS = 60.0
+CHECKOUT = Path(__file__).parents[2]
+EXECUTABLES = ('detector', 'component_container')
+
+
+def command(executable, *arguments):
+    """Return what starts one of our executables as its installed script does."""
+    code = f'import sys; sys.argv[0] = {executable!r}; ' \
+        f'from trt_ros.executables import {executable}; sys.exit({executable}())'
+    return [sys.executable, '-c', code, *arguments]
+
+
+@pytest.fixture
+def environment(domain_id, tmp_path):
+    path = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get('PYTHONPATH'))))
+    return {**os.environ, 'PYTHONPATH': path, 'ROS_DOMAIN_ID': str(domain_id),
+            'ROS_LOG_DIR': str(tmp_path)}
+
+
+@pytest.fixture
+def run(environment):
+    """Run an executable to its end; return the exit code, stdout and stderr."""
+    def run_one(executable, *arguments):
+        ended = subprocess.run(command(executable, *arguments), env=environment, text=True,
+                               capture_output=True, timeout=DEADLINE_SECONDS)
+        return ended.returncode, ended.stdout, ended.stderr
+    return run_one
+
+
+@pytest.mark.parametrize('program', ['trt_ros.nodes.image_source', 'trt_ros.container'])
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_process_in_order(start_node, tmp_path, program, number):
+    name = f'{program.rpartition(".")[2]}_{int(number)}'
+    node = start_node(name, program)
+    node.peer.wait_until(lambda: name in node.peer.node.get_node_names(), name)
+    node.process.send_signal(number)
+    assert node.process.wait(DEADLINE_SECONDS) == 0
+    assert 'Traceback' not in node.log
+
+
+def test_what_is_started_with_nohup_survives_its_terminal(start_node):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        node = start_node('stays', 'trt_ros.nodes.image_source')
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    node.peer.wait_until(lambda: 'stays' in node.peer.node.get_node_names(), 'the node')
+    node.process.send_signal(signal.SIGHUP)
+    assert node.get('rate_hz') == 10.0
+    node.stop()
+
+
+@pytest.mark.parametrize('executable', EXECUTABLES)
+def test_ctrl_c_during_the_imports_ends_with_a_line(environment, tmp_path, executable):
+    begun = tmp_path / 'begun'
+    (tmp_path / 'rclpy.py').write_text(
+        f'import pathlib, signal\npathlib.Path({str(begun)!r}).touch()\n'
+        'while True:\n    signal.pause()\n')
+    environment['PYTHONPATH'] = f'{tmp_path}{os.pathsep}{environment["PYTHONPATH"]}'
+    process = subprocess.Popen(
+        command(executable), env=environment, text=True, stderr=subprocess.PIPE)
+    while not begun.exists():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=DEADLINE_SECONDS)[1] == 'Interrupted while starting.\n'
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize('executable', EXECUTABLES)
+@pytest.mark.parametrize(('arguments', 'message'), [
+    (['-p', 'x:=1'], 'Unknown arguments: -p x:=1.\nCause: .*\nRemedy: Write {} --ros-args -p'),
+    (['--ros-args', '--params-file', 'nosuch.yaml'], r"params file: '--params-file nosuch\.yaml'"),
+    (['--ros-args', '-p', 'labels:=[a, 1]'], 'Sequence should be of same type'),
+    (['--ros-args', '--nosuch'], '--nosuch'),
+    (['--ros-args', '-r', '__node:=a b'], "remap rule: '-r __node:=a b'"),
+    (['--ros-args', '-r', '__ns:=/a//b'], "remap rule: '-r __ns:=/a//b'"),
+    (['--ros-args', '-p', 'use_sim_time:=much'], 'use_sim_time'),
+])
+def test_arguments_that_cannot_be_used_end_it_with_a_message(run, executable, arguments, message):
+    code, _, errors = run(executable, *arguments)
+    assert code == 2
+    assert re.search(message.format(executable), errors), errors
+    assert re.search(f'^{executable}: ', errors, re.MULTILINE)
+    assert 'Traceback' not in errors
+
+
+def test_a_parameter_without_ros_args_is_no_remap_rule(run):
+    code, _, errors = run('detector', 'model_path:=x', '--ros-args', '-r', '__node:=eye')
+    assert code == 2
+    assert 'Unknown arguments: model_path:=x.' in errors
+
+
+@pytest.mark.parametrize('flag', ['--help', '-h'])
+def test_help_shows_all_parameters_as_a_parameter_file(run, flag):
+    code, text, errors = run('detector', flag)
+    assert (code, errors) == (0, '')
+    assert text.startswith('usage: detector [--ros-args ')
+    assert 'Finds objects in images' in text
+    file = yaml.safe_load(text[text.index('/**:'):])
+    shown = file['/**']['ros__parameters']
+    assert set(specifications(DetectorParameters)) - set(shown) <= {
+        name for name, each in specifications(DetectorParameters).items() if each.default == ()}
+
+
+def test_help_of_a_container_shows_its_parameters(run):
+    code, text, errors = run('component_container_mt', '--help')
+    assert (code, errors) == (0, '')
+    file = yaml.safe_load(text[text.index('/**:'):])
+    assert file['/**']['ros__parameters'] == {
+        'thread_num': os.cpu_count(), 'allow_modules': False}
