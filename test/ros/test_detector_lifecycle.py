@@ -102,6 +102,36 @@ def test_a_slow_configure_leaves_the_node_answering(node, tmp_path):
     assert node.set(score_threshold=0.25) == ''
 
 
+@pytest.mark.parametrize('state', ['unconfigured', 'inactive', 'active'])
+def test_setting_all_parameters_to_their_own_values_succeeds(node, state):
+    from rcl_interfaces.msg import Parameter as ParameterMessage
+    from rcl_interfaces.srv import (
+        GetParameters,
+        ListParameters,
+        SetParameters,
+        SetParametersAtomically,
+    )
+    from rclpy.parameter import Parameter
+
+    for label, reached in (('configure', 'inactive'), ('activate', 'active')):
+        if state in (reached, 'active'):
+            assert node.change(label)
+    names = node.peer.call(ListParameters, '/lifecycle/list_parameters').result.names
+    values = node.peer.call(GetParameters, '/lifecycle/get_parameters', names=names).values
+    dumped = [ParameterMessage(name=name, value=value) for name, value in zip(names, values)]
+    assert {'autostart', 'labels', 'mean', 'model_path', 'use_sim_time'} <= set(names)
+    answer = node.peer.call(SetParameters, '/lifecycle/set_parameters', parameters=dumped)
+    assert [each.reason for each in answer.results] == [''] * len(dumped)
+    assert all(each.successful for each in answer.results)
+    assert node.peer.call(
+        SetParametersAtomically, '/lifecycle/set_parameters_atomically', parameters=dumped,
+    ).result.successful
+    assert 'read-only' in node.set(autostart=True)
+    if state != 'unconfigured':
+        assert 'needs a rebuild' in node.set(mean=[0.5, 0.5, 0.5])
+    assert node.set(gpu_timeout=Parameter('gpu_timeout', value=10)) == ''  # An integer for 10.0.
+
+
 def test_diagnostics_go_on_during_a_slow_configure(node, tmp_path):
     from diagnostic_msgs.msg import DiagnosticArray
 
@@ -192,6 +222,12 @@ def test_autostart_ends_active(fake_detector):
     assert node.state == 'active'
     node.stop()  # While active: frames, publishers and threads go in order.
     assert 'Traceback' not in node.log
+
+
+def test_a_node_that_nobody_configures_says_what_it_waits_for(fake_detector):
+    node = fake_detector('waits', '-r', '__ns:=/front')
+    node.wait_for_log('Waiting for configure: ros2 lifecycle set /front/waits configure, then '
+                      'ros2 lifecycle set /front/waits activate.')
 
 
 def test_a_failed_autostart_says_why_and_leaves_a_node_that_can_be_configured(fake_detector):

@@ -25,6 +25,7 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.sources import open_source
 from trt_ros.ros.transport import is_heard
+from trt_ros.ros.worker import LONGEST_WAIT_SECONDS
 
 SECONDS_TO_RETRY = 0.1  # When a camera gives nothing and sets no pace.
 
@@ -38,7 +39,7 @@ class ImageSourceParameters(NodeParameters):
         '(/dev/video0, or just its number).')
     rate_hz: float = param(
         10.0, 'Images a second; 0.0: as fast as they come, a video at its own rate.',
-        between=(0.0, 1000.0), mutable=True)
+        between=(0.001, 1000.0), or_zero=True, mutable=True)
     loop: bool = param(True, 'Begin again after the last picture.', mutable=True)
     frame_id: str = param('camera', "Coordinate frame in the images' headers.", mutable=True)
     compressed: bool = param(False, 'Publish image/compressed (JPEG) too.')
@@ -96,7 +97,7 @@ class ImageSourceNode(ManagedNode):
 
     def _publish_all(self, ending: threading.Event) -> None:
         due = time.monotonic()
-        while not ending.wait(due - time.monotonic()):
+        while not ending.is_set():
             is_there = False
             with dropping(self, self._counts):
                 pixels = self._next_picture()
@@ -106,12 +107,24 @@ class ImageSourceNode(ManagedNode):
                     return
                 self._publish(np.ascontiguousarray(pixels))
                 is_there = True
-            now = time.monotonic()
-            rate_hz = self.parameters.rate_hz or self._source.own_rate_hz
-            if rate_hz:
-                due = max(due + 1 / rate_hz, now)  # After a delay, on from now: no burst.
-            else:
-                due = now if is_there else now + SECONDS_TO_RETRY
+            last_due, now = due, time.monotonic()
+            while True:  # The rate may change meanwhile.
+                due = self._next_due(last_due, now, is_there)
+                seconds = due - time.monotonic()
+                if seconds <= 0 or ending.wait(min(seconds, LONGEST_WAIT_SECONDS)):
+                    break
+
+    def _next_due(self, last_due: float, now: float, is_there: bool) -> float:
+        """
+        Compute when the next picture is to be published.
+
+        :param now: the time after the last picture.
+        :param is_there: whether there was one.
+        """
+        rate_hz = self.parameters.rate_hz or self._source.own_rate_hz
+        if rate_hz:
+            return max(last_due + 1 / rate_hz, now)  # After a delay, on from now: no burst.
+        return now if is_there else now + SECONDS_TO_RETRY
 
     def _next_picture(self) -> np.ndarray | None:
         try:

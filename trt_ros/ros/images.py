@@ -45,8 +45,8 @@ class ImageInputParameters:
         1, 'Images that DDS keeps until they are taken; the newest wins in any case.',
         between=(1, 1000))
     max_rate_hz: float = param(
-        0.0, 'Images handled in a second at most; 0.0 is no limit.', between=(0.0, 1000.0),
-        mutable=True)
+        0.0, 'Images handled in a second at most; 0.0 is no limit.', between=(0.001, 1000.0),
+        or_zero=True, mutable=True)
     publish_latency: bool = param(
         False, "Publish on ~/latency the milliseconds from each image's stamp to its result.")
 

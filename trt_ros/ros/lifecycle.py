@@ -26,7 +26,7 @@ from rclpy.task import Future
 from trt_ros.errors import ParameterError, TrtRosError
 from trt_ros.progress import CancelledError
 from trt_ros.ros.bond import Bond, bond_message
-from trt_ros.ros.parameters import declare, param, read, specifications
+from trt_ros.ros.parameters import declare, is_same, param, read, specifications
 from trt_ros.ros.qos import overridden, unused_overrides
 
 CLEANUP, SHUTDOWN = 'cleanup', 'shutdown'
@@ -42,6 +42,7 @@ _LABELS = {
     Transition.TRANSITION_DEACTIVATE: 'deactivate',
     **dict.fromkeys(_SHUTDOWN_FROM, SHUTDOWN),
 }
+SECONDS_UNTIL_HINT = 2.0  # A launch file or a lifecycle manager is faster.
 STEADY_CLOCK = Clock(clock_type=ClockType.STEADY_TIME)
 
 
@@ -53,7 +54,7 @@ class NodeParameters:
         False, 'Configure and activate at start, without waiting to be asked.', read_only=True)
     bond_period: float = param(
         0.0, "Seconds between heartbeats on `bond` for nav2's lifecycle manager, while active; "
-        '0.0: none.', between=(0.0, 10.0))
+        '0.0: none.', between=(0.01, 10.0), or_zero=True)
 
 
 class ManagedNode(LifecycleNode):
@@ -94,8 +95,12 @@ class ManagedNode(LifecycleNode):
         self.add_on_set_parameters_callback(self._check_parameters)
         if self.get_parameter('autostart').value:
             # A timer: its first tick comes when somebody spins the node.
-            self._autostart_timer = self.create_timer(
+            self._start_timer = self.create_timer(
                 0.0, self._autostart, callback_group=ReentrantCallbackGroup(),
+                clock=STEADY_CLOCK)
+        else:
+            self._start_timer = self.create_timer(
+                SECONDS_UNTIL_HINT, self._hint, callback_group=ReentrantCallbackGroup(),
                 clock=STEADY_CLOCK)
 
     # What a subclass fills in.
@@ -286,9 +291,20 @@ class ManagedNode(LifecycleNode):
             response.success = await done
         return response
 
+    def _end_start_timer(self) -> None:
+        self._start_timer.cancel()
+        self.destroy_timer(self._start_timer)
+
+    def _hint(self) -> None:
+        self._end_start_timer()
+        if self.state_label == 'unconfigured' and self._transition_done is None:
+            name = self.get_fully_qualified_name()
+            self.get_logger().info(
+                f'Waiting for configure: ros2 lifecycle set {name} configure, then '
+                f'ros2 lifecycle set {name} activate. With autostart:=true it starts by itself.')
+
     def _autostart(self) -> None:
-        self._autostart_timer.cancel()
-        self.destroy_timer(self._autostart_timer)
+        self._end_start_timer()
 
         def configure_and_activate() -> bool:
             is_active = self._trigger('configure') and not self.cancelled.is_set() \
@@ -355,6 +371,8 @@ class ManagedNode(LifecycleNode):
                 if each.name not in known:
                     continue
                 specification = known[each.name]
+                if is_same(each, self.get_parameter(each.name)):
+                    continue  # As of a file that `ros2 param dump` has written.
                 value = specification.check(each.value)
                 if not specification.mutable and self.state_label != 'unconfigured':
                     raise ParameterError(

@@ -30,16 +30,19 @@ _TYPES = {
 
 def param(
         default: Any, description: str, *, between: tuple[float, float] | None = None,
-        choices: Sequence[str] = (), mutable: bool = False, read_only: bool = False) -> Any:
+        or_zero: bool = False, choices: Sequence[str] = (), mutable: bool = False,
+        read_only: bool = False) -> Any:
     """
     A field of a parameter class.
 
     :param between: smallest and largest value, both allowed.
+    :param or_zero: 0 is allowed too, below the smallest.
     :param mutable: takes effect at once, in any state; the others are set before configure.
     :param read_only: decided when the process starts.
     """
     return field(default=default, metadata={
-        'description': description, 'between': between, 'choices': tuple(choices),
+        'description': description, 'between': between, 'or_zero': or_zero,
+        'choices': tuple(choices),
         'mutable': mutable, 'read_only': read_only})
 
 
@@ -54,6 +57,7 @@ class Specification:
     python_type: type
     entry_type: type | None
     between: tuple[float, float] | None = None
+    or_zero: bool = False
     choices: tuple[str, ...] = ()
     mutable: bool = False
     read_only: bool = False
@@ -69,7 +73,7 @@ class Specification:
     def allowed(self) -> str:
         """The range or the choices in words; '' where anything of the type goes."""
         if self.between:
-            return f'{self.between[0]} to {self.between[1]}'
+            return f'{"0.0, or " if self.or_zero else ""}{self.between[0]} to {self.between[1]}'
         return ', '.join(self.choices)
 
     def convert(self, value: Any) -> Any:
@@ -96,7 +100,8 @@ class Specification:
         if self.choices and checked not in self.choices:
             raise ParameterError(
                 f'{self.name} is {checked!r}.', remedy=f'Choose one of {self.allowed}.')
-        if self.between and not self.between[0] <= checked <= self.between[1]:
+        if self.between and not (self.between[0] <= checked <= self.between[1]
+                                 or (self.or_zero and checked == 0)):
             raise ParameterError(f'{self.name} is {checked}.', remedy=f'Give {self.allowed}.')
         return checked
 
@@ -107,13 +112,15 @@ class Specification:
     def descriptor(self) -> ParameterDescriptor:
         descriptor = ParameterDescriptor(
             description=self.description, read_only=self.read_only, type=self.type_.value,
-            additional_constraints=f'One of {self.allowed}.' if self.choices else '')
+            additional_constraints=f'One of {self.allowed}.' if self.choices
+            else f'{self.allowed}.' if self.or_zero else '')
         if self.between and self.type_ == Parameter.Type.INTEGER:
             descriptor.integer_range = [
                 IntegerRange(from_value=self.between[0], to_value=self.between[1], step=1)]
         elif self.between:
+            low = 0.0 if self.or_zero else self.between[0]
             descriptor.floating_point_range = [
-                FloatingPointRange(from_value=self.between[0], to_value=self.between[1])]
+                FloatingPointRange(from_value=low, to_value=self.between[1])]
         return descriptor
 
 
@@ -146,7 +153,8 @@ def declare(node: Node, cls: type) -> None:
         node.set_parameters([each.to_parameter(value)])
         node.set_descriptor(each.name, each.descriptor())
     if hasattr(node, 'add_pre_set_parameters_callback'):  # Humble has it not.
-        node.add_pre_set_parameters_callback(lambda given: _promoted(given, cls))
+        node.add_pre_set_parameters_callback(
+            lambda given: _without_same(node, _promoted(given, cls)))
     for name in getattr(node, '_parameter_overrides', {}):
         if not node.has_parameter(name) and not name.startswith('qos_overrides.'):
             close = difflib.get_close_matches(name, specifications(cls), n=1)
@@ -166,6 +174,28 @@ def _promoted(given: list[Parameter], cls: type) -> list[Parameter]:
                 each = specification.to_parameter(specification.convert(each.value))
         promoted.append(each)
     return promoted
+
+
+def _without_same(node: Node, given: list[Parameter]) -> list[Parameter]:
+    """
+    Leave out read-only parameters that keep their value: rclpy refuses to set them at all.
+
+    rclpy also refuses an empty list; something harmless then takes their place.
+    """
+    left = [each for each in given if not (
+        node.has_parameter(each.name) and node.describe_parameter(each.name).read_only
+        and is_same(each, node.get_parameter(each.name)))]
+    return left or [node.get_parameter('use_sim_time')] if given else given
+
+
+def is_same(one: Parameter, other: Parameter) -> bool:
+    """Tell whether two parameters have the same type and value; NaN is the same as NaN."""
+    return one.type_ == other.type_ and repr(_plain(one.value)) == repr(_plain(other.value))
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (str, bytes)) or not hasattr(value, '__iter__') \
+        else list(value)
 
 
 def read(node: Node, cls: type) -> Any:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import math
 import threading
 import time
 from typing import Generic, TypeVar
 
 T = TypeVar('T')
+
+LOWEST_RATE_HZ = 1e-6  # So that all times stay finite.
+#: A rate or a waiting time that changes meanwhile takes effect after so long.
+LONGEST_WAIT_SECONDS = 0.5
 
 #: Why an item is given up.
 REPLACED = 'replaced by a newer frame'
@@ -18,12 +23,16 @@ UNWANTED = 'nobody subscribes'
 class Lane(Generic[T]):
     """Where the items of one source wait: no more than the newest."""
 
-    def __init__(self, number: int, now: float) -> None:
+    def __init__(self, number: int) -> None:
         self.number = number
         self.items: list[T] = []
         self.came = 0.0   # When the item came,
         self.since = 0.0  # and since when there has always been one.
-        self.due = now    # Not to be handled before.
+        self._taken = -math.inf  # When the last item was taken, or should have been.
+
+    def due(self, period: float) -> float:
+        """Return the time before which no item is to be handled, for the period in force."""
+        return self._taken + period
 
     def put(self, item: T) -> bool:
         """Keep an item; tell whether another had to go for it."""
@@ -34,9 +43,9 @@ class Lane(Generic[T]):
         self.items = [item]
         return is_replaced
 
-    def take(self, now: float, rate_hz: float) -> T:
-        # From `due`, not from now: a rate just below the camera's would else be halved.
-        self.due = max(self.due, now - 1 / rate_hz) + 1 / rate_hz if rate_hz > 0 else now
+    def take(self, now: float, period: float) -> T:
+        # From when it was due, not from now: a rate just below the camera's would else be halved.
+        self._taken = max(self.due(period), now - period)
         return self.items.pop()
 
 
@@ -67,8 +76,7 @@ class FairWorker(Generic[T]):
         self._handle, self._on_drop, self._on_taken = handle, on_drop, on_taken
         self._max_rate_hz, self._wait_seconds = max_rate_hz, wait_seconds
         self._most = min(lanes, most)
-        now = time.monotonic()
-        self._lanes = [Lane[T](number, now) for number in range(lanes)]
+        self._lanes = [Lane[T](number) for number in range(lanes)]
         self._order = list(self._lanes)  # Served longest ago first.
         self._condition = threading.Condition()
         self._is_closed = False
@@ -102,7 +110,7 @@ class FairWorker(Generic[T]):
             now = time.monotonic()
             with self._condition:
                 waited = [now - lane.came for lane in lanes]
-                items = [(lane.number, lane.take(now, self._max_rate_hz())) for lane in lanes]
+                items = [(lane.number, lane.take(now, self._period())) for lane in lanes]
             for seconds in waited:
                 self._on_taken(seconds)
             self._handle(items)
@@ -113,17 +121,24 @@ class FairWorker(Generic[T]):
         with self._condition:
             while not self._is_closed:
                 now = time.monotonic()
+                period = self._period()
                 waiting = [lane for lane in self._order if lane.items]
-                ready = [lane for lane in waiting if lane.due <= now]
+                ready = [lane for lane in waiting if lane.due(period) <= now]
                 # When there is something to do that nobody notifies of.
-                times = [lane.due for lane in waiting if lane.due > now]
+                times = [lane.due(period) for lane in waiting if lane.due(period) > now]
                 if ready:
-                    first = min(max(lane.since, lane.due) for lane in ready)
+                    first = min(max(lane.since, lane.due(period)) for lane in ready)
                     times.append(first + self._wait_seconds())
                     if len(ready) >= self._most or times[-1] <= now:
                         return self._serve(ready[:self._most])
-                self._condition.wait(min(times) - now if times else None)
+                self._condition.wait(
+                    min(min(times) - now, LONGEST_WAIT_SECONDS) if times else None)
             return []
+
+    def _period(self) -> float:
+        """Return the shortest time between two items of a lane, in seconds."""
+        rate_hz = self._max_rate_hz()
+        return 1 / max(rate_hz, LOWEST_RATE_HZ) if rate_hz > 0 else 0.0
 
     def _serve(self, lanes: list[Lane[T]]) -> list[Lane[T]]:
         """Move lanes to the end of the order; return them by number."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-import math
 from typing import Any
 
 from trt_ros.errors import ParameterError
@@ -15,15 +14,17 @@ PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
 PREPROCESSING = (
     'decoder', 'resize', 'crop_fraction', 'antialias', 'pad_value', 'channel_order', 'mean', 'std',
     'scale')
+#: Of pixels, and its inverse the smallest: float32 holds all that comes of them.
+LARGEST_FACTOR = 1e6
 RESIZES = ('letterbox', 'letterbox_topleft', 'stretch', 'center_crop')
 
 
 def option(
         default: Any, description: str, *, choices: tuple[str, ...] = (),
-        between: tuple[float, float] | None = None) -> Any:
+        between: tuple[float, float] | None = None, or_zero: bool = False) -> Any:
     """A field of options: what it does, and what it may be; `between` includes both ends."""
     return field(default=default, metadata={
-        'description': description, 'choices': choices, 'between': between})
+        'description': description, 'choices': choices, 'between': between, 'or_zero': or_zero})
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class PipelineOptions:
                 'later, and frees the CPU core meanwhile.', choices=('spin', 'block'))
     gpu_timeout: float = option(
         10.0, 'Seconds after which a GPU that does not answer counts as failed; 0.0: never.',
-        between=(0.0, 3600.0))
+        between=(0.001, 3600.0), or_zero=True)
     stream_priority: int = option(
         0, "Of this node's work among all on the GPU; negative goes first.", between=(-10, 0))
     unified_memory: str = option(
@@ -69,7 +70,7 @@ class PipelineOptions:
         choices=('auto', *RESIZES))
     crop_fraction: float = option(
         0.0, "With center_crop, what the network sees of the image's shorter side; 0.0: the "
-             "family's.", between=(0.0, 1.0))
+             "family's.", between=(0.01, 1.0), or_zero=True)
     antialias: bool = option(
         False, 'Average what an image is shrunk by, where that is more than 2; else sample it '
                'bilinearly, as most networks were trained.')
@@ -82,7 +83,9 @@ class PipelineOptions:
         (), "Subtracted from the scaled pixels, one a channel; empty: the family's.")
     std: tuple[float, ...] = option(
         (), "What is then divided by, one a channel; empty: the family's.")
-    scale: float = option(0.0, "Factor on the pixels' 0 to 255; 0.0: the family's.")
+    scale: float = option(
+        0.0, "Factor on the pixels' 0 to 255; 0.0: the family's.",
+        between=(1 / LARGEST_FACTOR, LARGEST_FACTOR), or_zero=True)
     input_size: tuple[int, ...] = option(
         (), "Height and width for a network that leaves them open; empty: its metadata's, "
             'else 640 640.')
@@ -94,19 +97,19 @@ class PipelineOptions:
                 raise ParameterError(
                     f'{each.name} is {value!r}.', remedy=f'Choose one of {", ".join(choices)}.')
             low, high = each.metadata['between'] or (value, value)
-            if not low <= value <= high:
+            or_zero = each.metadata['or_zero']
+            if not (low <= value <= high or (or_zero and value == 0)):
                 raise ParameterError(
-                    f'{each.name} is {value}.', remedy=f'Give {low} to {high}.')
-        for name in ('mean', 'std'):
+                    f'{each.name} is {value}.',
+                    remedy=f'Give {"0.0, or " if or_zero else ""}{low} to {high}.')
+        for name, low in (('mean', -LARGEST_FACTOR), ('std', 1 / LARGEST_FACTOR)):
             values = getattr(self, name)
-            if len(values) not in (0, 3) or not all(map(math.isfinite, values)):
+            if len(values) not in (0, 3):
                 raise ParameterError(f'{name} is {list(values)}.',
                                      remedy='Give three numbers, one a channel, or none.')
-        if any(value <= 0 for value in self.std):
-            raise ParameterError(f'std is {list(self.std)}.', remedy='Give numbers above 0.')
-        if not (math.isfinite(self.scale) and self.scale >= 0):
-            raise ParameterError(f'scale is {self.scale}.',
-                                 remedy="Give a number above 0, or 0.0 for the family's own.")
+            if not all(low <= value <= LARGEST_FACTOR for value in values):
+                raise ParameterError(f'{name} is {list(values)}.',
+                                     remedy=f'Give numbers from {low} to {LARGEST_FACTOR}.')
         if len(self.input_size) not in (0, 2) or any(size < 1 for size in self.input_size):
             raise ParameterError(f'input_size is {list(self.input_size)}.',
                                  remedy='Give height and width in pixels, or nothing.')

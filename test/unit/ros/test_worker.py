@@ -1,7 +1,10 @@
 """The newest item wins, and each one is handled or accounted for."""
 
+import queue
 import threading
 import time
+
+import pytest
 
 from trt_ros.ros.worker import REPLACED, STOPPED, FairWorker, NewestWorker
 
@@ -80,16 +83,28 @@ def test_no_thread_is_left_behind():
 
 def test_a_rate_limit_replaces_what_comes_faster():
     handled, dropped, done = [], [], threading.Event()
-    rates = iter([0.001, 0.001])
     worker = NewestWorker(
         lambda item: (handled.append(item), done.set()), dropped.append,
-        max_rate_hz=lambda: next(rates))
+        max_rate_hz=lambda: 0.001)
     worker.put(1)
     assert done.wait(DEADLINE_SECONDS)
     for item in (2, 3):  # The next is due in a thousand seconds.
         worker.put(item)
     worker.close()
     assert (handled, dropped) == ([1], [REPLACED, STOPPED])
+
+
+@pytest.mark.parametrize('slow', [0.001, 1e-11, 5e-324])
+@pytest.mark.parametrize('fast', [0.0, 1000.0])
+def test_a_rate_limit_that_is_lifted_lets_the_waiting_item_through(slow, fast):
+    handled, rates = queue.SimpleQueue(), [slow]
+    worker = NewestWorker(handled.put, lambda cause: None, max_rate_hz=lambda: rates[0])
+    worker.put(1)
+    assert handled.get(timeout=DEADLINE_SECONDS) == 1
+    worker.put(2)  # The next is due in a thousand seconds, or never.
+    rates[0] = fast
+    assert handled.get(timeout=DEADLINE_SECONDS) == 2
+    worker.close()
 
 
 def fair_worker(handler, **settings):

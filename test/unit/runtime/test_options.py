@@ -23,7 +23,7 @@ def test_the_defaults_go_together():
     ({'mean': (1.0,)}, r'mean is \[1.0\].\nRemedy: Give three numbers'),
     ({'mean': (math.nan, 0.0, 0.0)}, 'mean is'),
     ({'std': (1.0, 1.0)}, 'std is'),
-    ({'std': (1.0, 0.0, 1.0)}, r'std is .*\nRemedy: Give numbers above 0'),
+    ({'std': (1.0, 0.0, 1.0)}, r'std is .*\nRemedy: Give numbers from 1e-06 to 1000000.0'),
     ({'scale': -1.0}, 'scale is -1.0'),
     ({'scale': math.inf}, 'scale is inf'),
     ({'input_size': (640,)}, r'input_size is \[640\]'),

@@ -1,0 +1,136 @@
+"""Every float parameter of every node, at its ends, beyond them, and back."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('cv2')
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+
+import cv2
+from onnx import TensorProto, helper, numpy_helper, save
+from sensor_msgs.msg import Image
+from std_msgs.msg import Float64
+from vision_msgs.msg import Detection2DArray
+
+from trt_ros.nodes.__main__ import PARAMETERS
+from trt_ros.ros.parameters import specifications
+
+pytestmark = pytest.mark.ros
+
+SUBNORMAL = 5e-324
+ODD = (0.0, SUBNORMAL, -SUBNORMAL, sys.float_info.min, 1e-11, sys.float_info.max,
+       -1.0, math.inf, -math.inf, math.nan)
+OUTPUTS = {'classifier': (1, 3), 'depth': (1, 1, 32, 32), 'detector': (1, 84, 21),
+           'pose': (1, 56, 21), 'segmenter': (1, 3, 32, 32), 'tensor': (7,)}
+CASES = [(kind, each.name) for kind, cls in PARAMETERS.items()
+         for each in specifications(cls).values() if float in (each.python_type, each.entry_type)]
+
+
+def network(path: Path, shape: tuple[int, ...]) -> str:
+    """Write a network whose output of that shape holds the mean of the image."""
+    def info(name, shape):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+    graph = helper.make_graph(
+        [helper.make_node('ReduceMean', ['images'], ['mean'], keepdims=0),
+         helper.make_node('Add', ['mean', 'zeros'], ['scores'])],
+        'net', [info('images', (1, 3, 32, 32))], [info('scores', shape)],
+        [numpy_helper.from_array(np.zeros(shape, np.float32), 'zeros')])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), path)
+    return str(path)
+
+
+class Running:
+    """One node that works on what it is sent, or, the image source, by itself."""
+
+    def __init__(self, node, kind, as_image):
+        self.node, self.kind, self._as_image = node, kind, as_image
+        self._stamp = 0
+        peer = node.peer
+        node.wait_for_log('Started: active.')
+        if kind == 'image_source':
+            self._results = peer.inbox(Image, f'/{node.name}/image')
+            return
+        self._results = peer.inbox(Float64, f'/{node.name}/latency')
+        self._images = peer.publisher(Image, f'/{node.name}/image')
+        self._detections = peer.publisher(Detection2DArray, f'/{node.name}/found')
+
+    def publish(self):
+        if self.kind == 'image_source':
+            return
+        self._stamp += 1
+        image = self._as_image(np.full((32, 32, 3), 90, np.uint8), 'rgb8', stamp=self._stamp)
+        self._images.publish(image)
+        if self.kind == 'overlay':
+            self._detections.publish(Detection2DArray(header=image.header))
+
+    def works(self):
+        """Wait until results of images sent from now on come."""
+        known = len(self._results.messages)
+
+        def comes():
+            self.publish()
+            return len(self._results.messages) > known + 2
+        self.node.peer.wait_until(comes, f'results of {self.node.name}')
+
+
+@pytest.fixture(scope='module')
+def running(start_node, tmp_path_factory, as_image):
+    """Return the running node of a kind, started once."""
+    folder, nodes = tmp_path_factory.mktemp('networks'), {}
+    cv2.imwrite(str(folder / 'picture.png'), np.full((8, 8, 3), 90, np.uint8))
+
+    def start(kind):
+        if kind not in nodes:
+            name = f'floats_{kind}'
+            given = {'autostart': True, 'qos_reliability': 'reliable', 'publish_latency': True}
+            if kind == 'image_source':
+                given = {'autostart': True, 'source': str(folder)}
+            elif kind != 'overlay':
+                given |= {'model_path': network(folder / f'{kind}.onnx', OUTPUTS[kind]),
+                          'backend': 'onnxruntime',
+                          'decoder': 'yolov8' if kind == 'detector' else 'auto'}
+            nodes[kind] = Running(start_node(
+                name, f'trt_ros.nodes.{kind}', '-r', f'image:=/{name}/image',
+                '-r', f'detections:=/{name}/found', **given), kind, as_image)
+        return nodes[kind]
+    return start
+
+
+@pytest.mark.parametrize(('kind', 'name'), CASES, ids=[f'{kind}-{name}' for kind, name in CASES])
+def test_a_float_parameter_at_its_ends_and_beyond_them_harms_nothing(running, kind, name):
+    if kind == 'tensor':
+        pytest.importorskip('isaac_ros_tensor_list_interfaces')
+    each = specifications(PARAMETERS[kind])[name]
+    there = running(kind)
+    node, begun = there.node, len(there.node.log)
+    there.works()
+    for value in dict.fromkeys((*ODD, *(each.between or ()))):
+        given = value if each.entry_type is None else [value] * 3
+        if not each.mutable:
+            assert node.change('deactivate') and node.change('cleanup')
+            is_set = node.set(**{name: given}) == ''
+            if is_set and node.change('configure'):
+                assert node.change('activate')
+                there.publish()
+                assert node.change('deactivate') and node.change('cleanup')
+            assert node.set(**{name: each.to_parameter(each.default)}) == ''
+            assert node.change('configure') and node.change('activate')
+        else:
+            is_set = node.set(**{name: given}) == ''
+            there.publish()
+            assert node.set(**{name: each.to_parameter(each.default)}) == ''
+        there.works()
+        if each.between:
+            low, high = each.between
+            assert is_set == (low <= value <= high or (each.or_zero and value == 0)), value
+    assert 'Traceback' not in node.log[begun:]
+    assert 'Warning' not in node.log[begun:]
