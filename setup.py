@@ -7,6 +7,7 @@ from setuptools import setup
 setup(data_files=[
     ('share/ament_index/resource_index/packages', ['resource/trt_ros']),
     ('share/ament_index/resource_index/rclcpp_components', ['resource/rclcpp_components/trt_ros']),
+    ('bin', ['resource/bin/trt-ros']),  # Console scripts go to lib/trt_ros, not on PATH.
     ('share/trt_ros', ['package.xml']),
     ('share/trt_ros/config', glob('config/*')),
     ('share/trt_ros/launch', glob('launch/*.launch.py')),

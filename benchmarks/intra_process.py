@@ -198,7 +198,7 @@ def running(way: str, rate_hz: float, env: dict[str, str]) -> Iterator[list[subp
                       *(part for each in given for part in ('-p', each)))
         else:
             start('-c', 'import sys; from trt_ros.container.__main__ import main_mt; '
-                  'sys.exit(main_mt())')
+                  'sys.exit(main_mt())', '--ros-args', '-p', 'allow_modules:=true')
             requests = Requests()
             try:
                 for name in NODES:

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.actions import DeclareLaunchArgument
 import yaml
 
 from trt_ros.errors import ParameterError
@@ -11,6 +10,7 @@ from trt_ros.launching.arguments import (
     checked_parameters,
     common_arguments,
     given_parameters,
+    launch_description,
     parameter_arguments,
 )
 from trt_ros.launching.graph import Part, graph
@@ -20,7 +20,7 @@ from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 
 
 def generate_launch_description():
-    return LaunchDescription([
+    return launch_description([
         DeclareLaunchArgument('cameras', description='YAML file of the cameras.'),
         DeclareLaunchArgument('one_node', default_value='false', choices=('true', 'false'),
                               description=(
@@ -28,8 +28,7 @@ def generate_launch_description():
             'same topics.')),
         *common_arguments(container='new'),
         *parameter_arguments(DetectorNode),
-        OpaqueFunction(function=nodes),
-    ])
+    ], nodes)
 
 
 def nodes(context):

@@ -1,14 +1,15 @@
 """Pictures, a video or a camera through the detector, with what it finds drawn on them."""
 
+import atexit
 from pathlib import Path
-
-from launch import LaunchDescription
-from launch.actions import OpaqueFunction
+import shutil
+from tempfile import mkdtemp
 
 import trt_ros
 from trt_ros.launching.arguments import (
     common_arguments,
     given_parameters,
+    launch_description,
     parameter_arguments,
 )
 from trt_ros.launching.graph import Part, graph
@@ -17,24 +18,37 @@ from trt_ros.nodes.image_source import ImageSourceNode
 from trt_ros.nodes.overlay import OverlayNode
 
 MODEL = Path(trt_ros.__file__).with_name('demo') / 'shapes.onnx'
+SCENE_SECONDS = 6.0
 
 
 def generate_launch_description():
-    return LaunchDescription([
+    return launch_description([
         *common_arguments(container='new'),
         *parameter_arguments(DetectorNode, model_path=str(MODEL)),
         *parameter_arguments(ImageSourceNode, 'image_source.'),
         *parameter_arguments(OverlayNode, 'overlay.'),
-        OpaqueFunction(function=nodes),
-    ])
+    ], nodes)
 
 
 def nodes(context):
+    source = given_parameters(context, ImageSourceNode, 'image_source.')
+    if 'source' not in source and not context.launch_configurations['params_file']:
+        source['source'] = draw_scene(context.launch_configurations['container'])
     return graph(context, [
         Part(OverlayNode, 'overlay', remappings={'detections': 'detector/detections'},
              parameters=given_parameters(context, OverlayNode, 'overlay.')),
         Part(DetectorNode, 'detector', has_platform=True,
              parameters=given_parameters(context, DetectorNode)),
-        Part(ImageSourceNode, 'image_source',
-             parameters=given_parameters(context, ImageSourceNode, 'image_source.')),
+        Part(ImageSourceNode, 'image_source', parameters=source),
     ])
+
+
+def draw_scene(container):
+    """Return a folder of pictures of the moving scene that the demo's network knows."""
+    from trt_ros.demo.show import draw_pictures
+
+    folder = mkdtemp(prefix='trt_ros_demo_')
+    if container in ('none', 'new'):  # In another container the nodes outlive the launch.
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    draw_pictures(Path(folder), SCENE_SECONDS)
+    return folder

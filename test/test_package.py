@@ -106,6 +106,7 @@ def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, tmp_path):
         'rclcpp_components'}
     assert installed('lib/trt_ros/*') == set(executables(setup_cfg))
     assert all(os.access(path, os.X_OK) for path in prefix.glob('lib/trt_ros/*'))
+    assert os.access(prefix / 'bin/trt-ros', os.X_OK)  # On PATH.
     for path in (CHECKOUT / 'trt_ros').rglob('*'):
         if path.is_file() and '__pycache__' not in path.parts:
             name = path.relative_to(CHECKOUT)

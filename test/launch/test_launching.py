@@ -190,6 +190,49 @@ def test_an_argument_that_is_not_allowed_fails_the_launch(start):
     assert 'score_threshold is 7.0' in launch.output
 
 
+@pytest.mark.parametrize(('file', 'given', 'message'), [
+    ('detector.launch.py', 'score_treshold:=0.9', "no argument 'score_treshold'.\nRemedy: "
+     "Did you mean 'score_threshold'"),
+    ('jetson.launch.py', 'modelpath:=x', "no argument 'modelpath'.\nRemedy: Did you mean "
+     "'model_path'"),
+    ('demo.launch.py', 'source:=x', "no argument 'source'.\nRemedy: "),
+    ('cameras.launch.py', 'colour:=red', "no argument 'colour'.\nRemedy: `ros2 launch"),
+])
+def test_an_unknown_argument_fails_the_launch_and_names_the_nearest(start, file, given, message):
+    launch = start(file, 'cameras:=none.yaml', given) if file == 'cameras.launch.py' \
+        else start(file, given)
+    assert launch.ends() == 1
+    assert message in launch.output
+    assert 'process started' not in launch.output
+
+
+def test_arguments_of_a_file_that_includes_ours_are_its_own(start, tmp_path):
+    outer = tmp_path / 'robot.launch.py'
+    outer.write_text(
+        'from launch import LaunchDescription\n'
+        'from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription\n\n\n'
+        'def generate_launch_description():\n'
+        '    return LaunchDescription([DeclareLaunchArgument("image_topic"),\n'
+        f'        IncludeLaunchDescription({str(CHECKOUT / "launch/detector.launch.py")!r})])\n')
+    launch = start(outer, 'image_topic:=x', f'model_path:={MODEL}')
+    launch.says('[detector]: activate: inactive -> active')
+    assert launch.stop() == 0
+
+
+@pytest.mark.parametrize('container', ['none', 'new'])
+def test_a_closed_terminal_ends_the_launch_in_order(start, container):
+    launch = start('detector.launch.py', f'model_path:={MODEL}', f'container:={container}')
+    launch.says('[detector]: activate: inactive -> active')
+    started = re.findall(r'process started with pid \[(\d+)\]', launch.output)
+    mapped = {name for pid in (launch.process.pid, *started)
+              for name in re.findall(r'/dev/shm/fastrtps_(?!port)\S+',
+                                     Path(f'/proc/{pid}/maps').read_text())}
+    assert mapped
+    launch.process.send_signal(signal.SIGHUP)
+    assert launch.ends() == 0
+    assert not [name for name in mapped if Path(name).exists()]
+
+
 def test_without_autostart_nodes_stay_unconfigured(start):
     launch = start('detector.launch.py', 'container:=new', 'autostart:=false')
     launch.says('as /detector, id 1')
@@ -205,6 +248,24 @@ def test_the_demo_draws_on_images_larger_than_fast_dds_default_memory(
                    f'overlay.output_dir:={drawn}')
     launch.waits_for(lambda: len(list(drawn.glob('*[0-9].png'))) > 3)
     launch.says('[overlay]: activate', '[detector]: activate')  # As the layouts name them.
+    assert launch.stop() == 0
+
+
+def test_the_demo_without_arguments_draws_its_own_pictures(start, tmp_path):
+    (tmp_path / 'temporary').mkdir()
+    drawn = tmp_path / 'drawn'
+    launch = start('demo.launch.py', f'overlay.output_dir:={drawn}',
+                   TMPDIR=str(tmp_path / 'temporary'))
+    launch.waits_for(lambda: len(list(drawn.glob('*[0-9].png'))) > 3)
+    assert launch.stop() == 0
+    assert list((tmp_path / 'temporary').glob('trt_ros_demo_*')) == []
+
+
+@pytest.mark.parametrize('one_node', ['true', 'false'])
+def test_the_shipped_example_of_cameras_is_accepted(start, one_node):
+    launch = start('cameras.launch.py', f'one_node:={one_node}', 'autostart:=false',
+                   f'cameras:={CHECKOUT / "config" / "cameras.example.yaml"}')
+    launch.says('trt_ros::DetectorNode', 'trt_ros::ImageSourceNode')
     assert launch.stop() == 0
 
 

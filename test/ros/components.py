@@ -5,6 +5,7 @@ Run as a program it is the multi-threaded container.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -91,6 +92,7 @@ class ThrowsSpinning(Node):
         self.ticks = 0
         self.create_timer(0.01, self.tick)
         self.create_timer(0.01, self.leave)
+        self.create_timer(0.01, self.give_up)
 
     def tick(self):
         self.ticks += 1
@@ -99,6 +101,9 @@ class ThrowsSpinning(Node):
 
     def leave(self):
         sys.exit(3)
+
+    def give_up(self):
+        raise asyncio.CancelledError
 
 
 class ThrowsUnloading(Node):

@@ -358,7 +358,8 @@ def running(folder: Path) -> Iterator[tuple[Peer, NodeProcess]]:
         try:
             container = NodeProcess(
                 peer, CONTAINER,
-                [str(here / 'soak_nodes.py'), '--ros-args', '-r', f'__node:={CONTAINER}'],
+                [str(here / 'soak_nodes.py'), '--ros-args', '-r', f'__node:={CONTAINER}',
+                 '-p', 'allow_modules:=true'],
                 {**os.environ, 'ROS_DOMAIN_ID': str(domain_id), 'ROS_LOG_DIR': str(folder),
                  'PYTHONPATH': os.pathsep.join(filter(None, [
                      str(CHECKOUT), str(here), os.environ.get('PYTHONPATH')]))}, folder)

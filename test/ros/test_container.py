@@ -84,6 +84,10 @@ def packages(tmp_path_factory):
         'python_pkg::Absent = components:Absent\n'
         'python_pkg::Broken = no_such_module:Node\n'
         'python_pkg::NotANode = components:not_a_node\n')
+    for name, code in (
+            ('leaves', 'raise SystemExit(3)'), ('is_interrupted', 'raise KeyboardInterrupt'),
+            ('ends_the_pools', 'import concurrent.futures.thread as pools\npools._python_exit()')):
+        (root / f'{name}.py').write_text(code)
     index = root / 'share' / 'ament_index' / 'resource_index' / 'rclcpp_components'
     index.mkdir(parents=True)
     (index / 'cpp_pkg').write_text('cpp_pkg::Camera;lib/libcamera.so\n')
@@ -101,9 +105,10 @@ def start(packages, start_node):
     """Start a container under a name of its own."""
     names = (f'container_{number}' for number in itertools.count())
 
-    def start_one(*ros_args, namespace='', program='trt_ros.container'):
+    def start_one(*ros_args, namespace='', program='trt_ros.container', **parameters):
         name = next(names)
-        return Container(start_node(name, program, *ros_args), f'{namespace}/{name}')
+        return Container(start_node(name, program, *ros_args, **{
+            'allow_modules': True, **parameters}), f'{namespace}/{name}')
 
     return start_one
 
@@ -186,6 +191,32 @@ def test_what_cannot_be_loaded_says_why(container, package, plugin, message):
     assert container.list() == {}
 
 
+def test_only_registered_components_are_loaded_unless_modules_are_allowed(start):
+    container = start(allow_modules=False)
+    for plugin in ('components:Options', 'unittest.__main__:x', 'no_such_module:Node'):
+        refused = container.load(plugin, 'python_pkg')
+        assert (refused.success, refused.error_message) == (
+            False, f'Failed to load library: {plugin} is not a registered component; the '
+            'parameter allow_modules of the container lets it load any Python module')
+    for package in ('python_pkg', 'indexed_pkg'):
+        assert container.load(f'{package}::Options', package).success
+    container.node.stop()
+
+
+@pytest.mark.parametrize(('module', 'message'), [
+    ('leaves', 'Failed to load library: 3'),
+    ('is_interrupted', 'Failed to load library: KeyboardInterrupt()'),
+    ('ends_the_pools', 'Failed to find class with the requested plugin name.'),
+    ('unittest.__main__', 'Failed to load library: '),
+])
+def test_an_import_that_goes_wrong_leaves_the_container_loading(start, module, message):
+    container = start()
+    refused = container.load(f'{module}:Node')
+    assert (refused.success, refused.error_message[:len(message)]) == (False, message)
+    assert container.load('components:Options').success
+    container.node.stop()
+
+
 @pytest.mark.parametrize('plugin', ['ThrowsLoading', 'ManagedThrowsLoading'])
 def test_a_node_that_throws_while_loading_leaves_the_graph(container, plugin):
     assert not container.load(f'components:{plugin}').success
@@ -262,6 +293,7 @@ def test_a_node_that_throws_while_spinning_spins_on_and_harms_nobody(container):
     container.says('<tick 3>')
     container.says('ValueError: bad frame')
     container.says('SystemExit: 3')
+    container.says('CancelledError')
     assert container.rate_of('/neighbour') == 1.0
 
 
@@ -355,7 +387,7 @@ def test_two_threads_keep_a_busy_component_apart(start, hold):
 def test_a_number_of_threads_out_of_range_is_refused(packages, start_node, threads):
     refused = start_node(
         f'refused_{threads}', 'trt_ros.container', '-p', f'thread_num:={threads}')
-    assert refused.process.wait(DEADLINE_SECONDS) == 1
+    assert refused.process.wait(DEADLINE_SECONDS) == 2
     assert 'thread_num' in refused.log
     refused.process.returncode = 0  # As expected: the fixture need not complain.
 

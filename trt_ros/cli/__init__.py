@@ -14,7 +14,10 @@ from importlib import import_module
 from io import TextIOWrapper
 import os
 import pkgutil
+import signal
 import sys
+import threading
+from types import FrameType
 
 from trt_ros.errors import TrtRosError
 
@@ -57,8 +60,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     escape_unprintable()
     argv = sys.argv[1:] if argv is None else argv
     known = verbs()
-    # A known verb is loaded alone: the others cost it nothing and cannot break it.
-    return run(make_parser([argv[0]] if argv and argv[0] in known else known).parse_args(argv))
+    try:
+        # A known verb is loaded alone: the others cost it nothing and cannot break it.
+        parser = make_parser([argv[0]] if argv and argv[0] in known else known)
+    except KeyboardInterrupt:
+        return 130
+    return run(parser.parse_args(argv))
+
+
+def _end_in_order() -> None:
+    """Let SIGTERM, and SIGHUP of a closed terminal, close files as an exception does."""
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, end)
 
 
 def escape_unprintable() -> None:
@@ -72,6 +90,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb that was parsed; see `main`."""
     escape_unprintable()
     try:
+        _end_in_order()
         code: int = args.run(args)
         sys.stdout.flush()
         return code

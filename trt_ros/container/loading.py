@@ -42,14 +42,19 @@ class LoadError(Exception):
     """Why a component was not loaded; the text is rclcpp's where rclcpp has one."""
 
 
-def find_component(package: str, plugin: str) -> type[Node]:
+def find_component(package: str, plugin: str, *, allow_modules: bool) -> type[Node]:
     """
     Find the class of a component.
 
     :param plugin: `package::Class`, as the entry point is named, or `module:Class`.
+    :param allow_modules: whether `module:Class` may be any; to import a module is to run it.
     :raises LoadError: no such package, no such plugin, or it cannot be imported.
     """
     if PLACE.fullmatch(plugin):
+        if not allow_modules:
+            raise LoadError(
+                f'Failed to load library: {plugin} is not a registered component; the parameter '
+                'allow_modules of the container lets it load any Python module')
         return import_class(plugin)
     known = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)
              if point.name.startswith(f'{package}::')} or ament_components(package)
@@ -140,7 +145,7 @@ def construct(cls: type[Node], options: dict[str, object]) -> Node:
     try:
         node.__init__(**options)
     except Thrown as error:
-        with suppress(*Thrown):  # It may not even have become a Node.
+        with suppress(Thrown):  # It may not even have become a Node.
             node.destroy_node()
         raise LoadError(f'Component constructor threw an exception: {describe(error)}') from error
     return node

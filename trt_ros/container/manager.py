@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 import os
+from queue import SimpleQueue
+import threading
 from typing import NamedTuple
 
 from composition_interfaces.srv import ListNodes, LoadNode, UnloadNode
@@ -14,7 +15,13 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from rclpy.task import Future
 
-from trt_ros.container.loading import LoadError, construct, find_component, node_options
+from trt_ros.container.loading import (
+    LoadError,
+    construct,
+    describe,
+    find_component,
+    node_options,
+)
 from trt_ros.container.spinner import Spinner, Thrown, explain
 from trt_ros.errors import TrtRosError
 from trt_ros.ros.lifecycle import freeze_garbage_collector
@@ -42,11 +49,17 @@ class ComponentManager(Node):
         self._components: dict[int, Component] = {}
         self._last_id = 0
         self._spinners: list[Spinner] = []
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix='loading')
+        self._requests: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._is_closed = False
+        # No ThreadPoolExecutor: what a component imports can shut down all of them for good.
+        self._worker = threading.Thread(target=self._work, name='loading')
         cpus = os.cpu_count() or 1
         self._thread_num = self.declare_parameter('thread_num', thread_num, ParameterDescriptor(
             description='Number of threads that components are spread over.', read_only=True,
             integer_range=[IntegerRange(from_value=1, to_value=cpus, step=1)])).value
+        self._allow_modules = self.declare_parameter('allow_modules', False, ParameterDescriptor(
+            description='Load any Python class that is named module:Class, not registered '
+            'components only.', read_only=True)).value
 
         anytime = ReentrantCallbackGroup()
         self.create_service(LoadNode, '~/_container/load_node', self._on_worker(self._load),
@@ -55,10 +68,13 @@ class ComponentManager(Node):
                             qos_profile=REQUESTS, callback_group=anytime)
         self.create_service(ListNodes, '~/_container/list_nodes', self._list,
                             callback_group=anytime)
+        self._worker.start()
 
     def close(self) -> None:
         """Finish the load under way, refuse the waiting ones, destroy all, last loaded first."""
-        self._worker.shutdown(cancel_futures=True)
+        self._is_closed = True
+        self._requests.put(None)
+        self._worker.join()
         for unique_id in sorted(self._components, reverse=True):
             self._destroy(unique_id)
         for spinner in self._spinners:
@@ -71,15 +87,22 @@ class ComponentManager(Node):
             answered = Future(executor=self.executor)
             # Awaiting alone would not wake the executor; a done callback does.
             answered.add_done_callback(lambda _: None)
-            self._worker.submit(lambda: answered.set_result(answer(request, response)))
+            self._requests.put(lambda: answered.set_result(answer(request, response)))
             return await answered
 
         return callback
 
+    def _work(self) -> None:
+        """Load and unload what is asked for, one after the other."""
+        while (request := self._requests.get()) is not None:
+            if not self._is_closed:
+                request()
+
     def _load(self, request: LoadNode.Request, response: LoadNode.Response) -> LoadNode.Response:
         what = f"'{request.plugin_name}' of package '{request.package_name}'"
         try:
-            cls = find_component(request.package_name, request.plugin_name)
+            cls = find_component(request.package_name, request.plugin_name,
+                                 allow_modules=self._allow_modules)
             options = node_options(request)
             if options['use_global_arguments']:
                 self.get_logger().warning(
@@ -87,9 +110,9 @@ class ComponentManager(Node):
                     'as __node, apply to this node too')
             self._last_id += 1  # Before construction: a failed attempt uses up its id.
             self._add(construct(cls, options))
-        except Exception as error:
+        except Thrown as error:
             self.get_logger().error(f'Could not load {what}: {_with_traceback(error)}')
-            response.error_message = str(error)
+            response.error_message = describe(error)
         else:
             response.success = True
             response.unique_id = self._last_id
@@ -148,7 +171,7 @@ class ComponentManager(Node):
             Node.destroy_node(node)  # What is rclpy's goes in any case.
 
 
-def _with_traceback(error: Exception) -> str:
+def _with_traceback(error: BaseException) -> str:
     bug = error.__cause__ if isinstance(error, LoadError) else error
     if bug is None or isinstance(bug, TrtRosError):
         return str(error)

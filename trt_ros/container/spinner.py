@@ -18,8 +18,8 @@ from rclpy.node import Node
 
 from trt_ros.errors import TrtRosError
 
-#: What a component may throw at its container. SystemExit: a node's sys.exit() is not ours.
-Thrown = (Exception, SystemExit)
+#: What a component may throw at its container: its sys.exit() or asyncio.CancelledError, too.
+Thrown = BaseException
 
 
 def explain(error: BaseException) -> str:
@@ -49,9 +49,9 @@ class ForgivingExecutor(SingleThreadedExecutor):
         try:
             task()
             error = task.exception()
-        except SystemExit as exit_request:  # rclpy's Task lets this one through, unfinished.
+        except Thrown as thrown:  # rclpy's Task lets through, unfinished, what is no Exception.
             task.cancel()
-            error = exit_request
+            error = thrown
         if error is not None:
             self._complain(node.get_logger() if node else self._logger, error)
 

@@ -27,7 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if not 0 < args.seconds <= 3600:
         parser.error('--seconds is above 0 and at most 3600')
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # So that the nodes end too.
+    for number in (signal.SIGTERM, signal.SIGHUP):  # So that the nodes end too.
+        signal.signal(number, signal.default_int_handler)
     set_up_transport()
     try:
         try:

@@ -2,18 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from itertools import pairwise
+from pathlib import Path
+import sys
 from typing import Any
 
-from launch import LaunchContext
-from launch.actions import DeclareLaunchArgument
+from launch import Action, LaunchContext, LaunchDescription
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
 import yaml
 
 from trt_ros.errors import ParameterError
 from trt_ros.ros.lifecycle import ManagedNode
-from trt_ros.ros.parameters import Specification, specifications
+from trt_ros.ros.parameters import Specification, meant, specifications
 
+PACKAGE = 'trt_ros'
 PLATFORMS = ('x86', 'jetson')
+#: Those of launch itself, which no file declares.
+LAUNCHS_OWN = {'launch-prefix', 'launch-prefix-filter', 'sigterm_timeout', 'sigkill_timeout'}
+
+
+def launch_description(
+        arguments: list[DeclareLaunchArgument],
+        nodes: Callable[[LaunchContext], list[Action]]) -> LaunchDescription:
+    """
+    Make a launch description that refuses unknown arguments.
+
+    :param nodes: called at launch for the actions.
+    """
+    names = {each.name for each in arguments}
+
+    def start(context: LaunchContext) -> list[Action]:
+        check_names(sys.argv, names, Path(context.locals.current_launch_file_path))
+        return nodes(context)
+
+    return LaunchDescription([*arguments, OpaqueFunction(function=start)])
+
+
+def check_names(words: list[str], known: Collection[str], file: Path) -> None:
+    """
+    Refuse unknown arguments on the command line `words`, where that launches one of our files.
+
+    A file that includes ours may have more arguments of its own.
+
+    :param file: the launch file, which lies in our folder of them.
+    :raises ParameterError: with the nearest names.
+    """
+    folder = file.resolve().parent
+    plain = [word for word in words if ':=' not in word]
+    if not any(Path(word).resolve().parent == folder
+               or (before == PACKAGE and (folder / word).is_file())
+               for before, word in pairwise(plain)):
+        return
+    for word in words:
+        name, found, _ = word.partition(':=')
+        if found and name not in {*known, *LAUNCHS_OWN}:
+            raise ParameterError(
+                f'The launch file has no argument {name!r}.',
+                remedy=f'{meant(name, known)}`ros2 launch ... --show-args` lists them all.')
 
 
 def common_arguments(*, container: str) -> list[DeclareLaunchArgument]:
@@ -82,7 +128,7 @@ def checked_parameters(cls: type[ManagedNode], values: Mapping[str, Any]) -> dic
     for name in values:
         if name not in known:
             raise ParameterError(f'The node has no parameter {name!r}.',
-                                 remedy=f'It has {", ".join(known)}.')
+                                 remedy=f'{meant(name, known)}It has {", ".join(known)}.')
     return {name: known[name].check(value) for name, value in values.items()}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+import signal
+import threading
 from typing import Any
 
 from ament_index_python import get_package_share_directory
@@ -17,11 +19,10 @@ from launch_ros.actions.load_composable_nodes import get_composable_node_load_re
 from launch_ros.descriptions import ComposableNode, ParameterValue
 
 from trt_ros.errors import ParameterError
+from trt_ros.launching.arguments import PACKAGE
 from trt_ros.launching.bring_up import BringUp
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import specifications
-
-PACKAGE = 'trt_ros'
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def graph(context: LaunchContext, parts: list[Part]) -> list[Action]:
     and an exit code, when a node cannot be loaded, configured or activated, or when a process
     dies, unless that is to be started again.
     """
+    end_with_terminal()
     said = context.launch_configurations
     actions = transport(context)
     platform = this_platform() if said['platform'] == 'auto' else said['platform']
@@ -90,6 +92,13 @@ def graph(context: LaunchContext, parts: list[Part]) -> list[Action]:
         actions.append(container)
     return [*actions, *processes, BringUp(
         processes, components, container, activate=said['autostart'] == 'true')]
+
+
+def end_with_terminal() -> None:
+    """End the launch in order when its terminal is closed, as launch itself does for Ctrl-C."""
+    if threading.current_thread() is threading.main_thread() \
+            and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def _load_request(context: LaunchContext, component: ComposableNode) -> LoadNode.Request:

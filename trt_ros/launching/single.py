@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from functools import partial
 
 from launch import Action, LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.actions import DeclareLaunchArgument
 
 from trt_ros.launching.arguments import (
     common_arguments,
     given_parameters,
+    launch_description,
     parameter_arguments,
 )
 from trt_ros.launching.graph import Part, graph
@@ -27,7 +28,7 @@ def single(
     """
     topics = {'image': 'Topic of the images.', **(topics or {})}
     name = Part(cls, '').executable
-    return LaunchDescription([
+    return launch_description([
         *(DeclareLaunchArgument(topic, default_value=topic, description=description)
           for topic, description in topics.items()),
         DeclareLaunchArgument('source', default_value='', description=(
@@ -39,8 +40,7 @@ def single(
             'namespace', default_value='', description='Namespace of the nodes.'),
         *common_arguments(container='none'),
         *parameter_arguments(cls),
-        OpaqueFunction(function=partial(_nodes, cls=cls, topics=tuple(topics))),
-    ])
+    ], partial(_nodes, cls=cls, topics=tuple(topics)))
 
 
 def _nodes(

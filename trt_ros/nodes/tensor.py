@@ -137,8 +137,10 @@ def tensor_list_type() -> type:
         raise ParameterError(
             'The messages of isaac_ros_tensor_list_interfaces are not installed.',
             cause=str(error),
-            remedy="Build that package, which is part of NVIDIA's isaac_ros_common, in this "
-                   'workspace.') from error
+            remedy='Build them with the workspace, from its root: colcon build --base-paths src '
+                   'src/trt_ros/standalone/interfaces/isaac_ros_tensor_list_interfaces, '
+                   "and source it again. NVIDIA's isaac_ros_common has the same package.",
+        ) from error
     return TensorList
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 import difflib
@@ -157,10 +157,15 @@ def declare(node: Node, cls: type) -> None:
             lambda given: _without_same(node, _promoted(given, cls)))
     for name in getattr(node, '_parameter_overrides', {}):
         if not node.has_parameter(name) and not name.startswith('qos_overrides.'):
-            close = difflib.get_close_matches(name, specifications(cls), n=1)
             node.get_logger().warning(
-                f'There is no parameter {name!r}; it is ignored.'
-                + (f' Did you mean {close[0]!r}?' if close else ''))
+                f'There is no parameter {name!r}; it is ignored. '
+                + meant(name, specifications(cls)))
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return the question whether one of the nearest known names was meant; '' without any."""
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.75)
+    return f'Did you mean {" or ".join(map(repr, close))}? ' if close else ''
 
 
 def _promoted(given: list[Parameter], cls: type) -> list[Parameter]:

@@ -76,7 +76,7 @@ def log_through_ros() -> None:
 
 class StopSignal:
     """
-    SIGINT, SIGTERM and SIGHUP as something to wait for; what is ignored (nohup) stays ignored.
+    SIGINT, SIGTERM and SIGHUP as something to wait for; with nohup SIGHUP stays ignored.
 
     rclpy's own handlers end the ROS context at once, before a node could finish its last frame.
     """
@@ -86,7 +86,8 @@ class StopSignal:
         os.set_blocking(self._write, False)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in STOP_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            # Not so SIGINT, which a shell lets its background jobs ignore.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, lambda *_: None)
 
     def send(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -153,3 +154,23 @@ def test_output_that_the_terminal_cannot_show_is_escaped():
     done = subprocess.run([sys.executable, '-c', code], timeout=60, capture_output=True,
                           env={**os.environ, 'PYTHONIOENCODING': 'ascii'}, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b'h\\xf6he a\\ud800\n', b'')
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_closes_what_a_verb_has_open(verb, number):
+    closed = []
+
+    def work(args):
+        try:
+            signal.raise_signal(number)
+        finally:
+            closed.append(True)
+
+    before = signal.getsignal(number)
+    verb(work)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(['sample'])
+    finally:
+        signal.signal(number, before)
+    assert (ended.value.code, closed) == (128 + number, [True])
