@@ -64,7 +64,7 @@ class ClassifierNode(LabelledNode):
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the node until SIGINT or SIGTERM."""
+    """Run the node until a signal stops it."""
     return run_node(ClassifierNode, args)
 
 

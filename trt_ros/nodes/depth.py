@@ -72,7 +72,7 @@ class DepthNode(InferenceNode):
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the node until SIGINT or SIGTERM."""
+    """Run the node until a signal stops it."""
     return run_node(DepthNode, args)
 
 

@@ -48,7 +48,7 @@ class DetectorNode(ObjectNode):
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the node until SIGINT or SIGTERM."""
+    """Run the node until a signal stops it."""
     return run_node(DetectorNode, args)
 
 

@@ -161,7 +161,7 @@ class ImageSourceNode(ManagedNode):
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the node until SIGINT or SIGTERM."""
+    """Run the node until a signal stops it."""
     return run_node(ImageSourceNode, args)
 
 

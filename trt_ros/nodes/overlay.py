@@ -183,7 +183,7 @@ class OverlayNode(ManagedNode):
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the node until SIGINT or SIGTERM."""
+    """Run the node until a signal stops it."""
     return run_node(OverlayNode, args)
 
 

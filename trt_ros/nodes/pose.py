@@ -80,7 +80,7 @@ class PoseNode(ObjectNode):
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the node until SIGINT or SIGTERM."""
+    """Run the node until a signal stops it."""
     return run_node(PoseNode, args)
 
 

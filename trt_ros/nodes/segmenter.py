@@ -104,7 +104,7 @@ class SegmenterNode(ObjectNode):
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the node until SIGINT or SIGTERM."""
+    """Run the node until a signal stops it."""
     return run_node(SegmenterNode, args)
 
 

@@ -165,7 +165,7 @@ def fitted(
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the node until SIGINT or SIGTERM."""
+    """Run the node until a signal stops it."""
     return run_node(TensorNode, args)
 
 
