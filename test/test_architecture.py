@@ -28,6 +28,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     'nodes': {'ros', 'runtime', 'engine', 'vision', 'draw', 'media'},
     'demo': {'nodes', 'ros', 'runtime', 'vision', 'draw', 'media'},
     'launching': {'nodes', 'ros'},
+    'executables': {'nodes', 'container'},
     '__main__': {'cli'},
     '__init__': set(),
 } | {layer: set() for layer in FOR_ALL}
@@ -46,7 +47,7 @@ DOORS = {  # foreign package: the layers that may import it
     'yaml': {'ros', 'nodes', 'demo', 'launching'},
     'tqdm': {'cli', 'demo'},
     'numpy': LAYERS.keys() - {
-        'errors', 'progress', 'regular_file', 'child', '__main__', '__init__'},
+        'errors', 'progress', 'regular_file', 'child', 'executables', '__main__', '__init__'},
 } | dict.fromkeys((
     'rclpy', 'ament_index_python', 'launch', 'launch_ros', 'builtin_interfaces', 'std_msgs',
     'composition_interfaces', 'diagnostic_msgs', 'geometry_msgs', 'lifecycle_msgs',
