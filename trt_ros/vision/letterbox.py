@@ -197,7 +197,11 @@ class Preprocess:
         for block, pixels in resample(
                 frame, order, (width, height), antialias=self.antialias,
                 crop_xy=(max(-left, 0), max(-top, 0)), crop_wh=(inner.shape[2], inner.shape[1])):
-            inner[:, block] = self._rounded(pixels * gain - bias)
+            # A channel at a time: they may lie side by side in memory.
+            for channel in range(3):
+                values = pixels[channel % len(pixels)] * gain[channel]
+                values -= bias[channel]
+                inner[channel, block] = self._rounded(values)
         return tensor, letterbox
 
     def _rounded(self, values: np.ndarray) -> np.ndarray:

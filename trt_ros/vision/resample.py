@@ -32,13 +32,17 @@ def resample(
     :param crop_xy: the first column and row that are wanted of the output, `crop_wh` how many of
         them; all by default.
     :returns: wanted rows, and their (3, R, w) float32 pixels, 0 to 255, channels in `order`;
-        (1, R, w) when all three are equal. The caller may write to it.
+        (1, R, w) when all three are equal. The caller may write to them.
     """
     col_count, row_count = crop_wh or out_wh
+    plain = plain_channels(frame, order)
+    if plain is not None and frame.width <= 2 * out_wh[0] and frame.height <= 2 * out_wh[1]:
+        pixels = _whole(frame, plain, out_wh)[crop_xy[1]:, crop_xy[0]:][:row_count, :col_count]
+        yield slice(0, row_count), pixels.transpose(2, 0, 1)
+        return
     col_taps = _taps(frame.width, out_wh[0], antialias, crop_xy[0], col_count)
     row_taps = _taps(frame.height, out_wh[1], antialias, crop_xy[1], row_count)
     channels: tuple[int, ...] = (0, 1, 2)
-    plain = plain_channels(frame, order)
     if plain is None:
         # Conversion costs most: of the pixels that count, no others.
         rows, row_taps = _compact(row_taps)
@@ -56,6 +60,28 @@ def resample(
                 (tall.take(cols * pixel_nbytes + channel, axis=1), weights)
                 for cols, weights in col_taps)
             for channel in channels])
+
+
+def _whole(
+        frame: Frame, plain: tuple[np.ndarray, int, tuple[int, ...]],
+        out_wh: tuple[int, int]) -> np.ndarray:
+    """
+    Resize all of a frame by OpenCV: the quickest where most pixels count.
+
+    :param plain: what plain_channels() found.
+    :returns: (h, w, 3) float32, or (h, w, 1), as of resample.
+    """
+    import cv2  # Late: the GPU's own kernel resizes without it.
+
+    lines, pixel_nbytes, channels = plain
+    pixels = lines.reshape(frame.height, frame.width, pixel_nbytes)
+    used = pixels if len(channels) == 3 else pixels[..., channels[0]]
+    # In float32: of uint8 it would round the result.
+    resized: np.ndarray = cv2.resize(
+        used.astype(np.float32), out_wh, interpolation=cv2.INTER_LINEAR)
+    if resized.ndim == 2:
+        return resized[..., None]
+    return resized[..., :3] if channels == (0, 1, 2) else resized[..., 2::-1]
 
 
 @lru_cache(maxsize=32)
