@@ -22,7 +22,7 @@ from trt_ros.ros.tensors import TensorStream
 from trt_ros.ros.transport import serialized_publish
 from trt_ros.runtime.choice import open_network
 from trt_ros.runtime.options import PREPROCESSING, PipelineOptions
-from trt_ros.runtime.runner import Runner
+from trt_ros.runtime.runner import Runner, settle
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoder import TENSORS
 from trt_ros.vision.frame import Frame
@@ -89,9 +89,12 @@ class TensorNode(InferenceNode):
             raise TensorMismatchError(
                 f'The network takes {"; ".join(odd)}.', cause='A TensorList has no such type.',
                 remedy='Export it with float32 or float16 inputs.')
+        lines: tuple[str, ...] = ()
         if all(min(spec.shape, default=1) > 0 for spec in runner.inputs):
-            runner.infer({spec.name: np.zeros(spec.shape, spec.dtype) for spec in runner.inputs})
-        return (chosen, *getattr(runner, 'story', ()),
+            zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in runner.inputs}
+            runner.infer(zeros)
+            lines = settle(runner, zeros)
+        return (chosen, *lines, *getattr(runner, 'story', ()),
                 *map(str, (*runner.inputs, *runner.outputs)))
 
     def activate(self) -> None:

@@ -64,7 +64,8 @@ def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) ->
     if unheeded:
         log.warning('Without effect on ONNX Runtime on the CPU: %s.', ', '.join(unheeded))
     return CheckedRunner.open(
-        options.model_path, report=report, cache_dir=options.engine_cache_dir)
+        options.model_path, threads=options.cpu_threads, report=report,
+        cache_dir=options.engine_cache_dir)
 
 
 def _tensorrt_missing(name: str) -> str:
@@ -82,6 +83,8 @@ def _open_tensorrt(
     from trt_ros.runtime.graph import GraphOptions
     from trt_ros.runtime.tensorrt_open import open_network
 
+    if options.cpu_threads:
+        log.warning('Without effect on TensorRT: cpu_threads.')
     size = options.input_size
     return open_network(
         options.model_path, BuildOptions(precision=options.precision,

@@ -43,8 +43,9 @@ class CheckedRunner:
 
     backend = 'onnxruntime'
 
-    def __init__(self, path: Path, report: Reporter, record: PassedChecks) -> None:
-        self._path, self._report, self._record = path, report, record
+    def __init__(
+            self, path: Path, report: Reporter, record: PassedChecks, threads: int = 0) -> None:
+        self._path, self._report, self._record, self._threads = path, report, record, threads
         self._child: _CheckingChild | None = None
         self._runner: OnnxRuntimeRunner | None = None
         self._is_checked = self._is_closed = False
@@ -53,11 +54,12 @@ class CheckedRunner:
         self.metadata: Mapping[str, str] = {}
 
     @classmethod
-    def open(cls, model_path: str | Path, *, report: Reporter | None = None,
+    def open(cls, model_path: str | Path, *, threads: int = 0, report: Reporter | None = None,
              cache_dir: str = '') -> CheckedRunner:
         """
         Load a model.
 
+        :param threads: as OnnxRuntimeRunner.open takes them.
         :param report: told the phases, and asked whether to stop.
         :param cache_dir: of the engine cache; empty for the default one.
         :raises BackendError: when onnxruntime is not installed, or the model takes too long.
@@ -66,7 +68,7 @@ class CheckedRunner:
         """
         path = Path(model_path).expanduser()
         check_model_file(path)
-        runner = cls(path, report or Reporter(), PassedChecks(path, cache_dir))
+        runner = cls(path, report or Reporter(), PassedChecks(path, cache_dir), threads)
         try:
             runner._open()
         except BaseException:
@@ -86,7 +88,7 @@ class CheckedRunner:
 
     def _load(self) -> OnnxRuntimeRunner:
         if self._runner is None:
-            self._runner = OnnxRuntimeRunner.open(self._path)
+            self._runner = OnnxRuntimeRunner.open(self._path, threads=self._threads)
         return self._runner
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -95,6 +97,11 @@ class CheckedRunner:
             self._check(tensors)
         assert self._runner is not None
         return self._runner.infer(tensors)
+
+    def settle_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+        """Settle how many threads run such tensors, after infer() did."""
+        assert self._runner is not None
+        return self._runner.settle_threads(tensors)
 
     def _check(self, tensors: Mapping[str, np.ndarray]) -> None:
         if self._is_closed:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 import os
 from pathlib import Path
 import re
+import statistics
+import time
 from typing import Any, Literal
 
 import numpy as np
@@ -47,45 +50,68 @@ KNOWN_FAILURES = (
 
 
 OUT_OF_MEMORY = re.compile(r'bad.?alloc|Failed to allocate memory|smaller than requested bytes')
+# A slower network uses all CPUs: trying fewer would take long, and seldom help.
+MEASURED_SECONDS = 0.1
+TIMED_RUNS = 5
 
 
 class OnnxRuntimeRunner:
-    """Runs an ONNX file on the CPU. Owns its session; the arrays it returns are the caller's."""
+    """
+    Runs an ONNX file on the CPU. Owns its session; the arrays it returns are the caller's.
+
+    :param open_session: opens another one, with the given number of threads, for
+        `settle_threads`; None keeps the session.
+    """
 
     backend = 'onnxruntime'
 
-    def __init__(self, session: Any, path: Path) -> None:
+    def __init__(
+            self, session: Any, path: Path,
+            open_session: Callable[[int], Any] | None = None) -> None:
         self.inputs = _specs(session.get_inputs(), 'input', path)
         self.outputs = _specs(session.get_outputs(), 'output', path)
         self.metadata: Mapping[str, str] = dict(session.get_modelmeta().custom_metadata_map)
-        self._session, self._path = session, path
+        self._session, self._path, self._open_session = session, path, open_session
         self._names = [spec.name for spec in self.outputs]
 
     @classmethod
-    def open(cls, model_path: str | Path) -> OnnxRuntimeRunner:
+    def open(cls, model_path: str | Path, *, threads: int = 0) -> OnnxRuntimeRunner:
         """
         Load a model.
 
+        :param threads: that a run may use; 0: as many as there are CPUs for this process, until
+            `settle_threads` finds fewer to be enough.
         :raises BackendError: when onnxruntime is not installed.
         :raises ModelError: when the file cannot be read, is not ONNX, or cannot be run here.
         """
         path = Path(model_path).expanduser()
         check_model_file(path)
-        onnxruntime = load_onnxruntime()
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # Errors come as exceptions; its warnings help nobody.
-        # Threads that spin between frames would take the cores from the camera and DDS.
-        options.add_session_config_entry('session.force_spinning_stop', '1')
-        usable = len(os.sched_getaffinity(0))
-        if usable < (os.cpu_count() or 1):
-            # Its own count ignores a restricted CPU set, and pinning outside of it fails loudly.
-            options.intra_op_num_threads = usable
-        try:
-            session = onnxruntime.InferenceSession(
-                str(path), options, providers=['CPUExecutionProvider'])
-        except Exception as error:
-            raise _explain(error, path) from error
-        return cls(session, path)
+        open_session = partial(_open_session, load_onnxruntime(), path)
+        # Its own count ignores a restricted CPU set, and pins a thread to each CPU.
+        session = open_session(threads or len(os.sched_getaffinity(0)))
+        return cls(session, path, None if threads else open_session)
+
+    def settle_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+        """
+        Use as few threads as run `tensors` in about the time that all CPUs take.
+
+        The last threads gain a small network nothing, and camera and DDS need CPUs, too.
+
+        :returns: lines for the log.
+        """
+        count = len(os.sched_getaffinity(0))
+        if self._session is None or self._open_session is None or count == 1:
+            return ()
+        fastest = seconds = _run_seconds(self._session, tensors)
+        measured = [f'{count}: {1e3 * seconds:.3g} ms']
+        while count > 1 and seconds <= MEASURED_SECONDS:
+            session = self._open_session(count // 2)
+            seconds = _run_seconds(session, tensors)
+            measured.append(f'{count // 2}: {1e3 * seconds:.3g} ms')
+            if seconds > 1.1 * fastest:
+                break
+            self._session, fastest, count = session, min(fastest, seconds), count // 2
+        return (f'CPU threads: {count} (median run with {"; with ".join(measured)})',)
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the network once; see Runner.infer. The arrays stay valid."""
@@ -106,6 +132,32 @@ class OnnxRuntimeRunner:
     def close(self) -> None:
         """Give the session back; may be called twice."""
         self._session = None
+
+
+def _open_session(onnxruntime: Any, path: Path, threads: int) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # Errors come as exceptions; its warnings help nobody.
+    options.intra_op_num_threads = threads
+    # A thread that spins takes its CPU from camera and DDS: between frames for nothing, and within
+    # a run, where others want that CPU, from the very thread that it waits for.
+    options.add_session_config_entry('session.intra_op.allow_spinning', '0')
+    try:
+        return onnxruntime.InferenceSession(
+            str(path), options, providers=['CPUExecutionProvider'])
+    except Exception as error:
+        raise _explain(error, path) from error
+
+
+def _run_seconds(session: Any, tensors: Mapping[str, np.ndarray]) -> float:
+    """Return the median time of a run."""
+    times = []
+    for _ in range(1 + TIMED_RUNS):
+        began = time.perf_counter()
+        session.run(None, tensors)
+        times.append(time.perf_counter() - began)
+        if times[0] > MEASURED_SECONDS:
+            return times[0]
+    return statistics.median(times[1:])  # The first one allocates.
 
 
 def load_onnxruntime() -> Any:

@@ -63,6 +63,9 @@ class PipelineOptions:
     unified_memory: str = option(
         'auto', 'Whether kernels read images in pinned memory in place; auto: where the GPU has '
                 'no memory of its own (Jetson).', choices=('auto', 'on', 'off'))
+    cpu_threads: int = option(
+        0, 'Threads that ONNX Runtime runs the network with; 0: as few as are about as fast as '
+           'all CPUs, measured at configure. Backend onnxruntime only.', between=(0, 1024))
     decoder: str = option(
         'auto', 'How the outputs are read (a model family); auto tells by their shapes.')
     resize: str = option(

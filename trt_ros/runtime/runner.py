@@ -103,6 +103,12 @@ class FrameRunner(Protocol[ResultT_co]):
         ...
 
 
+def settle(runner: Runner, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Settle how many CPU threads run such tensors, where that is open; return log lines."""
+    settle_threads = getattr(runner, 'settle_threads', None)
+    return settle_threads(tensors) if settle_threads is not None else ()
+
+
 def check_inputs(specs: Sequence[TensorSpec], tensors: Mapping[str, np.ndarray]) -> None:
     """
     Hold `tensors` against what the network takes.

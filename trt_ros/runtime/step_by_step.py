@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from trt_ros.errors import ModelError, TensorMismatchError
-from trt_ros.runtime.runner import Runner
+from trt_ros.runtime.runner import Runner, settle
 from trt_ros.vision.decoder import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -59,6 +59,7 @@ class StepByStep(Generic[ResultT]):
                 # Exporters also name a dimension dynamic that the network then has fixed.
                 self._one_by_one(error.problem)
         self.infer(grey, score_threshold=1.0, iou_threshold=1.0, max_detections=1)
+        self.story += settle(self.runner, self._feeds([self.preprocess(grey)[0]] * self.most))
 
     def infer(
             self, frame: Frame, *, score_threshold: float, iou_threshold: float,
@@ -79,14 +80,21 @@ class StepByStep(Generic[ResultT]):
             self, frames: Sequence[Frame], *, score_threshold: float, iou_threshold: float,
             max_detections: int) -> list[ResultT]:
         tensors, letterboxes = zip(*map(self.preprocess, frames))
-        count = self.most if self._is_filled_up else len(frames)
-        outputs = self.runner.infer({self._input_name: _together(tensors, count), **{
-            name: np.repeat(value, count, axis=0)
-            for name, value in self._extra_inputs.items()}})
+        outputs = self.runner.infer(self._feeds(tensors))
+        count = self._count(tensors)
         return [self.decoder(
             _of_one(outputs, index, count), letterbox, score_threshold=score_threshold,
             iou_threshold=iou_threshold, max_detections=max_detections)
             for index, letterbox in enumerate(letterboxes)]
+
+    def _count(self, tensors: Sequence[np.ndarray]) -> int:
+        return self.most if self._is_filled_up else len(tensors)
+
+    def _feeds(self, tensors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        count = self._count(tensors)
+        return {self._input_name: _together(tensors, count), **{
+            name: np.repeat(value, count, axis=0)
+            for name, value in self._extra_inputs.items()}}
 
     def close(self) -> None:
         self.runner.close()

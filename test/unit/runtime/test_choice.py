@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+import os
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from trt_ros.errors import BackendError, ModelError, ParameterError
@@ -98,3 +100,22 @@ def test_the_accelerator_that_is_asked_for_is_built_for(monkeypatch, asked, buil
     monkeypatch.setattr(opener, 'open_network', lambda path, build, **more: given.append(build))
     BACKENDS[0].open(PipelineOptions(model_path='x', dla_core=asked), Reporter(), 1)
     assert given[0].dla_core == built
+
+
+@pytest.mark.parametrize('asked, told', [
+    (0, []), (2, ['Without effect on TensorRT: cpu_threads.'])])
+def test_threads_of_the_cpu_are_told_of_on_a_gpu(monkeypatch, caplog, asked, told):
+    opener = pytest.importorskip('trt_ros.runtime.tensorrt_open')
+    monkeypatch.setattr(opener, 'open_network', lambda *_, **more: None)
+    BACKENDS[1].open(PipelineOptions(model_path='x', cpu_threads=asked), Reporter(), 1)
+    assert caplog.messages == told
+
+
+@pytest.mark.parametrize('asked', [0, 3])
+def test_threads_that_are_asked_for_reach_onnx_runtime(colour_detector, asked):
+    runner = BACKENDS[-1].open(PipelineOptions(
+        model_path=str(colour_detector()), cpu_threads=asked), Reporter(), 1)
+    runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})
+    threads = runner._runner._session.get_session_options().intra_op_num_threads
+    runner.close()
+    assert threads == (asked or len(os.sched_getaffinity(0)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+from pathlib import Path
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import BackendError, ClosedError, ModelError, TensorMismatchError
+from trt_ros.runtime import onnx_cpu
 from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
 from trt_ros.tensors import TensorSpec
 
@@ -112,6 +114,84 @@ def test_a_run_that_fails_names_the_shapes_and_the_remedy(write):
         runner.infer({'x': np.zeros((1, 5), np.float32)})
     assert 'multiples of 32' in caught.value.remedy
     assert caught.value.cause
+
+
+# Threads.
+
+X = {'x': np.ones((1, 3), np.float32)}
+
+
+def options_of(runner):
+    return runner._session.get_session_options()
+
+
+@pytest.fixture
+def on_cpus(monkeypatch):
+    """Pretend that a run takes so long on so many threads, on as many CPUs as the most of them."""
+
+    def pretend(seconds):
+        tried = []
+
+        def run_seconds(session, tensors):
+            assert tensors is X
+            tried.append(session.get_session_options().intra_op_num_threads)
+            return seconds[tried[-1]]
+        monkeypatch.setattr(onnx_cpu.os, 'sched_getaffinity', lambda pid: range(max(seconds)))
+        monkeypatch.setattr(onnx_cpu, '_run_seconds', run_seconds)
+        return tried
+
+    return pretend
+
+
+@pytest.mark.parametrize(('seconds', 'tried', 'chosen'), [
+    ({1: 0.01}, [], 1),
+    ({2: 0.01, 1: 0.0105}, [2, 1], 1),
+    ({2: 0.01, 1: 0.012}, [2, 1], 2),
+    ({8: 0.01, 4: 0.009, 2: 0.0098, 1: 0.01}, [8, 4, 2, 1], 2),
+    ({8: 0.010, 4: 0.009, 2: 0.0101, 1: 0.009}, [8, 4, 2], 4),
+    ({6: 0.01, 3: 0.01, 1: 0.03}, [6, 3, 1], 3),
+    ({8: 0.2, 4: 0.1}, [8], 8),
+])
+def test_as_few_threads_are_used_as_are_about_as_fast(write, on_cpus, seconds, tried, chosen):
+    seen = on_cpus(seconds)
+    runner = OnnxRuntimeRunner.open(write())
+    lines = runner.settle_threads(X)
+    assert seen == tried
+    assert options_of(runner).intra_op_num_threads == chosen
+    assert lines == () or lines[0].startswith(f'CPU threads: {chosen} (median run with ')
+    assert runner.infer(X)['y'].tolist() == [[1, 1, 1]]
+
+
+def test_the_line_for_the_log_tells_what_was_measured(write, on_cpus):
+    on_cpus({2: 0.01, 1: 0.0132})
+    assert OnnxRuntimeRunner.open(write()).settle_threads(X) == (
+        'CPU threads: 2 (median run with 2: 10 ms; with 1: 13.2 ms)',)
+
+
+def test_threads_that_are_asked_for_are_used_and_nothing_is_tried(write, on_cpus):
+    tried = on_cpus({4: 0.01, 2: 0.01, 1: 0.01})
+    runner = OnnxRuntimeRunner.open(write(), threads=3)
+    assert runner.settle_threads(X) == ()
+    assert (tried, options_of(runner).intra_op_num_threads) == ([], 3)
+
+
+def test_what_is_measured_is_the_median_of_real_runs(write):
+    runner = OnnxRuntimeRunner.open(write(), threads=1)
+    assert 0 < onnx_cpu._run_seconds(runner._session, X) < onnx_cpu.MEASURED_SECONDS
+
+
+def test_no_thread_spins(write):
+    """Neither between frames nor in a run, where others may need the CPU that it waits for."""
+    options = options_of(OnnxRuntimeRunner.open(write()))
+    assert options.get_session_config_entry('session.intra_op.allow_spinning') == '0'
+
+
+def test_the_number_of_threads_changes_no_answer():
+    shapes = Path(onnx_cpu.__file__).parents[1] / 'demo/shapes.onnx'
+    picture = np.random.default_rng(0).random((1, 3, 320, 320), np.float32)
+    one, two = (OnnxRuntimeRunner.open(shapes, threads=threads).infer({'images': picture})
+                for threads in (1, 2))
+    assert np.array_equal(one['output0'], two['output0'])
 
 
 # Files that are no models.

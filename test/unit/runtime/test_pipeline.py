@@ -174,7 +174,7 @@ def test_what_is_wanted_of_the_whole_image_is_not_cropped():
 
 def test_the_story_tells_backend_decoder_and_preprocessing(colour_detector):
     pipeline = Pipeline.open(LabelledOptions(
-        model_path=str(colour_detector()), mean=(0.5, 0.5, 0.5)))
+        model_path=str(colour_detector()), mean=(0.5, 0.5, 0.5), cpu_threads=1))
     backend, decoder, preprocess, classes = pipeline.story
     assert backend.startswith('backend onnxruntime: ONNX Runtime on the CPU')
     assert decoder.startswith('decoder yolov8: ')
@@ -189,7 +189,7 @@ def test_the_story_tells_of_a_background_that_the_network_does_not_count(
     labels = tmp_path / 'labels.txt'
     labels.write_text('BACKGROUND\na\nb\nc\n')
     pipeline = Pipeline.open(LabelledOptions(
-        model_path=str(colour_detector()), labels_path=str(labels)))
+        model_path=str(colour_detector()), labels_path=str(labels), cpu_threads=1))
     assert pipeline.class_names == ('a', 'b', 'c')
     assert pipeline.story[-1] == (
         "3 class names, without 'BACKGROUND', which the network does not count")

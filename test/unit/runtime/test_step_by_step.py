@@ -77,6 +77,17 @@ def test_warming_up_fails_where_scores_are_logits():
         frames.warm_up()
 
 
+@pytest.mark.parametrize('batch', [1, 3])
+def test_warming_up_settles_the_threads_on_as_many_images_as_run_together(batch):
+    frames, _ = brightness_finder(-1, batch)
+    settled = []
+    frames.runner.settle_threads = lambda tensors: settled.append(
+        tensors['images'].shape) or ('2 threads',)
+    frames.warm_up()
+    assert settled == [(batch, 3, 64, 64)]
+    assert frames.story[-1] == '2 threads'
+
+
 @pytest.mark.parametrize('size', [-1, 1, 4])
 def test_no_frames_give_no_results_and_run_nothing(size):
     frames, seen = brightness_finder(size, 4)
@@ -115,7 +126,7 @@ def test_a_single_frame_of_a_network_without_a_batch_has_nothing_to_tell():
 
 
 def test_a_real_network_finds_in_a_batch_what_it_finds_alone(colour_detector):
-    runner = OnnxRuntimeRunner.open(colour_detector(batch='batch'))
+    runner = OnnxRuntimeRunner.open(colour_detector(batch='batch'), threads=1)
     decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))
     frames = StepByStep(runner, Preprocess((64, 64)), decoder, 3)
     frames.warm_up()
@@ -131,7 +142,7 @@ def test_a_real_network_finds_in_a_batch_what_it_finds_alone(colour_detector):
 
 def test_a_batch_that_is_dynamic_in_name_only_is_found_out_when_warming_up(colour_detector):
     path = colour_detector(batch='batch', is_baked=True)
-    runner = OnnxRuntimeRunner.open(path)
+    runner = OnnxRuntimeRunner.open(path, threads=1)
     decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))
     frames = StepByStep(runner, Preprocess((64, 64)), decoder, 2)
     frames.warm_up()
