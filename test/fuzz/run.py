@@ -47,6 +47,8 @@ def attempt(path: str, file: str) -> tuple[str, str]:
             text = output.getvalue()
             if code and 'Cause:' not in text and 'Remedy:' not in text and 'Fix:' not in text:
                 return 'wordless', text
+            if 'with exit code' in text:
+                return 'traceback', text
             return ('refused' if code else 'succeeded'), text
         if path == 'node':
             Pipeline.open(LabelledOptions(model_path=file, backend='onnxruntime')).close()
@@ -56,7 +58,7 @@ def attempt(path: str, file: str) -> tuple[str, str]:
                   timeout_seconds=60.0).close()
     except TrtRosError as error:
         text = str(error)
-        if 'Traceback' in text:
+        if 'Traceback' in text or 'with exit code' in text:  # Of the child process.
             return 'traceback', text
         return ('refused' if error.cause or error.remedy else 'wordless'), text
     except Exception:
@@ -127,7 +129,7 @@ def run(files: list[Path], paths: list[str], jobs: int, show=print) -> Counter:
         finally:
             free.put(worker)
         counts[path, outcome] += 1
-        show(f'{outcome:9} {seconds:6.1f} s {path:7} {file.stem}: {text[:1000]!r}')
+        show(f'{outcome:9} {seconds:6.1f} s {path:7} {file.stem}: {text[-1000:]!r}')
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(one, [(path, file) for file in files for path in paths]))

@@ -89,7 +89,11 @@ class OnnxRuntimeRunner:
         open_session = partial(_open_session, load_onnxruntime(), path)
         # Its own count ignores a restricted CPU set, and pins a thread to each CPU.
         session = open_session(threads or len(os.sched_getaffinity(0)))
-        return cls(session, path, None if threads else open_session)
+        try:
+            return cls(session, path, None if threads else open_session)
+        except UnicodeDecodeError as error:
+            raise ModelError(f'Names or metadata of {path} are not UTF-8.', cause=str(error),
+                             remedy='Export or copy the model again.') from error
 
     def settle_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
         """

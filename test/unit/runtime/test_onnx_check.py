@@ -191,6 +191,13 @@ def test_an_input_that_cannot_be_allocated_is_refused(fuzz, write, cache, name):
     assert 'input_size' in caught.value.remedy
 
 
+def test_metadata_that_is_not_utf8_is_an_error(fuzz, tmp_path, cache):
+    path = tmp_path / 'model.onnx'
+    path.write_bytes(dict(fuzz.files())['bytes_not_utf8_0'])
+    with pytest.raises(ModelError, match='are not UTF-8'):
+        CheckedRunner.open(path, cache_dir=cache)
+
+
 def test_reports_name_what_the_child_does(fuzz, write, cache):
     seen = []
     runner = CheckedRunner.open(write(fuzz.detector()), cache_dir=cache,
