@@ -248,10 +248,16 @@ def _check_external_data(path: Path, model: Any) -> None:
             raise ModelError(problem, cause=f'There is no file {file}.',
                              remedy='Copy the data file beside the model.')
         try:
-            begin = int(entries.get('offset', 0))
-            nbytes = int(entries.get('length', 0)) or _nbytes(tensor)
-        except ValueError as error:
+            begin, needed = int(entries.get('offset', 0)), _nbytes(tensor)
+            nbytes = int(entries.get('length', 0)) or needed
+        except (ValueError, KeyError) as error:  # KeyError: a type that NumPy does not have.
             raise ModelError(problem, cause=str(error), remedy='Export it again.') from error
+        if 0 <= nbytes < needed:
+            raise ModelError(
+                f'The weights {tensor.name} of {path} are too short.',
+                cause=f'{nbytes} bytes are declared, its shape {list(tensor.dims)} needs '
+                      f'{needed}.',
+                remedy='Export the model again.')
         if begin < 0 or nbytes < 0 or begin + nbytes > file.stat().st_size:
             raise ModelError(
                 problem, cause=f'{file} has {file.stat().st_size} bytes, '

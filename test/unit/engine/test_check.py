@@ -156,3 +156,79 @@ def test_what_folds_to_a_constant_is_not_refused(models):
              helper.make_node('Add', ['x', 'w'], ['y'])]
     path = models.save(nodes, {'x': [1, 2]}, {'y': [1, 2]})
     refuse_unbuildable(path, read_onnx(path)[0])
+
+
+def declare(path, **entries):
+    """Rewrite where the first weight says that its bytes lie; None leaves an entry out."""
+    model = onnx.load(path, load_external_data=False)
+    weight = model.graph.initializer[0]
+    kept = {entry.key: entry.value for entry in weight.external_data} | entries
+    del weight.external_data[:]
+    for key, value in kept.items():
+        if value is not None:
+            weight.external_data.add(key=key, value=str(value))
+    path.write_bytes(model.SerializeToString())
+
+
+@pytest.fixture
+def one_weight(models):
+    """A model of one weight of 64 bytes in another file: path and that file."""
+    path = models.one('MatMul', weights={'w': np.ones((4, 4), np.float32)})
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location='w.data',
+              size_threshold=0)
+    data = path.parent / 'w.data'
+    assert data.stat().st_size == 64
+    return path, data
+
+
+@pytest.mark.parametrize('entries', [
+    {}, {'length': None}, {'length': 0}, {'length': None, 'offset': None}], ids=str)
+def test_a_data_file_one_byte_short_is_refused_however_its_size_is_declared(one_weight, entries):
+    path, data = one_weight
+    declare(path, **entries)
+    read_onnx(path)
+    data.write_bytes(data.read_bytes()[:-1])
+    with pytest.raises(ModelError, match=r'w\.data has 63 bytes, 64 are needed'):
+        read_onnx(path)
+
+
+def test_an_offset_counts_towards_the_bytes_that_are_needed(one_weight):
+    path, data = one_weight
+    declare(path, offset=1)
+    with pytest.raises(ModelError, match=r'w\.data has 64 bytes, 65 are needed'):
+        read_onnx(path)
+    data.write_bytes(b'\0' * 65)
+    read_onnx(path)
+
+
+@pytest.mark.parametrize('length', [1, 63])
+def test_external_data_declared_shorter_than_its_shape_needs_is_refused(one_weight, length):
+    path, _ = one_weight
+    declare(path, length=length)
+    with pytest.raises(ModelError, match=(
+            rf'weights w of .* are too short\.\nCause: {length} bytes are declared, '
+            r'its shape \[4, 4\] needs 64\.')):
+        read_onnx(path)
+
+
+@pytest.mark.parametrize('entries', [{'offset': -1}, {'length': -1}], ids=str)
+def test_a_negative_place_of_external_data_is_refused(one_weight, entries):
+    path, _ = one_weight
+    declare(path, **entries)
+    with pytest.raises(ModelError, match=r'weights w of .* are not where it says'):
+        read_onnx(path)
+
+
+def test_external_int4_weights_are_two_values_per_byte(models):
+    node = helper.make_node('DequantizeLinear', ['w', 's'], ['y'])
+    path = models.save([node, helper.make_node('Identity', ['x'], ['z'])], {'x': [1]},
+                       {'y': [5], 'z': [1]}, opset=21, weights={'s': np.float32(1)})
+    model = onnx.load(path)
+    model.ir_version = 10
+    model.graph.initializer.insert(0, helper.make_tensor(
+        'w', TensorProto.INT4, [5], b'\x21\x43\x05', raw=True))
+    onnx.save(model, path, save_as_external_data=True, location='w.data', size_threshold=0)
+    read_onnx(path)
+    declare(path, length=2)
+    with pytest.raises(ModelError, match=r'2 bytes are declared, its shape \[5\] needs 3'):
+        read_onnx(path)
