@@ -225,6 +225,17 @@ def test_a_silent_camera_keeps_nobody_waiting_for_long(rig):
     assert rig.node.set(batch_wait_ms=0.0) == ''
 
 
+def test_images_that_come_one_after_another_wait_batch_wait_ms_and_run_together(rig):
+    assert rig.node.set(batch_wait_ms=1000.0) == ''
+    runs = len(rig.runs())
+    for _ in range(5):
+        stamps = {topic: rig.publish(topic) for topic in TOPICS}
+        for topic, stamp in stamps.items():
+            rig.result(topic, stamp)
+    assert rig.runs()[runs:] == [3] * 5
+    assert rig.node.set(batch_wait_ms=0.0) == ''
+
+
 def test_of_a_lazy_node_only_the_cameras_work_whose_results_somebody_wants(rig):
     peer = rig.node.peer
     assert rig.node.set(lazy=True) == ''

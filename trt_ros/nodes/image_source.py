@@ -123,7 +123,7 @@ class ImageSourceNode(ManagedNode):
         """
         rate_hz = self.parameters.rate_hz or self._source.own_rate_hz
         if rate_hz:
-            return max(last_due + 1 / rate_hz, now)  # After a delay, on from now: no burst.
+            return next_due(last_due, now, rate_hz)
         return now if is_there else now + SECONDS_TO_RETRY
 
     def _next_picture(self) -> np.ndarray | None:
@@ -158,6 +158,11 @@ class ImageSourceNode(ManagedNode):
             self._compressed.publish(CompressedImage(
                 header=header, format='bgr8; jpeg compressed bgr8', data=jpeg.tobytes()))
         self._counts.publish()
+
+
+def next_due(due: float, now: float, rate_hz: float) -> float:
+    """Return when to publish the image after that of `due`; no burst makes up for a delay."""
+    return max(due + 1 / rate_hz, now)
 
 
 def main(args: list[str] | None = None) -> int:

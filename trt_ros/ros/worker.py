@@ -45,7 +45,9 @@ class Lane(Generic[T]):
 
     def take(self, now: float, period: float) -> T:
         # From when it was due, not from now: a rate just below the camera's would else be halved.
-        self._taken = max(self.due(period), now - period)
+        # After a pause from now: the next item would else follow at once.
+        due = self.due(period)
+        self._taken = due if due > now - period else now
         return self.items.pop()
 
 

@@ -366,3 +366,66 @@ def test_a_crash_of_tensorrt_is_an_error(slow_model, rtx):
     reporter = Reporter(when('Cloning', lambda: signal_child(signal.SIGSEGV)))
     with pytest.raises(ModelError, match=r'slow\.onnx ended by SIGSEGV'):
         build(slow_model, BuildOptions(), rtx, report=reporter)
+
+
+def test_a_cancel_kills_a_child_that_does_not_end_by_itself(slow_model, rtx):
+    cancelled, child, ended = threading.Event(), [], []
+
+    def stop_and_cancel():
+        child.extend(map(int, children()))
+        os.kill(child[0], signal.SIGSTOP)  # As one that hangs, and hears of no closed pipe.
+        cancelled.set()
+
+    def work():
+        try:
+            build(slow_model, BuildOptions(), rtx,
+                  report=Reporter(when('Cloning', stop_and_cancel), cancelled))
+        except CancelledError:
+            ended.append('cancelled')
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(120)
+    if is_stuck := thread.is_alive():
+        os.kill(child[0], signal.SIGKILL)
+        thread.join()
+    assert not is_stuck
+    assert ended == ['cancelled']
+    assert not Path(f'/proc/{child[0]}').exists()
+
+
+def is_gone(pid):
+    """Tell whether a process has ended; a zombie has, though nobody has reaped it yet."""
+    try:
+        return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[0] in 'ZX'
+    except OSError:
+        return True
+
+
+def test_a_child_that_hears_of_nothing_dies_with_its_parent(slow_model, rtx):
+    script = (
+        'import sys\n'
+        'from pathlib import Path\n'
+        'from trt_ros.backend import load_trt\n'
+        'from trt_ros.engine.build import build\n'
+        'from trt_ros.engine.options import BuildOptions\n'
+        'from trt_ros.progress import Reporter\n'
+        'build(Path(sys.argv[1]), BuildOptions(), load_trt("tensorrt_rtx"),\n'
+        '      report=Reporter(lambda one: print(one.phase, flush=True)))\n')
+    parent = subprocess.Popen([sys.executable, '-c', script, str(slow_model)],
+                              stdout=subprocess.PIPE, text=True)
+    for line in parent.stdout:
+        if line.startswith('Cloning'):
+            break
+    (child,) = map(int, Path(
+        f'/proc/{parent.pid}/task/{parent.pid}/children').read_text().split())
+    os.kill(child, signal.SIGSTOP)  # It writes to no broken pipe: only the kernel can end it.
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 60
+    while not is_gone(child) and time.monotonic() < deadline:
+        threading.Event().wait(0.05)
+    outlived = not is_gone(child)
+    if outlived:
+        os.kill(child, signal.SIGKILL)
+    assert not outlived

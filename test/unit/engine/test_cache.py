@@ -325,3 +325,16 @@ def test_two_nodes_of_one_process_may_keep_their_kernels_at_once(tmp_path, caplo
         thread.join()
     assert blob.load() in texts
     assert caplog.messages == []
+
+
+def test_a_sidecar_with_another_key_of_the_same_beginning_is_not_believed(cache, models, rtx):
+    """The name of the file holds 16 digits of the key, the sidecar all of them."""
+    entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
+    key = entry.sidecar['key']
+    assert cache.problem(entry.path, key=key) == ''
+    other = key[:-1] + ('0' if key[-1] != '0' else '1')
+    sidecar_path(entry.path).write_text(json.dumps({**entry.sidecar, 'key': other}))
+    assert cache.problem(entry.path, key=key) == 'it was made of something else'
+    again = cache.get_or_build(models.conv(), OPTIONS, rtx)
+    assert again.why_built == 'it was made of something else'
+    assert read_sidecar(entry.path)['key'] == key

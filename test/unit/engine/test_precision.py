@@ -285,3 +285,36 @@ def test_rtx_builds_a_quantised_model_in_mixed_precision_and_says_how_much(
 def test_modelopt_is_named_when_it_is_missing(models):
     with pytest.raises(BackendError, match=r'pip install .*modelopt'):
         convert(models.conv(), 'fp16', io_dtypes='keep', converter='modelopt')
+
+
+ONES, AXIS = np.ones(4, np.float32), {'axes': [1]}
+# The inputs that each has beside the image, its attributes, its opset.
+DELICATE_NODES = {
+    'Pow': ([np.float32(2)], {}, 17), 'Exp': ([], {}, 17), 'Log': ([], {}, 17),
+    'Sqrt': ([], {}, 17), 'Reciprocal': ([], {}, 17), 'Softplus': ([], {}, 17),
+    'CumSum': ([np.int64(1)], {}, 17), 'Mean': ([ONES[:1]], {}, 17),
+    'ReduceMean': ([], AXIS, 17), 'ReduceSum': ([np.int64([1])], {}, 17),
+    'ReduceL1': ([], AXIS, 17), 'ReduceL2': ([], AXIS, 17), 'ReduceSumSquare': ([], AXIS, 17),
+    'ReduceLogSum': ([], AXIS, 17), 'ReduceLogSumExp': ([], AXIS, 17),
+    'LayerNormalization': ([ONES[:2]], {}, 17), 'RMSNormalization': ([ONES[:2]], {}, 23),
+    'InstanceNormalization': ([ONES, ONES], {}, 17),
+    'GroupNormalization': ([ONES, ONES], {'num_groups': 2}, 21),
+    'LpNormalization': ([], {}, 17), 'MeanVarianceNormalization': ([], AXIS, 17)}
+
+
+@pytest.mark.parametrize('op', DELICATE_NODES)
+def test_sums_powers_and_norms_between_convolutions_stay_float32(models, op):
+    others, attributes, opset = DELICATE_NODES[op]
+    weights = {f'w{index}': value for index, value in enumerate(others)}
+    nodes = [helper.make_node('Conv', ['x', 'k'], ['a']),
+             helper.make_node(op, ['a', *weights], ['b'], **attributes),
+             helper.make_node('Mul', ['a', 'b'], ['c']),
+             helper.make_node('Conv', ['c', 'k'], ['y'])]
+    path = models.save(nodes, {'x': [1, 4, 2]}, {'y': [1, 4, 2]}, opset=opset, weights={
+        'k': np.ones((4, 4, 1), np.float32), **weights})
+    model = light(path)
+    (node,) = (node for node in model.graph.node if node.op_type == op)
+    assert (node.input[0], node.output[0]) == ('a', 'b')
+    found = types(model)
+    assert found['a'] == TensorProto.FLOAT
+    assert (found['a__fp16'], found['c__fp16']) == (TensorProto.FLOAT16, TensorProto.FLOAT16)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from trt_ros.ros.worker import REPLACED, STOPPED, FairWorker, NewestWorker
+from trt_ros.ros.worker import REPLACED, STOPPED, FairWorker, Lane, NewestWorker
 
 DEADLINE_SECONDS = 60.0
 
@@ -209,3 +209,29 @@ def test_the_rate_limit_is_each_lanes_own():
     worker.close()
     assert handled == [(0, 'a'), (1, 'a')]
     assert dropped == [(1, REPLACED), (0, STOPPED), (1, STOPPED)]
+
+
+def handled_at(rate_hz, times):
+    """Give those of the times of a camera's images at which one is handled under a limit."""
+    lane, handled, period = Lane(0), [], 1 / rate_hz
+    for now in times:
+        lane.put(now)
+        if lane.due(period) <= now:
+            lane.take(now, period)
+            handled.append(now)
+    return handled
+
+
+@pytest.mark.parametrize(('camera_hz', 'rate_hz'), [(30, 20), (30, 29), (100, 7), (25, 24)])
+def test_a_rate_limit_is_kept_on_the_average_and_does_not_drift(camera_hz, rate_hz):
+    seconds = 20
+    handled = handled_at(rate_hz, [index / camera_hz for index in range(camera_hz * seconds)])
+    assert len(handled) == pytest.approx(rate_hz * seconds, abs=2)
+
+
+def test_after_a_pause_a_rate_limit_makes_up_for_nothing():
+    times = [index / 100 for index in range(100)]
+    handled = handled_at(10, [*times, *(60 + each for each in times)])
+    assert len([each for each in handled if each < 60]) == 10
+    assert len([each for each in handled if each >= 60]) == 10
+    assert min(after - before for before, after in zip(handled, handled[1:])) > 0.05

@@ -312,3 +312,14 @@ def test_without_onnxruntime_the_error_is_the_pip_command(write, monkeypatch):
 def test_the_module_itself_imports_no_onnxruntime():
     code = 'import sys, trt_ros.runtime.onnx_cpu; sys.exit("onnxruntime" in sys.modules)'
     assert subprocess.run([sys.executable, '-c', code], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize('usable', [1, 3])
+def test_a_restricted_cpu_set_gets_one_thread_per_usable_core(write, monkeypatch, usable):
+    monkeypatch.setattr(os, 'cpu_count', lambda: 64)
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: set(range(usable)))
+    path, before = write(), len(os.listdir('/proc/self/task'))
+    runner = OnnxRuntimeRunner.open(path)
+    # The thread that calls infer() is one of them.
+    assert len(os.listdir('/proc/self/task')) - before == usable - 1
+    runner.close()

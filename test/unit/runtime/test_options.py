@@ -36,3 +36,14 @@ def test_the_defaults_go_together():
 def test_what_makes_no_sense_is_refused_at_the_door(values, message):
     with pytest.raises(ParameterError, match=message):
         LabelledOptions(**values)
+
+
+@pytest.mark.parametrize('device', [-1, 64])
+def test_a_device_index_outside_0_to_63_is_refused(device):
+    with pytest.raises(ParameterError, match=rf'device is {device}\.\nRemedy: Give 0 to 63'):
+        LabelledOptions(device=device)
+
+
+@pytest.mark.parametrize('device', [0, 63])
+def test_a_device_index_of_0_to_63_is_accepted(device):
+    assert LabelledOptions(device=device).device == device

@@ -261,3 +261,34 @@ def test_an_error_in_any_piece_reaches_the_caller_and_the_crew_goes_on(bad):
     crew.run(done.append, range(4))
     assert len(done) == 4
     crew.close()
+
+
+def test_frames_copied_from_two_threads_at_once_do_not_take_each_others_answers():
+    crew = CopyCrew(1, lambda: None)
+    answers: dict[str, list] = {'left': [], 'right': []}
+
+    def copy(frame: str, order: np.random.Generator) -> None:
+        caller = threading.current_thread()
+        for _ in range(100):
+            helped, delay = threading.Event(), range(int(order.integers(0, 20_000)))
+
+            def work(number: int, helped=helped, delay=delay) -> None:
+                if threading.current_thread() is not caller:
+                    helped.set()
+                    raise ValueError(frame)
+                assert helped.wait(60)  # So each frame has one piece that the helper fails.
+                for _ in delay:
+                    pass
+            try:
+                crew.run(work, range(2))
+                answers[frame].append('no error')
+            except ValueError as error:
+                answers[frame].append(str(error))
+    threads = [threading.Thread(target=copy, args=(frame, np.random.default_rng(seed)))
+               for seed, frame in enumerate(answers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == {frame: [frame] * 100 for frame in answers}
+    crew.close()

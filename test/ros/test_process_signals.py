@@ -1,0 +1,90 @@
+"""What the process of a node does: its end by signals, its garbage collector."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip('rclpy')
+
+from trt_ros.ros.lifecycle import ManagedNode
+
+pytestmark = pytest.mark.ros
+DEADLINE_SECONDS = 60.0
+HANGING = """
+import sys
+import threading
+from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.process import run_node
+
+class Hanging(ManagedNode):
+    def activate(self):
+        self.while_active.callback(self.hang)
+        print('active', flush=True)
+
+    def hang(self):
+        print('going down', flush=True)
+        threading.Event().wait()
+
+sys.exit(run_node(lambda: Hanging('hanging')))
+"""
+
+
+@pytest.fixture
+def hanging(domain_id):
+    """A node that never finishes going down."""
+    # Without shared memory, of which a killed process would leave some.
+    process = subprocess.Popen(
+        [sys.executable, '-c', HANGING, '--ros-args', '-p', 'autostart:=true'], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={
+            **os.environ, 'ROS_DOMAIN_ID': str(domain_id), 'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4'})
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize('first', [signal.SIGINT, signal.SIGTERM])
+def test_a_second_sigterm_kills_a_process_that_hangs_on_its_way_down(hanging, first):
+    assert hanging.stdout.readline() == 'active\n'
+    hanging.send_signal(first)
+    assert hanging.stdout.readline() == 'going down\n'
+    assert hanging.poll() is None
+    hanging.send_signal(signal.SIGTERM)
+    assert hanging.wait(DEADLINE_SECONDS) == -signal.SIGTERM
+
+
+def test_a_second_sigint_is_ignored_on_the_way_down(hanging):
+    assert hanging.stdout.readline() == 'active\n'
+    hanging.send_signal(signal.SIGINT)
+    assert hanging.stdout.readline() == 'going down\n'
+    status = Path(f'/proc/{hanging.pid}/status').read_text()
+    (ignored,) = (line.split()[1] for line in status.splitlines() if line.startswith('SigIgn'))
+    assert int(ignored, 16) >> signal.SIGINT - 1 & 1
+
+
+def test_configure_and_cleanup_freeze_what_lives_and_free_what_is_garbage(peer):
+    class Litter(ManagedNode):
+        def configure(self):
+            self.kept = [[] for _ in range(10_000)]
+
+    node = Litter('litter', context=peer.context)
+    try:
+        gc.unfreeze()
+        node.trigger_configure()
+        frozen = gc.get_freeze_count()
+        assert frozen > 10_000
+        assert len(gc.get_objects()) < frozen  # The collector looks at what came since.
+        node.kept = None
+        node.trigger_cleanup()
+        assert gc.get_freeze_count() <= frozen - 10_000
+        assert gc.get_freeze_count() > 0
+    finally:
+        node.destroy_node()
+        gc.unfreeze()
