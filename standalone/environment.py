@@ -655,8 +655,23 @@ def test(environment: Environment, arguments: list[str]) -> int:
     return pytest(environment, *arguments) or failed
 
 
+def mutate(environment: Environment, arguments: list[str]) -> int:
+    """Run mutate.py with packages of its own, installed by its first use."""
+    folder, requirements = environment.folder / 'mutate', REQUIREMENTS / 'mutate.txt'
+    python, done = folder / 'bin/python', folder / 'installed'
+    if not done.exists() or done.read_text() != requirements.read_text():
+        say('installing cosmic-ray')
+        run([str(environment.python), '-I', '-m', 'venv', '--clear', str(folder)],
+            environment, 'venv')
+        run([str(python), '-I', '-m', 'pip', 'install', '--disable-pip-version-check',
+             '--requirement', str(requirements)], environment, 'pip')
+        write(done, requirements.read_text())
+    return become(environment, str(python), '-I', str(CHECKOUT / 'standalone/mutate.py'),
+                  *arguments, PYTEST_DISABLE_PLUGIN_AUTOLOAD='1', **on_this_machine())
+
+
 VERBS: dict[str, Callable[[Environment, list[str]], int]] = {
-    'demo': demo, 'test': test, 'check': check, 'run': run_cli, 'shell': shell}
+    'demo': demo, 'test': test, 'check': check, 'mutate': mutate, 'run': run_cli, 'shell': shell}
 
 if __name__ == '__main__':
     sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,64 @@
+"""What `./dev mutate` changes, and which tests it runs; cosmic-ray itself is not needed here."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+import sys
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope='module')
+def mutate():
+    """Import the script as a module; it is outside the package."""
+    spec = importlib.util.spec_from_file_location('mutate', CHECKOUT / 'standalone/mutate.py')
+    module = importlib.util.module_from_spec(spec)
+    sys.modules['mutate'] = module  # dataclass looks its module up there.
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules['mutate']
+
+
+def test_no_diff_has_no_new_lines(mutate):
+    assert mutate.new_lines('') == set()
+
+
+def test_only_lines_that_are_added_or_changed_are_mutated(mutate):
+    diff = ('--- a/x.py\n+++ b/x.py\n@@ -3 +3 @@ def a():\n-old\n+new\n'
+            '@@ -10,2 +9,0 @@\n-gone\n-gone\n@@ -20,0 +20,3 @@\n+a\n+b\n+c\n')
+    assert mutate.new_lines(diff) == {3, 20, 21, 22}
+
+
+def test_type_annotations_are_not_mutated(mutate):
+    source = 'def f(a: int | None = 1 | 2) -> int | str:\n    b: int | None = a | 4\n'
+    types = mutate.places_of_types(source)
+    bars = [(line, column) for line, text in enumerate(source.splitlines(), 1)
+            for column, letter in enumerate(text) if letter == '|']
+    assert [place in types for place in bars] == [True, False, True, True, False]
+
+
+@pytest.mark.parametrize(('module', 'tests'), [
+    ('vision/nms.py', ('test/unit/vision/test_nms.py', 'test/unit/vision')),
+    ('engine/build.py', (
+        'test/unit/engine/test_build.py test/unit/engine/test_build_child.py',
+        'test/unit/engine')),
+    ('ros/intra.py', ('test/ros/test_intra.py', 'test/unit/ros')),
+    ('nodes/tensor.py', ('test/ros/test_tensor_list.py',)),
+    ('vision/family.py', ('test/unit/vision',))])
+def test_the_tests_of_a_modules_name_run_before_those_of_its_folder(mutate, module, tests):
+    assert mutate.tests_of(Path('trt_ros') / module) == tests
+
+
+def test_every_module_of_the_package_is_found_and_nothing_else(mutate):
+    found = list(mutate.modules_below([CHECKOUT]))
+    assert Path('trt_ros/vision/nms.py') in found
+    assert all(path.parts[0] == 'trt_ros' and path.suffix == '.py' for path in found)
+    assert list(mutate.modules_below([CHECKOUT / 'test'])) == []
+
+
+def test_a_score_is_the_share_of_mutations_that_were_noticed(mutate):
+    assert str(mutate.Score(Path('x.py'))) == '100.0 %     0 of    0  x.py'
+    assert str(mutate.Score(Path('x.py'), 3, ['diff'])) == ' 75.0 %     3 of    4  x.py'
