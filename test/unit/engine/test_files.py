@@ -1,14 +1,25 @@
-"""What survives a power cut: data before its name, the name before success is reported."""
+"""Files of the engine cache: whole after a power cut, private, locked."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 from pathlib import Path
+import threading
 
 import pytest
 
-from trt_ros.engine.files import write_atomically
+from trt_ros.engine.files import (
+    LOCK,
+    check_private,
+    locked,
+    make_private,
+    sha256_of_file,
+    write_atomically,
+)
+from trt_ros.errors import ParameterError
+from trt_ros.progress import CancelledError, Reporter
 
 
 @pytest.fixture
@@ -62,3 +73,94 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
         write_atomically(path, Broken())
     assert path.read_bytes() == b'old'
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_written_file_is_its_owners_alone_and_replaces_another(tmp_path):
+    path = tmp_path / 'net.engine'
+    path.write_bytes(b'an older and longer one')
+    old = os.umask(0)
+    try:
+        write_atomically(path, io.BytesIO(b'plan'))
+    finally:
+        os.umask(old)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_bytes() == b'plan'
+
+
+def test_a_file_is_hashed_whole(tmp_path):
+    data = bytes(range(256)) * 10_000  # Longer than one read.
+    (tmp_path / 'plan').write_bytes(data)
+    assert sha256_of_file(tmp_path / 'plan') == hashlib.sha256(data).hexdigest()
+
+
+def test_private_folders_are_made_with_their_parents_and_may_exist(tmp_path):
+    root = tmp_path / 'cache'
+    old = os.umask(0o022)
+    try:
+        for _ in range(2):
+            make_private(root / 'net' / 'fp16', root)
+        assert os.umask(0o022) == 0o022  # As it was.
+    finally:
+        os.umask(old)
+    for each in (root, root / 'net', root / 'net/fp16'):
+        assert each.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize('bit', [0o020, 0o002])
+def test_what_a_group_or_others_can_write_is_not_private(tmp_path, bit):
+    folder = tmp_path / 'cache' / 'net'
+    folder.mkdir(parents=True)
+    for each in (folder, folder.parent):
+        each.chmod(0o755)
+    check_private(folder, tmp_path / 'cache')  # To read is allowed.
+    for each in (folder, folder.parent):
+        each.chmod(0o755 | bit)
+        with pytest.raises(ParameterError, match=f'Others can write {each},'):
+            check_private(folder, tmp_path / 'cache')
+        each.chmod(0o755)
+
+
+@pytest.mark.parametrize(('mode', 'is_safe'), [(0o1777, True), (0o777, False), (0o775, True)])
+def test_above_the_cache_only_a_folder_of_everybody_without_the_sticky_bit_is_unsafe(
+        tmp_path, mode, is_safe):
+    root = tmp_path / 'shared' / 'cache'
+    root.mkdir(parents=True, mode=0o700)
+    (tmp_path / 'shared').chmod(mode)
+    if is_safe:
+        check_private(root, root)
+    else:
+        with pytest.raises(ParameterError, match=r'Others can write .*shared,'):
+            check_private(root, root)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can give files away')
+def test_what_belongs_to_another_user_is_not_private(tmp_path):
+    root = tmp_path / 'cache'
+    root.mkdir(mode=0o700)
+    check_private(root, root)
+    os.chown(root, 12345, -1)
+    with pytest.raises(ParameterError, match='belongs to another user'):
+        check_private(root, root)
+
+
+def test_a_lock_is_held_until_its_block_ends_and_whoever_waits_can_be_cancelled(tmp_path):
+    cancelled, seen = threading.Event(), []
+
+    def told(progress):
+        seen.append(progress.phase)
+        cancelled.set()
+    with locked(tmp_path, Reporter(seen.append)):
+        assert seen == []
+        assert (tmp_path / LOCK).stat().st_mode & 0o777 == 0o600
+        with pytest.raises(CancelledError), locked(tmp_path, Reporter(told, cancelled)):
+            pass
+    assert seen == ['waiting for another process that builds this model']
+    with locked(tmp_path, Reporter()):
+        pass
+
+
+def test_a_lock_is_taken_once_its_holder_lets_go(tmp_path):
+    held = locked(tmp_path, Reporter())
+    held.__enter__()
+    with locked(tmp_path, Reporter(lambda progress: held.__exit__(None, None, None))):
+        pass

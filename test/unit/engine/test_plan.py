@@ -76,3 +76,19 @@ def test_an_engine_of_a_flavour_that_is_not_there_says_what_to_install(tmp_path,
 def test_without_a_gpu_the_reason_is_told_before_the_library_hides_it(rtx, no_gpu):
     with pytest.raises(BackendError, match='No NVIDIA GPU can be used here'):
         load_engine(header(version=rtx.version))
+
+
+def test_each_target_bit_of_an_rtx_header_is_a_compute_capability():
+    names = ['7.5', '8.0', '8.6', '8.9', '12.0', '12.1']
+    for bit, name in enumerate(names):
+        found = parse_plan_header(header(targets=1 << bit))
+        assert capabilities_text(found.compute_capabilities) == name
+    assert capabilities_text(parse_plan_header(header(targets=63)).compute_capabilities) == (
+        ' '.join(names))
+
+
+def test_a_header_is_64_bytes_and_no_byte_less():
+    whole = header()
+    assert parse_plan_header(whole).nbytes == 64
+    with pytest.raises(ValueError, match='only 63 bytes'):
+        parse_plan_header(whole[:63])
