@@ -146,8 +146,9 @@ def tests_of(module: Path) -> tuple[str, ...]:
 
 
 def places_of_types(source: str) -> set[tuple[int, int]]:
-    """Return the (line, column) of every character in a type annotation: nothing evaluates it."""
-    found: set[tuple[int, int]] = set()
+    """Return the (line, column) of annotations, which nothing evaluates, and of a bare `*`."""
+    found = {(number, match.start()) for number, line in enumerate(source.splitlines(), 1)
+             for match in re.finditer(r'\*(?=,)', line)}
     for node in ast.walk(ast.parse(source)):
         for each in (getattr(node, 'annotation', None), getattr(node, 'returns', None)):
             if isinstance(each, ast.expr) and each.end_lineno and each.end_col_offset:

@@ -40,6 +40,10 @@ def test_type_annotations_are_not_mutated(mutate):
     assert [place in types for place in bars] == [True, False, True, True, False]
 
 
+def test_the_star_before_keyword_arguments_is_no_product(mutate):
+    assert mutate.places_of_types('def f(a, *, b=2 * 3):\n    pass\n') == {(1, 9)}
+
+
 @pytest.mark.parametrize(('module', 'tests'), [
     ('vision/nms.py', ('test/unit/vision/test_nms.py', 'test/unit/vision')),
     ('engine/build.py', (

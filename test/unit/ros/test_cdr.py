@@ -146,3 +146,10 @@ def test_images_of_one_size_are_written_into_the_same_memory():
     writer = ImageWriter()
     first = writer.begin((0, 0), 'camera', (8, 8), 'bgr8').ctypes.data
     assert writer.begin((1, 1), 'camera', (8, 8), 'bgr8').ctypes.data == first
+
+
+def test_a_message_without_bytes_is_said_to_begin_with_nothing():
+    with pytest.raises(BadFrameError, match='A message that begins with nothing is no plain CDR'):
+        read_image(np.empty(0, np.uint8))
+    with pytest.raises(BadFrameError, match='A message that begins with 00 03 00 00 is no plain'):
+        read_image(np.frombuffer(b'\0\3\0\0', np.uint8))
