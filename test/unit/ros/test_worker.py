@@ -1,5 +1,6 @@
 """The newest item wins, and each one is handled or accounted for."""
 
+from itertools import pairwise
 import queue
 import threading
 import time
@@ -234,4 +235,4 @@ def test_after_a_pause_a_rate_limit_makes_up_for_nothing():
     handled = handled_at(10, [*times, *(60 + each for each in times)])
     assert len([each for each in handled if each < 60]) == 10
     assert len([each for each in handled if each >= 60]) == 10
-    assert min(after - before for before, after in zip(handled, handled[1:])) > 0.05
+    assert min(after - before for before, after in pairwise(handled)) > 0.05
