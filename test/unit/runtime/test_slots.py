@@ -264,7 +264,7 @@ def test_an_error_in_any_piece_reaches_the_caller_and_the_crew_goes_on(bad):
 
 
 def test_frames_copied_from_two_threads_at_once_do_not_take_each_others_answers():
-    crew = CopyCrew(1, lambda: None)
+    crew = CopyCrew(1, nullcontext())
     answers: dict[str, list] = {'left': [], 'right': []}
 
     def copy(frame: str, order: np.random.Generator) -> None:
