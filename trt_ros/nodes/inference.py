@@ -16,7 +16,13 @@ from std_msgs.msg import Header
 from trt_ros.errors import ParameterError
 from trt_ros.progress import NowAndThen, Progress
 from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts
-from trt_ros.ros.images import ImageStream, ImageTopicsParameters, Source, why_no_image
+from trt_ros.ros.images import (
+    ImageStream,
+    ImageTopicsParameters,
+    Source,
+    why_images_lost,
+    why_no_image,
+)
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import PRESETS, preset_profile
@@ -98,7 +104,8 @@ class InferenceNode(ManagedNode):
         self._counts = FrameCounts()
         Diagnostics(
             self, self._counts, task='image', facts=self._facts,
-            why_no_image=lambda _, topic: self.why_no_input(topic), cameras=self._counts_by_topic)
+            why_no_image=lambda _, topic: self.why_no_input(topic),
+            why_lost=lambda _, topic: self.why_input_lost(topic), cameras=self._counts_by_topic)
 
     # What a subclass fills in.
 
@@ -124,6 +131,10 @@ class InferenceNode(ManagedNode):
     def why_no_input(self, topic: str) -> str:
         """Name a topic that an active node takes its input from, and why none may come."""
         return why_no_image(self, topic)
+
+    def why_input_lost(self, topic: str) -> str:
+        """Name a topic that an active node takes its input from, and why some may be lost."""
+        return why_images_lost(self, topic)
 
     # What a subclass uses.
 

@@ -28,8 +28,11 @@ from trt_ros.ros.images import (
     dropping,
     header_of,
     image_reader,
+    image_topic,
     subscribe_images,
     to_frame,
+    wait_for_input,
+    why_images_lost,
     why_no_image,
 )
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
@@ -91,7 +94,8 @@ class OverlayNode(ManagedNode):
         self._counts = FrameCounts()
         self._class_ids: list[str] = []
         self._matching = threading.Lock()  # Images come in a thread of their own.
-        Diagnostics(self, self._counts, task='image', why_no_image=why_no_image)
+        Diagnostics(self, self._counts, task='image', why_no_image=why_no_image,
+                    why_lost=why_images_lost)
 
     def configure(self) -> None:
         self._output_dir = None
@@ -116,8 +120,9 @@ class OverlayNode(ManagedNode):
             self._draw, self._counts.drop, on_taken=partial(self._counts.took, QUEUE_AGE),
             max_rate_hz=lambda: self.parameters.max_rate_hz)))
         self._read = image_reader(self)
+        wait_for_input(self, [image_topic(self, self.parameters, 'image')[1]])
         self.while_active.enter_context(closing(subscribe_images(
-            self, self._on_image, on_lost=self._lose_image)))
+            self, self._on_image, on_lost=self._lose_image, on_missed=self._counts.miss)))
         self.while_active.enter_context(closing(subscribe_serialized(
             self, Detection2DArray, 'detections',
             overridden(self, Subscription, 'detections', QoSProfile(depth=10)),

@@ -17,7 +17,7 @@ from trt_ros.progress import Reporter
 from trt_ros.ros.cdr_tensors import write_tensor_list
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
-from trt_ros.ros.qos import why_silent
+from trt_ros.ros.qos import why_lost, why_silent
 from trt_ros.ros.tensors import TensorStream
 from trt_ros.ros.transport import serialized_publish
 from trt_ros.runtime.choice import open_network
@@ -127,6 +127,11 @@ class TensorNode(InferenceNode):
             return super().why_no_input(topic)
         why = why_silent(self, 'tensors', 'isaac_ros_tensor_list_interfaces/msg/TensorList')
         return f'on {self.resolve_topic_name("tensors")}: {why}'
+
+    def why_input_lost(self, topic: str) -> str:
+        if self._runner is None:
+            return super().why_input_lost(topic)
+        return f'on {self.resolve_topic_name("tensors")}: {why_lost(self, "tensors")}'
 
     def _forget_runner(self) -> None:
         self._runner = None

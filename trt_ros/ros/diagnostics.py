@@ -25,6 +25,10 @@ SECONDS_BETWEEN_LOGS = 10.0
 SECONDS_A_WARNING_STAYS = 5.0
 SECONDS_WITHOUT_A_FRAME = 5.0
 
+# Frames lost before they arrive are worth a warning when there are so many, and such a part of
+# all frames, within the last seconds.
+MIN_LOST, MIN_LOST_PART, SECONDS_OF_LOSS = 3, 0.1, 5
+
 # The times of a frame that are told: the last so many, and none older than that.
 TIMES_KEPT = 1000
 SECONDS_TIMES_ARE_KEPT = 10.0
@@ -38,11 +42,14 @@ class FrameCounts:
     How many frames came, went, and were dropped for which cause, and what took how long.
 
     For several threads.
+
+    :ivar lost: frames that were published and never came; None where that is unknown.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.received = self.published = 0
+        self.lost: int | None = None
         self.dropped: Counter[str] = Counter()
         self.last_error = ''
         self._last_received = self._last_trouble = float('-inf')
@@ -82,6 +89,11 @@ class FrameCounts:
                 return False
             self._last_logged[cause] = now
             return True
+
+    def miss(self, count: int) -> None:
+        """Count frames that were published and never came; 0 where they can be known."""
+        with self._lock:
+            self.lost = (self.lost or 0) + count
 
     def expect_no_more(self) -> None:
         """Let nobody wait for another frame, until one comes."""
@@ -144,6 +156,10 @@ class CameraCounts(FrameCounts):
         super().publish()
         self._whole.publish()
 
+    def miss(self, count: int) -> None:
+        super().miss(count)
+        self._whole.miss(count)
+
     def drop(self, cause: str, why: str = '') -> bool:
         self._whole.drop(cause, why)
         return super().drop(cause, why)
@@ -169,14 +185,16 @@ class Diagnostics:
     """
     Publishes a DiagnosticStatus each second, in every state, as diagnostic_updater would.
 
-    OK: all is well, also while nobody asked for more. WARN: frames were dropped for a bad reason
-    within the last seconds. ERROR: a transition or the GPU failed. STALE: the node is active, but
-    no frame comes of some camera, or those that come are not done with.
+    OK: all is well, also while nobody asked for more. WARN: frames were dropped for a bad reason,
+    or lost before they arrived, within the last seconds. ERROR: a transition or the GPU failed.
+    STALE: the node is active, but no frame comes of some camera, or those that come are not done
+    with.
 
     :param task: what the status is about, the part of its name after the colon.
     :param facts: more key-value pairs, asked once a second in the executor's thread.
     :param why_no_image: given the node and a topic, says where images should come from and what
         may be wrong there, asked likewise.
+    :param why_lost: likewise, why frames of a topic may be lost before they arrive.
     :param cameras: the counts by topic, where there are several; asked likewise.
     """
 
@@ -184,9 +202,11 @@ class Diagnostics:
             self, node: ManagedNode, counts: FrameCounts, *, task: str,
             facts: Callable[[], Mapping[str, str]] = dict,
             why_no_image: Callable[[ManagedNode, str], str] = lambda node, topic: '',
+            why_lost: Callable[[ManagedNode, str], str] = lambda node, topic: '',
             cameras: Callable[[], Mapping[str, FrameCounts]] = dict) -> None:
         self._node, self._counts, self._facts = node, counts, facts
-        self._why_no_image, self._cameras = why_no_image, cameras
+        self._why_no_image, self._why_lost, self._cameras = why_no_image, why_lost, cameras
+        self._losses: dict[str, RecentLoss] = {}
         self._name = f'{node.get_fully_qualified_name()[1:]}: {task}'
         self._before = (time.monotonic(), 0, 0)
         self._active_since: float | None = None
@@ -199,6 +219,7 @@ class Diagnostics:
         state = self._node.state_label
         if state != 'active':
             self._active_since = None
+            self._losses = {}
         elif self._active_since is None:
             self._active_since = now
         told = _told(self._counts)
@@ -229,10 +250,13 @@ class Diagnostics:
         if self._node.failure:
             return DiagnosticStatus.ERROR, self._node.failure
         if self._active_since is not None:
+            cameras = self._cameras() or {'image': self._counts}
+            losses = {topic: self._losses.setdefault(topic, RecentLoss()).add(counts)
+                      for topic, counts in cameras.items()}
             if self._counts.is_troubled:
                 return DiagnosticStatus.WARN, f'frames dropped: {self._counts.last_error}'
             patience = SECONDS_WITHOUT_A_FRAME + self._seconds_between_frames()
-            for topic, counts in (self._cameras() or {'image': self._counts}).items():
+            for topic, counts in cameras.items():
                 waited = counts.seconds_since_received(self._active_since)
                 if waited > patience:
                     why = self._why_no_image(self._node, topic)
@@ -240,6 +264,10 @@ class Diagnostics:
             waited = self._counts.seconds_unsettled()
             if waited > patience:
                 return DiagnosticStatus.STALE, f'images come, but no result for {waited:.0f} s'
+            for topic, loss in losses.items():
+                if loss:
+                    why = self._why_lost(self._node, topic)
+                    return DiagnosticStatus.WARN, f'{loss} lost before they arrived {why}'.rstrip()
         return DiagnosticStatus.OK, state
 
     def _seconds_between_frames(self) -> float:
@@ -248,12 +276,28 @@ class Diagnostics:
         return max((1 / rate for rate in rates if rate > 0), default=0.0)
 
 
+class RecentLoss:
+    """The frames of a topic that came, and that were lost before, of the last seconds."""
+
+    def __init__(self) -> None:
+        self._counts: deque[tuple[int, int]] = deque(maxlen=SECONDS_OF_LOSS + 1)
+
+    def add(self, counts: FrameCounts) -> str:
+        """Add the counts of now; return the share of frames lost where it is worth a warning."""
+        self._counts.append((counts.received, counts.lost or 0))
+        received, lost = (now - before for now, before in zip(self._counts[-1], self._counts[0]))
+        if lost < max(MIN_LOST, MIN_LOST_PART * (received + lost)):
+            return ''
+        return f'{lost} of {received + lost} frames of the last {len(self._counts) - 1} s were'
+
+
 def _told(counts: FrameCounts) -> dict[str, int]:
     received, published, dropped = counts.snapshot()
     return {
         'frames received': received, 'frames published': published,
         'frames dropped': sum(dropped.values()),
-        **{f'dropped: {cause}': count for cause, count in sorted(dropped.items())}}
+        **{f'dropped: {cause}': count for cause, count in sorted(dropped.items())},
+        **({} if counts.lost is None else {'frames lost before arrival': counts.lost})}
 
 
 class LatencyMeter:

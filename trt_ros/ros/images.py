@@ -18,9 +18,10 @@ from std_msgs.msg import Header
 from trt_ros.errors import BadFrameError, GpuFailedError, ScoreRangeError, TrtRosError
 from trt_ros.ros.cdr import CompressedImageView, ImageView, read_compressed_image, read_image
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
+from trt_ros.ros.following import FollowingSubscription, wait_for_publishers
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param
-from trt_ros.ros.qos import PRESETS, image_qos, incompatible_offer, why_silent
+from trt_ros.ros.qos import PRESETS, image_qos, incompatible_offer, why_lost, why_silent
 from trt_ros.ros.rcl import NOBODY, MemoryHooks
 from trt_ros.ros.transport import SerializedSubscription, subscribe_serialized
 from trt_ros.ros.worker import REPLACED, UNWANTED, FairWorker
@@ -38,8 +39,8 @@ class ImageInputParameters:
         'auto', "QoS asked of the image publishers, by ROS's name for it; auto: as "
         'qos_reliability says.', choices=PRESETS)
     qos_reliability: str = param(
-        'auto', "Reliability asked of them; best_effort takes from any; auto: the preset's, "
-        'without one reliable when all of them are so at activation.',
+        'auto', "Reliability asked of them; best_effort takes from any; auto: the preset's; "
+        'without one reliable while all publishers are reliable, else best_effort.',
         choices=('auto', 'best_effort', 'reliable'))
     qos_depth: int = param(
         1, 'Images that DDS keeps until they are taken; the newest wins in any case.',
@@ -125,10 +126,13 @@ class ImageStream:
                 lanes=len(sources), most=most, on_taken=partial(counts.took, QUEUE_AGE),
                 max_rate_hz=lambda: node.parameters.max_rate_hz,
                 wait_seconds=lambda: node.parameters.batch_wait_ms / 1e3)))
+            wait_for_input(node, [
+                image_topic(node, node.parameters, source.topic)[1] for source in sources])
             for number, source in enumerate(sources):
                 undo.enter_context(closing(subscribe_images(
                     node, partial(self._receive, number), source.topic,
-                    on_replaced=partial(self._replace, source), hooks=hooks)))
+                    on_replaced=partial(self._replace, source),
+                    on_missed=source.counts.miss, hooks=hooks)))
             self._owned = undo.pop_all()
 
     def close(self) -> None:
@@ -208,7 +212,8 @@ def subscribe_images(
         node: ManagedNode, on_message: Callable[[np.ndarray], None], topic: str = 'image', *,
         on_replaced: Callable[[], None] | None = None,
         on_lost: Callable[[], None] | None = None,
-        hooks: MemoryHooks = NOBODY) -> SerializedSubscription:
+        on_missed: Callable[[int], None] | None = None,
+        hooks: MemoryHooks = NOBODY) -> SerializedSubscription | FollowingSubscription:
     """
     Take `topic` or `topic`/compressed, as the node's ImageInputParameters say, as bytes.
 
@@ -217,12 +222,13 @@ def subscribe_images(
     message_type, topic = image_topic(node, node.parameters, topic)
     return subscribe_input(
         node, message_type, topic, on_message, on_replaced=on_replaced, on_lost=on_lost,
-        hooks=hooks if message_type is Image else NOBODY)
+        on_missed=on_missed, hooks=hooks if message_type is Image else NOBODY)
 
 
 def subscribe_input(
         node: ManagedNode, message_type: type, topic: str,
-        on_message: Callable[[np.ndarray], None], **more: Any) -> SerializedSubscription:
+        on_message: Callable[[np.ndarray], None],
+        **more: Any) -> SerializedSubscription | FollowingSubscription:
     """
     Take messages as bytes, with the QoS that the node's ImageInputParameters say; tell of others.
 
@@ -233,14 +239,33 @@ def subscribe_input(
     qos, why = image_qos(
         node, topic, preset=parameters.qos_preset, reliability=parameters.qos_reliability,
         depth=parameters.qos_depth)
-    if why:
+    is_following = bool(why)
+    if is_following:
         node.get_logger().info(f'{name}: {qos.reliability.name.lower()} is asked for ({why}).')
 
     def tell(policy: str) -> None:
-        node.get_logger().warning(incompatible_offer(node, name, policy))
+        if policy != 'RELIABILITY' or not is_following:
+            node.get_logger().warning(incompatible_offer(node, name, policy))
 
-    return subscribe_serialized(
+    subscription = subscribe_serialized(
         node, message_type, topic, qos, on_message, on_incompatible=tell, **more)
+    return FollowingSubscription(node, topic, qos, subscription) if is_following else subscription
+
+
+def wait_for_input(node: ManagedNode, topics: Sequence[str]) -> None:
+    """
+    Wait a moment for the publishers of some topics, where they decide how these are subscribed to.
+
+    :param topics: those of subscribe_input.
+    """
+    if node.parameters.qos_preset == node.parameters.qos_reliability == 'auto':
+        wait_for_publishers(node, topics)
+
+
+def why_images_lost(node: ManagedNode, topic: str = 'image') -> str:
+    """Name a topic that an active node takes images from, and why some may be lost."""
+    _, topic = image_topic(node, node.parameters, topic)
+    return f'on {node.resolve_topic_name(topic)}: {why_lost(node, topic)}'
 
 
 def why_no_image(node: ManagedNode, topic: str = 'image') -> str:

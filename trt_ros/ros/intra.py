@@ -76,6 +76,12 @@ class Inlet:
         with _lock:
             _inlets[self._key] = (*_inlets.get(self._key, ()), self)
 
+    def change_qos(self, qos: QoSProfile) -> None:
+        """Take from publishers with another QoS from now on; the depth stays."""
+        with self._lock:
+            self._qos = qos
+            self._strangers.clear()
+
     def put(self, message: np.ndarray, gid: bytes, qos: QoSProfile) -> bool:
         """
         Hand over a message; never waits for the subscriber.

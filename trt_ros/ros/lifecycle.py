@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 import gc
 import threading
+import time
 import traceback
 from typing import Any
 
@@ -71,6 +72,7 @@ class ManagedNode(LifecycleNode):
     shutdown, an error and destroy_node().
 
     :ivar parameters: a `Parameters`, from configure on.
+    :ivar created_at: in time.monotonic().
     """
 
     Parameters: type = NodeParameters
@@ -84,6 +86,7 @@ class ManagedNode(LifecycleNode):
         self._service_change_state.callback = self._answer_change_state
         self.while_configured, self.while_active = ExitStack(), ExitStack()
         self.cancelled = threading.Event()
+        self.created_at = time.monotonic()
         self.failure = ''
         self.parameters: Any = None
         self._fault: TrtRosError | None = None

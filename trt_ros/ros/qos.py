@@ -26,6 +26,9 @@ RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFOR
 #: ROS's own names, of those made for topics; `auto` is ours.
 PRESETS = ('auto', 'sensor_data', 'default', 'system_default', 'best_available')
 
+FASTDDS_REMEDY = ('images over 512 KiB need '
+                  'FASTDDS_BUILTIN_TRANSPORTS=DEFAULT?sockets_size=32MB at the publisher')
+
 # What asks for most and for least, of the policies where a publisher may offer too little.
 _ENDS = {
     'reliability': (RELIABLE, BEST_EFFORT),
@@ -122,16 +125,19 @@ def _overrides(node: Node) -> dict:
 
 # What others offer.
 
-def fitting_reliability(node: Node, topic: str) -> tuple[ReliabilityPolicy, str]:
+def fitting_reliability(
+        node: Node, topic: str, current: ReliabilityPolicy = BEST_EFFORT,
+        ) -> tuple[ReliabilityPolicy, str]:
     """
     Choose the reliability that gets the images of all publishers that are known now.
 
     :param topic: as given to create_subscription().
+    :param current: returned while there is no publisher.
     :returns: what to ask for, and why.
     """
     offered = [info.qos_profile.reliability for info in node.get_publishers_info_by_topic(topic)]
     if not offered:
-        return BEST_EFFORT, 'nobody publishes it yet, and that takes from any'
+        return current, 'nobody publishes it yet, and that takes from any'
     count = publishers(len(offered))
     if all(each == RELIABLE for each in offered):
         return RELIABLE, f'{count}, reliable'
@@ -172,6 +178,22 @@ def incompatible_offer(node: Node, topic: str, policy: str) -> str:
             f'comes. Remedy: {remedy(node, topic, policy)}.')
 
 
+def why_lost(node: Node, topic: str) -> str:
+    """
+    Say what may be the cause that messages of a topic are lost on their way to the node.
+
+    :param topic: as given to create_subscription().
+    """
+    asked = _asked_for(node, topic)
+    offered = {info.qos_profile.reliability for info in node.get_publishers_info_by_topic(topic)}
+    if asked is not None and asked.reliability == BEST_EFFORT and offered == {RELIABLE}:
+        return 'the publishers are reliable, this node asks for best_effort: set ' \
+               'qos_reliability to auto'
+    if get_rmw_implementation_identifier().startswith('rmw_fastrtps'):
+        return f'{FASTDDS_REMEDY}; else lower the rate or raise qos_depth'
+    return 'lower the rate, or raise qos_depth'
+
+
 def why_silent(node: Node, topic: str, type_name: str) -> str:
     """
     Say what may be the cause that nothing comes of a topic that the node subscribes to.
@@ -189,16 +211,13 @@ def why_silent(node: Node, topic: str, type_name: str) -> str:
     for why in _misfits(node, topic, [info.qos_profile for info in infos]):
         return f'{count}, {why}'
     if get_rmw_implementation_identifier().startswith('rmw_fastrtps'):
-        return (f'{count}, nothing comes; images over 512 KiB need '
-                'FASTDDS_BUILTIN_TRANSPORTS=DEFAULT?sockets_size=32MB at the publisher')
+        return f'{count}, nothing comes; {FASTDDS_REMEDY}'
     return f'{count}, nothing comes'
 
 
 def _misfits(node: Node, topic: str, offers: list[QoSProfile]) -> Iterator[str]:
     """Name each policy of which less is offered than the node's subscription has asked for."""
-    asked = next((info.qos_profile for info in node.get_subscriptions_info_by_topic(topic)
-                  if (info.node_name, info.node_namespace)
-                  == (node.get_name(), node.get_namespace())), None)
+    asked = _asked_for(node, topic)
     if asked is None:
         return
     for policy, (most, least) in _ENDS.items():
@@ -210,6 +229,12 @@ def _misfits(node: Node, topic: str, offers: list[QoSProfile]) -> Iterator[str]:
         compatibility, why = qos_check_compatible(offer, asked)
         if compatibility == QoSCompatibility.ERROR:
             yield why
+
+
+def _asked_for(node: Node, topic: str) -> QoSProfile | None:
+    return next((info.qos_profile for info in node.get_subscriptions_info_by_topic(topic)
+                 if (info.node_name, info.node_namespace)
+                 == (node.get_name(), node.get_namespace())), None)
 
 
 def publishers(count: int) -> str:

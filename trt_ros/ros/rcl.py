@@ -7,6 +7,7 @@ from collections.abc import Callable
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char, c_size_t, c_uint8, c_void_p
 import os
+from struct import Struct
 import traceback
 from typing import Any, NamedTuple
 
@@ -18,6 +19,9 @@ RCL, RCUTILS = 'librcl.so', 'librcutils.so'
 OK, TAKE_FAILED = 0, 401
 _SMALL_NBYTES = 1 << 16
 _GID_NBYTES = 16  # Some have 24, of which the last 8 are zeros.
+# In rmw_message_info_t.
+_SOURCE_TIMESTAMP_AT, _SEQUENCE_NUMBER_AT = 0, 16
+_UINT64 = Struct('=Q')
 
 
 class RclError(Exception):
@@ -71,6 +75,8 @@ class Rcl:
     """
     rcl as rclpy has loaded it.
 
+    :ivar orders_messages: whether number_in() grows with each message of a publisher.
+    :ivar counts_messages: whether it grows by one.
     :raises RclError: when it is not there, or lays its structures out in another way.
     """
 
@@ -104,6 +110,7 @@ class Rcl:
         self._allocator = default_allocator().allocator
         self._check_layout(bytes_init, bytes_fini)
         self._gid_at = -1
+        self.counts_messages = self.orders_messages = False
 
     def take(self, subscription: Any, c_bytes: _Bytes, info: ctypes.Array[c_uint8]) -> bool:
         """
@@ -151,18 +158,30 @@ class Rcl:
         """Return the id of the publisher of the message whose MessageInfo this is."""
         return bytes(memoryview(info)[self._gid_at:self._gid_at + _GID_NBYTES])
 
-    def learn_gid(self, gid: bytes, infos: list[bytes]) -> None:
-        """
-        Find out where a MessageInfo holds the id: that differs between versions of ROS.
+    def number_in(self, info: ctypes.Array[c_uint8]) -> int:
+        """Return the number of a message among its publisher's, or the time of its publication."""
+        return int(_UINT64.unpack_from(
+            info, _SEQUENCE_NUMBER_AT if self.counts_messages else _SOURCE_TIMESTAMP_AT)[0])
 
-        :param infos: of some messages, all of which the publisher of that id sent.
+    def learn_info(self, gid: bytes, infos: list[bytes]) -> None:
         """
+        Find out where a MessageInfo holds the id, which differs between versions of ROS, and
+        whether the middleware numbers messages, or tells when they were published.
+
+        :param infos: of some messages, all of which the publisher of that id sent, in order.
+        """
+        numbers, stamps = ([_UINT64.unpack_from(info, at)[0] for info in infos]
+                           for at in (_SEQUENCE_NUMBER_AT, _SOURCE_TIMESTAMP_AT))
         places = {info.find(gid) for info in infos}
         self._gid_at = places.pop() if len(places) == 1 and any(gid) else -1
+        self.counts_messages = self.knows_gids and len(numbers) > 1 and \
+            numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        self.orders_messages = self.counts_messages or (
+            self.knows_gids and len(stamps) > 1 and stamps == sorted(set(stamps)))
 
     @property
     def knows_gids(self) -> bool:
-        """Whether learn_gid() found the place, and gid_in() works."""
+        """Whether learn_info() found the place, and gid_in() works."""
         return self._gid_at >= 0
 
     def _error(self, problem: str, code: int) -> RclError:

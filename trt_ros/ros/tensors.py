@@ -11,7 +11,7 @@ from std_msgs.msg import Header
 
 from trt_ros.ros.cdr_tensors import read_tensor_list
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
-from trt_ros.ros.images import dropping, subscribe_input
+from trt_ros.ros.images import dropping, subscribe_input, wait_for_input
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.worker import REPLACED, UNWANTED, NewestWorker
 
@@ -34,8 +34,10 @@ class TensorStream:
             self._worker = undo.enter_context(closing(NewestWorker(
                 self._handle, counts.drop, on_taken=partial(counts.took, QUEUE_AGE),
                 max_rate_hz=lambda: node.parameters.max_rate_hz)))
+            wait_for_input(node, ['tensors'])
             undo.enter_context(closing(subscribe_input(
-                node, message_type, 'tensors', self._receive, on_replaced=self._replace)))
+                node, message_type, 'tensors', self._receive, on_replaced=self._replace,
+                on_missed=counts.miss)))
             self._owned = undo.pop_all()
 
     def close(self) -> None:

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 import os
 import threading
-import traceback
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import rclpy
-from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.context import Context
-from rclpy.guard_condition import GuardCondition
-from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 from rclpy.publisher import Publisher
-from rclpy.qos import DurabilityPolicy, QoSProfile, qos_policy_name_from_kind
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message, serialize_message
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
 
 from trt_ros.ros import intra
-from trt_ros.ros.rcl import NOBODY, MemoryHooks, Rcl, RclError, Ring
-
-try:
-    from rclpy.event_handler import SubscriptionEventCallbacks
-except ImportError:  # Humble.
-    from rclpy.qos_event import SubscriptionEventCallbacks
+from trt_ros.ros.rcl import NOBODY, MemoryHooks, Rcl, RclError
+from trt_ros.ros.rcl_subscription import (
+    RclSubscription,
+    destroy,
+    event_callbacks,
+    goes_by_reference,
+)
 
 #: Set to 'rclpy', everything goes through rclpy.
 VARIABLE = 'TRT_ROS_TRANSPORT'
@@ -37,6 +33,14 @@ SECONDS_FOR_THE_TEST = 5.0
 
 class SerializedSubscription(Protocol):
     """Takes the messages of a topic as bytes, from construction until close()."""
+
+    def change_qos(self, qos: QoSProfile) -> None:
+        """Subscribe with another reliability; on the executor's thread, once is_settled()."""
+        ...
+
+    def is_settled(self) -> bool:
+        """Tell whether the last change of QoS is complete; on the executor's thread."""
+        ...
 
     def close(self) -> None:
         """Stop taking, and wait for the message in hand; may be called twice."""
@@ -48,6 +52,7 @@ def subscribe_serialized(
         on_message: Callable[[np.ndarray], None], *,
         on_replaced: Callable[[], None] | None = None,
         on_lost: Callable[[], None] | None = None,
+        on_missed: Callable[[int], None] | None = None,
         on_incompatible: Callable[[str], None] | None = None,
         hooks: MemoryHooks = NOBODY) -> SerializedSubscription:
     """
@@ -60,6 +65,9 @@ def subscribe_serialized(
     :param on_lost: called for each message of a node of this process that had to go for a newer
         one because more of them waited than `qos` keeps. None: as on_replaced. What DDS gives up
         likewise, it does not tell.
+    :param on_missed: called with the number of messages that a publisher sent and that never came,
+        by the gaps in its sequence numbers; once with 0 where the middleware numbers messages.
+        None: gaps are not reported.
     :param on_incompatible: called with the QoS policy, 'RELIABILITY', of a new publisher that
         offers less of it than `qos` asks for. None: rclpy logs it.
     :param hooks: told of the memory that messages lie in, where it is used again and again.
@@ -70,7 +78,7 @@ def subscribe_serialized(
             node, message_type, topic, qos, on_message, on_incompatible=on_incompatible)
     return RclSubscription(
         rcl, node, message_type, topic, qos, on_message, on_replaced=on_replaced,
-        on_lost=on_lost, on_incompatible=on_incompatible, hooks=hooks)
+        on_lost=on_lost, on_missed=on_missed, on_incompatible=on_incompatible, hooks=hooks)
 
 
 def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray], None]:
@@ -84,7 +92,7 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
     if rcl is None:
         return lambda message: publisher.publish(message.tobytes())
     is_kept, handle, outlet = _is_kept(publisher), publisher.handle, None
-    if _goes_by_reference(rcl, node, publisher.qos_profile):
+    if goes_by_reference(rcl, node, publisher.qos_profile):
         with handle:
             outlet = intra.Outlet(node, publisher, rcl.gid_of(handle))
 
@@ -110,15 +118,6 @@ def _is_kept(publisher: Publisher) -> bool:
     return publisher.qos_profile.durability != DurabilityPolicy.VOLATILE
 
 
-def _goes_by_reference(rcl: Rcl, node: Node, qos: QoSProfile) -> bool:
-    is_asked_for = intra.is_asked_for(node, qos)
-    if is_asked_for and not rcl.knows_gids:
-        node.get_logger().warning(
-            'use_intra_process_comms has no effect. Cause: this middleware does not tell who '
-            'published a message.', once=True)
-    return is_asked_for and rcl.knows_gids
-
-
 class RclpySubscription:
     """Takes messages in the executor's thread, all of them, each in new memory."""
 
@@ -127,171 +126,25 @@ class RclpySubscription:
             on_message: Callable[[np.ndarray], None], *,
             on_incompatible: Callable[[str], None] | None = None) -> None:
         self._node, self._on_message = node, on_message
-        self._subscription: Subscription | None = node.create_subscription(
+        self._subscribe = lambda qos: node.create_subscription(
             message_type, topic, self._receive, qos, raw=True,
-            event_callbacks=_event_callbacks(on_incompatible))
+            event_callbacks=event_callbacks(on_incompatible))
+        self._subscription: Subscription | None = self._subscribe(qos)
+
+    def change_qos(self, qos: QoSProfile) -> None:
+        """Subscribe anew; messages published meanwhile are lost."""
+        self.close()
+        self._subscription = self._subscribe(qos)
+
+    def is_settled(self) -> bool:
+        return True
 
     def close(self) -> None:
-        _destroy(self._node, self._subscription)
+        destroy(self._node, self._subscription)
         self._subscription = None
 
     def _receive(self, message: bytes) -> None:
         self._on_message(np.frombuffer(message, np.uint8))
-
-
-class RclSubscription:
-    """
-    Takes messages in a thread of its own, into memory that is used again.
-
-    The arguments are those of subscribe_serialized.
-
-    :ivar info: what the middleware tells about the message that it brought last.
-    """
-
-    def __init__(
-            self, rcl: Rcl, node: Node, message_type: type, topic: str, qos: QoSProfile,
-            on_message: Callable[[np.ndarray], None], *,
-            on_replaced: Callable[[], None] | None = None,
-            on_lost: Callable[[], None] | None = None,
-            on_incompatible: Callable[[str], None] | None = None,
-            hooks: MemoryHooks = NOBODY) -> None:
-        self._rcl, self._node = rcl, node
-        self._on_message, self._on_replaced = on_message, on_replaced
-        self._on_lost = on_lost or on_replaced or (lambda: None)
-        self._at_once = max(1, qos.depth)
-        self._ring = Ring(hooks)
-        self.info = self._ring.info
-        self._stopping = threading.Event()
-        self._guard = GuardCondition(None, None, node.context)
-        self._subscription: Subscription | None = None
-        self._inlet: intra.Inlet | None = None
-        try:
-            if _goes_by_reference(rcl, node, qos):
-                self._inlet = intra.Inlet(node, message_type, topic, qos, self._guard.trigger)
-            self._subscription = node.create_subscription(
-                message_type, topic, lambda _: None, qos, raw=True, callback_group=_Nobody(),
-                event_callbacks=_event_callbacks(on_incompatible))
-            self._events = list(self._subscription.event_handlers)
-            with node.context.handle:
-                self._wait_set = rclpy_implementation.WaitSet(
-                    1, 1, 0, 0, 0, len(self._events), node.context.handle)
-        except Exception:
-            self._close_inlet()
-            _destroy(node, self._subscription)
-            raise
-        node.context.on_shutdown(self._wake)
-        self._thread = threading.Thread(target=self._run, name='messages')
-        self._thread.start()
-
-    def close(self) -> None:
-        if self._subscription is None:
-            return
-        self._close_inlet()
-        self._wake()
-        self._thread.join()
-        _destroy(self._node, self._subscription)
-        self._subscription = None
-        self._wait_set.destroy_when_not_in_use()
-        self._guard.destroy()
-        self._ring.close()
-
-    def _close_inlet(self) -> None:
-        if self._inlet is not None:
-            self._inlet.close()
-
-    def _wake(self) -> None:
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._guard.trigger()
-
-    def _run(self) -> None:
-        # Entered for the whole time: none of them goes away while rcl has a pointer to it.
-        subscription, guard, wait_set = \
-            self._subscription.handle, self._guard.handle, self._wait_set
-        with ExitStack() as entered:
-            for each in (self._node.context.handle, subscription, guard, wait_set, *self._events):
-                entered.enter_context(each)
-            while not self._stopping.is_set():
-                try:
-                    wait_set.clear_entities()
-                    wait_set.add_subscription(subscription)
-                    wait_set.add_guard_condition(guard)
-                    for event in self._events:
-                        event.add_to_wait_set(wait_set)
-                    self._ring.prepare()
-                    wait_set.wait(-1)
-                    self._take_all(subscription)
-                    self._tell_events(wait_set)
-                except Exception:
-                    self._node.get_logger().error(
-                        f'Messages could not be taken.\n{traceback.format_exc()}',
-                        throttle_duration_sec=10.0)
-                    self._stopping.wait(0.1)
-
-    def _take_all(self, subscription: Any) -> None:
-        newest = None
-        for _ in range(self._inlet.take_lost() if self._inlet else 0):
-            self._on_lost()
-        for message in self._waiting(subscription):
-            if self._on_replaced is None:
-                self._on_message(message)
-            else:
-                if newest is not None:
-                    self._on_replaced()
-                newest = message
-            del message  # Its memory is free for the next one.
-        if newest is not None:
-            self._on_message(newest)
-
-    def _waiting(self, subscription: Any) -> Iterator[np.ndarray]:
-        """Take what waits, but no more than waited at the beginning: more may come always."""
-        inlet = self._inlet
-        for _ in range(self._at_once):
-            message = None if self._stopping.is_set() else self._ring.take(self._rcl, subscription)
-            if message is None:
-                break
-            if inlet is None or not inlet.is_copy(self._rcl.gid_in(self._ring.info)):
-                yield message
-            del message
-        for _ in range(self._at_once if inlet is not None else 0):
-            message = None if self._stopping.is_set() else inlet.take()
-            if message is None:
-                break
-            yield message
-            del message
-
-    def _tell_events(self, wait_set: Any) -> None:
-        """Tell of publishers whose QoS does not fit, as the executor would."""
-        for event in self._events:
-            if event.is_ready(wait_set):
-                event.callback(event.take_data())
-
-
-def _event_callbacks(
-        on_incompatible: Callable[[str], None] | None) -> SubscriptionEventCallbacks:
-    if on_incompatible is None:
-        return SubscriptionEventCallbacks()
-    return SubscriptionEventCallbacks(incompatible_qos=lambda event: on_incompatible(
-        qos_policy_name_from_kind(event.last_policy_kind)))
-
-
-class _Nobody(ReentrantCallbackGroup):
-    """
-    Keeps a subscription and its events from the executor.
-
-    The events too: they share a condition with the messages, so that the executor would wake for
-    each message, and again and again until it is taken.
-    """
-
-    def can_execute(self, entity: Any) -> bool:
-        return False
-
-
-def _destroy(node: Node, subscription: Subscription | None) -> None:
-    if subscription is not None:
-        # A managed node waits until its executor does not.
-        between_callbacks = getattr(node, 'between_callbacks', lambda work: work())
-        between_callbacks(lambda: node.destroy_subscription(subscription))
 
 
 _lock = threading.Lock()
@@ -361,7 +214,7 @@ def check(rcl: Rcl, context: Context) -> None:
             if not done.wait(SECONDS_FOR_THE_TEST):
                 raise RclError(f'{len(taken)} of {2 * len(images)} messages came')
             with publisher.handle:
-                rcl.learn_gid(rcl.gid_of(publisher.handle), infos)
+                rcl.learn_info(rcl.gid_of(publisher.handle), infos)
         finally:
             subscription.close()
     finally:

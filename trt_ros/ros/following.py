@@ -1,0 +1,88 @@
+"""Subscriptions whose reliability follows that of their topic's publishers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+import threading
+import time
+import traceback
+
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.qos import QoSProfile
+
+from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
+from trt_ros.ros.qos import fitting_reliability
+from trt_ros.ros.transport import SerializedSubscription
+
+#: The age at which a node is taken to know the publishers that were there before it.
+DISCOVERY_SECONDS = 1.0
+_SECONDS_BETWEEN_LOOKS = 0.25
+
+
+def wait_for_publishers(node: ManagedNode, topics: Sequence[str]) -> None:
+    """
+    Wait until each topic has a publisher, or the node is old enough to have discovered all.
+
+    For the transition's thread, before it subscribes with a reliability that publishers decide.
+
+    :param topics: as given to create_subscription().
+    """
+    while not all(map(node.count_publishers, topics)):
+        left = node.created_at + DISCOVERY_SECONDS - time.monotonic()
+        if left <= 0 or node.cancelled.wait(min(left, 0.02)):
+            break
+
+
+class FollowingSubscription:
+    """
+    Changes the reliability of a subscription when the known publishers offer another one.
+
+    :param topic: as given to create_subscription().
+    :param subscription: made with `qos`; belongs to this one from now on.
+    """
+
+    def __init__(
+            self, node: ManagedNode, topic: str, qos: QoSProfile,
+            subscription: SerializedSubscription) -> None:
+        self._node, self._topic, self._qos = node, topic, qos
+        self._subscription = subscription
+        # For executors of several threads: no change while it is closed.
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._timer = node.create_timer(
+            _SECONDS_BETWEEN_LOOKS, self._follow, callback_group=ReentrantCallbackGroup(),
+            clock=STEADY_CLOCK)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self._node.between_callbacks(lambda: self._node.destroy_timer(self._timer))
+        self._subscription.close()
+
+    def _follow(self) -> None:
+        with self._lock:
+            if self._is_closed or not self._node.context.ok():
+                return
+            try:
+                if self._subscription.is_settled():
+                    self._change()
+            except Exception:  # It would leave spin().
+                self._node.get_logger().error(
+                    f'The QoS of {self._topic} could not be changed.\n{traceback.format_exc()}',
+                    throttle_duration_sec=10.0)
+
+    def _change(self) -> None:
+        reliability, reason = fitting_reliability(
+            self._node, self._topic, self._qos.reliability)
+        if reliability == self._qos.reliability:
+            return
+        qos = copy(self._qos)
+        qos.reliability = reliability
+        self._subscription.change_qos(qos)
+        self._qos = qos
+        self._node.get_logger().info(
+            f'{self._node.resolve_topic_name(self._topic)}: {reliability.name.lower()} is asked '
+            f'for from now on ({reason}).')
