@@ -73,11 +73,10 @@ class Camera:
     def block(self, name: str, count: int, rate_hz: float) -> list[float]:
         """Publish `count` images and return the milliseconds of those that were answered."""
         self._ages = {}
-        due, warm = time.monotonic(), set()
-        for number in range(WARM_UP + count):
+        due, stamps = time.monotonic(), []
+        for _ in range(WARM_UP + count):
             stamp_ns = time.monotonic_ns()
-            if number < WARM_UP:
-                warm.add(stamp_ns)
+            stamps.append(stamp_ns)
             stamp = self._message.header.stamp
             stamp.sec, stamp.nanosec = divmod(stamp_ns, 10**9)
             self._publishers[name].publish(self._message)
@@ -85,9 +84,10 @@ class Camera:
             while (left := due - time.monotonic()) > 0 and (rate_hz or stamp_ns not in self._ages):
                 rclpy.spin_once(self._node, timeout_sec=left)
         until = time.monotonic() + 1
-        while len(self._ages) < WARM_UP + count and time.monotonic() < until:
+        while not self._ages.keys() >= set(stamps) and time.monotonic() < until:
             rclpy.spin_once(self._node, timeout_sec=0.05)
-        return [age for stamp_ns, age in self._ages.items() if stamp_ns not in warm]
+        # No answers that come too late from the block before.
+        return [self._ages[stamp_ns] for stamp_ns in stamps[WARM_UP:] if stamp_ns in self._ages]
 
 
 def cpu_seconds(pid: int) -> float:
