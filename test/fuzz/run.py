@@ -25,7 +25,7 @@ import tempfile
 import time
 import traceback
 
-HANG_SECONDS = 120.0  # More than any of them may take, on a busy machine.
+HANG_SECONDS = 400.0  # More than any of them may take, on a busy machine.
 MAX_NBYTES = 3 << 30  # Of the supervised process, which is the node's in reality.
 GOOD = ('succeeded', 'refused')
 

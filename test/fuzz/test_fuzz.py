@@ -1,4 +1,8 @@
-"""A few dozen of the nastiest model files; all of them: `python test/fuzz/run.py`."""
+"""
+A few dozen of the nastiest model files; all of them: `python test/fuzz/run.py`.
+
+Those that only hang, until the time limit, are left to that.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,11 @@ NASTIEST = {
         'attributes_integer_division_0', 'memory_constant_of_shape_33', 'memory_expand_36',
         'memory_range_33', 'memory_concat_folded_30', 'memory_concat_run_34',
         'memory_matmul_100000', 'control_function_itself', 'control_function_each_other',
-        'control_function_bomb_14_4', 'control_nested_ifs_8', 'control_loop_that_doubles',
+        'control_nested_ifs_3', 'control_loop_that_doubles',
         'shapes_image_4', 'shapes_imgsz_2', 'shapes_names_0', 'damaged_tensors_tensor_type_99',
         'damaged_tensors_external_2', 'bytes_not_utf8_0', 'bytes_nested'),
     'inspect': (
-        'control_function_itself', 'control_function_bomb_14_4', 'control_nested_ifs_10',
+        'control_function_itself', 'control_function_bomb_10_4', 'control_nested_ifs_3',
         'damaged_tensors_tensor_short_raw', 'damaged_tensors_tensor_type_99',
         'damaged_tensors_constant_int64_misshapen', 'shapes_names_0', 'bytes_not_utf8_0'),
     'build': (

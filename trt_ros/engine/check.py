@@ -70,6 +70,7 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
     import onnx
 
     model = _parse(path)
+    _check_text(path, model)
     _check_tensors(path, model)
     _check_external_data(path, model)
     warnings = _check_by_onnx(path, model)
@@ -210,6 +211,18 @@ def check_model_file(path: Path) -> None:
             remedy='Run `git lfs install && git lfs pull` in its repository.')
     if not head:
         raise ModelError(f'{path} is empty.', remedy='Export or download it again.')
+
+
+def _check_text(path: Path, model: Any) -> None:
+    """Check names and metadata, which protobuf returns as bytes where they are not UTF-8."""
+    values = [value for entry in model.metadata_props for value in (entry.key, entry.value)]
+    values += [model.producer_name, model.producer_version]
+    values += [value.name for value in (*model.graph.input, *model.graph.output)]
+    values += [tensor.name for tensor in tensors(model.graph)]
+    values += [node.op_type for node in nodes(model.graph)]
+    if not all(isinstance(value, str) for value in values):
+        raise ModelError(f'Names or metadata of {path} are not UTF-8.',
+                         remedy='Export or copy the model again.')
 
 
 def _check_tensors(path: Path, model: Any) -> None:

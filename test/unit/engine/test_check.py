@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 import pytest
 
-from trt_ros.engine.check import read_onnx, refuse_unbuildable
+from trt_ros.engine.check import read_inputs, read_onnx, refuse_unbuildable
 from trt_ros.errors import ModelError
 from trt_ros.tensors import TensorSpec
 
@@ -231,4 +233,42 @@ def test_external_int4_weights_are_two_values_per_byte(models):
     read_onnx(path)
     declare(path, length=2)
     with pytest.raises(ModelError, match=r'2 bytes are declared, its shape \[5\] needs 3'):
+        read_onnx(path)
+
+
+@pytest.mark.parametrize(('fields', 'cause'), [
+    ({'data_type': 99, 'raw_data': b'0000'}, 'type is 99'),
+    ({'data_type': 0, 'raw_data': b'0000'}, 'type is 0'),
+    ({'data_type': TensorProto.FLOAT, 'raw_data': b'00'}, 'has 2 bytes, .* need 4'),
+    ({'data_type': TensorProto.FLOAT, 'raw_data': b'00000'}, 'has 5 bytes, .* need 4'),
+    ({'data_type': TensorProto.FLOAT, 'dims': [-1], 'raw_data': b'0000'}, r'shape is \[1, -1\]'),
+    ({'data_type': TensorProto.INT64, 'dims': [3], 'int64_data': [1]}, 'reshape|size')])
+def test_a_tensor_whose_bytes_type_and_shape_contradict_each_other_is_refused(
+        models, fields, cause):
+    path = models.one('Relu')
+    model = onnx.load(path)
+    tensor = TensorProto(name='w', dims=[1])
+    tensor.MergeFrom(TensorProto(**fields))
+    model.graph.initializer.append(tensor)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError) as caught:
+        read_onnx(path)
+    assert re.search(cause, caught.value.cause), caught.value
+
+
+def test_an_input_of_an_unknown_type_is_refused(models):
+    path = models.one('Relu')
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.elem_type = 99
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError):
+        read_onnx(path)
+    with pytest.raises(ModelError, match='unknown type 99'):
+        read_inputs(path)
+
+
+def test_metadata_that_is_not_utf8_is_refused(models):
+    path = models.conv(metadata={'names': 'REPLACED'})
+    path.write_bytes(path.read_bytes().replace(b'REPLACED', b'\xed\xa0\x80\xffaaaa'))
+    with pytest.raises(ModelError, match='are not UTF-8'):
         read_onnx(path)
