@@ -121,8 +121,8 @@ class Environment:
     def groups(self) -> tuple[str, ...]:
         """The requirement files that apply."""
         gpu = ('gpu',) if platform.machine() == 'x86_64' else ()  # NVIDIA has no others there.
-        return ('runtime', *gpu, 'test') if self.distro else (
-            'ros', 'build', 'runtime', *gpu, 'test')
+        return ('runtime', *gpu, 'test', 'docs') if self.distro else (
+            'ros', 'build', 'runtime', *gpu, 'test', 'docs')
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that a program inside needs."""
@@ -648,10 +648,21 @@ def check(environment: Environment, arguments: list[str]) -> int:
     return pytest(environment, '-m', fast, '-q', *arguments) or failed
 
 
+def docs(environment: Environment, arguments: list[str]) -> int:
+    """Build the documentation site; a warning is an error."""
+    site = CHECKOUT / 'build/docs'
+    command = ['python', '-m', 'sphinx', '-W', '--keep-going', '-q', '-b', 'html',
+               str(CHECKOUT / 'docs'), str(site), *arguments]
+    failed = subprocess.run(command, cwd=CHECKOUT, env=environment.variables()).returncode
+    if not failed:
+        say(f'documentation: {site}/index.html')
+    return failed
+
+
 def test(environment: Environment, arguments: list[str]) -> int:
     if arguments and arguments[0] in ('gpu', 'soak'):
         return pytest(environment, '-m', *arguments)
-    failed = 0 if arguments else lint(environment)
+    failed = 0 if arguments else lint(environment) or docs(environment, [])
     return pytest(environment, *arguments) or failed
 
 
@@ -671,7 +682,8 @@ def mutate(environment: Environment, arguments: list[str]) -> int:
 
 
 VERBS: dict[str, Callable[[Environment, list[str]], int]] = {
-    'demo': demo, 'test': test, 'check': check, 'mutate': mutate, 'run': run_cli, 'shell': shell}
+    'demo': demo, 'test': test, 'check': check, 'docs': docs, 'mutate': mutate, 'run': run_cli,
+    'shell': shell}
 
 if __name__ == '__main__':
     sys.exit(main(sys.argv[1:]))
