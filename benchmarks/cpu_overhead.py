@@ -55,10 +55,10 @@ def interleaved(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str
 
 
 def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, Any]:
-    from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+    from trt_ros.runtime.cpu.frame_runner import StepByStep
+    from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
     from trt_ros.runtime.options import LabelledOptions
     from trt_ros.runtime.pipeline import Pipeline
-    from trt_ros.runtime.step_by_step import StepByStep
     from trt_ros.vision.frame import Frame
 
     pipeline = Pipeline.open(LabelledOptions(model_path=str(model)))

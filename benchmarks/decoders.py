@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoder import (
+from trt_ros.vision.decoders.registry import (
     CLASSIFIERS,
     DEPTHS,
     EMBEDDINGS,

@@ -29,13 +29,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import trt_ros
-from trt_ros.backend import load_trt
 from trt_ros.cuda.device import open_gpu
 from trt_ros.driver import driver
 from trt_ros.engine.cache import EngineCache, read_sidecar
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import TrtRosError
+from trt_ros.trt import load_trt
 
 PRECISIONS = ('fp32', 'tf32', 'fp16', 'bf16')
 ROUNDS = 5
@@ -82,7 +82,7 @@ def compare(engine: Path, onnx_path: Path, cache_dir: Path) -> dict[str, Any]:
     """Run one engine on random input; give the largest error over the largest value."""
     import onnxruntime
 
-    from trt_ros.runtime.tensorrt_open import open_network
+    from trt_ros.runtime.gpu.open import open_network
 
     rng = np.random.default_rng(0)
     with_copy = cache_dir / engine.name  # A runtime cache appears beside it.
@@ -114,7 +114,7 @@ def compare(engine: Path, onnx_path: Path, cache_dir: Path) -> dict[str, Any]:
 
 def load_once(model: Path, cache_dir: Path, keep_kernels: bool) -> dict[str, float]:
     """Time, in this fresh process, from the call to the first answer."""
-    from trt_ros.runtime.tensorrt import TensorRTRunner
+    from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 
     began = time.perf_counter()
     opened = open_engine(model, BuildOptions(precision='fp16'), cache_dir=cache_dir)

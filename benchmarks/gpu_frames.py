@@ -22,15 +22,15 @@ import cv2
 import numpy as np
 
 from trt_ros.engine.options import BuildOptions
-from trt_ros.runtime.graph import GraphPipeline
-from trt_ros.runtime.graph_measure import (
+from trt_ros.runtime.gpu.executor import GraphPipeline
+from trt_ros.runtime.gpu.measure import (
     Summary,
     frames_per_second,
     graph_times,
     host_times,
     stage_times,
 )
-from trt_ros.runtime.tensorrt_open import open_frames, open_network
+from trt_ros.runtime.gpu.open import open_frames, open_network
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 

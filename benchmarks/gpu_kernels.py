@@ -24,18 +24,18 @@ from trt_ros.cuda.device import Event, Stream, open_gpu
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
-from trt_ros.runtime import graph_steps as steps
-from trt_ros.runtime.gpu_decode import gpu_decoder
+from trt_ros.runtime.gpu import preprocess as steps
+from trt_ros.runtime.gpu.decode import gpu_decoder
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.boxes import BoxesHead, BoxOutputs
+from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
+from trt_ros.vision.decoders.detr import DetrHead, softmax_without_last
+from trt_ros.vision.decoders.semantic import SemanticHead
+from trt_ros.vision.decoders.yolov5 import YoloV5Head
+from trt_ros.vision.decoders.yolov8 import YoloV8Head
+from trt_ros.vision.decoders.yolov10 import EndToEndHead
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.detr import DetrHead, softmax_without_last
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
-from trt_ros.vision.semantic import SemanticHead
-from trt_ros.vision.yolov5 import YoloV5Head
-from trt_ros.vision.yolov8 import YoloV8Head
-from trt_ros.vision.yolov10 import EndToEndHead
 
 TIMES = 20
 ASKED = {'score_threshold': 0.25, 'iou_threshold': 0.45, 'max_detections': 300}

@@ -161,8 +161,8 @@ def receive(way: str, frames: str) -> None:
     import rclpy
     from sensor_msgs.msg import Image
 
-    from trt_ros.ros.cdr import read_image
-    from trt_ros.ros.transport import subscribe_serialized
+    from trt_ros.ros.dds.cdr import read_image
+    from trt_ros.ros.dds.transport import subscribe_serialized
 
     ages: list[float] = []
     count = WARM_UP_FRAMES + int(frames)
@@ -253,7 +253,7 @@ def detections_receiver() -> None:
     from rclpy.qos import QoSProfile
     from vision_msgs.msg import Detection2DArray
 
-    from trt_ros.ros.transport import subscribe_serialized
+    from trt_ros.ros.dds.transport import subscribe_serialized
 
     ending = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: ending.set())

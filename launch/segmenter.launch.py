@@ -1,6 +1,6 @@
 """A segmenter on an image topic, or on pictures, a video or a camera that it is given."""
 
-from trt_ros.launching.single import single
+from trt_ros.launching.task_launch import single
 from trt_ros.nodes.segmenter import SegmenterNode
 
 

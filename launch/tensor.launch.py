@@ -1,6 +1,6 @@
 """Any network on a topic of images or of tensors, or on pictures that it is given."""
 
-from trt_ros.launching.single import single
+from trt_ros.launching.task_launch import single
 from trt_ros.nodes.tensor import TensorNode
 
 

@@ -134,14 +134,15 @@ def new_lines(diff: str) -> set[int]:
 def tests_of(module: Path) -> tuple[str, ...]:
     """Name the tests of a module, the likeliest to notice first: those of its name, its folder."""
     names = (f'test_{module.stem}.py', f'test_{module.stem}_*.py')
-    beside = f'test/unit/{module.parent.name}'
-    folders = tuple(folder for folder in (beside, f'test/{module.parent.name}', 'test/unit')
+    place = module.relative_to('trt_ros').parent
+    beside = f'test/unit/{place}'
+    folders = tuple(folder for folder in (beside, f'test/unit/{place.parts[0]}', f'test/{place}')
                     if (CHECKOUT / folder).is_dir())
-    for folder in (*folders, 'test'):
+    for folder in (*folders, 'test/ros' if not folders else 'test/unit', 'test'):
         found = [path for name in names for path in sorted(CHECKOUT.glob(f'{folder}/**/{name}'))]
         if found:
             own = shlex.join(str(path.relative_to(CHECKOUT)) for path in found)
-            return (own, beside) if beside in folders else (own,)
+            return (own, *folders[:1])
     return folders[:1]
 
 

@@ -40,7 +40,8 @@ def test_ros_accepts_package_xml():
     assert (CHECKOUT / package.licenses[0].file).is_file()
 
 
-@pytest.mark.filterwarnings('ignore::DeprecationWarning')  # catkin_pkg is older than its docutils.
+# catkin_pkg is older than docutils.
+@pytest.mark.filterwarnings('ignore::DeprecationWarning', 'ignore::PendingDeprecationWarning')
 def test_the_version_is_the_same_everywhere(setup_cfg):
     package_xml = pytest.importorskip('catkin_pkg.package')
     changelog = pytest.importorskip('catkin_pkg.changelog')
@@ -83,7 +84,11 @@ def test_both_registers_of_components_say_the_same(setup_cfg):
 def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, tmp_path):
     """Build and install a copy of the package as colcon does."""
     source = tmp_path / 'source'
-    left_out = shutil.ignore_patterns('.*', '__pycache__', 'build', 'install', 'log')
+    not_source = shutil.ignore_patterns('.*', '__pycache__')
+
+    def left_out(folder, names):
+        products = {'build', 'install', 'log'} if Path(folder) == CHECKOUT else set()
+        return not_source(folder, names) | products & set(names)
     shutil.copytree(CHECKOUT, source, ignore=left_out)
     prefix = tmp_path / 'install'
     subprocess.run(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoder import DEPTHS, FAMILIES, SEGMENTERS, TENSORS
+from trt_ros.vision.decoders.registry import DEPTHS, FAMILIES, SEGMENTERS, TENSORS
+from trt_ros.vision.decoders.semantic import SEMANTIC
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.semantic import SEMANTIC
 
 SIZE = 128
 QUERIES, CLASSES, LAYERS = 20, 5, 2

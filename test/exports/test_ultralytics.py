@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Preprocess

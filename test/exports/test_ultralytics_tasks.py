@@ -14,9 +14,9 @@ import cv2
 import numpy as np
 import pytest
 
-from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
-from trt_ros.vision import decoder
-from trt_ros.vision.family import Network
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.vision.decoders import registry as decoder
+from trt_ros.vision.decoders.family import Network
 from trt_ros.vision.labels import class_names
 from trt_ros.vision.letterbox import Preprocess
 

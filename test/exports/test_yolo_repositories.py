@@ -10,12 +10,12 @@ import warnings
 import numpy as np
 import pytest
 
-from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.decoders.yolov5 import YOLOV5
+from trt_ros.vision.decoders.yolox import YOLOX
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.yolov5 import YOLOV5
-from trt_ros.vision.yolox import YOLOX
 
 SIZE = 192
 ASKED = {'score_threshold': 0.3, 'iou_threshold': 0.5, 'max_detections': 300}
@@ -127,7 +127,7 @@ def test_yolov7_with_the_nms_of_tensorrt(
     from yolov7.models.experimental import End2End
     from yolov7.utils import general
 
-    from trt_ros.engine.nms import write_cut
+    from trt_ros.engine.build.onnx_cut_nms import write_cut
 
     model, image = yolov7(5)
     whole = End2End(model, 100, ASKED['iou_threshold'], ASKED['score_threshold'], None, None, 5)

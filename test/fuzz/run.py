@@ -33,7 +33,7 @@ GOOD = ('succeeded', 'refused')
 def attempt(path: str, file: str) -> tuple[str, str]:
     """Put one file through one path; return how it ended, and the words."""
     from trt_ros import cli
-    from trt_ros.engine.build import build
+    from trt_ros.engine.build.parent import build
     from trt_ros.engine.options import BuildOptions
     from trt_ros.errors import TrtRosError
     from trt_ros.runtime.options import LabelledOptions
@@ -53,7 +53,7 @@ def attempt(path: str, file: str) -> tuple[str, str]:
         if path == 'node':
             Pipeline.open(LabelledOptions(model_path=file, backend='onnxruntime')).close()
         else:
-            from trt_ros.backend import load_trt
+            from trt_ros.trt import load_trt
             build(Path(file), BuildOptions(), load_trt('tensorrt_rtx'),
                   timeout_seconds=60.0).close()
     except TrtRosError as error:

@@ -21,8 +21,8 @@ from trt_ros.cuda.calls import check, driver, live
 from trt_ros.cuda.device import Gpu, Stream, gpu_count, open_gpu
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
-from trt_ros.runtime import graph_steps as steps
-from trt_ros.runtime.gpu_decode import gpu_decoder
+from trt_ros.runtime.gpu import preprocess as steps
+from trt_ros.runtime.gpu.decode import gpu_decoder
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.boxes import BoxesHead, BoxOutputs
-from trt_ros.vision.detr import (
+from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
+from trt_ros.vision.decoders.detr import (
     DetrHead,
     as_they_are,
     sigmoid,
     sigmoid_without_last,
     softmax_without_last,
 )
+from trt_ros.vision.decoders.semantic import SemanticHead
+from trt_ros.vision.decoders.yolov5 import YoloV5Head
+from trt_ros.vision.decoders.yolov8 import YoloV8Head
+from trt_ros.vision.decoders.yolov10 import EndToEndHead
+from trt_ros.vision.decoders.yolox import YoloxHead
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.semantic import SemanticHead
-from trt_ros.vision.yolov5 import YoloV5Head
-from trt_ros.vision.yolov8 import YoloV8Head
-from trt_ros.vision.yolov10 import EndToEndHead
-from trt_ros.vision.yolox import YoloxHead
 
 pytestmark = pytest.mark.gpu
 

@@ -13,10 +13,10 @@ from trt_ros.cuda.calls import CudaError, check, live, runtime
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ClosedError, GpuFailedError, TensorMismatchError
-from trt_ros.runtime.graph import GraphOptions, GraphPipeline
-from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
-from trt_ros.runtime.tensorrt import TensorRTRunner
-from trt_ros.vision.decoder import choose_decoder
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
+from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
+from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 
@@ -264,7 +264,7 @@ def test_nan_and_inf_are_counted(open_graph, small_detector, caplog):
 
 def test_a_network_that_cannot_be_captured_runs_without_and_says_why(
         open_graph, on_cpu, monkeypatch):
-    from trt_ros.runtime.tensorrt_execution import Execution
+    from trt_ros.runtime.gpu.tensorrt_context import Execution
     monkeypatch.setattr(Execution, 'why_not_capturable', lambda *_: 'it loops on the host')
     pipeline = open_graph()
     assert 'runs without a graph: it loops on the host' in pipeline.story

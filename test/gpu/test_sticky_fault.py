@@ -23,9 +23,9 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         from trt_ros.engine.open import open_engine
         from trt_ros.engine.options import BuildOptions
         from trt_ros.errors import GpuFailedError
-        from trt_ros.runtime.graph import GraphOptions, GraphPipeline
-        from trt_ros.runtime import graph_steps as steps
-        from trt_ros.vision.decoder import choose_decoder
+        from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
+        from trt_ros.runtime.gpu import preprocess as steps
+        from trt_ros.vision.decoders.registry import choose_decoder
         from trt_ros.vision.frame import Frame
         from trt_ros.vision.letterbox import Preprocess
 

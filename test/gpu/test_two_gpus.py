@@ -20,7 +20,7 @@ import numpy as np
 from trt_ros.cuda.calls import check, driver, live
 from trt_ros.cuda.device import gpu_count, open_gpu
 from trt_ros.progress import Reporter
-from trt_ros.runtime.choice import open_network
+from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame

@@ -9,8 +9,7 @@ import time
 
 import numpy as np
 
-from trt_ros.backend import load_trt
-from trt_ros.engine.build import build
+from trt_ros.engine.build.parent import build
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import GpuFailedError, ModelError
 from trt_ros.nodes.detector import DetectorNode
@@ -19,6 +18,7 @@ from trt_ros.ros.process import run_node
 from trt_ros.runtime.fake import FakeRunner
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
+from trt_ros.trt import load_trt
 
 CLASSES = {0: 'red', 1: 'green', 2: 'blue', 3: 'white'}
 SIZE = 64

@@ -20,11 +20,11 @@ from trt_ros.container.__main__ import main_mt
 from trt_ros.demo.scene import draw
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros import diagnostics
+from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.images import dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
-from trt_ros.ros.transport import serialized_publish
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import ENCODINGS
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip('rclpy')
 
 from trt_ros.errors import BadFrameError
-from trt_ros.ros.cdr import ImageView
+from trt_ros.ros.dds.cdr import ImageView
 from trt_ros.ros.images import to_frame
 from trt_ros.vision.frame import to_colour
 

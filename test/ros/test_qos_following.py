@@ -22,11 +22,12 @@ from sensor_msgs.msg import CompressedImage, Image
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.nodes.detector import DetectorNode
-from trt_ros.ros import intra, transport
-from trt_ros.ros.cdr import ImageWriter, read_stamp
+from trt_ros.ros.dds import intra_process as intra
+from trt_ros.ros.dds import transport
+from trt_ros.ros.dds.cdr import ImageWriter, read_stamp
+from trt_ros.ros.dds.rcl import Rcl
+from trt_ros.ros.dds.rcl_subscription import RclSubscription
 from trt_ros.ros.diagnostics import CameraCounts, FrameCounts, RecentLoss
-from trt_ros.ros.rcl import Rcl
-from trt_ros.ros.rcl_subscription import RclSubscription
 
 pytestmark = pytest.mark.ros
 

@@ -22,7 +22,7 @@ from vision_msgs.msg import Classification, Detection2DArray, LabelInfo
 
 from trt_ros.draw import colour_of
 from trt_ros.nodes.tensor import fitted
-from trt_ros.ros.cdr_tensors import read_tensor_list
+from trt_ros.ros.dds.cdr_tensors import read_tensor_list
 from trt_ros.tensors import TensorSpec
 
 pytestmark = pytest.mark.ros

@@ -17,7 +17,7 @@ from isaac_ros_tensor_list_interfaces.msg import Tensor, TensorList, TensorShape
 from rclpy.serialization import deserialize_message, serialize_message
 
 from trt_ros.errors import BadFrameError
-from trt_ros.ros.cdr_tensors import read_tensor_list, write_tensor_list
+from trt_ros.ros.dds.cdr_tensors import read_tensor_list, write_tensor_list
 
 pytestmark = pytest.mark.ros
 

@@ -22,13 +22,14 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
-from trt_ros.ros import messages, transport
-from trt_ros.ros import rcl as rcl_module
-from trt_ros.ros.cdr import ImageWriter, read_image
-from trt_ros.ros.cdr_detections import DetectionWriter
+from trt_ros.ros import messages
+from trt_ros.ros.dds import rcl as rcl_module
+from trt_ros.ros.dds import transport
+from trt_ros.ros.dds.cdr import ImageWriter, read_image
+from trt_ros.ros.dds.cdr_detections import DetectionWriter
+from trt_ros.ros.dds.rcl import MemoryHooks, Rcl, RclError
+from trt_ros.ros.dds.transport import RclpySubscription, RclSubscription
 from trt_ros.ros.messages import detection_publish
-from trt_ros.ros.rcl import MemoryHooks, Rcl, RclError
-from trt_ros.ros.transport import RclpySubscription, RclSubscription
 from trt_ros.vision.detections import Detections
 
 pytestmark = pytest.mark.ros

@@ -24,8 +24,8 @@ from vision_msgs.msg import (
     Pose2D,
 )
 
-from trt_ros.ros.cdr import ImageWriter, read_compressed_image, read_image, read_stamp
-from trt_ros.ros.cdr_detections import MOST_ID, DetectionWriter, read_detections
+from trt_ros.ros.dds.cdr import ImageWriter, read_compressed_image, read_image, read_stamp
+from trt_ros.ros.dds.cdr_detections import MOST_ID, DetectionWriter, read_detections
 from trt_ros.ros.messages import from_detection_array, to_detection_array
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.results import OrientedBoxes

@@ -46,12 +46,11 @@ def test_the_star_before_keyword_arguments_is_no_product(mutate):
 
 @pytest.mark.parametrize(('module', 'tests'), [
     ('vision/nms.py', ('test/unit/vision/test_nms.py', 'test/unit/vision')),
-    ('engine/build.py', (
-        'test/unit/engine/test_build.py test/unit/engine/test_build_child.py',
-        'test/unit/engine')),
-    ('ros/intra.py', ('test/ros/test_intra.py', 'test/unit/ros')),
+    ('engine/build/parent.py', (
+        'test/unit/engine/build/test_parent.py', 'test/unit/engine/build')),
+    ('ros/dds/intra_process.py', ('test/ros/test_intra_process.py', 'test/unit/ros/dds')),
     ('nodes/tensor.py', ('test/ros/test_tensor_list.py',)),
-    ('vision/family.py', ('test/unit/vision',))])
+    ('vision/decoders/family.py', ('test/unit/vision/decoders',))])
 def test_the_tests_of_a_modules_name_run_before_those_of_its_folder(mutate, module, tests):
     assert mutate.tests_of(Path('trt_ros') / module) == tests
 

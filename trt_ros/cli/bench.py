@@ -45,7 +45,7 @@ def run(args: Namespace) -> int:
 
     from trt_ros.errors import ParameterError
     from trt_ros.media import check_picture_path
-    from trt_ros.runtime.choice import choose_backend
+    from trt_ros.runtime.backends import choose_backend
     from trt_ros.vision.frame import ENCODINGS
 
     if args.encoding not in ENCODINGS:
@@ -68,9 +68,9 @@ def run(args: Namespace) -> int:
 
 
 def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
-    from trt_ros.runtime.graph import GraphOptions
-    from trt_ros.runtime.graph_measure import layer_times, measure
-    from trt_ros.runtime.tensorrt_open import open_frames
+    from trt_ros.runtime.gpu.executor import GraphOptions
+    from trt_ros.runtime.gpu.measure import layer_times, measure
+    from trt_ros.runtime.gpu.open import open_frames
 
     pipeline = open_frames(
         args.model, build_options(args),
@@ -97,7 +97,7 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
 def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[str, Any]]]:
     """Measure ONNX Runtime, where TensorRT cannot run."""
     from trt_ros.errors import ParameterError
-    from trt_ros.runtime.step_measure import Summary, measure_steps, open_on_the_cpu
+    from trt_ros.runtime.cpu.measure import Summary, measure_steps, open_on_the_cpu
 
     options, plain = build_options(args), BuildOptions()
     refused = [name for name, value in vars(options).items()

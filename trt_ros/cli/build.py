@@ -82,9 +82,9 @@ def build_options(args: Namespace) -> BuildOptions:
 
 
 def run(args: Namespace) -> int:
-    from trt_ros.backend import load_trt
     from trt_ros.engine.cache import EngineCache
     from trt_ros.engine.open import describe
+    from trt_ros.trt import load_trt
 
     with Bar() as bar:
         entry = EngineCache(args.cache_dir).get_or_build(

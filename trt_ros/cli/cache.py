@@ -65,8 +65,8 @@ def _row(cache: EngineCache, path: Path, *, verify: bool) -> dict[str, Any]:
 
 
 def _installed(flavour: str, release: str) -> bool:
-    from trt_ros.backend import FLAVOURS, load_trt
     from trt_ros.errors import BackendError
+    from trt_ros.trt import FLAVOURS, load_trt
 
     try:
         return flavour in FLAVOURS and load_trt(flavour).version_text == release

@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
     from tqdm import tqdm
 
     from trt_ros.runtime.pipeline import Pipeline
-    from trt_ros.vision.decoder import FAMILIES, ORIENTED
+    from trt_ros.vision.decoders.registry import FAMILIES, ORIENTED
 
     options = LabelledOptions(**{
         each.name: getattr(args, each.name) for each in fields(LabelledOptions)})
@@ -218,8 +218,8 @@ def _as_json(
         found: Detections | OrientedBoxes, names: Sequence[str]) -> list[dict[str, Any]]:
     import numpy as np
 
+    from trt_ros.vision.decoders.obb import hull
     from trt_ros.vision.labels import name_of
-    from trt_ros.vision.obb import hull
     from trt_ros.vision.results import OrientedBoxes
 
     more: list[dict[str, Any]] = [{} for _ in range(len(found))]

@@ -185,10 +185,10 @@ def read_state(name: str, values: list[str]) -> Finding:
 
 
 def _flavour(name: str) -> Finding:
-    from trt_ros.backend import INSTALL, installed, load_trt
     from trt_ros.driver import driver
     from trt_ros.engine.key import cuda_package
     from trt_ros.errors import BackendError
+    from trt_ros.trt import INSTALL, installed, load_trt
 
     if not installed(name):
         return Finding(name, 'missing', 'not installed', INSTALL[name])

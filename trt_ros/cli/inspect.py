@@ -34,7 +34,7 @@ def _onnx(path: Path) -> dict[str, Any]:
     from contextlib import closing
 
     from trt_ros.child import PATIENCE, Child, memory_limit
-    from trt_ros.engine.check import check_model_file
+    from trt_ros.engine.build.onnx_check import check_model_file
     from trt_ros.engine.key import total_nbytes
     from trt_ros.progress import Reporter
 
@@ -53,9 +53,9 @@ def _onnx(path: Path) -> dict[str, Any]:
 def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     """Return what is known of the ONNX file `path`; runs in a child process."""
     path = Path(request['path'])
-    from trt_ros.engine.check import read_onnx, refuse_unbuildable
+    from trt_ros.engine.build.onnx_check import read_onnx, refuse_unbuildable
+    from trt_ros.engine.build.onnx_cut_nms import cut_nms, who_cuts
     from trt_ros.engine.key import OnnxFile
-    from trt_ros.engine.nms import cut_nms, who_cuts
     from trt_ros.errors import ModelError
 
     model, info = read_onnx(path)
@@ -90,9 +90,9 @@ def _engine(path: Path) -> dict[str, Any]:
 
 def _usable(header: Any) -> str:
     """Say 'yes', or why not."""
-    from trt_ros.backend import load_trt
     from trt_ros.driver import driver
     from trt_ros.errors import BackendError
+    from trt_ros.trt import load_trt
 
     try:
         flavour = load_trt(header.flavour)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from trt_ros.cli._agreement import Agreement
-    from trt_ros.vision.decoder import Decoder
+    from trt_ros.vision.decoders.registry import Decoder
     from trt_ros.vision.detections import Detections
     from trt_ros.vision.frame import Frame
     from trt_ros.vision.letterbox import Preprocess
@@ -56,7 +56,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from trt_ros.runtime.choice import choose_backend
+    from trt_ros.runtime.backends import choose_backend
 
     backend, why = choose_backend(args.backend)
     if args.picture is not None:
@@ -76,7 +76,7 @@ def _draw(args: Namespace) -> None:
     from trt_ros.media import check_picture_path, write_picture
     from trt_ros.runtime.options import LabelledOptions
     from trt_ros.runtime.pipeline import Pipeline
-    from trt_ros.vision.decoder import DRAWN
+    from trt_ros.vision.decoders.registry import DRAWN
     from trt_ros.vision.frame import to_colour
 
     if not args.images:
@@ -125,8 +125,8 @@ def _set_otherwise(decoder: Decoder[object], way_in: Preprocess) -> dict[str, st
 
 
 def _compare(args: Namespace) -> int:
-    from trt_ros.runtime.onnx_check import CheckedRunner
-    from trt_ros.runtime.tensorrt_open import open_network
+    from trt_ros.runtime.cpu.checked_runner import CheckedRunner
+    from trt_ros.runtime.gpu.open import open_network
 
     with ExitStack() as stack:
         reference = CheckedRunner.open(args.model)
@@ -167,8 +167,8 @@ def _print(outputs: dict[str, Agreement], boxes: dict[str, float],
 
 def _alike(model: Path, ours: Any, reference: Any, stack: ExitStack) -> Any:
     """Give the reference that has the engine's outputs: without NMS, where that was cut off."""
-    from trt_ros.engine.nms import write_cut
-    from trt_ros.runtime.onnx_check import CheckedRunner
+    from trt_ros.engine.build.onnx_cut_nms import write_cut
+    from trt_ros.runtime.cpu.checked_runner import CheckedRunner
     from trt_ros.tensors import CUT_NMS
 
     if CUT_NMS not in ours.metadata:
@@ -234,10 +234,10 @@ def _compare_boxes(args: Namespace, reference: Any) -> dict[str, float]:
     import numpy as np
 
     from trt_ros.errors import TensorMismatchError
-    from trt_ros.runtime.graph import GraphOptions
+    from trt_ros.runtime.gpu.executor import GraphOptions
+    from trt_ros.runtime.gpu.open import open_frames
     from trt_ros.runtime.options import PipelineOptions
     from trt_ros.runtime.pipeline import Pipeline
-    from trt_ros.runtime.tensorrt_open import open_frames
     from trt_ros.vision.frame import Frame
     from trt_ros.vision.nms import iou
 

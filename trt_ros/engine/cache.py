@@ -18,9 +18,8 @@ from pathlib import Path
 import re
 from typing import Any
 
-from trt_ros.backend import Flavour
 from trt_ros.driver import driver
-from trt_ros.engine.build import Built, build
+from trt_ros.engine.build.parent import Built, build
 from trt_ros.engine.files import (
     LOCK,
     PART,
@@ -35,6 +34,7 @@ from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import read_plan_header
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import Reporter
+from trt_ros.trt import Flavour
 
 SIDECAR = '.json'
 _DIGEST_NBYTES = 32

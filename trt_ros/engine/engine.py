@@ -7,10 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from trt_ros.backend import Flavour, load_trt
 from trt_ros.engine.plan import parse_plan_header, read_plan_header
 from trt_ros.errors import BackendError, ClosedError, ModelError
 from trt_ros.tensors import TensorSpec
+from trt_ros.trt import Flavour, load_trt
 
 # TensorRT's DataType by name -> NumPy's name. `float` and `half` are how its enum prints.
 DTYPES = {'FLOAT': 'float32', 'HALF': 'float16', 'BF16': 'bfloat16', 'INT8': 'int8',

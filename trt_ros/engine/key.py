@@ -14,11 +14,11 @@ import re
 import subprocess
 from typing import Any
 
-from trt_ros.backend import Flavour
 from trt_ros.driver import Gpu, driver
 from trt_ros.engine.files import sha256_of_file
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError, ParameterError
+from trt_ros.trt import Flavour
 
 SCHEMA = 2  # To be raised when the same key would mean another engine.
 # How protobuf writes the key of an entry that names a data file; its value follows.

@@ -10,17 +10,17 @@ from pathlib import Path
 import shlex
 from typing import Any
 
-from trt_ros.backend import Flavour, load_trt
 from trt_ros.driver import driver
 from trt_ros.engine import cache as caches
-from trt_ros.engine.build import build
-from trt_ros.engine.config import load_plugins
+from trt_ros.engine.build.config import load_plugins
+from trt_ros.engine.build.parent import build
 from trt_ros.engine.engine import Engine, load_engine
 from trt_ros.engine.files import sha256_of_file
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import is_plan, read_plan_header
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import Reporter
+from trt_ros.trt import Flavour, load_trt
 
 log = logging.getLogger('trt_ros.engine')
 

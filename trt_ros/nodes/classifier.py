@@ -16,7 +16,7 @@ from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabelledOptions
-from trt_ros.vision.decoder import CLASSIFIERS
+from trt_ros.vision.decoders.registry import CLASSIFIERS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.labels import name_of
 from trt_ros.vision.results import Classification

@@ -18,7 +18,7 @@ from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.vision.decoder import DEPTHS
+from trt_ros.vision.decoders.registry import DEPTHS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.results import Depth
 

@@ -15,7 +15,7 @@ from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParam
 from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabelledOptions
-from trt_ros.vision.decoder import FAMILIES, ORIENTED
+from trt_ros.vision.decoders.registry import FAMILIES, ORIENTED
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.results import OrientedBoxes

@@ -17,6 +17,7 @@ from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.ros.camera_info import camera_info_for, camera_info_topic, load_calibration
+from trt_ros.ros.dds.transport import is_heard
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.images import compressed_topic, dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
@@ -24,7 +25,6 @@ from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.sources import open_source
-from trt_ros.ros.transport import is_heard
 from trt_ros.ros.worker import LONGEST_WAIT_SECONDS
 
 SECONDS_TO_RETRY = 0.1  # When a camera gives nothing and sets no pace.

@@ -15,6 +15,7 @@ from std_msgs.msg import Header
 
 from trt_ros.errors import ParameterError
 from trt_ros.progress import NowAndThen, Progress
+from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts
 from trt_ros.ros.images import (
     ImageStream,
@@ -26,9 +27,8 @@ from trt_ros.ros.images import (
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import PRESETS, preset_profile
-from trt_ros.ros.rcl import MemoryHooks
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.family import Family
+from trt_ros.vision.decoders.family import Family
 from trt_ros.vision.frame import Frame
 
 

@@ -21,7 +21,8 @@ from vision_msgs.msg import Detection2DArray
 from trt_ros.draw import draw_detections
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.media import write_picture
-from trt_ros.ros.cdr import CompressedImageView, ImageView, read_stamp
+from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_stamp
+from trt_ros.ros.dds.transport import subscribe_serialized
 from trt_ros.ros.diagnostics import QUEUE_AGE, Diagnostics, FrameCounts, LatencyMeter
 from trt_ros.ros.images import (
     ImageInputParameters,
@@ -40,7 +41,6 @@ from trt_ros.ros.messages import ImageSender, detection_reader
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.qos import overridden
-from trt_ros.ros.transport import subscribe_serialized
 from trt_ros.ros.worker import REPLACED, NewestWorker
 from trt_ros.vision.frame import to_colour
 

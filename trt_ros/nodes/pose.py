@@ -14,12 +14,12 @@ from vision_msgs.msg import Detection2DArray
 from trt_ros.draw import draw_result
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
+from trt_ros.ros.dds.transport import is_heard
 from trt_ros.ros.messages import ImageSender, detection_publish, keypoint_boxes
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
-from trt_ros.ros.transport import is_heard
 from trt_ros.runtime.options import LabelledOptions
-from trt_ros.vision.decoder import POSES
+from trt_ros.vision.decoders.registry import POSES
 from trt_ros.vision.frame import Frame, to_colour
 from trt_ros.vision.results import Poses
 

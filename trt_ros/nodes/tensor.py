@@ -14,17 +14,17 @@ from std_msgs.msg import Header
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
 from trt_ros.progress import Reporter
-from trt_ros.ros.cdr_tensors import write_tensor_list
+from trt_ros.ros.dds.cdr_tensors import write_tensor_list
+from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.qos import why_lost, why_silent
 from trt_ros.ros.tensors import TensorStream
-from trt_ros.ros.transport import serialized_publish
-from trt_ros.runtime.choice import open_network
+from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.options import PREPROCESSING, PipelineOptions
 from trt_ros.runtime.runner import Runner, settle
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoder import TENSORS
+from trt_ros.vision.decoders.registry import TENSORS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.results import Tensors
 

@@ -11,9 +11,9 @@ import traceback
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.qos import QoSProfile
 
+from trt_ros.ros.dds.transport import SerializedSubscription
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
 from trt_ros.ros.qos import fitting_reliability
-from trt_ros.ros.transport import SerializedSubscription
 
 #: The age at which a node is taken to know the publishers that were there before it.
 DISCOVERY_SECONDS = 1.0

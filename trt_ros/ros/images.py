@@ -16,14 +16,14 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, GpuFailedError, ScoreRangeError, TrtRosError
-from trt_ros.ros.cdr import CompressedImageView, ImageView, read_compressed_image, read_image
+from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_compressed_image, read_image
+from trt_ros.ros.dds.rcl import NOBODY, MemoryHooks
+from trt_ros.ros.dds.transport import SerializedSubscription, subscribe_serialized
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
 from trt_ros.ros.following import FollowingSubscription, wait_for_publishers
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import PRESETS, image_qos, incompatible_offer, why_lost, why_silent
-from trt_ros.ros.rcl import NOBODY, MemoryHooks
-from trt_ros.ros.transport import SerializedSubscription, subscribe_serialized
 from trt_ros.ros.worker import REPLACED, UNWANTED, FairWorker
 from trt_ros.vision.frame import DEPTH_ENCODINGS, ENCODINGS, Frame, refuse_depth
 

@@ -24,15 +24,15 @@ from vision_msgs.msg import (
 )
 
 from trt_ros.errors import BadFrameError
-from trt_ros.ros.cdr import ImageWriter
-from trt_ros.ros.cdr_detections import (
+from trt_ros.ros.dds.cdr import ImageWriter
+from trt_ros.ros.dds.cdr_detections import (
     MOST_ID,
     DetectionWriter,
     Entry,
     bounding_boxes,
     read_detections,
 )
-from trt_ros.ros.transport import serialized_publish
+from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import name_of
 from trt_ros.vision.results import OrientedBoxes, Poses

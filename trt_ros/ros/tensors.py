@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from std_msgs.msg import Header
 
-from trt_ros.ros.cdr_tensors import read_tensor_list
+from trt_ros.ros.dds.cdr_tensors import read_tensor_list
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
 from trt_ros.ros.images import dropping, subscribe_input, wait_for_input
 from trt_ros.ros.lifecycle import ManagedNode

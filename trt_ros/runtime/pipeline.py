@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from trt_ros.engine.profiles import DEFAULT_INPUT_HW, metadata_hw
+from trt_ros.engine.build.profiles import DEFAULT_INPUT_HW, metadata_hw
 from trt_ros.errors import (
     ClosedError,
     GpuFailedError,
@@ -21,13 +21,13 @@ from trt_ros.errors import (
     TrtRosError,
 )
 from trt_ros.progress import Progress, Reporter
-from trt_ros.runtime.choice import open_network
+from trt_ros.runtime.backends import open_network
+from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, Network, Runner
-from trt_ros.runtime.step_by_step import StepByStep
 from trt_ros.tensors import TensorSpec, refuse_large
-from trt_ros.vision.decoder import FAMILIES, Decoder, choose_decoder
-from trt_ros.vision.family import Family, Head
+from trt_ros.vision.decoders.family import Family, Head
+from trt_ros.vision.decoders.registry import FAMILIES, Decoder, choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.labels import begins_with_background, class_names
 from trt_ros.vision.letterbox import Preprocess

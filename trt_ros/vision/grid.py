@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from trt_ros.vision.halves import as_float32
+from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 
 BLOCK_ROWS = 32  # So that a block stays in the cache.

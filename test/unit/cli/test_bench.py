@@ -44,7 +44,7 @@ def test_without_a_gpu_onnx_runtime_is_measured_and_named(bench, tmp_path):
 
 
 def test_a_batch_is_measured_as_asked(bench, monkeypatch):
-    from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+    from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 
     shapes, infer = [], OnnxRuntimeRunner.infer
     monkeypatch.setattr(OnnxRuntimeRunner, 'infer', lambda self, tensors: (

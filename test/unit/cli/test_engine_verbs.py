@@ -12,7 +12,6 @@ import sys
 
 import pytest
 
-from trt_ros.backend import installed
 from trt_ros.cli import main
 from trt_ros.cli._ros2 import TrtCommand
 from trt_ros.cli.build import build_options, parse_profile
@@ -20,6 +19,7 @@ from trt_ros.cli.doctor import findings, read_state
 from trt_ros.driver import Driver, Gpu
 from trt_ros.engine.open import build_command
 from trt_ros.engine.options import BuildOptions, ShapeRange
+from trt_ros.trt import installed
 
 onnx = pytest.importorskip('onnx')
 pytest.importorskip('onnx.parser')

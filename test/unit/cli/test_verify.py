@@ -9,7 +9,7 @@ import pytest
 
 from trt_ros.cli import main
 from trt_ros.cli._agreement import Agreement, add_answers
-from trt_ros.runtime.choice import choose_backend
+from trt_ros.runtime.backends import choose_backend
 
 cv2 = pytest.importorskip('cv2')
 pytest.importorskip('onnxruntime')
@@ -103,8 +103,9 @@ def compare(tmp_path, monkeypatch, capsys):
 
     :returns: the exit code and what was printed.
     """
-    from trt_ros.runtime import choice, tensorrt_open
-    from trt_ros.runtime.onnx_cpu import OnnxRuntimeRunner
+    from trt_ros.runtime import backends as choice
+    from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+    from trt_ros.runtime.gpu import open as tensorrt_open
 
     onnx = pytest.importorskip('onnx')
 

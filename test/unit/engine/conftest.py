@@ -9,8 +9,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 import pytest
 
-from trt_ros.backend import installed, load_trt
 from trt_ros.driver import driver
+from trt_ros.trt import installed, load_trt
 
 FLOAT = TensorProto.FLOAT
 

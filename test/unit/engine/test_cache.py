@@ -185,7 +185,7 @@ def test_a_model_that_changes_during_the_build_is_not_kept(cache, models, rtx):
 ASK = """
 import sys
 from pathlib import Path
-from trt_ros.backend import load_trt
+from trt_ros.trt import load_trt
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.options import BuildOptions
 print('ready', flush=True)

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import onnx
 import pytest
 
-from trt_ros.backend import Flavour
 from trt_ros.driver import Driver, Gpu
 from trt_ros.engine import key as keys
 from trt_ros.engine.key import OnnxFile, cache_key, external_names
 from trt_ros.engine.options import BuildOptions, ShapeRange
+from trt_ros.trt import Flavour
 
 H200 = Gpu(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
 RTX = Flavour('tensorrt_rtx', SimpleNamespace(), (1, 5, 0, 114), '1.5.0.114', None)

@@ -228,7 +228,7 @@ def cuda(monkeypatch) -> FakeCuda:
     monkeypatch.setattr(calls, '_binding', modules.__getitem__)
     monkeypatch.setattr(calls, '_lost', [])
     monkeypatch.setattr(kernels, 'cubin_of', lambda *_: b'cubin')
-    monkeypatch.setattr('trt_ros.runtime.graph.kernel_folder', lambda _: None)
+    monkeypatch.setattr('trt_ros.runtime.gpu.executor.kernel_folder', lambda _: None)
     for cached in (calls.runtime, calls.driver, calls.core):
         cached.cache_clear()
     yield fake
@@ -322,8 +322,8 @@ def engine(make_engine) -> FakeEngine:
 def open_graph(cuda) -> Callable[..., Any]:
     """Open a GraphPipeline on the fakes; everything is given back at the end."""
     from trt_ros.cuda.calls import live
-    from trt_ros.runtime.graph import GraphOptions, GraphPipeline
-    from trt_ros.vision.decoder import choose_decoder
+    from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
+    from trt_ros.vision.decoders.registry import choose_decoder
     from trt_ros.vision.letterbox import Preprocess
 
     before, opened = live(), []

@@ -16,14 +16,14 @@ from trt_ros.errors import (
     TrtRosError,
 )
 from trt_ros.progress import CancelledError
-from trt_ros.runtime import choice
-from trt_ros.runtime.choice import Backend
+from trt_ros.runtime import backends as choice
+from trt_ros.runtime.backends import Backend
+from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.fake import FakeRunner
 from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.runtime.step_by_step import StepByStep
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoder import CLASSIFIERS, DEPTHS
+from trt_ros.vision.decoders.registry import CLASSIFIERS, DEPTHS
 from trt_ros.vision.frame import Frame
 
 THRESHOLDS = {'score_threshold': 0.3, 'iou_threshold': 0.5, 'max_detections': 10}

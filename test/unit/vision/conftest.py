@@ -8,7 +8,7 @@ import re
 import pytest
 
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.family import Network
+from trt_ros.vision.decoders.family import Network
 
 
 @pytest.fixture(scope='session')

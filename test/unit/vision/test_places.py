@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trt_ros.vision.depth import DepthHead
+from trt_ros.vision.decoders.depth import DepthHead
+from trt_ros.vision.decoders.instances import InstanceHead
+from trt_ros.vision.decoders.obb import ObbHead
+from trt_ros.vision.decoders.pose import PoseHead
+from trt_ros.vision.decoders.semantic import SemanticHead
+from trt_ros.vision.decoders.yolo_rows import Rows
+from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.instances import InstanceHead
 from trt_ros.vision.letterbox import RESIZES, Preprocess
-from trt_ros.vision.obb import ObbHead
-from trt_ros.vision.pose import PoseHead
-from trt_ros.vision.semantic import SemanticHead
-from trt_ros.vision.yolo_rows import Rows
-from trt_ros.vision.yolov8 import YoloV8Head
 
 SIZES = [((641, 359), (256, 256)), ((301, 517), (224, 320)), ((200, 200), (160, 256)),
          ((97, 131), (192, 192)), ((1201, 401), (320, 224))]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.vision import decoder
+from trt_ros.vision.decoders import registry as decoder
 from trt_ros.vision.letterbox import Preprocess
 
 TABLE = {
@@ -60,7 +60,7 @@ def test_another_task_is_told_as_well_what_it_was_given(network):
 
 
 def test_every_task_has_a_node_that_there_is():
-    nodes = Path(decoder.__file__).parents[1] / 'nodes'
+    nodes = Path(decoder.__file__).parents[2] / 'nodes'
     assert decoder.NODES.keys() == decoder.TASKS.keys()
     assert all((nodes / f'{node}.py').is_file() for node in decoder.NODES.values())
 

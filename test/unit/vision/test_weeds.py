@@ -8,7 +8,7 @@ import cv2
 import pytest
 
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoder import choose_decoder
+from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.labels import class_names, name_of
 from trt_ros.vision.letterbox import Preprocess

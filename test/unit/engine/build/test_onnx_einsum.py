@@ -1,0 +1,51 @@
+"""Upper-case letters in Einsum equations, as torch writes them for MaxViT."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import helper
+import pytest
+
+from trt_ros.engine.build.onnx_einsum import lower_equation
+from trt_ros.engine.build.parent import build
+from trt_ros.engine.options import BuildOptions
+from trt_ros.errors import ParameterError
+
+
+@pytest.mark.parametrize(('equation', 'lower'), [
+    ('', ''), ('ij,jk->ik', 'ij,jk->ik'), ('BHID,BHJD->BHIJ', 'acdb,aceb->acde'),
+    ('...Aa, aB -> ...AB', '...ba, ac -> ...bc')])
+def test_letters_are_renamed_to_free_ones(equation, lower):
+    assert lower_equation(equation) == lower
+    if lower:
+        a, b = np.arange(16.0).reshape(1, 1, 4, 4), np.arange(16.0).reshape(1, 1, 4, 4)
+        a, b = (each.reshape(4, 4) if 'H' not in equation else each for each in (a, b))
+        assert (np.einsum(lower, a, b) == np.einsum(equation, a, b)).all()
+
+
+def test_an_equation_of_too_many_letters_is_left():
+    letters = 'abcdefghijklmnopqrstuvwxyzA'
+    assert lower_equation(f'{letters}->{letters}') == f'{letters}->{letters}'
+
+
+@pytest.fixture
+def upper(models):
+    """Write a product of x with a weight, in upper-case letters."""
+    return models.save(
+        [helper.make_node('Einsum', ['x', 'w'], ['y'], equation='BIJ,JK->BIK')],
+        {'x': [1, 4, 4]}, {'y': [1, 4, 4]}, weights={'w': np.eye(4, dtype=np.float32)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('precision', ['auto', 'fp16'])
+def test_rtx_builds_upper_case_equations(upper, rtx, precision):
+    built = build(upper, BuildOptions(precision=precision), rtx)
+    built.close()
+    assert [one['name'] for one in built.report['outputs']] == ['y']
+
+
+@pytest.mark.slow
+def test_stripped_weights_are_refused_for_they_are_read_from_the_file(upper, monkeypatch, rtx):
+    monkeypatch.setattr('trt_ros.engine.build.parent.refuse_unsupported', lambda *_: None)
+    with pytest.raises(ParameterError, match='strip_weights does not go with upper-case'):
+        build(upper, BuildOptions(strip_weights=True), rtx)

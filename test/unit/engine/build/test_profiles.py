@@ -1,0 +1,110 @@
+"""Options that make no sense, and shapes for dynamic inputs."""
+
+from __future__ import annotations
+
+import pytest
+
+from trt_ros.engine.build.profiles import largest_batch, metadata_hw, settle_profiles
+from trt_ros.engine.options import BuildOptions, ShapeRange
+from trt_ros.errors import ModelError, ParameterError
+from trt_ros.tensors import TensorSpec
+
+
+def spec(*shape, name='x'):
+    return TensorSpec(name, shape, 'float32', 'input')
+
+
+def settle(*inputs, asked=(), metadata=None, input_size=(), batch=1):
+    return settle_profiles(
+        inputs, asked, metadata=metadata or {}, input_size=input_size, batch=batch)
+
+
+def test_fixed_shapes_need_no_profile():
+    assert settle(spec(1, 3, 8, 8)) == ()
+
+
+@pytest.mark.parametrize(('inputs', 'best'), [
+    (spec(-1, 3, 8, 8), (1, 3, 8, 8)), (spec(-1, 3, -1, -1), (1, 3, 640, 640)),
+    (spec(1, -1, -1, 3), (1, 640, 640, 3)), (spec(-1, -1, -1, -1), (1, 3, 640, 640)),
+    (spec(-1, 9), (1, 9))])
+def test_batch_and_size_of_images_have_defaults(inputs, best):
+    ((only,),) = settle(inputs)
+    assert only == ShapeRange('x', best, best, best)
+
+
+def test_the_batch_goes_from_one_to_what_is_asked_where_the_network_leaves_it_open():
+    ((image, sizes),) = settle(spec(-1, 3, 8, 8), spec(-1, 2, name='sizes'), batch=8)
+    assert image == ShapeRange('x', (1, 3, 8, 8), (8, 3, 8, 8), (8, 3, 8, 8))
+    assert sizes == ShapeRange('sizes', (1, 2), (8, 2), (8, 2))
+    ((fixed,),) = settle(spec(1, 3, -1, -1), input_size=(8, 16), batch=8)
+    assert fixed == ShapeRange('x', (1, 3, 8, 16), (1, 3, 8, 16), (1, 3, 8, 16))
+    assert settle(spec(1, 3, 8, 8), batch=8) == ()
+
+
+def test_the_size_is_asked_then_the_metadata_then_640():
+    image = spec(1, 3, -1, -1)
+    assert settle(image, metadata={'imgsz': '[320, 416]'})[0][0].best == (1, 3, 320, 416)
+    assert settle(image, metadata={'imgsz': '[320, 416]'}, input_size=(8, 16))[0][0].best == (
+        1, 3, 8, 16)
+    assert settle(image, metadata={'imgsz': 'nonsense'})[0][0].best == (1, 3, 640, 640)
+
+
+def test_what_nobody_can_guess_must_be_asked():
+    with pytest.raises(ParameterError, match=r'x \(1, \?, 9\).*cannot guess|nobody can guess'):
+        settle(spec(1, -1, 9))
+
+
+def test_a_profile_for_no_input_names_the_inputs():
+    with pytest.raises(ParameterError, match=r'names y, which is no input(?s:.*)x \(\?\)'):
+        settle(spec(-1), asked=((ShapeRange('y', (1,), (1,), (1,)),),))
+
+
+def test_a_profile_must_cover_each_dynamic_input():
+    with pytest.raises(ParameterError, match='says nothing of z'):
+        settle(spec(-1), spec(-1, name='z'), asked=((ShapeRange('x', (1,), (1,), (1,)),),))
+
+
+def test_a_profile_cannot_change_what_is_fixed():
+    with pytest.raises(ParameterError, match=r'the shape \(1, 4\)'):
+        settle(spec(-1, 3), asked=((ShapeRange('x', (1, 4), (1, 4), (1, 4)),),))
+
+
+def test_the_batch_is_the_largest_of_all_profiles():
+    small, large = (ShapeRange('x', (1, 3), (1, 3), (n, 3)) for n in (2, 8))
+    assert largest_batch((spec(-1, 3),), ((small,), (large,))) == 8
+    assert largest_batch((spec(4, 3),), ()) == 4
+    assert largest_batch((spec(),), ()) == 1
+
+
+@pytest.mark.parametrize(('low', 'best', 'high'), [
+    ((2,), (1,), (3,)), ((1,), (3,), (2,)), ((0,), (1,), (1,)), ((1,), (1, 1), (1,))])
+def test_a_range_must_be_one(low, best, high):
+    with pytest.raises(ParameterError, match='is no range'):
+        ShapeRange('x', low, best, high)
+
+
+@pytest.mark.parametrize('values', [
+    {'precision': 'int8'}, {'io_dtypes': 'x'}, {'converter': 'x'}, {'hardware_compatible': 'x'},
+    {'optimization_level': 6}, {'input_size': (0, 4)}])
+def test_options_out_of_range_are_refused(values):
+    with pytest.raises(ParameterError, match=next(iter(values))):
+        BuildOptions(**values)
+
+
+@pytest.mark.parametrize('imgsz', [
+    '', '640', '[1e999, 1e999]', '[nan, 1]', '[0, 0]', '[-1, 640]', '[' * 5000, '9' * 5000,
+    '["a", "b"]', '{}', '\0'])
+def test_an_image_size_that_makes_no_sense_counts_as_none(imgsz):
+    assert metadata_hw({'imgsz': imgsz}) is None
+
+
+def test_an_image_size_is_read_from_the_metadata():
+    assert metadata_hw({'imgsz': '[480, 640]'}) == (480, 640)
+
+
+def test_inputs_that_cannot_be_allocated_are_refused():
+    fixed = TensorSpec('x', (1, 3, 2 ** 31, 2 ** 31), 'float32', 'input')
+    dynamic = TensorSpec('x', (1, 3, -1, -1), 'float32', 'input')
+    for spec, metadata in ((fixed, {}), (dynamic, {'imgsz': '[1000000000, 1000000000]'})):
+        with pytest.raises(ModelError, match=r'The input x .* is too large'):
+            settle_profiles([spec], (), metadata=metadata, input_size=())

@@ -1,0 +1,155 @@
+"""Images as bytes; that rclpy reads the same is held in test/ros/test_transport_cdr.py."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from trt_ros.errors import BadFrameError
+from trt_ros.ros.dds.cdr import ImageWriter, read_compressed_image, read_image
+
+
+def text(value, order='<'):
+    return struct.pack(f'{order}I', len(value) + 1) + value + b'\0'
+
+
+def aligned(message):
+    return message + bytes(-len(message) % 4)
+
+
+def image(*, frame_id=b'camera', encoding=b'mono8', data=b'\1\2\3\4\5\6', order='<', head=None):
+    """Write a sensor_msgs/Image by hand."""
+    message = b'\0\1\0\0' if order == '<' else b'\0\0\0\0'
+    message += struct.pack(f'{order}iI', -7, 999_999_999) + text(frame_id, order)
+    message = aligned(message) + struct.pack(f'{order}II', 2, 3) + text(encoding, order) + b'\1'
+    message = aligned(message) + struct.pack(f'{order}II', 3, len(data)) + data
+    return np.frombuffer((head or message[:4]) + message[4:], np.uint8)
+
+
+def test_an_image_without_anything_is_read():
+    found = read_image(np.frombuffer(bytes([0, 1, 0, 0]) + bytes(44), np.uint8))
+    assert (found.stamp, found.frame_id, found.encoding) == ((0, 0), '', '')
+    assert (found.height, found.width, found.is_bigendian, found.step) == (0, 0, 0, 0)
+    assert found.data.size == 0
+
+
+@pytest.mark.parametrize('order', ['<', '>'])
+def test_every_field_is_read_in_both_byte_orders(order):
+    found = read_image(image(order=order))
+    assert (found.stamp, found.frame_id) == ((-7, 999_999_999), 'camera')
+    assert (found.height, found.width, found.encoding) == (2, 3, 'mono8')
+    assert (found.is_bigendian, found.step, found.data.tolist()) == (1, 3, [1, 2, 3, 4, 5, 6])
+
+
+def test_the_pixels_are_a_view_into_the_message():
+    message = image()
+    assert np.shares_memory(read_image(message).data, message)
+
+
+@pytest.mark.parametrize('encoded, decoded', [
+    (b'', ''), ('vorn, ü'.encode(), 'vorn, ü'), (b'front\0camera', 'front'), (b'\xff!', '\ufffd!'),
+])
+def test_texts_are_read_as_rclpy_does(encoded, decoded):
+    assert read_image(image(frame_id=encoded)).frame_id == decoded
+    assert read_image(image(encoding=encoded)).encoding == decoded
+
+
+@pytest.mark.parametrize('head', [b'', b'\0', b'\0\1\0', b'\1\1\0\0', b'\0\2\0\0', b'\0\7\0\0'])
+def test_what_is_no_plain_cdr_is_refused(head):
+    message = image(head=head) if len(head) == 4 else np.frombuffer(head, np.uint8)
+    with pytest.raises(BadFrameError, match='no plain CDR') as caught:
+        read_image(message)
+    assert caught.value.kind == 'bad CDR'
+
+
+def test_a_message_cut_off_anywhere_is_refused():
+    whole = image()
+    for size in range(whole.size):
+        with pytest.raises(BadFrameError) as caught:
+            read_image(whole[:size])
+        assert caught.value.kind == 'bad CDR'
+
+
+def test_bytes_behind_the_message_do_no_harm():
+    padded = np.concatenate([image(), np.full(3, 255, np.uint8)])
+    assert read_image(padded).data.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize('at, field', [(12, 'frame_id'), (32, 'encoding'), (48, 'data')])
+def test_a_length_that_leads_out_of_the_message_names_its_field(at, field):
+    message = image().copy()
+    message[at:at + 4] = 255
+    with pytest.raises(BadFrameError, match=f'within its {field}'):
+        read_image(message)
+
+
+def check_is_read_or_refused(message):
+    for read in (read_image, read_compressed_image):
+        try:
+            found = read(message)
+        except BadFrameError as error:
+            assert error.kind == 'bad CDR'
+        else:
+            assert found.data.size == 0 or np.shares_memory(found.data, message)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(content):
+    check_is_read_or_refused(np.frombuffer(b'\0\1\0\0' + content, np.uint8))
+    check_is_read_or_refused(np.frombuffer(content, np.uint8))
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 57), st.integers(0, 255)), max_size=5))
+def test_a_damaged_image_is_read_or_refused(changes):
+    message = image().copy()
+    assert message.size == 58
+    for at, value in changes:
+        message[at] = value
+    check_is_read_or_refused(message)
+
+
+def test_a_written_image_is_read_back():
+    writer = ImageWriter()
+    for width, height in ((5, 3), (7, 4), (1, 1), (0, 0)):
+        pixels = writer.begin((-1, 5), 'vörn', (width, height), 'bgr8')
+        assert pixels.shape == (height, width, 3)
+        pixels[:] = np.arange(pixels.size).reshape(pixels.shape)
+        found = read_image(writer.message)
+        assert (found.stamp, found.frame_id, found.encoding) == ((-1, 5), 'vörn', 'bgr8')
+        assert (found.width, found.height, found.step) == (width, height, 3 * width)
+        assert found.data.tolist() == list(range(pixels.size))
+
+
+def test_what_changes_between_images_of_one_size_is_written_and_a_kept_one_stays_as_it_is():
+    writer, written, kept = ImageWriter(), [], []
+    sent = [((1, 2), 'left', (4, 2), 'bgr8', 3), ((3, 4), 'left', (4, 2), 'bgr8', 3),
+            ((3, 4), 'right', (4, 2), 'bgr8', 3), ((3, 4), 'right', (4, 2), 'rgb8', 3),
+            ((3, 4), 'right', (2, 4), 'rgb8', 3), ((5, 6), 'right', (2, 4), 'mono8', 1)]
+    for number, (stamp, frame_id, image_wh, encoding, channels) in enumerate(sent):
+        writer.begin(stamp, frame_id, image_wh, encoding, channels=channels)[:] = number
+        kept.append(writer.message)
+    for number, message in enumerate(kept):
+        found = read_image(message)
+        assert (found.data == number).all()
+        written.append((found.stamp, found.frame_id, (found.width, found.height), found.encoding,
+                        found.step // found.width))
+    assert written == sent
+
+
+def test_images_of_one_size_are_written_into_the_same_memory():
+    writer = ImageWriter()
+    first = writer.begin((0, 0), 'camera', (8, 8), 'bgr8').ctypes.data
+    assert writer.begin((1, 1), 'camera', (8, 8), 'bgr8').ctypes.data == first
+
+
+def test_a_message_without_bytes_is_said_to_begin_with_nothing():
+    with pytest.raises(BadFrameError, match='A message that begins with nothing is no plain CDR'):
+        read_image(np.empty(0, np.uint8))
+    with pytest.raises(BadFrameError, match='A message that begins with 00 03 00 00 is no plain'):
+        read_image(np.frombuffer(b'\0\3\0\0', np.uint8))

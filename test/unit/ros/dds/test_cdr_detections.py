@@ -1,0 +1,96 @@
+"""Detections as bytes; that rclpy reads the same is held in test/ros/test_transport_cdr.py."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from trt_ros.errors import BadFrameError
+from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
+from trt_ros.vision.detections import Detections
+
+
+def one_box(label=0):
+    return Detections(
+        np.array([[10, 20, 40, 80]], np.float32), np.array([0.5], np.float32),
+        np.array([label], np.int32))
+
+
+def test_no_detections_are_a_header_and_a_zero():
+    message = DetectionWriter(()).write(
+        Detections.empty(), (1, 2), 'abc', class_id_format='name')
+    assert message.tobytes() == b'\0\1\0\0' + struct.pack('<iII', 1, 2, 4) + b'abc\0' + bytes(4)
+
+
+@pytest.mark.parametrize('frame_id', ['', 'abc', 'abcd'])
+def test_a_box_is_written_as_centre_and_size_behind_its_score(frame_id):
+    message = DetectionWriter(('cat',)).write(
+        one_box(), (1, 2), frame_id, class_id_format='name')
+    assert message.tobytes().count(b'\4\0\0\0cat\0') == 1
+    assert struct.unpack_from('<5dI', message, message.size - 45) == (25, 50, 0, 30, 60, 1)
+    assert struct.unpack_from('<d', message, message.size - 397) == (0.5,)
+
+
+def test_the_same_class_in_another_place_is_written_alike():
+    writer = DetectionWriter(('cat', 'a dog'))
+    found = Detections(np.zeros((3, 4), np.float32), np.zeros(3, np.float32), np.array([1, 0, 1]))
+    both = writer.write(found, (0, 0), 'abc', class_id_format='name').tobytes()
+    assert (both.count(b'a dog\0'), both.count(b'cat\0')) == (2, 1)
+    indices = writer.write(found, (0, 0), 'abc', class_id_format='index').tobytes()
+    assert indices.count(b'\2\0\0\x001\0') == 2
+    assert b'dog' not in indices
+
+
+def test_a_frame_id_that_never_stays_the_same_does_not_fill_the_memory():
+    writer = DetectionWriter(())
+    for number in range(200):
+        writer.write(one_box(), (0, 0), f'frame {number}', class_id_format='name')
+    assert len(writer._layouts) < 50
+
+
+def two_boxes():
+    return DetectionWriter(('cat', 'a dog')).write(
+        Detections(np.array([[10, 20, 40, 80], [0, 0, 2, 4]], np.float32),
+                   np.array([0.5, 0.25], np.float32), np.array([1, 0], np.int32)),
+        (1, 2), 'abc', class_id_format='name').copy()
+
+
+def test_no_detections_are_read_from_a_message_without_any():
+    message = DetectionWriter(()).write(Detections.empty(), (1, 2), '', class_id_format='name')
+    assert read_detections(message) == []
+
+
+def test_what_was_written_is_read_back():
+    assert read_detections(two_boxes()) == [
+        ('a dog', 0.5, (25, 50, 0, 30, 60)), ('cat', 0.25, (1, 2, 0, 2, 4))]
+
+
+def test_a_message_cut_off_anywhere_is_refused():
+    whole = two_boxes()
+    for size in range(whole.size):
+        with pytest.raises(BadFrameError) as caught:
+            read_detections(whole[:size])
+        assert caught.value.kind == 'bad CDR'
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 255)), max_size=5))
+def test_a_damaged_message_is_read_or_refused(changes):
+    message = two_boxes()
+    for at, value in changes:
+        message[at] = value
+    try:
+        read_detections(message)
+    except BadFrameError as error:
+        assert error.kind == 'bad CDR'
+
+
+def test_a_message_that_is_kept_stays_as_it_is():
+    writer = DetectionWriter(('cat',))
+    first, second = (
+        writer.write(one_box(), (number, 0), 'abc', class_id_format='name') for number in (1, 2))
+    assert (first[4], second[4]) == (1, 2)

@@ -1,0 +1,208 @@
+"""Models that crash, hang or fill the memory: an error, and the process goes on."""
+
+from __future__ import annotations
+
+from importlib import util
+from pathlib import Path
+import threading
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import ClosedError, MemoryLimitError, ModelError, TimeLimitError
+from trt_ros.progress import CancelledError, Reporter
+from trt_ros.runtime.cpu import checked_runner as onnx_check
+from trt_ros.runtime.cpu.checked_runner import CheckedRunner
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.pipeline import Pipeline
+
+pytest.importorskip('onnxruntime')
+onnx = pytest.importorskip('onnx')
+
+MODELS = Path(__file__).parents[3] / 'fuzz' / 'models.py'
+
+
+@pytest.fixture(scope='module')
+def fuzz():
+    """What makes hostile models."""
+    spec = util.spec_from_file_location('fuzz_models', MODELS)
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a model and give its path."""
+    def make(model) -> Path:
+        path = tmp_path / 'model.onnx'
+        path.write_bytes(model.SerializeToString())
+        return path
+    return make
+
+
+@pytest.fixture
+def cache(tmp_path) -> str:
+    return str(tmp_path / 'cache')
+
+
+@pytest.fixture
+def starts(monkeypatch) -> list[Path]:
+    """The model of each checking process, in the order of their starts."""
+    paths: list[Path] = []
+
+    class Counted(onnx_check._CheckingChild):
+        def __init__(self, path: Path) -> None:
+            paths.append(path)
+            super().__init__(path)
+
+    monkeypatch.setattr(onnx_check, '_CheckingChild', Counted)
+    return paths
+
+
+def picture(shape=(1, 3, 64, 64)):
+    return {'images': np.zeros(shape, np.float32)}
+
+
+def test_a_model_is_checked_once_on_a_machine(fuzz, write, cache, starts):
+    path, answers = write(fuzz.detector()), []
+    for _ in range(2):
+        runner = CheckedRunner.open(path, cache_dir=cache)
+        assert [spec.shape for spec in (*runner.inputs, *runner.outputs)] == [
+            (1, 3, 64, 64), (1, 7, 84)]
+        assert runner.metadata['names'] == "['a', 'b', 'c']"
+        answers.append(runner.infer(picture())['output0'])
+        runner.infer(picture())
+        runner.close()
+    assert starts == [path]
+    assert np.array_equal(*answers)
+
+
+@pytest.mark.slow
+def test_another_content_or_other_shapes_are_checked_again(fuzz, write, cache, starts):
+    def run(model, shape):
+        runner = CheckedRunner.open(write(model), cache_dir=cache)
+        runner.infer(picture(shape))
+        runner.close()
+
+    dynamic = fuzz.model(
+        [fuzz.node('ReduceMean', ['images'], ['sum'], keepdims=0), *fuzz.to_head()],
+        image=(1, 3, 'h', 'w'), weights=fuzz.HEAD_SHAPE)
+    run(dynamic, (1, 3, 8, 8))
+    run(dynamic, (1, 3, 16, 16))
+    run(dynamic, (1, 3, 8, 8))
+    assert len(starts) == 2
+    run(fuzz.detector(), (1, 3, 64, 64))
+    assert len(starts) == 3
+
+
+@pytest.mark.slow
+def test_where_nothing_can_be_kept_each_start_checks(fuzz, write, tmp_path, starts):
+    (tmp_path / 'file').touch()
+    for _ in range(2):
+        runner = CheckedRunner.open(write(fuzz.detector()), cache_dir=str(tmp_path / 'file'))
+        assert runner.infer(picture())['output0'].shape == (1, 7, 84)
+        runner.close()
+    assert len(starts) == 2
+
+
+def test_a_model_that_crashes_is_an_error_each_time(fuzz, write, cache, starts):
+    path = write(fuzz.detector(strides=[0, 0]))
+    for _ in range(2):
+        with pytest.raises(ModelError, match=r'The check of .*model\.onnx ended by SIGFPE'):
+            Pipeline.open(LabelledOptions(model_path=str(path), backend='onnxruntime',
+                                          engine_cache_dir=cache))
+    assert len(starts) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['constant_of_shape_33', 'range_33', 'expand_33', 'tile_36'])
+def test_a_memory_bomb_is_an_error(fuzz, write, cache, name):
+    path = write(dict(fuzz.memory())[name])
+    with pytest.raises(MemoryLimitError, match=r'model\.onnx needs more than .* GiB of memory'):
+        Pipeline.open(LabelledOptions(model_path=str(path), backend='onnxruntime',
+                                      engine_cache_dir=cache))
+
+
+@pytest.fixture
+def endless(fuzz, write) -> Path:
+    """A model that loads and never answers."""
+    return write(dict(fuzz.control())['loop_2'])
+
+
+@pytest.mark.slow
+def test_a_model_that_hangs_is_stopped(endless, cache, monkeypatch):
+    monkeypatch.setattr(onnx_check, 'BASE_SECONDS', 4.0)
+    runner = CheckedRunner.open(endless, cache_dir=cache)
+    with pytest.raises(TimeLimitError, match='in: running the model once'):
+        runner.infer(picture())
+    runner.close()
+
+
+def test_a_model_that_hangs_can_be_cancelled(endless, cache):
+    cancelled = threading.Event()
+
+    def cancel_when_running(progress):
+        if progress.phase == 'running the model once':
+            cancelled.set()
+
+    with pytest.raises(CancelledError):
+        Pipeline.open(
+            LabelledOptions(model_path=str(endless), backend='onnxruntime',
+                            engine_cache_dir=cache),
+            on_progress=cancel_when_running, cancelled=cancelled)
+
+
+def test_a_check_goes_on_after_the_thread_that_began_it(fuzz, write, cache):
+    opened: list[CheckedRunner] = []
+    path = write(fuzz.detector())
+    thread = threading.Thread(target=lambda: opened.append(
+        CheckedRunner.open(path, cache_dir=cache)))
+    thread.start()
+    thread.join()
+    (runner,) = opened
+    assert runner.infer(picture())['output0'].shape == (1, 7, 84)
+    runner.close()
+    runner.close()
+    with pytest.raises(ClosedError, match=r'model\.onnx is closed'):
+        runner.infer(picture())
+
+
+def test_names_that_numpy_uses_itself_do_no_harm(write, cache):
+    from onnx import TensorProto, helper
+
+    names = ['file', 'a/b', 'allow_pickle']
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in names]
+    graph = helper.make_graph(
+        [helper.make_node('Sum', names, ['y'])], 'graph', values,
+        [helper.make_tensor_value_info('y', TensorProto.FLOAT, [2])])
+    runner = CheckedRunner.open(write(helper.make_model(
+        graph, ir_version=8, opset_imports=[helper.make_opsetid('', 17)])), cache_dir=cache)
+    assert runner.infer({name: np.ones(2, np.float32) for name in names})['y'].tolist() == [3, 3]
+    runner.close()
+
+
+@pytest.mark.parametrize('name', ['image_4', 'image_5', 'image_8', 'imgsz_0', 'imgsz_11'])
+def test_an_input_that_cannot_be_allocated_is_refused(fuzz, write, cache, name):
+    path = write(dict(fuzz.shapes())[name])
+    with pytest.raises(ModelError, match=r'The input images .* is too large') as caught:
+        Pipeline.open(LabelledOptions(model_path=str(path), backend='onnxruntime',
+                                      engine_cache_dir=cache))
+    assert 'input_size' in caught.value.remedy
+
+
+def test_metadata_that_is_not_utf8_is_an_error(fuzz, tmp_path, cache):
+    path = tmp_path / 'model.onnx'
+    path.write_bytes(dict(fuzz.files())['bytes_not_utf8_0'])
+    with pytest.raises(ModelError, match='are not UTF-8'):
+        CheckedRunner.open(path, cache_dir=cache)
+
+
+def test_reports_name_what_the_child_does(fuzz, write, cache):
+    seen = []
+    runner = CheckedRunner.open(write(fuzz.detector()), cache_dir=cache,
+                                report=Reporter(seen.append))
+    runner.infer(picture())
+    runner.close()
+    assert list(dict.fromkeys(one.phase for one in seen)) == [
+        'loading the model', 'running the model once']

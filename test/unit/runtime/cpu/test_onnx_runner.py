@@ -1,0 +1,325 @@
+"""ONNX Runtime on the CPU, on real models."""
+
+from __future__ import annotations
+
+import builtins
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import BackendError, ClosedError, ModelError, TensorMismatchError
+from trt_ros.runtime.cpu import onnx_runner as onnx_cpu
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.tensors import TensorSpec
+
+onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a one-node model y = op(x) and give its path."""
+
+    def make(op='Identity', shape=(1, 3), *, type_=TensorProto.FLOAT, domain='', opset=17,
+             ir_version=8, weights=(), name='model.onnx', **save):
+        inputs = ['x', *(weight.name for weight in weights)]
+        graph = helper.make_graph(
+            [helper.make_node(op, inputs, ['y'], domain=domain)], 'graph',
+            [helper.make_tensor_value_info('x', type_, shape)],
+            [helper.make_tensor_value_info('y', type_, shape)], list(weights))
+        opsets = [helper.make_opsetid('', opset)]
+        if domain:
+            opsets.append(helper.make_opsetid(domain, 1))
+        path = tmp_path / name
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=ir_version), path,
+                  **save)
+        return path
+
+    return make
+
+
+def test_an_empty_batch_comes_back_empty(write):
+    runner = OnnxRuntimeRunner.open(write(shape=('n', 3)))
+    assert runner.infer({'x': np.zeros((0, 3), np.float32)})['y'].shape == (0, 3)
+
+
+@pytest.mark.parametrize('dtype', [
+    'float32', 'float16', 'float64', 'uint8', 'int8', 'int32', 'int64', 'bool'])
+def test_values_of_every_dtype_pass_through_unchanged(write, dtype):
+    type_ = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    runner = OnnxRuntimeRunner.open(write(type_=type_))
+    values = np.array([[0, 1, 7]]).astype(dtype)
+    result = runner.infer({'x': values})['y']
+    assert result.dtype == dtype
+    assert result.tolist() == values.tolist()
+
+
+def test_specs_tell_names_shapes_and_dtypes_with_minus_one_where_dynamic(write):
+    runner = OnnxRuntimeRunner.open(write(shape=(1, 'channels', None, 4)))
+    assert runner.inputs == (TensorSpec('x', (1, -1, -1, 4), 'float32', 'input'),)
+    assert runner.outputs == (TensorSpec('y', (1, -1, -1, 4), 'float32', 'output'),)
+    assert runner.backend == 'onnxruntime'
+
+
+def test_dynamic_shapes_change_from_call_to_call(write):
+    runner = OnnxRuntimeRunner.open(write('Neg', shape=('n', 2)))
+    for rows in (1, 3, 2):
+        result = runner.infer({'x': np.ones((rows, 2), np.float32)})['y']
+        assert result.tolist() == [[-1, -1]] * rows
+
+
+def test_metadata_is_the_models_own(colour_detector):
+    metadata = {'names': "{0: 'a'}", 'stride': '32'}
+    runner = OnnxRuntimeRunner.open(colour_detector(metadata=metadata))
+    assert dict(runner.metadata) == metadata
+
+
+def test_an_answer_stays_valid_after_the_next_call(write):
+    runner = OnnxRuntimeRunner.open(write('Neg'))
+    first = runner.infer({'x': np.full((1, 3), 1, np.float32)})['y']
+    runner.infer({'x': np.full((1, 3), 2, np.float32)})
+    assert first.tolist() == [[-1, -1, -1]]
+
+
+@pytest.mark.parametrize(('tensors', 'message'), [
+    ({}, r'The input x \(1, 3\) float32 is missing'),
+    ({'z': np.zeros((1, 3), np.float32)}, 'is missing'),
+    ({'x': np.zeros((1, 4), np.float32)}, r'takes x \(1, 3\) float32, but x came as \(1, 4\)'),
+    ({'x': np.zeros((1, 3), np.float16)}, r'came as \(1, 3\) float16'),
+    ({'x': np.zeros((1, 3), np.float32), 'z': np.zeros(1)}, 'no input named z'),
+])
+def test_wrong_tensors_are_refused(write, tensors, message):
+    runner = OnnxRuntimeRunner.open(write())
+    with pytest.raises(TensorMismatchError, match=message):
+        runner.infer(tensors)
+
+
+def test_close_may_come_twice_and_use_after_it_is_an_error(write):
+    runner = OnnxRuntimeRunner.open(write())
+    runner.close()
+    runner.close()
+    with pytest.raises(ClosedError, match=r'model\.onnx is closed'):
+        runner.infer({'x': np.zeros((1, 3), np.float32)})
+
+
+def test_a_run_that_fails_names_the_shapes_and_the_remedy(write):
+    fixed = numpy_helper.from_array(np.zeros((1, 3), np.float32), 'w')
+    runner = OnnxRuntimeRunner.open(write('Add', shape=('n', 'm'), weights=[fixed]))
+    with pytest.raises(ModelError, match=r'on x \(1, 5\)') as caught:
+        runner.infer({'x': np.zeros((1, 5), np.float32)})
+    assert 'multiples of 32' in caught.value.remedy
+    assert caught.value.cause
+
+
+# Threads.
+
+X = {'x': np.ones((1, 3), np.float32)}
+
+
+def options_of(runner):
+    return runner._session.get_session_options()
+
+
+@pytest.fixture
+def on_cpus(monkeypatch):
+    """Pretend that a run takes so long on so many threads, on as many CPUs as the most of them."""
+
+    def pretend(seconds):
+        tried = []
+
+        def run_seconds(session, tensors):
+            assert tensors is X
+            tried.append(session.get_session_options().intra_op_num_threads)
+            return seconds[tried[-1]]
+        monkeypatch.setattr(onnx_cpu.os, 'sched_getaffinity', lambda pid: range(max(seconds)))
+        monkeypatch.setattr(onnx_cpu, '_run_seconds', run_seconds)
+        return tried
+
+    return pretend
+
+
+@pytest.mark.parametrize(('seconds', 'tried', 'chosen'), [
+    ({1: 0.01}, [], 1),
+    ({2: 0.01, 1: 0.0105}, [2, 1], 1),
+    ({2: 0.01, 1: 0.012}, [2, 1], 2),
+    ({8: 0.01, 4: 0.009, 2: 0.0098, 1: 0.01}, [8, 4, 2, 1], 2),
+    ({8: 0.010, 4: 0.009, 2: 0.0101, 1: 0.009}, [8, 4, 2], 4),
+    ({6: 0.01, 3: 0.01, 1: 0.03}, [6, 3, 1], 3),
+    ({8: 0.2, 4: 0.1}, [8], 8),
+])
+def test_as_few_threads_are_used_as_are_about_as_fast(write, on_cpus, seconds, tried, chosen):
+    seen = on_cpus(seconds)
+    runner = OnnxRuntimeRunner.open(write())
+    lines = runner.settle_threads(X)
+    assert seen == tried
+    assert options_of(runner).intra_op_num_threads == chosen
+    assert lines == () or lines[0].startswith(f'CPU threads: {chosen} (median run with ')
+    assert runner.infer(X)['y'].tolist() == [[1, 1, 1]]
+
+
+def test_the_line_for_the_log_tells_what_was_measured(write, on_cpus):
+    on_cpus({2: 0.01, 1: 0.0132})
+    assert OnnxRuntimeRunner.open(write()).settle_threads(X) == (
+        'CPU threads: 2 (median run with 2: 10 ms; with 1: 13.2 ms)',)
+
+
+def test_threads_that_are_asked_for_are_used_and_nothing_is_tried(write, on_cpus):
+    tried = on_cpus({4: 0.01, 2: 0.01, 1: 0.01})
+    runner = OnnxRuntimeRunner.open(write(), threads=3)
+    assert runner.settle_threads(X) == ()
+    assert (tried, options_of(runner).intra_op_num_threads) == ([], 3)
+
+
+def test_what_is_measured_is_the_median_of_real_runs(write):
+    runner = OnnxRuntimeRunner.open(write(), threads=1)
+    assert 0 < onnx_cpu._run_seconds(runner._session, X) < onnx_cpu.MEASURED_SECONDS
+
+
+def test_no_thread_spins(write):
+    """Neither between frames nor in a run, where others may need the CPU that it waits for."""
+    options = options_of(OnnxRuntimeRunner.open(write()))
+    assert options.get_session_config_entry('session.intra_op.allow_spinning') == '0'
+
+
+def test_the_number_of_threads_changes_no_answer():
+    shapes = Path(onnx_cpu.__file__).parents[2] / 'demo/shapes.onnx'
+    picture = np.random.default_rng(0).random((1, 3, 320, 320), np.float32)
+    one, two = (OnnxRuntimeRunner.open(shapes, threads=threads).infer({'images': picture})
+                for threads in (1, 2))
+    assert np.array_equal(one['output0'], two['output0'])
+
+
+# Files that are no models.
+
+def test_a_missing_file_is_named(tmp_path, monkeypatch):
+    with pytest.raises(ModelError, match=r'no model file .*nowhere\.onnx'):
+        OnnxRuntimeRunner.open(tmp_path / 'nowhere.onnx')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError) as caught:
+        OnnxRuntimeRunner.open('nowhere.onnx')
+    assert caught.value.cause == f'Looked in {tmp_path}.'
+
+
+def test_a_folder_is_no_model(tmp_path):
+    with pytest.raises(ModelError, match='Is a directory'):
+        OnnxRuntimeRunner.open(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason='root may read everything')
+def test_an_unreadable_file_says_so(write):
+    path = write()
+    path.chmod(0)
+    with pytest.raises(ModelError, match='Permission denied'):
+        OnnxRuntimeRunner.open(path)
+
+
+def test_a_git_lfs_pointer_says_how_to_fetch_the_model(tmp_path):
+    path = tmp_path / 'model.onnx'
+    path.write_text('version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n')
+    with pytest.raises(ModelError, match='git-LFS pointer') as caught:
+        OnnxRuntimeRunner.open(path)
+    assert 'git lfs pull' in caught.value.remedy
+
+
+def test_an_empty_file_says_so(tmp_path):
+    path = tmp_path / 'model.onnx'
+    path.touch()
+    with pytest.raises(ModelError, match='is empty'):
+        OnnxRuntimeRunner.open(path)
+
+
+@pytest.mark.parametrize('damage', [
+    lambda data: data[:len(data) // 2], lambda data: b'<html>not found</html>',
+    lambda data: bytes(reversed(data))], ids=['cut short', 'a web page', 'noise'])
+def test_what_is_not_onnx_says_so(write, damage):
+    path = write('Add', shape=(1000,), weights=[
+        numpy_helper.from_array(np.ones(1000, np.float32), 'w')])
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ModelError, match='is not an ONNX model, or is cut short') as caught:
+        OnnxRuntimeRunner.open(path)
+    assert 'ONNXRuntimeError' not in str(caught.value)
+
+
+@pytest.mark.parametrize('damage', [os.remove, lambda path: os.truncate(path, 10)],
+                         ids=['missing', 'cut short'])
+def test_missing_external_data_says_which_file(write, tmp_path, damage):
+    weights = numpy_helper.from_array(np.ones(1000, np.float32), 'w')
+    path = write('Add', shape=(1000,), weights=[weights], save_as_external_data=True,
+                 location='weights.data', size_threshold=0)
+    assert OnnxRuntimeRunner.open(path).infer(
+        {'x': np.ones(1000, np.float32)})['y'].tolist() == [2.0] * 1000
+    damage(tmp_path / 'weights.data')
+    with pytest.raises(ModelError, match=r'weights that .* keeps in another file') as caught:
+        OnnxRuntimeRunner.open(path)
+    assert 'beside the model' in caught.value.remedy
+
+
+@pytest.mark.parametrize('more', [
+    {'op': 'Frobnicate'}, {'op': 'Frobnicate', 'domain': 'my.domain'},
+    {'op': 'Relu', 'type_': TensorProto.INT16}], ids=['unknown', 'custom', 'not implemented'])
+def test_an_operator_that_cannot_run_says_so(write, more):
+    with pytest.raises(ModelError, match='cannot run an operator') as caught:
+        OnnxRuntimeRunner.open(write(**more))
+    assert more['op'] in caught.value.cause
+
+
+def test_convolutions_quantised_dynamically_name_what_helps(tmp_path):
+    path = tmp_path / 'dynamic.onnx'
+    graph = helper.make_graph(
+        [helper.make_node('ConvInteger', ['x', 'w'], ['y'])], 'g',
+        [helper.make_tensor_value_info('x', TensorProto.UINT8, (1, 3, 8, 8))],
+        [helper.make_tensor_value_info('y', TensorProto.INT32, (1, 2, 6, 6))],
+        [helper.make_tensor('w', TensorProto.INT8, (2, 3, 3, 3), [1] * 54)])
+    onnx.save(helper.make_model(
+        graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), path)
+    with pytest.raises(ModelError, match=r'int8 dynamically, as in .*dynamic\.onnx') as error:
+        OnnxRuntimeRunner.open(path)
+    assert 'QuantFormat.QDQ' in error.value.remedy
+    assert 'ConvInteger' in error.value.cause
+
+
+@pytest.mark.parametrize('more', [{'ir_version': 99}, {'opset': 99}])
+def test_a_model_from_the_future_asks_for_a_newer_onnxruntime(write, more):
+    with pytest.raises(ModelError, match='newer than this ONNX Runtime') as caught:
+        OnnxRuntimeRunner.open(write(**more))
+    assert '99' in caught.value.cause
+    assert '/onnxruntime_src' not in str(caught.value)
+
+
+def test_bfloat16_inputs_are_refused_at_the_door(write):
+    with pytest.raises(ModelError, match=r'The input x .* tensor\(bfloat16\)'):
+        OnnxRuntimeRunner.open(write(type_=TensorProto.BFLOAT16))
+
+
+def test_without_onnxruntime_the_error_is_the_pip_command(write, monkeypatch):
+    path, real_import = write(), builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name == 'onnxruntime':
+            raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, '__import__', without)
+    with pytest.raises(BackendError, match='pip install onnxruntime'):
+        OnnxRuntimeRunner.open(path)
+
+
+def test_the_module_itself_imports_no_onnxruntime():
+    code = 'import sys, trt_ros.runtime.cpu.onnx_runner; sys.exit("onnxruntime" in sys.modules)'
+    assert subprocess.run([sys.executable, '-c', code], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize('usable', [1, 3])
+def test_a_restricted_cpu_set_gets_one_thread_per_usable_core(write, monkeypatch, usable):
+    monkeypatch.setattr(os, 'cpu_count', lambda: 64)
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: set(range(usable)))
+    path, before = write(), len(os.listdir('/proc/self/task'))
+    runner = OnnxRuntimeRunner.open(path)
+    # The thread that calls infer() is one of them.
+    assert len(os.listdir('/proc/self/task')) - before == usable - 1
+    runner.close()

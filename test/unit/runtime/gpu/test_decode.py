@@ -1,0 +1,160 @@
+"""What the GPU is told to decode, and what it leaves to the CPU; test/gpu holds what it finds."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from trt_ros.cuda import kernels
+from trt_ros.errors import ScoreRangeError
+from trt_ros.runtime.gpu import decode as gpu_decode
+from trt_ros.runtime.gpu import preprocess as graph_steps
+from trt_ros.runtime.gpu.decode import GpuArgmax, GpuBoxes, gpu_decoder
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
+from trt_ros.vision.decoders.classify import ClassifyHead
+from trt_ros.vision.decoders.detr import DetrHead, sigmoid_without_last, softmax_without_last
+from trt_ros.vision.decoders.semantic import SemanticHead
+from trt_ros.vision.decoders.yolov5 import YoloV5Head
+from trt_ros.vision.decoders.yolov8 import YoloV8Head
+from trt_ros.vision.decoders.yolov10 import EndToEndHead
+from trt_ros.vision.decoders.yolox import YoloxHead
+from trt_ros.vision.letterbox import Letterbox
+
+BOX = Letterbox.fit((1918, 1080), (640, 640), 'letterbox')
+
+
+def outputs(**shapes):
+    """Specs of a name and a shape, or a name and (shape, dtype)."""
+    return [TensorSpec(name, *(shape if isinstance(shape[-1], str) else (shape, 'float32')),
+                       'output') for name, shape in shapes.items()]
+
+
+def decoder_of(head, specs):
+    return gpu_decoder(SimpleNamespace(head=head), specs, {
+        spec.name: spec.shape for spec in specs}, BOX.input_hw)
+
+
+def parts(**specs):
+    return BoxOutputs(**{spec.name: spec for spec in outputs(**specs)})
+
+
+def boxes(**how):
+    labels = how.pop('labels', None)
+    said = {'boxes': (1, 20, 4), 'scores': how.pop('scores', (1, 20, 3))}
+    if labels:
+        said |= {'scores': (1, 20), 'labels': ((1, 20), labels)}
+    return BoxesHead(parts(**said), None, **how), outputs(**said)
+
+
+@pytest.mark.parametrize('head, specs, select, candidates', [
+    (YoloV8Head('head', 80), outputs(head=(1, 84, 8400)), 'columns', 8400),
+    (YoloV8Head('head', 80, channels_first=False), outputs(head=(1, 8400, 84)), 'rows', 8400),
+    (YoloxHead('head', 3), outputs(head=(1, 8400, 8)), 'rows', 8400),
+    (YoloV5Head('head', 3), outputs(head=(1, 25200, 8)), 'rows', 25200),
+    (EndToEndHead('head', None), outputs(head=(1, 300, 6)), 'each', 300),
+    (DetrHead('logits', 'boxes', None), outputs(logits=(1, 300, 80), boxes=(1, 300, 4)), 'each',
+     24000),
+    (DetrHead('logits', 'boxes', None, softmax_without_last),
+     outputs(logits=(1, 100, 92), boxes=(1, 100, 4)), 'rows', 100),
+    (DetrHead('logits', 'boxes', None, sigmoid_without_last),
+     outputs(logits=(1, 300, 6), boxes=(1, 300, 4)), 'each', 1500),
+    (*boxes(), 'each', 60), (*boxes(labels='int64', suppress=False), 'each', 20),
+], ids=str)
+def test_boxes_are_selected_by_row_or_score_by_score(head, specs, select, candidates):
+    decoder = decoder_of(head, specs)
+    assert isinstance(decoder, GpuBoxes)
+    assert (decoder.select, decoder.scratch_nbytes) == (select, 8 + 8 * candidates)
+    first, last = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)
+    assert (first.function, last.function) == (f'select_{select}_float32', 'suppress_float32')
+    threads = {'columns': 32, 'rows': 8, 'each': 256}[select]
+    assert (first.grid[0] - 1) * threads < candidates <= first.grid[0] * threads
+
+
+def test_what_lies_behind_each_other_in_one_output_is_found_there():
+    decoder = decoder_of(YoloV5Head('head', 3), outputs(head=((1, 100, 8), 'float16')))
+    args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)[0].argument
+    assert (args.boxes, args.objectness, args.scores) == (4096, 4096 + 8, 4096 + 10)
+    assert (args.box_row, args.score_row, args.rows, args.classes) == (8, 8, 100, 3)
+
+
+@pytest.mark.parametrize('only, column, multiplied', [(True, 4, None), (False, 5, 4096 + 16)])
+def test_of_an_only_class_of_yolov7_objectness_is_the_score(only, column, multiplied):
+    decoder = decoder_of(YoloV5Head('head', 1, only), outputs(head=(1, 100, 6)))
+    args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)[0].argument
+    assert (args.scores, args.objectness) == (4096 + 4 * column, multiplied)
+    assert (args.score_row, args.classes) == (6, 1)
+
+
+@pytest.mark.parametrize('head, specs', [
+    (YoloV8Head('head', None), outputs(head=((1, 84, 8400), 'float64'))),
+    (YoloV8Head('head', None), outputs(head=(1, 4 + 5000, 100))),
+    (YoloV8Head('head', None), outputs(head=(1, 84, (1 << 20) + 1))),
+    (DetrHead('logits', 'boxes', None), outputs(logits=(1, 900, 2000), boxes=(1, 900, 4))),
+    (DetrHead('logits', 'boxes', None),
+     outputs(logits=((1, 9, 3), 'float16'), boxes=(1, 9, 4))),
+    (DetrHead('logits', 'boxes', None), outputs(logits=(1, 9, 3), boxes=(1, 8, 4))),
+    (YoloxHead('head', None), outputs(head=(1, 8401, 8))),
+    (EndToEndHead('head', None), outputs(head=(1, 300, 7))), boxes(scores=(1, 19, 3)),
+    boxes(labels='int32'), boxes(labels='uint8', suppress=False),
+    (SemanticHead('scores', (1, 1, 8, 8), True, False), outputs(scores=(1, 1, 8, 8))),
+    (SemanticHead('scores', (1, 8, 8), True, True), outputs(scores=((1, 8, 8), 'int64'))),
+    (ClassifyHead('scores', 3), outputs(scores=(1, 3))),
+], ids=str)
+def test_what_no_kernel_reads_is_left_to_the_cpu(head, specs):
+    assert decoder_of(head, specs) is None
+
+
+@pytest.mark.parametrize('score', [1.0, 315.0])
+def test_scores_of_the_gpu_are_checked_as_those_of_the_cpu(score):
+    decoder = decoder_of(YoloV8Head('head', 80), outputs(head=(1, 84, 8400)))
+    memory = np.zeros(decoder.result_nbytes((7, 3)), np.uint8)
+    memory[:4].view(np.int32)[0] = 2
+    numbers = memory[16:].view(np.float32).reshape(6, -1)
+    numbers[4, :3] = score, 0.5, np.nan  # Behind the second one is what was there before.
+    if score <= 1:
+        found, is_odd = decoder.read(memory, (7, 3))
+        assert (found.scores.tolist(), is_odd) == ([1.0, 0.5], False)
+    else:
+        with pytest.raises(ScoreRangeError, match='a score of 315, scores are 0 to 1'):
+            decoder.read(memory, (7, 3))
+
+
+@pytest.mark.parametrize('classes, dtype', [(256, np.uint8), (257, np.uint16)])
+@pytest.mark.parametrize('channels_first', [True, False])
+def test_a_class_mask_leaves_as_the_cpu_makes_it(classes, dtype, channels_first):
+    shape = (1, classes, 40, 50) if channels_first else (1, 40, 50, classes)
+    decoder = decoder_of(SemanticHead('scores', shape, channels_first, False),
+                         outputs(scores=shape))
+    assert isinstance(decoder, GpuArgmax)
+    assert decoder.grid_hw == (40, 50)
+    memory = np.zeros(decoder.result_nbytes((7, 3)), np.uint8)
+    memory[:16].view(np.int32)[2] = 5
+    lines = memory[gpu_decode.MASK_AT:].view(dtype).reshape(3, 8)
+    lines[:] = np.arange(24).reshape(3, 8)
+    mask, is_odd = decoder.read(memory, (7, 3))
+    lines[:] = 0  # The next frame's.
+    assert (mask.labels.dtype, is_odd) == (dtype, True)
+    assert mask.labels.tolist() == np.arange(24).reshape(3, 8)[:, :7].tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('source, name, told', [
+    ('preprocess', 'Preprocess', graph_steps.PreprocessArgs),
+    ('decode', 'Request', graph_steps.RequestArgs), ('decode', 'Head', gpu_decode.HeadArgs),
+    ('decode', 'Argmax', gpu_decode.ArgmaxArgs)])
+def test_structs_have_the_layout_that_the_kernels_compile_to(source, name, told):
+    pytest.importorskip('cuda.bindings.nvrtc')
+    source_text = kernels.source_of(source)
+    body = re.search(rf'struct {name} {{(.*?)}};', re.sub('//.*', '', source_text), re.DOTALL)[1]
+    declared = [re.search(r'(\w+)(\[\d+\])?\s*$', part)[1]
+                for statement in body.split(';')[:-1] for part in statement.split(',')]
+    assert declared == [field for field, _ in told._fields_]
+    sizes = [f'static_assert(sizeof({name}) == {ctypes.sizeof(told)}, "all");']
+    sizes += [f'static_assert(sizeof({name}::{field}) == {ctypes.sizeof(kind)}, "{field}");'
+              for field, kind in told._fields_]
+    kernels.compile_source('\n'.join([source_text, *sizes]), 'sm_90')

@@ -1,0 +1,176 @@
+"""Several GPUs in one process: each call goes to its own, whatever thread makes it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+from trt_ros.cuda.context import current_context
+from trt_ros.cuda.device import Event, Stream, open_gpu
+from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
+from trt_ros.errors import GpuFailedError
+from trt_ros.runtime.gpu.executor import GraphOptions
+from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
+
+ASKED = {'score_threshold': 0.5, 'iou_threshold': 0.5, 'max_detections': 50}
+TENSORS = {'images': np.zeros((1, 3, 64, 96), np.float32)}
+
+
+def in_thread(work) -> None:
+    """Run `work` in a thread of its own, whose id later threads get again."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+
+
+def test_a_thread_with_the_id_of_an_earlier_one_has_the_gpu_too(open_graph, cuda, picture):
+    pipeline = open_graph(device=1, copy_helpers=2, chunk_nbytes=4096)
+    for size in (100, 120, 140, 400):  # Each is captured anew; the last makes memory grow.
+        in_thread(lambda size=size: pipeline.infer(picture(size, 90), **ASKED))
+    assert cuda.used == {1}
+
+
+@pytest.mark.parametrize('order', [(0, 1), (1, 0)])
+def test_one_thread_serves_pipelines_on_two_gpus(order, open_graph, cuda, picture):
+    pipelines = [open_graph(device=device, slots=2) for device in order]
+    for width in (100, 120):
+        for pipeline in pipelines:
+            cuda.used.clear()
+            pipeline.warm_up(picture(width, 90))
+            pipeline.infer(picture(400, 90 + width), **ASKED)
+            assert cuda.used == {pipeline.gpu.index}
+    assert cuda.current is None
+
+
+def test_results_may_be_taken_by_another_thread(open_graph, picture):
+    pipeline = open_graph(device=1)
+    pending = pipeline.submit([picture()], **ASKED)
+    in_thread(pending.results)
+
+
+def test_receive_buffers_are_registered_and_given_back_on_the_pipelines_gpu(open_graph, cuda):
+    pipeline = open_graph(device=1)
+    ring = np.zeros(4096, np.uint8)
+    in_thread(lambda: pipeline.register(ring))
+    in_thread(lambda: pipeline.unregister(ring))
+    in_thread(lambda: pipeline.register(ring))
+    in_thread(pipeline.close)
+    assert cuda.used == {1}
+
+
+@pytest.mark.parametrize('order', [(0, 1), (1, 0)])
+def test_one_thread_serves_tensors_on_two_gpus(order, make_engine, cuda):
+    runners = [TensorRTRunner(make_engine(), options=GraphOptions(device=device))
+               for device in order]
+    for _ in range(2):
+        for runner in runners:
+            runner.infer(TENSORS)
+            in_thread(lambda runner=runner: runner.infer(TENSORS))
+    for runner in runners:
+        in_thread(runner.close)
+
+
+def test_what_is_forgotten_is_freed_on_its_own_gpu_amid_the_work_of_another(cuda):
+    first, second = open_gpu(0), open_gpu(1)
+    account = Account()
+    with second.context:
+        made = [DeviceBuffer(10, 'a', account), PinnedBuffer(10, 'a', account), Event(), Stream()]
+    with first.context:
+        made.clear()
+        gc.collect()
+        assert cuda.current == 0
+    assert account.report() == {'device': {}, 'pinned': {}}
+    assert not cuda._memory
+
+
+def test_memory_without_a_gpu_is_a_bug_and_not_memory_of_gpu_0(cuda):
+    open_gpu(1)
+    with pytest.raises(RuntimeError, match=r'No GPU is current here: .*gpu\.context'):
+        DeviceBuffer(10, 'a', Account())
+
+
+def test_contexts_nest_and_leave_what_was_current(cuda):
+    first, second = open_gpu(0), open_gpu(1)
+    with first.context:
+        with second.context, pytest.raises(ValueError), first.context:
+            raise ValueError
+        assert int(current_context().handle) == int(first.context.handle)
+        assert second.free_bytes() == (10_000_000, 20_000_000)
+        assert cuda.current == 0
+    assert cuda.current is None
+
+
+def test_a_gpu_is_named_with_its_place(cuda, monkeypatch):
+    monkeypatch.setattr('trt_ros.cuda.device.device_order', lambda: 'PCI_BUS_ID')
+    assert str(open_gpu(1)) == 'Fake GPU (sm_90, device 1, PCI 0000:01:00.0)'
+    monkeypatch.setattr('trt_ros.cuda.device.device_order', lambda: 'FASTEST_FIRST')
+    assert 'device 1 in CUDA_DEVICE_ORDER=FASTEST_FIRST,' in str(open_gpu(1))
+
+
+def test_tensors_have_the_priority_and_the_wait_that_are_asked_for(cuda, engine):
+    options = GraphOptions(stream_priority=-3, blocking_sync=True)
+    with closing(TensorRTRunner(engine, options=options)) as runner:
+        runner.infer(TENSORS)
+        assert cuda.streams == [-3]
+        assert cuda.event_flags[-1] & cuda.cudaEventBlockingSync
+        assert cuda.calls['cudaEventSynchronize'] == 1
+
+
+def test_a_sticky_error_fails_a_runner_of_tensors_and_is_reported_once(cuda, engine):
+    faults: list[GpuFailedError] = []
+    runner = TensorRTRunner(engine)
+    runner.faults.report_to(faults.append)
+    runner.infer(TENSORS)
+    cuda.fail['cudaEventSynchronize'] = 700
+    for _ in range(2):
+        with pytest.raises(GpuFailedError, match='cudaErrorIllegalAddress'):
+            runner.infer(TENSORS)
+    assert len(faults) == 1
+    runner.close()
+    assert not engine.is_closed  # TensorRT would crash.
+
+
+def test_an_error_that_is_not_sticky_ends_one_run_of_tensors(cuda, engine):
+    with closing(TensorRTRunner(engine)) as runner:
+        cuda.fail['cudaMalloc'] = 2
+        with pytest.raises(Exception, match='wanted'):
+            runner.infer(TENSORS)
+        assert runner.infer(TENSORS)['output0'].shape == (1, 7, 96)
+
+
+def test_tensors_that_take_too_long_fail_the_runner(cuda, engine):
+    is_late, release = threading.Event(), threading.Event()
+    cuda.before['cudaEventSynchronize'] = lambda: release.wait(60)
+    runner = TensorRTRunner(engine, options=GraphOptions(gpu_timeout_seconds=0.02))
+    runner.faults.report_to(lambda _: is_late.set())
+    thread = threading.Thread(target=runner.infer, args=(TENSORS,))
+    thread.start()
+    assert is_late.wait(60)
+    release.set()
+    thread.join()
+    with pytest.raises(GpuFailedError, match='has not answered'):
+        runner.infer(TENSORS)
+    runner.close()
+
+
+def test_a_fault_from_before_anybody_listened_is_reported(open_graph):
+    faults: list[GpuFailedError] = []
+    pipeline = open_graph(device=1)
+    pipeline.faults.fail(GpuFailedError('It is gone.'))
+    pipeline.faults.report_to(faults.append)
+    assert [fault.problem for fault in faults] == ['It is gone.']
+    with pytest.raises(GpuFailedError, match='It is gone'):
+        pipeline.warm_up()

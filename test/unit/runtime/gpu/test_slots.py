@@ -1,0 +1,294 @@
+"""The bookkeeping of frames under way, without a GPU."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+import threading
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import ClosedError, GpuFailedError
+from trt_ros.runtime.gpu.slots import CopyCrew, Recent, Slots, Watchdog, chunks
+
+
+class Thing:
+    """Something that is closed once; says so in a list."""
+
+    def __init__(self, name, closed: list) -> None:
+        self.name, self._closed = name, closed
+
+    def close(self) -> None:
+        assert self.name not in self._closed
+        self._closed.append(self.name)
+
+
+def test_an_empty_copy_is_one_empty_chunk():
+    assert chunks(0, 4) == ((0, 0),)
+
+
+@pytest.mark.parametrize('nbytes, size, want', [
+    (4, 4, ((0, 4),)), (5, 4, ((0, 4), (4, 5))), (12, 4, ((0, 4), (4, 8), (8, 12)))])
+def test_chunks_cover_everything_without_gaps(nbytes, size, want):
+    assert chunks(nbytes, size) == want
+
+
+def test_what_is_kept_is_found_and_made_once():
+    closed: list = []
+    recent = Recent(capacity=2)
+    first = recent.get('a', make=lambda: Thing('a', closed))
+    assert recent.get('a', make=lambda: pytest.fail('made again')) is first
+    assert recent.made == 1
+    assert closed == []
+
+
+def test_the_least_recently_used_goes_first():
+    closed: list = []
+    recent = Recent(capacity=2)
+    for name in ('a', 'b', 'a', 'c'):
+        recent.get(name, make=lambda name=name: Thing(name, closed))
+    assert closed == ['b']
+    assert [kept.name for kept in recent.values()] == ['a', 'c']
+
+
+def test_what_cannot_be_made_leaves_nothing_behind():
+    recent = Recent(capacity=2)
+
+    def fail():
+        raise ValueError('no')
+    with pytest.raises(ValueError, match='no'):
+        recent.get('a', make=fail)
+    assert len(recent) == 0
+    assert recent.made == 0
+
+
+def test_clearing_closes_the_newest_first():
+    closed: list = []
+    recent = Recent(capacity=3)
+    for name in 'abc':
+        recent.get(name, make=lambda name=name: Thing(name, closed))
+    recent.clear()
+    assert closed == ['c', 'b', 'a']
+    assert len(recent) == 0
+
+
+def test_slots_are_handed_out_in_turn():
+    slots = Slots([Thing(0, []), Thing(1, [])])
+    first, second = slots.take(0), slots.take(0)
+    assert (first.name, second.name) == (0, 1)
+    slots.give_back(first)
+    slots.give_back(second)
+    assert slots.take(0) is first
+
+
+def test_no_slot_in_time_is_an_error_that_says_why():
+    slots = Slots([Thing(0, [])])
+    slots.take(0)
+    with pytest.raises(GpuFailedError, match=r'(?s)No frame in flight.*never taken'):
+        slots.take(0.01)
+
+
+def test_who_waits_for_a_slot_gets_the_one_given_back():
+    slots = Slots([Thing(0, [])])
+    held = slots.take(0)
+    got: list = []
+    thread = threading.Thread(target=lambda: got.append(slots.take(60)))
+    thread.start()
+    slots.give_back(held)
+    thread.join(60)
+    assert got == [held]
+
+
+def test_closing_closes_every_slot_once_and_refuses_more():
+    closed: list = []
+    slots = Slots([Thing(0, closed), Thing(1, closed)])
+    slots.close()
+    slots.close()
+    assert closed == [1, 0]
+    with pytest.raises(ClosedError):
+        slots.take(0)
+
+
+def test_closing_wakes_who_waits():
+    slots = Slots([Thing(0, [])])
+    slots.take(0)
+    errors: list = []
+
+    def wait() -> None:
+        try:
+            slots.take(60)
+        except ClosedError as error:
+            errors.append(error)
+    thread = threading.Thread(target=wait)
+    thread.start()
+    slots.close()
+    thread.join(60)
+    assert len(errors) == 1
+
+
+def test_closing_waits_for_the_frame_under_way():
+    closed: list = []
+    slots = Slots([Thing(0, closed)])
+    held = slots.take(0)
+    thread = threading.Thread(target=slots.close, args=(60,))
+    thread.start()
+    assert closed == []
+    slots.give_back(held)
+    thread.join(60)
+    assert closed == [0]
+
+
+@pytest.fixture
+def clock():
+    class Clock:
+        now = 0.0
+
+        def __call__(self) -> float:
+            return self.now
+    return Clock()
+
+
+def watchdog(clock, told: list, timeout: float = 2.0) -> Watchdog:
+    """A watchdog whose thread never comes to look: the test does."""
+    dog = Watchdog(0, told.append, clock)
+    dog.timeout_seconds = timeout
+    return dog
+
+
+def test_nothing_under_way_is_never_late(clock):
+    told: list = []
+    dog = watchdog(clock, told)
+    clock.now = 100.0
+    assert not dog.check()
+    assert told == []
+
+
+def test_a_frame_is_late_after_the_timeout_and_told_once(clock):
+    told: list = []
+    dog = watchdog(clock, told)
+    dog.begin(1)
+    clock.now = 2.0
+    assert not dog.check()
+    clock.now = 2.5
+    assert dog.check()
+    clock.now = 9.0
+    assert dog.check()
+    assert told == [2.5]
+
+
+def test_frames_that_ended_are_forgotten_and_the_oldest_counts(clock):
+    dog = watchdog(clock, [])
+    dog.begin(1)
+    clock.now = 1.0
+    dog.begin(2)
+    dog.end(1)
+    clock.now = 2.5
+    assert dog.late_seconds() == 0
+    clock.now = 3.5
+    assert dog.late_seconds() == 2.5
+
+
+def test_the_watchdog_looks_by_itself():
+    late = threading.Event()
+    dog = Watchdog(0.01, lambda seconds: late.set())
+    dog.begin(1)
+    assert late.wait(60)
+    dog.close()
+
+
+@pytest.mark.parametrize('helpers', [0, 1, 3])
+def test_a_crew_copies_every_piece(helpers):
+    source = np.random.default_rng(0).integers(0, 256, 10_000, dtype=np.uint8)
+    target = np.zeros_like(source)
+    entered: list[int] = []
+
+    class Context:
+        def __enter__(self) -> None:
+            entered.append(threading.get_ident())
+
+        def __exit__(self, *_) -> None:
+            left.append(threading.get_ident())
+
+    left: list[int] = []
+    crew = CopyCrew(helpers, Context())
+
+    def copy(part: tuple[int, int]) -> None:
+        target[slice(*part)] = source[slice(*part)]
+    for count in (1, 2, 7):
+        target[:] = 0
+        crew.run(copy, chunks(len(source), -(-len(source) // count)))
+        assert (target == source).all()
+    crew.close()
+    assert sorted(entered) == sorted(left)
+    assert bool(entered) == bool(helpers)
+    assert threading.get_ident() not in entered
+
+
+def test_a_helper_without_its_gpu_fails_the_copy_and_does_not_hang_it():
+    class Lost:
+        def __enter__(self) -> None:
+            raise ValueError('the GPU is lost')
+
+        def __exit__(self, *_) -> None:
+            pass
+
+    crew = CopyCrew(1, Lost())
+    with pytest.raises(ValueError, match='the GPU is lost'):
+        crew.run(lambda _: None, range(2))
+    crew.close()
+
+
+def test_every_piece_is_done_once_whoever_takes_it():
+    crew = CopyCrew(3, nullcontext())
+    done: list = []
+    for _ in range(50):
+        done.clear()
+        crew.run(done.append, range(20))
+        assert sorted(done) == list(range(20))
+    crew.close()
+
+
+@pytest.mark.parametrize('bad', [0, 1, 2])
+def test_an_error_in_any_piece_reaches_the_caller_and_the_crew_goes_on(bad):
+    crew = CopyCrew(1, nullcontext())
+
+    def work(number: int) -> None:
+        if number == bad:
+            raise ValueError(f'piece {number}')
+    with pytest.raises(ValueError, match=f'piece {bad}'):
+        crew.run(work, range(3))
+    done: list = []
+    crew.run(done.append, range(4))
+    assert len(done) == 4
+    crew.close()
+
+
+def test_frames_copied_from_two_threads_at_once_do_not_take_each_others_answers():
+    crew = CopyCrew(1, nullcontext())
+    answers: dict[str, list] = {'left': [], 'right': []}
+
+    def copy(frame: str, order: np.random.Generator) -> None:
+        caller = threading.current_thread()
+        for _ in range(100):
+            helped, delay = threading.Event(), range(int(order.integers(0, 20_000)))
+
+            def work(number: int, helped=helped, delay=delay) -> None:
+                if threading.current_thread() is not caller:
+                    helped.set()
+                    raise ValueError(frame)
+                assert helped.wait(60)  # So each frame has one piece that the helper fails.
+                for _ in delay:
+                    pass
+            try:
+                crew.run(work, range(2))
+                answers[frame].append('no error')
+            except ValueError as error:
+                answers[frame].append(str(error))
+    threads = [threading.Thread(target=copy, args=(frame, np.random.default_rng(seed)))
+               for seed, frame in enumerate(answers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == {frame: [frame] * 100 for frame in answers}
+    crew.close()

@@ -1,0 +1,121 @@
+"""Which backend is chosen, and what is said about it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import BackendError, ModelError, ParameterError
+from trt_ros.progress import Reporter
+from trt_ros.runtime import options
+from trt_ros.runtime.backends import BACKENDS, FOR_GPUS, Backend, choose_backend
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.vision import letterbox
+
+
+def backend(name, missing=''):
+    return Backend(name, name.title(), lambda: missing, open=None, frame_runner=None)
+
+
+def test_without_any_backend_the_error_tells_why_each_is_missing():
+    with pytest.raises(BackendError, match='no fast: no GPU; no slow: not installed'):
+        choose_backend('auto', (backend('fast', 'no GPU'), backend('slow', 'not installed')))
+
+
+def test_auto_takes_the_first_that_this_machine_can_use():
+    chosen, why = choose_backend('auto', (backend('fast'), backend('slow')))
+    assert (chosen.name, why) == (
+        'fast', 'backend fast: Fast (the best this machine and version have)')
+
+
+def test_auto_says_why_the_better_ones_were_not_taken():
+    chosen, why = choose_backend('auto', (backend('fast', 'no GPU'), backend('slow')))
+    assert (chosen.name, why) == ('slow', 'backend slow: Slow (no fast: no GPU)')
+
+
+def test_a_named_backend_is_taken_even_if_another_is_better():
+    chosen, why = choose_backend('slow', (backend('fast'), backend('slow')))
+    assert (chosen.name, why) == ('slow', 'backend slow: Slow (as asked)')
+
+
+def test_a_named_backend_that_is_missing_is_not_replaced():
+    with pytest.raises(BackendError, match=r'fast cannot be used here\.\nCause: no GPU\nRemedy: '):
+        choose_backend('fast', (backend('fast', 'no GPU'), backend('slow')))
+
+
+def test_an_unknown_backend_names_the_known_ones():
+    with pytest.raises(ParameterError, match='Choose one of auto, fast, slow'):
+        choose_backend('quick', (backend('fast'), backend('slow')))
+
+
+def test_the_options_offer_exactly_what_there_is():
+    names = [each.name for each in BACKENDS]
+    assert list(options.BACKENDS) == ['auto', *names]
+    assert letterbox.RESIZES == options.RESIZES
+
+
+def test_an_engine_is_nothing_for_onnx_runtime(tmp_path):
+    (tmp_path / 'net.engine').write_bytes(b'vtrt' + bytes(60))
+    with pytest.raises(ModelError, match=r'net\.engine is a TensorRT engine(?s:.*)the ONNX file'):
+        BACKENDS[-1].open(PipelineOptions(model_path=str(tmp_path / 'net.engine')), Reporter(), 1)
+
+
+@pytest.mark.parametrize('given, told', [
+    ({}, []), ({'resize': 'stretch'}, []),
+    ({'precision': 'fp16', 'device': 1, 'gpu_wait': 'block'},
+     ['Without effect on ONNX Runtime on the CPU: precision, device, gpu_wait.'])])
+def test_options_for_gpus_are_told_on_the_cpu(caplog, tmp_path, given, told):
+    with pytest.raises(ModelError, match='There is no model file'):
+        BACKENDS[-1].open(PipelineOptions(
+            model_path=str(tmp_path / 'none.onnx'), **given), Reporter(), 1)
+    assert caplog.messages == told
+
+
+def test_every_option_for_gpus_is_an_option():
+    assert set(PipelineOptions.__dataclass_fields__) >= FOR_GPUS
+
+
+@pytest.mark.parametrize('asked', [False, True])
+def test_what_decides_the_engine_reaches_its_opener(monkeypatch, asked):
+    opener = pytest.importorskip('trt_ros.runtime.gpu.open')
+    given = {}
+    monkeypatch.setattr(opener, 'open_engine', lambda *_, **more: given.update(more) or 1 / 0)
+    monkeypatch.setattr(opener, 'open_gpu', lambda device: SimpleNamespace(context=nullcontext()))
+    with pytest.raises(ZeroDivisionError):
+        BACKENDS[1].open(PipelineOptions(
+            model_path='x', device=3, engine_cache_dir='/c', engine_in_memory=asked),
+            Reporter(), 1)
+    assert (given['backend'], given['device'], given['cache_dir']) == ('tensorrt_rtx', 3, '/c')
+    assert given['memory_if_unwritable'] is asked
+
+
+@pytest.mark.parametrize('asked, built', [(-1, None), (1, 1)])
+def test_the_accelerator_that_is_asked_for_is_built_for(monkeypatch, asked, built):
+    opener = pytest.importorskip('trt_ros.runtime.gpu.open')
+    given = []
+    monkeypatch.setattr(opener, 'open_network', lambda path, build, **more: given.append(build))
+    BACKENDS[0].open(PipelineOptions(model_path='x', dla_core=asked), Reporter(), 1)
+    assert given[0].dla_core == built
+
+
+@pytest.mark.parametrize('asked, told', [
+    (0, []), (2, ['Without effect on TensorRT: cpu_threads.'])])
+def test_threads_of_the_cpu_are_told_of_on_a_gpu(monkeypatch, caplog, asked, told):
+    opener = pytest.importorskip('trt_ros.runtime.gpu.open')
+    monkeypatch.setattr(opener, 'open_network', lambda *_, **more: None)
+    BACKENDS[1].open(PipelineOptions(model_path='x', cpu_threads=asked), Reporter(), 1)
+    assert caplog.messages == told
+
+
+@pytest.mark.parametrize('asked', [0, 3])
+def test_threads_that_are_asked_for_reach_onnx_runtime(colour_detector, asked):
+    runner = BACKENDS[-1].open(PipelineOptions(
+        model_path=str(colour_detector()), cpu_threads=asked), Reporter(), 1)
+    runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})
+    threads = runner._runner._session.get_session_options().intra_op_num_threads
+    runner.close()
+    assert threads == (asked or len(os.sched_getaffinity(0)))

@@ -1,0 +1,109 @@
+"""The door to TensorRT: found, of one version, with one quiet logger."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from trt_ros import trt as backend
+from trt_ros.driver import driver
+from trt_ros.errors import BackendError
+from trt_ros.trt import Flavour, installed, library_version, load_trt, numbers
+
+
+@pytest.fixture
+def rtx():
+    if not installed('tensorrt_rtx'):
+        pytest.skip('tensorrt_rtx is not installed')
+    return load_trt('tensorrt_rtx')
+
+
+def test_a_library_that_is_not_installed_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(backend, 'find_spec', lambda name: None)
+    with pytest.raises(BackendError, match=r'looked for tensorrt, tensorrt_rtx(?s:.*)pip install'):
+        load_trt()
+    with pytest.raises(BackendError, match=r'looked for tensorrt\)'):
+        load_trt('tensorrt')
+
+
+def test_a_folder_that_is_only_named_so_is_no_tensorrt(monkeypatch, tmp_path):
+    if installed('tensorrt'):
+        pytest.skip('tensorrt is installed')
+    (tmp_path / 'tensorrt').mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not installed('tensorrt')
+    with pytest.raises(BackendError, match='No TensorRT found'):
+        load_trt('tensorrt')
+
+
+@pytest.mark.parametrize(('text', 'found'), [
+    ('', ()), ('10.13.3.9.post1', (10, 13, 3, 9)), ('11.0.0.114', (11, 0, 0, 114)),
+    ('10.3.0', (10, 3, 0))])
+def test_versions_are_read(text, found):
+    assert numbers(text) == found
+
+
+def test_the_real_library_is_found_once(rtx):
+    assert rtx is load_trt('tensorrt_rtx')
+    assert str(rtx) == f'tensorrt_rtx {rtx.version_text}'
+    assert rtx.version == numbers(rtx.bindings_version) == library_version('tensorrt_rtx', 1)
+
+
+def test_bindings_over_another_library_are_refused_before_they_crash(rtx, monkeypatch):
+    backend._load.cache_clear()
+    monkeypatch.setattr(backend, 'library_version', lambda name, major: (1, 3, 0, 76))
+    try:
+        with pytest.raises(BackendError, match=r'bindings 1\.\S+ over library 1\.3\.0\.76'):
+            load_trt('tensorrt_rtx')
+    finally:
+        backend._load.cache_clear()
+
+
+def test_a_missing_library_is_named(monkeypatch):
+    with pytest.raises(BackendError, match=r'not its library libnvinfer\.so\.99'):
+        library_version('tensorrt', 99)
+
+
+def test_enums_that_a_version_lacks_are_none():
+    flavour = Flavour('tensorrt', SimpleNamespace(Flag=SimpleNamespace(A=3)), (10, 3), '', None)
+    assert flavour.member('Flag', 'A') == 3
+    assert flavour.member('Flag', 'B') is None
+    assert flavour.member('NoSuchEnum', 'A') is None
+
+
+def test_rtx_builds_without_a_gpu_and_says_why_it_cannot_run(rtx):
+    assert rtx.new_builder() is not None
+    if not driver().gpus:
+        with pytest.raises(BackendError, match='No NVIDIA GPU') as caught:
+            rtx.new_runtime()
+        assert caught.value.cause == driver().problem
+
+
+def test_a_gpu_that_is_not_there_is_refused():
+    with pytest.raises(BackendError, match=r'No NVIDIA GPU|There is no GPU 99'):
+        driver().gpu(99)
+
+
+def test_what_tensorrt_says_goes_to_python_logging_without_the_noise(rtx, caplog):
+    severity = rtx.trt.ILogger.Severity
+    with caplog.at_level(logging.DEBUG, 'trt_ros.tensorrt_rtx'):
+        rtx.log.log(severity.WARNING, 'worth reading')
+        rtx.log.log(severity.INFO, 'a detail')
+        rtx.log.log(severity.VERBOSE, 'nobody reads this')
+        rtx.log.log(severity.WARNING, 'Make sure input x has Int64 binding.')
+        if not driver().gpus:
+            rtx.log.log(severity.ERROR, '[checkMacros.cpp::catchCudaError] 35')
+    assert [(one.levelname, one.message) for one in caplog.records] == [
+        ('WARNING', 'worth reading'), ('DEBUG', 'a detail')]
+
+
+def test_who_listens_gets_the_errors_instead_of_the_log(rtx, caplog):
+    severity = rtx.trt.ILogger.Severity
+    with rtx.log.collect() as said:
+        rtx.log.log(severity.ERROR, 'it failed')
+        rtx.log.log(severity.WARNING, 'it may fail')
+    rtx.log.log(severity.ERROR, 'later')
+    assert (said.errors, said.warnings) == (['it failed'], ['it may fail'])
+    assert caplog.messages == ['it may fail', 'later']

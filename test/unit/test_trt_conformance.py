@@ -1,0 +1,252 @@
+"""
+The real Python bindings of every supported release have what the code uses.
+
+The wheels come from PyPI, without their libraries: bindings need nine C symbols only, which a stub
+gives. What the code uses is read from its source, so no list is kept by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / 'trt_ros'
+RELEASES = [
+    ('tensorrt', 'tensorrt-cu12-bindings', version)
+    for version in ('10.3.0', '10.7.0', '10.13.3.9', '10.16.1.11', '11.0.0.114', '11.4.0.106')
+] + [('tensorrt_rtx', 'tensorrt-rtx-cu13-bindings', version)
+     for version in ('1.4.0.76', '1.5.0.114', '1.6.1.120', '1.7.1.116')]
+
+# Read before a fixture changes it.
+USERS_CACHE = Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache')
+BUILDING = {
+    'trt': '', 'builder': 'Builder', 'network': 'INetworkDefinition', 'config': 'IBuilderConfig',
+    'parser': 'OnnxParser', 'handle': 'ICudaEngine', 'runtime': 'Runtime', 'layer': 'ILayer'}
+SOURCES = {  # file: which class its names stand for
+    'trt.py': {'trt': ''},
+    'engine/build/child.py': {**BUILDING, 'timing': 'ITimingCache'},
+    'engine/build/config.py': {**BUILDING, 'shapes': 'IOptimizationProfile'},
+    'engine/engine.py': BUILDING,
+    'engine/build/failures.py': {'parser': 'OnnxParser', 'error': 'ParserError'},
+    'engine/build/layers.py': BUILDING,
+    'engine/open.py': {'trt': '', 'refitter': 'Refitter', 'weights': 'OnnxParserRefitter'},
+    'runtime/gpu/tensorrt_context.py': {
+        'handle': 'ICudaEngine', 'context': 'IExecutionContext', 'strategies':
+        'ExecutionContextAllocationStrategy'},
+}
+# Used after asking whether it is there, or refused before.
+ONLY_RTX = {'IBuilderConfig.num_compute_capabilities', 'IBuilderConfig.set_compute_capability',
+            'ICudaEngine.create_runtime_config', 'CudaGraphStrategy.DISABLED',
+            'DynamicShapesKernelSpecializationStrategy.EAGER'}
+ONLY_WHERE_ASKED = {'ICudaEngine.device_memory_size'}
+
+STUB = """
+int version = VERSION;
+#define VOID(name) void *name(void) { return 0; }
+VOID(createInferBuilder_INTERNAL) VOID(createInferRefitter_INTERNAL)
+VOID(createInferRuntime_INTERNAL) VOID(createNvOnnxParser_INTERNAL)
+VOID(createNvOnnxParserRefitter_INTERNAL) VOID(getBuilderPluginRegistry) VOID(getPluginRegistry)
+int getNvOnnxParserVersion(void) { return VERSION; }
+int getInferLibVersion(void) { return VERSION; }
+_Bool initLibNvInferPlugins(void *logger, char const *space) { return 1; }
+"""
+
+
+def uses():
+    """Read from the source: [class, attribute, number of arguments, or 'get' or 'set']."""
+    found = set()
+    for name, classes in SOURCES.items():
+        tree = ast.parse((PACKAGE / name).read_text())
+        calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Attribute):
+                continue
+            owner = node.value
+            short = getattr(owner, 'id', getattr(owner, 'attr', None))
+            if short not in classes or not isinstance(owner, (ast.Name, ast.Attribute)):
+                continue
+            call = calls.get(id(node))
+            how = ('set' if isinstance(node.ctx, ast.Store) else 'get' if call is None
+                   else len(call.args) + len(call.keywords))
+            found.add((classes[short], node.attr, how))
+    # Enums and what is below them: trt.DeviceType.DLA.
+    for name in SOURCES:
+        for node in ast.walk(ast.parse((PACKAGE / name).read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and (
+                    getattr(node.value.value, 'id', getattr(node.value.value, 'attr', '')) == 'trt'
+                    and node.attr != '__init__'):
+                found.add((node.value.attr, node.attr, 'get'))
+    return sorted(found, key=str)
+
+
+# Runs under each release: what is missing of stdin's list.
+PROBE = r"""
+import inspect, json, re, sys
+from importlib import import_module
+trt = import_module(sys.argv[1])
+def accepts(text, count):
+    for line in text.splitlines():
+        found = re.match(r'^(?:\d+\. )?(\w+)\((.*)\) -> ', line.strip())
+        if found:
+            depth, parts = 0, [[]]
+            for sign in found.group(2):
+                depth += (sign in '([{') - (sign in ')]}')
+                parts.append([]) if sign == ',' and not depth else parts[-1].append(sign)
+            names = [''.join(part).strip() for part in parts if ''.join(part).strip()]
+            names = [name for name in names if not name.startswith('self')]
+            if names and names[0].startswith('*'):
+                return True
+            least = sum('=' not in name for name in names)
+            if least <= count <= len(names):
+                return True
+    return False
+missing = []
+for owner, name, how in json.load(sys.stdin):
+    holder = getattr(trt, owner, None) if owner else trt
+    thing = inspect.getattr_static(holder, name, None) if holder is not None else None
+    if holder is not None and thing is None:
+        thing = getattr(holder, name, None)
+    where = f'{owner}.{name}'.lstrip('.')
+    if thing is None:
+        missing.append(where)
+    elif how == 'set' and isinstance(thing, property) and thing.fset is None:
+        missing.append(where + ' cannot be set')
+    elif isinstance(how, int) and not inspect.isclass(thing) and (
+            '->' in (getattr(holder, name).__doc__ or '')
+            and not accepts(getattr(holder, name).__doc__, how)):
+        missing.append(f'{where} does not take {how} arguments')
+print(json.dumps(missing))
+"""
+
+ADAPTOR = r"""
+import json, sys
+from trt_ros.trt import load_trt
+from trt_ros.errors import BackendError
+try:
+    flavour = load_trt(sys.argv[1])
+    names = [name for name in ('TF32', 'REFIT', 'STRIP_PLAN', 'GPU_FALLBACK',
+             'VERSION_COMPATIBLE', 'WEIGHT_STREAMING')
+             if flavour.member('BuilderFlag', name) is None]
+    if flavour.member('NetworkDefinitionCreationFlag', 'STRONGLY_TYPED') is None:
+        names.append('STRONGLY_TYPED')
+    try:
+        flavour.new_builder()
+        builder = 'made'
+    except BackendError as error:
+        builder = error.problem
+    print(json.dumps([str(flavour), names, builder]))
+except BackendError as error:
+    print(json.dumps([error.problem, error.cause, '']))
+"""
+
+
+def fetch(package, version) -> Path:
+    """Give the folder of the unpacked bindings; downloads once, into the user's cache."""
+    cache = USERS_CACHE / 'trt_ros_test'
+    tag = f'{package}-{version}-{sys.implementation.cache_tag}'
+    folder = cache / tag
+    if not folder.exists():
+        part = cache / f'{tag}.{os.getpid()}'
+        done = subprocess.run(
+            [sys.executable, '-m', 'pip', 'download', '--quiet', '--no-deps',
+             '--only-binary=:all:', '--disable-pip-version-check', '--dest', str(part),
+             f'{package}=={version}'],
+            capture_output=True, text=True)
+        if done.returncode != 0:
+            shutil.rmtree(part, ignore_errors=True)
+            pytest.skip(f'{package} {version} does not come for this Python, or there is no '
+                        f'network: {done.stderr.strip().splitlines()[-1:]}')
+        (wheel,) = part.glob('*.whl')
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(part)
+        wheel.unlink()
+        try:
+            part.rename(folder)
+        except OSError:  # Another test run was faster.
+            shutil.rmtree(part)
+    return folder
+
+
+@pytest.fixture(scope='module')
+def compiler():
+    found = shutil.which('cc') or shutil.which('gcc')
+    if not found:
+        pytest.skip('there is no C compiler')
+    return found
+
+
+@pytest.fixture(params=RELEASES, ids=lambda release: f'{release[0]}-{release[2]}')
+def release(request, tmp_path, compiler):
+    """Give (flavour, version, a function that runs a script under it)."""
+    flavour, package, version = request.param
+    folder = fetch(package, version)
+    major, minor, patch = (int(part) for part in version.split('.')[:3])
+    if flavour == 'tensorrt':
+        names = [f'lib{name}.so.{major}' for name in ('nvinfer', 'nvonnxparser', 'nvinfer_plugin')]
+    else:
+        names = ['libtensorrt_rtx.so.1', 'libtensorrt_onnxparser_rtx.so.1']
+    (tmp_path / 'stub.c').write_text(STUB)
+
+    def run(script, argument, *, stdin='', library=major * 10000 + minor * 100 + patch):
+        for name in names:
+            subprocess.run([compiler, '-shared', '-fPIC', '-w', f'-DVERSION={library}',
+                            f'-Wl,-soname,{name}', 'stub.c', '-o', name], cwd=tmp_path, check=True)
+            path = [str(folder), str(PACKAGE.parent), *(entry for entry in sys.path if entry)]
+        done = subprocess.run(
+            [sys.executable, '-c', script, argument], input=stdin, capture_output=True, text=True,
+            env={**os.environ, 'LD_LIBRARY_PATH': str(tmp_path),
+                 'PYTHONPATH': os.pathsep.join([str(tmp_path / 'no_libs'), *path])})
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    # The library wheel that may be installed beside must not be taken instead of the stub.
+    hidden = tmp_path / 'no_libs'
+    for name, text in ((f'{flavour}_libs', ''), (flavour, f'from {flavour}_bindings import *\n'
+                                                 f'from {flavour}_bindings import __version__\n')):
+        (hidden / name).mkdir(parents=True)
+        (hidden / name / '__init__.py').write_text(text)
+    return flavour, version, run
+
+
+def test_the_source_is_read():
+    found = uses()
+    assert ('Builder', 'create_network', 1) in found
+    assert ('OnnxParser', 'parse', 2) in found
+    assert ('IBuilderConfig', 'profiling_verbosity', 'set') in found
+    assert ('DeviceType', 'DLA', 'get') in found
+    assert len(found) > 60
+
+
+@pytest.mark.slow
+def test_the_bindings_have_all_that_is_used(release):
+    flavour, _, run = release
+    missing = set(run(PROBE, f'{flavour}_bindings', stdin=json.dumps(uses()))) - ONLY_WHERE_ASKED
+    if flavour == 'tensorrt':
+        missing -= ONLY_RTX
+    assert missing == set()
+
+
+@pytest.mark.slow
+def test_the_adaptor_loads_and_refuses_to_build_where_it_would_crash(release):
+    flavour, version, run = release
+    name, lacking, builder = run(ADAPTOR, flavour)
+    assert name == f'{flavour} {".".join(version.split(".")[:3])}'
+    assert lacking == []
+    assert builder == ('No NVIDIA GPU can be used here.' if flavour == 'tensorrt' and 'GPU' in
+                       builder else f'{name} gives no Builder.')
+
+
+@pytest.mark.slow
+def test_the_adaptor_refuses_another_library_under_the_bindings(release):
+    flavour, version, run = release
+    problem, cause, _ = run(ADAPTOR, flavour, library=90102)
+    assert problem == f'{flavour}: bindings {version} over library 9.1.2.'
+    assert 'crash' in cause

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from trt_ros.vision.class_masks import best_class
+from trt_ros.vision.grid import bilinear, taps
+from trt_ros.vision.letterbox import RESIZES, Letterbox
+
+REPEATABLE = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+
+
+def interpolated(cells, rows, cols):
+    return np.stack([bilinear(plane, rows, cols) for plane in cells.astype(np.float32)])
+
+
+def regions(rng, count, grid_hw, noise):
+    """Give (C, h, w) scores of regions of about four cells, with noise."""
+    labels = rng.integers(0, count, [-(-size // 4) for size in grid_hw])
+    labels = labels.repeat(4, axis=0).repeat(4, axis=1)[:grid_hw[0], :grid_hw[1]]
+    return 3 * (labels == np.arange(count)[:, None, None]) + noise * rng.normal(
+        size=(count, *grid_hw))
+
+
+def assert_best(labels, values):
+    """Where two scores are equal up to rounding, either may win."""
+    won = np.take_along_axis(values, labels[None].astype(np.intp), axis=0)[0]
+    assert (won >= values.max(axis=0) - 1e-5 * np.abs(values).max()).all()
+
+
+@REPEATABLE
+@given(image_wh=st.tuples(st.integers(1, 90), st.integers(1, 90)),
+       grid_hw=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+       resize=st.sampled_from(RESIZES), count=st.integers(2, 20), seed=st.integers(0, 99),
+       noise=st.sampled_from([0.1, 1.0, 10.0]),
+       dtype=st.sampled_from(['float16', 'float32', 'float64']))
+def test_it_is_the_best_of_the_interpolated_scores(
+        image_wh, grid_hw, resize, count, seed, noise, dtype):
+    rows, cols = taps(Letterbox.fit(image_wh, (48, 48), resize), grid_hw)
+    cells = regions(np.random.default_rng(seed), count, grid_hw, noise).astype(dtype)
+    labels = best_class(cells, rows, cols)
+    assert labels.shape == image_wh[::-1] and labels.dtype == np.uint8
+    assert_best(labels, interpolated(cells, rows, cols))
+
+
+def test_few_of_many_classes_are_near_and_the_right_one_wins():
+    rng = np.random.default_rng(0)
+    cells = rng.normal(size=(300, 20, 20)).astype(np.float32)
+    cells[250:253] += 4 + regions(rng, 3, (20, 20), 0)
+    rows, cols = taps(Letterbox.fit((130, 70), (80, 80), 'letterbox'), (20, 20))
+    labels = best_class(cells, rows, cols)
+    assert labels.dtype == np.uint16 and {250, 251, 252} <= set(labels.flat)
+    assert_best(labels, interpolated(cells, rows, cols))
+
+
+def test_a_third_class_wins_between_two_rows():
+    cells = np.zeros((3, 2, 2), np.float32)
+    cells[:, 0], cells[:, 1] = np.array([[5], [0], [4]]), np.array([[0], [5], [4]])
+    rows, cols = taps(Letterbox.fit((2, 9), (2, 2), 'stretch'), (2, 2))
+    assert best_class(cells, rows, cols)[:, 0].tolist() == [0, 0, 0, 2, 2, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize('height', [255 * 4, 400 * 4])
+def test_many_pixels_may_lie_between_two_rows(height):
+    rows, cols = taps(Letterbox.fit((5, height), (8, 8), 'stretch'), (4, 4))
+    cells = regions(np.random.default_rng(0), 9, (4, 4), 2)
+    assert_best(best_class(cells, rows, cols), interpolated(cells, rows, cols))
+
+
+def test_whole_numbers_that_tie_give_the_first():
+    rng = np.random.default_rng(0)
+    cells = regions(rng, 9, (9, 9), 0) + rng.integers(0, 2, (9, 9, 9))
+    rows, cols = taps(Letterbox.fit((18, 18), (9, 9), 'stretch'), (9, 9))
+    assert np.array_equal(best_class(cells, rows, cols),
+                          interpolated(cells, rows, cols).argmax(axis=0))
+
+
+@pytest.mark.parametrize('dtype', ['float16', 'float32'])
+def test_halves_compare_as_numbers_below_and_above_zero(dtype):
+    cells = np.array([[[-2.0, 3.0]], [[-1.0, 2.0]], [[-0.5, -60000.0]]], dtype)
+    rows, cols = taps(Letterbox.fit((2, 1), (2, 2), 'stretch'), (1, 2))
+    assert best_class(cells, rows, cols).tolist() == [[2, 0]]
+
+
+@pytest.mark.parametrize('dtype', ['float16', 'float32'])
+@pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_spoils_its_surroundings_only(value, dtype):
+    cells = regions(np.random.default_rng(0), 9, (12, 12), 0.5).astype(dtype)
+    rows, cols = taps(Letterbox.fit((48, 48), (48, 48), 'stretch'), (12, 12))
+    expected = best_class(cells, rows, cols)
+    cells[:, 5, 5] = value
+    with np.errstate(invalid='ignore'):
+        labels = best_class(cells, rows, cols)
+    labels[16:28, 16:28] = expected[16:28, 16:28]
+    assert np.array_equal(labels, expected)
+
+
+def test_noise_is_seen_as_such_and_has_a_best_class_too():
+    rows, cols = taps(Letterbox.fit((60, 40), (80, 80), 'letterbox'), (20, 20))
+    cells = np.random.default_rng(0).normal(size=(30, 20, 20)).astype(np.float16)
+    assert_best(best_class(cells, rows, cols), interpolated(cells, rows, cols))

@@ -1,0 +1,258 @@
+"""The build itself; it runs in a child process, and writes the plan to a file of its parent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import os
+from pathlib import Path
+import threading
+import time
+from typing import Any
+
+from trt_ros.child import Events
+from trt_ros.engine.build import config as settings
+from trt_ros.engine.build import layers
+from trt_ros.engine.build.failures import explain, parser_errors
+from trt_ros.engine.build.onnx_check import (
+    OnnxInfo,
+    metadata_of,
+    nodes,
+    read_onnx,
+    refuse_unbuildable,
+)
+from trt_ros.engine.build.onnx_cut_nms import BATCHED, UncuttableError, cut_nms, why_cut
+from trt_ros.engine.build.onnx_einsum import lower_equations
+from trt_ros.engine.build.onnx_precision import convert
+from trt_ros.engine.build.profiles import largest_batch, settle_profiles
+from trt_ros.engine.options import PRECISIONS, BuildOptions
+from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError
+from trt_ros.trt import Flavour, load_trt
+
+
+class Steps:
+    """Percent done of phases within phases, from TensorRT's callbacks."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[int, int]] = {}  # Name -> done, all; outermost first
+        self._percent = 0.0
+
+    def start(self, phase: str, steps: int) -> None:
+        self._open[phase] = (0, max(steps, 1))
+
+    def step(self, phase: str, done: int) -> None:
+        self._open[phase] = (done + 1, self._open.get(phase, (0, 1))[1])
+
+    def finish(self, phase: str) -> None:
+        self._open.pop(phase, None)
+
+    @property
+    def percent(self) -> float:
+        share, total = 1.0, 0.0
+        for done, steps in self._open.values():
+            total += share * min(done / steps, 1.0)
+            share /= steps
+        self._percent = max(self._percent, min(total, 1.0) * 100)
+        return self._percent
+
+
+def monitor(flavour: Flavour, events: Events) -> Any:
+    """Make TensorRT's IProgressMonitor; it may be called from several threads at a time."""
+    steps, lock = Steps(), threading.Lock()
+
+    class Monitor(flavour.trt.IProgressMonitor):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            flavour.trt.IProgressMonitor.__init__(self)
+            self._told = 0.0
+
+        def phase_start(self, phase_name: str, parent_phase: str, num_steps: int) -> None:
+            with lock:
+                steps.start(phase_name, num_steps)
+                self._tell(phase_name)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            with lock:
+                steps.step(phase_name, step)
+                if time.monotonic() - self._told > 0.1:
+                    self._tell(phase_name)
+            return True  # Cancelling is done from outside, by a signal: this may not come.
+
+        def phase_finish(self, phase_name: str) -> None:
+            with lock:
+                steps.finish(phase_name)
+
+        def _tell(self, phase: str) -> None:
+            self._told = time.monotonic()
+            events.phase(phase, steps.percent)
+
+    return Monitor()
+
+
+def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
+    """Build as `spec` says, write the plan, and report what was built."""
+    path, options = Path(spec['onnx']), BuildOptions.from_json(spec['options'])
+    events.phase('checking the model')
+    model, info = read_onnx(path)
+    flavour = load_trt(spec['flavour'])
+    cut, told = cut_where_needed(path, model, options, flavour)
+    if cut is not None:
+        model = cut
+        kept = {value.name for value in model.graph.input}
+        info = replace(info, metadata=metadata_of(model), inputs=tuple(
+            spec for spec in info.inputs if spec.name in kept))
+        _refuse_cut_with(options)
+    if flavour.is_rtx:
+        refuse_unbuildable(path, model)
+    _refuse_other_floats(path, info, options)
+    profiles = settle_profiles(info.inputs, options.profiles, metadata=info.metadata,
+                               input_size=options.input_size, batch=options.batch)
+    changed, lowered = cut, ''
+    if options.precision in ('fp16', 'bf16') and 'float32' in info.float_types:
+        events.phase(f'converting the model to {options.precision}')
+        changed, lowered = convert(path, options.precision, io_dtypes=options.io_dtypes,
+                                   converter=options.converter, model=cut)
+    if lower_equations(changed or model):
+        changed = changed or model
+        if options.strip_weights:
+            raise ParameterError(
+                'strip_weights does not go with upper-case letters in Einsum equations.',
+                cause='TensorRT takes none, and would read the file once more at load.',
+                remedy='Leave strip_weights out, or rename them in the model.')
+    converted = None if changed is None else changed.SerializeToString()
+    del model, cut, changed
+    events.phase('parsing the model')
+    began = time.monotonic()
+    settings.load_plugins(flavour, options.plugins)
+    builder = flavour.new_builder()
+    typed = flavour.member('NetworkDefinitionCreationFlag', 'STRONGLY_TYPED')
+    network = builder.create_network(1 << int(typed or 0))
+    complaints, warnings = _parse(flavour, network, path, converted)
+    config = builder.create_builder_config()
+    ignored = settings.apply(flavour, builder, config, options, profiles)
+    config.progress_monitor = monitor(flavour, events)
+    timing = _timing_cache(flavour, config, spec.get('timing_cache'))
+    fallback = settings.not_on_dla(network, config) if options.dla_core is not None else []
+    with flavour.log.collect() as said:
+        plan = builder.build_serialized_network(network, config)
+    if plan is None:
+        raise explain(said.errors, doing='build', flavour=flavour)
+    _write(spec['plan_fd'], plan)
+    seconds = time.monotonic() - began
+    if timing is not None and spec.get('timing_fd') is not None:
+        kept = timing.serialize()
+        if kept is not None:
+            _write(spec['timing_fd'], kept)
+    events.phase('reading the layers', 100.0)
+    return {
+        'inputs': [vars(spec) for spec in _io(network, 'input')],
+        'outputs': [vars(spec) for spec in _io(network, 'output')],
+        'metadata': info.metadata, 'onnx_opset': info.opset, 'onnx_producer': info.producer,
+        'profiles': [[vars(each) for each in profile] for profile in profiles],
+        'batch': largest_batch(info.inputs, profiles), 'build_seconds': round(seconds, 3),
+        'parser_errors': complaints, 'parser_warnings': [*info.warnings, *warnings],
+        'build_warnings': said.warnings, 'ignored_options': ignored, 'dla_fallback': fallback,
+        'cut_nms': told, 'lowered': lowered,
+        **_layer_report(flavour, network, plan)}
+
+
+def cut_where_needed(path: Path, model: Any, options: BuildOptions, flavour: Flavour,
+                     ) -> tuple[Any | None, str]:
+    """
+    Cut NMS off where that is asked for, or this TensorRT cannot run it.
+
+    :returns: the network without it, or None; and a line for the log.
+    :raises ModelError: when it must go, and cannot.
+    """
+    why = why_cut(model, flavour, options.plugins)
+    if not (options.cut_nms or why):
+        return None, ''
+    try:
+        return cut_nms(path, model)
+    except UncuttableError as error:
+        if options.cut_nms:
+            raise
+        found = {node.op_type for node in nodes(model.graph)}
+        if not flavour.is_rtx and 'NonMaxSuppression' in found and not found & BATCHED:
+            # In the middle of a network its answer may end up in outputs of a fixed size.
+            return None, f'NMS is left in the network. {error.problem} {error.cause}'
+        raise ModelError(f'{path} cannot be built: {why}. {error.problem}', cause=error.cause,
+                         remedy=error.remedy) from error
+
+
+def _refuse_cut_with(options: BuildOptions) -> None:
+    """Both would take the file, which still has its NMS."""
+    for option, wanted in (('strip_weights', options.strip_weights),
+                           ('converter modelopt', options.converter == 'modelopt')):
+        if wanted:
+            raise ParameterError(
+                f'{option} does not go with a network whose NMS is cut off.',
+                remedy='Leave it out, or export without NMS.')
+
+
+def _refuse_other_floats(path: Path, info: OnnxInfo, options: BuildOptions) -> None:
+    """A precision is a promise about every float that is not quantised."""
+    own = {'fp32': 'float32', 'tf32': 'float32', 'fp16': 'float16', 'bf16': 'bfloat16'}
+    allowed = {own.get(options.precision), 'float32', 'float64'}
+    others = [kind for kind in info.float_types if kind not in allowed]
+    if options.precision != 'auto' and others:
+        raise ParameterError(
+            f'precision is {options.precision}, but {path} computes in {", ".join(others)}.',
+            remedy=f'Choose auto, or export in float32 (of {", ".join(PRECISIONS)}).')
+
+
+def _parse(flavour: Flavour, network: Any, path: Path, converted: bytes | None,
+           ) -> tuple[list[str], list[str]]:
+    with flavour.log.collect() as said:
+        parser = flavour.trt.OnnxParser(network, flavour.log)
+        parsed = (parser.parse_from_file(str(path)) if converted is None
+                  else parser.parse(converted, str(path)))
+    if not parsed:
+        raise explain(parser_errors(parser) or said.errors, doing='parse', flavour=flavour)
+    if not network.num_inputs or not network.num_outputs:  # It says True to an empty file.
+        raise ModelError(f'{path} holds no network.', remedy='Export it again.')
+    return parser_errors(parser), said.warnings
+
+
+def _timing_cache(flavour: Flavour, config: Any, path: str | None) -> Any | None:
+    if path is None or flavour.is_rtx:  # There it does nothing but warn.
+        return None
+    from trt_ros.engine.cache import Blob
+
+    cache = config.create_timing_cache(Blob(Path(path)).load() or b'')
+    if not config.set_timing_cache(cache, False):
+        cache = config.create_timing_cache(b'')  # Another GPU's or release's: begin anew.
+        if not config.set_timing_cache(cache, False):
+            raise BackendError(f'{flavour} takes no timing cache.')
+    return cache
+
+
+def _io(network: Any, mode: Any) -> list[Any]:
+    from trt_ros.engine.engine import DTYPES
+    from trt_ros.tensors import TensorSpec
+
+    count, get = ((network.num_inputs, network.get_input) if mode == 'input'
+                  else (network.num_outputs, network.get_output))
+    return [TensorSpec(one.name, tuple(one.shape), DTYPES[one.dtype.name], mode)
+            for one in map(get, range(count))]
+
+
+def _layer_report(flavour: Flavour, network: Any, plan: Any) -> dict[str, Any]:
+    """From the engine where a GPU lets it be loaded; else from the network, which is typed."""
+    found, source = [], 'engine'
+    try:
+        runtime = flavour.new_runtime()
+        with flavour.log.collect():  # What it says of an engine that does not fit is no news.
+            handle = runtime.deserialize_cuda_engine(plan)
+            if handle is not None:
+                found = layers.of_engine(flavour, handle)
+                handle = None
+    except TrtRosError:
+        pass
+    if not found:
+        found, source = layers.of_network(network), 'network'
+    return {'layers': found, 'layers_from': source, 'layer_precisions': layers.counts(found)}
+
+
+def _write(fd: int, data: Any) -> None:
+    view = memoryview(data).cast('B')
+    while view:
+        view = view[os.write(fd, view[:1 << 24]):]

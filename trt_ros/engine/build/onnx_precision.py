@@ -1,0 +1,364 @@
+"""
+fp16 and bf16 by converting the ONNX: TensorRT's networks are strongly typed everywhere.
+
+What is lowered: the nodes that the image's floats pass through on their way to the last
+convolution or matrix product, quantised or not. What stays float32: everything after it (box
+arithmetic costs nothing and needs the digits), all that is computed from shapes and indices, and
+sums and powers, which overflow.
+
+Q/DQ nodes keep their int8 or fp8. Those between lowered nodes get low scales, for a Cast between a
+Q/DQ node and its convolution would keep TensorRT from fusing them; where a scale cannot be rounded
+well, the Q/DQ node and what it feeds stay float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trt_ros.engine.build.onnx_check import LARGEST_NBYTES, nodes, used
+from trt_ros.engine.key import external_names
+from trt_ros.errors import BackendError, ModelError, ParameterError
+
+HEAVY = {'Conv', 'ConvTranspose', 'Gemm', 'MatMul', 'Einsum', 'Attention', 'LSTM', 'GRU', 'RNN'}
+# Sums, powers and their inverses: the squares of a layer norm overflow fp16 at 256.
+DELICATE = {
+    'Pow', 'Exp', 'Log', 'Sqrt', 'Reciprocal', 'CumSum', 'Softplus', 'Mean', 'ReduceMean',
+    'ReduceSum', 'ReduceL1', 'ReduceL2', 'ReduceSumSquare', 'ReduceLogSum', 'ReduceLogSumExp',
+    'LayerNormalization', 'RMSNormalization', 'InstanceNormalization', 'GroupNormalization',
+    'LpNormalization', 'MeanVarianceNormalization', 'NonMaxSuppression', 'Range', 'If', 'Loop',
+    'Scan'}
+# Between the DequantizeLinear of weights and their matrix product.
+VIEWS = {'Transpose', 'Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity'}
+QUANTISING = {'QuantizeLinear', 'DequantizeLinear'}
+QUANTISING_OPSET = 19  # From here on their floats may be float16 or bfloat16.
+# Inputs that ONNX wants in float32 whatever the others are.
+FIXED_INPUTS = {'Resize': {1, 2}, 'Upsample': {1}, 'Dropout': {1}}
+
+
+def convert(path: Path, precision: str, *, io_dtypes: str, converter: str,
+            model: Any = None) -> tuple[Any, str]:
+    """
+    Convert the model of `path` to fp16 or bf16 inside.
+
+    :param model: what was made of it, for the converter light to convert instead; its weights may
+        lie beside `path`.
+    :returns: a ModelProto that holds its weights itself, checked by onnx.checker; and a line for
+        the log: how much of it was lowered.
+    :raises ModelError: when it has no float32 to convert, or is too large.
+    :raises BackendError: when the converter is not installed.
+    """
+    import onnx
+
+    folder = path.parent
+    nbytes = path.stat().st_size + sum(
+        (folder / name).stat().st_size for name in external_names(path))
+    if nbytes > LARGEST_NBYTES:
+        raise ModelError(f'{path} is above 2 GB, too large to convert to {precision} here.',
+                         remedy='Convert it ahead of time, and choose precision auto.')
+    if converter == 'modelopt':
+        model, told = _by_modelopt(path, precision, io_dtypes), ''
+    else:
+        if model is not None:
+            onnx.load_external_data_for_model(model, str(folder))
+        model, told = lower(model or onnx.load(str(path)), precision, io_dtypes=io_dtypes)
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        if 'No Op registered for' not in str(error):  # A plugin's operator is not ONNX's.
+            raise ModelError(f'{path} could not be converted to {precision}.', cause=str(error),
+                             remedy='Choose precision auto, or converter modelopt.') from error
+    return model, told
+
+
+def _by_modelopt(path: Path, precision: str, io_dtypes: str) -> Any:
+    try:
+        from modelopt.onnx.autocast import convert_to_mixed_precision  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise BackendError('The converter modelopt is not installed.', cause=str(error),
+                           remedy="pip install 'nvidia-modelopt[onnx]', or use converter light."
+                           ) from error
+    return convert_to_mixed_precision(
+        str(path), low_precision_type=precision, keep_io_types=io_dtypes == 'keep')
+
+
+def lower(model: Any, precision: str, *, io_dtypes: str = 'keep') -> tuple[Any, str]:
+    """
+    Lower a ModelProto whose weights are loaded; changes and returns it, with a line for the log.
+
+    A tensor that is wanted in both types has two names: its own for float32, one with a suffix
+    for the low one, and one Cast right behind whatever makes it. So the order of nodes holds.
+
+    :param precision: 'fp16' or 'bf16'.
+    :param io_dtypes: 'keep' float32 inputs and outputs, or 'lower' them.
+    """
+    if model.functions:
+        from onnx import inliner
+
+        model = inliner.inline_local_functions(model)
+    lowering = _Lowering(_for_low_scales(model, precision), precision)
+    return lowering.run(lower_io=io_dtypes == 'lower'), lowering.told
+
+
+def _for_low_scales(model: Any, precision: str) -> Any:
+    """:raises ModelError: when Q/DQ nodes cannot have low scales in the model's opset."""
+    import onnx
+
+    opset = next((one for one in model.opset_import if one.domain in ('', 'ai.onnx')), None)
+    quantised = any(node.op_type in QUANTISING for node in nodes(model.graph))
+    if not quantised or opset is None or opset.version >= QUANTISING_OPSET:
+        return model
+    try:
+        return onnx.version_converter.convert_version(model, QUANTISING_OPSET)
+    except Exception as error:  # Its own exceptions, or RuntimeError of the C++ below it.
+        raise ModelError(
+            f'A quantised model of opset {opset.version} cannot be converted to {precision}.',
+            cause=f'Q/DQ nodes of {precision} need opset {QUANTISING_OPSET}: {error}',
+            remedy=f'Export it with opset {QUANTISING_OPSET} or newer, or choose precision auto.'
+            ) from error
+
+
+class _Lowering:
+    def __init__(self, model: Any, precision: str) -> None:
+        import onnx
+
+        self.onnx, self.model, self.graph, self.precision = onnx, model, model.graph, precision
+        self.low = (onnx.TensorProto.FLOAT16 if precision == 'fp16' else
+                    onnx.TensorProto.BFLOAT16)
+        self._constants_to_weights()
+        inferred = onnx.shape_inference.infer_shapes(model).graph
+        known = (*inferred.input, *inferred.output, *inferred.value_info)
+        self.types = {value.name: value.type.tensor_type.elem_type for value in known}
+        self.types.update({one.name: one.data_type for one in self.graph.initializer})
+        self.weights = {one.name: one for one in self.graph.initializer}
+        self.lowered = self._choose()
+        self.told = self._tell()
+
+    def run(self, *, lower_io: bool) -> Any:
+        self._refuse_scales()
+        wants_low, wants_full = self._demands()
+        if not wants_low:
+            raise ParameterError(
+                f'precision is {self.precision}, but the model has no float32 to convert.',
+                cause='Nothing between its inputs and its last convolution or matrix product '
+                      'is float32.', remedy='Choose precision auto.')
+        makers: list[Any] = []
+        for value in self.graph.input:
+            if self.is_float(value.name) and value.name not in self.weights:
+                makers += self._cast(value.name, value.name in wants_low, from_low=False)
+        self._split_weights(wants_low, wants_full)
+        for node in self.graph.node:
+            low = _key(node) in self.lowered
+            if low:
+                self._rename_low(node)
+            makers.append(node)
+            for name in node.output:
+                own = name.removesuffix(self.suffix) if low else name
+                if self.is_float(own):
+                    wanted = wants_full if low else wants_low
+                    makers += self._cast(own, own in wanted, from_low=low)
+        del self.graph.node[:]
+        self.graph.node.extend(makers)
+        del self.graph.value_info[:]  # It tells the old types.
+        if lower_io:
+            self._lower_io()
+        return self.model
+
+    @property
+    def suffix(self) -> str:
+        return f'__{self.precision}'
+
+    def is_float(self, name: str) -> bool:
+        return bool(name) and self.types.get(name) == self.onnx.TensorProto.FLOAT
+
+    def _constants_to_weights(self) -> None:
+        kept = []
+        for node in self.graph.node:
+            value = next((one.t for one in node.attribute if one.name == 'value'), None)
+            if node.op_type == 'Constant' and value is not None:
+                weight = self.graph.initializer.add()
+                weight.CopyFrom(value)
+                weight.name = node.output[0]
+            else:
+                kept.append(node)
+        del self.graph.node[:]
+        self.graph.node.extend(kept)
+
+    def _choose(self) -> set[str]:
+        """Choose what is lowered, by key: on a float's way from an input to a heavy node."""
+        live = {one.name for one in self.graph.input
+                if one.name not in self.weights and self.is_float(one.name)}
+        on_the_way = set()
+        for node in self.graph.node:
+            quantises = node.op_type in QUANTISING  # Of weights, too, and what is between is int8.
+            if quantises or live.intersection(node.input):
+                on_the_way.add(_key(node))
+                live.update(name for name in node.output if quantises or self.is_float(name))
+        feeding: set[str] = set()
+        lowered = set()
+        for node in reversed(self.graph.node):
+            if node.op_type in HEAVY or feeding.intersection(node.output):
+                feeding.update(node.input)
+                if _key(node) in on_the_way and self._can_be_low(node):
+                    lowered.add(_key(node))
+        lowered -= self._fed_by_full_scales(lowered)
+        return lowered - self._quantised_exactly(lowered)
+
+    def _quantised_exactly(self, lowered: set[str]) -> set[str]:
+        """Name the QuantizeLinear nodes of float32 values, weights above all: no need to round."""
+        low = {name for node in self.graph.node if _key(node) in lowered for name in node.output}
+        return {_key(node) for node in self.graph.node
+                if node.op_type == 'QuantizeLinear' and node.input[0] not in low}
+
+    def _fed_by_full_scales(self, lowered: set[str]) -> set[str]:
+        """Name heavy nodes that a Q/DQ node of float32 feeds: a Cast between costs the fusion."""
+        full: set[str] = set()
+        for node in self.graph.node:
+            if (_key(node) not in lowered and node.op_type == 'DequantizeLinear') or (
+                    node.op_type in VIEWS and full.intersection(node.input)):
+                full.update(node.output)
+        return {_key(node) for node in self.graph.node
+                if node.op_type in HEAVY | VIEWS and full.intersection(node.input)}
+
+    def _tell(self) -> str:
+        def count(found: Iterable[Any]) -> tuple[int, int]:
+            keys = [_key(node) for node in found]
+            return sum(key in self.lowered for key in keys), len(keys)
+
+        heavy = count(node for node in self.graph.node if node.op_type in HEAVY)
+        scales = count(node for node in self.graph.node if node.op_type in QUANTISING)
+        told = (f'{self.precision}: {len(self.lowered)} of {len(self.graph.node)} nodes, '
+                f'{heavy[0]} of {heavy[1]} convolutions and matrix products')
+        return told + (f', {scales[0]} of {scales[1]} Q/DQ nodes' if scales[1] else '')
+
+    def _refuse_scales(self) -> None:
+        """:raises ParameterError: when scales that would lose digits keep all of it float32."""
+        heavy = [_key(node) for node in self.graph.node if node.op_type in HEAVY]
+        lost = [node.input[1] for node in self.graph.node
+                if node.op_type == 'DequantizeLinear' and not self._rounds_well(node.input[1])]
+        if lost and not self.lowered.intersection(heavy):
+            raise ParameterError(
+                f'precision is {self.precision}, but no convolution or matrix product can be '
+                'lowered.', cause=f'{len(lost)} of the scales of Q/DQ nodes, such as {lost[0]}, '
+                f'cannot be rounded to {self.precision} without losing digits.',
+                remedy='Choose precision bf16 or auto.')
+
+    def _can_be_low(self, node: Any) -> bool:
+        return (node.op_type not in DELICATE and node.domain in ('', 'ai.onnx')
+                and all(name in self.types for name in (*node.input, *node.output) if name)
+                and any(map(self.is_float, (*node.input, *node.output)))
+                and (node.op_type not in QUANTISING or self._rounds_well(node.input[1]))
+                and not any(self._overflows(self.weights[name]) for name in node.input
+                            if name in self.weights and self.is_float(name)))
+
+    def _overflows(self, weight: Any) -> bool:
+        if self.precision == 'bf16':
+            return False
+        values = self.onnx.numpy_helper.to_array(weight)
+        return bool((np.abs(values[np.isfinite(values)]) > np.finfo(np.float16).max).any())
+
+    def _rounds_well(self, name: str) -> bool:
+        """Whether a scale keeps its digits: fp16 has few below 6e-5, and none below 6e-8."""
+        if name not in self.weights:
+            return False
+        scale = self.onnx.numpy_helper.to_array(self.weights[name]).astype(np.float64)
+        if self.precision == 'bf16':
+            return bool(np.isfinite(scale).all() and (scale > 1e-37).all())
+        with np.errstate(over='ignore'):
+            low = scale.astype(np.float16).astype(np.float64)
+        return bool((np.abs(low - scale) <= scale * 2 ** -10).all() and (low > 0).all())
+
+    def _low_inputs(self, node: Any) -> Iterable[int]:
+        fixed = FIXED_INPUTS.get(node.op_type, set())
+        return (index for index, name in enumerate(node.input)
+                if index not in fixed and self.is_float(name))
+
+    def _demands(self) -> tuple[set[str], set[str]]:
+        """Tell which floats are wanted in the low type, and which in float32."""
+        wants_low: set[str] = set()
+        wants_full = {one.name for one in self.graph.output}
+        for node in self.graph.node:
+            low = {node.input[index] for index in self._low_inputs(node)
+                   } if _key(node) in self.lowered else set()
+            wants_low |= low
+            wants_full |= set(used(node)) if not low else {
+                name for index, name in enumerate(node.input)
+                if index in FIXED_INPUTS.get(node.op_type, set())}
+        return wants_low, wants_full
+
+    def _rename_low(self, node: Any) -> None:
+        for index in list(self._low_inputs(node)):
+            node.input[index] += self.suffix
+        for index, name in enumerate(node.output):
+            if self.is_float(name):
+                node.output[index] += self.suffix
+        for attribute in node.attribute:
+            if (node.op_type, attribute.name) in (
+                    ('Cast', 'to'), ('DequantizeLinear', 'output_dtype')) and (
+                    attribute.i == self.onnx.TensorProto.FLOAT):
+                attribute.i = self.low
+
+    def _cast(self, name: str, wanted: bool, *, from_low: bool) -> list[Any]:
+        if not wanted:
+            return []
+        source, target = (name + self.suffix, name) if from_low else (name, name + self.suffix)
+        to = self.onnx.TensorProto.FLOAT if from_low else self.low
+        return [self.onnx.helper.make_node('Cast', [source], [target], f'{target}__cast', to=to)]
+
+    def _split_weights(self, wants_low: set[str], wants_full: set[str]) -> None:
+        for weight in list(self.graph.initializer):
+            if weight.name in wants_low and self.is_float(weight.name):
+                low = self.onnx.TensorProto(
+                    name=weight.name + self.suffix, data_type=self.low, dims=weight.dims,
+                    raw_data=_low_bytes(self.onnx.numpy_helper.to_array(weight), self.precision))
+                if weight.name not in wants_full:
+                    self.graph.initializer.remove(weight)
+                self.graph.initializer.append(low)
+
+    def _lower_io(self) -> None:
+        """Low inputs and outputs under the old names; casts to itself cost TensorRT nothing."""
+        cast = self.onnx.helper.make_node
+        for value in self.graph.input:
+            name, full = value.name, f'{value.name}__fp32'
+            if self.is_float(name) and name not in self.weights:
+                value.type.tensor_type.elem_type = self.low
+                for node in self.graph.node:
+                    if node.output[0] != name + self.suffix:
+                        _rename(node, {name: full})
+                self.graph.node.insert(0, cast('Cast', [name], [full], f'{full}__cast',
+                                               to=self.onnx.TensorProto.FLOAT))
+        for value in self.graph.output:
+            name, full = value.name, f'{value.name}__fp32'
+            if self.is_float(name):
+                value.type.tensor_type.elem_type = self.low
+                for node in self.graph.node:
+                    _rename(node, {name: full})
+                self.graph.node.append(cast('Cast', [full], [name], f'{name}__cast', to=self.low))
+
+
+def _key(node: Any) -> str:
+    """What tells a node from others: names of nodes may be empty, those of tensors are unique."""
+    return ' '.join(node.output)
+
+
+def _low_bytes(values: np.ndarray, precision: str) -> bytes:
+    """Round to nearest, ties to even; a bf16 is the upper half of a float32."""
+    if precision == 'fp16':
+        return values.astype('<f2').tobytes()
+    bits = np.ascontiguousarray(values, '<f4').view('<u4')
+    rounded = (bits + (((bits >> 16) & 1) + 0x7fff)) >> 16
+    return np.where(np.isnan(values), 0x7fc0, rounded).astype('<u2').tobytes()
+
+
+def _rename(node: Any, names: dict[str, str]) -> None:
+    for index, name in enumerate(node.input):
+        node.input[index] = names.get(name, name)
+    for index, name in enumerate(node.output):
+        node.output[index] = names.get(name, name)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                _rename(inner, names)

@@ -1,0 +1,213 @@
+"""Images as the bytes that DDS carries (CDR): read in place, written in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import struct
+
+import numpy as np
+
+from trt_ros.errors import BadFrameError
+from trt_ros.ros.dds.memory import Pool
+
+#: Plain CDR, little endian; each field is aligned to its size, counted from behind these bytes.
+ENCAPSULATION = b'\0\1\0\0'
+_NOTHING = np.empty(0, np.uint8)
+_STAMP_AND_NUMBER = {
+    order: (struct.Struct(f'{order}iI'), struct.Struct(f'{order}I')) for order in '<>'}
+_STAMP = _STAMP_AND_NUMBER['<'][0]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageView:
+    """
+    The fields of a sensor_msgs/Image.
+
+    :param stamp: seconds, nanoseconds.
+    :param data: (N,) uint8, a view into the message.
+    """
+
+    stamp: tuple[int, int]
+    frame_id: str
+    height: int
+    width: int
+    encoding: str
+    is_bigendian: int
+    step: int
+    data: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedImageView:
+    """The fields of a sensor_msgs/CompressedImage, as in ImageView."""
+
+    stamp: tuple[int, int]
+    frame_id: str
+    format: str
+    data: np.ndarray
+
+
+def read_image(message: np.ndarray) -> ImageView:
+    """
+    Read a serialized sensor_msgs/Image.
+
+    :param message: (N,) uint8, contiguous; borrowed by the result.
+    :raises BadFrameError: 'bad CDR'; no byte outside of the message was looked at.
+    """
+    fields = Fields(message)
+    return ImageView(
+        fields.stamp(), fields.text('frame_id'), fields.number('height'), fields.number('width'),
+        fields.text('encoding'), fields.byte('is_bigendian'), fields.number('step'),
+        fields.bytes('data'))
+
+
+def read_compressed_image(message: np.ndarray) -> CompressedImageView:
+    """Read a serialized sensor_msgs/CompressedImage; else as read_image."""
+    fields = Fields(message)
+    return CompressedImageView(
+        fields.stamp(), fields.text('frame_id'), fields.text('format'), fields.bytes('data'))
+
+
+def read_stamp(message: np.ndarray) -> tuple[int, int]:
+    """
+    Read seconds and nanoseconds of a serialized message that begins with a std_msgs/Header.
+
+    :param message: as of read_image, and so is what is raised.
+    """
+    return Fields(message).stamp()
+
+
+class Fields:
+    """
+    Takes the fields of a message one after another.
+
+    :ivar order: of the bytes of a number, '<' or '>'.
+    """
+
+    def __init__(self, message: np.ndarray) -> None:
+        self._message, self._view = message, message.data
+        self._end = len(self._view)
+        head = bytes(self._view[:4])
+        # The last two bytes are options, which plain CDR has not; DDS puts padding there.
+        if len(head) < 4 or head[0] != 0 or head[1] > 1:
+            raise BadFrameError(
+                'bad CDR', f'A message that begins with {head.hex(" ") or "nothing"} is no plain '
+                'CDR.', remedy='Publish with one of the usual middlewares of ROS 2.')
+        self.order = '<' if head[1] else '>'
+        self._stamp, self._number, self._at = *_STAMP_AND_NUMBER[self.order], 4
+
+    def stamp(self) -> tuple[int, int]:
+        return self._stamp.unpack_from(self._view, self._advance(8, 'stamp'))
+
+    def number(self, name: str) -> int:
+        self._at += -self._at % 4
+        return int(self._number.unpack_from(self._view, self._advance(4, name))[0])
+
+    def byte(self, name: str) -> int:
+        return self._view[self._advance(1, name)]
+
+    def numbers(self, name: str, kind: str, count: int | None = None) -> tuple[int, ...]:
+        """
+        Read a sequence of numbers.
+
+        :param kind: 'i', 'I' or 'Q', as struct says it.
+        :param count: how many there are; None: the message says so.
+        """
+        if count is None:
+            count = self.number(name)
+        size = struct.calcsize(kind)
+        if count:
+            self._at += -(self._at - 4) % size
+        return struct.unpack_from(
+            f'{self.order}{count}{kind}', self._view, self._advance(count * size, name))
+
+    def bytes(self, name: str) -> np.ndarray:
+        size = self.number(name)
+        start = self._advance(size, name)
+        return self._message[start:start + size]
+
+    def text(self, name: str) -> str:
+        """Read a string as rclpy does: up to its NUL, what is no UTF-8 replaced."""
+        size = self.number(name)
+        start = self._advance(size, name)
+        text = bytes(self._view[start:start + size])
+        return text.split(b'\0', 1)[0].decode('utf-8', 'replace')
+
+    def _advance(self, size: int, name: str) -> int:
+        start = self._at
+        self._at = start + size
+        if self._at > self._end:
+            raise BadFrameError(
+                'bad CDR', f'The message ends within its {name}.',
+                cause=f'It has {self._end} bytes, {name} would end at {self._at}.')
+        return start
+
+
+class ImageWriter:
+    """
+    Writes serialized sensor_msgs/Image, one after another.
+
+    Each lies in the memory of the one before, unless somebody still looks at that.
+
+    >>> writer = ImageWriter()
+    >>> pixels = writer.begin((0, 0), 'camera', (640, 480), 'bgr8')
+    >>> pixels[:] = 0
+    >>> writer.message.size
+    921656
+    """
+
+    def __init__(self) -> None:
+        self._pool = Pool()
+        self._head, self._head_of = bytearray(), ('', (0, 0), '', 0)
+        self.message: np.ndarray = _NOTHING
+
+    def begin(
+            self, stamp: tuple[int, int], frame_id: str, image_wh: tuple[int, int],
+            encoding: str, *, channels: int = 3) -> np.ndarray:
+        """
+        Write all but the pixels.
+
+        :param stamp: seconds, nanoseconds.
+        :param channels: bytes a pixel.
+        :returns: (height, width, channels) uint8 to be filled: the pixels of `message`, which is
+            (N,) uint8.
+        """
+        width, height = image_wh
+        head_of = frame_id, image_wh, encoding, channels
+        if head_of != self._head_of:
+            self._head, self._head_of = _image_head(*head_of), head_of
+        head = self._head
+        _STAMP.pack_into(head, len(ENCAPSULATION), *stamp)
+        self.message = _NOTHING  # The memory of the last one is free, if nobody else holds it.
+        self.message = message = self._pool.take(len(head) + channels * width * height)
+        message.data[:len(head)] = head
+        return np.ndarray((height, width, channels), np.uint8, message, len(head))
+
+
+def _image_head(
+        frame_id: str, image_wh: tuple[int, int], encoding: str, channels: int) -> bytearray:
+    width, height = image_wh
+    step = width * channels
+    head = bytearray(ENCAPSULATION) + bytes(_STAMP.size)
+    append_text(head, frame_id)
+    append_number(head, height)
+    append_number(head, width)
+    append_text(head, encoding)
+    head.append(0)  # is_bigendian
+    append_number(head, step)
+    append_number(head, step * height)
+    return head
+
+
+def append_number(message: bytearray, number: int) -> None:
+    """Append a uint32 and the padding before it."""
+    message += bytes(-len(message) % 4)
+    message += struct.pack('<I', number)
+
+
+def append_text(message: bytearray, text: str) -> None:
+    """Append a string: its size with the NUL, then its bytes."""
+    encoded = text.encode()
+    append_number(message, len(encoded) + 1)
+    message += encoded
+    message.append(0)

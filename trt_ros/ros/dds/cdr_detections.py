@@ -1,0 +1,170 @@
+"""Detections as the bytes that DDS carries (CDR): written by NumPy, read in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import struct
+
+import numpy as np
+
+from trt_ros.ros.dds.cdr import ENCAPSULATION, Fields, append_number, append_text
+from trt_ros.ros.dds.memory import Pool
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.labels import name_of
+from trt_ros.vision.results import OrientedBoxes
+
+# From the score on, a vision_msgs/Detection2D with one result is 49 doubles and an empty id:
+# score; pose: position 3, orientation 4, covariance 36; box: centre x, y, theta, width, height.
+_DOUBLES = np.zeros(49, '<f8')
+_DOUBLES[7] = 1.0  # w of the orientation, as the message's own default.
+_ID_AND_PADDING = struct.pack('<I4x', 1)
+_PADDING_NBYTES = 3
+# Where the score and the box lie, in doubles from the end of a detection.
+_SCORE_AND_BOX = np.array([-50, -6, -5, -4, -3, -2])
+
+#: The largest `id` that needs no more room than an empty one, which DetectionWriter leaves.
+MOST_ID = 999
+
+_LAYOUTS_KEPT = 32
+
+#: Class id, score, and box: centre x and y, angle, width, height; as the message has them.
+Entry = tuple[str, float, tuple[float, ...]]
+
+
+def read_detections(message: np.ndarray) -> list[Entry]:
+    """
+    Read a serialized vision_msgs/Detection2DArray; of each detection, what it most likely is.
+
+    :param message: as of read_image, and so is what is raised.
+    :returns: without a result, a detection's class id is '' and its score 0.
+    """
+    fields = Fields(message)
+    fields.stamp()
+    fields.text('frame_id')
+    return [_read_detection(fields) for _ in range(fields.number('detections'))]
+
+
+def _read_detection(fields: Fields) -> Entry:
+    fields.numbers('stamp', 'I', 2)
+    fields.text('frame_id')
+    results = [(fields.text('class_id'), fields.numbers('score and pose', 'd', 44)[0])
+               for _ in range(fields.number('results'))]
+    class_id, score = max(results, key=lambda result: result[1], default=('', 0.0))
+    box = fields.numbers('bbox', 'd', 5)
+    fields.text('id')
+    return class_id, score, box
+
+
+class DetectionWriter:
+    """
+    Writes serialized vision_msgs/Detection2DArray: what is always the same for a class is kept,
+    numbers are put between.
+
+    Each lies in the memory of the one before, unless somebody still looks at that.
+
+    :param class_names: by label; () where nothing names them.
+    """
+
+    def __init__(self, class_names: Sequence[str]) -> None:
+        self._class_names = class_names
+        self._pool = Pool()
+        self._layouts: dict[tuple[str, str], _Layout] = {}
+
+    def write(
+            self, detections: Detections | OrientedBoxes, stamp: tuple[int, int],
+            frame_id: str, *, class_id_format: str, ids: np.ndarray | None = None) -> np.ndarray:
+        """
+        Say detections as to_detection_array does.
+
+        :param stamp: seconds, nanoseconds.
+        :param ids: (N,) integers, 0 to MOST_ID; None: no ids.
+        :returns: (N,) uint8.
+        """
+        key = frame_id, class_id_format
+        layout = self._layouts.get(key)
+        if layout is None:
+            if len(self._layouts) >= _LAYOUTS_KEPT:  # Somebody counts in their frame_id.
+                self._layouts.clear()
+            layout = self._layouts[key] = _Layout(
+                frame_id, self._class_names if class_id_format == 'name' else ())
+        return self._write(layout, detections, stamp, ids)
+
+    def _write(
+            self, layout: _Layout, detections: Detections | OrientedBoxes,
+            stamp: tuple[int, int], ids: np.ndarray | None) -> np.ndarray:
+        count = len(detections)
+        parts = [layout.head]
+        if count:
+            labels = detections.labels.tolist()
+            parts.append(layout.first[labels[0]])
+            parts += [layout.others[label] for label in labels[1:]]
+        # The block begins 4 bytes before the message: its doubles then are aligned in memory.
+        text = b''.join(parts)
+        raw = self._pool.take((4 + len(text) + 7) // 8 * 8)
+        block, words = raw.view('<f8'), raw.view('<u4')
+        message = raw[4:4 + len(text)]
+        message[:] = np.frombuffer(text, np.uint8)
+        words[2:4] = seconds, nanoseconds = stamp[0] & 0xFFFFFFFF, stamp[1]
+        if not count:
+            return message
+        words[len(layout.head) // 4] = count
+        ends = np.cumsum(np.fromiter(map(len, parts), np.int64, count + 1)) + 4
+        starts = ends[:-1] // 4
+        words[starts], words[starts + 1] = seconds, nanoseconds
+        values = np.empty((count, 6))
+        values[:, 0] = detections.scores
+        values[:, 1:] = bounding_boxes(detections)
+        block[ends[1:, None] // 8 + _SCORE_AND_BOX] = values
+        if ids is None:
+            return message[:len(text) - _PADDING_NBYTES]
+        texts = [str(number).encode() for number in ids.tolist()]
+        words[ends[1:] // 4 - 2] = [len(each) + 1 for each in texts]
+        words[ends[1:] // 4 - 1] = [int.from_bytes(each, 'little') for each in texts]
+        return message[:len(text) - _PADDING_NBYTES + len(texts[-1])]
+
+
+def bounding_boxes(found: Detections | OrientedBoxes) -> np.ndarray:
+    """Return (N, 5) float64 as a BoundingBox2D has it: centre x, y, theta, width, height."""
+    boxes = np.zeros((len(found), 5))
+    if isinstance(found, OrientedBoxes):
+        boxes[:, :2], boxes[:, 2], boxes[:, 3:] = found.cxcywh[:, :2], found.theta, \
+            found.cxcywh[:, 2:]
+    else:
+        low, high = (found.xyxy[:, side].astype(np.float64) for side in (
+            slice(0, 2), slice(2, 4)))
+        boxes[:, :2], boxes[:, 3:] = (low + high) / 2, high - low
+    return boxes
+
+
+class _Layout:
+    """
+    The bytes of messages of one frame_id, with zeros where numbers come.
+
+    :ivar head: all before the first detection.
+    :ivar first, others: a detection by its label. Each ends at a multiple of 8, so that all but
+        the first begin at one.
+    """
+
+    def __init__(self, frame_id: str, class_names: Sequence[str]) -> None:
+        head = bytearray(ENCAPSULATION + bytes(8))
+        append_text(head, frame_id)
+        append_number(head, 0)
+        self.head = bytes(head)
+        self.first = _ByLabel(frame_id, class_names, (len(head) - 4) % 8)
+        self.others = _ByLabel(frame_id, class_names, 0)
+
+
+class _ByLabel(dict[int, bytes]):
+
+    def __init__(self, frame_id: str, class_names: Sequence[str], offset: int) -> None:
+        self._frame_id, self._class_names, self._offset = frame_id, class_names, offset
+
+    def __missing__(self, label: int) -> bytes:
+        detection = bytearray(self._offset + 8)
+        append_text(detection, self._frame_id)
+        append_number(detection, 1)
+        append_text(detection, name_of(self._class_names, label))
+        detection += bytes(-len(detection) % 8)
+        detection += _DOUBLES.tobytes() + _ID_AND_PADDING
+        self[label] = bytes(detection[self._offset:])
+        return self[label]

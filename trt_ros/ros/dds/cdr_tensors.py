@@ -1,0 +1,148 @@
+"""Tensors as the bytes that DDS carries (CDR): read in place, written at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+import math
+import struct
+from typing import Any
+
+import numpy as np
+
+from trt_ros.errors import BadFrameError
+from trt_ros.ros.dds.cdr import ENCAPSULATION, Fields, append_number, append_text
+
+# isaac_ros_tensor_list_interfaces/Tensor.data_type.
+_DTYPES = {
+    1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'i8', 8: 'u8', 9: 'f4', 10: 'f8'}
+_CODES = {np.dtype(name): code for code, name in _DTYPES.items()}
+# It has no code for these; what is sent instead holds all their values.
+_SENT_AS: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(np.float16): np.dtype('f4'), np.dtype(np.bool_): np.dtype('u1')}
+
+_MOST_DIMENSIONS = 32  # NumPy's, before 2.0.
+
+
+@dataclass(frozen=True, eq=False)
+class TensorListView:
+    """
+    The fields of an isaac_ros_tensor_list_interfaces/TensorList.
+
+    :param stamp: seconds, nanoseconds.
+    :param tensors: by name, in the message's order; views into it, of any strides.
+    """
+
+    stamp: tuple[int, int]
+    frame_id: str
+    tensors: Mapping[str, np.ndarray]
+
+
+def read_tensor_list(message: np.ndarray) -> TensorListView:
+    """
+    Read a serialized isaac_ros_tensor_list_interfaces/TensorList.
+
+    :param message: (N,) uint8, contiguous; borrowed by the result.
+    :raises BadFrameError: 'bad CDR', or 'bad tensor' when a tensor does not lie within its data,
+        has an unknown type, or a name that another one has; no byte outside of the message was
+        looked at.
+    """
+    fields = Fields(message)
+    stamp, frame_id = fields.stamp(), fields.text('frame_id')
+    tensors: dict[str, np.ndarray] = {}
+    for _ in range(fields.number('tensors')):
+        name = fields.text('name')
+        if name in tensors:
+            raise BadFrameError('bad tensor', f'Two tensors are named {name!r}.')
+        rank = fields.byte('rank')
+        shape = fields.numbers('dims', 'I')
+        code = fields.numbers('data_type', 'i', 1)[0]
+        strides = fields.numbers('strides', 'Q')
+        tensors[name] = _tensor(
+            name, rank, shape, code, strides, fields.bytes('data'), fields.order)
+    return TensorListView(stamp, frame_id, tensors)
+
+
+def _tensor(
+        name: str, rank: int, shape: tuple[int, ...], code: int, strides: tuple[int, ...],
+        data: np.ndarray, order: str) -> np.ndarray:
+    if code not in _DTYPES:
+        raise BadFrameError(
+            'bad tensor', f'The tensor {name!r} has data_type {code}.',
+            remedy='Send 1 to 10: int8 to float64.')
+    dtype = np.dtype(order + _DTYPES[code])
+    if rank != len(shape) or len(strides) not in (0, rank):
+        raise BadFrameError(
+            'bad tensor', f'The tensor {name!r} has rank {rank}, {len(shape)} dims and '
+            f'{len(strides)} strides.', remedy='Send one of each a dimension, or no strides.')
+    end = nbytes = dtype.itemsize * math.prod(shape)
+    if nbytes and strides:
+        # The step along a dimension of one may be anything.
+        strides = tuple(step if size > 1 else 0 for size, step in zip(shape, strides))
+        end = max(nbytes, dtype.itemsize + sum(
+            (size - 1) * step for size, step in zip(shape, strides)))
+    if rank > _MOST_DIMENSIONS or end > data.size:
+        raise BadFrameError(
+            'bad tensor', f'The tensor {name!r} of {list(shape)} {dtype} ends at byte {end} of '
+            f'{data.size}.', remedy='Send data as long as dims and strides (in bytes) say.')
+    try:
+        if not nbytes:
+            return np.empty(shape, dtype)
+        return np.ndarray(shape, dtype, data, strides=strides or None)
+    except ValueError as error:  # It is empty, but too large along another dimension.
+        raise BadFrameError(
+            'bad tensor', f'The tensor {name!r} cannot be of {list(shape)}.',
+            cause=str(error)) from error
+
+
+def write_tensor_list(
+        tensors: Mapping[str, np.ndarray], stamp: tuple[int, int], frame_id: str) -> np.ndarray:
+    """
+    Write a serialized isaac_ros_tensor_list_interfaces/TensorList.
+
+    Strides are row-major in bytes, one per dimension, as Isaac ROS writes them: NumPy's own may be
+    anything along a dimension of 1. float16 goes as float32 and bool as uint8: the message has no
+    code for them.
+
+    :param stamp: seconds, nanoseconds.
+    :returns: (N,) uint8.
+    :raises BadFrameError: 'bad tensor' when the message has no code for a type.
+    """
+    head = bytearray(ENCAPSULATION + struct.pack('<iI', *stamp))
+    append_text(head, frame_id)
+    append_number(head, len(tensors))
+    parts: list[bytearray | np.ndarray] = [head]
+    size = len(head)
+    for name, tensor in tensors.items():
+        dtype = _SENT_AS.get(tensor.dtype, tensor.dtype)
+        tensor = np.ascontiguousarray(tensor, dtype).reshape(tensor.shape)
+        if tensor.dtype not in _CODES:
+            raise BadFrameError(
+                'bad tensor', f'A TensorList has no type for {name!r}, which is {tensor.dtype}.')
+        # Alignment counts from behind the encapsulation: so begin where this part will lie.
+        lead = (size - len(ENCAPSULATION)) % 8
+        part = bytearray(len(ENCAPSULATION) + lead)
+        append_text(part, name)
+        part.append(tensor.ndim)
+        append_number(part, tensor.ndim)
+        part += struct.pack(f'<{tensor.ndim}I', *tensor.shape)
+        append_number(part, _CODES[tensor.dtype])
+        append_number(part, tensor.ndim)
+        if tensor.ndim:
+            part += bytes(-(len(part) - len(ENCAPSULATION)) % 8)
+            part += struct.pack(f'<{tensor.ndim}Q', *_row_major(tensor.shape, tensor.itemsize))
+        append_number(part, tensor.nbytes)
+        del part[:len(ENCAPSULATION) + lead]
+        parts += [part, tensor.reshape(-1).view(np.uint8)]
+        size += len(part) + tensor.nbytes
+    message = np.empty(size, np.uint8)
+    at = 0
+    for each in parts:
+        message[at:at + len(each)] = each
+        at += len(each)
+    return message
+
+
+def _row_major(shape: tuple[int, ...], itemsize: int) -> list[int]:
+    """Compute the strides in bytes of an array without gaps."""
+    return [itemsize * math.prod(shape[axis + 1:]) for axis in range(len(shape))]

@@ -1,0 +1,286 @@
+"""A subscription that takes serialized messages through rcl, in a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+import threading
+import time
+import traceback
+from typing import Any, NamedTuple
+
+import numpy as np
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.guard_condition import GuardCondition
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, qos_policy_name_from_kind
+from rclpy.subscription import Subscription
+
+from trt_ros.ros.dds import intra_process as intra
+from trt_ros.ros.dds.rcl import NOBODY, MemoryHooks, Rcl, Ring
+
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks
+except ImportError:  # Humble.
+    from rclpy.qos_event import SubscriptionEventCallbacks
+
+#: How long a new subscription may take until it brings what the one before it brings.
+HANDOVER_SECONDS = 2.0
+_MAX_PUBLISHERS = 64  # Whose last message is remembered.
+
+
+class _Tap(NamedTuple):
+    """A subscription in DDS and its events."""
+
+    subscription: Subscription
+    events: list[Any]
+
+
+class RclSubscription:
+    """
+    Takes messages in a thread of its own, into memory that is used again.
+
+    While the QoS changes there are two subscriptions in DDS; what both bring is handed over once.
+    The arguments are those of subscribe_serialized.
+
+    :ivar info: the MessageInfo of the message that was taken last.
+    """
+
+    def __init__(
+            self, rcl: Rcl, node: Node, message_type: type, topic: str, qos: QoSProfile,
+            on_message: Callable[[np.ndarray], None], *,
+            on_replaced: Callable[[], None] | None = None,
+            on_lost: Callable[[], None] | None = None,
+            on_missed: Callable[[int], None] | None = None,
+            on_incompatible: Callable[[str], None] | None = None,
+            hooks: MemoryHooks = NOBODY) -> None:
+        self._rcl, self._node = rcl, node
+        self._message_type, self._topic = message_type, topic
+        self._on_message, self._on_replaced = on_message, on_replaced
+        self._on_lost = on_lost or on_replaced or (lambda: None)
+        self._on_missed = on_missed or (lambda count: None)
+        self._on_incompatible = on_incompatible
+        self._at_once = max(1, qos.depth)
+        self._ring = Ring(hooks)
+        self.info = self._ring.info
+        self._last: dict[bytes, int] = {}  # The newest message of each publisher.
+        self._brought: set[bytes] = set()  # By the newest subscription, while there are two.
+        self._handover_ends = 0.0
+        self._stopping = threading.Event()
+        self._is_closed = False
+        self._guard = GuardCondition(None, None, node.context)
+        self._taps: tuple[_Tap, ...] = ()  # Replaced, never changed; the newest is last.
+        self._replaced: list[_Tap] = []
+        self._inlet: intra.Inlet | None = None
+        try:
+            if goes_by_reference(rcl, node, qos):
+                self._inlet = intra.Inlet(node, message_type, topic, qos, self._guard.trigger)
+            self._taps = (self._subscribe(qos),)
+        except Exception:
+            self._close_inlet()
+            raise
+        if rcl.counts_messages:
+            self._on_missed(0)
+        node.context.on_shutdown(self._wake)
+        self._thread = threading.Thread(target=self._run, name='messages')
+        self._thread.start()
+
+    def change_qos(self, qos: QoSProfile) -> None:
+        """
+        Subscribe with another reliability; for the executor's thread, and once is_settled().
+
+        The subscription before goes on until the new one brings its messages.
+        """
+        if self._inlet is not None:
+            self._inlet.change_qos(qos)
+        tap = self._subscribe(qos)
+        self._brought = set()
+        self._handover_ends = time.monotonic() + HANDOVER_SECONDS
+        self._taps = (*self._taps, tap)
+        self._guard.trigger()
+
+    def is_settled(self) -> bool:
+        """
+        Tell whether the last change of QoS is complete; for the executor's thread.
+
+        Destroys the subscription that was replaced.
+        """
+        while self._replaced:
+            destroy(self._node, self._replaced.pop().subscription)
+        return len(self._taps) == 1
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._close_inlet()
+        self._wake()
+        self._thread.join()
+        for tap in (*self._replaced, *self._taps):
+            destroy(self._node, tap.subscription)
+        self._replaced.clear()
+        self._guard.destroy()
+        self._ring.close()
+
+    def _subscribe(self, qos: QoSProfile) -> _Tap:
+        subscription = self._node.create_subscription(
+            self._message_type, self._topic, lambda _: None, qos, raw=True,
+            callback_group=_Nobody(), event_callbacks=event_callbacks(self._on_incompatible))
+        return _Tap(subscription, list(subscription.event_handlers))
+
+    def _close_inlet(self) -> None:
+        if self._inlet is not None:
+            self._inlet.close()
+
+    def _wake(self) -> None:
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._guard.trigger()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._take_from(self._taps)
+            except Exception:
+                self._node.get_logger().error(
+                    f'Messages could not be taken.\n{traceback.format_exc()}',
+                    throttle_duration_sec=10.0)
+                self._stopping.wait(0.1)
+
+    def _take_from(self, taps: tuple[_Tap, ...]) -> None:
+        """Take messages until the subscriptions are others."""
+        context = self._node.context.handle
+        subscriptions = [tap.subscription.handle for tap in taps]
+        events = [event for tap in taps for event in tap.events]
+        # Entered for the whole time: none of them goes away while rcl has a pointer to it.
+        with ExitStack() as entered:
+            for each in (context, self._guard.handle, *subscriptions, *events):
+                entered.enter_context(each)
+            wait_set = rclpy_implementation.WaitSet(
+                len(taps), 1, 0, 0, 0, len(events), context)
+            entered.callback(wait_set.destroy_when_not_in_use)
+            entered.enter_context(wait_set)
+            while not self._stopping.is_set() and taps is self._taps:
+                wait_set.clear_entities()
+                for subscription in subscriptions:
+                    wait_set.add_subscription(subscription)
+                wait_set.add_guard_condition(self._guard.handle)
+                for event in events:
+                    event.add_to_wait_set(wait_set)
+                self._ring.prepare()
+                seconds = -1.0 if len(taps) == 1 else \
+                    max(0.0, self._handover_ends - time.monotonic())
+                wait_set.wait(int(seconds * 1e9))
+                self._take_all(subscriptions)
+                self._tell_events(events, wait_set)
+                if len(taps) > 1 and self._is_handed_over():
+                    self._replaced.append(taps[0])
+                    self._taps = taps[1:]
+
+    def _is_handed_over(self) -> bool:
+        return not self._rcl.orders_messages or time.monotonic() >= self._handover_ends or (
+            len(self._brought) > 0 and self._brought >= self._last.keys())
+
+    def _take_all(self, subscriptions: list[Any]) -> None:
+        newest = None
+        for _ in range(self._inlet.take_lost() if self._inlet else 0):
+            self._on_lost()
+        for message in self._waiting(subscriptions):
+            if self._on_replaced is None:
+                self._on_message(message)
+            else:
+                if newest is not None:
+                    self._on_replaced()
+                newest = message
+            del message  # Its memory is free for the next one.
+        if newest is not None:
+            self._on_message(newest)
+
+    def _waiting(self, subscriptions: list[Any]) -> Iterator[np.ndarray]:
+        """Take what waits, but no more than waited at the beginning: more may come always."""
+        inlet = self._inlet
+        for subscription in subscriptions:
+            is_new = len(subscriptions) > 1 and subscription is subscriptions[-1]
+            for _ in range(self._at_once):
+                message = None if self._stopping.is_set() \
+                    else self._ring.take(self._rcl, subscription)
+                if message is None:
+                    break
+                if self._arrives(is_new) and (
+                        inlet is None or not inlet.is_copy(self._rcl.gid_in(self._ring.info))):
+                    yield message
+                del message
+        for _ in range(self._at_once if inlet is not None else 0):
+            message = None if self._stopping.is_set() else inlet.take()
+            if message is None:
+                break
+            yield message
+            del message
+
+    def _arrives(self, is_new: bool) -> bool:
+        """
+        Count the messages missed before the one just taken.
+
+        :param is_new: the new one of two subscriptions has brought it.
+        :returns: False where it was taken before.
+        """
+        rcl, info = self._rcl, self._ring.info
+        if not rcl.orders_messages:
+            return True
+        gid, number = rcl.gid_in(info), rcl.number_in(info)
+        if is_new:
+            self._brought.add(gid)
+        last = self._last.get(gid)
+        if last is None:
+            if len(self._last) == _MAX_PUBLISHERS:
+                del self._last[next(iter(self._last))]
+        elif number > last:
+            if rcl.counts_messages and number > last + 1:
+                self._on_missed(number - last - 1)
+        elif len(self._taps) > 1 or rcl.counts_messages:
+            return False
+        self._last[gid] = number
+        return True
+
+    def _tell_events(self, events: list[Any], wait_set: Any) -> None:
+        """Tell of publishers whose QoS does not fit, as the executor would."""
+        for event in events:
+            if event.is_ready(wait_set):
+                event.callback(event.take_data())
+
+
+def goes_by_reference(rcl: Rcl, node: Node, qos: QoSProfile) -> bool:
+    is_asked_for = intra.is_asked_for(node, qos)
+    if is_asked_for and not rcl.knows_gids:
+        node.get_logger().warning(
+            'use_intra_process_comms has no effect. Cause: this middleware does not tell who '
+            'published a message.', once=True)
+    return is_asked_for and rcl.knows_gids
+
+
+def event_callbacks(
+        on_incompatible: Callable[[str], None] | None) -> SubscriptionEventCallbacks:
+    if on_incompatible is None:
+        return SubscriptionEventCallbacks()
+    return SubscriptionEventCallbacks(incompatible_qos=lambda event: on_incompatible(
+        qos_policy_name_from_kind(event.last_policy_kind)))
+
+
+def destroy(node: Node, subscription: Subscription | None) -> None:
+    if subscription is not None:
+        # A managed node waits until its executor does not.
+        between_callbacks = getattr(node, 'between_callbacks', lambda work: work())
+        between_callbacks(lambda: node.destroy_subscription(subscription))
+
+
+class _Nobody(ReentrantCallbackGroup):
+    """
+    Keeps a subscription and its events from the executor.
+
+    The events too: they share a condition with the messages, so that the executor would wake for
+    each message, and again and again until it is taken.
+    """
+
+    def can_execute(self, entity: Any) -> bool:
+        return False

@@ -1,0 +1,174 @@
+"""Which backend runs the network, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import partial
+from importlib.util import find_spec
+import logging
+from pathlib import Path
+from typing import Any
+
+from trt_ros.errors import BackendError, ModelError, ParameterError
+from trt_ros.progress import Reporter
+from trt_ros.runtime.cpu.frame_runner import StepByStep
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.runner import FrameRunner, Runner
+from trt_ros.vision.decoders.registry import Decoder
+from trt_ros.vision.letterbox import Preprocess
+
+log = logging.getLogger('trt_ros.runtime')
+
+FOR_GPUS = frozenset({
+    'precision', 'dla_core', 'device', 'engine_in_memory', 'gpu_wait', 'gpu_timeout',
+    'stream_priority', 'unified_memory'})
+
+
+@dataclass(frozen=True)
+class Backend:
+    """
+    One way to run a network.
+
+    :param name: as the `backend` parameter says it.
+    :param title: as a person says it.
+    :param missing: tells why it cannot be used on this machine, '' when it can; imports nothing
+        heavy.
+    :param open: opens the network that the options name, for so many images in a run.
+    :param frame_runner: makes of it what takes as many frames together. The network belongs to it
+        from then on.
+    """
+
+    name: str
+    title: str
+    missing: Callable[[], str]
+    open: Callable[[PipelineOptions, Reporter, int], Runner]
+    frame_runner: Callable[[Any, Preprocess, Decoder[Any], int], FrameRunner[Any]]
+
+
+def _onnxruntime_missing() -> str:
+    return '' if find_spec('onnxruntime') else 'onnxruntime is not installed'
+
+
+def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) -> Runner:
+    from trt_ros.engine.plan import is_plan
+    from trt_ros.runtime.cpu.checked_runner import CheckedRunner
+
+    if is_plan(Path(options.model_path).expanduser()):
+        raise ModelError(f'{options.model_path} is a TensorRT engine, which this backend cannot '
+                         'run.', remedy='Give the ONNX file that it was built from, or see with '
+                                        '`trt-ros doctor` why TensorRT is not used.')
+    # One parameter file serves machines with and without a GPU: told, not refused.
+    unheeded = [each.name for each in fields(PipelineOptions)
+                if each.name in FOR_GPUS and getattr(options, each.name) != each.default]
+    if unheeded:
+        log.warning('Without effect on ONNX Runtime on the CPU: %s.', ', '.join(unheeded))
+    return CheckedRunner.open(
+        options.model_path, threads=options.cpu_threads, report=report,
+        cache_dir=options.engine_cache_dir)
+
+
+def _tensorrt_missing(name: str) -> str:
+    from trt_ros.driver import driver
+    from trt_ros.trt import installed
+
+    if not installed(name):
+        return f'{name} is not installed'
+    return driver().problem
+
+
+def _open_tensorrt(
+        name: str, options: PipelineOptions, report: Reporter, batch: int) -> Runner:
+    from trt_ros.engine.options import BuildOptions
+    from trt_ros.runtime.gpu.executor import GraphOptions
+    from trt_ros.runtime.gpu.open import open_network
+
+    if options.cpu_threads:
+        log.warning('Without effect on TensorRT: cpu_threads.')
+    size = options.input_size
+    return open_network(
+        options.model_path, BuildOptions(precision=options.precision,
+                                         batch=_buildable_batch(options, batch),
+                                         input_size=(size[0], size[1]) if size else (),
+                                         dla_core=options.dla_core if options.dla_core >= 0
+                                         else None),
+        backend=name, device=options.device, cache_dir=options.engine_cache_dir,
+        memory_if_unwritable=options.engine_in_memory, report=report, graph=GraphOptions(
+            stream_priority=options.stream_priority,
+            blocking_sync=options.gpu_wait == 'block', unified_memory=options.unified_memory,
+            gpu_timeout_seconds=options.gpu_timeout))
+
+
+def _buildable_batch(options: PipelineOptions, batch: int) -> int:
+    """Ask for no other engine of a network that has a fixed batch."""
+    from trt_ros.engine.build.onnx_check import read_inputs
+    from trt_ros.engine.plan import is_plan
+
+    path = Path(options.model_path).expanduser()
+    if batch == 1 or is_plan(path):
+        return 1
+    return batch if any(spec.shape[:1] == (-1,) for spec in read_inputs(path)) else 1
+
+
+def _graph_pipeline(
+        network: Any, preprocess: Preprocess, decoder: Decoder[Any],
+        batch: int) -> FrameRunner[Any]:
+    frames: FrameRunner[Any] = network.for_frames(preprocess, decoder, batch=batch)
+    return frames
+
+
+# Best first: 'auto' takes the first that this machine can use.
+BACKENDS: tuple[Backend, ...] = (
+    *(Backend(name, title, partial(_tensorrt_missing, name), partial(_open_tensorrt, name),
+              _graph_pipeline)
+      for name, title in (('tensorrt', 'TensorRT'), ('tensorrt_rtx', 'TensorRT for RTX'))),
+    Backend('onnxruntime', 'ONNX Runtime on the CPU', _onnxruntime_missing, _open_onnxruntime,
+            StepByStep),
+)
+
+
+def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tuple[Backend, str]:
+    """
+    Choose how to run the network.
+
+    :param wanted: 'auto' or a backend's name.
+    :returns: the backend, and one line that says which and why.
+    :raises ParameterError: when `wanted` is no backend's name.
+    :raises BackendError: when it cannot be used on this machine.
+    """
+    if wanted == 'auto':
+        reasons: list[str] = []
+        for backend in backends:
+            reason = backend.missing()
+            if not reason:
+                why = '; '.join(reasons) or 'the best this machine and version have'
+                return backend, f'backend {backend.name}: {backend.title} ({why})'
+            reasons.append(f'no {backend.name}: {reason}')
+        raise BackendError(
+            'No backend can run a network on this machine.', cause='; '.join(reasons),
+            remedy='pip install onnxruntime')
+    for backend in backends:
+        if backend.name == wanted:
+            reason = backend.missing()
+            if reason:
+                raise BackendError(
+                    f'The backend {wanted} cannot be used here.', cause=reason,
+                    remedy='See what `trt-ros doctor` advises, or choose backend auto.')
+            return backend, f'backend {backend.name}: {backend.title} (as asked)'
+    names = ', '.join(['auto', *(backend.name for backend in backends)])
+    raise ParameterError(f'There is no backend {wanted!r}.', remedy=f'Choose one of {names}.')
+
+
+def open_network(
+        options: PipelineOptions, report: Reporter, batch: int = 1) -> tuple[Runner, Backend, str]:
+    """
+    Open the network that the options name.
+
+    :param batch: how many images may come together.
+    :returns: the runner, the caller's to close; its backend; and one line that says why that.
+    :raises TrtRosError: a ParameterError, ModelError, BackendError or CancelledError.
+    """
+    if not options.model_path:
+        raise ParameterError('No model was given.', remedy='Set model_path to an ONNX file.')
+    backend, chosen = choose_backend(options.backend)
+    return backend.open(options, report, batch), backend, chosen

@@ -1,0 +1,240 @@
+"""ONNX Runtime on the CPU, for models that a child process has loaded and run once before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+import hashlib
+from importlib.util import find_spec
+import io
+import json
+import os
+from pathlib import Path
+import platform
+from typing import Any
+
+import numpy as np
+
+from trt_ros.child import PATIENCE, Child, Events, limit_memory, memory_limit, too_large
+from trt_ros.engine.build.onnx_check import check_model_file
+from trt_ros.engine.cache import EngineCache
+from trt_ros.engine.files import check_private, make_private, write_atomically
+from trt_ros.engine.key import OnnxFile, total_nbytes
+from trt_ros.errors import ClosedError, MemoryLimitError, ParameterError
+from trt_ros.progress import Reporter
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner, load_onnxruntime
+from trt_ros.runtime.runner import check_inputs
+from trt_ros.tensors import TensorSpec, refuse_large
+
+BASE_SECONDS = 30.0  # What any model may take to load, and to run once.
+NBYTES_PER_SECOND = 4 << 20  # A larger model may take longer.
+BASE_NBYTES = 2 << 30
+FACTOR_OF_MODEL, FACTOR_OF_INPUTS = 8, 256  # How much memory a byte of them may take.
+
+
+class CheckedRunner:
+    """
+    A Runner of a model that may be hostile: crash, hang or fill the memory when loaded or run.
+
+    A child process loads it and does the first run; only then does this process load it. What
+    passed is remembered by content beside the engine cache, and is loaded here at once.
+    """
+
+    backend = 'onnxruntime'
+
+    def __init__(
+            self, path: Path, report: Reporter, record: PassedChecks, threads: int = 0) -> None:
+        self._path, self._report, self._record, self._threads = path, report, record, threads
+        self._child: _CheckingChild | None = None
+        self._runner: OnnxRuntimeRunner | None = None
+        self._is_checked = self._is_closed = False
+        self.inputs: tuple[TensorSpec, ...] = ()
+        self.outputs: tuple[TensorSpec, ...] = ()
+        self.metadata: Mapping[str, str] = {}
+
+    @classmethod
+    def open(cls, model_path: str | Path, *, threads: int = 0, report: Reporter | None = None,
+             cache_dir: str = '') -> CheckedRunner:
+        """
+        Load a model.
+
+        :param threads: as OnnxRuntimeRunner.open takes them.
+        :param report: told the phases, and asked whether to stop.
+        :param cache_dir: of the engine cache; empty for the default one.
+        :raises BackendError: when onnxruntime is not installed, or the model takes too long.
+        :raises ModelError: when the file cannot be read, is not ONNX, or cannot be run here.
+        :raises CancelledError: when `report` was cancelled.
+        """
+        path = Path(model_path).expanduser()
+        check_model_file(path)
+        runner = cls(path, report or Reporter(), PassedChecks(path, cache_dir), threads)
+        try:
+            runner._open()
+        except BaseException:
+            runner.close()
+            raise
+        return runner
+
+    def _open(self) -> None:
+        self._report('loading the model')
+        if self._record.passed:
+            source: Any = self._load()
+        else:
+            self._child = _CheckingChild(self._path)
+            load_onnxruntime()  # Takes as long as the child's start, beside which it happens.
+            source = self._child.load(self._report)
+        self.inputs, self.outputs, self.metadata = source.inputs, source.outputs, source.metadata
+
+    def _load(self) -> OnnxRuntimeRunner:
+        if self._runner is None:
+            self._runner = OnnxRuntimeRunner.open(self._path, threads=self._threads)
+        return self._runner
+
+    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the network once, the first time in the child before; see Runner.infer."""
+        if not self._is_checked:
+            self._check(tensors)
+        assert self._runner is not None
+        return self._runner.infer(tensors)
+
+    def settle_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+        """Settle how many threads run such tensors, after infer() did."""
+        assert self._runner is not None
+        return self._runner.settle_threads(tensors)
+
+    def _check(self, tensors: Mapping[str, np.ndarray]) -> None:
+        if self._is_closed:
+            raise ClosedError(f'The runner of {self._path}')
+        check_inputs(self.inputs, tensors)
+        shapes = ' '.join(f'{name}{list(tensors[name].shape)}' for name in sorted(tensors))
+        if shapes not in self._record.passed:
+            if self._child is None or not self._child.is_usable:
+                self._close_child()
+                self._child = _CheckingChild(self._path)
+                self._child.load(self._report)
+            self._child.run(tensors, self._report)
+            self._record.add(shapes)
+        self._close_child()
+        self._load()
+        self._is_checked = True
+
+    def _close_child(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def close(self) -> None:
+        """Give session and child process back; may be called twice."""
+        self._is_closed = True
+        self._close_child()
+        if self._runner is not None:
+            self._runner.close()
+
+
+class _CheckingChild(Child):
+    """The child process: `load` once, then `run`."""
+
+    def __init__(self, path: Path) -> None:
+        nbytes = total_nbytes(path)
+        self._seconds = BASE_SECONDS + nbytes / NBYTES_PER_SECOND
+        self._path, self._load_nbytes = path, memory_limit(
+            nbytes, base_nbytes=BASE_NBYTES, factor=FACTOR_OF_MODEL)
+        self._tensors = os.fdopen(os.memfd_create('trt_ros tensors'), 'w+b')
+        self._nbytes = nbytes
+        super().__init__(
+            'trt_ros.runtime.cpu.checked_runner:check', title=f'The check of {path}',
+            remedy='Check that the model is complete and from a trusted source; export it again '
+                   'with another version of the exporter, or another opset.',
+            memory_nbytes=self._load_nbytes + (1 << 30), pass_fds=[self._tensors.fileno()])
+
+    def load(self, report: Reporter) -> _CheckingChild:
+        """Load the model in the child; `inputs`, `outputs` and `metadata` are known then."""
+        found = self.call(
+            {'path': str(self._path), 'memory_nbytes': self._load_nbytes}, report=report,
+            phase='loading the model', timeout_seconds=self._seconds, patience=PATIENCE)
+        self.inputs, self.outputs = (tuple(
+            TensorSpec(spec['name'], tuple(spec['shape']), spec['dtype'], spec['mode'])
+            for spec in found[mode]) for mode in ('inputs', 'outputs'))
+        self.metadata: Mapping[str, str] = found['metadata']
+        return self
+
+    def run(self, tensors: Mapping[str, np.ndarray], report: Reporter) -> None:
+        """Run the network in the child."""
+        inputs_nbytes = sum(tensor.nbytes for tensor in tensors.values())
+        nbytes = memory_limit(self._nbytes, factor=FACTOR_OF_MODEL,
+                              base_nbytes=BASE_NBYTES + FACTOR_OF_INPUTS * inputs_nbytes)
+        self._tensors.seek(0)
+        self._tensors.truncate()
+        np.savez(self._tensors, *tensors.values())
+        self._tensors.flush()
+        self.memory_nbytes = nbytes + (1 << 30)
+        self.call({'path': str(self._path), 'tensors_fd': self._tensors.fileno(),
+                   'names': list(tensors), 'memory_nbytes': nbytes}, report=report,
+                  phase='running the model once', timeout_seconds=self._seconds,
+                  patience=PATIENCE)
+
+    def close(self) -> None:
+        super().close()
+        self._tensors.close()
+
+
+class PassedChecks:
+    """
+    The input shapes with which a model passed the check on this machine before.
+
+    :ivar passed: empty also where there is no place to keep them.
+    """
+
+    def __init__(self, path: Path, cache_dir: str) -> None:
+        self.passed: set[str] = set()
+        self._file: Path | None = None
+        with suppress(ParameterError, OSError, ValueError):
+            root = EngineCache(cache_dir).root
+            folder = root / '.checked'
+            make_private(folder, root)
+            model = OnnxFile.read(path)
+            key = [1, model.sha256, model.external, *_installed_onnxruntime(), platform.machine()]
+            name = hashlib.sha256(json.dumps(key).encode()).hexdigest()
+            self._file, self._root = folder / f'{name}.json', root
+            check_private(self._file, root)
+            self.passed = set(json.loads(self._file.read_bytes()))
+
+    def add(self, shapes: str) -> None:
+        """Remember that the model ran with these shapes."""
+        self.passed.add(shapes)
+        if self._file is not None:
+            with suppress(OSError):  # A full disk: the next start checks again.
+                write_atomically(self._file, io.BytesIO(json.dumps(sorted(self.passed)).encode()))
+
+
+def _installed_onnxruntime() -> tuple[str, int]:
+    """Name the installed ONNX Runtime without importing it."""
+    found = find_spec('onnxruntime')
+    origin = found.origin if found and found.origin else ''
+    return origin, Path(origin).stat().st_mtime_ns if origin else 0
+
+
+_runner: OnnxRuntimeRunner | None = None  # Of the child process.
+
+
+def check(request: Mapping[str, Any], events: Events) -> Any:
+    """Load the model of the first request, run it for each further one; in a child process."""
+    global _runner
+    load_onnxruntime()
+    nbytes = request['memory_nbytes']
+    limit_memory(nbytes)
+    try:
+        if _runner is not None:
+            with open(f'/proc/self/fd/{request["tensors_fd"]}', 'rb') as file:
+                arrays = np.load(file)
+                _runner.infer({name: arrays[f'arr_{index}']
+                               for index, name in enumerate(request['names'])})
+            return None
+        _runner = OnnxRuntimeRunner.open(request['path'])
+    except (MemoryError, MemoryLimitError) as error:
+        raise too_large(f'The check of {request["path"]}', nbytes) from error
+    refuse_large(_runner.inputs)
+    return {'inputs': [asdict(spec) for spec in _runner.inputs],
+            'outputs': [asdict(spec) for spec in _runner.outputs],
+            'metadata': dict(_runner.metadata)}

@@ -1,0 +1,216 @@
+"""ONNX Runtime on the CPU: the backend that every machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+import os
+from pathlib import Path
+import re
+import statistics
+import time
+from typing import Any, Literal
+
+import numpy as np
+
+from trt_ros.engine.build.onnx_check import check_model_file
+from trt_ros.errors import BackendError, ClosedError, MemoryLimitError, ModelError, TrtRosError
+from trt_ros.runtime.runner import check_inputs
+from trt_ros.tensors import TensorSpec
+
+DTYPES = {
+    'tensor(float)': 'float32', 'tensor(double)': 'float64', 'tensor(string)': 'object',
+    **{f'tensor({name})': name for name in (
+        'float16', 'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32',
+        'uint64')},
+}
+# What ONNX Runtime says, the problem it stands for, and what helps; the first that matches.
+KNOWN_FAILURES = (
+    (r'external (data|initializer)|cannot get file size',
+     'The weights that {path} keeps in another file are missing or cut short.',
+     'Put the external data file (often NAME.onnx.data) beside the model, whole.'),
+    (r'EfficientNMS_TRT|BatchedNMS',
+     "ONNX Runtime cannot run the NMS of {path}, which is a plugin of TensorRT's.",
+     'Export without NMS, or run it on a GPU, where trt_ros cuts it off or TensorRT has it.'),
+    (r'implementation for ConvInteger',
+     'ONNX Runtime cannot run convolutions that are quantised to int8 dynamically, as in {path}.',
+     'Quantise the float model statically in Q/DQ format (onnxruntime.quantization: '
+     'quantize_static with quant_format=QuantFormat.QDQ), which TensorRT builds, too; or '
+     'dynamically with weight_type=QuantType.QUInt8.'),
+    (r'not a registered function/op|No Op registered|NOT_IMPLEMENTED',
+     'ONNX Runtime cannot run an operator of {path}.',
+     'Export without custom operators, or update with `pip install -U onnxruntime`.'),
+    (r'Unsupported model IR version|Opset \d+ is under development',
+     '{path} is newer than this ONNX Runtime.',
+     '`pip install -U onnxruntime`, or export with a lower opset.'),
+    (r'INVALID_PROTOBUF|No graph was found',
+     '{path} is not an ONNX model, or is cut short.',
+     'Export or download it again, and compare its size with the original.'),
+)
+
+
+OUT_OF_MEMORY = re.compile(r'bad.?alloc|Failed to allocate memory|smaller than requested bytes')
+# A slower network uses all CPUs: trying fewer would take long, and seldom help.
+MEASURED_SECONDS = 0.1
+TIMED_RUNS = 5
+
+
+class OnnxRuntimeRunner:
+    """
+    Runs an ONNX file on the CPU. Owns its session; the arrays it returns are the caller's.
+
+    :param open_session: opens another one, with the given number of threads, for
+        `settle_threads`; None keeps the session.
+    """
+
+    backend = 'onnxruntime'
+
+    def __init__(
+            self, session: Any, path: Path,
+            open_session: Callable[[int], Any] | None = None) -> None:
+        self.inputs = _specs(session.get_inputs(), 'input', path)
+        self.outputs = _specs(session.get_outputs(), 'output', path)
+        self.metadata: Mapping[str, str] = dict(session.get_modelmeta().custom_metadata_map)
+        self._session, self._path, self._open_session = session, path, open_session
+        self._names = [spec.name for spec in self.outputs]
+
+    @classmethod
+    def open(cls, model_path: str | Path, *, threads: int = 0) -> OnnxRuntimeRunner:
+        """
+        Load a model.
+
+        :param threads: that a run may use; 0: as many as there are CPUs for this process, until
+            `settle_threads` finds fewer to be enough.
+        :raises BackendError: when onnxruntime is not installed.
+        :raises ModelError: when the file cannot be read, is not ONNX, or cannot be run here.
+        """
+        path = Path(model_path).expanduser()
+        check_model_file(path)
+        open_session = partial(_open_session, load_onnxruntime(), path)
+        # Its own count ignores a restricted CPU set, and pins a thread to each CPU.
+        session = open_session(threads or len(os.sched_getaffinity(0)))
+        try:
+            return cls(session, path, None if threads else open_session)
+        except UnicodeDecodeError as error:
+            raise ModelError(f'Names or metadata of {path} are not UTF-8.', cause=str(error),
+                             remedy='Export or copy the model again.') from error
+
+    def settle_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+        """
+        Use as few threads as run `tensors` in about the time that all CPUs take.
+
+        The last threads gain a small network nothing, and camera and DDS need CPUs, too.
+
+        :returns: lines for the log.
+        """
+        count = len(os.sched_getaffinity(0))
+        if self._session is None or self._open_session is None or count == 1:
+            return ()
+        fastest = seconds = _run_seconds(self._session, tensors)
+        measured = [f'{count}: {1e3 * seconds:.3g} ms']
+        while count > 1 and seconds <= MEASURED_SECONDS:
+            session = self._open_session(count // 2)
+            seconds = _run_seconds(session, tensors)
+            measured.append(f'{count // 2}: {1e3 * seconds:.3g} ms')
+            if seconds > 1.1 * fastest:
+                break
+            self._session, fastest, count = session, min(fastest, seconds), count // 2
+        return (f'CPU threads: {count} (median run with {"; with ".join(measured)})',)
+
+    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the network once; see Runner.infer. The arrays stay valid."""
+        if self._session is None:
+            raise ClosedError(f'The runner of {self._path}')
+        check_inputs(self.inputs, tensors)
+        try:
+            return dict(zip(self._names, self._session.run(self._names, tensors)))
+        except Exception as error:
+            _raise_out_of_memory(error, self._path)
+            shapes = ', '.join(f'{name} {array.shape}' for name, array in tensors.items())
+            raise ModelError(
+                f'ONNX Runtime could not run {self._path} on {shapes}.',
+                cause=_brief(error),
+                remedy='Where the input size is dynamic, choose one that the network can take '
+                       '(detectors want multiples of 32).') from error
+
+    def close(self) -> None:
+        """Give the session back; may be called twice."""
+        self._session = None
+
+
+def _open_session(onnxruntime: Any, path: Path, threads: int) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # Errors come as exceptions; its warnings help nobody.
+    options.intra_op_num_threads = threads
+    # A thread that spins takes its CPU from camera and DDS: between frames for nothing, and within
+    # a run, where others want that CPU, from the very thread that it waits for.
+    options.add_session_config_entry('session.intra_op.allow_spinning', '0')
+    try:
+        return onnxruntime.InferenceSession(
+            str(path), options, providers=['CPUExecutionProvider'])
+    except Exception as error:
+        raise _explain(error, path) from error
+
+
+def _run_seconds(session: Any, tensors: Mapping[str, np.ndarray]) -> float:
+    """Return the median time of a run."""
+    times = []
+    for _ in range(1 + TIMED_RUNS):
+        began = time.perf_counter()
+        session.run(None, tensors)
+        times.append(time.perf_counter() - began)
+        if times[0] > MEASURED_SECONDS:
+            return times[0]
+    return statistics.median(times[1:])  # The first one allocates.
+
+
+def load_onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:
+        if error.name != 'onnxruntime':
+            raise  # Installed but broken: its own message beats ours.
+        raise BackendError(
+            'ONNX Runtime is not installed.', remedy='pip install onnxruntime') from error
+    return onnxruntime
+
+
+def _explain(error: Exception, path: Path) -> TrtRosError:
+    _raise_out_of_memory(error, path)
+    text = str(error)
+    for pattern, problem, remedy in KNOWN_FAILURES:
+        if re.search(pattern, text, re.IGNORECASE):
+            return ModelError(problem.format(path=path), cause=_brief(error), remedy=remedy)
+    return ModelError(
+        f'ONNX Runtime cannot load {path}.', cause=_brief(error),
+        remedy='See what `trt-ros inspect` says of it; export it again, with another opset.')
+
+
+def _raise_out_of_memory(error: Exception, path: Path) -> None:
+    if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)):
+        raise MemoryLimitError(f'There is not enough memory for {path}.', cause=_brief(error),
+                               remedy='Choose a smaller input size, or free memory.') from error
+
+
+def _brief(error: Exception) -> str:
+    """What ONNX Runtime says, without its prefixes: '[ONNXRuntimeError] : 1 : FAIL : ..'."""
+    text = re.sub(r'^\[ONNXRuntimeError\] : \d+ : \w+ : ', '', str(error))
+    text = re.sub(r'^Load model from .*? failed:', '', text, flags=re.DOTALL)
+    text = re.sub(r'^/\S+:\d+ .*?\) (?=[A-Z])', '', text)  # Its own source line and signature.
+    return text.strip() or type(error).__name__
+
+
+def _specs(
+        nodes: Sequence[Any], mode: Literal['input', 'output'], path: Path,
+) -> tuple[TensorSpec, ...]:
+    for node in nodes:
+        if node.type not in DTYPES:
+            raise ModelError(
+                f'The {mode} {node.name} of {path} is a {node.type}, which NumPy has no type for.',
+                remedy='Export with float32 or float16 inputs and outputs.')
+    return tuple(
+        TensorSpec(
+            node.name,
+            tuple(size if isinstance(size, int) else -1 for size in node.shape),
+            DTYPES[node.type], mode)
+        for node in nodes)

@@ -1,0 +1,223 @@
+"""
+Where a frame's time goes: on the GPU by CUDA events, on the host by the clock.
+
+Every run takes as many images as the pipeline can: the same frame, `pipeline.most` times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+import time
+from typing import Any
+
+import numpy as np
+
+from trt_ros.cuda.device import Event
+from trt_ros.runtime.cpu.measure import Summary
+from trt_ros.runtime.gpu.batch_buffers import Thresholds
+from trt_ros.runtime.gpu.executor import GraphPipeline, Pending
+from trt_ros.runtime.gpu.frame_slot import FrameSlot
+from trt_ros.vision.frame import Frame
+
+ASKED = Thresholds(0.25, 0.45, 300)
+
+
+@contextmanager
+def _whole_slot(pipeline: GraphPipeline) -> Iterator[FrameSlot]:
+    """Open a slot whose graph does the whole transfer; nothing else may run meanwhile."""
+    with pipeline.gpu.context, \
+            closing(FrameSlot(replace(pipeline.machinery, chunk_nbytes=1 << 40))) as slot:
+        yield slot
+
+
+def stage_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
+    """
+    Time each step of a frame by itself on the GPU, without a graph.
+
+    :returns: {'copy in': [ms, ..], 'preprocess': .., 'inference': .., 'decode' or 'copy out': ..}
+    """
+    times: dict[str, list[float]] = {}
+    with _whole_slot(pipeline) as slot, ExitStack() as owned:
+        stages = slot.stages_of([frame] * pipeline.most, ASKED)
+        marks = [owned.enter_context(closing(Event(timing=True))) for _ in range(len(stages) + 1)]
+        stream = slot.stream.handle
+        for number in range(rounds + 5):
+            marks[0].record(stream)
+            for (_, stage), mark in zip(stages, marks[1:]):
+                stage(stream)
+                mark.record(stream)
+            marks[-1].wait()
+            if number >= 5:
+                for (name, _), begin, end in zip(stages, marks, marks[1:]):
+                    times.setdefault(name, []).append(end.ms_since(begin))
+    return times
+
+
+def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
+    """
+    Time the graph of a frame whose bytes are already pinned: launch to results in hand.
+
+    :returns: 'gpu': between events before and behind the graph; 'wall': from before the launch to
+        after the wait, of the same launches; 'wall alone': without those two events; all in ms.
+    """
+    gpu, wall, alone = [], [], []
+    with _whole_slot(pipeline) as slot, closing(Event(timing=True)) as begin, \
+            closing(Event(timing=True)) as end:
+        slot.start([frame] * pipeline.most, ASKED, None, None)
+        slot.wait()
+        assert slot.way is not None
+        graph = slot.way.graph
+        stream, done, clock = slot.stream.handle, slot.done, time.perf_counter
+        for number in range(rounds + 20):
+            start = clock()
+            begin.record(stream)
+            graph.launch(stream)
+            end.record(stream)
+            end.wait()
+            stop = clock()
+            graph.launch(stream)
+            done.record(stream)
+            done.wait()
+            last = clock()
+            if number >= 20:
+                gpu.append(end.ms_since(begin))
+                wall.append((stop - start) * 1e3)
+                alone.append((last - stop) * 1e3)
+    return {'gpu': gpu, 'wall': wall, 'wall alone': alone}
+
+
+def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
+    """
+    Time a frame from its bytes in hand to its detections in hand.
+
+    :returns: 'frame': the whole; 'bring in': of it, the copy to pinned memory with what of the
+        transfer is begun meanwhile; 'plain copy': copying the same bytes to pinned memory by one
+        call; all in ms.
+    """
+    whole, bring, plain = [], [], []
+    asked = dict(score_threshold=ASKED.score, iou_threshold=ASKED.iou,
+                 max_detections=ASKED.max_detections)
+    is_decoded = pipeline.decoder is not None
+    slot = pipeline.slots.all[0]
+    target: np.ndarray = np.empty(0, np.uint8)
+    for number in range(rounds + 10):
+        start = time.perf_counter()
+        pending = pipeline.submit([frame] * pipeline.most, **asked)  # type: ignore[arg-type]
+        if is_decoded:
+            pending.results()
+        else:
+            pending.outputs()
+        stop = time.perf_counter()
+        if not target.size:
+            target = slot.pinned_view[:frame.nbytes]
+        begin = time.perf_counter()
+        target[:] = frame.data[:frame.nbytes]
+        end = time.perf_counter()
+        if number >= 10:
+            whole.append((stop - start) * 1e3)
+            plain.append((end - begin) * 1e3)
+            bring.append(pending.host_copy_seconds * 1e3)
+    return {'frame': whole, 'bring in': bring, 'plain copy': plain}
+
+
+def frames_per_second(pipeline: GraphPipeline, frame: Frame, runs: int) -> float:
+    """
+    Measure the images per second while every slot is always busy.
+
+    :param runs: how many to measure; each takes `pipeline.most` images.
+    """
+    asked = dict(score_threshold=ASKED.score, iou_threshold=ASKED.iou,
+                 max_detections=ASKED.max_detections)
+    pending: list[Pending] = []
+    start = 0.0
+    for number in range(runs + 10):
+        if number == 10:
+            start = time.perf_counter()
+        if len(pending) == len(pipeline.slots.all):
+            pending.pop(0).wait()
+        pending.append(pipeline.submit(
+            [frame] * pipeline.most, **asked))  # type: ignore[arg-type]
+    for each in pending:
+        each.wait()
+    return runs * pipeline.most / (time.perf_counter() - start)
+
+
+def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, float]:
+    """
+    Time each layer of the network, in ms, by TensorRT's own profiler; without a graph.
+
+    The profiler waits between layers, so that their sum is more than the network's time.
+    """
+    trt = pipeline.machinery.contexts.engine.flavour.trt
+    totals: dict[str, float] = {}
+
+    class Layers(trt.IProfiler):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            trt.IProfiler.__init__(self)
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            totals[layer_name] = totals.get(layer_name, 0.0) + ms
+
+    slot = pipeline.slots.take(60.0)
+    profiler = Layers()
+    # A context of its own: one that has been profiled keeps its profiler.
+    execution = None
+    with pipeline.gpu.context:
+        try:
+            stages = dict(slot.stages_of([frame] * pipeline.most, ASKED))
+            plan = slot.plan
+            assert plan is not None
+            execution = pipeline.machinery.contexts.new({
+                each.name: tuple(plan.execution.context.get_tensor_shape(each.name))
+                for each in pipeline.machinery.contexts.engine.inputs})
+            for name, buffer in plan.tensors.items():
+                execution.bind(name, buffer.ptr)
+            for stage in ('copy in', 'preprocess'):
+                if stage in stages:
+                    stages[stage](slot.stream.handle)
+            execution.enqueue(slot.stream.handle)  # Not profiled: it compiles.
+            slot.stream.synchronize()
+            execution.context.profiler = profiler
+            for _ in range(rounds):
+                execution.enqueue(slot.stream.handle)
+                slot.stream.synchronize()
+        finally:
+            if execution is not None:
+                execution.close()
+            pipeline.slots.give_back(slot)
+    return {name: total / rounds for name, total in totals.items()}
+
+
+def measure(pipeline: GraphPipeline, frame: Frame, *, rounds: int = 200,
+            progress: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+    """
+    Measure everything of one size of image.
+
+    :returns: a table that JSON can hold; times in ms.
+    """
+    progress('graph')
+    pipeline.warm_up(frame)
+    graph = graph_times(pipeline, frame, rounds)
+    progress('stages')
+    stages = stage_times(pipeline, frame, rounds)
+    progress('frames')
+    host = host_times(pipeline, frame, rounds)
+    progress('throughput')
+    rate = frames_per_second(pipeline, frame, rounds)
+    over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
+    gpu_ms = Summary.of(graph['gpu']).p50
+    return {
+        'image': f'{frame.width}x{frame.height} {frame.encoding}', 'batch': pipeline.most,
+        'stages_ms': _summaries(stages), 'graph_ms': _summaries(graph),
+        'wall_minus_gpu_ms': vars(Summary.of(over)), 'host_ms': _summaries(host),
+        'frames_per_second': rate,
+        'throughput_times_gpu_ms': rate * gpu_ms / 1e3 / pipeline.most,
+        'frame_times_ms': [round(each, 4) for each in host['frame']],
+        'memory': pipeline.memory(),
+    }
+
+
+def _summaries(times: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
+    return {name: vars(Summary.of(each)) for name, each in times.items()}

@@ -1,0 +1,173 @@
+"""TensorRT, tensor by tensor: the Runner that needs no graph and no image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trt_ros.cuda.device import Event, Stream, open_gpu
+from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
+from trt_ros.engine.cache import Blob
+from trt_ros.engine.engine import Engine
+from trt_ros.errors import ClosedError, GpuFailedError
+from trt_ros.runtime.gpu.faults import Faults
+from trt_ros.runtime.gpu.slots import Recent
+from trt_ros.runtime.gpu.tensorrt_context import (
+    Contexts,
+    Execution,
+    Shape,
+    close_engine,
+    item_nbytes,
+    widen,
+)
+from trt_ros.runtime.runner import check_inputs
+
+if TYPE_CHECKING:
+    from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
+    from trt_ros.vision.decoders.registry import Decoder
+    from trt_ros.vision.letterbox import Preprocess
+
+
+class TensorRTRunner:
+    """
+    Runs one engine from arrays to arrays. Owns the engine that it was made with.
+
+    Takes memory at the first run, and more for larger shapes; keeps a context for each of the
+    last few shapes.
+
+    :param cache: RTX's compiled kernels of this engine.
+    :param story: lines for the log: where the engine came from.
+    :param options: how it uses the GPU; tensors need only the device, the stream's priority, how
+        to wait and the timeout.
+    """
+
+    def __init__(self, engine: Engine, *, cache: Blob | None = None, story: tuple[str, ...] = (),
+                 options: GraphOptions | None = None) -> None:
+        from trt_ros.runtime.gpu.executor import GraphOptions
+
+        self.account = Account()
+        self.backend = engine.flavour.name
+        self.inputs, self.outputs, self.metadata = engine.inputs, engine.outputs, engine.metadata
+        self._engine: Engine | None = engine
+        self._cache, self.story = cache, story
+        self._options = options or GraphOptions()
+        self._gpu = open_gpu(self._options.device)
+        self.faults = Faults(self._options.gpu_timeout_seconds)
+        self._owned: ExitStack | None = None
+        self._executions: Recent[Execution] = Recent(capacity=4)
+        self._buffers: dict[str, DeviceBuffer] = {}
+        self._hosts: dict[str, np.ndarray] = {}
+
+    def for_frames(self, preprocess: Preprocess, decoder: Decoder[Any] | None, *, batch: int = 1,
+                   on_fault: Callable[[GpuFailedError], None] | None = None) -> GraphPipeline:
+        """
+        Turn into a pipeline that takes camera frames, each one CUDA graph.
+
+        The engine belongs to it from now on; this runner is closed.
+
+        :param batch: frames that may come together.
+        """
+        from trt_ros.runtime.gpu.executor import GraphPipeline
+
+        if self._engine is None:
+            raise ClosedError('The TensorRT runner')
+        engine, self._engine = self._engine, None
+        self.close()
+        return GraphPipeline.open(
+            engine, preprocess, decoder, cache=self._cache, on_fault=on_fault, story=self.story,
+            options=self._options, batch=batch)
+
+    def _open(self, engine: Engine) -> None:
+        with ExitStack() as undo:
+            self._contexts = Contexts(
+                engine, self.account, share_activations=True, cache=self._cache)
+            undo.callback(self._contexts.close)
+            self._stream = Stream(self._options.stream_priority)
+            undo.callback(self._stream.close)
+            self._done = Event(blocking_sync=self._options.blocking_sync)
+            undo.callback(self._done.close)
+            self._owned = undo.pop_all()
+
+    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if self._engine is None:
+            raise ClosedError('The TensorRT runner')
+        self.faults.check()
+        check_inputs(self.inputs, tensors)
+        try:
+            with self._gpu.context:
+                if self._owned is None:
+                    self._open(self._engine)
+                shapes = {spec.name: tuple(tensors[spec.name].shape) for spec in self.inputs}
+                execution = self._executions.get(
+                    tuple(shapes.values()), make=lambda: self._contexts.new(shapes))
+                self.faults.begin(0)  # Not before: a new shape may compile for seconds.
+                return self._run(execution, tensors)
+        except BaseException as error:
+            self.faults.judge(error)
+            raise
+        finally:
+            self.faults.end(0)
+
+    def _run(self, execution: Execution, tensors: Mapping[str, np.ndarray]
+             ) -> dict[str, np.ndarray]:
+        stream = self._stream.handle
+        for spec in self.inputs:
+            tensor = np.ascontiguousarray(tensors[spec.name])
+            execution.bind(spec.name, self._buffer(spec.name, tensor.nbytes))
+            # From pageable memory: CUDA has read it all when this returns.
+            copy_async(self._buffers[spec.name].ptr, tensor.ctypes.data, tensor.nbytes, stream)
+        for spec in self.outputs:
+            host = self._host(spec.name, spec.dtype, execution.shape_of(spec.name))
+            execution.bind(spec.name, self._buffer(spec.name, host.nbytes))
+        execution.enqueue(stream)
+        # Wait here, as asked: a copy to pageable memory would spin until the network is done.
+        self._done.record(stream)
+        self._done.wait()
+        results = {}
+        for spec in self.outputs:
+            host = self._hosts[spec.name]
+            copy_async(host.ctypes.data, self._buffers[spec.name].ptr, host.nbytes, stream)
+            results[spec.name] = host
+        self._stream.synchronize()
+        return {name: widen(host) if spec.dtype == 'bfloat16' else host
+                for (name, host), spec in zip(results.items(), self.outputs)}
+
+    def _buffer(self, name: str, nbytes: int) -> int:
+        have = self._buffers.get(name)
+        if have is None or have.nbytes < nbytes:
+            if have is not None:
+                have.close()
+            have = self._buffers[name] = DeviceBuffer(nbytes, 'tensors', self.account)
+        return have.ptr
+
+    def _host(self, name: str, dtype: str, shape: Shape) -> np.ndarray:
+        have = self._hosts.get(name)
+        if have is None or have.shape != shape:
+            kind = 'uint16' if item_nbytes(dtype) == 2 and dtype == 'bfloat16' else dtype
+            have = self._hosts[name] = np.empty(shape, kind)
+        return have
+
+    def save_cache(self) -> None:
+        """Keep what RTX has compiled for this GPU so far."""
+        if self._owned is not None:
+            with self._gpu.context:
+                self._contexts.save_cache()
+
+    def close(self) -> None:
+        """Give everything back; may be called twice."""
+        self.faults.close()
+        self._gpu.context.release(self._close)
+
+    def _close(self) -> None:
+        if self._owned is not None:
+            owned, self._owned = self._owned, None
+            self._executions.clear()
+            for buffer in self._buffers.values():
+                buffer.close()
+            owned.close()
+        if self._engine is not None:
+            engine, self._engine = self._engine, None
+            close_engine(engine)

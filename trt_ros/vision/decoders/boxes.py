@@ -1,0 +1,178 @@
+"""Boxes and scores as tensors of their own: what detectors with their own postprocessing give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.family import Family, Network, is_float, single
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import passing
+
+
+@dataclass(frozen=True)
+class BoxOutputs:
+    """
+    Which output is what.
+
+    :param boxes: (1, N, 4); or (N, 4), and then no output has the batch's axis.
+    :param scores: (1, N, C), or (1, N) where each box has one class.
+    :param labels: (1, N) class indices; None with (1, N, C) scores, or for a single class.
+    :param count: (1, 1) or (1,): how many of the N are boxes; None: all.
+    """
+
+    boxes: TensorSpec
+    scores: TensorSpec
+    labels: TensorSpec | None = None
+    count: TensorSpec | None = None
+
+    @property
+    def batched(self) -> bool:
+        return len(self.boxes.shape) == 3
+
+    @property
+    def score_axes(self) -> int:
+        """1 for a score a box, 2 for a score a box and class."""
+        return len(self.scores.shape) - self.batched
+
+    @property
+    def class_count(self) -> int | None:
+        classes = self.scores.shape[-1] if self.score_axes == 2 else -1
+        return classes if classes > 0 else None
+
+    def __str__(self) -> str:
+        specs = (self.boxes, self.scores, self.labels, self.count)
+        return ', '.join(str(spec) for spec in specs if spec is not None)
+
+
+@dataclass(frozen=True)
+class BoxesHead:
+    """
+    Reads boxes x1, y1, x2, y2 and their scores. Each score that passes is a candidate.
+
+    :param normalised: coordinates are 0 to 1 of the input; False: input pixels.
+    :param has_background: class 0 is none; the classes count from the one after it.
+    :param suppress: whether boxes compete; False where the network has seen to that.
+    """
+
+    parts: BoxOutputs
+    class_count: int | None
+    normalised: bool = False
+    has_background: bool = False
+    suppress: bool = True
+
+    @property
+    def takes_batches(self) -> bool:
+        return self.parts.batched
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        parts, batched = self.parts, self.parts.batched
+        boxes = single(outputs, parts.boxes.name, 2, batched=batched)
+        scores = single(outputs, parts.scores.name, parts.score_axes, batched=batched)
+        labels = None
+        if parts.labels is not None:
+            labels = single(outputs, parts.labels.name, 1, batched=batched)
+        if boxes.shape[1] != 4 or len(boxes) != len(scores) or (
+                labels is not None and len(labels) != len(scores)):
+            raise TensorMismatchError(
+                f'{len(boxes)} boxes of {boxes.shape[1]} numbers do not go with scores '
+                f'{scores.shape}.', cause=f'Expected {parts}.')
+        if parts.count is not None:
+            count = max(0, int(np.ravel(outputs[parts.count.name])[0]))
+            boxes, scores = boxes[:count], scores[:count]
+            labels = None if labels is None else labels[:count]
+        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+            if labels is not None:  # -1 fills unused places.
+                used = labels >= 0
+                boxes, scores, labels = boxes[used], scores[used], labels[used]
+            scores = scores.astype(np.float32, copy=False)
+            passes = passing(scores, score_threshold, is_padded=labels is not None)
+            if scores.ndim == 2:
+                rows, found = np.nonzero(passes[:, self.has_background:])
+                values = scores[rows, found + self.has_background]
+            else:
+                rows = np.flatnonzero(passes)
+                found = np.zeros(len(rows), np.int32) if labels is None else labels[rows]
+                values = scores[rows]
+            xyxy = boxes[rows].astype(np.float32)
+            if self.normalised:
+                xyxy = xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32)
+            return detections(
+                xyxy, values, found, letterbox,
+                iou_threshold=iou_threshold if self.suppress else None,
+                max_detections=max_detections)
+
+
+def box_outputs(network: Network) -> BoxOutputs | None:
+    """
+    Tell boxes, scores, labels and the count apart: by shape and dtype, and by name where both
+    leave it open. None when an output is none of these, or boxes or scores are missing.
+    """
+    boxes = _only([spec for spec in network.outputs if is_float(spec) and spec.shape[-1:] == (4,)
+                   and len(spec.shape) in (2, 3)], 'box')
+    if boxes is None:
+        return None
+    others = [spec for spec in network.outputs if spec is not boxes]
+    axes = len(boxes.shape)
+    batched = axes == 3
+    if batched and boxes.shape[0] not in (1, -1):
+        return None
+    count = _only([spec for spec in others if spec.shape in ((1, 1), (-1, 1), (1,), ())
+                   and not is_float(spec) and batched], 'num')
+    others = [spec for spec in others if spec is not count]
+    labels = None
+    if len(others) == 2:
+        labels = _only([spec for spec in others if not is_float(spec)], '') or _only(
+            [spec for spec in others if 'class' in spec.name.lower() or 'label' in spec.name], '')
+        if labels is None or len(labels.shape) != axes - 1:
+            return None
+        others = [spec for spec in others if spec is not labels]
+    if len(others) != 1 or not is_float(others[0]):
+        return None
+    scores = others[0]
+    allowed = (axes - 1,) if labels is not None else (axes - 1, axes)
+    if len(scores.shape) not in allowed:
+        return None
+    sizes = {spec.shape[batched] for spec in (boxes, scores, labels) if spec is not None} - {-1}
+    return BoxOutputs(boxes, scores, labels, count) if len(sizes) <= 1 else None
+
+
+def _only(specs: list[TensorSpec], word: str) -> TensorSpec | None:
+    """Take the one there is; of several the one with `word` in its name."""
+    if len(specs) > 1:
+        specs = [spec for spec in specs if word and word in spec.name.lower()]
+    return specs[0] if len(specs) == 1 else None
+
+
+def open_parts(network: Network) -> BoxOutputs:
+    """:raises TensorMismatchError: when the outputs are not boxes and scores."""
+    parts = box_outputs(network)
+    if parts is None:
+        raise TensorMismatchError(
+            'Not boxes and scores: expected (1, N, 4) with (1, N, classes), or with (1, N) and '
+            'labels (1, N).', cause=f'Seen: {network}.',
+            remedy='Export without further outputs, or choose another decoder.')
+    return parts
+
+
+def _open(network: Network, *, normalised: bool) -> BoxesHead:
+    parts = open_parts(network)
+    one_class = parts.score_axes == 1 and parts.labels is None
+    return BoxesHead(parts, 1 if one_class else parts.class_count, normalised,
+                     suppress=parts.labels is None)
+
+
+PREPROCESS: Mapping[str, object] = {
+    'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255}
+BOXES = Family('boxes', 'detect', PREPROCESS,
+               lambda network: _open(network, normalised=False))
+BOXES_NORMALISED = Family('boxes_normalised', 'detect', PREPROCESS,
+                          lambda network: _open(network, normalised=True))

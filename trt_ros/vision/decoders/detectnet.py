@@ -1,0 +1,86 @@
+"""DetectNet_v2 (PeopleNet, TrafficCamNet, DashCamNet ..): a coverage and a box grid a class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.family import Family, Network, is_float, single
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import passing
+
+BOX_NORM = 35.0  # What TAO divides boxes by; fixed in all its specifications.
+OFFSET = 0.5     # Of a cell's corner, in pixels: not half a cell.
+
+
+@dataclass(frozen=True)
+class DetectNetHead:
+    """
+    Reads coverage (1, C, H, W), 0 to 1, and boxes (1, 4 C, H, W), planes 4 c to 4 c + 3 class c's.
+
+    For the cell in column i and row j of stride s the four numbers are the distances of the box's
+    left, top, right and bottom from (i s + 0.5, j s + 0.5), each over 35. Source: the box parser
+    in DeepStream's nvdsinfer_customparser. TAO clusters with DBSCAN or NMS; here it is NMS.
+    """
+
+    coverage_name: str
+    boxes_name: str
+    class_count: int | None
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        coverage = single(outputs, self.coverage_name, 3)
+        boxes = single(outputs, self.boxes_name, 3)
+        classes, rows, columns = coverage.shape
+        if boxes.shape != (4 * classes, rows, columns) or not coverage.size:
+            raise _mismatch(f'{coverage.shape} and {boxes.shape}')
+        height, width = letterbox.input_hw
+        stride = np.array([-(-width // columns), -(-height // rows)], np.float32)
+        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+            coverage = coverage.astype(np.float32, copy=False)
+            labels, row, column = np.nonzero(passing(coverage, score_threshold))
+            centre = np.stack([column, row], axis=1).astype(np.float32) * stride + OFFSET
+            planes = boxes.reshape(classes, 4, rows, columns)
+            reach = planes[labels, :, row, column].astype(np.float32) * BOX_NORM
+            return detections(
+                np.hstack([centre - reach[:, :2], centre + reach[:, 2:]]),
+                coverage[labels, row, column], labels, letterbox,
+                iou_threshold=iou_threshold, max_detections=max_detections)
+
+
+def grids(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
+    """Find coverage and boxes: two grids, one of four times as many planes."""
+    found = [spec for spec in network.outputs
+             if len(spec.shape) == 4 and spec.shape[0] in (1, -1) and is_float(spec)]
+    if len(found) != 2 or len(network.outputs) != 2:
+        return None
+    coverage, boxes = sorted(found, key=lambda spec: spec.shape[1])
+    if coverage.shape[1] < 1 or boxes.shape[1] != 4 * coverage.shape[1]:
+        return None
+    return (coverage, boxes) if coverage.shape[2:] == boxes.shape[2:] else None
+
+
+def open_head(network: Network) -> DetectNetHead:
+    parts = grids(network)
+    if parts is None:
+        raise _mismatch(str(network))
+    coverage, boxes = parts
+    return DetectNetHead(coverage.name, boxes.name, coverage.shape[1])
+
+
+def _mismatch(seen: str) -> TensorMismatchError:
+    return TensorMismatchError(
+        f'Not DetectNet_v2: expected (1, C, H, W) and (1, 4 C, H, W), got {seen}.',
+        remedy='Export with `tao model detectnet_v2 export`, or choose another decoder.')
+
+
+DETECTNET_V2 = Family(
+    'detectnet_v2', 'detect', {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255},
+    open_head)

@@ -1,0 +1,206 @@
+"""DETR, RT-DETR, RT-DETRv2, D-FINE, RF-DETR: a fixed number of queries, none of which compete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.boxes import BoxesHead, box_outputs
+from trt_ros.vision.decoders.family import (
+    Family,
+    Head,
+    Network,
+    corners,
+    is_scores,
+    sigmoid,
+    single,
+)
+from trt_ros.vision.decoders.yolov8 import cell_counts
+from trt_ros.vision.decoders.yolov10 import EndToEndHead
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import passing
+
+SIZES_INPUT = 'orig_target_sizes'
+
+
+def sigmoid_without_last(logits: np.ndarray) -> np.ndarray:
+    """Turn (Q, C + 1) logits into (Q, C) scores: RF-DETR's own head, where it is trained on C."""
+    return sigmoid(logits[:, :-1])
+
+
+def softmax_without_last(logits: np.ndarray) -> np.ndarray:
+    """
+    Turn (Q, C + 1) logits, of which the last is "no object", into (Q, C) scores: DETR.
+
+    Only a query's best class (the first of equals) has one; the others are NaN, which passes no
+    threshold.
+    """
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    scores = (powers / powers.sum(axis=1, keepdims=True))[:, :-1]
+    best = scores.argmax(axis=1)[:, None]
+    only: np.ndarray = np.full_like(scores, np.nan)
+    np.put_along_axis(only, best, np.take_along_axis(scores, best, axis=1), axis=1)
+    return only
+
+
+def as_they_are(scores: np.ndarray) -> np.ndarray:
+    return scores
+
+
+@dataclass(frozen=True)
+class DetrHead:
+    """
+    Reads logits (1, Q, C) and boxes (1, Q, 4): cx, cy, w, h, 0 to 1 of the input.
+
+    Of the Q * C scores the Q best are taken, so a query may be found as two classes. Source:
+    `RTDETRPostProcessor` of RT-DETR; `post_process_object_detection` of transformers'
+    RTDetrImageProcessor and DetrImageProcessor.
+
+    :param logits_name: of the output with the boxes before the scores where `boxes_name` is ''.
+    """
+
+    logits_name: str
+    boxes_name: str
+    class_count: int | None
+    to_scores: Callable[[np.ndarray], np.ndarray] = sigmoid
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        logits = single(outputs, self.logits_name)
+        if self.boxes_name:
+            boxes = single(outputs, self.boxes_name)
+        else:
+            boxes, logits = logits[:, :4], logits[:, 4:]
+        if len(logits) != len(boxes) or boxes.shape[1] != 4 or not logits.size:
+            raise TensorMismatchError(
+                f'Boxes {boxes.shape} and scores {logits.shape} are not one a query.')
+        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+            scores = self.to_scores(logits.astype(np.float32))
+            queries, labels = np.nonzero(passing(scores, score_threshold))
+            xyxy = corners(boxes[queries].astype(np.float32))
+            return detections(
+                xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32),
+                scores[queries, labels], labels, letterbox, iou_threshold=None,
+                max_detections=min(max_detections, len(logits)))
+
+
+class Queries(NamedTuple):
+    logits: TensorSpec
+    boxes: TensorSpec
+
+    @property
+    def channels(self) -> int:
+        """How many logits a query has; -1 where dynamic."""
+        return self.logits.shape[2]
+
+
+def raw_outputs(network: Network) -> Queries | None:
+    """Find logits and boxes by name; there may be more outputs (hidden states)."""
+    found = []
+    for ending in ('logits', 'boxes'):
+        named = [spec for spec in network.outputs if spec.name.endswith(ending)]
+        if len(named) != 1 or not is_scores(named[0]):
+            return None
+        found.append(named[0])
+    logits, boxes = found
+    return Queries(logits, boxes) if boxes.shape[2] in (4, -1) else None
+
+
+def rf_outputs(network: Network) -> Queries | None:
+    """Find them as RF-DETR's exporter names them."""
+    named = {spec.name: spec for spec in network.outputs if is_scores(spec)}
+    if 'dets' in named and 'labels' in named and named['dets'].shape[2] == 4:
+        return Queries(named['labels'], named['dets'])
+    return None
+
+
+def ultralytics_rows(network: Network) -> Literal['', 'scores', 'finished']:
+    """
+    Tell whether this is RT-DETR as Ultralytics exports it: a row a query of cx, cy, w, h, 0 to 1
+    of the input, then C scores, or ('finished', since 8.4) the score and the class.
+    """
+    if network.metadata.get('task') != 'detect' or len(network.outputs) != 1:
+        return ''
+    spec, classes = network.only_output, network.class_count
+    if not is_scores(spec) or network.metadata.get('end2end') == 'True':
+        return ''
+    if network.is_ultralytics_rtdetr:
+        is_finished = spec.shape[2] == 6 and ('head' in network.metadata or classes != 2)
+        return 'finished' if is_finished else 'scores'
+    # Its other networks have the boxes in columns, or finished.
+    if classes is not None and spec.shape[2] == 4 + classes and (
+            spec.shape[1] not in cell_counts(network)):
+        return 'scores'
+    return ''
+
+
+def _open_detr(network: Network) -> Head:
+    return _open_raw(network, raw_outputs(network), softmax_without_last, 1)
+
+
+def _open_rtdetr(network: Network) -> Head:
+    parts = box_outputs(network)
+    if parts is not None and parts.labels is not None:
+        return BoxesHead(parts, None, suppress=False)
+    if len(network.outputs) == 1 and is_scores(network.only_output):
+        spec = network.only_output
+        if ultralytics_rows(network) == 'finished':
+            return EndToEndHead(spec.name, None, is_rtdetr=True)
+        return DetrHead(spec.name, '', spec.shape[2] - 4 if spec.shape[2] > 4 else None,
+                        as_they_are)
+    return _open_raw(network, raw_outputs(network), sigmoid, 0)
+
+
+def _open_rfdetr(network: Network) -> Head:
+    """
+    Trained on C classes it has C + 1 logits; the 91 of COCO are all classes, with gaps, so only
+    the names tell. Source: `decode_detections` of the package rfdetr.
+    """
+    outputs = rf_outputs(network) or raw_outputs(network)
+    if outputs and network.class_count and outputs.channels == 1 + network.class_count:
+        return _open_raw(network, outputs, sigmoid_without_last, 1)
+    return _open_raw(network, outputs, sigmoid, 0)
+
+
+def _open_raw(
+        network: Network, outputs: Queries | None,
+        to_scores: Callable[[np.ndarray], np.ndarray], extra: int) -> DetrHead:
+    if outputs is None:
+        raise TensorMismatchError(
+            'Not a DETR: expected logits (1, queries, classes) and pred_boxes (1, queries, 4).',
+            cause=f'Seen: {network}.', remedy='Export both, by these names.')
+    classes = outputs.channels - extra
+    return DetrHead(outputs.logits.name, outputs.boxes.name, classes if classes > 0 else None,
+                    to_scores)
+
+
+def sizes_input(network: Network) -> TensorSpec | None:
+    for spec in network.inputs:
+        if spec.name == SIZES_INPUT and len(spec.shape) == 2:
+            return spec
+    return None
+
+
+def _feed_input_size(network: Network) -> Mapping[str, np.ndarray]:
+    """Say that each image is as large as the input: then boxes come back in input pixels."""
+    spec = sizes_input(network)
+    if spec is None or spec.dtype == 'bfloat16':
+        return {}
+    height, width = network.input_hw
+    return {spec.name: np.array([[width, height]], spec.dtype)}
+
+
+STRETCHED: Mapping[str, object] = {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255}
+IMAGENET: Mapping[str, object] = {
+    **STRETCHED, 'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)}
+DETR = Family('detr', 'detect', IMAGENET, _open_detr)
+RTDETR = Family('rtdetr', 'detect', STRETCHED, _open_rtdetr, _feed_input_size)
+RFDETR = Family('rfdetr', 'detect', IMAGENET, _open_rfdetr)

@@ -1,0 +1,82 @@
+"""What has no task of its own: embeddings (the image as a vector), and outputs as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.family import Family, Network, is_float
+from trt_ros.vision.decoders.semantic import IMAGENET
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.results import Tensors
+
+
+@dataclass(frozen=True)
+class EmbeddingHead:
+    """Reads (1, D), as it is."""
+
+    output_name: str
+    class_count: None = None
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox,
+            **thresholds: float) -> Tensors:
+        """
+        Give the vector: (1, D) float32, not normalised.
+
+        :raises TensorMismatchError: when the output is missing or of another shape.
+        """
+        return {self.output_name: vector(outputs, self.output_name)[np.newaxis]}
+
+
+@dataclass(frozen=True)
+class TensorHead:
+    """Reads nothing: all outputs as they are."""
+
+    class_count: None = None
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox,
+            **thresholds: float) -> Tensors:
+        return {name: np.array(output) for name, output in outputs.items()}
+
+
+def vector(outputs: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """
+    Copy one image's (D,) float32 out of an output of (1, D) or (1, D, 1, 1).
+
+    :raises TensorMismatchError: when it is missing or of another shape.
+    """
+    if name not in outputs:
+        raise TensorMismatchError(
+            f'There is no output {name!r}, only {", ".join(outputs) or "none"}.')
+    values = np.asarray(outputs[name])
+    if values.ndim < 2 or len(values) != 1 or values.size != values.shape[1] or not values.size:
+        raise TensorMismatchError(f'The output {name!r} is {values.shape}, not (1, D).')
+    return values.reshape(-1).astype(np.float32)
+
+
+def vectors(network: Network) -> list[TensorSpec]:
+    """List the outputs that are one vector an image."""
+    return [spec for spec in network.outputs
+            if is_float(spec) and len(spec.shape) >= 2 and spec.shape[0] in (1, -1)
+            and spec.shape[1] not in (0, 1) and all(size == 1 for size in spec.shape[2:])]
+
+
+def open_head(network: Network) -> EmbeddingHead:
+    found = vectors(network)
+    if len(found) != 1:
+        raise TensorMismatchError(
+            f'Not an embedding: expected one output of (1, D), got {network}.',
+            remedy='Export with the pooled vector as the only output of that shape.')
+    return EmbeddingHead(found[0].name)
+
+
+EMBEDDING = Family('embedding', 'embed', IMAGENET, open_head)
+TENSOR = Family(
+    'tensor', 'tensor', {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255},
+    lambda network: TensorHead())

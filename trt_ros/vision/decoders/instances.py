@@ -1,0 +1,112 @@
+"""YOLOv8-seg, YOLO11-seg, YOLO26-seg: boxes with a mask each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.family import (
+    YOLO_PREPROCESS,
+    Family,
+    Network,
+    is_float,
+    sigmoid,
+    single,
+)
+from trt_ros.vision.decoders.yolo_rows import Rows, mismatch, rows_of
+from trt_ros.vision.float16 import as_float32
+from trt_ros.vision.grid import covers, taps
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.masks import Box, above, cells_of
+from trt_ros.vision.nms import choose_boxes
+from trt_ros.vision.results import Instances
+
+
+@dataclass(frozen=True)
+class InstanceHead:
+    """
+    Reads boxes with M coefficients behind each, and (1, M, h, w) prototypes of masks.
+
+    A mask is sigmoid(coefficients · prototypes), brought to the image's pixels as probabilities
+    (bilinear), cut off where its box ends, above 0.5. Source: Bolya et al., YOLACT, 2019, which
+    Ultralytics' `Segment` head follows.
+    """
+
+    rows: Rows
+    prototypes_name: str
+
+    @property
+    def class_count(self) -> int | None:
+        return self.rows.class_count
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float, iou_threshold: float, max_detections: int) -> Instances:
+        """
+        Turn outputs into masks; the parameters are those of `Head`.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        prototypes = single(outputs, self.prototypes_name, 3)
+        if len(prototypes) != self.rows.extra_count:
+            raise mismatch(f'{len(prototypes)} prototypes', self.rows.extra_count)
+        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+            found = self.rows(outputs, score_threshold)
+            best, boxes = choose_boxes(
+                self.rows.xyxy(found), found.scores, found.labels, letterbox,
+                iou_threshold=None if self.rows.is_finished else iou_threshold,
+                max_detections=max_detections)
+            windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Centres of pixels inside.
+            masks = _masks(prototypes, found.extras[best], letterbox, windows)
+        return Instances(boxes, tuple(masks), windows[:, :2], letterbox.image_wh)
+
+
+def _masks(
+        prototypes: np.ndarray, coefficients: np.ndarray, letterbox: Letterbox,
+        windows: np.ndarray) -> list[np.ndarray]:
+    """
+    Compute the masks in windows of the image, of no more cells than their pixels need.
+
+    :param windows: (N, 4) x1, y1, x2, y2 in whole pixels.
+    """
+    rows, cols = taps(letterbox, (prototypes.shape[1], prototypes.shape[2]))
+    seen = np.flatnonzero((windows[:, :2] < windows[:, 2:]).all(axis=1))
+    boxes: list[Box] = list(map(tuple, windows[seen].tolist()))
+    cells = [cells_of(rows, cols, box) for box in boxes]
+    # Rows of cells by themselves: products so small that BLAS computes them in this thread.
+    by_row = as_float32(np.ascontiguousarray(prototypes.transpose(1, 0, 2)))
+    planes = [weights @ by_row[lines, :, columns]
+              for weights, (lines, columns) in zip(coefficients[seen], cells)]
+    masks = dict(zip(seen.tolist(), above(planes, 0.0, rows, cols, boxes, sigmoid)))
+    return [masks[index] if index in masks else np.zeros((y2 - y1, x2 - x1), bool)
+            for index, (x1, y1, x2, y2) in enumerate(windows.tolist())]
+
+
+def find_outputs(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
+    """Find the boxes and the prototypes."""
+    outputs = sorted(network.outputs, key=lambda spec: len(spec.shape))
+    if [len(spec.shape) for spec in outputs] != [3, 4]:
+        return None
+    boxes, prototypes = outputs
+    _, count, *grid = prototypes.shape
+    if count < 1 or not is_float(prototypes) or not covers((grid[0], grid[1]), network.input_hw):
+        return None
+    return boxes, prototypes
+
+
+def open_head(network: Network) -> InstanceHead:
+    outputs = find_outputs(network)
+    rows = outputs and rows_of(network, outputs[0], outputs[1].shape[1])
+    if not outputs or not rows:
+        raise TensorMismatchError(
+            'Not a network of boxes with masks: expected (1, 4 + classes + M, anchors) and '
+            f'prototypes (1, M, h, w), got {network}.',
+            remedy='Export it with Ultralytics, or choose another decoder.')
+    return InstanceHead(rows, outputs[1].name)
+
+
+YOLOV8_SEG = Family('yolov8_seg', 'segment', YOLO_PREPROCESS, open_head)

@@ -1,0 +1,114 @@
+"""What is near a network: families when none recognises it, and networks that no family reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import combinations, permutations
+import math
+from typing import NamedTuple
+
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.family import Network, is_float
+from trt_ros.vision.decoders.recognition import YOLO_STRIDES, three_a_cell, yolov5_rows
+from trt_ros.vision.decoders.yolov8 import cell_counts
+
+LEAST = {'4 + classes': 5, '5 + classes': 6, '5 + 3 * keypoints': 8, '4 + classes + masks': 6}
+COST_OF_AN_OUTPUT, COST_OF_AN_AXIS, COST_OF_A_TYPE = 4.0, 2.0, 1.0
+MOST_OUTPUTS = 6  # Compared.
+
+
+#: Networks that no decoder reads, by the channels of a YOLOv5 head of the same shape: 5, one class
+#: and the landmarks.
+LANDMARKS = {
+    16: 'YOLOv5-face, 1 class and 5 landmarks', 21: 'YOLOv7-face, 1 class and 5 landmarks',
+    57: 'YOLOv7-pose, 1 class and 17 keypoints'}
+
+
+def lookalike(family: str, network: Network) -> str | None:
+    """Name a network without a decoder that has the outputs of a family; None: there is none."""
+    seen = yolov5_rows(network) if family == 'yolov5' else None
+    if seen is None or network.class_count not in (None, 0, 1):
+        return None
+    return LANDMARKS.get(seen.channels)
+
+
+class Expected(NamedTuple):
+    """
+    One output that a family reads.
+
+    :param axes: a size, several that are possible, or a word for any.
+    """
+
+    axes: tuple[int | tuple[int, ...] | str, ...]
+    name: str = ''
+    is_float: bool = True
+
+    def __str__(self) -> str:
+        axes = ', '.join(
+            ' or '.join(map(str, axis)) if isinstance(axis, tuple) else str(axis)
+            for axis in self.axes)
+        return f'{self.name} ({axes})'.lstrip() + ('' if self.is_float else ' of integers')
+
+    def distance(self, spec: TensorSpec) -> float:
+        cost = COST_OF_A_TYPE * (self.is_float != is_float(spec))
+        if len(spec.shape) != len(self.axes):
+            return cost + COST_OF_AN_AXIS * abs(len(spec.shape) - len(self.axes))
+        return cost + sum(_axis_distance(axis, size)
+                          for axis, size in zip(self.axes, spec.shape) if size > 0)
+
+
+def _axis_distance(axis: int | tuple[int, ...] | str, size: int) -> float:
+    if isinstance(axis, str):
+        return max(math.log(LEAST.get(axis, 1) / size), 0.0)
+    wanted = axis if isinstance(axis, tuple) else (axis,)
+    return min(abs(math.log(max(want, 1) / size)) for want in wanted)
+
+
+def layouts(network: Network) -> dict[str, tuple[Expected, ...]]:
+    """List the outputs that each family reads, for images of this network's size."""
+    height, width = network.input_hw
+    cells, grid = tuple(cell_counts(network)), (-(-height // 16), -(-width // 16))
+    boxes, scores = Expected((1, 'N', 4)), Expected((1, 'N', 'classes'))
+    queries = Expected((1, 'N', 4), 'pred_boxes')
+    return {
+        'yolov8': (Expected((1, '4 + classes', cells)),),
+        'yolox': (Expected((1, network.anchor_count(YOLO_STRIDES), '5 + classes')),),
+        'yolov5': (Expected((1, tuple(three_a_cell(network)), '5 + classes')),),
+        'yolov10': (Expected((1, 'N', 6)),),
+        'rtdetr': (Expected((1, 'N', 'classes'), 'logits'), queries),
+        'detr': (Expected((1, 'N', 'classes + 1'), 'logits'), queries),
+        'rfdetr': (Expected((1, 'N', 4), 'dets'), Expected((1, 'N', 'classes'), 'labels')),
+        'ssd': (boxes, Expected((1, 'N', '1 + classes'))),
+        'detectnet_v2': (Expected((1, 'C', *grid)), Expected((1, '4 * C', *grid))),
+        'efficient_nms': (Expected((1, 1), is_float=False), boxes, Expected((1, 'N')),
+                          Expected((1, 'N'), is_float=False)),
+        'onnx_nms': (Expected(('K', 3), is_float=False), boxes,
+                     Expected((1, 'classes', 'N'))),
+        'boxes': (boxes, scores),
+        'yolov8_seg': (Expected((1, '4 + classes + masks', cells)),
+                       Expected((1, 'masks', height // 4, width // 4))),
+        'semantic': (Expected((1, 'classes', 'rows', 'columns')),),
+        'yolov8_pose': (Expected((1, '5 + 3 * keypoints', cells)),),
+        'yolov8_obb': (Expected((1, '5 + classes', cells)),),
+        'classifier': (Expected((1, 'classes')),),
+        'depth': (Expected((1, 1, 'rows', 'columns')),),
+        'embedding': (Expected((1, 'D')),),
+    }
+
+
+def nearest(network: Network, families: Collection[str], count: int = 3) -> tuple[str, ...]:
+    """Describe the outputs that the nearest of some families read, nearest first."""
+    distances = {name: _distance(expected, network.outputs[:MOST_OUTPUTS])
+                 for name, expected in layouts(network).items() if name in families}
+    names = sorted(distances, key=distances.__getitem__)[:count]
+    return tuple(f'{name} reads {" with ".join(map(str, layouts(network)[name]))}'
+                 for name in names)
+
+
+def _distance(expected: tuple[Expected, ...], specs: tuple[TensorSpec, ...]) -> float:
+    few, many = sorted((len(expected), len(specs)))
+    wanted = permutations(expected, few)
+    given = list(combinations(specs, few))
+    matched = min(sum(one.distance(spec) for one, spec in zip(some, others))
+                  for some in wanted for others in given) if few else 0.0
+    return matched + COST_OF_AN_OUTPUT * (many - few)

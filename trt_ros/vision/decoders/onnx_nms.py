@@ -1,0 +1,125 @@
+"""ONNX's NonMaxSuppression at the end of a network: its choice, the boxes and the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders import cut_nms
+from trt_ros.vision.decoders.family import (
+    YOLO_PREPROCESS,
+    Family,
+    Head,
+    Network,
+    is_float,
+    is_scores,
+    single,
+)
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import passing
+
+SHAPE_INPUT = 'image_shape'
+
+
+@dataclass(frozen=True)
+class OnnxNmsHead:
+    """
+    Reads the choice (K, 3): image, class, box; boxes (1, N, 4); scores (1, C, N).
+
+    Source: the ONNX operator NonMaxSuppression. As it does, this takes any two opposite corners
+    of a box, in input pixels. Rows of -1 fill unused places. No NMS is wanted.
+
+    :param rows_first: corners are y, x, as the operator's text has them; exporters mostly feed
+        it x, y, and its answer is the same.
+    """
+
+    chosen_name: str
+    boxes_name: str
+    scores_name: str
+    class_count: int | None
+    rows_first: bool = False
+    takes_batches: ClassVar[bool] = False  # The choice of all images is one list.
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        boxes, scores = single(outputs, self.boxes_name), single(outputs, self.scores_name)
+        chosen = single(outputs, self.chosen_name, batched=False)
+        if boxes.shape[1] != 4 or scores.shape[1] != len(boxes) or chosen.shape[1] != 3:
+            raise TensorMismatchError(
+                f'The choice {chosen.shape}, boxes {boxes.shape} and scores {scores.shape} do '
+                'not go together.', cause='Expected (K, 3), (1, N, 4) and (1, classes, N).')
+        limit = np.array([1, *scores.shape])
+        chosen = chosen[((chosen >= 0) & (chosen < limit)).all(axis=1)]
+        labels, rows = chosen[:, 1], chosen[:, 2]
+        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+            values = scores[labels, rows].astype(np.float32)
+            keep = np.flatnonzero(passing(values, score_threshold))
+            some = boxes[rows[keep]].astype(np.float32)
+            some = some[:, [1, 0, 3, 2]] if self.rows_first else some
+            xyxy = np.hstack([np.minimum(some[:, :2], some[:, 2:]),
+                              np.maximum(some[:, :2], some[:, 2:])])
+            return detections(
+                xyxy, values[keep], labels[keep], letterbox, iou_threshold=None,
+                max_detections=max_detections)
+
+
+class Parts(NamedTuple):
+    chosen: TensorSpec
+    boxes: TensorSpec
+    scores: TensorSpec
+
+
+def find_parts(network: Network) -> Parts | None:
+    chosen = [spec for spec in network.outputs
+              if not is_float(spec) and len(spec.shape) == 2 and spec.shape[1] == 3]
+    heads = [spec for spec in network.outputs if is_scores(spec)]
+    boxes = [spec for spec in heads if spec.shape[2] == 4]
+    if len(boxes) > 1:  # Four boxes, or four classes.
+        boxes = [spec for spec in boxes if 'box' in spec.name]
+    if len(network.outputs) != 3 or len(chosen) != 1 or len(heads) != 2 or len(boxes) != 1:
+        return None
+    scores = heads[1 - heads.index(boxes[0])]
+    return Parts(chosen[0], boxes[0], scores)
+
+
+def has_shape_input(network: Network) -> bool:
+    return any(spec.name == SHAPE_INPUT for spec in network.inputs)
+
+
+def _open(network: Network, *, rows_first: bool) -> Head:
+    if cut_nms.asked(network):
+        return cut_nms.open_head(network)
+    parts = find_parts(network)
+    if parts is None:
+        raise TensorMismatchError(
+            'Not the outputs of NonMaxSuppression: expected integers (K, 3), boxes (1, N, 4) and '
+            'scores (1, classes, N).', cause=f'Seen: {network}.',
+            remedy='Export all three, or choose another decoder.')
+    classes = parts.scores.shape[1]
+    return OnnxNmsHead(parts.chosen.name, parts.boxes.name, parts.scores.name,
+                       classes if classes > 0 else None, rows_first)
+
+
+def _feed_input_shape(network: Network) -> Mapping[str, np.ndarray]:
+    """Say that the image is as large as the input: then boxes come back in input pixels."""
+    for spec in network.inputs:
+        if spec.name == SHAPE_INPUT and spec.dtype != 'bfloat16':
+            return {SHAPE_INPUT: np.array([network.input_hw], spec.dtype)}
+    return {}
+
+
+ONNX_NMS = Family(
+    'onnx_nms', 'detect', YOLO_PREPROCESS,
+    lambda network: _open(network, rows_first=False))
+YOLOV3 = Family(
+    'yolov3', 'detect',
+    {'resize': 'letterbox', 'pad_value': 128, 'channel_order': 'rgb', 'scale': 1 / 255},
+    lambda network: _open(network, rows_first=True), _feed_input_shape)

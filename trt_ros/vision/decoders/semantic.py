@@ -1,0 +1,146 @@
+"""Semantic segmentation: a class a pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.class_masks import best_class
+from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Network, is_float
+from trt_ros.vision.float16 import as_float32
+from trt_ros.vision.grid import covers, taps
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.masks import above, cells_of
+from trt_ros.vision.results import ClassMask
+
+#: What torchvision's, timm's and transformers' networks are trained with (ImageNet).
+IMAGENET: Mapping[str, object] = {
+    'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255,
+    'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)}
+
+
+@dataclass(frozen=True)
+class SemanticHead:
+    """
+    Reads scores of C classes a cell, (1, C, h, w) or (1, h, w, C): logits, softmax or sigmoid; or
+    the classes themselves as integers: (1, h, w), (1, 1, h, w) or (1, h, w, 1).
+
+    Scores are brought to the image's pixels (bilinear), where the best class wins (the first of
+    equals): what torchvision's and transformers' postprocessing does, in another order. With one
+    class, 1 is where its score is above a half: of 0 to 1, or of the sigmoid when a score is
+    outside of that. Classes themselves come from the cell under the pixel's centre.
+
+    :param shape: the output's, -1 where dynamic.
+    """
+
+    output_name: str
+    shape: tuple[int, ...]
+    channels_first: bool
+    is_classes: bool
+
+    @property
+    def class_count(self) -> int | None:
+        """How many classes there are, 2 where one is told from the rest; None: not known."""
+        count = self.shape[1 if self.channels_first else 3] if len(self.shape) == 4 else -1
+        return None if self.is_classes or count < 0 else max(count, 2)
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox,
+            **thresholds: float) -> ClassMask:
+        """
+        Turn the output into the image's class mask.
+
+        :raises TensorMismatchError: when the output is missing or of another shape.
+        """
+        cells = dense(outputs, self.output_name, self.channels_first)
+        if (self.is_classes and len(cells) != 1) or (
+                self.class_count not in (None, max(len(cells), 2))):
+            raise TensorMismatchError(
+                f'The output {self.output_name!r} has {len(cells)} channels, not those of '
+                f'{self.shape}.')
+        rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
+        if self.is_classes:
+            dtype = np.uint8 if cells.dtype.itemsize == 1 else np.uint16
+            classes = np.clip(cells[0], 0, np.iinfo(dtype).max).astype(dtype)
+            return ClassMask(classes.take(cols.nearest, axis=1)[rows.nearest])
+        with np.errstate(invalid='ignore'):
+            if len(cells) > 1:
+                return ClassMask(best_class(cells, rows, cols))
+            plane = as_float32(cells[0])
+            # Up to rounding; NaN tells nothing.
+            is_probability = not ((plane < 0) | (plane > 1.001)).any()
+            whole = (0, 0, *letterbox.image_wh)
+            plane = plane[cells_of(rows, cols, whole)]
+            mask, = above([plane], 0.5 if is_probability else 0.0, rows, cols, [whole])
+            return ClassMask(mask.view(np.uint8))
+
+
+def dense(
+        outputs: Mapping[str, np.ndarray], name: str, channels_first: bool = True) -> np.ndarray:
+    """
+    Take one image's (C, h, w) out of an output of (1, C, h, w), (1, h, w, C) or (1, h, w).
+
+    :raises TensorMismatchError: when it is missing or of another shape.
+    """
+    if name not in outputs:
+        raise TensorMismatchError(
+            f'There is no output {name!r}, only {", ".join(outputs) or "none"}.')
+    cells = np.asarray(outputs[name])
+    if cells.ndim not in (3, 4) or len(cells) != 1 or not cells.size:
+        raise TensorMismatchError(
+            f'The output {name!r} is {cells.shape}, not a grid of one image.')
+    if cells.ndim == 3:
+        return cells
+    return np.asarray(cells[0] if channels_first else cells[0].transpose(2, 0, 1))
+
+
+class Layout(NamedTuple):
+    """How the only output is read: the fields of `SemanticHead`."""
+
+    spec: TensorSpec
+    channels_first: bool
+    is_classes: bool
+
+    @property
+    def channels(self) -> int:
+        """How many there are; -1 where dynamic, 1 without such an axis."""
+        shape = self.spec.shape
+        return shape[1 if self.channels_first else 3] if len(shape) == 4 else 1
+
+
+def find_layout(network: Network) -> Layout | None:
+    if len(network.outputs) != 1:
+        return None
+    spec = network.only_output
+    if len(spec.shape) not in (3, 4) or spec.shape[0] not in (1, -1):
+        return None
+    if len(spec.shape) == 3:
+        fits = not is_float(spec) and covers((spec.shape[1], spec.shape[2]), network.input_hw)
+        return Layout(spec, True, True) if fits else None
+    _, a, b, c = spec.shape
+    for channels_first, channels, grid in ((True, a, (b, c)), (False, c, (a, b))):
+        if covers(grid, network.input_hw) and (is_float(spec) or channels == 1):
+            named = network.class_count
+            if channels in (-1, 1) or named in (None, 0, channels):
+                return Layout(spec, channels_first, not is_float(spec))
+    return None
+
+
+def open_head(network: Network) -> SemanticHead:
+    found = find_layout(network)
+    if found is None:
+        raise TensorMismatchError(
+            'Not semantic segmentation: expected one output of (1, classes, h, w), (1, h, w, '
+            f'classes) or integers (1, h, w), got {network}.',
+            remedy='Export with that output alone, or choose another decoder.')
+    return SemanticHead(
+        found.spec.name, found.spec.shape, found.channels_first, found.is_classes)
+
+
+SEMANTIC = Family('semantic', 'segment', IMAGENET, open_head)
+YOLO_SEMANTIC = replace(SEMANTIC, name='yolo_semantic', preprocess=YOLO_PREPROCESS)

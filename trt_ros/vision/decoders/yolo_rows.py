@@ -1,0 +1,102 @@
+"""The boxes of Ultralytics' other tasks: those of its detectors with more behind each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.family import Network, corners, is_scores, single
+from trt_ros.vision.decoders.yolov8 import cell_counts
+from trt_ros.vision.float16 import highest
+from trt_ros.vision.scores import passing
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """
+    N boxes that pass the threshold; N may be 0.
+
+    :param boxes: (N, 4) float32 in input pixels, as the network gives them.
+    :param extras: (N, E) float32, what stands behind each box.
+    """
+
+    boxes: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+    extras: np.ndarray
+
+
+@dataclass(frozen=True)
+class Rows:
+    """
+    Reads (1, 4 + C + E, N): cx, cy, w, h, C class scores and E extras an anchor.
+
+    :param is_finished: the network has NMS inside or needs none: (1, N, 6 + E), each x1, y1, x2,
+        y2, score, class and the extras; oriented boxes stay cx, cy, w, h.
+    """
+
+    output_name: str
+    class_count: int | None
+    extra_count: int
+    is_finished: bool
+
+    def __call__(self, outputs: Mapping[str, np.ndarray], score_threshold: float) -> Candidates:
+        """:raises TensorMismatchError: when the output is missing or of another shape."""
+        head, extras = single(outputs, self.output_name), self.extra_count
+        channels = head.shape[1] if self.is_finished else head.shape[0]
+        classes = 1 if self.is_finished else channels - 4 - extras
+        wrong = channels != 6 + extras if self.is_finished else (
+            self.class_count not in (None, classes))
+        if wrong or classes < 1:
+            raise mismatch(f'(1, {head.shape[0]}, {head.shape[1]})', extras)
+        if self.is_finished:
+            scores = head[:, 4].astype(np.float32)
+            valid = np.isfinite(head[:, 5]) & (head[:, 5] >= 0)
+        else:
+            scores = highest(head[4:4 + classes])
+            valid = np.True_
+        passes = passing(scores, score_threshold, is_padded=self.is_finished)
+        keep = np.flatnonzero(passes & valid)
+        if self.is_finished:
+            found = head[keep].astype(np.float32)
+            labels, behind = found[:, 5], found[:, 6:]
+        else:
+            columns = head[:, keep].astype(np.float32)
+            labels, found = columns[4:4 + classes].argmax(axis=0), columns.T
+            behind = found[:, 4 + classes:]
+        return Candidates(found[:, :4], scores[keep], labels.astype(np.int32), behind)
+
+    def xyxy(self, found: Candidates) -> np.ndarray:
+        """Give upright boxes as (N, 4) x1, y1, x2, y2 in input pixels."""
+        return found.boxes if self.is_finished else corners(found.boxes)
+
+
+def rows_of(network: Network, spec: TensorSpec, extra_count: int) -> Rows | None:
+    """Say how an output with `extra_count` values behind each box is read; None: it has not."""
+    if not is_scores(spec):
+        return None
+    metadata, (_, first, second) = network.metadata, spec.shape
+    grids = cell_counts(network)
+    is_finished = metadata.get('end2end') == 'True' or (
+        "'nms': True" in metadata.get('args', '')) or (
+        second == 6 + extra_count and first not in grids)
+    if is_finished:
+        fits = second in (6 + extra_count, -1)
+        return Rows(spec.name, None, extra_count, True) if fits else None
+    classes = first - 4 - extra_count if first > 0 else network.class_count
+    if classes is not None and (classes < 1 or network.class_count not in (None, 0, classes)):
+        return None
+    if 'task' not in metadata and second not in (-1, *grids):
+        return None
+    return Rows(spec.name, classes, extra_count, False)
+
+
+def mismatch(seen: str, extra_count: int) -> TensorMismatchError:
+    return TensorMismatchError(
+        f'Not such boxes: expected (1, 4 + classes + {extra_count}, anchors) or '
+        f'(1, boxes, {6 + extra_count}), got {seen}.',
+        remedy='Export it with Ultralytics, or choose another decoder.')

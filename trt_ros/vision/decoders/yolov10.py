@@ -1,0 +1,74 @@
+"""YOLOv10, YOLO26 and exports with NMS inside: finished boxes, one a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.vision.decoders.family import (
+    YOLO_PREPROCESS,
+    Family,
+    Network,
+    corners,
+    is_scores,
+    single,
+)
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import passing
+
+
+@dataclass(frozen=True)
+class EndToEndHead:
+    """
+    Reads (1, K, 6): x1, y1, x2, y2 in input pixels, score, class index; no NMS is wanted.
+
+    Source: the postprocessing in Ultralytics' `Detect` head. Unused rows have score 0.
+
+    :param is_rtdetr: boxes are cx, cy, w, h, 0 to 1 of the input, as Ultralytics' RTDETRDecoder
+        gives them.
+    """
+
+    output_name: str
+    class_count: int | None
+    is_rtdetr: bool = False
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        head = single(outputs, self.output_name)
+        if head.shape[1] != 6:
+            raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
+        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+            head = head.astype(np.float32)
+            scores, labels = head[:, 4], head[:, 5]
+            keep = np.flatnonzero(
+                passing(scores, score_threshold, is_padded=True)
+                & (labels >= 0) & np.isfinite(labels))
+            xyxy = head[keep, :4]
+            if self.is_rtdetr:
+                xyxy = corners(xyxy) * np.array(letterbox.input_hw[::-1] * 2, np.float32)
+            return detections(
+                xyxy, scores[keep], labels[keep], letterbox, iou_threshold=None,
+                max_detections=max_detections)
+
+
+def open_head(network: Network) -> EndToEndHead:
+    spec = network.only_output
+    if not is_scores(spec) or spec.shape[2] not in (6, -1):
+        raise _mismatch(str(spec))
+    # What the names say cannot be seen in the shape.
+    return EndToEndHead(spec.name, None)
+
+
+def _mismatch(seen: str) -> TensorMismatchError:
+    return TensorMismatchError(
+        f'Not finished boxes: expected (1, boxes, 6), got {seen}.',
+        remedy='Export YOLOv10 or YOLO26 as it comes, or choose another decoder.')
+
+
+YOLOV10 = Family('yolov10', 'detect', YOLO_PREPROCESS, open_head)

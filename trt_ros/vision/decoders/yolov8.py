@@ -1,0 +1,87 @@
+"""YOLOv8, YOLOv9, YOLO11 and YOLO12: decoded boxes and class scores, before NMS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Network, is_scores, single
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.float16 import highest
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import passing
+
+STRIDES = ((8, 16, 32), (4, 8, 16, 32), (8, 16, 32, 64))
+
+
+@dataclass(frozen=True)
+class YoloV8Head:
+    """
+    Reads (1, 4 + C, N): cx, cy, w, h in input pixels, then C class scores, sigmoid already.
+
+    The label is the best class (the first of equals). An anchor with a NaN among its scores is
+    none.
+
+    :param channels_first: False: the output is (1, N, 4 + C).
+    """
+
+    output_name: str
+    class_count: int | None
+    channels_first: bool = True
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        head = single(outputs, self.output_name)
+        head = head if self.channels_first else head.T
+        if len(head) < 5 or self.class_count not in (None, len(head) - 4):
+            raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
+        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+            scores = highest(head[4:])
+            keep = np.flatnonzero(passing(scores, score_threshold))
+            head = head[:, keep].astype(np.float32)
+            centre, half = head[:2], head[2:4] / 2
+            return detections(
+                np.concatenate([centre - half, centre + half]).T, scores[keep],
+                head[4:].argmax(axis=0), letterbox,
+                iou_threshold=iou_threshold, max_detections=max_detections)
+
+
+def open_head(network: Network) -> YoloV8Head:
+    spec = network.only_output
+    if not is_scores(spec):
+        raise _mismatch(str(spec))
+    channels_first = is_channels_first(network)
+    channels = spec.shape[1 if channels_first else 2]
+    if 0 < channels < 5:
+        raise _mismatch(str(spec))
+    return YoloV8Head(spec.name, channels - 4 if channels > 0 else None, channels_first)
+
+
+def cell_counts(network: Network) -> list[int]:
+    """Count the cells of the usual grids, and of those of P2 and P6 models."""
+    return [network.anchor_count(strides) for strides in STRIDES]
+
+
+def is_channels_first(network: Network) -> bool:
+    """Tell the axes apart: the anchors are as many as the grids have cells, else the longer."""
+    _, first, second = network.only_output.shape
+    counts = cell_counts(network)
+    if first in counts or second in counts:
+        return second in counts
+    if first < 0 or second < 0:
+        return second < 0  # Both dynamic: as exporters write it.
+    return first <= second
+
+
+def _mismatch(seen: str) -> TensorMismatchError:
+    return TensorMismatchError(
+        f'Not a YOLOv8 head: expected (1, 4 + classes, anchors), got {seen}.',
+        remedy='Export a detector without NMS, or choose another decoder.')
+
+
+YOLOV8 = Family('yolov8', 'detect', YOLO_PREPROCESS, open_head)

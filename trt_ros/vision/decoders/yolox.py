@@ -1,0 +1,88 @@
+"""YOLOX: raw heads over strides 8, 16 and 32, as its own exporter writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.vision.decoders.family import Family, Network, is_scores, single
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import detections
+from trt_ros.vision.scores import check_range, passing
+
+STRIDES = (8, 16, 32)
+
+
+@dataclass(frozen=True)
+class YoloxHead:
+    """
+    Reads (1, N, 5 + C): x, y, w, h, objectness, C class scores; scores are sigmoid already.
+
+    The N anchors are the cells of the grids of stride s = 8, 16 and 32, each row by row. For the
+    cell in column i and row j the centre is ((x + i) s, (y + j) s) and the size (exp(w) s,
+    exp(h) s) in input pixels; the label is the best class (the first of equals), the score
+    objectness times its score. An anchor with a NaN among its scores is none.
+    """
+
+    output_name: str
+    class_count: int | None
+    strides: tuple[int, ...] = STRIDES
+
+    def __call__(
+            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
+            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        head = single(outputs, self.output_name)
+        cells = grid(letterbox.input_hw, self.strides)
+        if len(head) != len(cells) or head.shape[1] < 6:
+            raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})', len(cells))
+        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+            head = head.astype(np.float32, copy=False)
+            # The product of two logits below 0 would look like a score.
+            scores = check_range(head[:, 4]) * check_range(head[:, 5:].max(axis=1))
+            keep = np.flatnonzero(passing(scores, score_threshold))
+            head, cell, stride = head[keep], cells[keep, :2], cells[keep, 2:]
+            centre = (head[:, :2] + cell) * stride
+            half = np.exp(head[:, 2:4]) * stride / 2
+            return detections(
+                np.hstack([centre - half, centre + half]), scores[keep],
+                head[:, 5:].argmax(axis=1), letterbox,
+                iou_threshold=iou_threshold, max_detections=max_detections)
+
+
+def open_head(network: Network) -> YoloxHead:
+    spec, expected = network.only_output, network.anchor_count(STRIDES)
+    if not is_scores(spec) or spec.shape[1] not in (-1, expected) or 0 < spec.shape[2] < 6:
+        raise _mismatch(str(spec), expected)
+    channels = spec.shape[2]
+    return YoloxHead(spec.name, channels - 5 if channels > 0 else None)
+
+
+@lru_cache(maxsize=8)
+def grid(input_hw: tuple[int, int], strides: tuple[int, ...]) -> np.ndarray:
+    """Column, row and stride of each anchor's cell: (N, 3) float32."""
+    grids = []
+    for stride in strides:
+        rows, cols = np.mgrid[:input_hw[0] // stride, :input_hw[1] // stride]
+        grids.append(np.stack([cols, rows, np.full_like(rows, stride)], axis=-1).reshape(-1, 3))
+    cells = np.concatenate(grids, dtype=np.float32)
+    cells.setflags(write=False)  # Shared by all who ask.
+    return cells
+
+
+def _mismatch(seen: str, anchors: int) -> TensorMismatchError:
+    return TensorMismatchError(
+        f'Not a YOLOX head: expected (1, {anchors}, 5 + classes), got {seen}.',
+        cause=f'Strides 8, 16 and 32 have {anchors} cells in this input.',
+        remedy="Export with YOLOX's tools/export_onnx.py, without --decode_in_inference, or "
+        'choose another decoder.')
+
+
+YOLOX = Family(
+    'yolox', 'detect',
+    {'resize': 'letterbox_topleft', 'pad_value': 114, 'channel_order': 'bgr', 'scale': 1.0},
+    open_head)
