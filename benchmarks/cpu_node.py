@@ -38,8 +38,13 @@ from vision_msgs.msg import Detection2DArray
 
 HERE = Path(__file__).parent
 DEMO = HERE.parent / 'trt_ros/demo/shapes.onnx'
-FACE_PARAMETERS = ('decoder:=boxes_normalised', 'resize:=stretch', 'mean:=[0.498, 0.498, 0.498]',
-                   'std:=[0.502, 0.502, 0.502]', 'labels:=[background, face]')
+FACE_PARAMETERS = (
+    'decoder:=boxes_normalised',
+    'resize:=stretch',
+    'mean:=[0.498, 0.498, 0.498]',
+    'std:=[0.502, 0.502, 0.502]',
+    'labels:=[background, face]',
+)
 # Frames larger than Fast DDS has shared memory for by itself, 512 KiB, would mostly be lost.
 PROFILE = HERE.parent / 'config/fastdds.xml'
 WARM_UP = 2  # Images of a block that are not counted: the other node ran until now.
@@ -50,13 +55,24 @@ class Camera:
 
     def __init__(self, node: Any, pixels: np.ndarray, names: list[str]) -> None:
         self._node = node
-        self._message = Image(height=pixels.shape[0], width=pixels.shape[1], encoding='bgr8',
-                              step=pixels.strides[0], data=array('B', pixels.tobytes()))
-        self._publishers = {name: node.create_publisher(
-            Image, f'/{name}/image', qos_profile_sensor_data) for name in names}
+        self._message = Image(
+            height=pixels.shape[0],
+            width=pixels.shape[1],
+            encoding='bgr8',
+            step=pixels.strides[0],
+            data=array('B', pixels.tobytes()),
+        )
+        self._publishers = {
+            name: node.create_publisher(Image, f'/{name}/image', qos_profile_sensor_data)
+            for name in names
+        }
         self._ages: dict[int, float] = {}
-        self._seen = [node.create_subscription(
-            Detection2DArray, f'/{name}/detections', self._on_detections, 10) for name in names]
+        self._seen = [
+            node.create_subscription(
+                Detection2DArray, f'/{name}/detections', self._on_detections, 10
+            )
+            for name in names
+        ]
 
     def _on_detections(self, message: Any) -> None:
         stamp = message.header.stamp
@@ -65,8 +81,9 @@ class Camera:
 
     def wait_for_nodes(self) -> None:
         until = time.monotonic() + 120
-        while not all(each.get_subscription_count() for each in self._publishers.values()) or \
-                not all(each.get_publisher_count() for each in self._seen):
+        while not all(
+            each.get_subscription_count() for each in self._publishers.values()
+        ) or not all(each.get_publisher_count() for each in self._seen):
             rclpy.spin_once(self._node, timeout_sec=0.05)
             assert time.monotonic() < until, 'a node did not start'
 
@@ -92,14 +109,16 @@ class Camera:
 
 def cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process, whose threads stay the same, to the nanosecond."""
-    return 1e-9 * sum(int(path.read_text().split()[0])
-                      for path in Path(f'/proc/{pid}/task').glob('*/schedstat'))
+    return 1e-9 * sum(
+        int(path.read_text().split()[0]) for path in Path(f'/proc/{pid}/task').glob('*/schedstat')
+    )
 
 
 @contextmanager
 def started(command: list[str], cpus: str) -> Iterator[int]:
-    process = subprocess.Popen(['taskset', '-c', cpus, *command] if cpus else command,
-                               stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        ['taskset', '-c', cpus, *command] if cpus else command, stdout=subprocess.DEVNULL
+    )
     try:
         yield process.pid
     finally:
@@ -111,7 +130,8 @@ def face_threshold(model: Path, pixels: np.ndarray) -> float:
     """Return a score that a few boxes reach: the weights are random."""
     resized = cv2.resize(pixels, INPUT_HW[::-1])[..., ::-1].astype(np.float32)
     scores, _ = onnxruntime.InferenceSession(str(model)).run(
-        None, {'input': ((resized - 127) / 128).transpose(2, 0, 1)[None]})
+        None, {'input': ((resized - 127) / 128).transpose(2, 0, 1)[None]}
+    )
     return float(np.sort(scores[0, :, 1])[-12])
 
 
@@ -119,19 +139,43 @@ def compare(model: Path, pixels: np.ndarray, args: argparse.Namespace) -> list[d
     """Run both nodes on a model and an image, at each rate."""
     is_face = model.name == 'face.onnx'
     threshold = face_threshold(model, pixels) if is_face else 0.25
-    parameters = ['autostart:=true', f'model_path:={model}', 'backend:=onnxruntime',
-                  f'score_threshold:={threshold}', *(FACE_PARAMETERS if is_face else ()),
-                  *args.parameter]
-    ours = [sys.executable, '-m', 'trt_ros.nodes.detector', '--ros-args',
-            '-r', 'image:=/ours/image', '-r', '~/detections:=/ours/detections']
+    parameters = [
+        'autostart:=true',
+        f'model_path:={model}',
+        'backend:=onnxruntime',
+        f'score_threshold:={threshold}',
+        *(FACE_PARAMETERS if is_face else ()),
+        *args.parameter,
+    ]
+    ours = [
+        sys.executable,
+        '-m',
+        'trt_ros.nodes.detector',
+        '--ros-args',
+        '-r',
+        'image:=/ours/image',
+        '-r',
+        '~/detections:=/ours/detections',
+    ]
     for parameter in parameters:
         ours += ['-p', parameter]
-    naive = [sys.executable, str(HERE / 'naive_node.py'), str(model), str(threshold), '--ros-args',
-             '-r', 'image:=/naive/image', '-r', '~/detections:=/naive/detections']
+    naive = [
+        sys.executable,
+        str(HERE / 'naive_node.py'),
+        str(model),
+        str(threshold),
+        '--ros-args',
+        '-r',
+        'image:=/naive/image',
+        '-r',
+        '~/detections:=/naive/detections',
+    ]
     rows = []
     with ExitStack() as running:
-        pids = {name: running.enter_context(started(command, args.cpus))
-                for name, command in (('ours', ours), ('naive', naive))}
+        pids = {
+            name: running.enter_context(started(command, args.cpus))
+            for name, command in (('ours', ours), ('naive', naive))
+        }
         rclpy.init()
         running.callback(rclpy.try_shutdown)
         node = rclpy.create_node('camera')
@@ -143,7 +187,7 @@ def compare(model: Path, pixels: np.ndarray, args: argparse.Namespace) -> list[d
             ages: dict[str, list[list[float]]] = {name: [] for name in pids}
             cpu: dict[str, list[float]] = {name: [] for name in pids}
             for number in range(-1, args.rounds):
-                for name in list(pids)[::1 if number % 2 else -1]:
+                for name in list(pids)[:: 1 if number % 2 else -1]:
                     before = cpu_seconds(pids[name])
                     came = camera.block(name, count, rate_hz)
                     used = cpu_seconds(pids[name]) - before
@@ -151,20 +195,26 @@ def compare(model: Path, pixels: np.ndarray, args: argparse.Namespace) -> list[d
                         ages[name].append(came)
                         cpu[name].append(1e3 * used / (count + WARM_UP))
             row: dict[str, Any] = {
-                'model': model.stem, 'size': f'{pixels.shape[1]}x{pixels.shape[0]}',
-                'rate_hz': rate_hz}
+                'model': model.stem,
+                'size': f'{pixels.shape[1]}x{pixels.shape[0]}',
+                'rate_hz': rate_hz,
+            }
             for name in pids:
                 flat = np.concatenate(ages[name])
                 row[name] = {
-                    'p50': float(np.median(flat)), 'p99': float(np.percentile(flat, 99)),
-                    'cpu': statistics.median(cpu[name]), 'came': len(flat),
-                    'sent': count * args.rounds}
+                    'p50': float(np.median(flat)),
+                    'p99': float(np.percentile(flat, 99)),
+                    'cpu': statistics.median(cpu[name]),
+                    'came': len(flat),
+                    'sent': count * args.rounds,
+                }
             # Round by round: the machine's own ups and downs are in both.
             row['ratio'] = statistics.median(
-                np.median(one) / np.median(other) for one, other in zip(*ages.values())
-                if one and other)
-            row['cpu_ratio'] = statistics.median(
-                one / other for one, other in zip(*cpu.values()))
+                np.median(one) / np.median(other)
+                for one, other in zip(*ages.values())
+                if one and other
+            )
+            row['cpu_ratio'] = statistics.median(one / other for one, other in zip(*cpu.values()))
             rows.append(row)
             print_row(row)
     return rows
@@ -172,34 +222,44 @@ def compare(model: Path, pixels: np.ndarray, args: argparse.Namespace) -> list[d
 
 def print_row(row: dict[str, Any]) -> None:
     rate = f'{row["rate_hz"]:g} Hz' if row['rate_hz'] else 'unlimited'
-    cells = ' | '.join(f'{row[name][what]:.1f}' for what in ('p50', 'p99', 'cpu')
-                       for name in ('ours', 'naive'))
+    cells = ' | '.join(
+        f'{row[name][what]:.1f}' for what in ('p50', 'p99', 'cpu') for name in ('ours', 'naive')
+    )
     came = ', '.join(f'{row[name]["came"]} of {row[name]["sent"]}' for name in ('ours', 'naive'))
-    print(f'| {row["model"]} | {row["size"]} | {rate} | {cells} | {row["ratio"]:.2f} | '
-          f'{row["cpu_ratio"]:.2f} | {came} |', flush=True)
+    print(
+        f'| {row["model"]} | {row["size"]} | {rate} | {cells} | {row["ratio"]:.2f} | '
+        f'{row["cpu_ratio"]:.2f} | {came} |',
+        flush=True,
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--models', nargs='+', default=['face', 'demo'],
-                        help='face, demo')
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--models', nargs='+', default=['face', 'demo'], help='face, demo')
     parser.add_argument('--sizes', nargs='+', default=['640x480', '1920x1080'])
-    parser.add_argument('--rates-hz', nargs='+', type=float, default=[10, 30, 0],
-                        help='0 is unlimited')
+    parser.add_argument(
+        '--rates-hz', nargs='+', type=float, default=[10, 30, 0], help='0 is unlimited'
+    )
     parser.add_argument('--rounds', type=int, default=10)
     parser.add_argument('--frames', type=int, default=20, help='of a block')
     parser.add_argument('--cpus', default='', help='CPUs of the two nodes, as for taskset -c')
-    parser.add_argument('--parameter', action='append', default=[],
-                        help='more of our node, NAME:=VALUE')
+    parser.add_argument(
+        '--parameter', action='append', default=[], help='more of our node, NAME:=VALUE'
+    )
     parser.add_argument('--json', type=Path)
     args = parser.parse_args()
-    os.environ.update(FASTRTPS_DEFAULT_PROFILES_FILE=str(PROFILE),
-                      ROS_AUTOMATIC_DISCOVERY_RANGE='LOCALHOST',
-                      ROS_DOMAIN_ID=str(random.randint(1, 100)))
+    os.environ.update(
+        FASTRTPS_DEFAULT_PROFILES_FILE=str(PROFILE),
+        ROS_AUTOMATIC_DISCOVERY_RANGE='LOCALHOST',
+        ROS_DOMAIN_ID=str(random.randint(1, 100)),
+    )
     rows = []
-    print('| model | image | rate | p50: ours | naive | p99: ours | naive | CPU: ours | naive | '
-          'p50 ratio | CPU ratio | came: ours, naive |\n|' + '---|' * 12)
+    print(
+        '| model | image | rate | p50: ours | naive | p99: ours | naive | CPU: ours | naive | '
+        'p50 ratio | CPU ratio | came: ours, naive |\n|' + '---|' * 12
+    )
     with tempfile.TemporaryDirectory() as folder:
         face = Path(folder) / 'face.onnx'
         onnx.save(face_model(), face)

@@ -32,13 +32,16 @@ import cv2
 import numpy as np
 import onnxruntime
 
-THRESHOLDS = {'score_threshold': 0.25, 'iou_threshold': 0.45, 'max_detections': 100}
+from trt_ros.vision.thresholds import Thresholds
+
+THRESHOLDS = Thresholds(score=0.25, iou=0.45, max_detections=100)
 WARM_UP_FRAMES = 20
 # Frames larger than Fast DDS has shared memory for by itself, 512 KiB, would mostly be lost.
 PROFILE = Path(__file__).parents[1] / 'config/fastdds.xml'
 
 
 # In one process.
+
 
 def interleaved(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
     """Time each call once a round, in an order that rotates; milliseconds."""
@@ -71,13 +74,16 @@ def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, An
     tensor, letterbox = pipeline.preprocess(frame)
     feeds, names = {runner.inputs[0].name: tensor}, [spec.name for spec in runner.outputs]
     outputs = runner.infer(feeds)
-    times = interleaved({
-        'session.run': lambda: session.run(names, feeds),
-        'Runner.infer': lambda: runner.infer(feeds),
-        'preprocess': lambda: pipeline.preprocess(frame),
-        'decode and NMS': lambda: pipeline.decoder(outputs, letterbox, **THRESHOLDS),
-        'Pipeline.infer': lambda: pipeline.infer(frame, **THRESHOLDS),
-    }, rounds)
+    times = interleaved(
+        {
+            'session.run': lambda: session.run(names, feeds),
+            'Runner.infer': lambda: runner.infer(feeds),
+            'preprocess': lambda: pipeline.preprocess(frame),
+            'decode and NMS': lambda: pipeline.decoder(outputs, letterbox, THRESHOLDS),
+            'Pipeline.infer': lambda: pipeline.infer(frame, THRESHOLDS),
+        },
+        rounds,
+    )
     pipeline.close()
     bare = times['session.run']
     # Round by round: the machine's own ups and downs are in both.
@@ -91,8 +97,11 @@ def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, An
 
 
 def percentiles(values: list[float]) -> dict[str, float]:
-    return {'p50': float(np.percentile(values, 50)), 'p99': float(np.percentile(values, 99)),
-            'count': len(values)}
+    return {
+        'p50': float(np.percentile(values, 50)),
+        'p99': float(np.percentile(values, 99)),
+        'count': len(values),
+    }
 
 
 def bookkeeping_microseconds(frames: int = 20_000) -> float:
@@ -119,6 +128,7 @@ def bookkeeping_microseconds(frames: int = 20_000) -> float:
 
 
 # Between processes: this script again, in one of three roles.
+
 
 @contextmanager
 def ros_node(name: str) -> Iterator[Any]:
@@ -148,8 +158,9 @@ def camera(image_path: str, frames: int, rate_hz: float) -> None:
     pixels = cv2.imread(image_path)
     with ros_node('camera') as node:
         publisher = node.create_publisher(Image, 'image', 2)
-        message = Image(height=pixels.shape[0], width=pixels.shape[1], encoding='bgr8',
-                        step=pixels.strides[0])
+        message = Image(
+            height=pixels.shape[0], width=pixels.shape[1], encoding='bgr8', step=pixels.strides[0]
+        )
         message.data = array('B', pixels.tobytes())
         while publisher.get_subscription_count() == 0:
             rclpy.spin_once(node, timeout_sec=0.05)
@@ -172,7 +183,8 @@ def echo() -> None:
     with ros_node('echo') as node:
         publisher = node.create_publisher(Image, 'echoed', 2)
         node.create_subscription(
-            Image, 'image', publisher.publish, qos_profile_sensor_data, raw=True)
+            Image, 'image', publisher.publish, qos_profile_sensor_data, raw=True
+        )
         rclpy.spin(node)
 
 
@@ -204,8 +216,9 @@ def watcher(topic: str) -> None:
     print(json.dumps(ages))
 
 
-def latencies(middle: list[str], topic: str, image: Path, frames: int, rate_hz: float,
-              env: dict[str, str]) -> list[float]:
+def latencies(
+    middle: list[str], topic: str, image: Path, frames: int, rate_hz: float, env: dict[str, str]
+) -> list[float]:
     """Run camera, `middle` and watcher in a process each; the ages of the results."""
     me = [sys.executable, __file__, '--role']
     watching = subprocess.Popen([*me, 'watcher', topic], env=env, stdout=subprocess.PIPE)
@@ -213,8 +226,12 @@ def latencies(middle: list[str], topic: str, image: Path, frames: int, rate_hz: 
     try:
         assert watching.stdout is not None
         watching.stdout.readline()
-        subprocess.run([*me, 'camera', str(image), str(frames), str(rate_hz)], env=env,
-                       check=True, timeout=120 + 2 * frames / rate_hz)
+        subprocess.run(
+            [*me, 'camera', str(image), str(frames), str(rate_hz)],
+            env=env,
+            check=True,
+            timeout=120 + 2 * frames / rate_hz,
+        )
     finally:
         for process in (between, watching):
             process.send_signal(signal.SIGINT)  # A killed process would leave its segment behind.
@@ -229,23 +246,40 @@ def between_processes(model: Path, image: Path, frames: int, rate_hz: float) -> 
     middles = {
         'echo of the image': ([*me, 'echo'], 'echoed'),
         'detector': (
-            [sys.executable, '-m', 'trt_ros.nodes.detector', '--ros-args', '-p', 'autostart:=true',
-             '-p', f'model_path:={model.absolute()}'], 'detector/detections')}
+            [
+                sys.executable,
+                '-m',
+                'trt_ros.nodes.detector',
+                '--ros-args',
+                '-p',
+                'autostart:=true',
+                '-p',
+                f'model_path:={model.absolute()}',
+            ],
+            'detector/detections',
+        ),
+    }
     ages: dict[str, list[float]] = {name: [] for name in middles}
     sent = 0
     for _ in range(2):  # In turn, so that a slow minute of the machine meets both.
         sent += frames
         for name, (middle, topic) in middles.items():
-            env = {**os.environ, 'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE),
-                   'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
-                   'ROS_DOMAIN_ID': str(random.randint(1, 100))}
+            env = {
+                **os.environ,
+                'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE),
+                'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
+                'ROS_DOMAIN_ID': str(random.randint(1, 100)),
+            }
             ages[name] += latencies(middle, topic, image, frames, rate_hz, env)
     return {
-        'rate_hz': rate_hz, 'sent': sent,
-        'milliseconds': {name: percentiles(values) for name, values in ages.items()}}
+        'rate_hz': rate_hz,
+        'sent': sent,
+        'milliseconds': {name: percentiles(values) for name, values in ages.items()},
+    }
 
 
 # What is printed.
+
 
 def machine() -> dict[str, str]:
     lines = Path('/proc/cpuinfo').read_text().splitlines()
@@ -253,8 +287,11 @@ def machine() -> dict[str, str]:
     return {
         'cpu': names[0] if names else platform.machine(),
         'cores': str(len(os.sched_getaffinity(0))),
-        'python': platform.python_version(), 'numpy': np.__version__,
-        'onnxruntime': onnxruntime.__version__, 'opencv': cv2.__version__}
+        'python': platform.python_version(),
+        'numpy': np.__version__,
+        'onnxruntime': onnxruntime.__version__,
+        'opencv': cv2.__version__,
+    }
 
 
 def print_table(title: str, rows: dict[str, dict[str, float]]) -> None:
@@ -266,12 +303,15 @@ def print_table(title: str, rows: dict[str, dict[str, float]]) -> None:
 def main() -> None:
     roles = {
         'camera': lambda path, frames, rate_hz: camera(path, int(frames), float(rate_hz)),
-        'echo': echo, 'watcher': watcher}
+        'echo': echo,
+        'watcher': watcher,
+    }
     if sys.argv[1:2] == ['--role']:
         roles[sys.argv[2]](*sys.argv[3:])
         return
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument('model', type=Path)
     parser.add_argument('image', type=Path)
     parser.add_argument('--size', default='640x480', help='the image is brought to this size')
@@ -286,22 +326,27 @@ def main() -> None:
         pixels = cv2.resize(cv2.imread(str(args.image)), (width, height))
         cv2.imwrite(str(image), pixels)
         result = {
-            'machine': machine(), 'model': args.model.name, 'size': args.size,
+            'machine': machine(),
+            'model': args.model.name,
+            'size': args.size,
             'in_one_process': in_one_process(args.model, pixels, args.rounds),
             'bookkeeping_microseconds': bookkeeping_microseconds(),
-            'between_processes': between_processes(
-                args.model, image, args.frames, args.rate_hz)}
+            'between_processes': between_processes(args.model, image, args.frames, args.rate_hz),
+        }
     if args.json:
         print(json.dumps(result, indent=1))
         return
     print(', '.join(f'{key} {value}' for key, value in result['machine'].items()))
     one, two = result['in_one_process'], result['between_processes']
     print_table(f'{args.model.name}, {args.size}, one process', one['milliseconds'])
-    print(f'  Runner.infer adds {one["runner_overhead_percent"]:.2f} % to session.run; '
-          f'the whole way of a frame is {one["pipeline_ratio"]:.2f} times it; counting and timing '
-          f'it takes {result["bookkeeping_microseconds"]:.1f} µs of CPU')
-    print_table(f'camera to subscriber, {two["sent"]} at {two["rate_hz"]:g} Hz',
-                two['milliseconds'])
+    print(
+        f'  Runner.infer adds {one["runner_overhead_percent"]:.2f} % to session.run; '
+        f'the whole way of a frame is {one["pipeline_ratio"]:.2f} times it; counting and timing '
+        f'it takes {result["bookkeeping_microseconds"]:.1f} µs of CPU'
+    )
+    print_table(
+        f'camera to subscriber, {two["sent"]} at {two["rate_hz"]:g} Hz', two['milliseconds']
+    )
 
 
 if __name__ == '__main__':

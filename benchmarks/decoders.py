@@ -26,6 +26,7 @@ from trt_ros.vision.decoders.registry import (
     choose_decoder,
 )
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 SIZE, CANDIDATES, ROUNDS = 640, 300, 30
 IMAGES = ((1920, 1080), (640, 480))
@@ -41,8 +42,10 @@ def scores(*shape: int, passing: int = CANDIDATES) -> np.ndarray:
 
 
 def centres(count: int, unit: float = SIZE) -> np.ndarray:
-    return np.concatenate([rng.uniform(0, unit, (1, count, 2)),
-                           rng.uniform(0.02, 0.2, (1, count, 2)) * unit], axis=-1)
+    return np.concatenate(
+        [rng.uniform(0, unit, (1, count, 2)), rng.uniform(0.02, 0.2, (1, count, 2)) * unit],
+        axis=-1,
+    )
 
 
 def corners(count: int, unit: float = SIZE) -> np.ndarray:
@@ -56,16 +59,25 @@ def any_of(*shape: int) -> np.ndarray:
 
 def rows(extras: np.ndarray, classes: int = 80) -> np.ndarray:
     """Put extras (1, 8400, E) behind boxes of which CANDIDATES pass."""
-    return np.concatenate(
-        [centres(8400), scores(1, 8400, classes), extras], axis=-1).transpose(0, 2, 1)
+    return np.concatenate([centres(8400), scores(1, 8400, classes), extras], axis=-1).transpose(
+        0, 2, 1
+    )
 
 
 def smooth(count: int, knots: int, size: int) -> np.ndarray:
     """Interpolate noise on knots × knots to (1, count, size, size), as regions with edges."""
     at = np.clip((np.arange(size) + 0.5) * knots / size - 0.5, 0, knots - 1)
     weights = np.maximum(0, 1 - np.abs(at[:, None] - np.arange(knots)))
-    return 4 * np.einsum('Yh,chw,Xw->cYX', weights, rng.normal(size=(count, knots, knots)),
-                         weights, optimize=True)[None]
+    return (
+        4
+        * np.einsum(
+            'Yh,chw,Xw->cYX',
+            weights,
+            rng.normal(size=(count, knots, knots)),
+            weights,
+            optimize=True,
+        )[None]
+    )
 
 
 def objects(count: int, low: float, high: float, noise: bool = False) -> dict[str, np.ndarray]:
@@ -84,9 +96,9 @@ def objects(count: int, low: float, high: float, noise: bool = False) -> dict[st
     if not noise:
         # 1 - ((x - middle) / half)², and so for y: five of the prototypes are x, x², y, y² and 1.
         at = (np.arange(160) + 0.5) / 160 - 0.5
-        prototypes[0, :4] = np.stack(np.broadcast_arrays(at, at**2, at[:, None], at[:, None]**2))
+        prototypes[0, :4] = np.stack(np.broadcast_arrays(at, at**2, at[:, None], at[:, None] ** 2))
         prototypes[0, 4] = 1
-        (x, y), (a, b) = middles / SIZE - 0.5, (2 * SIZE / sides)**2
+        (x, y), (a, b) = middles / SIZE - 0.5, (2 * SIZE / sides) ** 2
         head[0, 84:89, :count] = 2 * a * x, -a, 2 * b * y, -b, 1 - a * x**2 - b * y**2
         head[0, 89:, :count] /= 8
         head[0, 84:, :count] *= sides.min(axis=0) / 16  # Edges as soft as those of other sizes.
@@ -104,53 +116,108 @@ class Case:
 
 DETECTORS = {
     'yolov8': {'output0': rows(np.zeros((1, 8400, 0)))},
-    'yolox': {'output': np.concatenate(
-        [any_of(1, 8400, 4), scores(1, 8400, 1), any_of(1, 8400, 80)], axis=-1)},
-    'yolov5': {'output': np.concatenate(
-        [centres(25200), scores(1, 25200, 1), any_of(1, 25200, 80)], axis=-1)},
-    'yolov10': {'output0': np.concatenate(
-        [corners(300), scores(1, 300, 1), rng.integers(0, 80, (1, 300, 1))], axis=-1)},
+    'yolox': {
+        'output': np.concatenate(
+            [any_of(1, 8400, 4), scores(1, 8400, 1), any_of(1, 8400, 80)], axis=-1
+        )
+    },
+    'yolov5': {
+        'output': np.concatenate(
+            [centres(25200), scores(1, 25200, 1), any_of(1, 25200, 80)], axis=-1
+        )
+    },
+    'yolov10': {
+        'output0': np.concatenate(
+            [corners(300), scores(1, 300, 1), rng.integers(0, 80, (1, 300, 1))], axis=-1
+        )
+    },
     'rtdetr': {'logits': np.log(scores(1, 300, 80) + 1e-3), 'pred_boxes': centres(300, 1)},
     'detr': {'logits': rng.normal(0, 3, (1, 300, 92)), 'pred_boxes': centres(300, 1)},
     'ssd': {'boxes': corners(8732, 1), 'scores': scores(1, 8732, 81)},
     'boxes': {'boxes': corners(8400), 'scores': scores(1, 8400, 80)},
     'detectnet_v2': {'cov': scores(1, 3, 40, 40), 'bbox': 2 * any_of(1, 12, 40, 40)},
     'efficient_nms': {
-        'num_dets': np.array([[300]]), 'boxes': corners(300), 'scores': scores(1, 300),
-        'classes': rng.integers(0, 80, (1, 300))},
+        'num_dets': np.array([[300]]),
+        'boxes': corners(300),
+        'scores': scores(1, 300),
+        'classes': rng.integers(0, 80, (1, 300)),
+    },
     'onnx_nms': {
-        'chosen': rng.integers(0, [1, 80, 8400], (CANDIDATES, 3)), 'boxes': corners(8400),
-        'scores': 0.3 + any_of(1, 80, 8400) / 2},
+        'chosen': rng.integers(0, [1, 80, 8400], (CANDIDATES, 3)),
+        'boxes': corners(8400),
+        'scores': 0.3 + any_of(1, 80, 8400) / 2,
+    },
 }
 
 
 def cases() -> list[Case]:
     person = {'task': 'pose', 'kpt_shape': '[17, 3]', 'names': "{0: 'person'}"}
     return [
-        *(Case(FAMILIES, name, f'{CANDIDATES} candidates', outputs)
-          for name, outputs in DETECTORS.items()),
-        Case(POSES, 'yolov8_pose', f'{CANDIDATES} candidates, 17 keypoints',
-             {'output0': rows(SIZE * any_of(1, 8400, 51), 1)}, person),
-        Case(ORIENTED, 'yolov8_obb', f'{CANDIDATES} candidates, 15 classes',
-             {'output0': rows(any_of(1, 8400, 1), 15)}),
-        *(Case(SEGMENTERS, 'yolov8_seg', f'{count} objects of {low} to {high} pixels{what}',
-               objects(count, low / SIZE, high / SIZE, bool(what)))
-          for what in ('', ', masks of noise')
-          for count, low, high in (
-              (10, 64, 256), (100, 64, 256), (300, 13, 128), (100, 192, 384))),
+        *(
+            Case(FAMILIES, name, f'{CANDIDATES} candidates', outputs)
+            for name, outputs in DETECTORS.items()
+        ),
+        Case(
+            POSES,
+            'yolov8_pose',
+            f'{CANDIDATES} candidates, 17 keypoints',
+            {'output0': rows(SIZE * any_of(1, 8400, 51), 1)},
+            person,
+        ),
+        Case(
+            ORIENTED,
+            'yolov8_obb',
+            f'{CANDIDATES} candidates, 15 classes',
+            {'output0': rows(any_of(1, 8400, 1), 15)},
+        ),
+        *(
+            Case(
+                SEGMENTERS,
+                'yolov8_seg',
+                f'{count} objects of {low} to {high} pixels{what}',
+                objects(count, low / SIZE, high / SIZE, bool(what)),
+            )
+            for what in ('', ', masks of noise')
+            for count, low, high in (
+                (10, 64, 256),
+                (100, 64, 256),
+                (300, 13, 128),
+                (100, 192, 384),
+            )
+        ),
         Case(SEGMENTERS, 'semantic', '19 classes, 160 × 160', {'out': smooth(19, 8, 160)}),
         Case(SEGMENTERS, 'semantic', '150 classes, 160 × 160', {'out': smooth(150, 6, 160)}),
-        Case(SEGMENTERS, 'semantic', '150 classes, 15 of them seen, in many small regions',
-             {'out': smooth(150, 16, 160) - 10 * (np.arange(150) > 14)[:, None, None]}),
-        Case(SEGMENTERS, 'semantic', '150 classes, all seen, in many small regions',
-             {'out': smooth(150, 16, 160)}),
+        Case(
+            SEGMENTERS,
+            'semantic',
+            '150 classes, 15 of them seen, in many small regions',
+            {'out': smooth(150, 16, 160) - 10 * (np.arange(150) > 14)[:, None, None]},
+        ),
+        Case(
+            SEGMENTERS,
+            'semantic',
+            '150 classes, all seen, in many small regions',
+            {'out': smooth(150, 16, 160)},
+        ),
         Case(SEGMENTERS, 'semantic', '21 classes, 640 × 640', {'out': smooth(21, 8, 640)}),
-        Case(SEGMENTERS, 'semantic', '21 classes, 640 × 640, channels last',
-             {'out': smooth(21, 8, 640).transpose(0, 2, 3, 1)}),
-        Case(SEGMENTERS, 'semantic', 'sigmoid of one class, 640 × 640',
-             {'out': np.clip(smooth(1, 8, 640) / 8 + 0.5, 0, 1)}),
-        Case(SEGMENTERS, 'semantic', 'classes themselves, 640 × 640',
-             {'out': rng.integers(0, 19, (1, 640, 640))}),
+        Case(
+            SEGMENTERS,
+            'semantic',
+            '21 classes, 640 × 640, channels last',
+            {'out': smooth(21, 8, 640).transpose(0, 2, 3, 1)},
+        ),
+        Case(
+            SEGMENTERS,
+            'semantic',
+            'sigmoid of one class, 640 × 640',
+            {'out': np.clip(smooth(1, 8, 640) / 8 + 0.5, 0, 1)},
+        ),
+        Case(
+            SEGMENTERS,
+            'semantic',
+            'classes themselves, 640 × 640',
+            {'out': rng.integers(0, 19, (1, 640, 640))},
+        ),
         Case(DEPTHS, 'depth', '640 × 640', {'depth': smooth(1, 8, 640)}),
         Case(CLASSIFIERS, 'classifier', '1000 classes', {'out': rng.normal(size=(1, 1000))}),
         Case(EMBEDDINGS, 'embedding', '512 values', {'out': rng.normal(size=(1, 512))}),
@@ -159,15 +226,18 @@ def cases() -> list[Case]:
 
 def median_ms(case: Case, outputs: dict[str, np.ndarray], image_wh: tuple[int, int]) -> float:
     """Take the thread's own time, which others on the machine hardly change: it never waits."""
-    specs = tuple(TensorSpec(name, array.shape, array.dtype.name, 'output')
-                  for name, array in outputs.items())
-    decoder = choose_decoder(case.name, (IMAGE,), specs, case.metadata or {}, (SIZE, SIZE),
-                             families=case.families)
+    specs = tuple(
+        TensorSpec(name, array.shape, array.dtype.name, 'output')
+        for name, array in outputs.items()
+    )
+    decoder = choose_decoder(
+        case.name, (IMAGE,), specs, case.metadata or {}, (SIZE, SIZE), families=case.families
+    )
     letterbox = Letterbox.fit(image_wh, (SIZE, SIZE), decoder.preprocess['resize'])
     seconds = []
     for _ in range(ROUNDS + 1):  # The first one is not counted.
         begin = time.thread_time()
-        decoder(outputs, letterbox, score_threshold=0.25, iou_threshold=0.45, max_detections=300)
+        decoder(outputs, letterbox, Thresholds(score=0.25, iou=0.45, max_detections=300))
         seconds.append(time.thread_time() - begin)
     return 1000 * sorted(seconds[1:])[ROUNDS // 2]
 
@@ -182,18 +252,26 @@ def keep_memory() -> None:
 
 if __name__ == '__main__':
     keep_memory()
-    print('| decoder | outputs | '
-          + ' | '.join(f'{width}×{height}' for width, height in IMAGES) + ' |')
+    print(
+        '| decoder | outputs | '
+        + ' | '.join(f'{width}×{height}' for width, height in IMAGES)
+        + ' |'
+    )
     print('|---|---|---|---|')
     for case in cases():
         if sys.argv[1:] and case.name not in sys.argv[1:]:
             continue
         cells = [[], []]
         for dtype in ('float32', 'float16'):
-            outputs = {name: np.ascontiguousarray(
-                array, dtype if array.dtype.kind == 'f' else array.dtype)
-                for name, array in case.outputs.items()}
+            outputs = {
+                name: np.ascontiguousarray(
+                    array, dtype if array.dtype.kind == 'f' else array.dtype
+                )
+                for name, array in case.outputs.items()
+            }
             for cell, image_wh in zip(cells, IMAGES):
                 cell.append(f'{median_ms(case, outputs, image_wh):.1f}')
-        print(f'| `{case.name}` | {case.what} | {" / ".join(cells[0])} | '
-              f'{" / ".join(cells[1])} |', flush=True)
+        print(
+            f'| `{case.name}` | {case.what} | {" / ".join(cells[0])} | {" / ".join(cells[1])} |',
+            flush=True,
+        )

@@ -44,23 +44,34 @@ ROUNDS = 5
 def transformer(path: Path) -> None:
     """One block: attention and a layer norm, written out."""
     rng, width = np.random.default_rng(7), 128
-    weights = {f'w{n}': rng.normal(0, width ** -0.5, (width, width)).astype(np.float32)
-               for n in 'qkvo'} | {'two': np.float32(2), 'eps': np.float32(1e-5)}
+    weights = {
+        f'w{n}': rng.normal(0, width**-0.5, (width, width)).astype(np.float32) for n in 'qkvo'
+    } | {'two': np.float32(2), 'eps': np.float32(1e-5)}
     node = helper.make_node
     nodes = [node('MatMul', ['tokens', f'w{n}'], [n]) for n in 'qkv'] + [
-        node('Transpose', ['k'], ['kt'], perm=[0, 2, 1]), node('MatMul', ['q', 'kt'], ['s']),
-        node('Softmax', ['s'], ['p'], axis=-1), node('MatMul', ['p', 'v'], ['a']),
-        node('ReduceMean', ['a'], ['m'], axes=[-1]), node('Sub', ['a', 'm'], ['d']),
-        node('Pow', ['d', 'two'], ['d2']), node('ReduceMean', ['d2'], ['var'], axes=[-1]),
-        node('Add', ['var', 'eps'], ['vare']), node('Sqrt', ['vare'], ['std']),
-        node('Div', ['d', 'std'], ['n']), node('MatMul', ['n', 'wo'], ['out'])]
+        node('Transpose', ['k'], ['kt'], perm=[0, 2, 1]),
+        node('MatMul', ['q', 'kt'], ['s']),
+        node('Softmax', ['s'], ['p'], axis=-1),
+        node('MatMul', ['p', 'v'], ['a']),
+        node('ReduceMean', ['a'], ['m'], axes=[-1]),
+        node('Sub', ['a', 'm'], ['d']),
+        node('Pow', ['d', 'two'], ['d2']),
+        node('ReduceMean', ['d2'], ['var'], axes=[-1]),
+        node('Add', ['var', 'eps'], ['vare']),
+        node('Sqrt', ['vare'], ['std']),
+        node('Div', ['d', 'std'], ['n']),
+        node('MatMul', ['n', 'wo'], ['out']),
+    ]
     graph = helper.make_graph(
-        nodes, 'transformer',
+        nodes,
+        'transformer',
         [helper.make_tensor_value_info('tokens', TensorProto.FLOAT, (1, 64, width))],
         [helper.make_tensor_value_info('out', TensorProto.FLOAT, (1, 64, width))],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8),
-              path)
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()],
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), path
+    )
 
 
 def build(folder: Path, models: list[Path]) -> None:
@@ -74,7 +85,8 @@ def build(folder: Path, models: list[Path]) -> None:
     for model in sorted((folder / 'models').glob('*.onnx')):
         for precision in PRECISIONS:
             entry = EngineCache(folder / 'engines').get_or_build(
-                model, BuildOptions(precision=precision), flavour)
+                model, BuildOptions(precision=precision), flavour
+            )
             print(entry.path, f'{entry.sidecar["build_seconds"]:.1f} s')
 
 
@@ -92,9 +104,14 @@ def compare(engine: Path, onnx_path: Path, cache_dir: Path) -> dict[str, Any]:
     runner = open_network(with_copy)
     try:
         image = [len(spec.shape) == 4 for spec in runner.inputs]
-        inputs = {spec.name: (rng.uniform(0, 255 if 'yolox' in engine.name else 1, spec.shape)
-                              if is_image else rng.normal(0, 1, spec.shape)).astype(spec.dtype)
-                  for spec, is_image in zip(runner.inputs, image)}
+        inputs = {
+            spec.name: (
+                rng.uniform(0, 255 if 'yolox' in engine.name else 1, spec.shape)
+                if is_image
+                else rng.normal(0, 1, spec.shape)
+            ).astype(spec.dtype)
+            for spec, is_image in zip(runner.inputs, image)
+        }
         found = {name: np.array(value, np.float64) for name, value in runner.infer(inputs).items()}
         seconds = time.perf_counter() - began
     finally:
@@ -107,9 +124,13 @@ def compare(engine: Path, onnx_path: Path, cache_dir: Path) -> dict[str, Any]:
         errors[name] = {
             'max_relative_error': float(difference.max() / np.abs(expected).max()),
             'mean_relative_error': float(difference.mean() / np.abs(expected).mean()),
-            'finite': bool(np.isfinite(found[name]).all())}
-    return {'outputs': errors, 'first_answer_seconds': seconds,
-            'built_with_gpu': read_sidecar(engine)['gpu'] is not None}
+            'finite': bool(np.isfinite(found[name]).all()),
+        }
+    return {
+        'outputs': errors,
+        'first_answer_seconds': seconds,
+        'built_with_gpu': read_sidecar(engine)['gpu'] is not None,
+    }
 
 
 def load_once(model: Path, cache_dir: Path, keep_kernels: bool) -> dict[str, float]:
@@ -126,8 +147,11 @@ def load_once(model: Path, cache_dir: Path, keep_kernels: bool) -> dict[str, flo
     if keep_kernels:
         runner.save_cache()
     runner.close()
-    return {'load_seconds': loaded - began, 'first_answer_seconds': answered - loaded,
-            'total_seconds': answered - began}
+    return {
+        'load_seconds': loaded - began,
+        'first_answer_seconds': answered - loaded,
+        'total_seconds': answered - began,
+    }
 
 
 def load_times(folder: Path) -> dict[str, Any]:
@@ -138,7 +162,10 @@ def load_times(folder: Path) -> dict[str, Any]:
     def once(kernels: str) -> dict[str, float]:
         done = subprocess.run(
             [sys.executable, __file__, 'load', str(model), str(cache_dir), kernels],
-            capture_output=True, text=True, env={**os.environ, 'CUDA_CACHE_DISABLE': '1'})
+            capture_output=True,
+            text=True,
+            env={**os.environ, 'CUDA_CACHE_DISABLE': '1'},
+        )
         if done.returncode:
             raise RuntimeError(done.stderr[-2000:])
         result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -152,14 +179,18 @@ def load_times(folder: Path) -> dict[str, Any]:
     filling = once('keep')
     kept = [once('keep') for _ in range(ROUNDS)]
     (engine,) = EngineCache(cache_dir).entries()
-    return {'model': 'resnet50 fp16, 1x3x224x224', 'first_with_build': first,
-            'warm_without_runtime_cache': median(without), 'filling_the_runtime_cache': filling,
-            'warm_with_runtime_cache': median(kept),
-            'runtime_cache_files': {path.name: path.stat().st_size
-                                    for path in engine.parent.glob('*.runtime')},
-            'sidecar': {key: value for key, value in read_sidecar(engine).items()
-                        if key != 'layers'},
-            'some_layers': read_sidecar(engine)['layers'][:5]}
+    return {
+        'model': 'resnet50 fp16, 1x3x224x224',
+        'first_with_build': first,
+        'warm_without_runtime_cache': median(without),
+        'filling_the_runtime_cache': filling,
+        'warm_with_runtime_cache': median(kept),
+        'runtime_cache_files': {
+            path.name: path.stat().st_size for path in engine.parent.glob('*.runtime')
+        },
+        'sidecar': {key: value for key, value in read_sidecar(engine).items() if key != 'layers'},
+        'some_layers': read_sidecar(engine)['layers'][:5],
+    }
 
 
 def checks(folder: Path) -> dict[str, str]:
@@ -173,6 +204,7 @@ def checks(folder: Path) -> dict[str, str]:
     def opens(**options: Any) -> Callable[[], None]:
         def check() -> None:
             open_engine(model, BuildOptions(**options), cache_dir=private).engine.close()
+
         return check
 
     def in_memory() -> None:
@@ -214,13 +246,17 @@ def checks(folder: Path) -> dict[str, str]:
             raise AssertionError('it was loaded')
 
     todo: dict[str, Callable[[], None]] = {
-        'default': opens(), 'strip_weights': opens(strip_weights=True),
+        'default': opens(),
+        'strip_weights': opens(strip_weights=True),
         'weight_streaming': opens(weight_streaming=True),
         'target_current': opens(compute_capabilities=('current',)),
         'target_8_6': opens(compute_capabilities=('8.6',)),
-        'lowered_io': opens(precision='fp16', io_dtypes='lower'), 'in_memory': in_memory,
-        'closed_twice': closed_twice, 'bad_body_is_rebuilt': bad_body_is_rebuilt,
-        'cut_plan_is_refused': cut_plan_is_refused}
+        'lowered_io': opens(precision='fp16', io_dtypes='lower'),
+        'in_memory': in_memory,
+        'closed_twice': closed_twice,
+        'bad_body_is_rebuilt': bad_body_is_rebuilt,
+        'cut_plan_is_refused': cut_plan_is_refused,
+    }
     outcomes = {}
     for name, check in todo.items():
         try:
@@ -246,8 +282,13 @@ def inspector_sample(folder: Path) -> str:
 
 def run(folder: Path, json_path: Path | None) -> int:
     gpu = driver().gpu(0)
-    result: dict[str, Any] = {'gpu': gpu.name, 'driver': driver().version,
-                              'flavour': str(load_trt()), 'precisions': {}, 'failed': {}}
+    result: dict[str, Any] = {
+        'gpu': gpu.name,
+        'driver': driver().version,
+        'flavour': str(load_trt()),
+        'precisions': {},
+        'failed': {},
+    }
 
     def step(name: str, work: Callable[[], Any]) -> None:
         try:
@@ -263,8 +304,7 @@ def run(folder: Path, json_path: Path | None) -> int:
         for engine in cache.entries():
             model, precision = engine.relative_to(cache.root).parts[:2]
             name = f'{model} {precision}'
-            step(name, lambda e=engine, m=model: compare(
-                e, folder / 'models' / f'{m}.onnx', work))
+            step(name, lambda e=engine, m=model: compare(e, folder / 'models' / f'{m}.onnx', work))
             if name in result:
                 result['precisions'][name] = result.pop(name)
         step('load_times', lambda: load_times(work))
@@ -280,13 +320,16 @@ def print_tables(result: dict[str, Any]) -> None:
     print('| engine, built without a GPU | max relative error | mean |\n|---|---|---|')
     for name, found in result['precisions'].items():
         worst = max(found['outputs'].values(), key=lambda one: one['max_relative_error'])
-        print(f'| {name} | {worst["max_relative_error"]:.2e} '
-              f'| {worst["mean_relative_error"]:.2e} |')
+        print(
+            f'| {name} | {worst["max_relative_error"]:.2e} | {worst["mean_relative_error"]:.2e} |'
+        )
     print()
     for name, found in result.get('load_times', {}).items():
         if isinstance(found, dict) and 'total_seconds' in found:
-            print(f'{name}: load {found["load_seconds"]:.3f} s, '
-                  f'first answer {found["first_answer_seconds"]:.3f} s')
+            print(
+                f'{name}: load {found["load_seconds"]:.3f} s, '
+                f'first answer {found["first_answer_seconds"]:.3f} s'
+            )
     for kind in ('checks', 'failed'):
         for name, text in result.get(kind, {}).items():
             print(f'{kind} {name}: {text}')

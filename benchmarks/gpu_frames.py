@@ -33,9 +33,10 @@ from trt_ros.runtime.gpu.measure import (
 from trt_ros.runtime.gpu.open import open_frames, open_network
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 SIZES = ((640, 480), (1280, 720), (1920, 1080))
-ASKED = {'score_threshold': 0.25, 'iou_threshold': 0.45, 'max_detections': 300}
+ASKED = Thresholds(score=0.25, iou=0.45, max_detections=300)
 
 
 def picture(width: int, height: int) -> Frame:
@@ -51,11 +52,11 @@ def naive(runner: Any, pipeline: GraphPipeline) -> Callable[[Frame], object]:
     mean, std = np.array(preprocess.mean, 'f4'), np.array(preprocess.std, 'f4')
 
     def infer(frame: Frame) -> object:
-        image = frame.data[:frame.nbytes].reshape(frame.height, frame.width, 3)
+        image = frame.data[: frame.nbytes].reshape(frame.height, frame.width, 3)
         box = Letterbox.fit(frame.wh, preprocess.input_hw, preprocess.resize)
         (left, top), (width, height) = map(int, box.pad_xy), box.inner_wh
         canvas = np.full((*preprocess.input_hw, 3), preprocess.pad_value, np.uint8)
-        canvas[top:top + height, left:left + width] = cv2.resize(image, (width, height))
+        canvas[top : top + height, left : left + width] = cv2.resize(image, (width, height))
         if preprocess.channel_order == 'rgb':
             canvas = cv2.cvtColor(canvas, cv2.COLOR_BGR2RGB)
         tensor = canvas.astype(np.float32)
@@ -65,7 +66,8 @@ def naive(runner: Any, pipeline: GraphPipeline) -> Callable[[Frame], object]:
             tensor = (tensor - mean) / std
         tensor = np.ascontiguousarray(tensor.transpose(2, 0, 1)[None], preprocess.dtype)
         outputs = runner.infer({name: tensor})
-        return outputs if decoder is None else decoder(outputs, box, **ASKED)
+        return outputs if decoder is None else decoder(outputs, box, ASKED)
+
     return infer
 
 
@@ -86,8 +88,10 @@ def row(model: Path, frame: Frame, precision: str, rounds: int) -> dict[str, Any
     try:
         pipeline.warm_up(frame)
         graph = graph_times(pipeline, frame, rounds)
-        entry['stages'] = {name: vars(Summary.of(each))
-                           for name, each in stage_times(pipeline, frame, rounds).items()}
+        entry['stages'] = {
+            name: vars(Summary.of(each))
+            for name, each in stage_times(pipeline, frame, rounds).items()
+        }
         over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
         entry['graph'] = {name: vars(Summary.of(each)) for name, each in graph.items()}
         entry['wall_minus_gpu'] = vars(Summary.of(over))
@@ -95,14 +99,17 @@ def row(model: Path, frame: Frame, precision: str, rounds: int) -> dict[str, Any
         host = host_times(pipeline, frame, rounds)
         entry['host'] = {name: vars(Summary.of(each)) for name, each in host.items()}
         entry['latency_ratio'] = entry['host']['frame']['p50'] / (
-            entry['host']['plain copy']['p50'] + gpu_ms)
+            entry['host']['plain copy']['p50'] + gpu_ms
+        )
         entry['fps'] = frames_per_second(pipeline, frame, rounds * 2)
         lent = frame.data.copy()
         pipeline.register(lent)
         lying = Frame(lent, frame.width, frame.height, frame.step, frame.encoding)
         pipeline.warm_up(lying)
-        entry['lent'] = {name: vars(Summary.of(each))
-                         for name, each in host_times(pipeline, lying, rounds).items()}
+        entry['lent'] = {
+            name: vars(Summary.of(each))
+            for name, each in host_times(pipeline, lying, rounds).items()
+        }
         entry['lent_fps'] = frames_per_second(pipeline, lying, rounds * 2)
         pipeline.unregister(lent)
         entry['memory'] = pipeline.memory()
@@ -121,20 +128,51 @@ def row(model: Path, frame: Frame, precision: str, rounds: int) -> dict[str, Any
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    head = ('model', 'image', 'GPU', 'wall − GPU p50', 'p99', 'frame p50', 'p99', 'plain copy',
-            'ratio', 'lent frame p50', 'frames/s × GPU', 'lent', 'naive', 'naive ÷ ours')
+    head = (
+        'model',
+        'image',
+        'GPU',
+        'wall − GPU p50',
+        'p99',
+        'frame p50',
+        'p99',
+        'plain copy',
+        'ratio',
+        'lent frame p50',
+        'frames/s × GPU',
+        'lent',
+        'naive',
+        'naive ÷ ours',
+    )
     lines = ['| ' + ' | '.join(head) + ' |', '|' + ' --- |' * len(head)]
 
     def us(ms: float) -> str:
         return f'{ms * 1e3:.0f}'
+
     for r in rows:
         over, host, lent = r['wall_minus_gpu'], r['host'], r['lent']
-        lines.append('| ' + ' | '.join((
-            r['model'], r['image'], us(r['graph']['gpu']['p50']), us(over['p50']), us(over['p99']),
-            us(host['frame']['p50']), us(host['frame']['p99']), us(host['plain copy']['p50']),
-            f'{r["latency_ratio"]:.2f}', us(lent['frame']['p50']), f'{r["throughput"]:.2f}',
-            f'{r["lent_throughput"]:.2f}', us(r['naive']['p50']),
-            f'{r["naive_ratio"]:.1f}')) + ' |')
+        lines.append(
+            '| '
+            + ' | '.join(
+                (
+                    r['model'],
+                    r['image'],
+                    us(r['graph']['gpu']['p50']),
+                    us(over['p50']),
+                    us(over['p99']),
+                    us(host['frame']['p50']),
+                    us(host['frame']['p99']),
+                    us(host['plain copy']['p50']),
+                    f'{r["latency_ratio"]:.2f}',
+                    us(lent['frame']['p50']),
+                    f'{r["throughput"]:.2f}',
+                    f'{r["lent_throughput"]:.2f}',
+                    us(r['naive']['p50']),
+                    f'{r["naive_ratio"]:.1f}',
+                )
+            )
+            + ' |'
+        )
     return '\n'.join(lines)
 
 

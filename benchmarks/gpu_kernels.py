@@ -36,18 +36,24 @@ from trt_ros.vision.decoders.yolov10 import EndToEndHead
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 TIMES = 20
-ASKED = {'score_threshold': 0.25, 'iou_threshold': 0.45, 'max_detections': 300}
+ASKED = Thresholds(score=0.25, iou=0.45, max_detections=300)
 
 
 def gpu_us(stream: Stream, work: Callable[[int], None], rounds: int = 50) -> float:
     """Return the median microseconds of one `work`."""
+
     def many(handle: int) -> None:
         for _ in range(TIMES):
             work(handle)
-    with closing(Graph.capture(stream.handle, many)) as graph, \
-            closing(Event(timing=True)) as begin, closing(Event(timing=True)) as end:
+
+    with (
+        closing(Graph.capture(stream.handle, many)) as graph,
+        closing(Event(timing=True)) as begin,
+        closing(Event(timing=True)) as end,
+    ):
         times = []
         for _ in range(rounds + 3):
             begin.record(stream.handle)
@@ -75,22 +81,33 @@ def head(candidates: int, anchors: int = 8400, classes: int = 80) -> np.ndarray:
     scores = rng.uniform(0, 0.2, (anchors, classes))
     high = rng.permutation(anchors)[:candidates]
     scores[high, rng.integers(0, classes, candidates)] = rng.uniform(0.3, 1, candidates)
-    return np.ascontiguousarray(np.concatenate(
-        [centre, rng.uniform(10, 120, (anchors, 2)), scores], axis=1).T, np.float32)
+    return np.ascontiguousarray(
+        np.concatenate([centre, rng.uniform(10, 120, (anchors, 2)), scores], axis=1).T, np.float32
+    )
 
 
 def decoded() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
     """Give networks' outputs for 640 × 640: what they are, who reads them, the arrays."""
     rng = np.random.default_rng(0)
     for candidates in (0, 50, 300, 1000, 2048, 8400):
-        yield (f'YOLOv8, 84×8400, {candidates} candidates', YoloV8Head('head', 80),
-               {'head': head(candidates)[None]})
+        yield (
+            f'YOLOv8, 84×8400, {candidates} candidates',
+            YoloV8Head('head', 80),
+            {'head': head(candidates)[None]},
+        )
     rows = head(300, 25200).T
-    yield ('YOLOv5, 25200×85, 300 candidates', YoloV5Head('head', 80),
-           {'head': np.ascontiguousarray(np.insert(rows, 4, 1.0, axis=1))[None]})
-    finished = np.column_stack([
-        head(300, 300)[:4].T, np.linspace(1, 0, 300), rng.integers(0, 80, 300),
-    ]).astype(np.float32, order='C')
+    yield (
+        'YOLOv5, 25200×85, 300 candidates',
+        YoloV5Head('head', 80),
+        {'head': np.ascontiguousarray(np.insert(rows, 4, 1.0, axis=1))[None]},
+    )
+    finished = np.column_stack(
+        [
+            head(300, 300)[:4].T,
+            np.linspace(1, 0, 300),
+            rng.integers(0, 80, 300),
+        ]
+    ).astype(np.float32, order='C')
     finished[:, 2:4] += finished[:, :2]
     yield 'YOLOv10, 300×6', EndToEndHead('head', None), {'head': finished[None]}
     logits = rng.normal(-4, 2, (300, 80)).astype(np.float32)
@@ -99,18 +116,24 @@ def decoded() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
     yield 'RT-DETR, 300×80', DetrHead('logits', 'boxes', 80), outputs
     yield ('DETR, 300×80', DetrHead('logits', 'boxes', 79, softmax_without_last), outputs)
     raw = head(300).T
-    outputs = {'boxes': np.hstack([raw[:, :2] - raw[:, 2:4] / 2, raw[:, :2] + raw[:, 2:4] / 2]),
-               'scores': np.ascontiguousarray(raw[:, 4:])}
+    outputs = {
+        'boxes': np.hstack([raw[:, :2] - raw[:, 2:4] / 2, raw[:, :2] + raw[:, 2:4] / 2]),
+        'scores': np.ascontiguousarray(raw[:, 4:]),
+    }
     outputs = {name: value[None].astype(np.float32, order='C') for name, value in outputs.items()}
-    parts = BoxOutputs(*(TensorSpec(name, value.shape, 'float32', 'output')
-                         for name, value in outputs.items()))
+    parts = BoxOutputs(
+        *(TensorSpec(name, value.shape, 'float32', 'output') for name, value in outputs.items())
+    )
     yield 'boxes and scores, 8400×80, 300 candidates', BoxesHead(parts, 80), outputs
     for classes, cells in ((21, 640), (19, 160), (150, 160)):
         coarse = rng.normal(0, 4, (classes, cells // 8, cells // 8)).astype(np.float32)
         scores = coarse.repeat(8, axis=1).repeat(8, axis=2)[None]
         scores += rng.normal(0, 0.5, scores.shape).astype(np.float32)
-        yield (f'best class of each pixel, {classes}×{cells}×{cells}',
-               SemanticHead('scores', scores.shape, True, False), {'scores': scores})
+        yield (
+            f'best class of each pixel, {classes}×{cells}×{cells}',
+            SemanticHead('scores', scores.shape, True, False),
+            {'scores': scores},
+        )
 
 
 def main() -> int:
@@ -121,8 +144,10 @@ def main() -> int:
     gpu, account = open_gpu(), Account()
     with gpu.context, ExitStack() as owned:
         stream = owned.enter_context(closing(Stream()))
-        kernels = {name: owned.enter_context(closing(Kernels(name, gpu.arch)))
-                   for name in ('preprocess', 'decode')}
+        kernels = {
+            name: owned.enter_context(closing(Kernels(name, gpu.arch)))
+            for name in ('preprocess', 'decode')
+        }
 
         def device(nbytes: int) -> DeviceBuffer:
             return owned.enter_context(closing(DeviceBuffer(nbytes, 'benchmark', account)))
@@ -134,30 +159,48 @@ def main() -> int:
         print(f'{gpu.name}\n\n| | GPU µs | NumPy µs | ratio |\n| --- | --- | --- | --- |')
         rng = np.random.default_rng(0)
         for (width, height), encoding, antialias in (
-                ((640, 480), 'bgr8', False), ((1280, 720), 'bgr8', False),
-                ((1920, 1080), 'bgr8', False), ((1920, 1080), 'nv12', False),
-                ((1920, 1080), 'bayer_rggb8', False), ((1920, 1080), 'bgr8', True)):
-            pixels = rng.integers(0, 256, (height * 3 // 2, width) if encoding == 'nv12' else (
-                (height, width) if 'bayer' in encoding else (height, width, 3)), dtype=np.uint8)
+            ((640, 480), 'bgr8', False),
+            ((1280, 720), 'bgr8', False),
+            ((1920, 1080), 'bgr8', False),
+            ((1920, 1080), 'nv12', False),
+            ((1920, 1080), 'bayer_rggb8', False),
+            ((1920, 1080), 'bgr8', True),
+        ):
+            pixels = rng.integers(
+                0,
+                256,
+                (height * 3 // 2, width)
+                if encoding == 'nv12'
+                else ((height, width) if 'bayer' in encoding else (height, width, 3)),
+                dtype=np.uint8,
+            )
             frame = Frame.from_pixels(pixels, encoding)
             preprocess = Preprocess((640, 640), antialias=antialias)
             source, target = device(frame.nbytes), device(640 * 640 * 12)
             copy_async(source.ptr, frame.data.ctypes.data, frame.nbytes, stream.handle)
             told = steps.preprocess_args(
-                preprocess, steps.Geometry.of(frame), source.ptr, target.ptr)
+                preprocess, steps.Geometry.of(frame), source.ptr, target.ptr
+            )
 
             def run(handle: int, told: steps.PreprocessArgs = told) -> None:
                 steps.launch_preprocess(kernels['preprocess'], told, handle)
+
             ours = gpu_us(stream, run)
             name = f'{width}×{height} {encoding} to 640×640' + (', antialias' if antialias else '')
             add(name, ours, cpu_us(lambda f=frame, p=preprocess: p(f)))
 
         box = Letterbox.fit((1920, 1080), (640, 640), 'letterbox')
         for what, vision_head, outputs in decoded():
-            specs = [TensorSpec(name, value.shape, value.dtype.name, 'output')
-                     for name, value in outputs.items()]
-            decoder = gpu_decoder(SimpleNamespace(head=vision_head), specs, {
-                name: value.shape for name, value in outputs.items()}, box.input_hw)
+            specs = [
+                TensorSpec(name, value.shape, value.dtype.name, 'output')
+                for name, value in outputs.items()
+            ]
+            decoder = gpu_decoder(
+                SimpleNamespace(head=vision_head),
+                specs,
+                {name: value.shape for name, value in outputs.items()},
+                box.input_hw,
+            )
             tensors = {name: device(value.nbytes) for name, value in outputs.items()}
             for name, value in outputs.items():
                 copy_async(tensors[name].ptr, value.ctypes.data, value.nbytes, stream.handle)
@@ -165,24 +208,30 @@ def main() -> int:
             fill_async(scratch.ptr, 0, scratch.nbytes, stream.handle)
             result, request = (
                 owned.enter_context(closing(PinnedBuffer(nbytes, 'benchmark', account)))
-                for nbytes in (decoder.result_nbytes(box.image_wh), 256))
+                for nbytes in (decoder.result_nbytes(box.image_wh), 256)
+            )
             asked = steps.request_view(request.view[:16])
             asked.score_threshold, asked.iou_threshold = 0.25, 0.45
             asked.max_detections = 300
             on_device = device(256)
             copy_async(on_device.ptr, request.ptr, 256, stream.handle)
             launches = decoder.launches(
-                box, lambda name, at=tensors: at[name].ptr, request=on_device.ptr,
-                scratch=scratch.ptr, result=result.device_ptr)
+                box,
+                lambda name, at=tensors: at[name].ptr,
+                request=on_device.ptr,
+                scratch=scratch.ptr,
+                result=result.device_ptr,
+            )
 
             def decode(handle: int, launches=launches) -> None:
                 for each in launches:
                     kernels['decode'].launch(*each, handle)
+
             ours = gpu_us(stream, decode)
             found, _ = decoder.read(result.view, box.image_wh)
             if isinstance(found, Detections):
                 what += f', {len(found)} kept'
-            add(what, ours, cpu_us(lambda h=vision_head, o=outputs: h(o, box, **ASKED)))
+            add(what, ours, cpu_us(lambda h=vision_head, o=outputs: h(o, box, ASKED)))
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
     return 0

@@ -40,10 +40,19 @@ class Net:
         have = self.channels[x]
         scale = (2.0 / (have * kernel * kernel)) ** 0.5
         weight = self.constant(
-            self._rng.normal(0, scale, (out, have, kernel, kernel)).astype(np.float32))
+            self._rng.normal(0, scale, (out, have, kernel, kernel)).astype(np.float32)
+        )
         bias = self.constant(self._rng.normal(0, 0.1, out).astype(np.float32))
-        y = self.add('Conv', x, weight, bias, channels=out, kernel_shape=[kernel] * 2,
-                     strides=[stride] * 2, pads=[kernel // 2] * 4)
+        y = self.add(
+            'Conv',
+            x,
+            weight,
+            bias,
+            channels=out,
+            kernel_shape=[kernel] * 2,
+            strides=[stride] * 2,
+            pads=[kernel // 2] * 4,
+        )
         if act == 'silu':
             return self.add('Mul', y, self.add('Sigmoid', y))
         return self.add('Relu', y) if act == 'relu' else y
@@ -53,11 +62,18 @@ class Net:
 
     def save(self, path: Path, outputs: dict[str, tuple[str, tuple]], size: int, **metadata: str):
         graph = helper.make_graph(
-            [*self.nodes, *(helper.make_node('Identity', [t], [name])
-                            for name, (t, _) in outputs.items())], path.stem,
+            [
+                *self.nodes,
+                *(helper.make_node('Identity', [t], [name]) for name, (t, _) in outputs.items()),
+            ],
+            path.stem,
             [helper.make_tensor_value_info('images', TensorProto.FLOAT, (1, 3, size, size))],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-             for name, (_, shape) in outputs.items()], self.weights)
+            [
+                helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+                for name, (_, shape) in outputs.items()
+            ],
+            self.weights,
+        )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
         helper.set_model_props(model, metadata)
         save(model, path)
@@ -65,8 +81,14 @@ class Net:
 
 def c2f(net: Net, x: str, out: int, repeats: int, shortcut: bool) -> str:
     half = out // 2
-    parts = net.add('Split', net.conv(x, out), net.constant(np.array([half, half])),
-                    outputs=2, axis=1, channels=half)
+    parts = net.add(
+        'Split',
+        net.conv(x, out),
+        net.constant(np.array([half, half])),
+        outputs=2,
+        axis=1,
+        channels=half,
+    )
     y = list(parts)
     for _ in range(repeats):
         z = net.conv(net.conv(y[-1], half, 3), half, 3)
@@ -84,13 +106,15 @@ def yolov8s(path: Path, size: int = 640, classes: int = 80) -> None:
     x = c2f(net, net.conv(p4, 512, 3, 2), 512, 1, True)
     pooled = [net.conv(x, 256)]
     for _ in range(3):
-        pooled.append(net.add('MaxPool', pooled[-1], kernel_shape=[5, 5], strides=[1, 1],
-                              pads=[2] * 4))
+        pooled.append(
+            net.add('MaxPool', pooled[-1], kernel_shape=[5, 5], strides=[1, 1], pads=[2] * 4)
+        )
     p5 = net.conv(net.concat(*pooled), 512)
 
     def up(x: str) -> str:
         scales = net.constant(np.array([1, 1, 2, 2], np.float32))
         return net.add('Resize', x, '', scales, mode='nearest')
+
     n4 = c2f(net, net.concat(up(p5), p4), 256, 1, False)
     n3 = c2f(net, net.concat(up(n4), p3), 128, 1, False)
     n4 = c2f(net, net.concat(net.conv(n3, 128, 3, 2), n4), 256, 1, False)
@@ -101,30 +125,45 @@ def yolov8s(path: Path, size: int = 640, classes: int = 80) -> None:
         box = net.conv(net.conv(net.conv(level, 64, 3), 64, 3), 64, act='')
         score = net.conv(net.conv(net.conv(level, 128, 3), 128, 3), classes, act='')
         boxes.append(net.add('Reshape', box, net.constant(np.array([1, 64, cells * cells]))))
-        scores.append(net.add(
-            'Reshape', score, net.constant(np.array([1, classes, cells * cells]))))
+        scores.append(
+            net.add('Reshape', score, net.constant(np.array([1, classes, cells * cells])))
+        )
         rows, cols = np.mgrid[:cells, :cells] + 0.5
         grid.append(np.stack([cols.ravel(), rows.ravel()]))
         steps.append(np.full(cells * cells, stride))
     anchors = sum(len(s) for s in steps)
     # Distances to the four sides: the mean of a softmax over 16 bins each.
-    bins = net.add('Reshape', net.add('Concat', *boxes, axis=2),
-                   net.constant(np.array([1, 4, 16, anchors])))
+    bins = net.add(
+        'Reshape', net.add('Concat', *boxes, axis=2), net.constant(np.array([1, 4, 16, anchors]))
+    )
     weights = net.constant(np.arange(16, dtype=np.float32).reshape(1, 1, 16, 1))
-    sides = net.add('ReduceSum', net.add('Mul', net.add('Softmax', bins, axis=2), weights),
-                    net.constant(np.array([2])), keepdims=0)
+    sides = net.add(
+        'ReduceSum',
+        net.add('Mul', net.add('Softmax', bins, axis=2), weights),
+        net.constant(np.array([2])),
+        keepdims=0,
+    )
     near, far = net.add('Split', sides, net.constant(np.array([2, 2])), outputs=2, axis=1)
     centre = net.constant(np.concatenate(grid, axis=1)[None].astype(np.float32))
     low, high = net.add('Sub', centre, near), net.add('Add', centre, far)
     middle = net.add('Mul', net.add('Add', low, high), net.constant(np.array(0.5, np.float32)))
-    xywh = net.add('Mul', net.add('Concat', middle, net.add('Sub', high, low), axis=1),
-                   net.constant(np.concatenate(steps).astype(np.float32).reshape(1, 1, -1)))
+    xywh = net.add(
+        'Mul',
+        net.add('Concat', middle, net.add('Sub', high, low), axis=1),
+        net.constant(np.concatenate(steps).astype(np.float32).reshape(1, 1, -1)),
+    )
     # A trained head says no nearly everywhere.
-    logits = net.add('Sub', net.add('Concat', *scores, axis=2),
-                     net.constant(np.array(6.0, np.float32)))
+    logits = net.add(
+        'Sub', net.add('Concat', *scores, axis=2), net.constant(np.array(6.0, np.float32))
+    )
     head = net.add('Concat', xywh, net.add('Sigmoid', logits), axis=1)
-    net.save(path, {'output0': (head, (1, 4 + classes, anchors))}, size, task='detect',
-             names=str({i: f'class {i}' for i in range(classes)}))
+    net.save(
+        path,
+        {'output0': (head, (1, 4 + classes, anchors))},
+        size,
+        task='detect',
+        names=str({i: f'class {i}' for i in range(classes)}),
+    )
 
 
 def resnet50(path: Path, size: int = 224) -> None:

@@ -31,8 +31,10 @@ def main() -> int:
         cv2.imwrite(str(image), cv2.resize(cv2.imread(str(args.image)), (width, height)))
         for rate_hz in args.rates:
             found = between_processes(args.model, image, int(rate_hz * args.seconds), rate_hz)
-            print_table(f'{args.model.stem}, {args.size}, {found["sent"]} at {rate_hz:g} Hz',
-                        found['milliseconds'])
+            print_table(
+                f'{args.model.stem}, {args.size}, {found["sent"]} at {rate_hz:g} Hz',
+                found['milliseconds'],
+            )
             sys.stdout.flush()
     return 0
 

@@ -72,10 +72,16 @@ if SIZE in os.environ:  # One of the processes that are measured.
     def open_tiny(options: Any, **keywords: Any) -> Pipeline:
         """Open a pipeline over a network that nobody will run."""
         spec = partial(TensorSpec, dtype='float32')
-        return Pipeline.open(options, **keywords, runner=FakeRunner(
-            dict, inputs=[spec('images', (1, 3, 32, 32), mode='input')],
-            outputs=[spec('output0', (1, 6, 21), mode='output')],
-            metadata={'names': "{0: 'cat', 1: 'dog'}"}))
+        return Pipeline.open(
+            options,
+            **keywords,
+            runner=FakeRunner(
+                dict,
+                inputs=[spec('images', (1, 3, 32, 32), mode='input')],
+                outputs=[spec('output0', (1, 6, 21), mode='output')],
+                metadata={'names': "{0: 'cat', 1: 'dog'}"},
+            ),
+        )
 
     class Camera(image_source.ImageSourceNode):
         """Shows the still."""
@@ -89,7 +95,9 @@ if SIZE in os.environ:  # One of the processes that are measured.
             corners = rng.integers(0, 200, (20, 2))
             self._found = Detections(
                 np.hstack([corners, corners + 100]).astype(np.float32),
-                rng.random(20, np.float32), rng.integers(0, 2, 20, np.int32))
+                rng.random(20, np.float32),
+                rng.integers(0, 2, 20, np.int32),
+            )
             super().__init__(open_pipeline=open_tiny, **kwargs)
 
         def infer(self, frames: list[Frame]) -> list[Detections]:
@@ -145,7 +153,8 @@ class Requests:
     def ask(self, kind: type, service: str, seconds: float, **fields: Any) -> Any:
         if service not in self._clients:
             self._clients[service] = self._node.create_client(
-                kind, f'/ComponentManager/_container/{service}')
+                kind, f'/ComponentManager/_container/{service}'
+            )
         client = self._clients[service]
         assert client.wait_for_service(30.0), service
         future = client.call_async(kind.Request(**fields))
@@ -157,8 +166,9 @@ class Requests:
         from rclpy.parameter import Parameter
 
         def messages(values: Mapping[str, Any]) -> list[Any]:
-            return [Parameter(key, value=value).to_parameter_msg()
-                    for key, value in values.items()]
+            return [
+                Parameter(key, value=value).to_parameter_msg() for key, value in values.items()
+            ]
 
         # An answer is lost where it is not yet known who asked: first something harmless.
         while self.ask(ListNodes, 'list_nodes', 1.0) is None:
@@ -167,9 +177,14 @@ class Requests:
         if name == 'Camera':
             parameters = {**parameters, 'rate_hz': rate_hz}
         loaded = self.ask(
-            LoadNode, 'load_node', 60.0, plugin_name=f'intra_process:{name}',
-            remap_rules=remaps, parameters=messages(parameters),
-            extra_arguments=messages({'use_intra_process_comms': by_reference}))
+            LoadNode,
+            'load_node',
+            60.0,
+            plugin_name=f'intra_process:{name}',
+            remap_rules=remaps,
+            parameters=messages(parameters),
+            extra_arguments=messages({'use_intra_process_comms': by_reference}),
+        )
         assert loaded is not None and loaded.success, loaded
 
     def close(self) -> None:
@@ -184,8 +199,9 @@ def running(way: str, rate_hz: float, env: dict[str, str]) -> Iterator[list[subp
     processes: list[subprocess.Popen] = []
 
     def start(*arguments: str) -> None:
-        processes.append(subprocess.Popen(
-            [sys.executable, *arguments], env=env, stderr=subprocess.DEVNULL))
+        processes.append(
+            subprocess.Popen([sys.executable, *arguments], env=env, stderr=subprocess.DEVNULL)
+        )
 
     try:
         if way == PROCESSES:
@@ -193,12 +209,22 @@ def running(way: str, rate_hz: float, env: dict[str, str]) -> Iterator[list[subp
                 if name == 'Camera':
                     parameters = {**parameters, 'rate_hz': rate_hz}
                 given = [f'{key}:={str(value).lower()}' for key, value in parameters.items()]
-                start(__file__, '--role', name, '--ros-args',
-                      *(part for each in remaps for part in ('-r', each)),
-                      *(part for each in given for part in ('-p', each)))
+                start(
+                    __file__,
+                    '--role',
+                    name,
+                    '--ros-args',
+                    *(part for each in remaps for part in ('-r', each)),
+                    *(part for each in given for part in ('-p', each)),
+                )
         else:
-            start('-c', 'import sys; from trt_ros.container.__main__ import main_mt; '
-                  'sys.exit(main_mt())', '--ros-args', '-p', 'allow_modules:=true')
+            start(
+                '-c',
+                'import sys; from trt_ros.container.__main__ import main_mt; sys.exit(main_mt())',
+                '--ros-args',
+                '-p',
+                'allow_modules:=true',
+            )
             requests = Requests()
             try:
                 for name in NODES:
@@ -227,12 +253,15 @@ def measure(way: str, size: str, rate_hz: float, seconds: float) -> dict[str, An
         environment = {
             'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE),
             'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
-            'ROS_DOMAIN_ID': str(random.randint(1, 100))}
+            'ROS_DOMAIN_ID': str(random.randint(1, 100)),
+        }
         os.environ.update(environment)
-        python_path = os.pathsep.join(filter(None, (
-            str(HERE), str(HERE.parent), os.environ.get('PYTHONPATH'))))
-        with running(way, rate_hz, {
-                **os.environ, 'PYTHONPATH': python_path, SIZE: size, FOLDER: folder}) as processes:
+        python_path = os.pathsep.join(
+            filter(None, (str(HERE), str(HERE.parent), os.environ.get('PYTHONPATH')))
+        )
+        with running(
+            way, rate_hz, {**os.environ, 'PYTHONPATH': python_path, SIZE: size, FOLDER: folder}
+        ) as processes:
             deadline = time.monotonic() + SECONDS_TO_START
             while not Path(folder, 'first.json').exists():
                 assert time.monotonic() < deadline, f'{way}: nothing was drawn'
@@ -241,8 +270,10 @@ def measure(way: str, size: str, rate_hz: float, seconds: float) -> dict[str, An
             began_ns, cpu_began = time.monotonic_ns(), cpu_seconds(processes)
             time.sleep(seconds)
             ended_ns, cpu_ended = time.monotonic_ns(), cpu_seconds(processes)
-        found, drawn = (json.loads(Path(folder, f'{name}.json').read_text())
-                        for name in ('detector', 'overlay'))
+        found, drawn = (
+            json.loads(Path(folder, f'{name}.json').read_text())
+            for name in ('detector', 'overlay')
+        )
     rows: dict[str, list[float]] = {'image': [], 'detections': [], 'both': []}
     for key, drawn_ns in drawn.items():
         sent_ns = int(key)
@@ -251,29 +282,44 @@ def measure(way: str, size: str, rate_hz: float, seconds: float) -> dict[str, An
             rows['image'].append(1e-6 * (came_ns - sent_ns))
             rows['detections'].append(1e-6 * (drawn_ns - done_ns))
             rows['both'].append(1e-6 * (drawn_ns - sent_ns))
-    return {**rows, 'cpu': 1e3 * (cpu_ended - cpu_began) / (1e-9 * (ended_ns - began_ns)),
-            'sent': rate_hz * seconds}
+    return {
+        **rows,
+        'cpu': 1e3 * (cpu_ended - cpu_began) / (1e-9 * (ended_ns - began_ns)),
+        'sent': rate_hz * seconds,
+    }
 
 
 def percentiles(values: list[float]) -> dict[str, float]:
-    return {'p50': float(np.percentile(values, 50)), 'p99': float(np.percentile(values, 99)),
-            'count': len(values)}
+    return {
+        'p50': float(np.percentile(values, 50)),
+        'p99': float(np.percentile(values, 99)),
+        'count': len(values),
+    }
 
 
 def machine() -> dict[str, str]:
     lines = Path('/proc/cpuinfo').read_text().splitlines()
     names = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
-    return {'cpu': names[0] if names else platform.machine(),
-            'cores': str(len(os.sched_getaffinity(0))), 'python': platform.python_version(),
-            'numpy': np.__version__, 'load': f'{os.getloadavg()[0]:.1f}'}
+    return {
+        'cpu': names[0] if names else platform.machine(),
+        'cores': str(len(os.sched_getaffinity(0))),
+        'python': platform.python_version(),
+        'numpy': np.__version__,
+        'load': f'{os.getloadavg()[0]:.1f}',
+    }
 
 
 def main() -> None:
     if sys.argv[1:2] == ['--role']:
-        sys.exit(run_node({'Camera': Camera, 'Detector': Detector, 'Overlay': Overlay}[
-            sys.argv[2]], sys.argv[3:]))
+        sys.exit(
+            run_node(
+                {'Camera': Camera, 'Detector': Detector, 'Overlay': Overlay}[sys.argv[2]],
+                sys.argv[3:],
+            )
+        )
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument('--size', default='1920x1080')
     parser.add_argument('--rate-hz', type=float, default=20.0)
     parser.add_argument('--seconds', type=float, default=10.0, help='of each way in each round')
@@ -286,24 +332,33 @@ def main() -> None:
         for way in WAYS:
             runs[way].append(measure(way, args.size, args.rate_hz, args.seconds))
     for way, found in runs.items():
-        result[way] = {name: percentiles([value for run in found for value in run[name]])
-                       for name in ('image', 'detections', 'both')}
+        result[way] = {
+            name: percentiles([value for run in found for value in run[name]])
+            for name in ('image', 'detections', 'both')
+        }
         result[way]['sent'] = sum(run['sent'] for run in found)
-        result[way]['cpu_ms_a_frame'] = float(np.mean(
-            [run['cpu'] for run in found])) / args.rate_hz
+        result[way]['cpu_ms_a_frame'] = (
+            float(np.mean([run['cpu'] for run in found])) / args.rate_hz
+        )
     if args.json:
         print(json.dumps(result, indent=1))
         return
     print(', '.join(f'{key} {value}' for key, value in result['machine'].items()))
     print(f'{args.size} at {args.rate_hz:g} Hz, milliseconds')
-    print(f'{"p50 / p99":<30} {"image":>14} {"detections":>14} {"both":>14} {"CPU a frame":>12} '
-          f'{"came":>12}')
+    print(
+        f'{"p50 / p99":<30} {"image":>14} {"detections":>14} {"both":>14} {"CPU a frame":>12} '
+        f'{"came":>12}'
+    )
     for way in WAYS:
         row = result[way]
-        cells = [f'{row[name]["p50"]:.2f} / {row[name]["p99"]:.2f}'
-                 for name in ('image', 'detections', 'both')]
-        print(f'{way:<30} {cells[0]:>14} {cells[1]:>14} {cells[2]:>14} '
-              f'{row["cpu_ms_a_frame"]:12.2f} {row["both"]["count"]:5} of {row["sent"]:.0f}')
+        cells = [
+            f'{row[name]["p50"]:.2f} / {row[name]["p99"]:.2f}'
+            for name in ('image', 'detections', 'both')
+        ]
+        print(
+            f'{way:<30} {cells[0]:>14} {cells[1]:>14} {cells[2]:>14} '
+            f'{row["cpu_ms_a_frame"]:12.2f} {row["both"]["count"]:5} of {row["sent"]:.0f}'
+        )
 
 
 if __name__ == '__main__':

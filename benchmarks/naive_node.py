@@ -14,7 +14,6 @@ from vision_msgs.msg import Detection2D, Detection2DArray, ObjectHypothesisWithP
 
 
 class NaiveDetector(Node):
-
     def __init__(self, model):
         super().__init__('naive')
         self.session = onnxruntime.InferenceSession(model, providers=['CPUExecutionProvider'])
@@ -32,11 +31,12 @@ class NaiveDetector(Node):
         size = (scale * [message.width, message.height]).round().astype(int)
         top, left = (rows - size[1]) // 2, (cols - size[0]) // 2
         canvas = np.full((rows, cols, 3), 114, np.uint8)
-        canvas[top:top + size[1], left:left + size[0]] = cv2.resize(image, size)
+        canvas[top : top + size[1], left : left + size[0]] = cv2.resize(image, size)
         pixels = cv2.cvtColor(canvas, cv2.COLOR_BGR2RGB).astype(np.float32)
         pixels = (pixels - 127) / 128 if is_face else pixels / 255
         outputs = self.session.run(
-            None, {self.input.name: np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])})
+            None, {self.input.name: np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])}
+        )
         if is_face:
             scores, boxes = outputs[0][0, :, 1:], outputs[1][0] * [cols, rows, cols, rows]
             boxes[:, 2:] -= boxes[:, :2]

@@ -48,9 +48,19 @@ LIBRARY = 'TRT_ROS_BENCHMARK_LIBRARY'
 def cpp() -> ctypes.CDLL:
     library = ctypes.CDLL(os.environ[LIBRARY])
     library.send_image.argtypes = [
-        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p]
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.c_uint32,
+        ctypes.c_void_p,
+    ]
     library.receive_images.argtypes = [
-        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p]
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+    ]
     return library
 
 
@@ -62,14 +72,33 @@ def compile_cpp(folder: str) -> str:
         return ''
     prefixes = {Path(prefix) for prefix in get_packages_with_prefixes().values()}
     folders = [path for prefix in prefixes for path in (prefix / 'include').glob('*')]
-    libraries = [path for prefix in prefixes for path in (prefix / 'lib').glob('lib*.so')
-                 if path.name in (
-                     'librcl.so', 'librcutils.so', 'librosidl_runtime_c.so',
-                     'libsensor_msgs__rosidl_generator_c.so')]
+    libraries = [
+        path
+        for prefix in prefixes
+        for path in (prefix / 'lib').glob('lib*.so')
+        if path.name
+        in (
+            'librcl.so',
+            'librcutils.so',
+            'librosidl_runtime_c.so',
+            'libsensor_msgs__rosidl_generator_c.so',
+        )
+    ]
     target = f'{folder}/transport.so'
-    done = subprocess.run([
-        'g++', '-O2', '-shared', '-fPIC', '-o', target, str(HERE / 'transport.cpp'),
-        *(f'-I{path}' for path in folders), *map(str, libraries)], stderr=subprocess.PIPE)
+    done = subprocess.run(
+        [
+            'g++',
+            '-O2',
+            '-shared',
+            '-fPIC',
+            '-o',
+            target,
+            str(HERE / 'transport.cpp'),
+            *(f'-I{path}' for path in folders),
+            *map(str, libraries),
+        ],
+        stderr=subprocess.PIPE,
+    )
     if done.returncode:
         print(f'No C++ to compare with: {done.stderr.decode()[:500]}', file=sys.stderr)
         return ''
@@ -77,6 +106,7 @@ def compile_cpp(folder: str) -> str:
 
 
 # Roles: this script again, in processes of their own.
+
 
 @contextmanager
 def ros_node(name: str, way: str) -> Iterator[Any]:
@@ -120,7 +150,8 @@ def sender(way: str, publisher: Any, node: Any) -> Callable[[np.ndarray], None]:
     def send_typed(pixels: np.ndarray) -> None:
         height, width = pixels.shape[:2]
         image = Image(
-            header=stamped(), height=height, width=width, step=3 * width, encoding='bgr8')
+            header=stamped(), height=height, width=width, step=3 * width, encoding='bgr8'
+        )
         data = array('B')
         data.frombytes(pixels.data.cast('B'))
         image.data = data
@@ -128,9 +159,15 @@ def sender(way: str, publisher: Any, node: Any) -> Callable[[np.ndarray], None]:
 
     def send_cpp(pixels: np.ndarray) -> None:
         stamp = ctypes.c_int64()
-        assert cpp().send_image(
-            publisher.handle.pointer, pixels.ctypes.data, *pixels.shape[:2],
-            ctypes.byref(stamp)) == 0
+        assert (
+            cpp().send_image(
+                publisher.handle.pointer,
+                pixels.ctypes.data,
+                *pixels.shape[:2],
+                ctypes.byref(stamp),
+            )
+            == 0
+        )
 
     return {OURS: send_ours, CPP: send_cpp}.get(way, send_typed)
 
@@ -180,8 +217,9 @@ def receive(way: str, frames: str) -> None:
         note(*image.stamp, image.data)
 
     def on_typed(image: Image) -> None:
-        note(image.header.stamp.sec, image.header.stamp.nanosec,
-             np.frombuffer(image.data, np.uint8))
+        note(
+            image.header.stamp.sec, image.header.stamp.nanosec, np.frombuffer(image.data, np.uint8)
+        )
 
     def is_waiting() -> bool:
         return not is_done.is_set() and time.monotonic() - last[0] < SECONDS_WITHOUT_A_FRAME
@@ -196,8 +234,12 @@ def receive(way: str, frames: str) -> None:
             raw = node.create_subscription(Image, 'image', lambda _: None, image_qos(), raw=True)
             ages_ns = np.zeros(count, np.int64)
             taken = cpp().receive_images(
-                raw.handle.pointer, context_pointer(node), count,
-                int(1e9 * SECONDS_WITHOUT_A_FRAME), ages_ns.ctypes.data)
+                raw.handle.pointer,
+                context_pointer(node),
+                count,
+                int(1e9 * SECONDS_WITHOUT_A_FRAME),
+                ages_ns.ctypes.data,
+            )
             assert (ages_ns[:taken] > 0).all()
             ages = [float(age) for age in ages_ns[:taken] * 1e-6]
         else:
@@ -230,14 +272,18 @@ def detections_sender(rounds: str) -> None:
         ways: dict[str, Callable[[Detections], None]] = {
             OURS: lambda found: ours(found, header, 'name'),
             TUNED: lambda found: publisher.publish(
-                to_detection_array(found, header, names, class_id_format='name'))}
+                to_detection_array(found, header, names, class_id_format='name')
+            ),
+        }
         while publisher.get_subscription_count() == 0:
             time.sleep(0.01)
         for number in range(-WARM_UP_FRAMES, int(rounds)):
             for count in COUNTS:
                 found = Detections(
-                    1000 * rng.random((count, 4), np.float32), rng.random(count, np.float32),
-                    rng.integers(0, 80, count, np.int32))
+                    1000 * rng.random((count, 4), np.float32),
+                    rng.random(count, np.float32),
+                    rng.integers(0, 80, count, np.int32),
+                )
                 for way, publish in ways.items():
                     began = time.perf_counter()
                     publish(found)
@@ -259,7 +305,8 @@ def detections_receiver() -> None:
     signal.signal(signal.SIGINT, lambda *_: ending.set())
     with ros_node('receiver', OURS) as node:
         subscription = subscribe_serialized(
-            node, Detection2DArray, 'detections', QoSProfile(depth=50), lambda message: None)
+            node, Detection2DArray, 'detections', QoSProfile(depth=50), lambda message: None
+        )
         while not ending.wait(0.1):
             pass
         subscription.close()
@@ -267,15 +314,20 @@ def detections_receiver() -> None:
 
 # What starts them.
 
+
 def environment() -> dict[str, str]:
-    return {**os.environ, 'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE),
-            'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
-            'ROS_DOMAIN_ID': str(random.randint(1, 100))}
+    return {
+        **os.environ,
+        'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE),
+        'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
+        'ROS_DOMAIN_ID': str(random.randint(1, 100)),
+    }
 
 
 def start(env: dict[str, str], *role: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, __file__, '--role', *role], env=env, stdout=subprocess.PIPE)
+        [sys.executable, __file__, '--role', *role], env=env, stdout=subprocess.PIPE
+    )
 
 
 def printed(process: subprocess.Popen) -> Any:
@@ -286,28 +338,43 @@ def printed(process: subprocess.Popen) -> Any:
 
 def images(ways: list[str], frames: int, rate_hz: float, rounds: int) -> dict[str, Any]:
     ages: dict[str, dict[str, list[list[float]]]] = {
-        size: {way: [] for way in ways} for size in SIZES}
+        size: {way: [] for way in ways} for size in SIZES
+    }
     calls: dict[str, dict[str, list[list[float]]]] = {
-        size: {way: [] for way in ways} for size in SIZES}
+        size: {way: [] for way in ways} for size in SIZES
+    }
     for _ in range(rounds):  # In turn, so that a slow minute of the machine meets all.
         for size, (width, height) in SIZES.items():
             for way in ways:
                 env = environment()
                 receiving = start(env, 'receive', way, str(frames))
                 sending = start(
-                    env, 'send', way, str(width), str(height), str(frames), str(rate_hz))
+                    env, 'send', way, str(width), str(height), str(frames), str(rate_hz)
+                )
                 calls[size][way].append(printed(sending))
                 ages[size][way].append(printed(receiving))
-    return {'sent': frames * rounds, 'rate_hz': rate_hz,
-            'milliseconds': by_size(ages), 'publish_milliseconds': by_size(calls),
-            'ratios_by_round': {
-                size: [float(np.median(ours) / np.median(theirs)) for ours, theirs in zip(
-                    by_way.get(OURS, []), by_way.get(CPP, []))] for size, by_way in ages.items()}}
+    return {
+        'sent': frames * rounds,
+        'rate_hz': rate_hz,
+        'milliseconds': by_size(ages),
+        'publish_milliseconds': by_size(calls),
+        'ratios_by_round': {
+            size: [
+                float(np.median(ours) / np.median(theirs))
+                for ours, theirs in zip(by_way.get(OURS, []), by_way.get(CPP, []))
+            ]
+            for size, by_way in ages.items()
+        },
+    }
 
 
 def by_size(rounds: dict[str, dict[str, list[list[float]]]]) -> dict[str, Any]:
-    return {size: {way: percentiles(list(chain.from_iterable(values)))
-                   for way, values in by_way.items()} for size, by_way in rounds.items()}
+    return {
+        size: {
+            way: percentiles(list(chain.from_iterable(values))) for way, values in by_way.items()
+        }
+        for size, by_way in rounds.items()
+    }
 
 
 def detections(rounds: int) -> dict[str, Any]:
@@ -318,23 +385,34 @@ def detections(rounds: int) -> dict[str, Any]:
     finally:
         receiving.send_signal(signal.SIGINT)
         receiving.communicate(timeout=60)
-    return {'milliseconds': {way: {count: percentiles(values) for count, values in row.items()}
-                             for way, row in took.items()}}
+    return {
+        'milliseconds': {
+            way: {count: percentiles(values) for count, values in row.items()}
+            for way, row in took.items()
+        }
+    }
 
 
 def percentiles(values: list[float]) -> dict[str, float]:
     if not values:
         return {'p50': float('nan'), 'p99': float('nan'), 'count': 0}
-    return {'p50': float(np.percentile(values, 50)), 'p99': float(np.percentile(values, 99)),
-            'count': len(values)}
+    return {
+        'p50': float(np.percentile(values, 50)),
+        'p99': float(np.percentile(values, 99)),
+        'count': len(values),
+    }
 
 
 def machine() -> dict[str, str]:
     lines = Path('/proc/cpuinfo').read_text().splitlines()
     names = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
-    return {'cpu': names[0] if names else platform.machine(),
-            'cores': str(len(os.sched_getaffinity(0))), 'python': platform.python_version(),
-            'numpy': np.__version__, 'load': f'{os.getloadavg()[0]:.1f}'}
+    return {
+        'cpu': names[0] if names else platform.machine(),
+        'cores': str(len(os.sched_getaffinity(0))),
+        'python': platform.python_version(),
+        'numpy': np.__version__,
+        'load': f'{os.getloadavg()[0]:.1f}',
+    }
 
 
 def print_rows(title: str, rows: dict[str, dict[str, float]]) -> None:
@@ -349,12 +427,14 @@ def main() -> None:
         {role.__name__: role for role in roles}[sys.argv[2]](*sys.argv[3:])
         return
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument('--frames', type=int, default=100, help='of each way in each round')
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--rate-hz', type=float, default=30.0)
-    parser.add_argument('--only', nargs='+', choices=WAYS, default=WAYS, metavar='WAY',
-                        help=' | '.join(WAYS))
+    parser.add_argument(
+        '--only', nargs='+', choices=WAYS, default=WAYS, metavar='WAY', help=' | '.join(WAYS)
+    )
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -363,23 +443,29 @@ def main() -> None:
             os.environ[LIBRARY] = compile_cpp(folder)
             if not os.environ[LIBRARY]:
                 ways.remove(CPP)
-        result = {'machine': machine(),
-                  'images': images(ways, args.frames, args.rate_hz, args.rounds),
-                  'detections': detections(args.frames)}
+        result = {
+            'machine': machine(),
+            'images': images(ways, args.frames, args.rate_hz, args.rounds),
+            'detections': detections(args.frames),
+        }
     if args.json:
         print(json.dumps(result, indent=1))
         return
     print(', '.join(f'{key} {value}' for key, value in result['machine'].items()))
     found = result['images']
     for size in SIZES:
-        print_rows(f'{size} bgr8, pixels to pixels, {found["sent"]} at {found["rate_hz"]:g} Hz',
-                   found['milliseconds'][size])
+        print_rows(
+            f'{size} bgr8, pixels to pixels, {found["sent"]} at {found["rate_hz"]:g} Hz',
+            found['milliseconds'][size],
+        )
         print_rows('  of this, the call that publishes', found['publish_milliseconds'][size])
         ratios = ' '.join(f'{ratio:.2f}' for ratio in found['ratios_by_round'][size])
         print(f'\n  {OURS} / C++ at p50, by round: {ratios}')
     for way, row in result['detections']['milliseconds'].items():
-        print_rows(f'detections, build and publish, {way}',
-                   {f'{count} of them': values for count, values in row.items()})
+        print_rows(
+            f'detections, build and publish, {way}',
+            {f'{count} of them': values for count, values in row.items()},
+        )
 
 
 if __name__ == '__main__':

@@ -32,7 +32,22 @@ def setup(app):
     """Write a page per module from its docstrings before the pages are read."""
     from sphinx.ext import apidoc
 
-    app.connect('builder-inited', lambda app: apidoc.main([
-        '-q', '--force', '--remove-old', '--no-toc', '--module-first', '--maxdepth', '2',
-        '--output-dir', str(CHECKOUT / 'docs/generated'), str(CHECKOUT / 'trt_ros'),
-        str(CHECKOUT / 'trt_ros/demo'), str(CHECKOUT / 'trt_ros/launching')]))
+    app.connect(
+        'builder-inited',
+        lambda app: apidoc.main(
+            [
+                '-q',
+                '--force',
+                '--remove-old',
+                '--no-toc',
+                '--module-first',
+                '--maxdepth',
+                '2',
+                '--output-dir',
+                str(CHECKOUT / 'docs/generated'),
+                str(CHECKOUT / 'trt_ros'),
+                str(CHECKOUT / 'trt_ros/demo'),
+                str(CHECKOUT / 'trt_ros/launching'),
+            ]
+        ),
+    )

@@ -20,15 +20,24 @@ from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 
 
 def generate_launch_description():
-    return launch_description([
-        DeclareLaunchArgument('cameras', description='YAML file of the cameras.'),
-        DeclareLaunchArgument('one_node', default_value='false', choices=('true', 'false'),
-                              description=(
-            'One detector for all cameras, with one network in memory, whose results are on the '
-            'same topics.')),
-        *common_arguments(container='new'),
-        *parameter_arguments(DetectorNode),
-    ], nodes)
+    return launch_description(
+        [
+            DeclareLaunchArgument('cameras', description='YAML file of the cameras.'),
+            DeclareLaunchArgument(
+                'one_node',
+                default_value='false',
+                choices=('true', 'false'),
+                description=(
+                    'One detector for all cameras, with one network in memory, whose '
+                    'results are on the '
+                    'same topics.'
+                ),
+            ),
+            *common_arguments(container='new'),
+            *parameter_arguments(DetectorNode),
+        ],
+        nodes,
+    )
 
 
 def nodes(context):
@@ -39,14 +48,28 @@ def nodes(context):
         detectors = [detector_of_all(file, for_all, cameras, given)]
     else:
         detectors = [
-            Part(DetectorNode, 'detector', namespace, remappings_of(camera), has_platform=True,
-                 parameters=checked_parameters(
-                     DetectorNode, for_all | camera.get('parameters', {})) | given)
-            for namespace, camera in cameras.items()]
+            Part(
+                DetectorNode,
+                'detector',
+                namespace,
+                remappings_of(camera),
+                has_platform=True,
+                parameters=checked_parameters(DetectorNode, for_all | camera.get('parameters', {}))
+                | given,
+            )
+            for namespace, camera in cameras.items()
+        ]
     sources = [
-        Part(ImageSourceNode, 'image_source', namespace, remappings_of(camera),
-             parameters={'source': str(camera['source'])})
-        for namespace, camera in cameras.items() if 'source' in camera]
+        Part(
+            ImageSourceNode,
+            'image_source',
+            namespace,
+            remappings_of(camera),
+            parameters={'source': str(camera['source'])},
+        )
+        for namespace, camera in cameras.items()
+        if 'source' in camera
+    ]
     return graph(context, detectors + sources)
 
 
@@ -61,15 +84,21 @@ def detector_of_all(file, for_all, cameras, given):
         if 'parameters' in camera:
             raise ParameterError(
                 f'{file}: camera {namespace} has parameters of its own, but with one_node there '
-                'is one detector.', remedy='Move them up, to those of all cameras.')
+                'is one detector.',
+                remedy='Move them up, to those of all cameras.',
+            )
         image = camera.get('image', 'image')
         name = namespace.strip('/')
         remappings[name] = image if image.startswith('/') else f'/{name}/{image}'
         remappings[f'~/{name}/detections'] = f'/{name}/detector/detections'
     topics = tuple(name for name in remappings if not name.startswith('~'))
-    return Part(DetectorNode, 'detector', remappings=remappings, has_platform=True,
-                parameters=checked_parameters(DetectorNode, for_all)
-                | {'image_topics': topics} | given)
+    return Part(
+        DetectorNode,
+        'detector',
+        remappings=remappings,
+        has_platform=True,
+        parameters=checked_parameters(DetectorNode, for_all) | {'image_topics': topics} | given,
+    )
 
 
 def read_cameras(file):
@@ -95,10 +124,15 @@ def settings(what, content, names=()):
     """Return what stands at a place of the file, by name; which names it may have, if not all."""
     content = {} if content is None else content
     if not isinstance(content, dict):
-        raise ParameterError(f'{what} is {content!r}.', cause='It should be names and values.',
-                             remedy='Write it as config/cameras.example.yaml is.')
+        raise ParameterError(
+            f'{what} is {content!r}.',
+            cause='It should be names and values.',
+            remedy='Write it as config/cameras.example.yaml is.',
+        )
     unknown = set(content) - set(names or content)
     if unknown:
-        raise ParameterError(f'{what} has {", ".join(sorted(map(str, unknown)))}.',
-                             remedy=f'There may be {", ".join(names)}.')
+        raise ParameterError(
+            f'{what} has {", ".join(sorted(map(str, unknown)))}.',
+            remedy=f'There may be {", ".join(names)}.',
+        )
     return content

@@ -22,25 +22,39 @@ SCENE_SECONDS = 6.0
 
 
 def generate_launch_description():
-    return launch_description([
-        *common_arguments(container='new'),
-        *parameter_arguments(DetectorNode, model_path=str(MODEL)),
-        *parameter_arguments(ImageSourceNode, 'image_source.'),
-        *parameter_arguments(OverlayNode, 'overlay.'),
-    ], nodes)
+    return launch_description(
+        [
+            *common_arguments(container='new'),
+            *parameter_arguments(DetectorNode, model_path=str(MODEL)),
+            *parameter_arguments(ImageSourceNode, 'image_source.'),
+            *parameter_arguments(OverlayNode, 'overlay.'),
+        ],
+        nodes,
+    )
 
 
 def nodes(context):
     source = given_parameters(context, ImageSourceNode, 'image_source.')
     if 'source' not in source and not context.launch_configurations['params_file']:
         source['source'] = draw_scene(context.launch_configurations['container'])
-    return graph(context, [
-        Part(OverlayNode, 'overlay', remappings={'detections': 'detector/detections'},
-             parameters=given_parameters(context, OverlayNode, 'overlay.')),
-        Part(DetectorNode, 'detector', has_platform=True,
-             parameters=given_parameters(context, DetectorNode)),
-        Part(ImageSourceNode, 'image_source', parameters=source),
-    ])
+    return graph(
+        context,
+        [
+            Part(
+                OverlayNode,
+                'overlay',
+                remappings={'detections': 'detector/detections'},
+                parameters=given_parameters(context, OverlayNode, 'overlay.'),
+            ),
+            Part(
+                DetectorNode,
+                'detector',
+                has_platform=True,
+                parameters=given_parameters(context, DetectorNode),
+            ),
+            Part(ImageSourceNode, 'image_source', parameters=source),
+        ],
+    )
 
 
 def draw_scene(container):

@@ -8,5 +8,6 @@ from launch.actions import IncludeLaunchDescription
 
 def generate_launch_description():
     detector = str(Path(__file__).with_name('detector.launch.py'))
-    return LaunchDescription([
-        IncludeLaunchDescription(detector, launch_arguments=[('platform', 'x86')])])
+    return LaunchDescription(
+        [IncludeLaunchDescription(detector, launch_arguments=[('platform', 'x86')])]
+    )

@@ -44,7 +44,8 @@ OWNED_BY_ROS = ('numpy', 'opencv-python-headless', 'PyYAML')  # Their wheels wou
 
 NO_NETWORK = re.compile(
     'NewConnectionError|NameResolutionError|ConnectTimeoutError|ReadTimeoutError|ProxyError|'
-    'Network is unreachable|Connection refused|Temporary failure in name resolution')
+    'Network is unreachable|Connection refused|Temporary failure in name resolution'
+)
 
 
 class SetupError(Exception):
@@ -70,10 +71,14 @@ class Base:
             'import importlib.util as u, json, sys, sysconfig; print(json.dumps(dict('
             'executable=getattr(sys, "_base_executable", sys.executable),'
             'version="%d.%d" % sys.version_info[:2], include=sysconfig.get_paths()["include"],'
-            'has_ensurepip=bool((s := u.find_spec("ensurepip")) and s.origin))))')
+            'has_ensurepip=bool((s := u.find_spec("ensurepip")) and s.origin))))'
+        )
         # Not -S: Debian's site decides where headers are. The wheels' hook is told to keep quiet.
-        answer = json.loads(subprocess.check_output(
-            [executable, '-I', '-c', code], text=True, env=os.environ | HOOK_DONE))
+        answer = json.loads(
+            subprocess.check_output(
+                [executable, '-I', '-c', code], text=True, env=os.environ | HOOK_DONE
+            )
+        )
         answer['executable'] = os.path.realpath(answer['executable'])
         return cls(**answer | {'include': Path(answer['include'])})
 
@@ -121,8 +126,11 @@ class Environment:
     def groups(self) -> tuple[str, ...]:
         """The requirement files that apply."""
         gpu = ('gpu',) if platform.machine() == 'x86_64' else ()  # NVIDIA has no others there.
-        return ('runtime', *gpu, 'test', 'docs') if self.distro else (
-            'ros', 'build', 'runtime', *gpu, 'test', 'docs')
+        return (
+            ('runtime', *gpu, 'test', 'docs')
+            if self.distro
+            else ('ros', 'build', 'runtime', *gpu, 'test', 'docs')
+        )
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that a program inside needs."""
@@ -140,8 +148,11 @@ class Environment:
             for name in ('PYTHONPATH', 'AMENT_PREFIX_PATH', 'CMAKE_PREFIX_PATH'):
                 own.pop(name, None)
             prepend('CMAKE_PREFIX_PATH', self.folder)
-            prepend('LD_LIBRARY_PATH', self.folder / 'lib',
-                    *sorted(self.site_packages.glob('ros_*.libs')))
+            prepend(
+                'LD_LIBRARY_PATH',
+                self.folder / 'lib',
+                *sorted(self.site_packages.glob('ros_*.libs')),
+            )
             own |= HOOK_DONE
         prepend('PATH', self.folder / 'bin')
         prepend('PYTHONPATH', CHECKOUT)
@@ -176,6 +187,7 @@ def say(text: str) -> None:
 
 # ---------------------------------------------------------------------------- which environment
 
+
 def choose_environment() -> Environment:
     """Return the sourced ROS's environment where its Python works, else the one from PyPI."""
     base = os.path.realpath(getattr(sys, '_base_executable', sys.executable))
@@ -185,8 +197,10 @@ def choose_environment() -> Environment:
         for python in dict.fromkeys([base, shutil.which('python3') or base, '/usr/bin/python3']):
             if (folder / '.trt_ros/package').exists() or imports(python, 'rclpy'):
                 return Environment(folder, os.path.realpath(python), distro)
-        say(f'ROS 2 {distro} is sourced, but its rclpy does not import here; taking ROS 2 from '
-            'PyPI.')
+        say(
+            f'ROS 2 {distro} is sourced, but its rclpy does not import here; taking ROS 2 from '
+            'PyPI.'
+        )
     return Environment(CHECKOUT / '.venv', base, '')
 
 
@@ -196,6 +210,7 @@ def imports(python: str, *modules: str) -> bool:
 
 
 # --------------------------------------------------------------------------------------- set-up
+
 
 def set_up(environment: Environment) -> None:
     """Run the steps whose fingerprint changed; two at once wait for each other."""
@@ -215,6 +230,7 @@ def set_up(environment: Environment) -> None:
 
 def stale_steps(environment: Environment) -> list[str]:
     """Return the names of the steps to run, in order."""
+
     def is_done(name: str) -> bool:
         try:
             note = (environment.notes / name).read_text()
@@ -236,8 +252,11 @@ def fingerprint(environment: Environment, step: str) -> str:
         parts += [path.read_text() for path in requirement_files(environment)]
     elif step == 'interfaces':
         parts += [(REQUIREMENTS / f'{group}.txt').read_text() for group in ('ros', 'build')]
-        parts += [(path.name, path.read_text())
-                  for path in sorted(INTERFACES.glob('**/*')) if path.is_file()]
+        parts += [
+            (path.name, path.read_text())
+            for path in sorted(INTERFACES.glob('**/*'))
+            if path.is_file()
+        ]
     elif step == 'package':
         parts += [entry_points(), links()]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -272,8 +291,11 @@ def make_venv(environment: Environment) -> None:
     say(f'making a virtual environment with Python {base.version} ({base.executable})')
     clear(environment.folder)
     options = ['--system-site-packages'] if environment.distro else []
-    run([base.executable, '-I', '-m', 'venv', *options, str(environment.folder)],
-        environment, 'venv')
+    run(
+        [base.executable, '-I', '-m', 'venv', *options, str(environment.folder)],
+        environment,
+        'venv',
+    )
     if not environment.distro and not (base.include / 'Python.h').exists():
         fetch_headers(environment, base)
 
@@ -286,12 +308,15 @@ def clear(folder: Path) -> None:
     """
     if folder.is_symlink() or folder.is_file():
         raise SetupError(
-            f'{folder} is in the way.', cause='It is not a folder.', remedy='Delete it.')
+            f'{folder} is in the way.', cause='It is not a folder.', remedy='Delete it.'
+        )
     try:
         if folder.exists() and not (folder / 'pyvenv.cfg').exists() and any(folder.iterdir()):
             raise SetupError(
-                f'{folder} is in the way.', cause='It is not a virtual environment.',
-                remedy='Move it away.')
+                f'{folder} is in the way.',
+                cause='It is not a virtual environment.',
+                remedy='Move it away.',
+            )
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir()
@@ -300,8 +325,10 @@ def clear(folder: Path) -> None:
         write(folder / 'COLCON_IGNORE', '')
     except OSError as error:
         raise SetupError(
-            f'Cannot write to {folder}.', cause=error.strerror or str(error),
-            remedy='Clone trt_ros into a folder that is yours and has 2 GB free.') from error
+            f'Cannot write to {folder}.',
+            cause=error.strerror or str(error),
+            remedy='Clone trt_ros into a folder that is yours and has 2 GB free.',
+        ) from error
 
 
 def check_tools(environment: Environment, base: Base) -> None:
@@ -316,15 +343,18 @@ def check_tools(environment: Environment, base: Base) -> None:
     if environment.distro:
         missing |= {
             f'the Python module {module}': package.format(environment.distro)
-            for module, package in ROS_MODULES.items() if not imports(base.executable, module)}
+            for module, package in ROS_MODULES.items()
+            if not imports(base.executable, module)
+        }
     else:
         if platform.system() != 'Linux' or platform.machine() != 'x86_64':
             raise SetupError(
                 'There is no ROS 2 on PyPI for this machine.',
                 cause=f'Its wheels are for Linux on x86_64; this is {platform.system()} on '
-                      f'{platform.machine()}.',
+                f'{platform.machine()}.',
                 remedy='Install ROS 2 (Humble, Jazzy or Kilted) with its apt packages, source '
-                       'its setup.bash and start again: ./dev then uses it.')
+                'its setup.bash and start again: ./dev then uses it.',
+            )
         if not compiles():
             missing['a C++ compiler'] = 'g++'
         if not (base.include / 'Python.h').exists() and not can_fetch_headers(base):
@@ -332,12 +362,14 @@ def check_tools(environment: Environment, base: Base) -> None:
     if missing:
         raise SetupError(
             f'This machine lacks {" and ".join(missing)}.',
-            remedy=f'Debian, Ubuntu: sudo apt install {" ".join(missing.values())}')
+            remedy=f'Debian, Ubuntu: sudo apt install {" ".join(missing.values())}',
+        )
 
 
 def can_fetch_headers(base: Base) -> bool:
     return base.executable.startswith('/usr/bin/') and bool(
-        shutil.which('apt-get') and shutil.which('dpkg-deb'))
+        shutil.which('apt-get') and shutil.which('dpkg-deb')
+    )
 
 
 def fetch_headers(environment: Environment, base: Base) -> None:
@@ -353,7 +385,8 @@ def fetch_headers(environment: Environment, base: Base) -> None:
     except (SetupError, StopIteration) as error:
         raise SetupError(
             f'This machine lacks the header files of {base.executable}.',
-            remedy=f'Debian, Ubuntu: sudo apt install python{base.version}-dev') from error
+            remedy=f'Debian, Ubuntu: sudo apt install python{base.version}-dev',
+        ) from error
     archive.unlink()
 
 
@@ -363,9 +396,15 @@ def compiles() -> bool:
         default = ('cc', 'gcc') if name == 'CC' else ('c++', 'g++')
         candidates = [os.environ[name]] if os.environ.get(name) else default
         compiler = next(filter(None, map(shutil.which, candidates)), None)
-        if compiler is None or subprocess.run(
-                [compiler, '-x', language, '-fsyntax-only', '-'], text=True,
-                input=f'#include <{header}>\n', capture_output=True).returncode:
+        if (
+            compiler is None
+            or subprocess.run(
+                [compiler, '-x', language, '-fsyntax-only', '-'],
+                text=True,
+                input=f'#include <{header}>\n',
+                capture_output=True,
+            ).returncode
+        ):
             return False
     return True
 
@@ -373,17 +412,23 @@ def compiles() -> bool:
 def install_packages(environment: Environment) -> None:
     """Let pip bring what the requirement files name, and nothing that the sourced ROS has."""
     names = [name for name in environment.groups if name != 'ros']
-    lines = [line for name in names
-             for line in (REQUIREMENTS / f'{name}.txt').read_text().splitlines()]
+    lines = [
+        line for name in names for line in (REQUIREMENTS / f'{name}.txt').read_text().splitlines()
+    ]
     constraints = (REQUIREMENTS / 'constraints.txt').read_text()
     if environment.distro:
         colcon = 'colcon-' if shutil.which('colcon') else '\n'
-        lines = [line for line in lines
-                 if not line.startswith(colcon) and line.split('==')[0] not in OWNED_BY_ROS]
+        lines = [
+            line
+            for line in lines
+            if not line.startswith(colcon) and line.split('==')[0] not in OWNED_BY_ROS
+        ]
         # ROS's own modules are compiled for one generation of NumPy.
-        numpy_major = int(subprocess.check_output(
-            [environment.base, '-c', 'import numpy; print(numpy.__version__)'],
-            text=True).split('.')[0])
+        numpy_major = int(
+            subprocess.check_output(
+                [environment.base, '-c', 'import numpy; print(numpy.__version__)'], text=True
+            ).split('.')[0]
+        )
         constraints += f'numpy<{numpy_major + 1}\n'
     requirements = environment.notes / 'requirements.txt'
     write(requirements, '\n'.join(lines) + '\n')
@@ -416,9 +461,24 @@ def pip_install(environment: Environment, *arguments: str) -> None:
             say('  unpacking')
             unpacking.touch()
 
-    run([str(environment.python), '-I', '-m', 'pip', 'install', '--no-compile', '--use-pep517',
-         '--disable-pip-version-check', '--progress-bar', 'off', *arguments],
-        environment, 'pip', follow=follow)
+    run(
+        [
+            str(environment.python),
+            '-I',
+            '-m',
+            'pip',
+            'install',
+            '--no-compile',
+            '--use-pep517',
+            '--disable-pip-version-check',
+            '--progress-bar',
+            'off',
+            *arguments,
+        ],
+        environment,
+        'pip',
+        follow=follow,
+    )
     unpacking.unlink(missing_ok=True)
 
 
@@ -451,14 +511,32 @@ def build_interfaces(environment: Environment) -> None:
     def build_one(source: Path) -> None:
         cmake = str(environment.folder / 'bin/cmake')
         folder = str(build / source.name)
-        run([cmake, '-G', 'Ninja', '-S', str(source), '-B', folder,
-             f'-DCMAKE_INSTALL_PREFIX={environment.folder}', '-DCMAKE_BUILD_TYPE=MinSizeRel',
-             f'-DPython3_EXECUTABLE={environment.python}',
-             f'-DPython3_INCLUDE_DIR={environment.include}',
-             f'-DPYTHON_INSTALL_DIR={site_packages}', '-DBUILD_TESTING=OFF'],
-            environment, source.name, variables=variables)
-        run([cmake, '--build', folder, '--target', 'install'],
-            environment, source.name, variables=variables)
+        run(
+            [
+                cmake,
+                '-G',
+                'Ninja',
+                '-S',
+                str(source),
+                '-B',
+                folder,
+                f'-DCMAKE_INSTALL_PREFIX={environment.folder}',
+                '-DCMAKE_BUILD_TYPE=MinSizeRel',
+                f'-DPython3_EXECUTABLE={environment.python}',
+                f'-DPython3_INCLUDE_DIR={environment.include}',
+                f'-DPYTHON_INSTALL_DIR={site_packages}',
+                '-DBUILD_TESTING=OFF',
+            ],
+            environment,
+            source.name,
+            variables=variables,
+        )
+        run(
+            [cmake, '--build', folder, '--target', 'install'],
+            environment,
+            source.name,
+            variables=variables,
+        )
         say(f'  {source.name} built')
 
     # Configuring one keeps a single core busy: the others compile meanwhile.
@@ -479,33 +557,44 @@ def link_package(environment: Environment) -> None:
     # What pip would write, so that importlib.metadata finds the entry points.
     metadata = environment.site_packages / 'trt_ros.dist-info'
     write(metadata / 'METADATA', 'Metadata-Version: 2.1\nName: trt_ros\nVersion: 0\n')
-    write(metadata / 'entry_points.txt', '\n'.join(
-        f'[{group}]\n{lines.strip()}\n' for group, lines in entry_points().items()))
+    write(
+        metadata / 'entry_points.txt',
+        '\n'.join(f'[{group}]\n{lines.strip()}\n' for group, lines in entry_points().items()),
+    )
     shutil.rmtree(folder / 'lib/trt_ros', ignore_errors=True)
     for name, place in executables().items():
         module, function = place.split(':')
         for path in (folder / 'lib/trt_ros' / name, folder / 'bin' / name):
             if path.parent.name == 'bin' and name != 'trt-ros':
                 continue
-            write(path, f'#!{environment.python}\nimport sys\n\nfrom {module} import {function}'
-                        f'\n\nsys.exit({function}())\n')
+            write(
+                path,
+                f'#!{environment.python}\nimport sys\n\nfrom {module} import {function}'
+                f'\n\nsys.exit({function}())\n',
+            )
             path.chmod(0o755)
 
 
 def links() -> dict[str, Path]:
     """Return what the share folder shall show of the checkout: files, as `ros2 launch` looks."""
-    shown = [CHECKOUT / 'package.xml',
-             *(CHECKOUT / 'config').glob('*'), *(CHECKOUT / 'launch').glob('*.launch.py')]
+    shown = [
+        CHECKOUT / 'package.xml',
+        *(CHECKOUT / 'config').glob('*'),
+        *(CHECKOUT / 'launch').glob('*.launch.py'),
+    ]
     return {
         **{f'trt_ros/{path.relative_to(CHECKOUT)}': path for path in sorted(shown)},
         'trt_ros/standalone': CHECKOUT / 'resource/standalone',
-        **{f'ament_index/resource_index/{kind}/trt_ros': path for kind, path in resources()}}
+        **{f'ament_index/resource_index/{kind}/trt_ros': path for kind, path in resources()},
+    }
 
 
 def resources() -> list[tuple[str, Path]]:
     """Return what the ament index shall hold for the package: kind and file."""
-    return [('packages', CHECKOUT / 'resource/trt_ros'),
-            *((path.parent.name, path) for path in CHECKOUT.glob('resource/*/trt_ros'))]
+    return [
+        ('packages', CHECKOUT / 'resource/trt_ros'),
+        *((path.parent.name, path) for path in CHECKOUT.glob('resource/*/trt_ros')),
+    ]
 
 
 def entry_points() -> dict[str, str]:
@@ -530,9 +619,15 @@ STEPS: dict[str, Callable[[Environment], None]] = {
 }
 
 
-def run(command: list[str], environment: Environment, name: str, *,
-        follow: Callable[[str], None] = lambda line: None,
-        variables: Mapping[str, str] | None = None, folder: Path | None = None) -> None:
+def run(
+    command: list[str],
+    environment: Environment,
+    name: str,
+    *,
+    follow: Callable[[str], None] = lambda line: None,
+    variables: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> None:
     """
     Run one command with its output in a log file.
 
@@ -543,13 +638,28 @@ def run(command: list[str], environment: Environment, name: str, *,
     if variables is None:
         # A user's own pip settings stay, but not those that install elsewhere. As a variable,
         # the constraints also hold for what builds a source package.
-        variables = {key: value for key, value in os.environ.items() if key not in (
-            'PIP_TARGET', 'PIP_PREFIX', 'PIP_ROOT', 'PYTHONHOME')} | HOOK_DONE | {
-            'PIP_USER': '0', 'PIP_CONSTRAINT': str(environment.notes / 'constraints.txt')}
+        variables = (
+            {
+                key: value
+                for key, value in os.environ.items()
+                if key not in ('PIP_TARGET', 'PIP_PREFIX', 'PIP_ROOT', 'PYTHONHOME')
+            }
+            | HOOK_DONE
+            | {'PIP_USER': '0', 'PIP_CONSTRAINT': str(environment.notes / 'constraints.txt')}
+        )
     lines: list[str] = []
-    with log.open('a') as file, subprocess.Popen(
-            command, text=True, errors='replace', env=dict(variables), cwd=folder,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    with (
+        log.open('a') as file,
+        subprocess.Popen(
+            command,
+            text=True,
+            errors='replace',
+            env=dict(variables),
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        ) as process,
+    ):
         assert process.stdout is not None
         for line in process.stdout:
             file.write(line)
@@ -566,22 +676,27 @@ def explain(lines: list[str], log: Path, name: str) -> SetupError:
         return SetupError('The disk is full.', remedy='Free 2 GB and start again.')
     if name == 'pip' and NO_NETWORK.search(output):
         return SetupError(
-            'Cannot reach the Python package index.', cause='No network, or a proxy in between.',
+            'Cannot reach the Python package index.',
+            cause='No network, or a proxy in between.',
             remedy='Connect this machine (behind a proxy: set https_proxy; with an index of '
-                   'your own: PIP_INDEX_URL) and start again; it goes on from here.')
+            'your own: PIP_INDEX_URL) and start again; it goes on from here.',
+        )
     if name == 'pip' and 'No matching distribution found' in output:
         wanted = output.rsplit('No matching distribution found for ', 1)[1].split('\n')[0]
         return SetupError(
             f'The package index has no {wanted} for this machine.',
             remedy='Use Python 3.12 on an x86_64 machine with glibc 2.28 or newer, or install '
-                   'ROS 2 with its apt packages and source it.')
+            'ROS 2 with its apt packages and source it.',
+        )
     tail = '\n'.join(lines[-15:])
     return SetupError(
         f'Setting up failed at {name}. The end of its output:\n{tail}',
-        remedy=f'See {log}. Delete {log.parent.parent} to start over.')
+        remedy=f'See {log}. Delete {log.parent.parent} to start over.',
+    )
 
 
 # ---------------------------------------------------------------------------------------- verbs
+
 
 def become(environment: Environment, *command: str, **more: str) -> int:
     """Replace this process; signals and the exit code are then the command's own."""
@@ -629,17 +744,20 @@ def lint(environment: Environment) -> int:
     failures = 0
     for command in commands:
         print(f'$ {" ".join(command)}', flush=True)
-        failures += subprocess.run(
-            command, cwd=CHECKOUT, env=environment.variables()).returncode != 0
+        failures += (
+            subprocess.run(command, cwd=CHECKOUT, env=environment.variables()).returncode != 0
+        )
     return min(failures, 1)
 
 
 def pytest(environment: Environment, *arguments: str) -> int:
     # Plug-ins of a sourced ROS are made for its own, older pytest.
-    variables = environment.variables() | on_this_machine() | {
-        'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'}
+    variables = (
+        environment.variables() | on_this_machine() | {'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'}
+    )
     return subprocess.run(
-        ['python', '-m', 'pytest', *arguments], cwd=CHECKOUT, env=variables).returncode
+        ['python', '-m', 'pytest', *arguments], cwd=CHECKOUT, env=variables
+    ).returncode
 
 
 def check(environment: Environment, arguments: list[str]) -> int:
@@ -651,8 +769,19 @@ def check(environment: Environment, arguments: list[str]) -> int:
 def docs(environment: Environment, arguments: list[str]) -> int:
     """Build the documentation site; a warning is an error."""
     site = CHECKOUT / 'build/docs'
-    command = ['python', '-m', 'sphinx', '-W', '--keep-going', '-q', '-b', 'html',
-               str(CHECKOUT / 'docs'), str(site), *arguments]
+    command = [
+        'python',
+        '-m',
+        'sphinx',
+        '-W',
+        '--keep-going',
+        '-q',
+        '-b',
+        'html',
+        str(CHECKOUT / 'docs'),
+        str(site),
+        *arguments,
+    ]
     failed = subprocess.run(command, cwd=CHECKOUT, env=environment.variables()).returncode
     if not failed:
         say(f'documentation: {site}/index.html')
@@ -672,18 +801,46 @@ def mutate(environment: Environment, arguments: list[str]) -> int:
     python, done = folder / 'bin/python', folder / 'installed'
     if not done.exists() or done.read_text() != requirements.read_text():
         say('installing cosmic-ray')
-        run([str(environment.python), '-I', '-m', 'venv', '--clear', str(folder)],
-            environment, 'venv')
-        run([str(python), '-I', '-m', 'pip', 'install', '--disable-pip-version-check',
-             '--requirement', str(requirements)], environment, 'pip')
+        run(
+            [str(environment.python), '-I', '-m', 'venv', '--clear', str(folder)],
+            environment,
+            'venv',
+        )
+        run(
+            [
+                str(python),
+                '-I',
+                '-m',
+                'pip',
+                'install',
+                '--disable-pip-version-check',
+                '--requirement',
+                str(requirements),
+            ],
+            environment,
+            'pip',
+        )
         write(done, requirements.read_text())
-    return become(environment, str(python), '-I', str(CHECKOUT / 'standalone/mutate.py'),
-                  *arguments, PYTEST_DISABLE_PLUGIN_AUTOLOAD='1', **on_this_machine())
+    return become(
+        environment,
+        str(python),
+        '-I',
+        str(CHECKOUT / 'standalone/mutate.py'),
+        *arguments,
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD='1',
+        **on_this_machine(),
+    )
 
 
 VERBS: dict[str, Callable[[Environment, list[str]], int]] = {
-    'demo': demo, 'test': test, 'check': check, 'docs': docs, 'mutate': mutate, 'run': run_cli,
-    'shell': shell}
+    'demo': demo,
+    'test': test,
+    'check': check,
+    'docs': docs,
+    'mutate': mutate,
+    'run': run_cli,
+    'shell': shell,
+}
 
 if __name__ == '__main__':
     sys.exit(main(sys.argv[1:]))

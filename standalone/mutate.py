@@ -32,7 +32,8 @@ OPERATORS = re.compile(
     'ReplaceUnaryOperator_Delete_.*|AddNot|ReplaceAndWithOr|ReplaceOrWithAnd|'
     'ReplaceTrueWithFalse|ReplaceFalseWithTrue|ReplaceBreakWithContinue|'
     'ReplaceContinueWithBreak|NumberReplacer|ZeroIterationForLoop|ExceptionReplacer|'
-    'RemoveDecorator)|trt_ros/.*')
+    'RemoveDecorator)|trt_ros/.*'
+)
 NOT_HERE = 'not (gpu or soak)'
 
 
@@ -55,16 +56,34 @@ class Score:
 
 def main(arguments: list[str]) -> int:
     """Print each mutation that no test notices, then the scores; 1 when the tests fail anyway."""
-    parser = argparse.ArgumentParser(prog='./dev mutate', description=(
-        'Mutate modules in a copy of the checkout; report the mutations that no test notices.'))
-    parser.add_argument('paths', nargs='*', type=Path, default=[CHECKOUT / 'trt_ros'],
-                        help='modules or folders of them; trt_ros by default')
+    parser = argparse.ArgumentParser(
+        prog='./dev mutate',
+        description=(
+            'Mutate modules in a copy of the checkout; report the mutations that no test notices.'
+        ),
+    )
+    parser.add_argument(
+        'paths',
+        nargs='*',
+        type=Path,
+        default=[CHECKOUT / 'trt_ros'],
+        help='modules or folders of them; trt_ros by default',
+    )
     parser.add_argument('--since', metavar='REF', help='mutate the lines changed since a commit')
-    parser.add_argument('--sample', type=int, metavar='N',
-                        help='try N mutations per module, chosen at random by a fixed seed')
-    parser.add_argument('--tests', metavar='PYTEST-ARGUMENTS', help=(
-        'the tests that should notice; by default those named after the module, then those of '
-        'its folder'))
+    parser.add_argument(
+        '--sample',
+        type=int,
+        metavar='N',
+        help='try N mutations per module, chosen at random by a fixed seed',
+    )
+    parser.add_argument(
+        '--tests',
+        metavar='PYTEST-ARGUMENTS',
+        help=(
+            'the tests that should notice; by default those named after the module, then those of '
+            'its folder'
+        ),
+    )
     options = parser.parse_args(arguments)
     modules = list(modules_below(options.paths))
     if not modules:
@@ -87,16 +106,25 @@ def main(arguments: list[str]) -> int:
     print(f'\n{"Score":>7}  Noticed       Module  (goal: {GOAL_PERCENT} %)')
     for score in scores:
         print(score)
-    total = Score(Path('all'), sum(each.killed for each in scores),
-                  [diff for each in scores for diff in each.survivors])
+    total = Score(
+        Path('all'),
+        sum(each.killed for each in scores),
+        [diff for each in scores for diff in each.survivors],
+    )
     print(total, flush=True)
     return int(has_failed)
 
 
 def modules_below(paths: list[Path]) -> Iterator[Path]:
     """Yield the tracked and the new modules of the package, relative to the checkout."""
-    names = git('ls-files', '--cached', '--others', '--exclude-standard', '--',
-                *(str(path.absolute()) for path in paths))
+    names = git(
+        'ls-files',
+        '--cached',
+        '--others',
+        '--exclude-standard',
+        '--',
+        *(str(path.absolute()) for path in paths),
+    )
     for name in sorted(set(names.splitlines())):
         if name.startswith('trt_ros/') and name.endswith('.py') and (CHECKOUT / name).exists():
             yield Path(name)
@@ -104,7 +132,8 @@ def modules_below(paths: list[Path]) -> Iterator[Path]:
 
 def git(*arguments: str) -> str:
     return subprocess.run(
-        ['git', *arguments], cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout
+        ['git', *arguments], cwd=CHECKOUT, check=True, capture_output=True, text=True
+    ).stdout
 
 
 def copy_checkout(folder: Path) -> None:
@@ -136,8 +165,11 @@ def tests_of(module: Path) -> tuple[str, ...]:
     names = (f'test_{module.stem}.py', f'test_{module.stem}_*.py')
     place = module.relative_to('trt_ros').parent
     beside = f'test/unit/{place}'
-    folders = tuple(folder for folder in (beside, f'test/unit/{place.parts[0]}', f'test/{place}')
-                    if (CHECKOUT / folder).is_dir())
+    folders = tuple(
+        folder
+        for folder in (beside, f'test/unit/{place.parts[0]}', f'test/{place}')
+        if (CHECKOUT / folder).is_dir()
+    )
     for folder in (*folders, 'test/ros' if not folders else 'test/unit', 'test'):
         found = [path for name in names for path in sorted(CHECKOUT.glob(f'{folder}/**/{name}'))]
         if found:
@@ -148,8 +180,11 @@ def tests_of(module: Path) -> tuple[str, ...]:
 
 def places_of_types(source: str) -> set[tuple[int, int]]:
     """Return the (line, column) of annotations, which nothing evaluates, and of a bare `*`."""
-    found = {(number, match.start()) for number, line in enumerate(source.splitlines(), 1)
-             for match in re.finditer(r'\*(?=,)', line)}
+    found = {
+        (number, match.start())
+        for number, line in enumerate(source.splitlines(), 1)
+        for match in re.finditer(r'\*(?=,)', line)
+    }
     for node in ast.walk(ast.parse(source)):
         for each in (getattr(node, 'annotation', None), getattr(node, 'returns', None)):
             if isinstance(each, ast.expr) and each.end_lineno and each.end_col_offset:
@@ -160,8 +195,12 @@ def places_of_types(source: str) -> set[tuple[int, int]]:
     return found
 
 
-def mutate(module: Path, lines: set[int] | None, tests: tuple[str, ...], sample: int | None,
-           ) -> Score | None:
+def mutate(
+    module: Path,
+    lines: set[int] | None,
+    tests: tuple[str, ...],
+    sample: int | None,
+) -> Score | None:
     """Try the mutations of a module, one by one; None when the tests fail without any."""
     chosen = mutations(module, lines)
     if sample is not None and sample < len(chosen):
@@ -181,9 +220,12 @@ def mutate(module: Path, lines: set[int] | None, tests: tuple[str, ...], sample:
         score.killed += not diff
         score.survivors += [diff] if diff else []
         if diff:
-            print(f'{module}:{each.mutations[0].start_pos[0]}', *(
-                line for line in diff.splitlines() if re.match(r'[+-](?![+-]{2} )', line)),
-                sep='\n', flush=True)
+            print(
+                f'{module}:{each.mutations[0].start_pos[0]}',
+                *(line for line in diff.splitlines() if re.match(r'[+-](?![+-]{2} )', line)),
+                sep='\n',
+                flush=True,
+            )
     print(score, flush=True)
     return score
 
@@ -234,7 +276,8 @@ def add_operators() -> None:
         def fits(self, node: Any) -> bool:
             statement = node.children[0] if node.type == 'simple_stmt' else None
             return statement is not None and (
-                statement.type in ('raise_stmt', 'await_expr', 'atom_expr', 'power'))
+                statement.type in ('raise_stmt', 'await_expr', 'atom_expr', 'power')
+            )
 
         def mutate(self, node: Any, index: int) -> Any:
             first = node.children[0].get_first_leaf()
@@ -243,17 +286,23 @@ def add_operators() -> None:
 
     class RemoveWith(Removal):
         def fits(self, node: Any) -> bool:
-            return bool(node.type == 'with_stmt' and node.children[1].type != 'with_item'
-                        and node.children[2] == ':')
+            return bool(
+                node.type == 'with_stmt'
+                and node.children[1].type != 'with_item'
+                and node.children[2] == ':'
+            )
 
         def mutate(self, node: Any, index: int) -> Any:
             first, manager = node.children[0], node.children[1]
-            node.children[:2] = [Keyword('if', first.start_pos, first.prefix),
-                                 Keyword('True', manager.start_pos, ' ')]
+            node.children[:2] = [
+                Keyword('if', first.start_pos, first.prefix),
+                Keyword('True', manager.start_pos, ' '),
+            ]
             return node
 
     plugins.OPERATOR_PROVIDERS['trt_ros'] = {
-        each.__name__: each for each in (RemoveStatement, RemoveWith)}
+        each.__name__: each for each in (RemoveStatement, RemoveWith)
+    }
 
 
 def mutations(module: Path, lines: set[int] | None) -> list[Any]:
@@ -270,12 +319,20 @@ def mutations(module: Path, lines: set[int] | None) -> list[Any]:
     for item in items:
         (change,) = item.mutations
         reach = set(range(change.start_pos[0], change.end_pos[0] + 1))
-        if OPERATORS.fullmatch(change.operator_name) and change.start_pos not in ignored and (
-                lines is None or lines & reach):
+        if (
+            OPERATORS.fullmatch(change.operator_name)
+            and change.start_pos not in ignored
+            and (lines is None or lines & reach)
+        ):
             found.append(item)
-    return sorted(found, key=lambda item: (
-        item.mutations[0].start_pos, item.mutations[0].operator_name,
-        item.mutations[0].occurrence))
+    return sorted(
+        found,
+        key=lambda item: (
+            item.mutations[0].start_pos,
+            item.mutations[0].operator_name,
+            item.mutations[0].occurrence,
+        ),
+    )
 
 
 if __name__ == '__main__':

@@ -46,13 +46,27 @@ DOORS = {  # foreign package: the layers that may import it
     'cv_bridge': {'ros'},
     'yaml': {'ros', 'nodes', 'demo', 'launching'},
     'tqdm': {'cli', 'demo'},
-    'numpy': LAYERS.keys() - {
-        'errors', 'progress', 'regular_file', 'child', 'executables', '__main__', '__init__'},
-} | dict.fromkeys((
-    'rclpy', 'ament_index_python', 'launch', 'launch_ros', 'builtin_interfaces', 'std_msgs',
-    'composition_interfaces', 'diagnostic_msgs', 'geometry_msgs', 'lifecycle_msgs',
-    'rcl_interfaces', 'sensor_msgs', 'vision_msgs', 'isaac_ros_tensor_list_interfaces',
-), ROS)
+    'numpy': LAYERS.keys()
+    - {'errors', 'progress', 'regular_file', 'child', 'executables', '__main__', '__init__'},
+} | dict.fromkeys(
+    (
+        'rclpy',
+        'ament_index_python',
+        'launch',
+        'launch_ros',
+        'builtin_interfaces',
+        'std_msgs',
+        'composition_interfaces',
+        'diagnostic_msgs',
+        'geometry_msgs',
+        'lifecycle_msgs',
+        'rcl_interfaces',
+        'sensor_msgs',
+        'vision_msgs',
+        'isaac_ros_tensor_list_interfaces',
+    ),
+    ROS,
+)
 
 
 def layer_of(path: Path) -> str:
@@ -68,7 +82,7 @@ def imported(source: str, package: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ''
             if node.level:
-                parents = package.split('.')[:len(package.split('.')) - node.level + 1]
+                parents = package.split('.')[: len(package.split('.')) - node.level + 1]
                 base = '.'.join([*parents, *filter(None, [base])])
             if base == 'trt_ros':
                 yield from (f'trt_ros.{alias.name}' for alias in node.names)
@@ -92,25 +106,39 @@ def complaints(path: Path, source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize('path', sorted(PACKAGE.rglob('*.py')), ids=lambda path: str(
-    path.relative_to(PACKAGE)))
+@pytest.mark.parametrize(
+    'path', sorted(PACKAGE.rglob('*.py')), ids=lambda path: str(path.relative_to(PACKAGE))
+)
 def test_arrows_point_down_only(path):
     assert layer_of(path) in LAYERS, 'a new layer: say above what it may import'
     assert complaints(path, path.read_text()) == []
 
 
-@pytest.mark.parametrize('file, source, complaint', [
-    ('vision/nms.py', 'import onnx', 'vision may not import onnx'),
-    ('vision/nms.py', 'from trt_ros.cuda.memory import x',
-     'vision may not import trt_ros.cuda.memory'),
-    ('ros/images.py', 'def f():\n    from trt_ros import cuda', 'ros may not import trt_ros.cuda'),
-    ('cli/detect.py', 'from rclpy.node import Node', 'cli may not import rclpy.node'),
-    ('cli/detect.py', 'from ..ros import images', 'cli may not import trt_ros.ros'),
-    ('engine/build/parent.py', 'import tensorrt as trt', 'engine may not import tensorrt'),
-    ('runtime/gpu/executor.py', 'from cuda.bindings import driver',
-     'runtime may not import cuda.bindings'),
-    ('runtime/gpu/executor.py', 'import requests', 'runtime may not import requests'),
-])
+@pytest.mark.parametrize(
+    'file, source, complaint',
+    [
+        ('vision/nms.py', 'import onnx', 'vision may not import onnx'),
+        (
+            'vision/nms.py',
+            'from trt_ros.cuda.memory import x',
+            'vision may not import trt_ros.cuda.memory',
+        ),
+        (
+            'ros/images.py',
+            'def f():\n    from trt_ros import cuda',
+            'ros may not import trt_ros.cuda',
+        ),
+        ('cli/detect.py', 'from rclpy.node import Node', 'cli may not import rclpy.node'),
+        ('cli/detect.py', 'from ..ros import images', 'cli may not import trt_ros.ros'),
+        ('engine/build/parent.py', 'import tensorrt as trt', 'engine may not import tensorrt'),
+        (
+            'runtime/gpu/executor.py',
+            'from cuda.bindings import driver',
+            'runtime may not import cuda.bindings',
+        ),
+        ('runtime/gpu/executor.py', 'import requests', 'runtime may not import requests'),
+    ],
+)
 def test_an_arrow_that_points_up_is_found(file, source, complaint):
     assert complaints(PACKAGE / file, source) == [complaint]
 

@@ -16,13 +16,20 @@ CHECKOUT = Path(__file__).parent.parent
 def bare_python(*arguments: str) -> str:
     """Run Python without site-packages and return what it prints."""
     return subprocess.run(
-        [sys.executable, '-S', *arguments], env={'PYTHONPATH': str(CHECKOUT)}, check=True,
-        text=True, capture_output=True).stdout
+        [sys.executable, '-S', *arguments],
+        env={'PYTHONPATH': str(CHECKOUT)},
+        check=True,
+        text=True,
+        capture_output=True,
+    ).stdout
 
 
 def test_the_bare_python_of_these_tests_is_bare():
-    found = bare_python('-c', 'from importlib.util import find_spec\n'
-                              'print([find_spec(name) for name in ("numpy", "rclpy", "onnx")])')
+    found = bare_python(
+        '-c',
+        'from importlib.util import find_spec\n'
+        'print([find_spec(name) for name in ("numpy", "rclpy", "onnx")])',
+    )
     assert found == '[None, None, None]\n'
 
 

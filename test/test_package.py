@@ -56,8 +56,13 @@ def test_every_ros_package_imported_is_a_dependency():
     package = package_xml.parse_package(str(CHECKOUT / 'package.xml'))
     declared = {dependency.name for dependency in package.exec_depends}
     sources = '\n'.join(path.read_text() for path in (CHECKOUT / 'trt_ros').rglob('*.py'))
-    used = set(re.findall(r'^ *(?:from|import) (\w+_(?:msgs|interfaces|ros)|rclpy|launch)\b',
-                          sources, flags=re.MULTILINE))
+    used = set(
+        re.findall(
+            r'^ *(?:from|import) (\w+_(?:msgs|interfaces|ros)|rclpy|launch)\b',
+            sources,
+            flags=re.MULTILINE,
+        )
+    )
     # rosdep has no key for Isaac's tensors; without them only the tensor node cannot start.
     assert used - declared - {'trt_ros', 'isaac_ros_tensor_list_interfaces'} == set()
 
@@ -65,8 +70,18 @@ def test_every_ros_package_imported_is_a_dependency():
 def test_every_executable_has_its_main(setup_cfg):
     found = executables(setup_cfg)
     assert set(found) == {
-        'classifier', 'depth', 'detector', 'image_source', 'overlay', 'pose', 'segmenter',
-        'tensor', 'component_container', 'component_container_mt', 'trt-ros'}
+        'classifier',
+        'depth',
+        'detector',
+        'image_source',
+        'overlay',
+        'pose',
+        'segmenter',
+        'tensor',
+        'component_container',
+        'component_container_mt',
+        'trt-ros',
+    }
     for place in found.values():
         module, function = place.split(':')
         spec = find_spec(module)
@@ -77,8 +92,7 @@ def test_every_executable_has_its_main(setup_cfg):
 def test_both_registers_of_components_say_the_same(setup_cfg):
     entry_points = setup_cfg['options.entry_points']['rclpy_components'].strip().splitlines()
     resource = (CHECKOUT / 'resource/rclcpp_components/trt_ros').read_text().splitlines()
-    assert [line.split(' = ') for line in entry_points] == [
-        line.split(';') for line in resource]
+    assert [line.split(' = ') for line in entry_points] == [line.split(';') for line in resource]
 
 
 def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, tmp_path):
@@ -89,12 +103,26 @@ def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, tmp_path):
     def left_out(folder, names):
         products = {'build', 'install', 'log'} if Path(folder) == CHECKOUT else set()
         return not_source(folder, names) | products & set(names)
+
     shutil.copytree(CHECKOUT, source, ignore=left_out)
     prefix = tmp_path / 'install'
     subprocess.run(
-        [sys.executable, '-W', 'ignore', 'setup.py', '-q', 'install', f'--prefix={prefix}',
-         '--single-version-externally-managed', '--record', str(tmp_path / 'record')],
-        cwd=source, check=True, capture_output=True)
+        [
+            sys.executable,
+            '-W',
+            'ignore',
+            'setup.py',
+            '-q',
+            'install',
+            f'--prefix={prefix}',
+            '--single-version-externally-managed',
+            '--record',
+            str(tmp_path / 'record'),
+        ],
+        cwd=source,
+        check=True,
+        capture_output=True,
+    )
 
     def installed(pattern):
         return {path.name for path in prefix.glob(pattern)}
@@ -108,7 +136,8 @@ def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, tmp_path):
     container = prefix / 'share/trt_ros/standalone/lib/rclcpp_components/component_container'
     assert os.access(container, os.X_OK)
     assert installed('share/trt_ros/standalone/share/ament_index/resource_index/packages/*') == {
-        'rclcpp_components'}
+        'rclcpp_components'
+    }
     assert installed('lib/trt_ros/*') == set(executables(setup_cfg))
     assert all(os.access(path, os.X_OK) for path in prefix.glob('lib/trt_ros/*'))
     assert os.access(prefix / 'bin/trt-ros', os.X_OK)  # On PATH.

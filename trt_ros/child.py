@@ -67,8 +67,16 @@ class Child:
     :param environment: variables that differ from this process's.
     """
 
-    def __init__(self, function: str, *, title: str, remedy: str, memory_nbytes: int,
-                 pass_fds: Sequence[int] = (), environment: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self,
+        function: str,
+        *,
+        title: str,
+        remedy: str,
+        memory_nbytes: int,
+        pass_fds: Sequence[int] = (),
+        environment: Mapping[str, str] = {},
+    ) -> None:
         self._title, self._remedy, self.memory_nbytes = title, remedy, memory_nbytes
         self._thread = threading.current_thread()
         self._output = os.fdopen(os.memfd_create('trt_ros output'), 'w+b')
@@ -76,10 +84,22 @@ class Child:
         self._events = os.fdopen(read_fd, 'rb')
         try:
             self._process = subprocess.Popen(
-                [sys.executable, '-S', '-m', 'trt_ros.child', function, str(os.getpid()),
-                 str(write_fd)], stdin=subprocess.PIPE, stdout=self._output, stderr=self._output,
-                env={**_environment(), **environment}, pass_fds=(*pass_fds, write_fd),
-                start_new_session=True)  # Ctrl-C is the parent's to handle.
+                [
+                    sys.executable,
+                    '-S',
+                    '-m',
+                    'trt_ros.child',
+                    function,
+                    str(os.getpid()),
+                    str(write_fd),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=self._output,
+                stderr=self._output,
+                env={**_environment(), **environment},
+                pass_fds=(*pass_fds, write_fd),
+                start_new_session=True,
+            )  # Ctrl-C is the parent's to handle.
         except BaseException:
             self._events.close()
             self._output.close()
@@ -87,8 +107,15 @@ class Child:
         finally:
             os.close(write_fd)
 
-    def call(self, request: Mapping[str, Any], *, report: Reporter, phase: str,
-             timeout_seconds: float | None = None, patience: float = 1.0) -> Any:
+    def call(
+        self,
+        request: Mapping[str, Any],
+        *,
+        report: Reporter,
+        phase: str,
+        timeout_seconds: float | None = None,
+        patience: float = 1.0,
+    ) -> Any:
         """
         Run the function once.
 
@@ -133,8 +160,9 @@ class Child:
         """Whether to call it again: the kernel ends it with the thread that started it."""
         return self._thread is threading.current_thread() and self._process.poll() is None
 
-    def _follow(self, report: Reporter, phase: str, timeout_seconds: float | None,
-                patience: float) -> dict[str, Any]:
+    def _follow(
+        self, report: Reporter, phase: str, timeout_seconds: float | None, patience: float
+    ) -> dict[str, Any]:
         """Report until the function returns or raises; {} when the process ended instead."""
         began, percent, buffer = time.monotonic(), None, b''
         with selectors.DefaultSelector() as selector:
@@ -154,12 +182,19 @@ class Child:
                 if _nbytes(f'/proc/{self._process.pid}/status', _USED) > self.memory_nbytes:
                     raise self._too_large()
                 elapsed = time.monotonic() - began
-                if timeout_seconds is not None and elapsed > timeout_seconds and (
+                if (
+                    timeout_seconds is not None
+                    and elapsed > timeout_seconds
+                    and (
                         elapsed > patience * timeout_seconds
-                        or self._cpu_seconds() > timeout_seconds):
+                        or self._cpu_seconds() > timeout_seconds
+                    )
+                ):
                     raise TimeLimitError(
                         f'{self._title} was stopped after {elapsed:.1f} s, in: {phase}.',
-                        cause='No answer within the time limit.', remedy=self._remedy)
+                        cause='No answer within the time limit.',
+                        remedy=self._remedy,
+                    )
 
     def _cpu_seconds(self) -> float:
         """Return the CPU time of the process; infinity when it ended."""
@@ -178,23 +213,29 @@ class Child:
         output = self._output.read().decode(errors='replace').strip()
         tail = '\n'.join(output.splitlines()[-15:])
         if code == -signal.SIGKILL:
-            return BackendError(f'{self._title} was killed.', cause=tail or
-                                'Its process received SIGKILL, as it does when memory runs out.',
-                                remedy='Free memory, and try again.')
+            return BackendError(
+                f'{self._title} was killed.',
+                cause=tail or 'Its process received SIGKILL, as it does when memory runs out.',
+                remedy='Free memory, and try again.',
+            )
         if 'bad_alloc' in tail or tail.endswith('MemoryError'):
             return self._too_large()
         how = f'by {signal.Signals(-code).name}' if code < 0 else f'with exit code {code}'
-        return ModelError(f'{self._title} ended {how}.', cause=tail or 'Its process crashed.',
-                          remedy=self._remedy)
+        return ModelError(
+            f'{self._title} ended {how}.',
+            cause=tail or 'Its process crashed.',
+            remedy=self._remedy,
+        )
 
 
 def too_large(title: str, nbytes: int) -> MemoryLimitError:
     """Return the error of work that needs more than `nbytes` bytes of memory."""
     return MemoryLimitError(
-        f'{title} needs more than {nbytes / 2 ** 30:.1f} GiB of memory.',
+        f'{title} needs more than {nbytes / 2**30:.1f} GiB of memory.',
         cause='That is the limit for a model of this size with the memory that is free.',
         remedy='Check that the model is complete and from a trusted source, choose a smaller '
-               'input size or batch, or free memory.')
+        'input size or batch, or free memory.',
+    )
 
 
 def memory_limit(model_nbytes: int, *, base_nbytes: int, factor: int) -> int:
@@ -205,8 +246,10 @@ def memory_limit(model_nbytes: int, *, base_nbytes: int, factor: int) -> int:
     :param factor: what it may take more per byte of the model.
     :returns: bytes; never more than 0.9 of what is free.
     """
-    return min(base_nbytes + factor * model_nbytes,
-               _nbytes('/proc/meminfo', _FREE) * 9 // 10 or sys.maxsize)
+    return min(
+        base_nbytes + factor * model_nbytes,
+        _nbytes('/proc/meminfo', _FREE) * 9 // 10 or sys.maxsize,
+    )
 
 
 def limit_memory(nbytes: int) -> None:
@@ -215,8 +258,10 @@ def limit_memory(nbytes: int) -> None:
     stacks = (os.cpu_count() or 1) << 24  # Reserved by the threads of a library, not used.
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = used + nbytes + stacks
-    resource.setrlimit(resource.RLIMIT_DATA, (
-        wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+    resource.setrlimit(
+        resource.RLIMIT_DATA,
+        (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard),
+    )
 
 
 def _nbytes(path: str, names: Sequence[str]) -> int:
@@ -232,8 +277,7 @@ def _nbytes(path: str, names: Sequence[str]) -> int:
 def _environment() -> dict[str, str]:
     # The child starts without site, which ROS hooks into: it finds what the parent found.
     package = Path(trt_ros.__file__).parents[1]
-    return {**os.environ,
-            'PYTHONPATH': os.pathsep.join([str(package), *filter(None, sys.path)])}
+    return {**os.environ, 'PYTHONPATH': os.pathsep.join([str(package), *filter(None, sys.path)])}
 
 
 def main(function: str, parent: str, events_fd: str) -> int:

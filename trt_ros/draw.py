@@ -38,8 +38,13 @@ def colour_of(class_index: int) -> tuple[int, int, int]:
 
 
 def draw_result(
-        pixels_bgr: np.ndarray, result: object, class_names: Sequence[str], *,
-        opacity: float = 0.5, least_visibility: float = 0.5) -> None:
+    pixels_bgr: np.ndarray,
+    result: object,
+    class_names: Sequence[str],
+    *,
+    opacity: float = 0.5,
+    least_visibility: float = 0.5,
+) -> None:
     """
     Draw what any task finds, in place; what is none of the tasks' is left.
 
@@ -49,8 +54,12 @@ def draw_result(
     :param least_visibility: of keypoints, see draw_keypoints.
     """
     if isinstance(result, Instances):
-        draw_mask(pixels_bgr, result.paint((result.detections.labels + 1).astype(np.uint16)),
-                  opacity=opacity, background=0)
+        draw_mask(
+            pixels_bgr,
+            result.paint((result.detections.labels + 1).astype(np.uint16)),
+            opacity=opacity,
+            background=0,
+        )
     if isinstance(result, ClassMask):
         draw_mask(pixels_bgr, result.labels, opacity=opacity)
     if isinstance(result, (Detections, OrientedBoxes)):
@@ -65,15 +74,19 @@ def draw_result(
         pixels_bgr[:] = depth_view(result)
 
 
-def draw_scores(
-        pixels_bgr: np.ndarray, found: Classification, class_names: Sequence[str]) -> None:
+def draw_scores(pixels_bgr: np.ndarray, found: Classification, class_names: Sequence[str]) -> None:
     """Write the five best classes into the upper left corner, in place."""
     text_scale = max(0.4, min(pixels_bgr.shape[:2]) / 800)
     line_height = round(32 * text_scale) + 8
     for line, label in enumerate(found.top(5).tolist(), 1):
         draw_label(
-            pixels_bgr, f'{name_of(class_names, label)} {float(found.scores[label]):.2f}',
-            (0, line * line_height), colour_of(label), text_scale=text_scale, thickness=2)
+            pixels_bgr,
+            f'{name_of(class_names, label)} {float(found.scores[label]):.2f}',
+            (0, line * line_height),
+            colour_of(label),
+            text_scale=text_scale,
+            thickness=2,
+        )
 
 
 def depth_view(found: Depth) -> np.ndarray:
@@ -121,16 +134,23 @@ def in_rows(rows: Sequence[Sequence[Panel]], height: int = 480) -> np.ndarray:
     """
     strips = [np.hstack([_captioned(panel, height) for panel in row]) for row in rows]
     width = max(strip.shape[1] for strip in strips)
-    return np.vstack([np.pad(strip, ((0, 0), (0, width - strip.shape[1]), (0, 0)),
-                             constant_values=255) for strip in strips])
+    return np.vstack(
+        [
+            np.pad(strip, ((0, 0), (0, width - strip.shape[1]), (0, 0)), constant_values=255)
+            for strip in strips
+        ]
+    )
 
 
 def _captioned(panel: Panel, height: int) -> np.ndarray:
     rows, columns = panel.pixels_bgr.shape[:2]
     size = max(1, round(columns * height / rows)), height
     # Single pixels of a small input shall be seen.
-    pixels = cv2.resize(panel.pixels_bgr, size, interpolation=(
-        cv2.INTER_AREA if rows > height else cv2.INTER_NEAREST))
+    pixels = cv2.resize(
+        panel.pixels_bgr,
+        size,
+        interpolation=(cv2.INTER_AREA if rows > height else cv2.INTER_NEAREST),
+    )
     caption = printable(panel.caption)
     (text_width, text_height), baseline = cv2.getTextSize(caption, FONT, 0.45, 1)
     strip = np.full((text_height + baseline + 12, max(size[0], text_width + 12), 3), 255, np.uint8)
@@ -140,8 +160,8 @@ def _captioned(panel: Panel, height: int) -> np.ndarray:
 
 
 def draw_detections(
-        pixels_bgr: np.ndarray, detections: Detections | OrientedBoxes,
-        class_names: Sequence[str]) -> None:
+    pixels_bgr: np.ndarray, detections: Detections | OrientedBoxes, class_names: Sequence[str]
+) -> None:
     """
     Draw every box with its name and score, in place; the best one on top.
 
@@ -160,13 +180,18 @@ def draw_detections(
         left, top = (int(edge) for edge in corners[index].min(axis=0))
         cv2.polylines(pixels_bgr, [corners[index]], True, colour, thickness)
         draw_label(
-            pixels_bgr, f'{name} {float(detections.scores[index]):.2f}', (left, top), colour,
-            text_scale=text_scale, thickness=thickness)
+            pixels_bgr,
+            f'{name} {float(detections.scores[index]):.2f}',
+            (left, top),
+            colour,
+            text_scale=text_scale,
+            thickness=thickness,
+        )
 
 
 def draw_mask(
-        pixels_bgr: np.ndarray, classes: np.ndarray, *, opacity: float,
-        background: int | None = None) -> None:
+    pixels_bgr: np.ndarray, classes: np.ndarray, *, opacity: float, background: int | None = None
+) -> None:
     """
     Lay each pixel's class over it, in the colour of the class, in place.
 
@@ -182,7 +207,8 @@ def draw_mask(
 
 
 def draw_keypoints(
-        pixels_bgr: np.ndarray, keypoints: np.ndarray, *, least_visibility: float) -> None:
+    pixels_bgr: np.ndarray, keypoints: np.ndarray, *, least_visibility: float
+) -> None:
     """
     Draw dots, in place; each in the colour of its index.
 
@@ -204,15 +230,22 @@ def _corners(found: Detections | OrientedBoxes) -> np.ndarray:
         along = np.stack([cos, sin], axis=1) * found.cxcywh[:, 2:3] / 2
         across = np.stack([-sin, cos], axis=1) * found.cxcywh[:, 3:] / 2
         corners = found.cxcywh[:, None, :2] + np.stack(
-            [-along - across, along - across, along + across, across - along], axis=1)
+            [-along - across, along - across, along + across, across - along], axis=1
+        )
     else:
         corners = found.xyxy[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
     return np.asarray(np.rint(np.clip(corners, -1e6, 1e6)).astype(np.int32))
 
 
 def draw_label(
-        pixels_bgr: np.ndarray, text: str, corner_xy: tuple[int, int],
-        colour: tuple[int, int, int], *, text_scale: float, thickness: int) -> None:
+    pixels_bgr: np.ndarray,
+    text: str,
+    corner_xy: tuple[int, int],
+    colour: tuple[int, int, int],
+    *,
+    text_scale: float,
+    thickness: int,
+) -> None:
     """
     Write `text` on a filled background above `corner_xy`, or inside where there is no room.
 
@@ -228,11 +261,19 @@ def draw_label(
     if top < 0:
         top = max(corner_xy[1], 0)
     cv2.rectangle(
-        pixels_bgr, (left, top), (left + box_width, top + box_height), colour, cv2.FILLED)
+        pixels_bgr, (left, top), (left + box_width, top + box_height), colour, cv2.FILLED
+    )
     blue, green, red = colour
     # Luma as BT.601 weighs it: bright backgrounds get black letters.
     is_bright = 0.114 * blue + 0.587 * green + 0.299 * red > 128
     ink = (0, 0, 0) if is_bright else (255, 255, 255)
     cv2.putText(
-        pixels_bgr, text, (left + margin, top + margin + text_height), FONT, text_scale, ink,
-        stroke, cv2.LINE_AA)
+        pixels_bgr,
+        text,
+        (left + margin, top + margin + text_height),
+        FONT,
+        text_scale,
+        ink,
+        stroke,
+        cv2.LINE_AA,
+    )

@@ -47,13 +47,15 @@ class Driver:
         """:raises BackendError: when there is no such GPU."""
         if self.problem:
             raise BackendError(
-                'No NVIDIA GPU can be used here.', cause=self.problem,
+                'No NVIDIA GPU can be used here.',
+                cause=self.problem,
                 remedy='Install the NVIDIA driver and see that `nvidia-smi` lists the GPU (in a '
-                       'container: start it with --gpus all), or use backend onnxruntime.')
+                'container: start it with --gpus all), or use backend onnxruntime.',
+            )
         if not 0 <= index < len(self.gpus):
             raise BackendError(
-                f'There is no GPU {index}.',
-                remedy=f'Set device to 0 .. {len(self.gpus) - 1}.')
+                f'There is no GPU {index}.', remedy=f'Set device to 0 .. {len(self.gpus) - 1}.'
+            )
         return self.gpus[index]
 
 
@@ -117,6 +119,12 @@ def _gpu(cuda: ctypes.CDLL, index: int) -> Gpu:
     cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device)
     cuda.cuDeviceGetUuid(raw, device)
     return Gpu(
-        index, name, (attribute(_CC_MAJOR), attribute(_CC_MINOR)), attribute(_MULTIPROCESSORS),
-        size.value, bool(attribute(_INTEGRATED)), str(uuid.UUID(bytes=bytes(raw))),
-        text.value.decode())
+        index,
+        name,
+        (attribute(_CC_MAJOR), attribute(_CC_MINOR)),
+        attribute(_MULTIPROCESSORS),
+        size.value,
+        bool(attribute(_INTEGRATED)),
+        str(uuid.UUID(bytes=bytes(raw))),
+        text.value.decode(),
+    )

@@ -50,9 +50,10 @@ class ScoreRangeError(TensorMismatchError):
         super().__init__(
             f'The network gives a score of {score:.6g}, scores are 0 to 1.',
             cause='Its outputs are not those of this decoder, or the export lacks the sigmoid or '
-                  'softmax of the scores.',
+            'softmax of the scores.',
             remedy='Set `decoder` to the family of the network, or export it with the sigmoid or '
-                   'softmax. The node `tensor` publishes the outputs of any network.')
+            'softmax. The node `tensor` publishes the outputs of any network.',
+        )
 
 
 class BackendError(TrtRosError):

@@ -30,8 +30,11 @@ def read_picture(path: Path) -> np.ndarray:
         pixels, cause = None, str(error).strip()
     if pixels is None:
         raise BadFrameError(
-            'unreadable file', f'{path} cannot be read as a picture.', cause=cause,
-            remedy='Give a JPEG or PNG file that exists and is complete.')
+            'unreadable file',
+            f'{path} cannot be read as a picture.',
+            cause=cause,
+            remedy='Give a JPEG or PNG file that exists and is complete.',
+        )
     return np.asarray(pixels)
 
 
@@ -43,19 +46,25 @@ def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95)
     """
     problem = f'The picture cannot be written to {path}.'
     try:
-        is_done, data = cv2.imencode(_utf8(path.suffix), pixels_bgr,
-                                     [cv2.IMWRITE_JPEG_QUALITY, jpeg_quality])
+        is_done, data = cv2.imencode(
+            _utf8(path.suffix), pixels_bgr, [cv2.IMWRITE_JPEG_QUALITY, jpeg_quality]
+        )
     except (cv2.error, UnicodeEncodeError):
         is_done = False
     if not is_done:
-        raise ParameterError(problem, cause=f'{path.suffix!r} is no suffix of a picture format.',
-                             remedy='Give a name that ends in .png or .jpg.')
+        raise ParameterError(
+            problem,
+            cause=f'{path.suffix!r} is no suffix of a picture format.',
+            remedy='Give a name that ends in .png or .jpg.',
+        )
     try:
         path.write_bytes(data.tobytes())
     except OSError as error:
-        raise ParameterError(problem, cause=error.strerror or str(error),
-                             remedy='Give a name in a folder that exists and can be written.',
-                             ) from error
+        raise ParameterError(
+            problem,
+            cause=error.strerror or str(error),
+            remedy='Give a name in a folder that exists and can be written.',
+        ) from error
 
 
 def check_picture_path(path: Path) -> None:
@@ -66,11 +75,17 @@ def check_picture_path(path: Path) -> None:
     """
     problem = f'The picture cannot be written to {path}.'
     if not path.suffix or not cv2.haveImageWriter('x' + path.suffix):
-        raise ParameterError(problem, cause=f'{path.suffix!r} is no suffix of a picture format.',
-                             remedy='Give a name that ends in .png or .jpg.')
+        raise ParameterError(
+            problem,
+            cause=f'{path.suffix!r} is no suffix of a picture format.',
+            remedy='Give a name that ends in .png or .jpg.',
+        )
     if not path.parent.is_dir():
-        raise ParameterError(problem, cause=f'There is no folder {path.parent}.',
-                             remedy='Give a name in a folder that exists and can be written.')
+        raise ParameterError(
+            problem,
+            cause=f'There is no folder {path.parent}.',
+            remedy='Give a name in a folder that exists and can be written.',
+        )
 
 
 def open_video(path: Path) -> Any:
@@ -82,16 +97,22 @@ def open_video(path: Path) -> Any:
     """
     kind, problem = 'unreadable file', f'{path} cannot be read as a video.'
     if not path.is_file():
-        raise BadFrameError(kind, problem, cause='It is not a regular file.',
-                            remedy='Give a video file.')
+        raise BadFrameError(
+            kind, problem, cause='It is not a regular file.', remedy='Give a video file.'
+        )
     try:
         capture = cv2.VideoCapture(_utf8(str(path)))
     except UnicodeEncodeError as error:
-        raise BadFrameError(kind, problem, cause='Its name is not UTF-8.',
-                            remedy='Rename the file.') from error
+        raise BadFrameError(
+            kind, problem, cause='Its name is not UTF-8.', remedy='Rename the file.'
+        ) from error
     if not capture.isOpened():
-        raise BadFrameError(kind, problem, cause='OpenCV does not know the format.',
-                            remedy='Give an MP4 or AVI file.')
+        raise BadFrameError(
+            kind,
+            problem,
+            cause='OpenCV does not know the format.',
+            remedy='Give an MP4 or AVI file.',
+        )
     return capture
 
 
@@ -106,11 +127,15 @@ def open_video_writer(path: Path, rate_hz: float, image_wh: tuple[int, int]) -> 
     try:
         writer = cv2.VideoWriter(_utf8(str(path)), code, rate_hz, image_wh)
     except UnicodeEncodeError as error:
-        raise ParameterError(f'Cannot write the video {path}.', cause='Its name is not UTF-8.',
-                             remedy='Rename the original.') from error
+        raise ParameterError(
+            f'Cannot write the video {path}.',
+            cause='Its name is not UTF-8.',
+            remedy='Rename the original.',
+        ) from error
     if not writer.isOpened():
-        raise ParameterError(f'Cannot write the video {path}.',
-                             remedy='Give another folder with --output.')
+        raise ParameterError(
+            f'Cannot write the video {path}.', remedy='Give another folder with --output.'
+        )
     return writer
 
 

@@ -57,8 +57,11 @@ class Reporter:
     :param on_progress: called on the step's own thread; what it raises ends the step.
     """
 
-    def __init__(self, on_progress: Callable[[Progress], None] | None = None,
-                 cancelled: threading.Event | None = None) -> None:
+    def __init__(
+        self,
+        on_progress: Callable[[Progress], None] | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> None:
         self._on_progress, self._cancelled = on_progress, cancelled
         self._start = time.monotonic()
 

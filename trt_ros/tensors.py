@@ -39,8 +39,11 @@ class TensorSpec:
     def accepts(self, tensor: np.ndarray) -> bool:
         """Tell whether dtype (uint16 for the bits of bfloat16) and shape fit."""
         dtype = 'uint16' if self.dtype == 'bfloat16' else self.dtype
-        return tensor.dtype.name == dtype and len(tensor.shape) == len(self.shape) and all(
-            want in (-1, have) for want, have in zip(self.shape, tensor.shape))
+        return (
+            tensor.dtype.name == dtype
+            and len(tensor.shape) == len(self.shape)
+            and all(want in (-1, have) for want, have in zip(self.shape, tensor.shape))
+        )
 
     def __str__(self) -> str:
         shape = ', '.join('?' if size < 0 else str(size) for size in self.shape)
@@ -55,6 +58,8 @@ def refuse_large(specs: Iterable[TensorSpec]) -> None:
     """
     for spec in specs:
         if math.prod(size for size in spec.shape if size >= 0) > MAX_ELEMENTS:
-            raise ModelError(f'The input {spec} is too large.',
-                             cause=f'An input may have at most {MAX_ELEMENTS} elements.',
-                             remedy='Set a smaller input_size, or export with smaller inputs.')
+            raise ModelError(
+                f'The input {spec} is too large.',
+                cause=f'An input may have at most {MAX_ELEMENTS} elements.',
+                remedy='Set a smaller input_size, or export with smaller inputs.',
+            )

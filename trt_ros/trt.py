@@ -25,8 +25,10 @@ INSTALL = {
 }
 
 # What TensorRT says that no user can act on.
-NOISE = re.compile(r'differs from one already registered|Make sure (input|output) .* Int64 binding'
-                   r'|In JIT build, strongly typed|Multi stream is disabled')
+NOISE = re.compile(
+    r'differs from one already registered|Make sure (input|output) .* Int64 binding'
+    r'|In JIT build, strongly typed|Multi stream is disabled'
+)
 NOISE_WITHOUT_GPU = re.compile('catchCudaError')  # Follows every failure there, the cause of none.
 
 
@@ -84,8 +86,11 @@ class Flavour:
             except TypeError:  # pybind11: the library returned null.
                 made = None
         if made is None:
-            raise BackendError(f'{self} gives no {what}.', cause='\n'.join(said.errors),
-                               remedy='See `trt-ros doctor`.')
+            raise BackendError(
+                f'{self} gives no {what}.',
+                cause='\n'.join(said.errors),
+                remedy='See `trt-ros doctor`.',
+            )
         return made
 
 
@@ -102,7 +107,8 @@ def load_trt(prefer: str = 'auto') -> Flavour:
             return _load(name)
     raise BackendError(
         f'No TensorRT found (looked for {", ".join(names)}).',
-        remedy=' or '.join(INSTALL.get(name, name) for name in names))
+        remedy=' or '.join(INSTALL.get(name, name) for name in names),
+    )
 
 
 def installed(name: str) -> bool:
@@ -124,8 +130,10 @@ def _load(name: str) -> Flavour:
         trt = import_module(_module(name))
     except (ImportError, OSError) as error:  # OSError: from wheels that load libraries.
         raise BackendError(
-            f'{name} is installed but does not load.', cause=str(error),
-            remedy=f'Install its libraries, of the same version: {INSTALL[name]}') from error
+            f'{name} is installed but does not load.',
+            cause=str(error),
+            remedy=f'Install its libraries, of the same version: {INSTALL[name]}',
+        ) from error
     bindings = numbers(trt.__version__)
     version = library_version(name, bindings[0])
     shared = min(len(version), len(bindings))
@@ -133,11 +141,14 @@ def _load(name: str) -> Flavour:
         raise BackendError(
             f'{name}: bindings {trt.__version__} over library {".".join(map(str, version))}.',
             cause='They must be of one version: others crash at the first call.',
-            remedy='Install both from one release; look for a second library on LD_LIBRARY_PATH.')
+            remedy='Install both from one release; look for a second library on LD_LIBRARY_PATH.',
+        )
     if version[:2] < OLDEST[name]:
         oldest = '.'.join(map(str, OLDEST[name]))
-        raise BackendError(f'{name} {trt.__version__} is too old.',
-                           remedy=f'Install {oldest} or newer: {INSTALL[name]}')
+        raise BackendError(
+            f'{name} {trt.__version__} is too old.',
+            remedy=f'Install {oldest} or newer: {INSTALL[name]}',
+        )
     return Flavour(name, trt, version, trt.__version__, _logger(trt))
 
 
@@ -154,8 +165,10 @@ def library_version(name: str, major: int) -> tuple[int, ...]:
         library = ctypes.CDLL(so)
     except OSError as error:
         raise BackendError(
-            f'{name} loads, but not its library {so}.', cause=str(error),
-            remedy=f'Install bindings and library of one release: {INSTALL[name]}') from error
+            f'{name} loads, but not its library {so}.',
+            cause=str(error),
+            remedy=f'Install bindings and library of one release: {INSTALL[name]}',
+        ) from error
     parts = [f'getInferLib{part}Version' for part in ('Major', 'Minor', 'Patch', 'Build')]
     if all(hasattr(library, part) for part in parts):
         return tuple(int(getattr(library, part)()) for part in parts)
@@ -175,8 +188,12 @@ def _logger(trt: ModuleType) -> Any:
     """Make the logger; the library keeps the first of a process, so `_load` is cached."""
     out = logging.getLogger(f'trt_ros.{trt.__name__.removesuffix("_bindings")}')
     severity = trt.ILogger.Severity
-    levels = {severity.INTERNAL_ERROR: logging.ERROR, severity.ERROR: logging.ERROR,
-              severity.WARNING: logging.WARNING, severity.INFO: logging.DEBUG}
+    levels = {
+        severity.INTERNAL_ERROR: logging.ERROR,
+        severity.ERROR: logging.ERROR,
+        severity.WARNING: logging.WARNING,
+        severity.INFO: logging.DEBUG,
+    }
 
     class Log(trt.ILogger):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -185,8 +202,11 @@ def _logger(trt: ModuleType) -> Any:
 
         def log(self, severity: Any, message: str) -> None:
             level = levels.get(severity)
-            if level is None or NOISE.search(message) or (
-                    NOISE_WITHOUT_GPU.search(message) and not driver().gpus):
+            if (
+                level is None
+                or NOISE.search(message)
+                or (NOISE_WITHOUT_GPU.search(message) and not driver().gpus)
+            ):
                 return
             for said in self.listeners:
                 if level == logging.ERROR:

@@ -32,8 +32,11 @@ def ultralytics(torch, tmp_path, monkeypatch):
 
     pip install --no-deps ultralytics torchvision: it wants torchvision's version, not itself.
     """
-    for name, value in (('YOLO_CONFIG_DIR', str(tmp_path)), ('YOLO_OFFLINE', 'true'),
-                        ('YOLO_AUTOINSTALL', 'false')):
+    for name, value in (
+        ('YOLO_CONFIG_DIR', str(tmp_path)),
+        ('YOLO_OFFLINE', 'true'),
+        ('YOLO_AUTOINSTALL', 'false'),
+    ):
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
@@ -44,21 +47,31 @@ def ultralytics(torch, tmp_path, monkeypatch):
 @pytest.fixture
 def export(torch, tmp_path) -> Callable[..., Path]:
     """Write a module as ONNX: export(module, inputs, input_names, output_names)."""
-    def write(module: Any, inputs: tuple[Any, ...], input_names: list[str],
-              output_names: list[str]) -> Path:
+
+    def write(
+        module: Any, inputs: tuple[Any, ...], input_names: list[str], output_names: list[str]
+    ) -> Path:
         path = tmp_path / 'model.onnx'
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')  # The exporter's, about itself.
             torch.onnx.export(
-                module.eval(), inputs, str(path), input_names=input_names,
-                output_names=output_names, dynamo=False, opset_version=17)
+                module.eval(),
+                inputs,
+                str(path),
+                input_names=input_names,
+                output_names=output_names,
+                dynamo=False,
+                opset_version=17,
+            )
         return path
+
     return write
 
 
 @pytest.fixture
 def settle(torch) -> Callable[[Any, Callable[[], Any]], None]:
     """Give an untrained network's normalisations the statistics of `run()`; else it says 0."""
+
     def adjust(model: Any, run: Callable[[], Any]) -> None:
         model.eval()
         for layer in model.modules():
@@ -68,6 +81,7 @@ def settle(torch) -> Callable[[Any, Callable[[], Any]], None]:
         with torch.no_grad():
             run()
         model.eval()
+
     return adjust
 
 
@@ -78,17 +92,20 @@ def spread(torch) -> Callable[..., None]:
 
     Each of its channels gets this mean and deviation over what it says in `run()`.
     """
+
     def adjust(layer: Any, run: Callable[[], Any], mean: float, std: float) -> None:
         seen: list[Any] = []
         hook = layer.register_forward_hook(lambda module, inputs, output: seen.append(output))
         with torch.no_grad():
             run()
             hook.remove()
-            channels = torch.cat([
-                each.movedim(1 if each.ndim == 4 else -1, 0).flatten(1) for each in seen], dim=1)
+            channels = torch.cat(
+                [each.movedim(1 if each.ndim == 4 else -1, 0).flatten(1) for each in seen], dim=1
+            )
             gain = std / channels.std(dim=1).clamp(min=1e-30)
             layer.weight.mul_(gain.reshape(-1, *[1] * (layer.weight.ndim - 1)))
             layer.bias.copy_((layer.bias - channels.mean(dim=1)) * gain + mean)
+
     return adjust
 
 
@@ -109,8 +126,10 @@ def assert_same() -> Callable[..., None]:
 
     Exporters keep boxes beside the image as empty ones.
     """
-    def check(found: Any, boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray,
-              classes: int = 2) -> None:
+
+    def check(
+        found: Any, boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray, classes: int = 2
+    ) -> None:
         inside = (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
         boxes, scores, labels = boxes[inside], scores[inside], labels[inside]
         assert len(found) == len(scores) > 2
@@ -122,4 +141,5 @@ def assert_same() -> Callable[..., None]:
         assert found.labels[mine].tolist() == labels[own].tolist()
         np.testing.assert_allclose(found.scores[mine], scores[own], atol=1e-3)
         np.testing.assert_allclose(found.xyxy[mine], boxes[own], atol=0.5)
+
     return check

@@ -12,6 +12,7 @@ from trt_ros.runtime.options import LabelledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.detr import RFDETR
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 SIZE, CLASSES, THRESHOLD = 192, 5, 0.3
 
@@ -26,42 +27,56 @@ def rfdetr(torch):
 @pytest.fixture
 def exported(torch, rfdetr, spread, picture, tmp_path):
     """Export a network by its class's name, the outputs of its last layers spread."""
+
     def export(name):
         torch.manual_seed(0)
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')  # The exporter's, about itself.
             model = getattr(rfdetr, name)(
-                pretrain_weights=None, num_classes=CLASSES, resolution=SIZE,
-                positional_encoding_size=SIZE // 16, device='cpu')
+                pretrain_weights=None,
+                num_classes=CLASSES,
+                resolution=SIZE,
+                positional_encoding_size=SIZE // 16,
+                device='cpu',
+            )
             network = model.model.model.eval()
             image = torch.from_numpy(Preprocess((SIZE, SIZE), **RFDETR.preprocess)(picture)[0])
             spread(network.class_embed, lambda: network(image), -3.0, 1.5)
             spread(network.bbox_embed.layers[-1], lambda: network(image), 0.0, 0.5)
             return model.export(output_dir=str(tmp_path), verbose=False)
+
     return export
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(('name', 'labels'), [
-    ('RFDETRNano', ()),
-    ('RFDETRNano', tuple(f'class {index}' for index in range(CLASSES))),
-    ('RFDETRSegNano', ()),
-])
+@pytest.mark.parametrize(
+    ('name', 'labels'),
+    [
+        ('RFDETRNano', ()),
+        ('RFDETRNano', tuple(f'class {index}' for index in range(CLASSES))),
+        ('RFDETRSegNano', ()),
+    ],
+)
 def test_the_decoder_equals_the_exporters_own_postprocessing(
-        exported, picture, assert_same, name, labels):
+    exported, picture, assert_same, name, labels
+):
     """Trained on one's own classes, its last logit is none; named, the classes are the others."""
     decode = pytest.importorskip('rfdetr.export._runtime.decode', reason='newer RF-DETR has it')
     path = exported(name)
     pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime', labels=labels))
     assert pipeline.decoder.name == 'rfdetr'
     assert pipeline.decoder.class_count == (CLASSES if labels else CLASSES + 1)
-    found = pipeline.infer(picture, score_threshold=THRESHOLD, max_detections=300)
+    found = pipeline.infer(picture, Thresholds(score=THRESHOLD, max_detections=300))
 
     runner = OnnxRuntimeRunner.open(path)
     outputs = runner.infer({'input': pipeline.preprocess(picture)[0]})
     own = decode.decode_detections(
-        outputs['dets'][0], outputs['labels'][0], (picture.width, picture.height),
-        threshold=THRESHOLD, background_class_id=-1 if labels else None)
+        outputs['dets'][0],
+        outputs['labels'][0],
+        (picture.width, picture.height),
+        threshold=THRESHOLD,
+        background_class_id=-1 if labels else None,
+    )
     boxes = own.xyxy.clip(0, np.tile([picture.width, picture.height], 2))
     assert_same(found, boxes, own.confidence, own.class_id)
     pipeline.close()

@@ -11,9 +11,10 @@ from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders import registry as decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 CLASSES = 5
-ASKED = {'score_threshold': 0.9, 'iou_threshold': 0.45, 'max_detections': 300}
+ASKED = Thresholds(score=0.9, iou=0.45, max_detections=300)
 # Its detectors normalise by themselves and want 0 to 1; what runs without that is given this.
 HALVES = {'scale': 1 / 255, 'mean': (0.5, 0.5, 0.5), 'std': (0.5, 0.5, 0.5)}
 VGG = {'scale': 1.0, 'mean': (122.99925, 116.9991, 103.9992), 'std': (1.0, 1.0, 1.0)}
@@ -25,13 +26,15 @@ def torchvision(torch):
 
 
 def open_pipeline(path, families, **options):
-    return Pipeline.open(LabelledOptions(str(path), backend='onnxruntime', **options),
-                         families=families)
+    return Pipeline.open(
+        LabelledOptions(str(path), backend='onnxruntime', **options), families=families
+    )
 
 
 @pytest.fixture
 def untrained(torch, torchvision, settle, spread, picture):
     """Build a network, spread the outputs of its last layers, and give it and its input."""
+
     def build(make, preprocess, last, mean, std):
         torch.manual_seed(0)
         model = make(torchvision)
@@ -53,34 +56,57 @@ def untrained(torch, torchvision, settle, spread, picture):
 DETECTORS = {
     'ssdlite320_mobilenet_v3_large': (
         {'score_thresh': ASKED['score_threshold'], 'nms_thresh': ASKED['iou_threshold']},
-        lambda model: [each[-1] for each in model.head.classification_head.module_list], 1.5),
+        lambda model: [each[-1] for each in model.head.classification_head.module_list],
+        1.5,
+    ),
     'fasterrcnn_mobilenet_v3_large_320_fpn': (
         {'box_score_thresh': ASKED['score_threshold'], 'min_size': 320, 'max_size': 320},
-        lambda model: [model.roi_heads.box_predictor.cls_score], 3.0),
+        lambda model: [model.roi_heads.box_predictor.cls_score],
+        3.0,
+    ),
     'ssd300_vgg16': (
         {'score_thresh': ASKED['score_threshold'], 'nms_thresh': ASKED['iou_threshold']},
-        lambda model: model.head.classification_head.module_list, 1.5),
+        lambda model: model.head.classification_head.module_list,
+        1.5,
+    ),
     'fcos_resnet50_fpn': (
-        {'score_thresh': ASKED['score_threshold'], 'nms_thresh': ASKED['iou_threshold'],
-         'min_size': 320, 'max_size': 320},
-        lambda model: [model.head.classification_head.cls_logits,
-                       model.head.regression_head.bbox_ctrness], 1.2),
+        {
+            'score_thresh': ASKED['score_threshold'],
+            'nms_thresh': ASKED['iou_threshold'],
+            'min_size': 320,
+            'max_size': 320,
+        },
+        lambda model: [
+            model.head.classification_head.cls_logits,
+            model.head.regression_head.bbox_ctrness,
+        ],
+        1.2,
+    ),
     'retinanet_resnet50_fpn': (
-        {'score_thresh': ASKED['score_threshold'], 'nms_thresh': ASKED['iou_threshold'],
-         'min_size': 320, 'max_size': 320},
-        lambda model: [model.head.classification_head.cls_logits], 0.8)}
+        {
+            'score_thresh': ASKED['score_threshold'],
+            'nms_thresh': ASKED['iou_threshold'],
+            'min_size': 320,
+            'max_size': 320,
+        },
+        lambda model: [model.head.classification_head.cls_logits],
+        0.8,
+    ),
+}
 SIZES = {'ssd300_vgg16': 300}
 
 
 @pytest.fixture
 def detector(untrained):
     """Build a detector by name; give it and its input."""
+
     def build(name):
         options, last, std = DETECTORS[name]
 
         def make(torchvision):
             return getattr(torchvision.models.detection, name)(
-                weights=None, weights_backbone=None, num_classes=CLASSES, **options)
+                weights=None, weights_backbone=None, num_classes=CLASSES, **options
+            )
 
         size = SIZES.get(name, 320)
         return untrained(make, Preprocess((size, size), resize='stretch'), last, 0.0, std)
@@ -105,18 +131,20 @@ def test_a_detector_with_its_nms_inside(torch, detector, export, picture, assert
     path = export(Whole(), (image,), ['images'], ['boxes', 'scores', 'labels'])
     pipeline = open_pipeline(path, decoder.FAMILIES)
     assert pipeline.decoder.name == 'boxes'
-    found = pipeline.infer(picture, **ASKED)
+    found = pipeline.infer(picture, ASKED)
     boxes, scores, labels = OnnxRuntimeRunner.open(path).infer({'images': image.numpy()}).values()
     assert_same(found, boxes * image_scale(picture, image.shape[-1]), scores, labels)
     pipeline.close()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(('name', 'names', 'preprocess'), [
-    ('ssdlite320_mobilenet_v3_large', CLASSES - 1, HALVES),
-    ('ssd300_vgg16', 0, VGG)])  # The number of its priors tells what it is.
+@pytest.mark.parametrize(
+    ('name', 'names', 'preprocess'),
+    [('ssdlite320_mobilenet_v3_large', CLASSES - 1, HALVES), ('ssd300_vgg16', 0, VGG)],
+)  # The number of its priors tells what it is.
 def test_ssd_before_its_nms(
-        torch, detector, export, picture, assert_same, name, names, preprocess):
+    torch, detector, export, picture, assert_same, name, names, preprocess
+):
     model, image = detector(name)
     size = image.shape[-1]
 
@@ -145,12 +173,14 @@ def test_ssd_before_its_nms(
     labels = tuple(f'class {index}' for index in range(names))
     pipeline = open_pipeline(path, decoder.FAMILIES, labels=labels, **preprocess)
     assert pipeline.decoder.name == 'ssd'
-    found = pipeline.infer(picture, **ASKED)
+    found = pipeline.infer(picture, ASKED)
     with torch.no_grad():
         features = list(model.backbone(image).values())
         own = model.postprocess_detections(
             model.head(features),
-            model.anchor_generator(Raw().only_sizes(image), features), [(size, size)])[0]
+            model.anchor_generator(Raw().only_sizes(image), features),
+            [(size, size)],
+        )[0]
     boxes, scores, labels = (own[name].numpy() for name in ('boxes', 'scores', 'labels'))
     assert_same(found, boxes * image_scale(picture, size), scores, labels - 1)
     pipeline.close()
@@ -161,11 +191,14 @@ def image_scale(picture, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(('name', 'last'), [
-    ('resnet18', lambda model: [model.fc]),
-    ('mobilenet_v3_small', lambda model: [model.classifier[-1]])])
-def test_class_scores_are_the_softmax_of_the_logits(
-        torch, untrained, export, picture, name, last):
+@pytest.mark.parametrize(
+    ('name', 'last'),
+    [
+        ('resnet18', lambda model: [model.fc]),
+        ('mobilenet_v3_small', lambda model: [model.classifier[-1]]),
+    ],
+)
+def test_class_scores_are_the_softmax_of_the_logits(torch, untrained, export, picture, name, last):
     size = 224
     wanted = Preprocess((size, size), **decoder.CLASSIFIERS[1].preprocess)
 
@@ -192,19 +225,27 @@ def test_class_scores_are_the_softmax_of_the_logits(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(('name', 'last'), [
-    ('deeplabv3_mobilenet_v3_large', lambda model: [model.classifier[-1]]),
-    ('lraspp_mobilenet_v3_large', lambda model: [
-        model.classifier.low_classifier, model.classifier.high_classifier]),
-    ('fcn_resnet50', lambda model: [model.classifier[-1]])])
+@pytest.mark.parametrize(
+    ('name', 'last'),
+    [
+        ('deeplabv3_mobilenet_v3_large', lambda model: [model.classifier[-1]]),
+        (
+            'lraspp_mobilenet_v3_large',
+            lambda model: [model.classifier.low_classifier, model.classifier.high_classifier],
+        ),
+        ('fcn_resnet50', lambda model: [model.classifier[-1]]),
+    ],
+)
 def test_the_mask_is_the_best_class_of_its_own_scores(
-        torch, untrained, export, picture, name, last):
+    torch, untrained, export, picture, name, last
+):
     size = 128
     wanted = Preprocess((size, size), **decoder.SEGMENTERS[-1].preprocess)
 
     def make(torchvision):
         return getattr(torchvision.models.segmentation, name)(
-            weights=None, weights_backbone=None, num_classes=CLASSES)
+            weights=None, weights_backbone=None, num_classes=CLASSES
+        )
 
     model, image = untrained(make, wanted, last, 0.0, 1.0)
 
@@ -222,14 +263,17 @@ def test_the_mask_is_the_best_class_of_its_own_scores(
     runner = OnnxRuntimeRunner.open(path)
 
     # As large as the network: the best class of each of its pixels.
-    rows, columns = (np.linspace(0, count - 1, size).astype(int)
-                     for count in (picture.height, picture.width))
+    rows, columns = (
+        np.linspace(0, count - 1, size).astype(int) for count in (picture.height, picture.width)
+    )
     small = picture.data.reshape(picture.height, picture.width, 3)[rows][:, columns]
     for frame in (Frame.from_pixels(small, 'rgb8'), picture):
         scores = torch.from_numpy(
-            runner.infer({'images': pipeline.preprocess(frame)[0]})['out'].copy())
+            runner.infer({'images': pipeline.preprocess(frame)[0]})['out'].copy()
+        )
         scores = torch.nn.functional.interpolate(
-            scores, (frame.height, frame.width), mode='bilinear', align_corners=False)[0]
+            scores, (frame.height, frame.width), mode='bilinear', align_corners=False
+        )[0]
         best, second = scores.topk(2, dim=0).values
         sure = (best - second > 1e-4).numpy()
         found = pipeline.infer(frame).labels

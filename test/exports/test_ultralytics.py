@@ -12,6 +12,7 @@ from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 SIZE = 192
 THRESHOLD, IOU = 0.3, 0.5
@@ -19,6 +20,7 @@ THRESHOLD, IOU = 0.3, 0.5
 
 def shake(torch, settle, spread, model, pixels):
     """Spread the scores so that some of each kind pass, and the boxes."""
+
     def run():
         model(torch.from_numpy(pixels))
 
@@ -29,8 +31,9 @@ def shake(torch, settle, spread, model, pixels):
         spread(head.dec_bbox_head[-1].layers[-1], run, 0.0, 0.5)
         return
     for prefix in ('', 'one2one_'):
-        for scores, boxes in zip(getattr(head, prefix + 'cv3', ()),
-                                 getattr(head, prefix + 'cv2', ())):
+        for scores, boxes in zip(
+            getattr(head, prefix + 'cv3', ()), getattr(head, prefix + 'cv2', ())
+        ):
             spread(scores[-1], run, -7.0, 2.0)
             spread(boxes[-1], run, 1.0, 1.0)
 
@@ -39,7 +42,8 @@ def own_boxes(torch, outputs, preprocessed_hw, picture, is_end_to_end):
     from ultralytics.utils import nms, ops
 
     found = nms.non_max_suppression(
-        torch.from_numpy(outputs), THRESHOLD, IOU, max_det=300, end2end=is_end_to_end)[0]
+        torch.from_numpy(outputs), THRESHOLD, IOU, max_det=300, end2end=is_end_to_end
+    )[0]
     boxes = ops.scale_boxes(preprocessed_hw, found[:, :4], (picture.height, picture.width))
     return boxes.numpy(), found[:, 4].numpy(), found[:, 5].numpy().astype(int)
 
@@ -48,31 +52,38 @@ def own_boxes_of_rtdetr(torch, outputs, picture):
     from ultralytics.models.rtdetr.predict import RTDETRPredictor
 
     predictor = SimpleNamespace(
-        args=SimpleNamespace(conf=THRESHOLD, classes=None, max_det=300), batch=[['picture']],
-        model=SimpleNamespace(names={index: str(index) for index in range(80)}))
+        args=SimpleNamespace(conf=THRESHOLD, classes=None, max_det=300),
+        batch=[['picture']],
+        model=SimpleNamespace(names={index: str(index) for index in range(80)}),
+    )
     pixels = np.zeros((picture.height, picture.width, 3), np.uint8)
-    found = RTDETRPredictor.postprocess(
-        predictor, torch.from_numpy(outputs), None, [pixels])[0].boxes
+    found = RTDETRPredictor.postprocess(predictor, torch.from_numpy(outputs), None, [pixels])[
+        0
+    ].boxes
     limit = np.tile([picture.width, picture.height], 2)
     return (found.xyxy.numpy().clip(0, limit), found.conf.numpy(), found.cls.numpy().astype(int))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(('network', 'options', 'family'), [
-    ('yolov5n', {}, 'yolov8'),      # Ultralytics builds it without objectness.
-    ('yolov8n', {}, 'yolov8'),
-    ('yolov8n-p6', {}, 'yolov8'),
-    ('yolov9t', {}, 'yolov8'),
-    ('yolo11n', {}, 'yolov8'),
-    ('yolo12n', {}, 'yolov8'),
-    ('yolov10n', {'end2end': True}, 'yolov10'),
-    ('yolo26n', {}, 'yolov8'),
-    ('yolo26n', {'end2end': True}, 'yolov10'),
-    ('yolo11n', {'nms': True, 'conf': THRESHOLD, 'iou': IOU}, 'yolov10'),
-    ('rtdetr-l', {}, 'rtdetr'),
-])
+@pytest.mark.parametrize(
+    ('network', 'options', 'family'),
+    [
+        ('yolov5n', {}, 'yolov8'),  # Ultralytics builds it without objectness.
+        ('yolov8n', {}, 'yolov8'),
+        ('yolov8n-p6', {}, 'yolov8'),
+        ('yolov9t', {}, 'yolov8'),
+        ('yolo11n', {}, 'yolov8'),
+        ('yolo12n', {}, 'yolov8'),
+        ('yolov10n', {'end2end': True}, 'yolov10'),
+        ('yolo26n', {}, 'yolov8'),
+        ('yolo26n', {'end2end': True}, 'yolov10'),
+        ('yolo11n', {'nms': True, 'conf': THRESHOLD, 'iou': IOU}, 'yolov10'),
+        ('rtdetr-l', {}, 'rtdetr'),
+    ],
+)
 def test_the_decoder_equals_the_exporters_own_postprocessing(
-        torch, ultralytics, settle, spread, picture, assert_same, network, options, family):
+    torch, ultralytics, settle, spread, picture, assert_same, network, options, family
+):
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # The exporter's, about itself.
@@ -84,8 +95,7 @@ def test_the_decoder_equals_the_exporters_own_postprocessing(
     assert pipeline.decoder.name == family
     assert len(pipeline.class_names) == 80
 
-    found = pipeline.infer(
-        picture, score_threshold=THRESHOLD, iou_threshold=IOU, max_detections=300)
+    found = pipeline.infer(picture, Thresholds(score=THRESHOLD, iou=IOU, max_detections=300))
 
     runner = OnnxRuntimeRunner.open(path)
     pixels, _ = pipeline.preprocess(picture)

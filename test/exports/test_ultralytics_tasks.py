@@ -19,6 +19,7 @@ from trt_ros.vision.decoders import registry as decoder
 from trt_ros.vision.decoders.family import Network
 from trt_ros.vision.labels import class_names
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 SIZE = 192
 THRESHOLD, IOU = 0.3, 0.5
@@ -27,6 +28,7 @@ THRESHOLD, IOU = 0.3, 0.5
 @pytest.fixture
 def open_export(ultralytics, picture):
     """Export a network by name; give its head, its outputs for `picture`, and the letterbox."""
+
     def export(name, families, family, options):
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')  # The exporter's, about itself.
@@ -34,13 +36,13 @@ def open_export(ultralytics, picture):
             path = model.export(format='onnx', imgsz=SIZE, simplify=False, opset=17, **options)
         runner = OnnxRuntimeRunner.open(path)
         names = class_names((), '', runner.metadata, None)
-        network = Network(
-            runner.inputs, runner.outputs, runner.metadata, (SIZE, SIZE), len(names))
+        network = Network(runner.inputs, runner.outputs, runner.metadata, (SIZE, SIZE), len(names))
         chosen, _ = decoder.choose_family(families, 'auto', network)
         assert chosen.name == family
         tensor, letterbox = Preprocess((SIZE, SIZE), **chosen.preprocess)(picture)
         outputs = runner.infer({'images': tensor})
         return chosen.open(network), outputs, letterbox, len(names)
+
     return export
 
 
@@ -69,41 +71,56 @@ def own_rows(torch, output, letterbox, classes, *, is_finished, is_rotated=False
     from ultralytics.utils import nms, ops
 
     found = nms.non_max_suppression(
-        torch.from_numpy(output), THRESHOLD, IOU, max_det=300, nc=classes, end2end=is_finished,
-        rotated=is_rotated)[0]
+        torch.from_numpy(output),
+        THRESHOLD,
+        IOU,
+        max_det=300,
+        nc=classes,
+        end2end=is_finished,
+        rotated=is_rotated,
+    )[0]
     found[:, :4] = ops.scale_boxes(
-        (SIZE, SIZE), found[:, :4], letterbox.image_wh[::-1], xywh=is_rotated)
+        (SIZE, SIZE), found[:, :4], letterbox.image_wh[::-1], xywh=is_rotated
+    )
     return found
 
 
 TASKS = [({}, '11n'), ({'end2end': True}, '26n')]
-THRESHOLDS = {'score_threshold': THRESHOLD, 'iou_threshold': IOU, 'max_detections': 300}
+THRESHOLDS = Thresholds(score=THRESHOLD, iou=IOU, max_detections=300)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(('options', 'size'), TASKS)
 def test_masks_are_ultralytics_own_but_for_their_edges(
-        torch, open_export, assert_same, options, size):
+    torch, open_export, assert_same, options, size
+):
     from ultralytics.utils import ops
 
     head, outputs, letterbox, classes = open_export(
-        f'yolo{size}-seg', decoder.SEGMENTERS, 'yolov8_seg', options)
+        f'yolo{size}-seg', decoder.SEGMENTERS, 'yolov8_seg', options
+    )
     prototypes = cv2.resize(np.random.default_rng(2).normal(0, 2, (4, 4, 32)), (48, 48))
     outputs = {
-        'output0': invent(outputs['output0'].shape, classes,
-                          lambda rng, count: rng.normal(0, 0.6, (count, 32)),
-                          is_finished=bool(options), is_upright=True),
-        'output1': prototypes.transpose(2, 0, 1)[None].astype(np.float32)}
+        'output0': invent(
+            outputs['output0'].shape,
+            classes,
+            lambda rng, count: rng.normal(0, 0.6, (count, 32)),
+            is_finished=bool(options),
+            is_upright=True,
+        ),
+        'output1': prototypes.transpose(2, 0, 1)[None].astype(np.float32),
+    }
     own = own_rows(torch, outputs['output0'], letterbox, classes, is_finished=bool(options))
-    found = head(outputs, letterbox, **THRESHOLDS)
+    found = head(outputs, letterbox, THRESHOLDS)
     assert_same(found.detections, own[:, :4].numpy(), own[:, 4].numpy(), own[:, 5].numpy())
     width, height = letterbox.image_wh
     masks = ops.process_mask_native(
-        torch.from_numpy(outputs['output1'][0]), own[:, 6:], own[:, :4], (height, width)).numpy()
+        torch.from_numpy(outputs['output1'][0]), own[:, 6:], own[:, :4], (height, width)
+    ).numpy()
     different, union = 0, 0
     for mask, (x, y), theirs in zip(found.masks, found.origins_xy, masks.astype(bool)):
         ours = np.zeros_like(theirs)
-        ours[y:y + mask.shape[0], x:x + mask.shape[1]] = mask
+        ours[y : y + mask.shape[0], x : x + mask.shape[1]] = mask
         different, union = different + (ours != theirs).sum(), union + (ours | theirs).sum()
     # It interpolates what comes before the sigmoid, and counts pixels from their corners.
     assert union > 10000
@@ -116,15 +133,24 @@ def test_keypoints_are_ultralytics_own(torch, open_export, assert_same, options,
     from ultralytics.utils import ops
 
     def keypoints(rng, count):
-        return np.concatenate([rng.uniform(30, 160, (count, 17, 2)), rng.random((count, 17, 1))],
-                              axis=2).reshape(count, 51)
+        return np.concatenate(
+            [rng.uniform(30, 160, (count, 17, 2)), rng.random((count, 17, 1))], axis=2
+        ).reshape(count, 51)
 
     head, outputs, letterbox, classes = open_export(
-        f'yolo{size}-pose', decoder.POSES, 'yolov8_pose', options)
-    outputs = {'output0': invent(outputs['output0'].shape, classes, keypoints,
-                                 is_finished=bool(options), is_upright=True)}
+        f'yolo{size}-pose', decoder.POSES, 'yolov8_pose', options
+    )
+    outputs = {
+        'output0': invent(
+            outputs['output0'].shape,
+            classes,
+            keypoints,
+            is_finished=bool(options),
+            is_upright=True,
+        )
+    }
     own = own_rows(torch, outputs['output0'], letterbox, classes, is_finished=bool(options))
-    found = head(outputs, letterbox, **THRESHOLDS)
+    found = head(outputs, letterbox, THRESHOLDS)
     assert_same(found.detections, own[:, :4].numpy(), own[:, 4].numpy(), own[:, 5].numpy())
     points = own[:, 6:].reshape(len(own), 17, 3)
     at = ops.scale_coords((SIZE, SIZE), points[..., :2].clone(), letterbox.image_wh[::-1]).numpy()
@@ -137,13 +163,21 @@ def test_keypoints_are_ultralytics_own(torch, open_export, assert_same, options,
 @pytest.mark.parametrize(('options', 'size'), TASKS)
 def test_rotated_boxes_are_ultralytics_own(torch, open_export, options, size):
     head, outputs, letterbox, classes = open_export(
-        f'yolo{size}-obb', decoder.ORIENTED, 'yolov8_obb', options)
-    outputs = {'output0': invent(outputs['output0'].shape, classes,
-                                 lambda rng, count: rng.uniform(-0.7, 2.3, (count, 1)),
-                                 is_finished=bool(options), is_upright=False)}
-    own = own_rows(torch, outputs['output0'], letterbox, classes, is_finished=bool(options),
-                   is_rotated=True).numpy()
-    found = head(outputs, letterbox, **THRESHOLDS)
+        f'yolo{size}-obb', decoder.ORIENTED, 'yolov8_obb', options
+    )
+    outputs = {
+        'output0': invent(
+            outputs['output0'].shape,
+            classes,
+            lambda rng, count: rng.uniform(-0.7, 2.3, (count, 1)),
+            is_finished=bool(options),
+            is_upright=False,
+        )
+    }
+    own = own_rows(
+        torch, outputs['output0'], letterbox, classes, is_finished=bool(options), is_rotated=True
+    ).numpy()
+    found = head(outputs, letterbox, THRESHOLDS)
     assert len(found) == len(own) > 20
     assert found.labels.tolist() == own[:, 5].tolist()
     np.testing.assert_allclose(found.cxcywh, own[:, :4], atol=0.5)
@@ -153,21 +187,25 @@ def test_rotated_boxes_are_ultralytics_own(torch, open_export, options, size):
 
 @pytest.mark.slow
 def test_class_scores_are_the_networks_own(open_export):
-    head, outputs, letterbox, _ = open_export(
-        'yolo11n-cls', decoder.CLASSIFIERS, 'yolov8_cls', {})
-    assert head(outputs, letterbox, **THRESHOLDS).scores.tolist() == outputs['output0'][0].tolist()
+    head, outputs, letterbox, _ = open_export('yolo11n-cls', decoder.CLASSIFIERS, 'yolov8_cls', {})
+    assert head(outputs, letterbox, THRESHOLDS).scores.tolist() == outputs['output0'][0].tolist()
 
 
 def postprocessed(torch, predictor, output, letterbox, classes=0):
     """Let Ultralytics' predictor make of the output what it shows a user."""
     width, height = letterbox.image_wh
     told = SimpleNamespace(
-        args=SimpleNamespace(classes=None), batch=[['picture']],
+        args=SimpleNamespace(classes=None),
+        batch=[['picture']],
         model=SimpleNamespace(names={index: str(index) for index in range(classes)}),
-        _class_map_dtype=getattr(predictor, '_class_map_dtype', None))
+        _class_map_dtype=getattr(predictor, '_class_map_dtype', None),
+    )
     return predictor.postprocess(
-        told, torch.from_numpy(output), torch.zeros(1, 3, SIZE, SIZE),
-        [np.zeros((height, width, 3), np.uint8)])[0]
+        told,
+        torch.from_numpy(output),
+        torch.zeros(1, 3, SIZE, SIZE),
+        [np.zeros((height, width, 3), np.uint8)],
+    )[0]
 
 
 @pytest.mark.slow
@@ -175,13 +213,15 @@ def test_a_semantic_mask_is_ultralytics_own_but_for_its_edges(torch, open_export
     from ultralytics.models.yolo.semantic import SemanticSegmentationPredictor
 
     head, outputs, letterbox, classes = open_export(
-        'yolo26n-sem', decoder.SEGMENTERS, 'yolo_semantic', {})
+        'yolo26n-sem', decoder.SEGMENTERS, 'yolo_semantic', {}
+    )
     output = outputs['output0']
     coarse = np.random.default_rng(3).integers(0, classes, (6, 6)).astype(output.dtype)
     output = coarse.repeat(SIZE // 6, axis=0).repeat(SIZE // 6, axis=1).reshape(output.shape)
     found = head({'output0': output}, letterbox).labels
-    own = postprocessed(torch, SemanticSegmentationPredictor, output, letterbox,
-                        classes).semantic_mask
+    own = postprocessed(
+        torch, SemanticSegmentationPredictor, output, letterbox, classes
+    ).semantic_mask
     own = np.asarray(getattr(own, 'data', own)).reshape(found.shape)
     assert len(np.unique(own)) > 5
     assert (found != own).mean() < 0.03  # It takes the cell under a pixel's corner.
@@ -197,7 +237,8 @@ def test_depth_is_ultralytics_own_but_for_half_a_pixel(torch, open_export):
     found = head({'output0': output}, letterbox).values
     # It puts corner pixels on corner pixels, where this looks at what each pixel covers.
     expected = torch.nn.functional.interpolate(
-        torch.from_numpy(output), (180, 320), mode='bilinear')[0, 0].numpy()
+        torch.from_numpy(output), (180, 320), mode='bilinear'
+    )[0, 0].numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     own = postprocessed(torch, DepthPredictor, output, letterbox).depth
     own = np.asarray(getattr(own, 'data', own)).reshape(found.shape)

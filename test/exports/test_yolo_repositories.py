@@ -16,9 +16,10 @@ from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.yolov5 import YOLOV5
 from trt_ros.vision.decoders.yolox import YOLOX
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 SIZE = 192
-ASKED = {'score_threshold': 0.3, 'iou_threshold': 0.5, 'max_detections': 300}
+ASKED = Thresholds(score=0.3, iou=0.5, max_detections=300)
 THRESHOLDS = (ASKED['score_threshold'], ASKED['iou_threshold'])
 
 
@@ -36,7 +37,7 @@ def shown(torch, family, picture):
 def outputs_of(torch, path, pipeline, picture):
     """The only output of the exported network for the picture: (1, N, 5 + C)."""
     pixels, _ = pipeline.preprocess(picture)
-    output, = OnnxRuntimeRunner.open(path).infer({'images': pixels}).values()
+    (output,) = OnnxRuntimeRunner.open(path).infer({'images': pixels}).values()
     return torch.from_numpy(output.copy())
 
 
@@ -47,8 +48,9 @@ def yolov5(torch, ultralytics):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(('name', 'is_dynamic'), [
-    ('yolov5n', False), ('yolov5n', True), ('hub/yolov5n6', False)])
+@pytest.mark.parametrize(
+    ('name', 'is_dynamic'), [('yolov5n', False), ('yolov5n', True), ('hub/yolov5n6', False)]
+)
 def test_yolov5(torch, yolov5, settle, spread, picture, assert_same, tmp_path, name, is_dynamic):
     from yolov5.models.yolo import DetectionModel
     from yolov5.utils import general
@@ -64,13 +66,13 @@ def test_yolov5(torch, yolov5, settle, spread, picture, assert_same, tmp_path, n
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # The exporter's, about itself.
         path, _ = yolov5.export_onnx(
-            model, image, tmp_path / 'model.pt', 17, is_dynamic, simplify=False)
+            model, image, tmp_path / 'model.pt', 17, is_dynamic, simplify=False
+        )
 
     size = (SIZE, SIZE) if is_dynamic else ()
-    pipeline = Pipeline.open(
-        LabelledOptions(str(path), backend='onnxruntime', input_size=size))
+    pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime', input_size=size))
     assert (pipeline.decoder.name, len(pipeline.class_names)) == ('yolov5', 80)
-    found = pipeline.infer(picture, **ASKED)
+    found = pipeline.infer(picture, ASKED)
     outputs = outputs_of(torch, path, pipeline, picture)
     own = general.non_max_suppression(outputs, *THRESHOLDS, max_det=300)[0]
     boxes = general.scale_boxes((SIZE, SIZE), own[:, :4], (picture.height, picture.width))
@@ -86,10 +88,16 @@ def yolov7(torch, settle, spread, picture):
 
     def build(classes):
         torch.manual_seed(0)
-        model = models.Model({
-            'nc': classes, 'depth_multiple': 1.0, 'width_multiple': 1.0, 'anchors': grids,
-            'backbone': [[-1, 1, 'Conv', [width, 3, 2]] for width in (8, 16, 16, 16, 16)],
-            'head': [[[2, 3, 4], 1, 'IDetect', ['nc', 'anchors']]]}).eval()
+        model = models.Model(
+            {
+                'nc': classes,
+                'depth_multiple': 1.0,
+                'width_multiple': 1.0,
+                'anchors': grids,
+                'backbone': [[-1, 1, 'Conv', [width, 3, 2]] for width in (8, 16, 16, 16, 16)],
+                'head': [[[2, 3, 4], 1, 'IDetect', ['nc', 'anchors']]],
+            }
+        ).eval()
         image = shown(torch, YOLOV5, picture)
         settle(model, lambda: model(image))
         with torch.no_grad():
@@ -97,6 +105,7 @@ def yolov7(torch, settle, spread, picture):
         for layer in model.model[-1].m:
             spread(layer, lambda: model(image), -2.5, 1.5)
         return model, image
+
     return build
 
 
@@ -111,17 +120,17 @@ def test_yolov7(torch, yolov7, export, picture, assert_same, classes):
     path = export(model, (image,), ['images'], ['output'])
     pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime'))
     assert (pipeline.decoder.name, pipeline.decoder.class_count) == ('yolov5', classes)
-    found = pipeline.infer(picture, **ASKED)
+    found = pipeline.infer(picture, ASKED)
     own = general.non_max_suppression(outputs_of(torch, path, pipeline, picture), *THRESHOLDS)[0]
     boxes = general.scale_coords((SIZE, SIZE), own[:, :4], (picture.height, picture.width))
-    assert_same(found, boxes.numpy(), own[:, 4].numpy(), own[:, 5].numpy().astype(int),
-                classes=classes)
+    assert_same(
+        found, boxes.numpy(), own[:, 4].numpy(), own[:, 5].numpy().astype(int), classes=classes
+    )
     pipeline.close()
 
 
 @pytest.mark.slow
-def test_yolov7_with_the_nms_of_tensorrt(
-        torch, yolov7, export, picture, assert_same, tmp_path):
+def test_yolov7_with_the_nms_of_tensorrt(torch, yolov7, export, picture, assert_same, tmp_path):
     """As with --end2end --grid; cut off, as ONNX Runtime has no such operator."""
     from torchvision.ops import batched_nms
     from yolov7.models.experimental import End2End
@@ -131,13 +140,14 @@ def test_yolov7_with_the_nms_of_tensorrt(
 
     model, image = yolov7(5)
     whole = End2End(model, 100, ASKED['iou_threshold'], ASKED['score_threshold'], None, None, 5)
-    path = export(whole, (image,), ['images'],
-                  ['num_dets', 'det_boxes', 'det_scores', 'det_classes'])
+    path = export(
+        whole, (image,), ['images'], ['num_dets', 'det_boxes', 'det_scores', 'det_classes']
+    )
     cut = tmp_path / 'cut.onnx'
     write_cut(path, cut)
     pipeline = Pipeline.open(LabelledOptions(str(cut), backend='onnxruntime'))
     assert pipeline.decoder.name == 'efficient_nms'
-    found = pipeline.infer(picture, **ASKED)
+    found = pipeline.infer(picture, ASKED)
 
     model.model[-1].concat, model.model[-1].end2end = True, False
     path = export(model, (image,), ['images'], ['output'])
@@ -170,31 +180,46 @@ def test_yolox(torch, settle, spread, picture, assert_same, tmp_path, monkeypatc
 
     torch.manual_seed(0)
     experiment, weights, path = (
-        tmp_path / name for name in ('experiment.py', 'weights.pth', 'yolox.onnx'))
+        tmp_path / name for name in ('experiment.py', 'weights.pth', 'yolox.onnx')
+    )
     experiment.write_text(EXPERIMENT)
     model = exp.get_exp(str(experiment), None).get_model().eval()
     image = shown(torch, YOLOX, picture)
     settle(model, lambda: model(image))
-    for layers, mean in ((model.head.cls_preds, 0.0), (model.head.obj_preds, -1.0),
-                         (model.head.reg_preds, 0.5)):
+    for layers, mean in (
+        (model.head.cls_preds, 0.0),
+        (model.head.obj_preds, -1.0),
+        (model.head.reg_preds, 0.5),
+    ):
         for layer in layers:
             spread(layer, lambda: model(image), mean, 1.0)
     torch.save({'model': model.state_dict()}, weights)
     # It calls what newer torch has under this name only.
-    monkeypatch.setattr(torch.onnx, '_export', partial(torch.onnx.export, dynamo=False),
-                        raising=False)
-    monkeypatch.setattr(sys, 'argv', [
-        'export_onnx', '-f', str(experiment), '-c', str(weights), '--output-name', str(path),
-        '--no-onnxsim'])
+    monkeypatch.setattr(
+        torch.onnx, '_export', partial(torch.onnx.export, dynamo=False), raising=False
+    )
+    monkeypatch.setattr(
+        sys,
+        'argv',
+        [
+            'export_onnx',
+            '-f',
+            str(experiment),
+            '-c',
+            str(weights),
+            '--output-name',
+            str(path),
+            '--no-onnxsim',
+        ],
+    )
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # The exporter's, about itself.
         export_onnx.main()
 
     pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime'))
     assert (pipeline.decoder.name, pipeline.decoder.class_count) == ('yolox', 5)
-    found = pipeline.infer(picture, **ASKED)
-    outputs = model.head.decode_outputs(
-        outputs_of(torch, path, pipeline, picture), torch.float32)
+    found = pipeline.infer(picture, ASKED)
+    outputs = model.head.decode_outputs(outputs_of(torch, path, pipeline, picture), torch.float32)
     own = postprocess(outputs, 5, *THRESHOLDS)[0].numpy()
     # As its demo does.
     boxes = own[:, :4] / min(SIZE / picture.height, SIZE / picture.width)

@@ -54,8 +54,10 @@ def attempt(path: str, file: str) -> tuple[str, str]:
             Pipeline.open(LabelledOptions(model_path=file, backend='onnxruntime')).close()
         else:
             from trt_ros.trt import load_trt
-            build(Path(file), BuildOptions(), load_trt('tensorrt_rtx'),
-                  timeout_seconds=60.0).close()
+
+            build(
+                Path(file), BuildOptions(), load_trt('tensorrt_rtx'), timeout_seconds=60.0
+            ).close()
     except TrtRosError as error:
         text = str(error)
         if 'Traceback' in text or 'with exit code' in text:  # Of the child process.
@@ -82,8 +84,11 @@ class Supervised:
         began = time.monotonic()
         if self.process is None:
             self.process = subprocess.Popen(
-                [sys.executable, __file__, '--work'], stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, text=True)
+                [sys.executable, __file__, '--work'],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
         process = self.process
         process.stdin.write(json.dumps([path, file]) + '\n')
         process.stdin.flush()

@@ -26,6 +26,9 @@ from trt_ros.runtime.gpu.decode import gpu_decoder
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.thresholds import Thresholds
+
+HALF = Thresholds(0.5, 0.5, 300)
 
 
 @pytest.fixture(scope='session')
@@ -40,8 +43,11 @@ def gpu() -> Gpu:
 def no_other_gpu(gpu) -> Iterator[None]:
     """Nothing makes a context on a GPU that was not asked for."""
     yield
-    used = [index for index in range(gpu_count()) if check(
-        driver().cuDevicePrimaryCtxGetState(index), 'ask whether a GPU is used')[1]]
+    used = [
+        index
+        for index in range(gpu_count())
+        if check(driver().cuDevicePrimaryCtxGetState(index), 'ask whether a GPU is used')[1]
+    ]
     assert used == [gpu.index]
     assert not int(check(driver().cuCtxGetCurrent(), 'ask for the current GPU'))
 
@@ -60,8 +66,10 @@ def bench(gpu) -> Iterator[Any]:
     with ExitStack() as owned:
         with gpu.context:
             stream = owned.enter_context(closing(Stream()))
-            made = {name: owned.enter_context(closing(Kernels(name, gpu.arch)))
-                    for name in ('preprocess', 'decode')}
+            made = {
+                name: owned.enter_context(closing(Kernels(name, gpu.arch)))
+                for name in ('preprocess', 'decode')
+            }
         yield SimpleNamespace(gpu=gpu, stream=stream, account=Account(), **made)
 
 
@@ -74,16 +82,16 @@ def preprocess_on_gpu(bench) -> Callable[[Frame, Preprocess], np.ndarray]:
         shape = (1, 3, height, width) if preprocess.layout == 'nchw' else (1, height, width, 3)
         kind = 'uint16' if preprocess.dtype == 'bfloat16' else preprocess.dtype
         out = np.empty(shape, kind)
-        data = np.ascontiguousarray(frame.data[:frame.nbytes])
+        data = np.ascontiguousarray(frame.data[: frame.nbytes])
         with bench.gpu.context, ExitStack() as owned:
-            source = owned.enter_context(
-                closing(DeviceBuffer(data.nbytes, 'test', bench.account)))
+            source = owned.enter_context(closing(DeviceBuffer(data.nbytes, 'test', bench.account)))
             target = owned.enter_context(closing(DeviceBuffer(out.nbytes, 'test', bench.account)))
             handle = bench.stream.handle
             copy_async(source.ptr, data.ctypes.data, data.nbytes, handle)
-            fill_async(target.ptr, 0xff, out.nbytes, handle)
+            fill_async(target.ptr, 0xFF, out.nbytes, handle)
             args = steps.preprocess_args(
-                preprocess, steps.Geometry.of(frame), source.ptr, target.ptr)
+                preprocess, steps.Geometry.of(frame), source.ptr, target.ptr
+            )
             steps.launch_preprocess(bench.preprocess, args, handle)
             copy_async(out.ctypes.data, target.ptr, out.nbytes, handle)
             bench.stream.synchronize()
@@ -100,18 +108,33 @@ def decode_on_gpu(bench) -> Callable[..., tuple[Any, np.ndarray]]:
     uint16 arrays are bfloat16's bits. Returns what was found and the four ints of the header.
     """
 
-    def run(head: Any, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float = 0.5, iou_threshold: float = 0.5, max_detections: int = 300,
-            ) -> tuple[Any, np.ndarray]:
-        specs = [TensorSpec(name, value.shape,
-                            'bfloat16' if value.dtype == np.uint16 else value.dtype.name, 'output')
-                 for name, value in outputs.items()]
-        decoder = gpu_decoder(SimpleNamespace(head=head), specs, {
-            name: value.shape for name, value in outputs.items()}, letterbox.input_hw)
+    def run(
+        head: Any,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = HALF,
+    ) -> tuple[Any, np.ndarray]:
+        specs = [
+            TensorSpec(
+                name,
+                value.shape,
+                'bfloat16' if value.dtype == np.uint16 else value.dtype.name,
+                'output',
+            )
+            for name, value in outputs.items()
+        ]
+        decoder = gpu_decoder(
+            SimpleNamespace(head=head),
+            specs,
+            {name: value.shape for name, value in outputs.items()},
+            letterbox.input_hw,
+        )
         assert decoder is not None
         with bench.gpu.context, ExitStack() as owned:
+
             def device(nbytes: int) -> DeviceBuffer:
                 return owned.enter_context(closing(DeviceBuffer(nbytes, 'test', bench.account)))
+
             handle, tensors = bench.stream.handle, {}
             for name, value in outputs.items():
                 tensors[name] = device(value.nbytes)
@@ -119,17 +142,24 @@ def decode_on_gpu(bench) -> Callable[..., tuple[Any, np.ndarray]]:
                 copy_async(tensors[name].ptr, value.ctypes.data, value.nbytes, handle)
             scratch = device(decoder.scratch_nbytes)
             fill_async(scratch.ptr, 0, scratch.nbytes, handle)
-            result = owned.enter_context(closing(PinnedBuffer(
-                decoder.result_nbytes(letterbox.image_wh), 'test', bench.account)))
+            result = owned.enter_context(
+                closing(
+                    PinnedBuffer(decoder.result_nbytes(letterbox.image_wh), 'test', bench.account)
+                )
+            )
             request = owned.enter_context(closing(PinnedBuffer(256, 'test', bench.account)))
             asked = steps.request_view(request.view[:16])
-            asked.score_threshold, asked.iou_threshold = score_threshold, iou_threshold
-            asked.max_detections = max_detections
+            asked.score_threshold, asked.iou_threshold = thresholds.score, thresholds.iou
+            asked.max_detections = thresholds.max_detections
             launches = decoder.launches(
-                letterbox, lambda name: tensors[name].ptr, request=request.device_ptr,
-                scratch=scratch.ptr, result=result.device_ptr)
+                letterbox,
+                lambda name: tensors[name].ptr,
+                request=request.device_ptr,
+                scratch=scratch.ptr,
+                result=result.device_ptr,
+            )
             for _ in range(2):  # The second shows that the first left the counters at zero.
-                result.view[:] = 0xff
+                result.view[:] = 0xFF
                 for launch in launches:
                     bench.decode.launch(*launch, handle)
                 bench.stream.synchronize()
@@ -148,6 +178,7 @@ def small_detector(tmp_path_factory) -> Callable[..., Path]:
     """
     onnx = pytest.importorskip('onnx')
     from onnx import TensorProto, helper, numpy_helper
+
     folder = tmp_path_factory.mktemp('models')
 
     def make(name: str = 'small.onnx', *, batch: int | str = 1, inf: bool = False) -> Path:
@@ -159,22 +190,28 @@ def small_detector(tmp_path_factory) -> Callable[..., Path]:
         if inf:
             gain[0, 4, 0] = np.inf
         constants = {
-            'kernel': rng.normal(0, 0.15, (7, 3, 8, 8)).astype(np.float32), 'base': base,
-            'gain': gain, 'flat': np.array([-1, 7, 96], np.int64)}
+            'kernel': rng.normal(0, 0.15, (7, 3, 8, 8)).astype(np.float32),
+            'base': base,
+            'gain': gain,
+            'flat': np.array([-1, 7, 96], np.int64),
+        }
         nodes = [
-            helper.make_node('Conv', ['images', 'kernel'], ['patches'], strides=[8, 8],
-                             kernel_shape=[8, 8]),
+            helper.make_node(
+                'Conv', ['images', 'kernel'], ['patches'], strides=[8, 8], kernel_shape=[8, 8]
+            ),
             helper.make_node('Sigmoid', ['patches'], ['unit']),
             helper.make_node('Reshape', ['unit', 'flat'], ['columns']),
             helper.make_node('Mul', ['columns', 'gain'], ['scaled']),
-            helper.make_node('Add', ['scaled', 'base'], ['output0'])]
+            helper.make_node('Add', ['scaled', 'base'], ['output0']),
+        ]
         graph = helper.make_graph(
-            nodes, 'small',
+            nodes,
+            'small',
             [helper.make_tensor_value_info('images', TensorProto.FLOAT, (batch, 3, 64, 96))],
             [helper.make_tensor_value_info('output0', TensorProto.FLOAT, (batch, 7, 96))],
-            [numpy_helper.from_array(value, key) for key, value in constants.items()])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)],
-                                  ir_version=8)
+            [numpy_helper.from_array(value, key) for key, value in constants.items()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
         helper.set_model_props(model, {'names': "{0: 'a', 1: 'b', 2: 'c'}"})
         path = folder / name
         onnx.save(model, path)

@@ -23,6 +23,7 @@ from trt_ros.vision.decoders.yolov10 import EndToEndHead
 from trt_ros.vision.decoders.yolox import YoloxHead
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 pytestmark = pytest.mark.gpu
 
@@ -47,9 +48,14 @@ def yolov8_head(anchors=8400, classes=80, *, seed=0, dense=0.02) -> np.ndarray:
 def yolox_head(input_hw=(416, 416), classes=3, *, seed=0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     anchors = sum((input_hw[0] // s) * (input_hw[1] // s) for s in (8, 16, 32))
-    return np.concatenate([
-        rng.normal(0, 1, (anchors, 2)), rng.normal(1, 0.7, (anchors, 2)),
-        rng.uniform(0, 1, (anchors, 1 + classes))], axis=1).astype(np.float32)
+    return np.concatenate(
+        [
+            rng.normal(0, 1, (anchors, 2)),
+            rng.normal(1, 0.7, (anchors, 2)),
+            rng.uniform(0, 1, (anchors, 1 + classes)),
+        ],
+        axis=1,
+    ).astype(np.float32)
 
 
 def yolov5_head(*, seed=0) -> np.ndarray:
@@ -72,8 +78,10 @@ def finished(*, seed=0, count=300) -> np.ndarray:
 def queries(classes, *, seed=0, count=300) -> tuple[np.ndarray, np.ndarray]:
     """Logits (Q, C) and boxes (Q, 4) cx, cy, w, h, 0 to 1."""
     rng = np.random.default_rng(seed)
-    return (rng.normal(-3, 2, (count, classes)).astype(np.float32),
-            rng.uniform(0.02, 0.9, (count, 4)).astype(np.float32))
+    return (
+        rng.normal(-3, 2, (count, classes)).astype(np.float32),
+        rng.uniform(0.02, 0.9, (count, 4)).astype(np.float32),
+    )
 
 
 def boxes_and_scores(count=2000, classes=6, *, seed=0, scale=640) -> dict[str, np.ndarray]:
@@ -84,8 +92,12 @@ def boxes_and_scores(count=2000, classes=6, *, seed=0, scale=640) -> dict[str, n
 
 
 def parts(outputs) -> BoxOutputs:
-    return BoxOutputs(**{name: TensorSpec(name, value.shape, value.dtype.name, 'output')
-                         for name, value in outputs.items()})
+    return BoxOutputs(
+        **{
+            name: TensorSpec(name, value.shape, value.dtype.name, 'output')
+            for name, value in outputs.items()
+        }
+    )
 
 
 def assert_same(got, want, *, pixels=1e-2, scores=1e-6) -> None:
@@ -109,39 +121,66 @@ CASES = {
     'yolov8': lambda seed: (YOLOV8, {'head': yolov8_head(seed=seed, dense=0.1)[None]}, BOX),
     'yolov8, channels last': lambda seed: (
         replace(YOLOV8, channels_first=False),
-        {'head': np.ascontiguousarray(yolov8_head(seed=seed, dense=0.1).T)[None]}, BOX),
+        {'head': np.ascontiguousarray(yolov8_head(seed=seed, dense=0.1).T)[None]},
+        BOX,
+    ),
     'yolox': lambda seed: (YOLOX, {'head': yolox_head(seed=seed)[None]}, BOX_X),
     'yolov5': lambda seed: (YoloV5Head('head', None), {'head': yolov5_head(seed=seed)[None]}, BOX),
     'yolov7 of one class': lambda seed: (
         YoloV5Head('head', 1, objectness_only=True),
-        {'head': yolov5_head(seed=seed)[None, :, :6].copy()}, BOX),
+        {'head': yolov5_head(seed=seed)[None, :, :6].copy()},
+        BOX,
+    ),
     'yolov10': lambda seed: (EndToEndHead('head', None), {'head': finished(seed=seed)[None]}, BOX),
     'rtdetr of ultralytics, finished': lambda seed: (
         EndToEndHead('head', None, is_rtdetr=True),
-        {'head': finished(seed=seed)[None] / np.array([640] * 4 + [1, 1], np.float32)}, BOX),
-    'rtdetr': lambda seed: (DetrHead('logits', 'boxes', None, sigmoid), dict(
-        zip(('logits', 'boxes'), (each[None] for each in queries(80, seed=seed)))), BOX),
+        {'head': finished(seed=seed)[None] / np.array([640] * 4 + [1, 1], np.float32)},
+        BOX,
+    ),
+    'rtdetr': lambda seed: (
+        DetrHead('logits', 'boxes', None, sigmoid),
+        dict(zip(('logits', 'boxes'), (each[None] for each in queries(80, seed=seed)))),
+        BOX,
+    ),
     'rfdetr of C classes and none': lambda seed: (
-        DetrHead('logits', 'boxes', None, sigmoid_without_last), dict(
-            zip(('logits', 'boxes'), (each[None] for each in queries(8, seed=seed)))), BOX),
+        DetrHead('logits', 'boxes', None, sigmoid_without_last),
+        dict(zip(('logits', 'boxes'), (each[None] for each in queries(8, seed=seed)))),
+        BOX,
+    ),
     'rtdetr of ultralytics, scores': lambda seed: (
         DetrHead('head', '', None, as_they_are),
-        {'head': np.hstack([queries(7, seed=seed)[1], np.random.default_rng(seed).uniform(
-            0, 1, (300, 7)).astype(np.float32)])[None]}, BOX),
-    'detr': lambda seed: (DetrHead('logits', 'boxes', None, softmax_without_last), dict(
-        zip(('logits', 'boxes'), (each[None] for each in queries(92, seed=seed)))), BOX),
+        {
+            'head': np.hstack(
+                [
+                    queries(7, seed=seed)[1],
+                    np.random.default_rng(seed).uniform(0, 1, (300, 7)).astype(np.float32),
+                ]
+            )[None]
+        },
+        BOX,
+    ),
+    'detr': lambda seed: (
+        DetrHead('logits', 'boxes', None, softmax_without_last),
+        dict(zip(('logits', 'boxes'), (each[None] for each in queries(92, seed=seed)))),
+        BOX,
+    ),
     'boxes': lambda seed: boxes_case(boxes_and_scores(seed=seed)),
     'boxes_normalised': lambda seed: boxes_case(
-        boxes_and_scores(seed=seed, scale=1), normalised=True),
+        boxes_and_scores(seed=seed, scale=1), normalised=True
+    ),
     'ssd': lambda seed: boxes_case(
-        boxes_and_scores(seed=seed, scale=1), normalised=True, has_background=True),
+        boxes_and_scores(seed=seed, scale=1), normalised=True, has_background=True
+    ),
     'boxes with labels': lambda seed: boxes_case(labelled(seed, np.int64), suppress=False),
     'boxes with labels as numbers': lambda seed: boxes_case(
-        labelled(seed, np.float32), suppress=False),
+        labelled(seed, np.float32), suppress=False
+    ),
     'efficient_nms': lambda seed: boxes_case(
-        labelled(seed, np.int32) | {'count': np.array([[700]], np.int32)}, suppress=False),
+        labelled(seed, np.int32) | {'count': np.array([[700]], np.int32)}, suppress=False
+    ),
     'without a batch': lambda seed: boxes_case(
-        {name: value[0] for name, value in labelled(seed, np.int64).items()}, suppress=False),
+        {name: value[0] for name, value in labelled(seed, np.int64).items()}, suppress=False
+    ),
 }
 
 
@@ -152,8 +191,11 @@ def boxes_case(outputs, **how):
 def labelled(seed, dtype):
     outputs = boxes_and_scores(classes=1, seed=seed)
     labels = np.random.default_rng(seed).integers(-1, 9, outputs['scores'].shape[:2])
-    return {'boxes': outputs['boxes'], 'scores': outputs['scores'][..., 0],
-            'labels': labels.astype(dtype)}
+    return {
+        'boxes': outputs['boxes'],
+        'scores': outputs['scores'][..., 0],
+        'labels': labels.astype(dtype),
+    }
 
 
 @pytest.mark.parametrize('seed', range(4))
@@ -161,9 +203,9 @@ def labelled(seed, dtype):
 def test_random_outputs_of_every_family_give_the_boxes_of_numpy(name, seed, decode_on_gpu):
     head, outputs, letterbox = CASES[name](seed)
     for score_threshold, most in ((0.25, 300), (0.5, 20), (0.0, 1000)):
-        asked = dict(score_threshold=score_threshold, iou_threshold=0.45, max_detections=most)
-        got, counts = decode_on_gpu(head, outputs, letterbox, **asked)
-        assert_same(got, head(outputs, letterbox, **asked), scores=1e-5)
+        asked = Thresholds(score=score_threshold, iou=0.45, max_detections=most)
+        got, counts = decode_on_gpu(head, outputs, letterbox, asked)
+        assert_same(got, head(outputs, letterbox, asked), scores=1e-5)
         assert counts[0] == len(got)
 
 
@@ -171,21 +213,23 @@ def test_random_outputs_of_every_family_give_the_boxes_of_numpy(name, seed, deco
 @pytest.mark.parametrize('dtype', ['float16', 'bfloat16'])
 def test_half_outputs_decode_in_float32(name, dtype, decode_on_gpu):
     head, outputs, letterbox = CASES[name](2)
-    pairs = {key: half(value, dtype) if value.dtype == np.float32 else (value, value)
-             for key, value in outputs.items()}
-    asked = dict(score_threshold=0.4, iou_threshold=0.5, max_detections=1000)
+    pairs = {
+        key: half(value, dtype) if value.dtype == np.float32 else (value, value)
+        for key, value in outputs.items()
+    }
+    asked = Thresholds(score=0.4, iou=0.5, max_detections=1000)
     if isinstance(head, BoxesHead):
         head = replace(head, parts=parts(outputs))
-    got, _ = decode_on_gpu(head, {key: bits for key, (bits, _) in pairs.items()}, letterbox,
-                           **asked)
-    assert_same(got, head({key: wide for key, (_, wide) in pairs.items()}, letterbox, **asked),
-                scores=1e-5)
+    got, _ = decode_on_gpu(head, {key: bits for key, (bits, _) in pairs.items()}, letterbox, asked)
+    assert_same(
+        got, head({key: wide for key, (_, wide) in pairs.items()}, letterbox, asked), scores=1e-5
+    )
 
 
 @pytest.mark.parametrize('name', CASES)
 def test_nothing_above_the_threshold_is_an_empty_result(name, decode_on_gpu):
     head, outputs, letterbox = CASES[name](0)
-    found, counts = decode_on_gpu(head, outputs, letterbox, score_threshold=1.01)
+    found, counts = decode_on_gpu(head, outputs, letterbox, Thresholds(1.01, 0.5, 300))
     assert len(found) == 0
     assert counts[:2].tolist() == [0, 0]
 
@@ -194,9 +238,9 @@ def test_nothing_above_the_threshold_is_an_empty_result(name, decode_on_gpu):
 @pytest.mark.parametrize('threshold', [0.25, 0.6])
 def test_random_yolov8_heads_give_the_boxes_of_numpy(seed, threshold, decode_on_gpu):
     outputs = {'head': yolov8_head(seed=seed, dense=(0.0005, 0.02, 0.2)[seed % 3])[None]}
-    asked = dict(score_threshold=threshold, iou_threshold=0.45, max_detections=300)
-    got, _ = decode_on_gpu(YOLOV8, outputs, BOX, **asked)
-    assert_same(got, YOLOV8(outputs, BOX, **asked), pixels=1e-3)
+    asked = Thresholds(score=threshold, iou=0.45, max_detections=300)
+    got, _ = decode_on_gpu(YOLOV8, outputs, BOX, asked)
+    assert_same(got, YOLOV8(outputs, BOX, asked), pixels=1e-3)
 
 
 def test_more_candidates_than_are_sorted_at_once_still_equal_numpy(decode_on_gpu):
@@ -206,44 +250,47 @@ def test_more_candidates_than_are_sorted_at_once_still_equal_numpy(decode_on_gpu
     head[:2] = rng.uniform(300, 340, (2, 8400))  # One heap: nearly all are suppressed.
     head[2:4] = rng.uniform(80, 120, (2, 8400))
     for iou_threshold in (0.1, 0.5, 0.9):
-        asked = dict(score_threshold=0.001, iou_threshold=iou_threshold, max_detections=1000)
-        got, counts = decode_on_gpu(YOLOV8, {'head': head[None]}, BOX, **asked)
+        asked = Thresholds(score=0.001, iou=iou_threshold, max_detections=1000)
+        got, counts = decode_on_gpu(YOLOV8, {'head': head[None]}, BOX, asked)
         assert counts[1] > 8000
-        assert_same(got, YOLOV8({'head': head[None]}, BOX, **asked), pixels=1e-3)
+        assert_same(got, YOLOV8({'head': head[None]}, BOX, asked), pixels=1e-3)
 
 
 def test_equal_scores_keep_the_earlier_anchor(decode_on_gpu):
     head = np.zeros((1, 6, 5000), np.float32)
     head[0, :4] = np.array([320, 320, 50, 50], np.float32)[:, None]
     head[0, 4] = 0.5
-    found, counts = decode_on_gpu(YOLOV8, {'head': head}, BOX, max_detections=10)
+    found, counts = decode_on_gpu(YOLOV8, {'head': head}, BOX, Thresholds(0.5, 0.5, 10))
     assert counts[:2].tolist() == [1, 5000]
     assert found.scores.tolist() == [0.5]
 
 
 def test_max_detections_keeps_the_best(decode_on_gpu):
     outputs = {'head': yolov8_head(dense=0.2)[None]}
-    asked = dict(score_threshold=0.25, iou_threshold=0.7)
-    few, _ = decode_on_gpu(YOLOV8, outputs, BOX, max_detections=7, **asked)
-    many, _ = decode_on_gpu(YOLOV8, outputs, BOX, max_detections=300, **asked)
+    few, _ = decode_on_gpu(YOLOV8, outputs, BOX, Thresholds(0.25, 0.7, 7))
+    many, _ = decode_on_gpu(YOLOV8, outputs, BOX, Thresholds(0.25, 0.7, 300))
     assert len(few) == 7
     assert few.scores.tolist() == many.scores[:7].tolist()
 
 
 def test_no_more_boxes_than_queries_are_found(decode_on_gpu):
     logits, boxes = queries(80, count=5)
-    head, outputs = DetrHead('logits', 'boxes', None), {'logits': logits[None],
-                                                        'boxes': boxes[None]}
-    found, counts = decode_on_gpu(head, outputs, BOX, score_threshold=0.0)
+    head, outputs = (
+        DetrHead('logits', 'boxes', None),
+        {'logits': logits[None], 'boxes': boxes[None]},
+    )
+    found, counts = decode_on_gpu(head, outputs, BOX, Thresholds(0.0, 0.5, 300))
     assert counts[:2].tolist() == [5, 400]
-    assert_same(found, head(outputs, BOX, score_threshold=0.0, iou_threshold=0.5,
-                            max_detections=300), scores=1e-5)
+    assert_same(
+        found, head(outputs, BOX, Thresholds(score=0.0, iou=0.5, max_detections=300)), scores=1e-5
+    )
 
 
 def test_boxes_of_a_network_without_nms_do_not_suppress_each_other(decode_on_gpu):
     rows = np.tile(np.array([10, 200, 50, 250, 0.9, 1], np.float32), (4, 1))
-    found, _ = decode_on_gpu(EndToEndHead('head', None), {'head': rows[None]}, BOX,
-                             iou_threshold=0.0)
+    found, _ = decode_on_gpu(
+        EndToEndHead('head', None), {'head': rows[None]}, BOX, iou_threshold=0.0
+    )
     assert len(found) == 4
 
 
@@ -251,7 +298,7 @@ def test_boxes_of_different_classes_do_not_suppress_each_other(decode_on_gpu):
     head = np.zeros((1, 6, 2), np.float32)
     head[0, :4] = np.array([320, 320, 100, 100], np.float32)[:, None]
     head[0, 4, 0], head[0, 5, 1] = 0.9, 0.8
-    found, _ = decode_on_gpu(YOLOV8, {'head': head}, BOX, iou_threshold=0.1, max_detections=10)
+    found, _ = decode_on_gpu(YOLOV8, {'head': head}, BOX, Thresholds(0.5, 0.1, 10))
     assert found.labels.tolist() == [0, 1]
     assert found.xyxy[0].tolist() == pytest.approx([810, 390, 1110, 690], abs=1e-3)
 
@@ -263,12 +310,12 @@ def test_nan_and_inf_are_dropped_and_counted(name, decode_on_gpu):
     outputs = {**outputs, key: outputs[key].copy()}
     # None of them a label; boxes and scores of YOLO's heads, scores of the others.
     outputs[key].flat[[60, 122, 184]] = np.nan, -np.inf, np.nan
-    asked = dict(score_threshold=0.2, iou_threshold=0.5, max_detections=1000)
-    got, counts = decode_on_gpu(head, outputs, letterbox, **asked)
+    asked = Thresholds(score=0.2, iou=0.5, max_detections=1000)
+    got, counts = decode_on_gpu(head, outputs, letterbox, asked)
     assert counts[2] == 3
     assert np.isfinite(got.xyxy).all()
     assert np.isfinite(got.scores).all()
-    assert_same(got, head(outputs, letterbox, **asked), scores=1e-5)
+    assert_same(got, head(outputs, letterbox, asked), scores=1e-5)
 
 
 @pytest.mark.parametrize('anchors', [1, 31, 33, 1000])
@@ -277,12 +324,13 @@ def test_any_number_of_anchors_and_classes_works(anchors, classes, decode_on_gpu
     raw = yolov8_head(anchors, classes, dense=1.0)
     for head, values in ((YOLOV8, raw), (replace(YOLOV8, channels_first=False), raw.T)):
         outputs = {'head': np.ascontiguousarray(values)[None]}
-        asked = dict(score_threshold=0.25, iou_threshold=0.5, max_detections=300)
-        got, _ = decode_on_gpu(head, outputs, WHOLE, **asked)
-        assert_same(got, head(outputs, WHOLE, **asked), pixels=1e-3)
+        asked = Thresholds(score=0.25, iou=0.5, max_detections=300)
+        got, _ = decode_on_gpu(head, outputs, WHOLE, asked)
+        assert_same(got, head(outputs, WHOLE, asked), pixels=1e-3)
 
 
 # Classes of pixels.
+
 
 def semantic(shape, *, seed=0, channels_first=True):
     """Smooth regions with noise, as networks give them."""
@@ -293,20 +341,26 @@ def semantic(shape, *, seed=0, channels_first=True):
     cells = (cells + rng.normal(0, 0.5, shape)).astype(np.float32)
     cells = cells if channels_first else np.ascontiguousarray(cells.transpose(1, 2, 0))
     return SemanticHead('scores', (1, *cells.shape), channels_first, False), {
-        'scores': cells[None]}
+        'scores': cells[None]
+    }
 
 
-@pytest.mark.parametrize('shape, image_wh, input_hw, resize', [
-    ((21, 80, 80), (1920, 1080), (640, 640), 'letterbox'),
-    ((19, 128, 256), (1918, 1079), (512, 1024), 'stretch'),
-    ((2, 64, 64), (33, 47), (64, 64), 'stretch'),
-    ((150, 32, 32), (641, 479), (256, 256), 'center_crop'),
-    ((300, 16, 16), (160, 120), (64, 64), 'letterbox_topleft'),
-    ((5, 64, 64), (64, 64), (64, 64), 'stretch')])
+@pytest.mark.parametrize(
+    'shape, image_wh, input_hw, resize',
+    [
+        ((21, 80, 80), (1920, 1080), (640, 640), 'letterbox'),
+        ((19, 128, 256), (1918, 1079), (512, 1024), 'stretch'),
+        ((2, 64, 64), (33, 47), (64, 64), 'stretch'),
+        ((150, 32, 32), (641, 479), (256, 256), 'center_crop'),
+        ((300, 16, 16), (160, 120), (64, 64), 'letterbox_topleft'),
+        ((5, 64, 64), (64, 64), (64, 64), 'stretch'),
+    ],
+)
 @pytest.mark.parametrize('channels_first', [True, False])
 @pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16'])
 def test_the_best_class_of_each_pixel_is_that_of_numpy(
-        shape, image_wh, input_hw, resize, channels_first, dtype, decode_on_gpu):
+    shape, image_wh, input_hw, resize, channels_first, dtype, decode_on_gpu
+):
     head, outputs = semantic(shape, channels_first=channels_first)
     given = wide = outputs['scores']
     if dtype != 'float32':
@@ -321,8 +375,9 @@ def test_the_best_class_of_each_pixel_is_that_of_numpy(
     planes = wide[0] if channels_first else wide[0].transpose(2, 0, 1)
     rows, cols = taps(letterbox, planes.shape[1:])
     for y, x in zip(*differs):
-        first, second = (bilinear(planes[mask.labels[y, x]], rows, cols)[y, x]
-                         for mask in (got, want))
+        first, second = (
+            bilinear(planes[mask.labels[y, x]], rows, cols)[y, x] for mask in (got, want)
+        )
         assert first == pytest.approx(second, rel=1e-5)
     assert counts.tolist() == [0, 0, 0, 0]
     assert len(np.unique(got.labels)) > 1

@@ -15,6 +15,7 @@ from trt_ros.runtime.options import LabelledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.nms import iou
+from trt_ros.vision.thresholds import Thresholds
 
 pytestmark = pytest.mark.gpu
 
@@ -36,7 +37,7 @@ sys.stdin.read()
 pipeline.close()
 """
 
-ASKED = {'score_threshold': 0.4, 'iou_threshold': 0.5, 'max_detections': 100}
+ASKED = Thresholds(score=0.4, iou=0.5, max_detections=100)
 
 
 @pytest.fixture(scope='module')
@@ -46,15 +47,18 @@ def cache(tmp_path_factory):
 
 @pytest.mark.parametrize('precision', ['auto', 'fp16'])
 def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, cache, precision):
-    on_gpu = Pipeline.open(LabelledOptions(
-        model_path=str(MODEL), precision=precision, engine_cache_dir=cache, device=gpu.index))
+    on_gpu = Pipeline.open(
+        LabelledOptions(
+            model_path=str(MODEL), precision=precision, engine_cache_dir=cache, device=gpu.index
+        )
+    )
     assert on_gpu.backend != 'onnxruntime'
     assert 'CUDA graph' in on_gpu.story[-1]
     on_cpu = Pipeline.open(LabelledOptions(model_path=str(MODEL), backend='onnxruntime'))
     found = alike = 0
     for image, _, _ in held_out(20):
         frame = Frame.from_pixels(image)
-        got, want = on_gpu.infer(frame, **ASKED), on_cpu.infer(frame, **ASKED)
+        got, want = on_gpu.infer(frame, ASKED), on_cpu.infer(frame, ASKED)
         found += max(len(got), len(want))
         for box, label in zip(want.xyxy, want.labels):
             alike += iou(box, got.xyxy[got.labels == label]).max(initial=0.0) > 0.9
@@ -66,10 +70,27 @@ def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, cache, preci
 
 
 def test_bench_measures_and_draws(gpu, cache, tmp_path, capsys):
-    code = main(['bench', str(MODEL), '--device', str(gpu.index), '--cache-dir', cache,
-                 '--image-size', '640x480', '--image-size', '1280x720',
-                 '--frames', '30', '--layers',
-                 '--json', str(tmp_path / 'all.json'), '--plot', str(tmp_path / 'latency.png')])
+    code = main(
+        [
+            'bench',
+            str(MODEL),
+            '--device',
+            str(gpu.index),
+            '--cache-dir',
+            cache,
+            '--image-size',
+            '640x480',
+            '--image-size',
+            '1280x720',
+            '--frames',
+            '30',
+            '--layers',
+            '--json',
+            str(tmp_path / 'all.json'),
+            '--plot',
+            str(tmp_path / 'latency.png'),
+        ]
+    )
     said = capsys.readouterr().out
     assert code == 0
     for word in ('copy in', 'preprocess', 'inference', 'decode', 'p99', 'pinned memory'):
@@ -80,8 +101,24 @@ def test_bench_measures_and_draws(gpu, cache, tmp_path, capsys):
 
 @pytest.mark.parametrize('flag', ['--no-graph', '--no-transfers'])
 def test_bench_goes_without(flag, gpu, cache, capsys):
-    assert main(['bench', str(MODEL), '--device', str(gpu.index), '--cache-dir', cache,
-                 '--image-size', '640x480', '--frames', '20', flag]) == 0
+    assert (
+        main(
+            [
+                'bench',
+                str(MODEL),
+                '--device',
+                str(gpu.index),
+                '--cache-dir',
+                cache,
+                '--image-size',
+                '640x480',
+                '--frames',
+                '20',
+                flag,
+            ]
+        )
+        == 0
+    )
     said = capsys.readouterr().out
     assert ('no graph' in said) == (flag == '--no-graph')
     assert ('copy in' in said) == (flag == '--no-graph')
@@ -89,6 +126,7 @@ def test_bench_goes_without(flag, gpu, cache, capsys):
 
 def test_verify_agrees_with_onnx_runtime_and_tells_a_difference(gpu, cache, tmp_path, capsys):
     import cv2
+
     pictures = []
     for number, (image, _, _) in enumerate(held_out(3)):
         pictures.append(str(tmp_path / f'{number}.png'))
@@ -111,18 +149,29 @@ def test_eight_cameras_take_at_most_a_third_more_gpu_memory_than_one(gpu, cache,
     onnx.save(model, path)
 
     def used_mib() -> int:
-        return int(subprocess.run(
-            ['nvidia-smi', '--query-gpu=memory.used', '--format=csv,noheader,nounits',
-             f'--id={gpu.pci_bus_id}'],
-            check=True, capture_output=True, text=True).stdout)
+        return int(
+            subprocess.run(
+                [
+                    'nvidia-smi',
+                    '--query-gpu=memory.used',
+                    '--format=csv,noheader,nounits',
+                    f'--id={gpu.pci_bus_id}',
+                ],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
 
     taken = {}
     for cameras in (1, 8, 1, 8):  # The first two also build the engines.
         before = used_mib()
         with subprocess.Popen(
-                [sys.executable, '-c', SERVE_CAMERAS, str(path), cache, str(cameras),
-                 str(gpu.index)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            [sys.executable, '-c', SERVE_CAMERAS, str(path), cache, str(cameras), str(gpu.index)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
             assert process.stdout.readline() == f'{cameras} results\n'
             taken[cameras] = used_mib() - before
             process.stdin.close()

@@ -19,10 +19,11 @@ from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures('nothing_left')]
 
-ASKED = dict(score_threshold=0.5, iou_threshold=0.5, max_detections=50)
+ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 
 
 @pytest.fixture(scope='session')
@@ -34,18 +35,28 @@ def cache(tmp_path_factory):
 def open_graph(gpu, cache, small_detector) -> Callable[..., GraphPipeline]:
     opened = []
 
-    def make(path=None, build: BuildOptions | None = None, on_fault=None,
-             **options: Any) -> GraphPipeline:
+    def make(
+        path=None, build: BuildOptions | None = None, on_fault=None, **options: Any
+    ) -> GraphPipeline:
         with gpu.context:
-            found = open_engine(path or small_detector(), build or BuildOptions(precision='fp32'),
-                                cache_dir=cache, device=gpu.index)
+            found = open_engine(
+                path or small_detector(),
+                build or BuildOptions(precision='fp32'),
+                cache_dir=cache,
+                device=gpu.index,
+            )
         engine = found.engine
         decoder = choose_decoder(
-            'yolov8', engine.inputs, engine.outputs, engine.metadata, (64, 96))
+            'yolov8', engine.inputs, engine.outputs, engine.metadata, (64, 96)
+        )
         pipeline = GraphPipeline.open(
-            engine, Preprocess((64, 96)), decoder,
+            engine,
+            Preprocess((64, 96)),
+            decoder,
             options=GraphOptions(device=gpu.index, **options),
-            cache=found.runtime_cache, on_fault=on_fault)
+            cache=found.runtime_cache,
+            on_fault=on_fault,
+        )
         opened.append(pipeline)
         pipeline.warm_up()
         return pipeline
@@ -61,9 +72,9 @@ def on_cpu(small_detector) -> Callable[[Frame], Any]:
     decoder = choose_decoder('yolov8', runner.inputs, runner.outputs, runner.metadata, (64, 96))
     preprocess = Preprocess((64, 96))
 
-    def infer(frame: Frame, **asked: Any):
+    def infer(frame: Frame, thresholds: Thresholds = ASKED):
         tensor, letterbox = preprocess(frame)
-        return decoder(runner.infer({'images': tensor}), letterbox, **(asked or ASKED))
+        return decoder(runner.infer({'images': tensor}), letterbox, thresholds)
 
     yield infer
     runner.close()
@@ -72,8 +83,13 @@ def on_cpu(small_detector) -> Callable[[Frame], Any]:
 def picture(width=160, height=120, *, seed=0, encoding='bgr8') -> Frame:
     rng = np.random.default_rng(seed)
     if encoding == 'nv12':
-        return Frame(rng.integers(0, 256, width * height * 3 // 2, dtype=np.uint8), width, height,
-                     width, 'nv12')
+        return Frame(
+            rng.integers(0, 256, width * height * 3 // 2, dtype=np.uint8),
+            width,
+            height,
+            width,
+            'nv12',
+        )
     return Frame.from_pixels(rng.integers(0, 256, (height, width, 3), dtype=np.uint8), encoding)
 
 
@@ -93,44 +109,59 @@ def test_the_graph_finds_what_the_cpu_finds(open_graph, on_cpu):
     assert 'CUDA graph' in pipeline.story[-1] and 'decoding on the GPU' in pipeline.story[-1]
     for seed in range(5):
         frame = picture(seed=seed)
-        assert_same(pipeline.infer(frame, **ASKED), on_cpu(frame))
+        assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
 
 
-@pytest.mark.parametrize('options', [
-    dict(use_graph=False), dict(gpu_decode=False), dict(unified_memory='on'),
-    dict(share_activations=False, slots=3), dict(slots=1), dict(blocking_sync=True),
-    dict(stream_priority=-5), dict(chunk_nbytes=4096, copy_helpers=3),
-    dict(chunk_nbytes=4096, copy_helpers=0), dict(unified_memory='on', chunk_nbytes=4096)],
-    ids=str)
+@pytest.mark.parametrize(
+    'options',
+    [
+        dict(use_graph=False),
+        dict(gpu_decode=False),
+        dict(unified_memory='on'),
+        dict(share_activations=False, slots=3),
+        dict(slots=1),
+        dict(blocking_sync=True),
+        dict(stream_priority=-5),
+        dict(chunk_nbytes=4096, copy_helpers=3),
+        dict(chunk_nbytes=4096, copy_helpers=0),
+        dict(unified_memory='on', chunk_nbytes=4096),
+    ],
+    ids=str,
+)
 def test_every_way_gives_the_same_boxes(options, open_graph, on_cpu):
     pipeline = open_graph(**options)
     for seed in range(3):
         frame = picture(seed=seed)
-        assert_same(pipeline.infer(frame, **ASKED), on_cpu(frame))
+        assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
 
 
 def test_a_new_size_or_encoding_is_captured_and_the_old_one_kept(open_graph, on_cpu):
     pipeline = open_graph(slots=1)
-    frames = [picture(), picture(200, 100), picture(161, 121, encoding='rgb8'),
-              picture(160, 120, encoding='nv12'), picture(400, 300)]
+    frames = [
+        picture(),
+        picture(200, 100),
+        picture(161, 121, encoding='rgb8'),
+        picture(160, 120, encoding='nv12'),
+        picture(400, 300),
+    ]
     for frame in frames:
-        assert_same(pipeline.infer(frame, **ASKED), on_cpu(frame))
+        assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
     graphs = pipeline.slots.all[0].plan_for(1).ways
     made = graphs.made
     for frame in frames:
-        assert_same(pipeline.infer(frame, **ASKED), on_cpu(frame))
+        assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
     # The largest made the slot's memory grow, which dropped the graphs before it.
     assert graphs.made == made + 4
     for frame in frames:
-        pipeline.infer(frame, **ASKED)
+        pipeline.infer(frame, ASKED)
     assert graphs.made == made + 4
 
 
 def test_the_number_of_kept_graphs_is_bounded(open_graph):
     pipeline = open_graph(slots=1, graph_capacity=2)
-    pipeline.infer(picture(300, 300), **ASKED)
+    pipeline.infer(picture(300, 300), ASKED)
     for width in range(100, 120, 2):
-        pipeline.infer(picture(width, 100), **ASKED)
+        pipeline.infer(picture(width, 100), ASKED)
     assert len(pipeline.slots.all[0].plan_for(1).ways) == 2
     assert live()['graph'] == 2
 
@@ -138,12 +169,12 @@ def test_the_number_of_kept_graphs_is_bounded(open_graph):
 def test_thresholds_change_without_a_new_capture(open_graph, on_cpu):
     pipeline = open_graph(slots=1)
     frame = picture()
-    pipeline.infer(frame, **ASKED)
+    pipeline.infer(frame, ASKED)
     made = pipeline.slots.all[0].plan_for(1).ways.made
     for score, iou, most in ((0.3, 0.9, 300), (0.7, 0.2, 300), (0.3, 0.9, 5), (1.0, 0.5, 10)):
-        asked = dict(score_threshold=score, iou_threshold=iou, max_detections=most)
-        want = on_cpu(frame, **asked)
-        got = pipeline.infer(frame, **asked)
+        asked = Thresholds(score=score, iou=iou, max_detections=most)
+        want = on_cpu(frame, asked)
+        got = pipeline.infer(frame, asked)
         assert len(got) == len(want)
         np.testing.assert_allclose(got.scores, want.scores, atol=1e-3)
     assert pipeline.slots.all[0].plan_for(1).ways.made == made
@@ -153,7 +184,7 @@ def test_frames_under_way_in_two_slots_do_not_mix(open_graph, on_cpu):
     pipeline = open_graph(slots=2)
     frames = [picture(seed=seed) for seed in range(10)]
     for first, second in zip(frames[::2], frames[1::2]):
-        pending = [pipeline.submit([frame], **ASKED) for frame in (first, second)]
+        pending = [pipeline.submit([frame], ASKED) for frame in (first, second)]
         for frame, each in zip((first, second), pending):
             assert_same(each.results()[0], on_cpu(frame))
 
@@ -168,7 +199,7 @@ def test_threads_may_share_a_pipeline(share, open_graph, on_cpu):
     def work(index: int) -> None:
         try:
             for _ in range(50):
-                assert_same(pipeline.infer(frames[index], **ASKED), wants[index])
+                assert_same(pipeline.infer(frames[index], ASKED), wants[index])
         except BaseException as error:
             errors.append(error)
 
@@ -184,11 +215,11 @@ def test_a_hundred_frames_allocate_nothing(open_graph):
     pipeline = open_graph()
     frames = [picture(seed=1), picture(200, 100)]
     for frame in frames * 4:
-        pipeline.infer(frame, **ASKED)
+        pipeline.infer(frame, ASKED)
     before = live(), pipeline.memory(), pipeline.gpu.free_bytes()[0]
     for _ in range(50):
         for frame in frames:
-            pipeline.infer(frame, **ASKED)
+            pipeline.infer(frame, ASKED)
     assert (live(), pipeline.memory(), pipeline.gpu.free_bytes()[0]) == before
 
 
@@ -197,7 +228,8 @@ def test_fifty_openings_leave_nothing_and_memory_is_told_by_owner(open_graph):
     for _ in range(50):
         pipeline = open_graph(slots=1)
         assert {'engine', 'activations', 'slots', 'kernels', 'tensors', 'decoder'} <= set(
-            pipeline.memory()['device'])
+            pipeline.memory()['device']
+        )
         assert {'slots', 'results'} <= set(pipeline.memory()['pinned'])
         pipeline.close()
         assert pipeline.memory() == {'device': {}, 'pinned': {}}
@@ -211,9 +243,9 @@ def test_registered_memory_is_read_where_it_lies(open_graph, on_cpu):
         pipeline.register(ring)
         for seed, offset in enumerate((0, 61, 4097, 61)):
             frame = picture(seed=seed)
-            ring[offset:offset + frame.nbytes] = frame.data
-            lying = Frame(ring[offset:offset + frame.nbytes], 160, 120, 480, 'bgr8')
-            assert_same(pipeline.infer(lying, **ASKED), on_cpu(frame))
+            ring[offset : offset + frame.nbytes] = frame.data
+            lying = Frame(ring[offset : offset + frame.nbytes], 160, 120, 480, 'bgr8')
+            assert_same(pipeline.infer(lying, ASKED), on_cpu(frame))
         assert pipeline.memory()['pinned']['receive buffers'] == ring.nbytes
         pipeline.unregister(ring)
         assert 'receive buffers' not in pipeline.memory()['pinned']
@@ -221,24 +253,39 @@ def test_registered_memory_is_read_where_it_lies(open_graph, on_cpu):
 
 
 def test_cameras_that_are_foreseen_share_the_memory_of_the_largest_batch(
-        gpu, cache, on_cpu, small_detector):
+    gpu, cache, on_cpu, small_detector
+):
     with gpu.context:
-        found = open_engine(small_detector('cameras.onnx', batch='batch'),
-                            BuildOptions(precision='fp32', batch=4), cache_dir=cache,
-                            device=gpu.index)
+        found = open_engine(
+            small_detector('cameras.onnx', batch='batch'),
+            BuildOptions(precision='fp32', batch=4),
+            cache_dir=cache,
+            device=gpu.index,
+        )
     decoder = choose_decoder(
-        'yolov8', found.engine.inputs, found.engine.outputs, found.engine.metadata, (64, 96))
+        'yolov8', found.engine.inputs, found.engine.outputs, found.engine.metadata, (64, 96)
+    )
     pipeline = GraphPipeline.open(
-        found.engine, Preprocess((64, 96)), decoder, cache=found.runtime_cache, batch=4,
-        options=GraphOptions(device=gpu.index))
+        found.engine,
+        Preprocess((64, 96)),
+        decoder,
+        cache=found.runtime_cache,
+        batch=4,
+        options=GraphOptions(device=gpu.index),
+    )
     try:
         pipeline.warm_up()
         assert pipeline.most == 4
-        frames = [picture(seed=0), picture(200, 100, seed=1), picture(encoding='nv12', seed=2),
-                  picture(90, 90, seed=3), picture(seed=4)]
+        frames = [
+            picture(seed=0),
+            picture(200, 100, seed=1),
+            picture(encoding='nv12', seed=2),
+            picture(90, 90, seed=3),
+            picture(seed=4),
+        ]
         tensors = pipeline.memory()['device']['tensors']
         for count in (5, 1, 3, 4, 2):
-            for got, frame in zip(pipeline.infer_all(frames[:count], **ASKED), frames):
+            for got, frame in zip(pipeline.infer_all(frames[:count], ASKED), frames):
                 assert_same(got, on_cpu(frame))
         assert pipeline.memory()['device']['tensors'] == tensors
     finally:
@@ -248,37 +295,42 @@ def test_cameras_that_are_foreseen_share_the_memory_of_the_largest_batch(
 def test_a_batch_beyond_the_profile_says_what_the_engine_takes(open_graph):
     pipeline = open_graph()
     with pytest.raises(TensorMismatchError, match='2 images at once, the network takes 1'):
-        pipeline.submit([picture(), picture()], **ASKED)
-    assert len(pipeline.infer(picture(), **ASKED)) > 0
+        pipeline.submit([picture(), picture()], ASKED)
+    assert len(pipeline.infer(picture(), ASKED)) > 0
 
 
 def test_nan_and_inf_are_counted(open_graph, small_detector, caplog):
     for gpu_decode in (True, False):
         pipeline = open_graph(small_detector('inf.onnx', inf=True), gpu_decode=gpu_decode)
         before = pipeline.health.nonfinite_frames
-        pipeline.infer(picture(), **ASKED)
+        pipeline.infer(picture(), ASKED)
         assert pipeline.health.nonfinite_frames == before + 1
         assert 'NaN or infinite' in caplog.text
         pipeline.close()
 
 
 def test_a_network_that_cannot_be_captured_runs_without_and_says_why(
-        open_graph, on_cpu, monkeypatch):
+    open_graph, on_cpu, monkeypatch
+):
     from trt_ros.runtime.gpu.tensorrt_context import Execution
+
     monkeypatch.setattr(Execution, 'why_not_capturable', lambda *_: 'it loops on the host')
     pipeline = open_graph()
     assert 'runs without a graph: it loops on the host' in pipeline.story
-    assert_same(pipeline.infer(picture(), **ASKED), on_cpu(picture()))
+    assert_same(pipeline.infer(picture(), ASKED), on_cpu(picture()))
 
 
 def test_out_of_memory_says_what_was_wanted_and_what_there_is(open_graph):
     pipeline = open_graph(slots=1)
     from trt_ros.cuda.memory import DeviceBuffer
-    with pytest.raises(CudaError, match=r'(?s)wanted .* free .* of .*slots.*Remedy') as caught, \
-            pipeline.gpu.context:
+
+    with (
+        pytest.raises(CudaError, match=r'(?s)wanted .* free .* of .*slots.*Remedy') as caught,
+        pipeline.gpu.context,
+    ):
         DeviceBuffer(1 << 50, 'slots', pipeline.account)
     assert not caught.value.is_sticky
-    assert len(pipeline.infer(picture(), **ASKED)) > 0  # Nothing is broken.
+    assert len(pipeline.infer(picture(), ASKED)) > 0  # Nothing is broken.
 
 
 def test_use_after_close_names_it(open_graph):
@@ -286,7 +338,7 @@ def test_use_after_close_names_it(open_graph):
     pipeline.close()
     pipeline.close()
     with pytest.raises(ClosedError):
-        pipeline.infer(picture(), **ASKED)
+        pipeline.infer(picture(), ASKED)
 
 
 def test_a_gpu_that_does_not_answer_is_noticed(open_graph, bench):
@@ -300,31 +352,38 @@ def test_a_gpu_that_does_not_answer_is_noticed(open_graph, bench):
 
     pipeline = open_graph(gpu_timeout_seconds=1.0, slots=1, on_fault=on_fault)
     # Else the frame below would take memory first, and freeing waits for the stream.
-    pipeline.infer(picture(), **ASKED)
+    pipeline.infer(picture(), ASKED)
     release = threading.Event()
     # A stream waits for this event, which is recorded behind a host function.
     import ctypes
+
     hold = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: release.wait(60))
     address = ctypes.cast(hold, ctypes.c_void_p).value
     stream = pipeline.slots.all[0].stream.handle
     with pipeline.gpu.context:
-        check(runtime().cudaLaunchHostFunc(
-            stream, runtime().cudaHostFn_t(address), 0), 'hold a stream')
-    pending = pipeline.submit([picture()], **ASKED)
+        check(
+            runtime().cudaLaunchHostFunc(stream, runtime().cudaHostFn_t(address), 0),
+            'hold a stream',
+        )
+    pending = pipeline.submit([picture()], ASKED)
     assert told.wait(60)
     release.set()
     pending.results()  # It did answer in the end; the pipeline stays failed all the same.
     assert 'has not answered' in str(faults[0])
     with pytest.raises(GpuFailedError, match='has not answered'):
-        pipeline.infer(picture(), **ASKED)
+        pipeline.infer(picture(), ASKED)
 
 
 def test_the_runner_gives_the_outputs_of_onnx_runtime(gpu, cache, small_detector):
     with gpu.context:
-        found = open_engine(small_detector(), BuildOptions(precision='fp32'), cache_dir=cache,
-                            device=gpu.index)
-    runner = TensorRTRunner(found.engine, cache=found.runtime_cache, options=GraphOptions(
-        device=gpu.index, stream_priority=-2, blocking_sync=True))
+        found = open_engine(
+            small_detector(), BuildOptions(precision='fp32'), cache_dir=cache, device=gpu.index
+        )
+    runner = TensorRTRunner(
+        found.engine,
+        cache=found.runtime_cache,
+        options=GraphOptions(device=gpu.index, stream_priority=-2, blocking_sync=True),
+    )
     reference = OnnxRuntimeRunner.open(str(small_detector()))
     for seed in range(3):
         tensor = np.random.default_rng(seed).random((1, 3, 64, 96), np.float32)

@@ -29,7 +29,7 @@ def assert_equal_within_a_pixel_value(got, want, preprocess: Preprocess) -> None
     span = 255 * preprocess.scale / min(preprocess.std)
     # Half floats have 11 bits, bfloat16 8: their rounding comes on top.
     largest = float(np.abs(want.astype(np.float64)).max())
-    rounding = {'bfloat16': 2.0 ** -8, 'float16': 2.0 ** -11}.get(preprocess.dtype, 0.0)
+    rounding = {'bfloat16': 2.0**-8, 'float16': 2.0**-11}.get(preprocess.dtype, 0.0)
     tolerance = (1.0 if preprocess.dtype == 'uint8' else span / 255) + largest * rounding
     assert got.shape == want.shape
     assert np.abs(got.astype(np.float64) - want.astype(np.float64)).max() <= tolerance
@@ -40,13 +40,22 @@ def assert_equal_within_a_pixel_value(got, want, preprocess: Preprocess) -> None
 def test_every_encoding_resize_dtype_and_layout_equals_numpy(encoding, resize, preprocess_on_gpu):
     sizes = [(117, 75), (33, 201)]
     for (width, height), dtype, layout in product(
-            sizes, ('float32', 'float16', 'bfloat16', 'uint8'), ('nchw', 'nhwc')):
+        sizes, ('float32', 'float16', 'bfloat16', 'uint8'), ('nchw', 'nhwc')
+    ):
         frame = random_frame(encoding, width, height)
-        scaling = dict(scale=1.0) if dtype == 'uint8' else dict(
-            mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
+        scaling = (
+            dict(scale=1.0)
+            if dtype == 'uint8'
+            else dict(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
+        )
         preprocess = Preprocess((64, 96), resize=resize, dtype=dtype, layout=layout, **scaling)
-        reference = Preprocess((64, 96), resize=resize, layout=layout, **scaling,
-                               dtype='float32' if dtype == 'bfloat16' else dtype)
+        reference = Preprocess(
+            (64, 96),
+            resize=resize,
+            layout=layout,
+            **scaling,
+            dtype='float32' if dtype == 'bfloat16' else dtype,
+        )
         want, _ = reference(frame)
         assert_equal_within_a_pixel_value(preprocess_on_gpu(frame, preprocess), want, preprocess)
 
@@ -57,8 +66,9 @@ def test_every_encoding_resize_dtype_and_layout_equals_numpy(encoding, resize, p
 def test_a_centre_crop_equals_numpy(crop_fraction, size, antialias, preprocess_on_gpu):
     for encoding in ('bgr8', 'nv12', 'bayer_rggb8', 'mono16'):
         frame = random_frame(encoding, *size)
-        preprocess = Preprocess((64, 96), 'center_crop', crop_fraction=crop_fraction,
-                                antialias=antialias)
+        preprocess = Preprocess(
+            (64, 96), 'center_crop', crop_fraction=crop_fraction, antialias=antialias
+        )
         want, _ = preprocess(frame)
         assert_equal_within_a_pixel_value(preprocess_on_gpu(frame, preprocess), want, preprocess)
 
@@ -77,7 +87,8 @@ def test_big_endian_grey_takes_the_other_byte(preprocess_on_gpu):
     frame = random_frame('mono16', 50, 40, big=True)
     preprocess = Preprocess((32, 32))
     assert_equal_within_a_pixel_value(
-        preprocess_on_gpu(frame, preprocess), preprocess(frame)[0], preprocess)
+        preprocess_on_gpu(frame, preprocess), preprocess(frame)[0], preprocess
+    )
 
 
 @pytest.mark.parametrize('size', [(1000, 700), (300, 70), (65, 64), (40, 1000)])
@@ -92,7 +103,8 @@ def test_antialias_averages_what_a_pixel_covers(size, resize, preprocess_on_gpu)
 
 def test_a_last_row_that_ends_with_its_last_pixel_is_read_no_further(preprocess_on_gpu):
     whole = random_frame('rgb8', 31, 17, pad=100)
-    frame = Frame(whole.data[:whole.nbytes], 31, 17, whole.step, 'rgb8')
+    frame = Frame(whole.data[: whole.nbytes], 31, 17, whole.step, 'rgb8')
     preprocess = Preprocess((32, 48))
     assert_equal_within_a_pixel_value(
-        preprocess_on_gpu(frame, preprocess), preprocess(frame)[0], preprocess)
+        preprocess_on_gpu(frame, preprocess), preprocess(frame)[0], preprocess
+    )

@@ -12,7 +12,8 @@ pytestmark = pytest.mark.gpu
 
 
 def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works(
-        gpu, tmp_path, small_detector):
+    gpu, tmp_path, small_detector
+):
     script = textwrap.dedent("""
         import sys
         import numpy as np
@@ -40,8 +41,8 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
                                       options=GraphOptions(device=device, slots=1),
                                       on_fault=faults.append)
         frame = Frame.from_pixels(np.zeros((50, 50, 3), np.uint8))
-        asked = dict(score_threshold=0.5, iou_threshold=0.5, max_detections=5)
-        pipeline.infer(frame, **asked)
+        thresholds = Thresholds(0.5, 0.5, 5)
+        pipeline.infer(frame, thresholds)
         # A kernel that reads where nothing is.
         args = steps.preprocess_args(Preprocess((64, 96)), steps.Geometry.of(frame), 64, 64)
         with pipeline.gpu.context:
@@ -49,16 +50,19 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
                 pipeline.machinery.preprocess_kernels, args, pipeline.slots.all[0].stream.handle)
         for _ in range(2):
             try:
-                pipeline.infer(frame, **asked)
+                pipeline.infer(frame, thresholds)
             except GpuFailedError as error:
                 print('FAILED', str(error).replace(chr(10), ' '))
         print('FAULTS', len(faults))
         pipeline.close()
         print('LEFT', live())
     """)
-    done = subprocess.run([sys.executable, '-c', script, str(small_detector()), str(tmp_path),
-                           str(gpu.index)],
-                          capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, '-c', script, str(small_detector()), str(tmp_path), str(gpu.index)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     said = done.stdout.splitlines()
     assert len([line for line in said if line.startswith('FAILED')]) == 2, done.stderr
     assert 'cudaErrorIllegalAddress' in said[0] and 'restart the process' in said[0]

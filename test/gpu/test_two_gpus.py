@@ -59,7 +59,10 @@ def same(one, other):
 def run(script: str, *args: str) -> None:
     done = subprocess.run(
         [sys.executable, '-c', OPENED + textwrap.dedent(script), *args],
-        capture_output=True, text=True, timeout=300)
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith('done\n')
 
@@ -72,9 +75,11 @@ def two_gpus(gpu) -> None:
 
 @pytest.mark.parametrize('device', [0, 1])
 def test_a_node_that_is_activated_again_and_sees_new_sizes_stays_on_its_gpu(
-        device, small_detector, tmp_path):
+    device, small_detector, tmp_path
+):
     """Each activation has a thread of its own, which may get the id of the one before."""
-    run("""
+    run(
+        """
         device = int(sys.argv[3])
         pipeline = Pipeline.open(options(device))
         want = pipeline.infer(picture(160))
@@ -104,12 +109,17 @@ def test_a_node_that_is_activated_again_and_sees_new_sizes_stays_on_its_gpu(
         assert used() == [device], used()
         assert not live(), live()
         print('done')
-    """, str(small_detector()), str(tmp_path), str(device))
+    """,
+        str(small_detector()),
+        str(tmp_path),
+        str(device),
+    )
 
 
 @pytest.mark.parametrize('order', ['01', '10'])
 def test_one_thread_serves_two_gpus(order, small_detector, tmp_path):
-    run("""
+    run(
+        """
         pipelines = [Pipeline.open(options(int(device))) for device in sys.argv[3]]
         for pipeline in pipelines:  # Until nothing needs more memory.
             for width in (160, 640, 200):
@@ -131,12 +141,17 @@ def test_one_thread_serves_two_gpus(order, small_detector, tmp_path):
         assert not live(), live()
         assert not int(check(driver().cuCtxGetCurrent(), 'ask for the current GPU'))
         print('done')
-    """, str(small_detector()), str(tmp_path), order)
+    """,
+        str(small_detector()),
+        str(tmp_path),
+        order,
+    )
 
 
 @pytest.mark.parametrize('order', ['01', '10'])
 def test_several_threads_serve_two_gpus(order, small_detector, tmp_path):
-    run("""
+    run(
+        """
         pipelines = [Pipeline.open(options(int(device))) for device in sys.argv[3]]
         wants = {width: pipelines[0].infer(picture(width)) for width in (160, 200, 240, 280)}
         errors = []
@@ -159,12 +174,17 @@ def test_several_threads_serve_two_gpus(order, small_detector, tmp_path):
             in_thread(pipeline.close)
         assert not live(), live()
         print('done')
-    """, str(small_detector()), str(tmp_path), order)
+    """,
+        str(small_detector()),
+        str(tmp_path),
+        order,
+    )
 
 
 @pytest.mark.parametrize('order', ['01', '10'])
 def test_tensors_on_two_gpus(order, small_detector, tmp_path):
-    run("""
+    run(
+        """
         runners = [open_network(options(int(device)), Reporter())[0] for device in sys.argv[3]]
         tensor = np.random.default_rng(0).random((1, 3, 64, 96), np.float32)
         outputs = []
@@ -180,11 +200,16 @@ def test_tensors_on_two_gpus(order, small_detector, tmp_path):
             in_thread(runner.close)
         assert not live(), live()
         print('done')
-    """, str(small_detector()), str(tmp_path), order)
+    """,
+        str(small_detector()),
+        str(tmp_path),
+        order,
+    )
 
 
 def test_tensors_on_the_second_gpu_leave_the_first_alone(small_detector, tmp_path):
-    run("""
+    run(
+        """
         runner = open_network(options(1), Reporter())[0]
         tensor = np.zeros((1, 3, 64, 96), np.float32)
         for _ in range(3):
@@ -192,4 +217,7 @@ def test_tensors_on_the_second_gpu_leave_the_first_alone(small_detector, tmp_pat
         in_thread(runner.close)
         assert used() == [1], used()
         print('done')
-    """, str(small_detector()), str(tmp_path))
+    """,
+        str(small_detector()),
+        str(tmp_path),
+    )

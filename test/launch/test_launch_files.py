@@ -41,9 +41,17 @@ def arguments_of(file: Path) -> dict[str, str]:
 
 def test_there_are_launch_files():
     assert [file.name for file in FILES] == [
-        'cameras.launch.py', 'classifier.launch.py', 'demo.launch.py', 'depth.launch.py',
-        'detector.launch.py', 'jetson.launch.py', 'pose.launch.py', 'segmenter.launch.py',
-        'tensor.launch.py', 'x86.launch.py']
+        'cameras.launch.py',
+        'classifier.launch.py',
+        'demo.launch.py',
+        'depth.launch.py',
+        'detector.launch.py',
+        'jetson.launch.py',
+        'pose.launch.py',
+        'segmenter.launch.py',
+        'tensor.launch.py',
+        'x86.launch.py',
+    ]
 
 
 @pytest.mark.parametrize('file', FILES, ids=lambda file: file.name)
@@ -65,8 +73,9 @@ def test_the_demo_takes_the_parameters_of_its_other_nodes_by_their_names():
             assert f'{node}.{name}' in found or name == 'autostart'
 
 
-@pytest.mark.parametrize('cls', [
-    ClassifierNode, DepthNode, DetectorNode, PoseNode, SegmenterNode, TensorNode])
+@pytest.mark.parametrize(
+    'cls', [ClassifierNode, DepthNode, DetectorNode, PoseNode, SegmenterNode, TensorNode]
+)
 @pytest.mark.parametrize('platform', ['x86', 'jetson'])
 def test_a_platforms_defaults_are_parameters_of_every_node(platform, cls):
     content = yaml.safe_load((CHECKOUT / 'config' / f'{platform}.yaml').read_text())
@@ -86,20 +95,31 @@ def test_arguments_left_out_leave_the_node_its_defaults():
 
 def test_arguments_get_the_types_of_the_parameters():
     values = given(
-        model_path='1', labels='[cat, "2"]', score_threshold='1', max_detections='7',
-        input_size='[320, 640]')
+        model_path='1',
+        labels='[cat, "2"]',
+        score_threshold='1',
+        max_detections='7',
+        input_size='[320, 640]',
+    )
     assert values == {
-        'model_path': '1', 'labels': ('cat', '2'), 'score_threshold': 1.0, 'max_detections': 7,
-        'input_size': (320, 640)}
+        'model_path': '1',
+        'labels': ('cat', '2'),
+        'score_threshold': 1.0,
+        'max_detections': 7,
+        'input_size': (320, 640),
+    }
     assert isinstance(values['score_threshold'], float)
 
 
-@pytest.mark.parametrize(('name', 'text', 'message'), [
-    ('score_threshold', 'much', 'score_threshold is .much., but should be double'),
-    ('score_threshold', '7', 'Give 0.0 to 1.0'),
-    ('resize', 'squash', 'Choose one of auto'),
-    ('labels', '[cat', 'labels is'),
-])
+@pytest.mark.parametrize(
+    ('name', 'text', 'message'),
+    [
+        ('score_threshold', 'much', 'score_threshold is .much., but should be double'),
+        ('score_threshold', '7', 'Give 0.0 to 1.0'),
+        ('resize', 'squash', 'Choose one of auto'),
+        ('labels', '[cat', 'labels is'),
+    ],
+)
 def test_an_argument_that_is_no_value_of_its_parameter_is_refused(name, text, message):
     with pytest.raises(ParameterError, match=message):
         given(**{name: text})
@@ -122,9 +142,13 @@ def test_a_jetson_is_known_by_its_device_tree(tmp_path):
 @pytest.fixture
 def environment(monkeypatch):
     """The environment without all that chooses a transport."""
-    for name in ('FASTDDS_BUILTIN_TRANSPORTS', 'FASTRTPS_DEFAULT_PROFILES_FILE',
-                 'FASTDDS_DEFAULT_PROFILES_FILE', 'ROS_AUTOMATIC_DISCOVERY_RANGE',
-                 'ROS_LOCALHOST_ONLY'):
+    for name in (
+        'FASTDDS_BUILTIN_TRANSPORTS',
+        'FASTRTPS_DEFAULT_PROFILES_FILE',
+        'FASTDDS_DEFAULT_PROFILES_FILE',
+        'ROS_AUTOMATIC_DISCOVERY_RANGE',
+        'ROS_LOCALHOST_ONLY',
+    ):
         monkeypatch.delenv(name, raising=False)
     return monkeypatch
 
@@ -133,8 +157,10 @@ def set_by_launch() -> dict[str, str]:
     context = LaunchContext()
     actions = transport(context)
     assert all(isinstance(action, SetEnvironmentVariable) for action in actions)
-    return {context.perform_substitution(action.name[0]):
-            context.perform_substitution(action.value[0]) for action in actions}
+    return {
+        context.perform_substitution(action.name[0]): context.perform_substitution(action.value[0])
+        for action in actions
+    }
 
 
 def test_images_get_a_transport_with_room(environment):
@@ -149,9 +175,14 @@ def test_on_this_machine_only_a_profile_gives_them_room(environment):
         assert '<segment_size>33554432</segment_size>' in Path(file).read_text()
 
 
-@pytest.mark.parametrize('name', [
-    'FASTDDS_BUILTIN_TRANSPORTS', 'FASTRTPS_DEFAULT_PROFILES_FILE',
-    'FASTDDS_DEFAULT_PROFILES_FILE'])
+@pytest.mark.parametrize(
+    'name',
+    [
+        'FASTDDS_BUILTIN_TRANSPORTS',
+        'FASTRTPS_DEFAULT_PROFILES_FILE',
+        'FASTDDS_DEFAULT_PROFILES_FILE',
+    ],
+)
 def test_a_transport_that_the_user_chose_stays(environment, name):
     environment.setenv(name, 'mine')
     assert set_by_launch() == {}

@@ -45,10 +45,16 @@ class Launch:
         with self._log.open('wb') as output:
             self.process = subprocess.Popen(
                 [sys.executable, '-c', RUN, str(CHECKOUT / 'launch' / file), *arguments],
-                stdout=output, stderr=subprocess.STDOUT, env={
-                    **os.environ, 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
-                    'ROS_DOMAIN_ID': str(random.randint(1, 100)), 'ROS_LOG_DIR': str(folder),
-                    **environment})
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={
+                    **os.environ,
+                    'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
+                    'ROS_DOMAIN_ID': str(random.randint(1, 100)),
+                    'ROS_LOG_DIR': str(folder),
+                    **environment,
+                },
+            )
 
     @property
     def output(self):
@@ -104,16 +110,29 @@ def picture(tmp_path):
 
 @pytest.mark.parametrize('container', ['none', 'new'])
 def test_a_detector_becomes_active_and_ends_cleanly(start, container):
-    launch = start('detector.launch.py', f'model_path:={MODEL}', f'container:={container}',
-                   'namespace:=robot', 'name:=eye', 'labels:=[a, b, c, d, e, "6"]')
+    launch = start(
+        'detector.launch.py',
+        f'model_path:={MODEL}',
+        f'container:={container}',
+        'namespace:=robot',
+        'name:=eye',
+        'labels:=[a, b, c, d, e, "6"]',
+    )
     launch.says('[robot.eye]: activate: inactive -> active')
     assert launch.stop() == 0
     assert 'finished cleanly' in launch.output
 
 
-@pytest.mark.parametrize(('kind', 'shape'), [
-    ('classifier', (1, 3)), ('depth', (1, 1, 32, 32)), ('segmenter', (1, 3, 32, 32)),
-    ('pose', (1, 56, 21)), ('tensor', (7,))])
+@pytest.mark.parametrize(
+    ('kind', 'shape'),
+    [
+        ('classifier', (1, 3)),
+        ('depth', (1, 1, 32, 32)),
+        ('segmenter', (1, 3, 32, 32)),
+        ('pose', (1, 56, 21)),
+        ('tensor', (7,)),
+    ],
+)
 def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path, kind, shape):
     from onnx import TensorProto, helper, numpy_helper, save
 
@@ -122,13 +141,21 @@ def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path,
 
     def info(name, shape):
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
     graph = helper.make_graph(
-        [helper.make_node('ReduceMean', ['images'], ['mean'], keepdims=0),
-         helper.make_node('Add', ['mean', 'zeros'], ['scores'])],
-        'net', [info('images', (1, 3, 32, 32))], [info('scores', shape)],
-        [numpy_helper.from_array(np.zeros(shape, np.float32), 'zeros')])
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8),
-         tmp_path / 'net.onnx')
+        [
+            helper.make_node('ReduceMean', ['images'], ['mean'], keepdims=0),
+            helper.make_node('Add', ['mean', 'zeros'], ['scores']),
+        ],
+        'net',
+        [info('images', (1, 3, 32, 32))],
+        [info('scores', shape)],
+        [numpy_helper.from_array(np.zeros(shape, np.float32), 'zeros')],
+    )
+    save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8),
+        tmp_path / 'net.onnx',
+    )
     launch = start(f'{kind}.launch.py', f'model_path:={tmp_path / "net.onnx"}', 'container:=new')
     launch.says(f'[{kind}]: activate: inactive -> active')
     assert launch.stop() == 0
@@ -147,8 +174,10 @@ def test_a_component_that_cannot_be_loaded_fails_the_launch_and_says_why(start, 
     file.write_text('/**:\n  ros__parameters:\n    score_threshold: much\n')
     launch = start('detector.launch.py', 'container:=new', f'params_file:={file}')
     assert launch.ends() == 1
-    assert 'could not be loaded into /trt_ros_container: Component constructor threw an ' \
+    assert (
+        'could not be loaded into /trt_ros_container: Component constructor threw an '
         "exception: score_threshold is 'much'" in launch.output
+    )
 
 
 def test_parameters_that_launch_ros_cannot_give_to_a_component_start_nothing(start, tmp_path):
@@ -164,11 +193,21 @@ def test_in_a_container_that_runs_already_the_nodes_outlive_the_launch(start, tm
     domain_id = str(random.randint(1, 100))
     second = tmp_path / 'second'
     second.mkdir()
-    owner = start('detector.launch.py', f'model_path:={MODEL}', 'container:=new', 'name:=first',
-                  ROS_DOMAIN_ID=domain_id)
+    owner = start(
+        'detector.launch.py',
+        f'model_path:={MODEL}',
+        'container:=new',
+        'name:=first',
+        ROS_DOMAIN_ID=domain_id,
+    )
     owner.says('[first]: activate: inactive -> active')
-    guest = start('detector.launch.py', f'model_path:={MODEL}', 'container:=/trt_ros_container',
-                  folder=second, ROS_DOMAIN_ID=domain_id)
+    guest = start(
+        'detector.launch.py',
+        f'model_path:={MODEL}',
+        'container:=/trt_ros_container',
+        folder=second,
+        ROS_DOMAIN_ID=domain_id,
+    )
     assert guest.ends() == 0
     assert '/detector: active in /trt_ros_container.' in guest.output
     owner.says('[detector]: activate: inactive -> active')
@@ -190,17 +229,29 @@ def test_an_argument_that_is_not_allowed_fails_the_launch(start):
     assert 'score_threshold is 7.0' in launch.output
 
 
-@pytest.mark.parametrize(('file', 'given', 'message'), [
-    ('detector.launch.py', 'score_treshold:=0.9', "no argument 'score_treshold'.\nRemedy: "
-     "Did you mean 'score_threshold'"),
-    ('jetson.launch.py', 'modelpath:=x', "no argument 'modelpath'.\nRemedy: Did you mean "
-     "'model_path'"),
-    ('demo.launch.py', 'source:=x', "no argument 'source'.\nRemedy: "),
-    ('cameras.launch.py', 'colour:=red', "no argument 'colour'.\nRemedy: `ros2 launch"),
-])
+@pytest.mark.parametrize(
+    ('file', 'given', 'message'),
+    [
+        (
+            'detector.launch.py',
+            'score_treshold:=0.9',
+            "no argument 'score_treshold'.\nRemedy: Did you mean 'score_threshold'",
+        ),
+        (
+            'jetson.launch.py',
+            'modelpath:=x',
+            "no argument 'modelpath'.\nRemedy: Did you mean 'model_path'",
+        ),
+        ('demo.launch.py', 'source:=x', "no argument 'source'.\nRemedy: "),
+        ('cameras.launch.py', 'colour:=red', "no argument 'colour'.\nRemedy: `ros2 launch"),
+    ],
+)
 def test_an_unknown_argument_fails_the_launch_and_names_the_nearest(start, file, given, message):
-    launch = start(file, 'cameras:=none.yaml', given) if file == 'cameras.launch.py' \
+    launch = (
+        start(file, 'cameras:=none.yaml', given)
+        if file == 'cameras.launch.py'
         else start(file, given)
+    )
     assert launch.ends() == 1
     assert message in launch.output
     assert 'process started' not in launch.output
@@ -213,7 +264,8 @@ def test_arguments_of_a_file_that_includes_ours_are_its_own(start, tmp_path):
         'from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription\n\n\n'
         'def generate_launch_description():\n'
         '    return LaunchDescription([DeclareLaunchArgument("image_topic"),\n'
-        f'        IncludeLaunchDescription({str(CHECKOUT / "launch/detector.launch.py")!r})])\n')
+        f'        IncludeLaunchDescription({str(CHECKOUT / "launch/detector.launch.py")!r})])\n'
+    )
     launch = start(outer, 'image_topic:=x', f'model_path:={MODEL}')
     launch.says('[detector]: activate: inactive -> active')
     assert launch.stop() == 0
@@ -224,9 +276,13 @@ def test_a_closed_terminal_ends_the_launch_in_order(start, container):
     launch = start('detector.launch.py', f'model_path:={MODEL}', f'container:={container}')
     launch.says('[detector]: activate: inactive -> active')
     started = re.findall(r'process started with pid \[(\d+)\]', launch.output)
-    mapped = {name for pid in (launch.process.pid, *started)
-              for name in re.findall(r'/dev/shm/fastrtps_(?!port)\S+',
-                                     Path(f'/proc/{pid}/maps').read_text())}
+    mapped = {
+        name
+        for pid in (launch.process.pid, *started)
+        for name in re.findall(
+            r'/dev/shm/fastrtps_(?!port)\S+', Path(f'/proc/{pid}/maps').read_text()
+        )
+    }
     assert mapped
     launch.process.send_signal(signal.SIGHUP)
     assert launch.ends() == 0
@@ -242,10 +298,15 @@ def test_without_autostart_nodes_stay_unconfigured(start):
 
 @pytest.mark.parametrize('container', ['none', 'new'])
 def test_the_demo_draws_on_images_larger_than_fast_dds_default_memory(
-        start, container, picture, tmp_path):
+    start, container, picture, tmp_path
+):
     drawn = tmp_path / 'drawn'
-    launch = start('demo.launch.py', f'container:={container}', f'image_source.source:={picture}',
-                   f'overlay.output_dir:={drawn}')
+    launch = start(
+        'demo.launch.py',
+        f'container:={container}',
+        f'image_source.source:={picture}',
+        f'overlay.output_dir:={drawn}',
+    )
     launch.waits_for(lambda: len(list(drawn.glob('*[0-9].png'))) > 3)
     launch.says('[overlay]: activate', '[detector]: activate')  # As the layouts name them.
     assert launch.stop() == 0
@@ -254,8 +315,9 @@ def test_the_demo_draws_on_images_larger_than_fast_dds_default_memory(
 def test_the_demo_without_arguments_draws_its_own_pictures(start, tmp_path):
     (tmp_path / 'temporary').mkdir()
     drawn = tmp_path / 'drawn'
-    launch = start('demo.launch.py', f'overlay.output_dir:={drawn}',
-                   TMPDIR=str(tmp_path / 'temporary'))
+    launch = start(
+        'demo.launch.py', f'overlay.output_dir:={drawn}', TMPDIR=str(tmp_path / 'temporary')
+    )
     launch.waits_for(lambda: len(list(drawn.glob('*[0-9].png'))) > 3)
     assert launch.stop() == 0
     assert list((tmp_path / 'temporary').glob('trt_ros_demo_*')) == []
@@ -263,8 +325,12 @@ def test_the_demo_without_arguments_draws_its_own_pictures(start, tmp_path):
 
 @pytest.mark.parametrize('one_node', ['true', 'false'])
 def test_the_shipped_example_of_cameras_is_accepted(start, one_node):
-    launch = start('cameras.launch.py', f'one_node:={one_node}', 'autostart:=false',
-                   f'cameras:={CHECKOUT / "config" / "cameras.example.yaml"}')
+    launch = start(
+        'cameras.launch.py',
+        f'one_node:={one_node}',
+        'autostart:=false',
+        f'cameras:={CHECKOUT / "config" / "cameras.example.yaml"}',
+    )
     launch.says('trt_ros::DetectorNode', 'trt_ros::ImageSourceNode')
     assert launch.stop() == 0
 
@@ -275,16 +341,20 @@ def test_each_camera_of_a_file_has_its_detector(start, picture, tmp_path):
         f'parameters:\n  model_path: {MODEL}\n'
         'cameras:\n'
         '  front: {image: /front_camera}\n'
-        f'  rear: {{source: {picture}, parameters: {{score_threshold: 0.5}}}}\n')
+        f'  rear: {{source: {picture}, parameters: {{score_threshold: 0.5}}}}\n'
+    )
     launch = start('cameras.launch.py', f'cameras:={cameras}')
-    launch.says('[front.detector]: activate: inactive -> active',
-                '[rear.detector]: activate: inactive -> active',
-                '[rear.image_source]: activate: inactive -> active')
+    launch.says(
+        '[front.detector]: activate: inactive -> active',
+        '[rear.detector]: activate: inactive -> active',
+        '[rear.image_source]: activate: inactive -> active',
+    )
     assert launch.stop() == 0
 
 
 def test_one_detector_of_all_cameras_has_the_topics_of_one_each(
-        start, picture, tmp_path, monkeypatch):
+    start, picture, tmp_path, monkeypatch
+):
     import rclpy
 
     monkeypatch.setenv('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
@@ -292,19 +362,31 @@ def test_one_detector_of_all_cameras_has_the_topics_of_one_each(
     cameras = tmp_path / 'cameras.yaml'
     cameras.write_text(
         f'parameters:\n  model_path: {MODEL}\n'
-        f'cameras:\n  front: {{image: /front_camera}}\n  rear: {{source: {picture}}}\n')
-    launch = start('cameras.launch.py', f'cameras:={cameras}', 'one_node:=true',
-                   'backend:=onnxruntime', ROS_DOMAIN_ID=str(domain_id))
-    launch.says('[detector]: activate: inactive -> active', 'the network takes one in a run',
-                '[rear.image_source]: activate: inactive -> active')
+        f'cameras:\n  front: {{image: /front_camera}}\n  rear: {{source: {picture}}}\n'
+    )
+    launch = start(
+        'cameras.launch.py',
+        f'cameras:={cameras}',
+        'one_node:=true',
+        'backend:=onnxruntime',
+        ROS_DOMAIN_ID=str(domain_id),
+    )
+    launch.says(
+        '[detector]: activate: inactive -> active',
+        'the network takes one in a run',
+        '[rear.image_source]: activate: inactive -> active',
+    )
     context = rclpy.Context()
     rclpy.init(context=context, domain_id=domain_id)
     try:
         node = rclpy.create_node('peer', context=context)
-        launch.waits_for(lambda: all(
-            node.count_publishers(f'/{name}/detector/detections') == 1
-            and node.count_subscribers(image) == 1
-            for name, image in (('front', '/front_camera'), ('rear', '/rear/image'))))
+        launch.waits_for(
+            lambda: all(
+                node.count_publishers(f'/{name}/detector/detections') == 1
+                and node.count_subscribers(image) == 1
+                for name, image in (('front', '/front_camera'), ('rear', '/rear/image'))
+            )
+        )
         node.destroy_node()
     finally:
         rclpy.shutdown(context=context)
@@ -319,18 +401,21 @@ def test_cameras_with_parameters_of_their_own_are_no_matter_for_one_detector(sta
     assert 'camera front has parameters of its own' in launch.output
 
 
-@pytest.mark.parametrize(('content', 'message'), [
-    (None, 'cameras.yaml cannot be read.\nCause: [Errno 2] No such file'),
-    ('cameras: {', 'cameras.yaml cannot be read.\nCause: while parsing'),
-    ('', 'names no cameras'),
-    ('- front', "cameras.yaml is ['front']"),
-    ('cameras: [front, rear]', "cameras is ['front', 'rear']"),
-    ('cameras: {front: /image}', "camera front is '/image'"),
-    ('cameras: {front: {topic: /image}}', 'camera front has topic'),
-    ('cameras: {front: {parameters: [scores]}}', "camera front: parameters is ['scores']"),
-    ('cameras: {front: {parameters: {scores: 1}}}', "no parameter 'scores'"),
-    ('{parameter: {max_rate_hz: 5.0}, cameras: {front: }}', 'cameras.yaml has parameter.'),
-])
+@pytest.mark.parametrize(
+    ('content', 'message'),
+    [
+        (None, 'cameras.yaml cannot be read.\nCause: [Errno 2] No such file'),
+        ('cameras: {', 'cameras.yaml cannot be read.\nCause: while parsing'),
+        ('', 'names no cameras'),
+        ('- front', "cameras.yaml is ['front']"),
+        ('cameras: [front, rear]', "cameras is ['front', 'rear']"),
+        ('cameras: {front: /image}', "camera front is '/image'"),
+        ('cameras: {front: {topic: /image}}', 'camera front has topic'),
+        ('cameras: {front: {parameters: [scores]}}', "camera front: parameters is ['scores']"),
+        ('cameras: {front: {parameters: {scores: 1}}}', "no parameter 'scores'"),
+        ('{parameter: {max_rate_hz: 5.0}, cameras: {front: }}', 'cameras.yaml has parameter.'),
+    ],
+)
 def test_a_cameras_file_that_makes_no_sense_fails_the_launch(start, tmp_path, content, message):
     cameras = tmp_path / 'cameras.yaml'
     if content is not None:
@@ -342,8 +427,9 @@ def test_a_cameras_file_that_makes_no_sense_fails_the_launch(start, tmp_path, co
 
 def pid_of(launch, executable):
     """Return the process id of what was last started of an executable; 0 when nothing was."""
-    started = re.findall(rf'\[{executable}-\d+\]: process started with pid \[(\d+)\]',
-                         launch.output)
+    started = re.findall(
+        rf'\[{executable}-\d+\]: process started with pid \[(\d+)\]', launch.output
+    )
     return int(started[-1]) if started else 0
 
 
@@ -373,31 +459,50 @@ def shared_memory_of(pid):
     return set()
 
 
-@pytest.mark.parametrize(('container', 'crashing', 'source_starts'), [
-    ('none', 'detector', 1), ('new', 'component_container_mt', 3)])
+@pytest.mark.parametrize(
+    ('container', 'crashing', 'source_starts'),
+    [('none', 'detector', 1), ('new', 'component_container_mt', 3)],
+)
 def test_what_crashes_is_started_again_and_becomes_active_by_itself(
-        start, picture, container, crashing, source_starts):
-    launch = start('detector.launch.py', f'model_path:={MODEL}', f'source:={picture}',
-                   f'container:={container}', 'respawn:=true', 'respawn_delay:=0.1')
+    start, picture, container, crashing, source_starts
+):
+    launch = start(
+        'detector.launch.py',
+        f'model_path:={MODEL}',
+        f'source:={picture}',
+        f'container:={container}',
+        'respawn:=true',
+        'respawn_delay:=0.1',
+    )
 
     def activations(node):
         return launch.output.count(f'[{node}]: activate: inactive -> active')
 
     for lives in (1, 2, 3):
-        launch.waits_for(lambda lives=lives: activations('detector') == lives
-                         and activations('image_source') == min(lives, source_starts))
+        launch.waits_for(
+            lambda lives=lives: (
+                activations('detector') == lives
+                and activations('image_source') == min(lives, source_starts)
+            )
+        )
         if lives < 3:
             crash(launch, crashing)
     assert launch.stop() == 0
 
 
 def test_a_crash_before_the_others_are_up_leaves_none_of_them_behind(start, picture):
-    launch = start('detector.launch.py', f'model_path:={MODEL}', f'source:={picture}',
-                   'respawn:=true', 'respawn_delay:=0.1')
+    launch = start(
+        'detector.launch.py',
+        f'model_path:={MODEL}',
+        f'source:={picture}',
+        'respawn:=true',
+        'respawn_delay:=0.1',
+    )
     launch.waits_for(lambda: pid_of(launch, 'detector') and pid_of(launch, 'image_source'))
     crash(launch, 'detector')
-    launch.says('[detector]: activate: inactive -> active',
-                '[image_source]: activate: inactive -> active')
+    launch.says(
+        '[detector]: activate: inactive -> active', '[image_source]: activate: inactive -> active'
+    )
     assert launch.stop() == 0
 
 

@@ -28,8 +28,10 @@ class Options(Node):
     def __init__(self, **options):
         super().__init__('options', **options)
         self.declare_parameter('rate', 1.0)
-        say(f'{self.get_fully_qualified_name()} {self.resolve_topic_name("chatter")} '
-            f'{self.get_parameter("rate").value}')
+        say(
+            f'{self.get_fully_qualified_name()} {self.resolve_topic_name("chatter")} '
+            f'{self.get_parameter("rate").value}'
+        )
 
     def destroy_node(self):
         say(f'destroying {self.get_fully_qualified_name()}')
@@ -42,8 +44,10 @@ class NoOptions(Node):
     def __init__(self):
         super().__init__('no_options')
         self.declare_parameter('rate', 1.0)
-        say(f'{self.get_fully_qualified_name()} {self.resolve_topic_name("chatter")} '
-            f'{self.get_parameter("rate").value}')
+        say(
+            f'{self.get_fully_qualified_name()} {self.resolve_topic_name("chatter")} '
+            f'{self.get_parameter("rate").value}'
+        )
 
 
 class TellsHowItTalks(Node):

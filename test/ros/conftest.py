@@ -59,15 +59,18 @@ class Inbox:
             self.messages.append(message)
             self._grown.notify_all()
 
-    def wait_for(self, matches: Callable[[Any], bool] = lambda message: True,
-                 what: str = 'a message') -> Any:
+    def wait_for(
+        self, matches: Callable[[Any], bool] = lambda message: True, what: str = 'a message'
+    ) -> Any:
         """Wait for a message that matches, also among those that came already."""
+
         def first() -> Any:
             return next((message for message in self.messages if matches(message)), None)
 
         with self._grown:
-            assert self._grown.wait_for(lambda: first() is not None, DEADLINE_SECONDS), \
+            assert self._grown.wait_for(lambda: first() is not None, DEADLINE_SECONDS), (
                 f'waited in vain for {what}; last of {len(self.messages)}: {self.messages[-1:]}'
+            )
             return first()
 
 
@@ -81,7 +84,8 @@ class Peer:
         self.context = rclpy.Context()
         rclpy.init(context=self.context, domain_id=domain_id)
         self.node = rclpy.create_node(
-            'peer', context=self.context, start_parameter_services=False, enable_rosout=False)
+            'peer', context=self.context, start_parameter_services=False, enable_rosout=False
+        )
         self._clients: dict[str, Any] = {}
         self._executor = SingleThreadedExecutor(context=self.context)
         self._executor.add_node(self.node)
@@ -117,7 +121,8 @@ class Peer:
         """Send a request, return the future of its answer."""
         if service not in self._clients:
             self._clients[service] = self.between_callbacks(
-                lambda: self.node.create_client(kind, service))
+                lambda: self.node.create_client(kind, service)
+            )
             wait_until(self._clients[service].service_is_ready, service)
         return self._clients[service].call_async(kind.Request(**fields))
 
@@ -131,11 +136,13 @@ class Peer:
 
     def _repeat(self, ask: Callable[[], Any], service: str) -> Any:
         """Ask again and again until there is an answer."""
+
         def answered() -> Any:
             deadline, asked = time.monotonic() + 2.0, ask()
             while time.monotonic() < deadline and not asked.done():
                 threading.Event().wait(0.002)
             return asked.result()
+
         return wait_until(answered, f'an answer of {service}')
 
     def wait(self, answered: Any, what: str = 'an answer') -> Any:
@@ -147,7 +154,8 @@ class Peer:
         """Subscribe, and wait until the publisher is there."""
         box = Inbox()
         subscription = self.between_callbacks(
-            lambda: self.node.create_subscription(kind, topic, box.put, qos))
+            lambda: self.node.create_subscription(kind, topic, box.put, qos)
+        )
         wait_until(subscription.get_publisher_count, f'a publisher of {topic}')
         self._become_known_to_publishers(topic)
         box.subscription = subscription
@@ -169,10 +177,12 @@ class Peer:
         for each in wait_until(publishers, f'the names of the nodes that publish {topic}'):
             name = f'{each.node_namespace.rstrip("/")}/{each.node_name}'
             if f'{name}/get_parameters' not in (
-                    service for service, _ in self.node.get_service_names_and_types()):
+                service for service, _ in self.node.get_service_names_and_types()
+            ):
                 continue
             client = self.between_callbacks(
-                lambda name=name: self.node.create_client(GetParameters, f'{name}/get_parameters'))
+                lambda name=name: self.node.create_client(GetParameters, f'{name}/get_parameters')
+            )
             wait_until(client.service_is_ready, f'{name}/get_parameters')
             self._repeat(lambda client=client: client.call_async(GetParameters.Request()), name)
             self.between_callbacks(lambda client=client: self.node.destroy_client(client))
@@ -201,8 +211,7 @@ class RemoteNode:
             # Refused in every state; once it is answered, no answer gets lost.
             self.peer.call(ChangeState, service, transition=Transition(label='hello'))
             self._is_known = True
-        return self.peer.ask(
-            ChangeState, service, transition=Transition(id=id, label=label))
+        return self.peer.ask(ChangeState, service, transition=Transition(id=id, label=label))
 
     def change(self, label: str = '', id: int = 0) -> bool:
         """Make a transition; tell whether it succeeded."""
@@ -220,9 +229,14 @@ class RemoteNode:
         from rclpy.parameter import Parameter
 
         return self.peer.call(
-            SetParametersAtomically, f'/{self.name}/set_parameters_atomically',
-            parameters=[value.to_parameter_msg() if isinstance(value, Parameter) else Parameter(
-                name, value=value).to_parameter_msg() for name, value in values.items()],
+            SetParametersAtomically,
+            f'/{self.name}/set_parameters_atomically',
+            parameters=[
+                value.to_parameter_msg()
+                if isinstance(value, Parameter)
+                else Parameter(name, value=value).to_parameter_msg()
+                for name, value in values.items()
+            ],
         ).result.reason
 
     def get(self, name: str) -> Any:
@@ -241,14 +255,15 @@ class RemoteNode:
 class NodeProcess(RemoteNode):
     """A node in a process of its own."""
 
-    def __init__(self, peer: Peer, name: str, command: list[str], environment: dict[str, str],
-                 folder: Path) -> None:
+    def __init__(
+        self, peer: Peer, name: str, command: list[str], environment: dict[str, str], folder: Path
+    ) -> None:
         super().__init__(peer, name)
         self._log_path = folder / f'{name}.log'
         with self._log_path.open('wb') as log:
             self.process = subprocess.Popen(
-                [sys.executable, *command], env=environment, stdout=log,
-                stderr=subprocess.STDOUT)
+                [sys.executable, *command], env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
 
     @property
     def log(self) -> str:
@@ -265,8 +280,9 @@ class NodeProcess(RemoteNode):
             self.process.send_signal(signal.SIGINT)
             assert self.process.wait(DEADLINE_SECONDS) == 0, self.log
             # It had also mapped what belongs to processes that are still there.
-            left = {name for name in mapped if Path(name).exists()}.difference(*(
-                shared_memory_of(int(path.name)) for path in Path('/proc').glob('[0-9]*')))
+            left = {name for name in mapped if Path(name).exists()}.difference(
+                *(shared_memory_of(int(path.name)) for path in Path('/proc').glob('[0-9]*'))
+            )
             assert not left, f'{self.name} left {left}'
         else:
             assert self.process.returncode == 0, self.log
@@ -285,8 +301,12 @@ def backend(request: pytest.FixtureRequest) -> str:
 class Lane:
     """The way through one active detector: images in, detections and diagnostics out."""
 
-    def __init__(self, node: NodeProcess, kind: type | None = None, topic: str = '/image',
-                 ) -> None:
+    def __init__(
+        self,
+        node: NodeProcess,
+        kind: type | None = None,
+        topic: str = '/image',
+    ) -> None:
         from diagnostic_msgs.msg import DiagnosticArray
         from sensor_msgs.msg import Image
         from vision_msgs.msg import Detection2DArray
@@ -310,27 +330,36 @@ class Lane:
         """Publish an image and return what was found in it."""
         stamp = self.publish(image)
         return self.detections.wait_for(
-            lambda found: found.header.stamp.sec == stamp, f'detections of image {stamp}')
+            lambda found: found.header.stamp.sec == stamp, f'detections of image {stamp}'
+        )
 
     def status(self, key: str, value: str) -> tuple[bytes, str]:
         """Wait until the detector's diagnostics have this value, return level and message."""
+
         def matches(array: Any) -> bool:
             return array.status[0].name == f'{self.node.name}: image' and any(
-                entry.key == key and entry.value == value for entry in array.status[0].values)
+                entry.key == key and entry.value == value for entry in array.status[0].values
+            )
+
         status = self.diagnostics.wait_for(matches, f'{key}: {value}').status[0]
         return status.level, status.message
 
     @staticmethod
     def boxes(found: Any) -> list[tuple[str, float, list[float]]]:
         """(class, score, [x1, y1, x2, y2]) of each detection, in the order published."""
-        return [(
-            detection.results[0].hypothesis.class_id,
-            round(detection.results[0].hypothesis.score, 3),
-            [detection.bbox.center.position.x - detection.bbox.size_x / 2,
-             detection.bbox.center.position.y - detection.bbox.size_y / 2,
-             detection.bbox.center.position.x + detection.bbox.size_x / 2,
-             detection.bbox.center.position.y + detection.bbox.size_y / 2],
-        ) for detection in found.detections]
+        return [
+            (
+                detection.results[0].hypothesis.class_id,
+                round(detection.results[0].hypothesis.score, 3),
+                [
+                    detection.bbox.center.position.x - detection.bbox.size_x / 2,
+                    detection.bbox.center.position.y - detection.bbox.size_y / 2,
+                    detection.bbox.center.position.x + detection.bbox.size_x / 2,
+                    detection.bbox.center.position.y + detection.bbox.size_y / 2,
+                ],
+            )
+            for detection in found.detections
+        ]
 
 
 @contextmanager
@@ -370,8 +399,8 @@ def peer(domain_id: int) -> Iterator[Peer]:
 
 @pytest.fixture(scope='module')
 def start_node(
-        peer: Peer, domain_id: int,
-        tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., NodeProcess]]:
+    peer: Peer, domain_id: int, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., NodeProcess]]:
     """Start a node by its name, script or module, and parameters; ended with the test's module."""
     folder = tmp_path_factory.mktemp('nodes')
     python_path = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get('PYTHONPATH'))))
@@ -381,12 +410,23 @@ def start_node(
         import yaml
 
         command = [str(program)] if isinstance(program, Path) else ['-m', program]
-        given = [f'{key}:={yaml.safe_dump(value, default_flow_style=True).splitlines()[0]}'
-                 for key, value in parameters.items()]
-        command += ['--ros-args', '-r', f'__node:={name}', *ros_args,
-                    *(part for each in given for part in ('-p', each))]
-        environment = {**os.environ, 'PYTHONPATH': python_path,
-                       'ROS_DOMAIN_ID': str(domain_id), 'ROS_LOG_DIR': str(folder)}
+        given = [
+            f'{key}:={yaml.safe_dump(value, default_flow_style=True).splitlines()[0]}'
+            for key, value in parameters.items()
+        ]
+        command += [
+            '--ros-args',
+            '-r',
+            f'__node:={name}',
+            *ros_args,
+            *(part for each in given for part in ('-p', each)),
+        ]
+        environment = {
+            **os.environ,
+            'PYTHONPATH': python_path,
+            'ROS_DOMAIN_ID': str(domain_id),
+            'ROS_LOG_DIR': str(folder),
+        }
         started.append(NodeProcess(peer, name, command, environment, folder))
         return started[-1]
 
@@ -398,10 +438,15 @@ def start_node(
 @pytest.fixture(scope='module')
 def fake_detector(start_node: Callable[..., NodeProcess]) -> Callable[..., NodeProcess]:
     """Start the detector with a network that finds the bright rectangle and names its colour."""
+
     def start(name: str, *ros_args: str, **parameters: Any) -> NodeProcess:
         return start_node(
-            name, Path(__file__).with_name('fake_detector.py'), *ros_args,
-            **{'qos_reliability': 'reliable', 'qos_depth': 50, **parameters})
+            name,
+            Path(__file__).with_name('fake_detector.py'),
+            *ros_args,
+            **{'qos_reliability': 'reliable', 'qos_depth': 50, **parameters},
+        )
+
     return start
 
 
@@ -413,20 +458,33 @@ def lane_of() -> type[Lane]:
 @pytest.fixture(scope='session')
 def picture() -> Callable[..., np.ndarray]:
     """Draw a rectangle of one colour on black: (height, width, 3) uint8 RGB."""
-    def draw(image_wh: tuple[int, int] = (128, 128), xyxy: tuple[int, ...] = (32, 16, 96, 64),
-             rgb: tuple[int, int, int] = (255, 0, 0)) -> np.ndarray:
+
+    def draw(
+        image_wh: tuple[int, int] = (128, 128),
+        xyxy: tuple[int, ...] = (32, 16, 96, 64),
+        rgb: tuple[int, int, int] = (255, 0, 0),
+    ) -> np.ndarray:
         pixels = np.zeros((image_wh[1], image_wh[0], 3), np.uint8)
         left, top, right, bottom = xyxy
         pixels[top:bottom, left:right] = rgb
         return pixels
+
     return draw
 
 
 @pytest.fixture(scope='session')
 def as_image() -> Callable[..., Any]:
     """Make a sensor_msgs/Image; `step` defaults to no padding, `stamp` identifies the frame."""
-    def make(pixels: np.ndarray, encoding: str, *, stamp: int = 0, size_wh: tuple = (),
-             step: int = 0, is_bigendian: bool = False) -> Any:
+
+    def make(
+        pixels: np.ndarray,
+        encoding: str,
+        *,
+        stamp: int = 0,
+        size_wh: tuple = (),
+        step: int = 0,
+        is_bigendian: bool = False,
+    ) -> Any:
         from builtin_interfaces.msg import Time
         from sensor_msgs.msg import Image
         from std_msgs.msg import Header
@@ -439,20 +497,37 @@ def as_image() -> Callable[..., Any]:
             rows = np.hstack([rows, padding])
         return Image(
             header=Header(stamp=Time(sec=stamp, nanosec=7), frame_id='front_camera'),
-            height=height, width=width, step=rows.shape[1], encoding=encoding,
-            is_bigendian=int(is_bigendian), data=rows.tobytes())
+            height=height,
+            width=width,
+            step=rows.shape[1],
+            encoding=encoding,
+            is_bigendian=int(is_bigendian),
+            data=rows.tobytes(),
+        )
+
     return make
 
 
 @pytest.fixture(scope='session')
 def two_minutes_of_soak(
-        tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen, Path]]:
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[subprocess.Popen, Path]]:
     """The soak test's process, and what it says."""
     log = tmp_path_factory.mktemp('soak') / 'output'
     with log.open('wb') as output:
         process = subprocess.Popen(
-            ['nice', '-n', '5', sys.executable, str(Path(__file__).with_name('soak.py')),
-             '120', '1'], stdout=output, stderr=subprocess.STDOUT)
+            [
+                'nice',
+                '-n',
+                '5',
+                sys.executable,
+                str(Path(__file__).with_name('soak.py')),
+                '120',
+                '1',
+            ],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
     yield process, log
     if process.poll() is None:
         process.terminate()

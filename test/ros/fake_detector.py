@@ -57,7 +57,7 @@ class FailingGpu:
     def report_to(self, on_fault):
         self.on_fault = on_fault
 
-    def infer_all(self, frames, **thresholds):
+    def infer_all(self, frames, thresholds):
         fault = GpuFailedError('The GPU failed.', cause='It is a test.', remedy='Restart it.')
         logging.getLogger('trt_ros.runtime').error('%s', fault)
         if self.is_told:
@@ -89,8 +89,12 @@ def open_pipeline(options, *, on_progress=None, cancelled=None, batch=1):
         while not Path(rest).exists() and not cancelled.wait(0.01):
             pass
     if what == 'build':
-        build(Path(rest), BuildOptions(), load_trt('tensorrt_rtx'),
-              report=Reporter(on_progress, cancelled)).close()
+        build(
+            Path(rest),
+            BuildOptions(),
+            load_trt('tensorrt_rtx'),
+            report=Reporter(on_progress, cancelled),
+        ).close()
 
     runs = itertools.count()
 
@@ -111,11 +115,14 @@ def open_pipeline(options, *, on_progress=None, cancelled=None, batch=1):
 
     size = -1 if what == 'runs' else 1
     runner = FakeRunner(
-        find, inputs=[TensorSpec('images', (size, 3, SIZE, SIZE), 'float32', 'input')],
+        find,
+        inputs=[TensorSpec('images', (size, 3, SIZE, SIZE), 'float32', 'input')],
         outputs=[TensorSpec('output0', (size, 4 + len(CLASSES), ANCHORS), 'float32', 'output')],
-        metadata={'names': str(CLASSES)})
+        metadata={'names': str(CLASSES)},
+    )
     pipeline = Pipeline.open(
-        options, on_progress=on_progress, cancelled=cancelled, batch=batch, runner=runner)
+        options, on_progress=on_progress, cancelled=cancelled, batch=batch, runner=runner
+    )
     if what == 'faulty':
         pipeline.frames = FailingGpu(is_told=rest != 'untold')
     return pipeline

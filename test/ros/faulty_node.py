@@ -31,7 +31,8 @@ class FaultyNode(ManagedNode):
         # Fails in the executor's thread, outside of any transition.
         timer = self.create_timer(0.001, lambda: self.fail_in('callback'))
         self.while_configured.callback(
-            lambda: self.between_callbacks(lambda: self.destroy_timer(timer)))
+            lambda: self.between_callbacks(lambda: self.destroy_timer(timer))
+        )
 
     def activate(self):
         self.take(self.while_active, 'third')
@@ -41,6 +42,7 @@ class FaultyNode(ManagedNode):
         def release():
             self.get_logger().info(f'released {what}')
             self.fail_in(f'release {what}')
+
         stack.callback(release)
 
     def fail_in(self, place):

@@ -73,6 +73,7 @@ ALLOWED_GROWTH = {
 
 # --------------------------------------------------------------------------------------- judging
 
+
 def unaccounted(values: Mapping[str, str]) -> int:
     """Return how many frames neither came out nor were dropped, by a node's diagnostics."""
     dropped = sum(int(count) for key, count in values.items() if key.startswith('dropped: '))
@@ -102,11 +103,13 @@ def leaks(samples: Sequence[Mapping[str, float]]) -> list[str]:
         if held and growth(held) > allowed:
             complaints.append(
                 f'{name}: {growth(held):.0f} more at the end, {allowed} are allowed; '
-                f'{", ".join(f"{each:.0f}" for each in held)}')
+                f'{", ".join(f"{each:.0f}" for each in held)}'
+            )
     return complaints
 
 
 # --------------------------------------------------------------------------------------- running
+
 
 class Soak:
     """Owns what is drawn; what it does depends on the seed alone, not on time."""
@@ -125,10 +128,16 @@ class Soak:
         self.last_stamp = 0
         self.detected = 0
         self.troubles: list[str] = []
-        self.peer.between_callbacks(lambda: self.peer.node.create_subscription(
-            DiagnosticArray, '/diagnostics', self._on_diagnostics, 100))
-        self.peer.between_callbacks(lambda: self.peer.node.create_subscription(
-            Detection2DArray, '/detector/detections', self._on_detections, 100, raw=True))
+        self.peer.between_callbacks(
+            lambda: self.peer.node.create_subscription(
+                DiagnosticArray, '/diagnostics', self._on_diagnostics, 100
+            )
+        )
+        self.peer.between_callbacks(
+            lambda: self.peer.node.create_subscription(
+                Detection2DArray, '/detector/detections', self._on_detections, 100, raw=True
+            )
+        )
 
     # What is heard.
 
@@ -160,12 +169,18 @@ class Soak:
         by_reference = self.is_by_reference[name] = self.draw.random() < 0.75
         service = f'/{CONTAINER}/_container/load_node'
         self.peer.call(LoadNode, service)  # Refused; once it is answered, no answer gets lost.
-        answer = self.peer.wait(self.peer.ask(
-            LoadNode, service, plugin_name=PLUGINS[name], node_name=name,
-            remap_rules=['detections:=detector/detections'] if name == 'overlay' else [],
-            parameters=messages(parameters),
-            extra_arguments=messages({'use_intra_process_comms': by_reference})),
-            f'{name} to be loaded')
+        answer = self.peer.wait(
+            self.peer.ask(
+                LoadNode,
+                service,
+                plugin_name=PLUGINS[name],
+                node_name=name,
+                remap_rules=['detections:=detector/detections'] if name == 'overlay' else [],
+                parameters=messages(parameters),
+                extra_arguments=messages({'use_intra_process_comms': by_reference}),
+            ),
+            f'{name} to be loaded',
+        )
         assert answer.success, answer.error_message
         self.ids[name] = answer.unique_id
         self.states[name] = 'unconfigured'
@@ -173,8 +188,9 @@ class Soak:
     def reload(self, name: str) -> None:
         service = f'/{CONTAINER}/_container/unload_node'
         self.peer.call(UnloadNode, service)  # As above.
-        assert self.peer.wait(self.peer.ask(
-            UnloadNode, service, unique_id=self.ids[name]), f'{name} to be unloaded').success
+        assert self.peer.wait(
+            self.peer.ask(UnloadNode, service, unique_id=self.ids[name]), f'{name} to be unloaded'
+        ).success
         self.unloaded_at[name] = time.time_ns()
         self.statuses.pop(name, None)
         self.nodes[name] = RemoteNode(self.peer, name)
@@ -184,8 +200,9 @@ class Soak:
         """Ask for a transition, which succeeds exactly where it is possible."""
         before, after = TRANSITIONS[label]
         is_possible = self.states[name] == before
-        assert self.nodes[name].change(label) == is_possible, \
+        assert self.nodes[name].change(label) == is_possible, (
             f'{label} of {name} while {self.states[name]}'
+        )
         if is_possible:
             self.states[name] = after
 
@@ -194,10 +211,15 @@ class Soak:
         order = ['unconfigured', 'inactive', 'active']
         while self.states[name] != state:
             is_up = order.index(self.states[name]) < order.index(state)
-            self.change(name, next(
-                label for label, (before, after) in TRANSITIONS.items()
-                if before == self.states[name]
-                and (order.index(after) > order.index(before)) == is_up))
+            self.change(
+                name,
+                next(
+                    label
+                    for label, (before, after) in TRANSITIONS.items()
+                    if before == self.states[name]
+                    and (order.index(after) > order.index(before)) == is_up
+                ),
+            )
 
     def twice(self, name: str) -> None:
         """Ask for a possible transition twice at once: one succeeds."""
@@ -213,27 +235,44 @@ class Soak:
 
     def set_parameter(self) -> None:
         draw = self.draw
-        name, values, is_allowed = draw.choice([
-            ('detector', {'score_threshold': draw.random()}, True),
-            ('detector', {'iou_threshold': draw.random(),
-                          'max_detections': draw.randint(1, 1000)}, True),
-            ('detector', {'class_id_format': draw.choice(['name', 'index'])}, True),
-            ('detector', {'lazy': draw.random() < 0.5}, True),
-            ('detector', {'max_rate_hz': draw.choice([0.0, 5.0, 30.0, 1000.0])}, True),
-            ('overlay', {'max_rate_hz': draw.choice([0.0, 5.0, 30.0, 1000.0])}, True),
-            ('camera', {'bad_share': draw.choice([0.0, 0.1, 0.5])}, True),
-            ('detector', {'score_threshold': 7.0}, False),
-            ('detector', {'max_detections': 0, 'lazy': True}, False),
-            ('overlay', {'max_rate_hz': -1.0}, False),
-            ('detector', {'qos_reliability': draw.choice(['auto', 'reliable', 'best_effort'])},
-             self.states['detector'] == 'unconfigured'),
-            ('detector', {'bond_period': draw.choice(BOND_PERIODS)},
-             self.states['detector'] == 'unconfigured'),
-            ('overlay', {'buffer_size': draw.randint(1, 50)},
-             self.states['overlay'] == 'unconfigured'),
-            ('overlay', {'qos_depth': draw.randint(1, 10)},
-             self.states['overlay'] == 'unconfigured'),
-        ])
+        name, values, is_allowed = draw.choice(
+            [
+                ('detector', {'score_threshold': draw.random()}, True),
+                (
+                    'detector',
+                    {'iou_threshold': draw.random(), 'max_detections': draw.randint(1, 1000)},
+                    True,
+                ),
+                ('detector', {'class_id_format': draw.choice(['name', 'index'])}, True),
+                ('detector', {'lazy': draw.random() < 0.5}, True),
+                ('detector', {'max_rate_hz': draw.choice([0.0, 5.0, 30.0, 1000.0])}, True),
+                ('overlay', {'max_rate_hz': draw.choice([0.0, 5.0, 30.0, 1000.0])}, True),
+                ('camera', {'bad_share': draw.choice([0.0, 0.1, 0.5])}, True),
+                ('detector', {'score_threshold': 7.0}, False),
+                ('detector', {'max_detections': 0, 'lazy': True}, False),
+                ('overlay', {'max_rate_hz': -1.0}, False),
+                (
+                    'detector',
+                    {'qos_reliability': draw.choice(['auto', 'reliable', 'best_effort'])},
+                    self.states['detector'] == 'unconfigured',
+                ),
+                (
+                    'detector',
+                    {'bond_period': draw.choice(BOND_PERIODS)},
+                    self.states['detector'] == 'unconfigured',
+                ),
+                (
+                    'overlay',
+                    {'buffer_size': draw.randint(1, 50)},
+                    self.states['overlay'] == 'unconfigured',
+                ),
+                (
+                    'overlay',
+                    {'qos_depth': draw.randint(1, 10)},
+                    self.states['overlay'] == 'unconfigured',
+                ),
+            ]
+        )
         reason = self.nodes[name].set(**values)
         assert (not reason) == is_allowed, f'{name} {values} while {self.states[name]}: {reason!r}'
 
@@ -245,14 +284,22 @@ class Soak:
             viewer = self.viewers.pop(topic)
             self.peer.between_callbacks(lambda: node.destroy_subscription(viewer))
         else:
-            qos = QoSProfile(depth=1, reliability=self.draw.choice(
-                [ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE]))
-            self.viewers[topic] = self.peer.between_callbacks(lambda: node.create_subscription(
-                VIEWED[topic], topic, lambda message: None, qos, raw=True))
+            qos = QoSProfile(
+                depth=1,
+                reliability=self.draw.choice(
+                    [ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE]
+                ),
+            )
+            self.viewers[topic] = self.peer.between_callbacks(
+                lambda: node.create_subscription(
+                    VIEWED[topic], topic, lambda message: None, qos, raw=True
+                )
+            )
 
     def act(self, *, is_calm: bool) -> None:
-        what = self.draw.choice(['set', 'set', 'set', 'view'] + (
-            [] if is_calm else ['change', 'change', 'twice']))
+        what = self.draw.choice(
+            ['set', 'set', 'set', 'view'] + ([] if is_calm else ['change', 'change', 'twice'])
+        )
         name = self.draw.choice(sorted(PLUGINS))
         if what == 'set':
             self.set_parameter()
@@ -288,8 +335,10 @@ class Soak:
             self.bring(name, 'active')
         self.hear('overlay')
         drawn = self.counted('overlay', 'published')
-        wait_until(lambda: self.counted('overlay', 'published') > drawn,
-                   'a frame to get through all nodes')
+        wait_until(
+            lambda: self.counted('overlay', 'published') > drawn,
+            'a frame to get through all nodes',
+        )
 
     def expect_all(self, name: str, before: Mapping[str, int]) -> None:
         """Wait until a node that was active all the time has received all that was published."""
@@ -299,8 +348,9 @@ class Soak:
         def received(name: str) -> int:
             return self.counted(name, 'received') - before[name]
 
-        wait_until(lambda: received('camera') == received(name),
-                   f'{name} to receive all: {self.statuses}')
+        wait_until(
+            lambda: received('camera') == received(name), f'{name} to receive all: {self.statuses}'
+        )
 
     def counted(self, name: str, what: str) -> int:
         """Return how many frames a node has received, or published."""
@@ -323,14 +373,18 @@ class Soak:
             assert not strange, f'{name} dropped frames for {strange}: {values}'
         listed = self.peer.call(ListNodes, f'/{CONTAINER}/_container/list_nodes')
         assert dict(zip(listed.full_node_names, listed.unique_ids)) == {
-            f'/{name}': number for name, number in self.ids.items()}
+            f'/{name}': number for name, number in self.ids.items()
+        }
         for name, state in self.states.items():
             assert self.nodes[name].state == state
         assert self.container.process.poll() is None
         assert not self.troubles, self.troubles
         assert 'Traceback' not in self.container.log
-        held = {key.removeprefix('held: '): float(value)
-                for key, value in self.statuses['camera'][1].items() if key.startswith('held: ')}
+        held = {
+            key.removeprefix('held: '): float(value)
+            for key, value in self.statuses['camera'][1].items()
+            if key.startswith('held: ')
+        }
         assert held['lent buffers'] == 0, held
         if 'C heap KiB' in held:
             held['C heap KiB'] -= KIB_A_LOAD * max(self.ids.values())
@@ -342,7 +396,8 @@ class Soak:
             return f'{name} {values["frames received"]} in, {values["frames published"]} out'
 
         return f'{", ".join(map(numbers, PLUGINS))}; held: ' + ', '.join(
-            f'{value:.0f} {name}' for name, value in self.samples[-1].items())
+            f'{value:.0f} {name}' for name, value in self.samples[-1].items()
+        )
 
 
 def messages(values: Mapping[str, Any]) -> list[Any]:
@@ -357,12 +412,26 @@ def running(folder: Path) -> Iterator[tuple[Peer, NodeProcess]]:
         peer = Peer(domain_id)
         try:
             container = NodeProcess(
-                peer, CONTAINER,
-                [str(here / 'soak_nodes.py'), '--ros-args', '-r', f'__node:={CONTAINER}',
-                 '-p', 'allow_modules:=true'],
-                {**os.environ, 'ROS_DOMAIN_ID': str(domain_id), 'ROS_LOG_DIR': str(folder),
-                 'PYTHONPATH': os.pathsep.join(filter(None, [
-                     str(CHECKOUT), str(here), os.environ.get('PYTHONPATH')]))}, folder)
+                peer,
+                CONTAINER,
+                [
+                    str(here / 'soak_nodes.py'),
+                    '--ros-args',
+                    '-r',
+                    f'__node:={CONTAINER}',
+                    '-p',
+                    'allow_modules:=true',
+                ],
+                {
+                    **os.environ,
+                    'ROS_DOMAIN_ID': str(domain_id),
+                    'ROS_LOG_DIR': str(folder),
+                    'PYTHONPATH': os.pathsep.join(
+                        filter(None, [str(CHECKOUT), str(here), os.environ.get('PYTHONPATH')])
+                    ),
+                },
+                folder,
+            )
             is_over = threading.Event()
 
             def give_up_when_it_dies() -> None:

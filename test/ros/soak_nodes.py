@@ -69,7 +69,8 @@ class Camera(ManagedNode):
         self._bad = [bad_image(self._rng, BAD[index % len(BAD)]) for index in range(BAD_IMAGES)]
         self.while_configured.callback(self._forget)
         self._publish = serialized_publish(
-            self, self.publisher(Image, 'image', QoSProfile(depth=10)))
+            self, self.publisher(Image, 'image', QoSProfile(depth=10))
+        )
 
     def _facts(self) -> dict[str, str]:
         if self.state_label != 'active':
@@ -146,7 +147,7 @@ def bad_image(rng: np.random.Generator, kind: str) -> np.ndarray:
         return serialized(rows, (width, height), 'rgb7')
     if kind == 'zero size':
         return serialized(rows[:0], (width, 0), 'rgb8')
-    return serialized(rows, (width, height), 'rgb8')[:-int(rng.integers(1, rows.size))].copy()
+    return serialized(rows, (width, height), 'rgb8')[: -int(rng.integers(1, rows.size))].copy()
 
 
 def serialized(rows: np.ndarray, size_wh: tuple[int, int], encoding: str) -> np.ndarray:
@@ -157,9 +158,21 @@ def serialized(rows: np.ndarray, size_wh: tuple[int, int], encoding: str) -> np.
 
 
 class _Mallinfo2(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in (
-        'arena', 'ordblks', 'smblks', 'hblks', 'hblkhd', 'usmblks', 'fsmblks', 'uordblks',
-        'fordblks', 'keepcost')]
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            'arena',
+            'ordblks',
+            'smblks',
+            'hblks',
+            'hblkhd',
+            'usmblks',
+            'fsmblks',
+            'uordblks',
+            'fordblks',
+            'keepcost',
+        )
+    ]
 
 
 mallinfo2 = getattr(ctypes.CDLL(None), 'mallinfo2', None)  # glibc 2.33.

@@ -11,8 +11,9 @@ pytestmark = pytest.mark.ros
 
 
 def test_an_active_node_beats_and_says_when_it_ends(start_node):
-    node = start_node('beating', 'trt_ros.nodes.overlay', '-r', '__ns:=/robot',
-                      autostart=False, bond_period=0.05)
+    node = start_node(
+        'beating', 'trt_ros.nodes.overlay', '-r', '__ns:=/robot', autostart=False, bond_period=0.05
+    )
     node.name = 'robot/beating'
     assert node.change('configure')
     assert not node.peer.node.count_publishers('/robot/bond')
@@ -30,8 +31,9 @@ def test_an_active_node_beats_and_says_when_it_ends(start_node):
         assert beats.messages[-1] is last
         lives |= {status.instance_id for status in beats.messages}
         node.peer.close_inbox(beats)
-        node.peer.wait_until(lambda: not node.peer.node.count_publishers('/robot/bond'),
-                             'the end of the publisher')
+        node.peer.wait_until(
+            lambda: not node.peer.node.count_publishers('/robot/bond'), 'the end of the publisher'
+        )
     assert len(lives) == 2  # The manager must not take the second for the first.
 
 
@@ -39,7 +41,8 @@ def test_without_its_message_the_configure_says_what_to_install(start_node, tmp_
     program = tmp_path / 'program.py'
     program.write_text(
         "import sys\nsys.modules['bond'] = None\n"
-        'from trt_ros.nodes.overlay import main\nsys.exit(main())\n')
+        'from trt_ros.nodes.overlay import main\nsys.exit(main())\n'
+    )
     node = start_node('bondless', program, autostart=False, bond_period=1.0)
     assert not node.change('configure')
     node.wait_for_log('sudo apt install ros-$ROS_DISTRO-bond')

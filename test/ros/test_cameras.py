@@ -22,13 +22,19 @@ FRONT, LEFT, REAR = TOPICS = ('/front/image_raw', 'left/image', 'rear')
 
 def names_of(node_name):
     """Name the topics that those of `image_topics` are: each node has cameras of its own."""
-    return {FRONT: f'/{node_name}_front/image_raw', LEFT: f'/{node_name}_left/image',
-            REAR: f'/{node_name}_rear/image_raw'}
+    return {
+        FRONT: f'/{node_name}_front/image_raw',
+        LEFT: f'/{node_name}_left/image',
+        REAR: f'/{node_name}_rear/image_raw',
+    }
 
 
 def start_cameras(start, name, network, **parameters):
-    remaps = [part for topic, remapped in names_of(name).items()
-              for part in ('-r', f'{topic}:={remapped}')]
+    remaps = [
+        part
+        for topic, remapped in names_of(name).items()
+        for part in ('-r', f'{topic}:={remapped}')
+    ]
     return start(name, *remaps, model_path=network, image_topics=list(TOPICS), **parameters)
 
 
@@ -39,23 +45,28 @@ class Rig:
         self.node, self.folder, peer = node, folder, node.peer
         (folder / 'go').touch()
         node.wait_for_log('Started: active.')
-        self.images = {topic: as_image(pixels, encoding) for topic, pixels, encoding in (
-            (FRONT, picture((128, 128), (32, 16, 96, 64)), 'rgb8'),
-            (LEFT, picture((256, 128), (64, 32, 128, 64), (0, 0, 255))[..., ::-1], 'bgr8'),
-            (REAR, picture((64, 128), (16, 16, 32, 64)).max(axis=2), 'mono8'))}
+        self.images = {
+            topic: as_image(pixels, encoding)
+            for topic, pixels, encoding in (
+                (FRONT, picture((128, 128), (32, 16, 96, 64)), 'rgb8'),
+                (LEFT, picture((256, 128), (64, 32, 128, 64), (0, 0, 255))[..., ::-1], 'bgr8'),
+                (REAR, picture((64, 128), (16, 16, 32, 64)).max(axis=2), 'mono8'),
+            )
+        }
         for topic, image in self.images.items():
             image.header.frame_id = f'camera of {topic}'
         self.publishers = {
-            topic: peer.publisher(Image, name) for topic, name in names_of(node.name).items()}
-        self.found = {
-            topic: peer.inbox(Detection2DArray, self.output(topic)) for topic in TOPICS}
+            topic: peer.publisher(Image, name) for topic, name in names_of(node.name).items()
+        }
+        self.found = {topic: peer.inbox(Detection2DArray, self.output(topic)) for topic in TOPICS}
         self.diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
         self.last_stamp = 0
         for topic in TOPICS:
             # What is sent before both sides have matched may be lost.
             peer.wait_until(
                 lambda topic=topic: (self.publish(topic), self.found[topic].messages)[1],
-                f'detections of {topic}')
+                f'detections of {topic}',
+            )
             self.detect(topic)  # Nothing older is under way.
 
     def output(self, topic):
@@ -76,7 +87,8 @@ class Rig:
 
     def result(self, topic, stamp):
         return self.found[topic].wait_for(
-            lambda found: found.header.stamp.sec == stamp, f'detections of {topic}, {stamp}')
+            lambda found: found.header.stamp.sec == stamp, f'detections of {topic}, {stamp}'
+        )
 
     def detect(self, topic):
         return self.result(topic, self.publish(topic))
@@ -89,20 +101,24 @@ class Rig:
         seen = len(self.diagnostics.messages)
 
         def fresh():
-            own = [array.status[0] for array in self.diagnostics.messages[seen:]
-                   if array.status[0].name == f'{self.node.name}: image']
+            own = [
+                array.status[0]
+                for array in self.diagnostics.messages[seen:]
+                if array.status[0].name == f'{self.node.name}: image'
+            ]
             return own[1:]  # The first may have been on its way.
+
         status = self.node.peer.wait_until(fresh, 'diagnostics')[0]
         return {'message': status.message, **{each.key: each.value for each in status.values}}
 
     def wait_for_received(self, count):
         self.node.peer.wait_until(
-            lambda: int(self.facts()['frames received']) == count, f'{count} received')
+            lambda: int(self.facts()['frames received']) == count, f'{count} received'
+        )
 
     def runs(self):
         """How many images each run had so far."""
-        numbers = sorted(int(path.name) for path in self.folder.iterdir()
-                         if path.name.isdigit())
+        numbers = sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
         return [int((self.folder / str(number)).read_text()) for number in numbers]
 
     def hold(self):
@@ -120,39 +136,62 @@ class Rig:
 @pytest.fixture(scope='module')
 def rig(fake_detector, tmp_path_factory, picture, as_image):
     folder = tmp_path_factory.mktemp('runs')
-    return Rig(start_cameras(fake_detector, 'cameras', f'runs:{folder}', autostart=True),
-               folder, picture, as_image)
+    return Rig(
+        start_cameras(fake_detector, 'cameras', f'runs:{folder}', autostart=True),
+        folder,
+        picture,
+        as_image,
+    )
 
 
 @pytest.fixture(scope='module')
 def one_by_one(fake_detector, tmp_path_factory, picture, as_image):
     folder = tmp_path_factory.mktemp('runs_of_one')
-    return Rig(start_cameras(fake_detector, 'one_by_one', f'fixed:{folder}', autostart=True),
-               folder, picture, as_image)
+    return Rig(
+        start_cameras(fake_detector, 'one_by_one', f'fixed:{folder}', autostart=True),
+        folder,
+        picture,
+        as_image,
+    )
 
 
 def test_each_camera_gets_its_own_results_under_its_own_header_on_its_own_topic(rig, lane_of):
-    boxes = {FRONT: ('red', [32, 16, 96, 64]), LEFT: ('blue', [64, 32, 128, 64]),
-             REAR: ('white', [16, 16, 32, 64])}
+    boxes = {
+        FRONT: ('red', [32, 16, 96, 64]),
+        LEFT: ('blue', [64, 32, 128, 64]),
+        REAR: ('white', [16, 16, 32, 64]),
+    }
     for topic in (LEFT, FRONT, REAR) * 2:
         found = rig.detect(topic)
         assert found.header.frame_id == f'camera of {topic}'
         assert lane_of.boxes(found)[0] == (boxes[topic][0], 0.9, boxes[topic][1])
     for topic in TOPICS:
         assert {found.header.frame_id for found in rig.found[topic].messages} == {
-            f'camera of {topic}'}
+            f'camera of {topic}'
+        }
 
 
 def test_what_is_said_of_the_network_is_said_once(rig):
     labels = rig.node.peer.inbox(
-        LabelInfo, '/cameras/label_info',
-        QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL))
+        LabelInfo,
+        '/cameras/label_info',
+        QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL),
+    )
     assert [entry.class_name for entry in labels.wait_for().class_map] == [
-        'red', 'green', 'blue', 'white']
-    names = {name for name, _ in rig.node.peer.node.get_publisher_names_and_types_by_node(
-        'cameras', '/')}
+        'red',
+        'green',
+        'blue',
+        'white',
+    ]
+    names = {
+        name
+        for name, _ in rig.node.peer.node.get_publisher_names_and_types_by_node('cameras', '/')
+    }
     assert {name for name in names if name.startswith('/cameras/')} == {
-        *map(rig.output, TOPICS), '/cameras/label_info', '/cameras/transition_event'}
+        *map(rig.output, TOPICS),
+        '/cameras/label_info',
+        '/cameras/transition_event',
+    }
 
 
 def test_images_that_wait_together_go_through_the_network_together(rig):
@@ -175,8 +214,10 @@ def test_a_network_for_one_image_takes_the_cameras_one_after_another(one_by_one)
     before, runs = int(rig.facts()['frames received']), len(rig.runs())
     rig.hold()
     # The front camera is the fastest, and has had its turn.
-    stamps = {topic: [rig.publish(topic) for _ in range(count)][-1]
-              for topic, count in ((FRONT, 5), (REAR, 1), (LEFT, 2))}
+    stamps = {
+        topic: [rig.publish(topic) for _ in range(count)][-1]
+        for topic, count in ((FRONT, 5), (REAR, 1), (LEFT, 2))
+    }
     rig.wait_for_received(before + 9)
     rig.release()
     for topic, stamp in stamps.items():
@@ -191,11 +232,15 @@ def test_every_image_of_every_camera_is_accounted_for(rig):
 
     def count(key):
         return int(facts[key])
+
     for key in ('frames received', 'frames published', 'frames dropped'):
         assert count(key) == sum(count(f'{topic}: {key}') for topic in TOPICS)
     for prefix in ('', *(f'{topic}: ' for topic in TOPICS)):
-        assert count(f'{prefix}frames received') == (
-            count(f'{prefix}frames published') + count(f'{prefix}frames dropped')) > 0
+        assert (
+            count(f'{prefix}frames received')
+            == (count(f'{prefix}frames published') + count(f'{prefix}frames dropped'))
+            > 0
+        )
 
 
 def test_a_bad_image_does_not_hurt_those_that_came_with_it(rig):
@@ -255,25 +300,38 @@ def test_a_camera_without_images_is_named(one_by_one):
         for topic in topics:
             rig.detect(topic)
         return rig.facts()['message']
+
     ending = 'on /one_by_one_rear/image_raw: 1 publisher, nothing comes'
     peer.wait_until(lambda: ending in message_while(FRONT, LEFT), ending)
     peer.wait_until(lambda: message_while(FRONT, LEFT, REAR) == 'active', 'all cameras')
 
 
-@pytest.mark.parametrize(('topics', 'why'), [
-    (['/front', 'front'], 'image_topics names a topic twice: /front, /front.'),
-    (['front', 'no topic'], "image_topics names 'no topic'."), ([''], "image_topics names ''."),
-], ids=['twice', 'invalid', 'empty'])
+@pytest.mark.parametrize(
+    ('topics', 'why'),
+    [
+        (['/front', 'front'], 'image_topics names a topic twice: /front, /front.'),
+        (['front', 'no topic'], "image_topics names 'no topic'."),
+        ([''], "image_topics names ''."),
+    ],
+    ids=['twice', 'invalid', 'empty'],
+)
 def test_topics_that_make_no_sense_fail_the_configure_with_the_reason(
-        fake_detector, request, topics, why):
+    fake_detector, request, topics, why
+):
     node = fake_detector(f'refused_{request.node.callspec.id}', image_topics=topics)
     assert not node.change('configure')
     node.wait_for_log(f'on_configure failed. {why}')
 
 
 def test_fewer_in_a_run_than_there_are_cameras(fake_detector, tmp_path, picture, as_image):
-    rig = Rig(start_cameras(fake_detector, 'two_of_three', f'runs:{tmp_path}', autostart=True,
-                            max_batch_size=2), tmp_path, picture, as_image)
+    rig = Rig(
+        start_cameras(
+            fake_detector, 'two_of_three', f'runs:{tmp_path}', autostart=True, max_batch_size=2
+        ),
+        tmp_path,
+        picture,
+        as_image,
+    )
     before, runs = int(rig.facts()['frames received']), len(rig.runs())
     rig.hold()
     stamps = {topic: rig.publish(topic) for topic in TOPICS}
@@ -289,15 +347,19 @@ def footprint(node):
     return {
         'threads': len(list(Path(f'/proc/{node.process.pid}/task').iterdir())),
         'publishers': graph.get_publisher_names_and_types_by_node(node.name, '/'),
-        'subscriptions': graph.get_subscriber_names_and_types_by_node(node.name, '/')}
+        'subscriptions': graph.get_subscriber_names_and_types_by_node(node.name, '/'),
+    }
 
 
 def test_ten_lives_of_three_cameras_end_where_they_began(
-        fake_detector, tmp_path, picture, as_image):
+    fake_detector, tmp_path, picture, as_image
+):
     (tmp_path / 'go').touch()
     node = start_cameras(fake_detector, 'cycled_cameras', f'runs:{tmp_path}')
-    peer, outputs = node.peer, [
-        f'/cycled_cameras/{topic.strip("/")}/detections' for topic in TOPICS]
+    peer, outputs = (
+        node.peer,
+        [f'/cycled_cameras/{topic.strip("/")}/detections' for topic in TOPICS],
+    )
     publishers = [peer.publisher(Image, name) for name in names_of(node.name).values()]
     image = as_image(picture(), 'rgb8')
 
@@ -308,12 +370,20 @@ def test_ten_lives_of_three_cameras_end_where_they_began(
             found = peer.inbox(Detection2DArray, output)
             peer.wait_until(
                 lambda publisher=publisher, found=found: (
-                    publisher.publish(image), found.messages)[1], output)
+                    publisher.publish(image),
+                    found.messages,
+                )[1],
+                output,
+            )
             peer.close_inbox(found)
         assert node.change('deactivate') and node.change('cleanup'), node.log
         peer.wait_until(
-            lambda: not any(peer.node.count_publishers(output) for output in outputs)
-            and footprint(node)['subscriptions'] == [], 'the end of a cycle')
+            lambda: (
+                not any(peer.node.count_publishers(output) for output in outputs)
+                and footprint(node)['subscriptions'] == []
+            ),
+            'the end of a cycle',
+        )
 
     live()
     before = footprint(node)
@@ -323,7 +393,8 @@ def test_ten_lives_of_three_cameras_end_where_they_began(
 
 
 def test_two_cameras_of_a_network_that_really_runs_in_a_batch(
-        start_node, peer, as_image, tmp_path, backend):
+    start_node, peer, as_image, tmp_path, backend
+):
     onnx = pytest.importorskip('onnx')
     pytest.importorskip('onnxruntime')
     from trt_ros.demo.evaluate import MODEL
@@ -336,8 +407,15 @@ def test_two_cameras_of_a_network_that_really_runs_in_a_batch(
     path = tmp_path / 'shapes.onnx'
     onnx.save(model, path)
     node = start_node(
-        'real', 'trt_ros.nodes.detector', model_path=str(path), backend=backend,
-        image_topics=['a', 'b'], batch_wait_ms=20.0, qos_reliability='reliable', autostart=True)
+        'real',
+        'trt_ros.nodes.detector',
+        model_path=str(path),
+        backend=backend,
+        image_topics=['a', 'b'],
+        batch_wait_ms=20.0,
+        qos_reliability='reliable',
+        autostart=True,
+    )
     node.wait_for_log('Started: active.')
     assert 'up to 2 images in a run' in node.log
     counts = set()
@@ -347,6 +425,10 @@ def test_two_cameras_of_a_network_that_really_runs_in_a_batch(
         image = as_image(np.ascontiguousarray(pixels), 'bgr8')
         peer.wait_until(
             lambda publisher=publisher, image=image, found=found: (
-                publisher.publish(image), found.messages)[1], topic)
+                publisher.publish(image),
+                found.messages,
+            )[1],
+            topic,
+        )
         counts.add(len(found.messages[0].detections) > 0)
     assert counts == {True}

@@ -36,19 +36,27 @@ class Container:
 
     def ask(self, plugin, package='', *, extra=(), parameters=(), **fields):
         """Ask to load a component; return the future of the answer."""
+
         def messages(pairs):
             return [Parameter(name, value=value).to_parameter_msg() for name, value in pairs]
 
         return self.peer.ask(
-            srv.LoadNode, self._services + 'load_node', package_name=package, plugin_name=plugin,
-            parameters=messages(parameters), extra_arguments=messages(extra), **fields)
+            srv.LoadNode,
+            self._services + 'load_node',
+            package_name=package,
+            plugin_name=plugin,
+            parameters=messages(parameters),
+            extra_arguments=messages(extra),
+            **fields,
+        )
 
     def load(self, *arguments, **fields):
         return self.peer.wait(self.ask(*arguments, **fields), self.node.log)
 
     def unload(self, unique_id):
-        return self.peer.wait(self.peer.ask(
-            srv.UnloadNode, self._services + 'unload_node', unique_id=unique_id))
+        return self.peer.wait(
+            self.peer.ask(srv.UnloadNode, self._services + 'unload_node', unique_id=unique_id)
+        )
 
     def list(self):
         found = self.peer.call(srv.ListNodes, self._services + 'list_nodes')
@@ -83,10 +91,13 @@ def packages(tmp_path_factory):
         'python_pkg::Options = components:Options\n'
         'python_pkg::Absent = components:Absent\n'
         'python_pkg::Broken = no_such_module:Node\n'
-        'python_pkg::NotANode = components:not_a_node\n')
+        'python_pkg::NotANode = components:not_a_node\n'
+    )
     for name, code in (
-            ('leaves', 'raise SystemExit(3)'), ('is_interrupted', 'raise KeyboardInterrupt'),
-            ('ends_the_pools', 'import concurrent.futures.thread as pools\npools._python_exit()')):
+        ('leaves', 'raise SystemExit(3)'),
+        ('is_interrupted', 'raise KeyboardInterrupt'),
+        ('ends_the_pools', 'import concurrent.futures.thread as pools\npools._python_exit()'),
+    ):
         (root / f'{name}.py').write_text(code)
     index = root / 'share' / 'ament_index' / 'resource_index' / 'rclcpp_components'
     index.mkdir(parents=True)
@@ -95,8 +106,9 @@ def packages(tmp_path_factory):
     (index / 'malformed_pkg').write_text('malformed_pkg::Camera\n')
     with pytest.MonkeyPatch.context() as patch:
         for name, paths in (('PYTHONPATH', [root, HERE]), ('AMENT_PREFIX_PATH', [root])):
-            patch.setenv(name, os.pathsep.join([
-                *map(str, paths), *filter(None, [os.environ.get(name)])]))
+            patch.setenv(
+                name, os.pathsep.join([*map(str, paths), *filter(None, [os.environ.get(name)])])
+            )
         yield
 
 
@@ -107,8 +119,10 @@ def start(packages, start_node):
 
     def start_one(*ros_args, namespace='', program='trt_ros.container', **parameters):
         name = next(names)
-        return Container(start_node(name, program, *ros_args, **{
-            'allow_modules': True, **parameters}), f'{namespace}/{name}')
+        return Container(
+            start_node(name, program, *ros_args, **{'allow_modules': True, **parameters}),
+            f'{namespace}/{name}',
+        )
 
     return start_one
 
@@ -141,8 +155,12 @@ def test_an_empty_container_lists_nothing(container):
 @pytest.mark.parametrize('plugin', ['Options', 'NoOptions'])
 def test_a_node_gets_its_name_namespace_remaps_and_parameters(container, plugin):
     loaded = container.load(
-        f'components:{plugin}', node_name=f'my_{plugin}', node_namespace='/front',
-        remap_rules=['chatter:=/gossip'], parameters=[('rate', 2.5)])
+        f'components:{plugin}',
+        node_name=f'my_{plugin}',
+        node_namespace='/front',
+        remap_rules=['chatter:=/gossip'],
+        parameters=[('rate', 2.5)],
+    )
     assert loaded.success, loaded.error_message
     assert loaded.full_node_name == f'/front/my_{plugin}'
     container.says(f'</front/my_{plugin} /gossip 2.5>')
@@ -165,29 +183,60 @@ def test_an_entry_point_or_the_ament_index_names_a_plugin(container, package):
     assert (loaded.success, loaded.full_node_name, loaded.error_message) == (True, '/options', '')
 
 
-@pytest.mark.parametrize(('package', 'plugin', 'message'), [
-    ('', '', 'Could not find requested resource in ament index'),
-    ('no_pkg', 'no_pkg::Node', 'Could not find requested resource in ament index'),
-    ('malformed_pkg', 'malformed_pkg::Camera', 'Invalid resource entry'),
-    ('cpp_pkg', 'cpp_pkg::Lidar', 'Failed to find class with the requested plugin name.'),
-    ('cpp_pkg', 'cpp_pkg::Camera', 'Failed to load library: lib/libcamera.so is not a Python '
-     'component; load it into the container of rclcpp_components'),
-    ('python_pkg', 'python_pkg::Lidar', 'Failed to find class with the requested plugin name.'),
-    ('python_pkg', 'python_pkg::Absent', 'Failed to find class with the requested plugin name.'),
-    ('python_pkg', 'python_pkg::Broken',
-     "Failed to load library: No module named 'no_such_module'"),
-    ('python_pkg', 'python_pkg::NotANode',
-     'Failed to load library: components:not_a_node is not an rclpy Node'),
-    ('', 'components:ThrowsLoading',
-     'Component constructor threw an exception: no such camera'),
-    ('', 'components:RefusesLoading',
-     'Component constructor threw an exception: No model.\nRemedy: Set model_path.'),
-    ('', 'components:ExitsLoading', 'Component constructor threw an exception: gone'),
-])
+@pytest.mark.parametrize(
+    ('package', 'plugin', 'message'),
+    [
+        ('', '', 'Could not find requested resource in ament index'),
+        ('no_pkg', 'no_pkg::Node', 'Could not find requested resource in ament index'),
+        ('malformed_pkg', 'malformed_pkg::Camera', 'Invalid resource entry'),
+        ('cpp_pkg', 'cpp_pkg::Lidar', 'Failed to find class with the requested plugin name.'),
+        (
+            'cpp_pkg',
+            'cpp_pkg::Camera',
+            'Failed to load library: lib/libcamera.so is not a Python '
+            'component; load it into the container of rclcpp_components',
+        ),
+        (
+            'python_pkg',
+            'python_pkg::Lidar',
+            'Failed to find class with the requested plugin name.',
+        ),
+        (
+            'python_pkg',
+            'python_pkg::Absent',
+            'Failed to find class with the requested plugin name.',
+        ),
+        (
+            'python_pkg',
+            'python_pkg::Broken',
+            "Failed to load library: No module named 'no_such_module'",
+        ),
+        (
+            'python_pkg',
+            'python_pkg::NotANode',
+            'Failed to load library: components:not_a_node is not an rclpy Node',
+        ),
+        (
+            '',
+            'components:ThrowsLoading',
+            'Component constructor threw an exception: no such camera',
+        ),
+        (
+            '',
+            'components:RefusesLoading',
+            'Component constructor threw an exception: No model.\nRemedy: Set model_path.',
+        ),
+        ('', 'components:ExitsLoading', 'Component constructor threw an exception: gone'),
+    ],
+)
 def test_what_cannot_be_loaded_says_why(container, package, plugin, message):
     refused = container.load(plugin, package)
     assert (refused.success, refused.full_node_name, refused.unique_id, refused.error_message) == (
-        False, '', 0, message)
+        False,
+        '',
+        0,
+        message,
+    )
     assert container.list() == {}
 
 
@@ -196,23 +245,28 @@ def test_only_registered_components_are_loaded_unless_modules_are_allowed(start)
     for plugin in ('components:Options', 'unittest.__main__:x', 'no_such_module:Node'):
         refused = container.load(plugin, 'python_pkg')
         assert (refused.success, refused.error_message) == (
-            False, f'Failed to load library: {plugin} is not a registered component; the '
-            'parameter allow_modules of the container lets it load any Python module')
+            False,
+            f'Failed to load library: {plugin} is not a registered component; the '
+            'parameter allow_modules of the container lets it load any Python module',
+        )
     for package in ('python_pkg', 'indexed_pkg'):
         assert container.load(f'{package}::Options', package).success
     container.node.stop()
 
 
-@pytest.mark.parametrize(('module', 'message'), [
-    ('leaves', 'Failed to load library: 3'),
-    ('is_interrupted', 'Failed to load library: KeyboardInterrupt()'),
-    ('ends_the_pools', 'Failed to find class with the requested plugin name.'),
-    ('unittest.__main__', 'Failed to load library: '),
-])
+@pytest.mark.parametrize(
+    ('module', 'message'),
+    [
+        ('leaves', 'Failed to load library: 3'),
+        ('is_interrupted', 'Failed to load library: KeyboardInterrupt()'),
+        ('ends_the_pools', 'Failed to find class with the requested plugin name.'),
+        ('unittest.__main__', 'Failed to load library: '),
+    ],
+)
 def test_an_import_that_goes_wrong_leaves_the_container_loading(start, module, message):
     container = start()
     refused = container.load(f'{module}:Node')
-    assert (refused.success, refused.error_message[:len(message)]) == (False, message)
+    assert (refused.success, refused.error_message[: len(message)]) == (False, message)
     assert container.load('components:Options').success
     container.node.stop()
 
@@ -223,24 +277,40 @@ def test_a_node_that_throws_while_loading_leaves_the_graph(container, plugin):
     container.sees_nodes(lambda names: 'throws_loading' not in names)
 
 
-@pytest.mark.parametrize(('argument', 'value', 'message'), [
-    ('colour', True, "Extra component argument 'colour' is not supported"),
-    ('enable_rosout', 1, "Extra component argument 'enable_rosout' must be a boolean"),
-    ('enable_topic_statistics', True, "Extra component argument 'enable_topic_statistics' is not "
-     'supported: in rclpy it is always false'),
-    ('start_parameter_event_publisher', False, "Extra component argument "
-     "'start_parameter_event_publisher' is not supported: in rclpy it is always true"),
-])
+@pytest.mark.parametrize(
+    ('argument', 'value', 'message'),
+    [
+        ('colour', True, "Extra component argument 'colour' is not supported"),
+        ('enable_rosout', 1, "Extra component argument 'enable_rosout' must be a boolean"),
+        (
+            'enable_topic_statistics',
+            True,
+            "Extra component argument 'enable_topic_statistics' is not "
+            'supported: in rclpy it is always false',
+        ),
+        (
+            'start_parameter_event_publisher',
+            False,
+            'Extra component argument '
+            "'start_parameter_event_publisher' is not supported: in rclpy it is always true",
+        ),
+    ],
+)
 def test_an_extra_argument_that_cannot_be_honoured_is_refused(container, argument, value, message):
     refused = container.load('components:Options', extra=[(argument, value)])
     assert (refused.success, refused.error_message) == (False, message)
 
 
 def test_extra_arguments_reach_the_node(container):
-    assert container.load('components:Options', extra=[
-        ('start_parameter_services', False), ('enable_rosout', False),
-        ('enable_logger_service', True), ('use_intra_process_comms', True),
-    ]).success
+    assert container.load(
+        'components:Options',
+        extra=[
+            ('start_parameter_services', False),
+            ('enable_rosout', False),
+            ('enable_logger_service', True),
+            ('use_intra_process_comms', True),
+        ],
+    ).success
     graph = container.peer.node
 
     def services():
@@ -252,9 +322,14 @@ def test_extra_arguments_reach_the_node(container):
     assert 'options' not in [logger.node_name for logger in loggers]
 
 
-@pytest.mark.parametrize(('extra', 'asked'), [
-    ([], False), ([('use_intra_process_comms', False)], False),
-    ([('use_intra_process_comms', True)], True)])
+@pytest.mark.parametrize(
+    ('extra', 'asked'),
+    [
+        ([], False),
+        ([('use_intra_process_comms', False)], False),
+        ([('use_intra_process_comms', True)], True),
+    ],
+)
 def test_messages_go_by_reference_where_that_is_asked_for(container, extra, asked):
     assert container.load('components:TellsHowItTalks', extra=extra).success
     container.says(f'<by reference: {asked}>')
@@ -284,7 +359,9 @@ def test_unloading_destroys_the_node(container):
 def test_an_unknown_id_cannot_be_unloaded(container):
     refused = container.unload(12345)
     assert (refused.success, refused.error_message) == (
-        False, 'No node found with unique_id: 12345')
+        False,
+        'No node found with unique_id: 12345',
+    )
 
 
 def test_a_node_that_throws_while_spinning_spins_on_and_harms_nobody(container):
@@ -318,7 +395,8 @@ def test_a_lifecycle_node_without_options_is_renamed_and_changes_state(container
     assert container.load('components:Managed', node_name='camera').full_node_name == '/camera'
     request = {'transition': Transition(id=Transition.TRANSITION_CONFIGURE)}
     assert container.peer.wait(
-        container.peer.ask(ChangeState, '/camera/change_state', **request)).success
+        container.peer.ask(ChangeState, '/camera/change_state', **request)
+    ).success
 
 
 DETECTOR = {'plugin': 'trt_ros::DetectorNode', 'package': 'trt_ros'}
@@ -329,16 +407,22 @@ def test_our_detector_configures_and_activates_in_a_container(container):
     pytest.importorskip('onnxruntime')
     assert container.load(**DETECTOR, parameters=[('model_path', str(MODEL))]).success
     for transition in (Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE):
-        assert container.peer.wait(container.peer.ask(
-            ChangeState, '/detector/change_state', transition=Transition(id=transition))).success
+        assert container.peer.wait(
+            container.peer.ask(
+                ChangeState, '/detector/change_state', transition=Transition(id=transition)
+            )
+        ).success
     container.says('[detector]: activate: inactive -> active')
 
 
 def test_a_detector_unloaded_while_it_configures_is_gone(container):
     pytest.importorskip('vision_msgs')
     for number in range(5):
-        loaded = container.load(**DETECTOR, node_name=f'hasty_{number}', parameters=[
-            ('model_path', str(MODEL)), ('autostart', True)])
+        loaded = container.load(
+            **DETECTOR,
+            node_name=f'hasty_{number}',
+            parameters=[('model_path', str(MODEL)), ('autostart', True)],
+        )
         assert container.unload(loaded.unique_id).success
     container.sees_nodes(lambda names: not any(name.startswith('hasty') for name in names))
 
@@ -347,7 +431,8 @@ def test_the_container_can_be_moved_and_its_components_are_not(start):
     container = start('-r', '__ns:=/robot', namespace='/robot')
     assert container.load('components:Options').full_node_name == '/options'
     assert container.load(
-        'components:Options', extra=[('forward_global_arguments', True)],
+        'components:Options',
+        extra=[('forward_global_arguments', True)],
     ).full_node_name.startswith('/robot/container_')
     container.says('forward_global_arguments lets the container')
 
@@ -385,8 +470,7 @@ def test_two_threads_keep_a_busy_component_apart(start, hold):
 
 @pytest.mark.parametrize('threads', [0, 100000])
 def test_a_number_of_threads_out_of_range_is_refused(packages, start_node, threads):
-    refused = start_node(
-        f'refused_{threads}', 'trt_ros.container', '-p', f'thread_num:={threads}')
+    refused = start_node(f'refused_{threads}', 'trt_ros.container', '-p', f'thread_num:={threads}')
     assert refused.process.wait(DEADLINE_SECONDS) == 2
     assert 'thread_num' in refused.log
     refused.process.returncode = 0  # As expected: the fixture need not complain.
@@ -402,11 +486,13 @@ def test_the_multi_threaded_container_serves_alike(start):
 def test_the_container_that_component_standalone_is_shown_is_ours(start, packages, monkeypatch):
     index = pytest.importorskip('ament_index_python.packages')
     share = Path(index.get_package_share_directory('trt_ros'))
-    monkeypatch.setenv('AMENT_PREFIX_PATH', os.pathsep.join(
-        [str(share / 'standalone'), os.environ['AMENT_PREFIX_PATH']]))
+    monkeypatch.setenv(
+        'AMENT_PREFIX_PATH',
+        os.pathsep.join([str(share / 'standalone'), os.environ['AMENT_PREFIX_PATH']]),
+    )
     # As ros2component looks for it.
     folder = Path(index.get_package_prefix('rclcpp_components'), 'lib', 'rclcpp_components')
-    container, = folder.iterdir()
+    (container,) = folder.iterdir()
     assert os.access(container, os.X_OK)
     container = start(program=container)
     assert container.load('python_pkg::Options', 'python_pkg').success

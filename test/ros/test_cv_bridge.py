@@ -17,13 +17,21 @@ from trt_ros.vision.frame import to_colour
 
 VALUES = np.array([[0, 127, 255]], np.int32)
 IMAGE = ImageView(
-    (1, 2), 'camera', height=1, width=3, encoding='32SC1', is_bigendian=0, step=12,
-    data=VALUES.view(np.uint8).reshape(-1))
+    (1, 2),
+    'camera',
+    height=1,
+    width=3,
+    encoding='32SC1',
+    is_bigendian=0,
+    step=12,
+    data=VALUES.view(np.uint8).reshape(-1),
+)
 
 
 @pytest.fixture
 def cv_bridge(monkeypatch):
     """Install a cv_bridge that makes integers grey, and nothing else."""
+
     class CvBridge:
         def imgmsg_to_cv2(self, message, desired_encoding):
             assert desired_encoding == 'bgr8'

@@ -21,8 +21,11 @@ pytestmark = [pytest.mark.ros, pytest.mark.slow]
 
 def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, '-m', 'trt_ros.demo', *arguments], capture_output=True, text=True,
-        timeout=300)
+        [sys.executable, '-m', 'trt_ros.demo', *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
 def test_the_demo_finds_what_it_draws_and_leaves_pictures(tmp_path):

@@ -20,20 +20,34 @@ def long_build(tmp_path) -> Path:
     weights = np.random.default_rng(0).normal(0, 0.1, (8, 8, 3, 3)).astype(np.float32)
     names = [f't{index}' for index in range(1501)]
     graph = onnx.helper.make_graph(
-        [onnx.helper.make_node('Conv', [before, 'w'], [after], pads=[1, 1, 1, 1])
-         for before, after in pairwise(names)], 'long',
-        *([onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 8, 32, 32])]
-          for name in (names[0], names[-1])), [onnx.numpy_helper.from_array(weights, 'w')])
+        [
+            onnx.helper.make_node('Conv', [before, 'w'], [after], pads=[1, 1, 1, 1])
+            for before, after in pairwise(names)
+        ],
+        'long',
+        *(
+            [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 8, 32, 32])]
+            for name in (names[0], names[-1])
+        ),
+        [onnx.numpy_helper.from_array(weights, 'w')],
+    )
     path = tmp_path / 'long.onnx'
-    onnx.save(onnx.helper.make_model(
-        graph, opset_imports=[onnx.helper.make_opsetid('', 17)], ir_version=8), path)
+    onnx.save(
+        onnx.helper.make_model(
+            graph, opset_imports=[onnx.helper.make_opsetid('', 17)], ir_version=8
+        ),
+        path,
+    )
     return path
 
 
 def children(node) -> list[str]:
     """The processes that a node has started and not yet ended."""
-    return [child for task in Path(f'/proc/{node.process.pid}/task').iterdir()
-            for child in (task / 'children').read_text().split()]
+    return [
+        child
+        for task in Path(f'/proc/{node.process.pid}/task').iterdir()
+        for child in (task / 'children').read_text().split()
+    ]
 
 
 def test_a_build_is_watched_and_cancelled_from_outside(fake_detector, long_build):

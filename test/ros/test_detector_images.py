@@ -13,6 +13,7 @@ from vision_msgs.msg import LabelInfo  # noqa: E402
 
 pytestmark = pytest.mark.ros
 
+
 @pytest.fixture(scope='module')
 def lane(fake_detector, lane_of):
     return lane_of(fake_detector('detector', autostart=True))
@@ -26,10 +27,10 @@ def test_an_image_without_objects_gives_an_empty_array_with_its_header(lane, pic
 
 
 def test_boxes_are_floats_in_source_pixels_best_first_under_the_images_header(
-        lane, picture, as_image):
+    lane, picture, as_image
+):
     found = lane.detect(as_image(picture(), 'rgb8'))
-    assert lane.boxes(found) == [
-        ('red', 0.9, [32, 16, 96, 64]), ('red', 0.6, [56, 34, 72, 46])]
+    assert lane.boxes(found) == [('red', 0.9, [32, 16, 96, 64]), ('red', 0.6, [56, 34, 72, 46])]
     for detection in found.detections:
         assert detection.header == found.header
 
@@ -44,8 +45,13 @@ def test_class_ids_may_be_indices(lane, picture, as_image):
 
 def test_images_that_reach_max_detections_are_counted(lane, picture, as_image):
     def reached():
-        return int(next(value.value for value in lane.diagnostics.messages[-1].status[0].values
-                        if value.key == 'frames that reached max_detections'))
+        return int(
+            next(
+                value.value
+                for value in lane.diagnostics.messages[-1].status[0].values
+                if value.key == 'frames that reached max_detections'
+            )
+        )
 
     lane.diagnostics.wait_for()
     before = reached()
@@ -68,8 +74,9 @@ def encoded(rgb, encoding):
     height, width = grey.shape
     yuv = cv2.cvtColor(rgb, cv2.COLOR_RGB2YUV_I420)
     luma = yuv[:height]
-    u, v = (plane.reshape(height // 2, width // 2) for plane in np.split(
-        yuv[height:].reshape(-1), 2))
+    u, v = (
+        plane.reshape(height // 2, width // 2) for plane in np.split(yuv[height:].reshape(-1), 2)
+    )
     u_422, v_422 = np.repeat(u, 2, axis=0), np.repeat(v, 2, axis=0)
 
     def packed_422(order):
@@ -104,9 +111,27 @@ def encoded(rgb, encoding):
 
 
 @pytest.mark.parametrize('padding', [0, 12], ids=['', 'padded'])
-@pytest.mark.parametrize('encoding', [
-    'rgb8', 'bgr8', '8UC3', 'rgba8', 'bgra8', 'mono8', '8UC1', 'mono16', 'yuv422',
-    'yuv422_yuy2', 'nv12', 'nv21', 'bayer_rggb8', 'bayer_bggr8', 'bayer_gbrg8', 'bayer_grbg8'])
+@pytest.mark.parametrize(
+    'encoding',
+    [
+        'rgb8',
+        'bgr8',
+        '8UC3',
+        'rgba8',
+        'bgra8',
+        'mono8',
+        '8UC1',
+        'mono16',
+        'yuv422',
+        'yuv422_yuy2',
+        'nv12',
+        'nv21',
+        'bayer_rggb8',
+        'bayer_bggr8',
+        'bayer_gbrg8',
+        'bayer_grbg8',
+    ],
+)
 def test_every_encoding_shows_the_box_and_its_colour(lane, picture, as_image, encoding, padding):
     pixels = np.ascontiguousarray(encoded(picture(), encoding))
     is_grey = encoding in ('mono8', '8UC1', 'mono16')
@@ -127,9 +152,12 @@ def test_big_endian_pixels_are_read_as_such(lane, picture, as_image):
 
 def test_size_and_encoding_may_change_with_every_frame(lane, picture, as_image):
     cases = [
-        ((128, 128), 'rgb8', (32, 16, 96, 64)), ((256, 128), 'mono8', (64, 32, 128, 64)),
-        ((64, 128), 'bgr8', (16, 16, 32, 64)), ((640, 640), 'nv12', (100, 200, 300, 400)),
-        ((64, 64), 'yuv422', (8, 8, 24, 40)), ((128, 128), 'bayer_grbg8', (32, 16, 96, 64)),
+        ((128, 128), 'rgb8', (32, 16, 96, 64)),
+        ((256, 128), 'mono8', (64, 32, 128, 64)),
+        ((64, 128), 'bgr8', (16, 16, 32, 64)),
+        ((640, 640), 'nv12', (100, 200, 300, 400)),
+        ((64, 64), 'yuv422', (8, 8, 24, 40)),
+        ((128, 128), 'bayer_grbg8', (32, 16, 96, 64)),
     ]
     for image_wh, encoding, xyxy in cases * 3:
         pixels = np.ascontiguousarray(encoded(picture(image_wh, xyxy), encoding))
@@ -162,20 +190,25 @@ def test_an_image_without_any_data_is_a_bad_frame(lane, picture, as_image):
     empty = as_image(picture(), 'rgb8')
     empty.data = b''
     lane.publish(empty)
-    lane.diagnostics.wait_for(lambda array: any(
-        value.value.endswith('but 0 came.') for value in array.status[0].values))
+    lane.diagnostics.wait_for(
+        lambda array: any(value.value.endswith('but 0 came.') for value in array.status[0].values)
+    )
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 
 
 def test_an_encoding_for_cv_bridge_says_so_where_that_is_missing(lane, picture, as_image):
     try:
         import cv_bridge  # noqa: F401
+
         pytest.skip('cv_bridge is installed')
     except ImportError:
         pass
     lane.publish(as_image(picture().astype(np.float32), '32FC3'))
-    lane.diagnostics.wait_for(lambda array: any(
-        "'32FC3' need cv_bridge" in value.value for value in array.status[0].values))
+    lane.diagnostics.wait_for(
+        lambda array: any(
+            "'32FC3' need cv_bridge" in value.value for value in array.status[0].values
+        )
+    )
 
 
 def test_thresholds_change_at_run_time(lane, picture, as_image):
@@ -195,20 +228,28 @@ def test_thresholds_change_at_run_time(lane, picture, as_image):
     assert len(lane.detect(image).detections) == 2
 
 
-@pytest.mark.parametrize('values, reason', [
-    ({'score_threshold': 1.5}, 'out of range'),
-    ({'score_threshold': 2}, 'out of range'),
-    ({'max_detections': 0}, 'out of range'),
-    ({'max_detections': 10.5}, 'Wrong parameter type'),
-    ({'class_id_format': 'number'}, 'Choose one of name, index.'),
-    ({'score_threshold': 'high'}, 'Wrong parameter type'),
-    ({'model_path': 'other.onnx'}, 'model_path needs a rebuild and cannot change while active.'),
-    ({'labels': ['a']}, 'labels needs a rebuild'),
-    ({'autostart': False}, 'read-only'),
-    ({'score_threshold': 0.9, 'model_path': 'other.onnx'}, 'model_path needs a rebuild'),
-], ids=str)
+@pytest.mark.parametrize(
+    'values, reason',
+    [
+        ({'score_threshold': 1.5}, 'out of range'),
+        ({'score_threshold': 2}, 'out of range'),
+        ({'max_detections': 0}, 'out of range'),
+        ({'max_detections': 10.5}, 'Wrong parameter type'),
+        ({'class_id_format': 'number'}, 'Choose one of name, index.'),
+        ({'score_threshold': 'high'}, 'Wrong parameter type'),
+        (
+            {'model_path': 'other.onnx'},
+            'model_path needs a rebuild and cannot change while active.',
+        ),
+        ({'labels': ['a']}, 'labels needs a rebuild'),
+        ({'autostart': False}, 'read-only'),
+        ({'score_threshold': 0.9, 'model_path': 'other.onnx'}, 'model_path needs a rebuild'),
+    ],
+    ids=str,
+)
 def test_what_cannot_be_honoured_is_refused_and_changes_nothing(
-        lane, picture, as_image, values, reason):
+    lane, picture, as_image, values, reason
+):
     assert reason in lane.node.set(**values)
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 
@@ -217,7 +258,11 @@ def test_label_info_reaches_who_subscribes_late(lane):
     late = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     info = lane.node.peer.inbox(LabelInfo, '/detector/label_info', late).wait_for()
     assert [(each.class_id, each.class_name) for each in info.class_map] == [
-        (0, 'red'), (1, 'green'), (2, 'blue'), (3, 'white')]
+        (0, 'red'),
+        (1, 'green'),
+        (2, 'blue'),
+        (3, 'white'),
+    ]
     assert info.threshold == 0.25
 
 
@@ -226,12 +271,16 @@ def test_parameters_describe_themselves(lane):
     from rcl_interfaces.srv import DescribeParameters
 
     score, backend, labels, autostart = lane.node.peer.call(
-        DescribeParameters, '/detector/describe_parameters',
-        names=['score_threshold', 'backend', 'labels', 'autostart']).descriptors
+        DescribeParameters,
+        '/detector/describe_parameters',
+        names=['score_threshold', 'backend', 'labels', 'autostart'],
+    ).descriptors
     assert score.description == 'Drop detections scored below this.'
     assert score.type == ParameterType.PARAMETER_DOUBLE
-    assert (score.floating_point_range[0].from_value,
-            score.floating_point_range[0].to_value) == (0.0, 1.0)
+    assert (score.floating_point_range[0].from_value, score.floating_point_range[0].to_value) == (
+        0.0,
+        1.0,
+    )
     assert 'auto' in backend.additional_constraints
     assert labels.type == ParameterType.PARAMETER_STRING_ARRAY
     assert autostart.read_only and not score.read_only
@@ -240,7 +289,8 @@ def test_parameters_describe_themselves(lane):
 @pytest.fixture(scope='module')
 def compressed_lane(fake_detector, lane_of):
     node = fake_detector(
-        'compressed', '-r', 'image:=/front/image', autostart=True, image_transport='compressed')
+        'compressed', '-r', 'image:=/front/image', autostart=True, image_transport='compressed'
+    )
     return lane_of(node, CompressedImage, '/front/image/compressed')
 
 
@@ -248,24 +298,45 @@ def jpeg_or_png(suffix, pixels):
     return cv2.imencode(suffix, pixels, [cv2.IMWRITE_JPEG_QUALITY, 100])[1].tobytes()
 
 
-@pytest.mark.parametrize('format_, suffix, convert, best_class', [
-    ('jpeg', '.jpg', lambda rgb: rgb[..., ::-1], 'red'),
-    ('png', '.png', lambda rgb: rgb[..., ::-1], 'red'),
-    ('bgr8; jpeg compressed bgr8', '.jpg', lambda rgb: rgb[..., ::-1], 'red'),
-    ('rgb8; jpeg compressed bgr8', '.jpg', lambda rgb: rgb[..., ::-1], 'red'),
-    ('rgb8; png compressed rgb8', '.png', lambda rgb: rgb, 'red'),
-    ('bgra8; png compressed bgra8', '.png',
-     lambda rgb: np.dstack([rgb[..., ::-1], rgb[..., :1]]), 'red'),
-    ('mono8; jpeg compressed ', '.jpg', lambda rgb: rgb[..., 0], 'white'),
-    ('mono16; png compressed ', '.png', lambda rgb: rgb[..., 0].astype(np.uint16) << 8, 'white'),
-    ('bgr16; png compressed bgr16', '.png',
-     lambda rgb: rgb[..., ::-1].astype(np.uint16) << 8, 'red'),
-    ('bayer_rggb8; png compressed bayer_rggb8', '.png',
-     lambda rgb: encoded(rgb, 'bayer_rggb8'), 'red'),
-    ('', '.png', lambda rgb: rgb[..., ::-1], 'red'),
-])
+@pytest.mark.parametrize(
+    'format_, suffix, convert, best_class',
+    [
+        ('jpeg', '.jpg', lambda rgb: rgb[..., ::-1], 'red'),
+        ('png', '.png', lambda rgb: rgb[..., ::-1], 'red'),
+        ('bgr8; jpeg compressed bgr8', '.jpg', lambda rgb: rgb[..., ::-1], 'red'),
+        ('rgb8; jpeg compressed bgr8', '.jpg', lambda rgb: rgb[..., ::-1], 'red'),
+        ('rgb8; png compressed rgb8', '.png', lambda rgb: rgb, 'red'),
+        (
+            'bgra8; png compressed bgra8',
+            '.png',
+            lambda rgb: np.dstack([rgb[..., ::-1], rgb[..., :1]]),
+            'red',
+        ),
+        ('mono8; jpeg compressed ', '.jpg', lambda rgb: rgb[..., 0], 'white'),
+        (
+            'mono16; png compressed ',
+            '.png',
+            lambda rgb: rgb[..., 0].astype(np.uint16) << 8,
+            'white',
+        ),
+        (
+            'bgr16; png compressed bgr16',
+            '.png',
+            lambda rgb: rgb[..., ::-1].astype(np.uint16) << 8,
+            'red',
+        ),
+        (
+            'bayer_rggb8; png compressed bayer_rggb8',
+            '.png',
+            lambda rgb: encoded(rgb, 'bayer_rggb8'),
+            'red',
+        ),
+        ('', '.png', lambda rgb: rgb[..., ::-1], 'red'),
+    ],
+)
 def test_compressed_images_are_read(
-        compressed_lane, picture, format_, suffix, convert, best_class):
+    compressed_lane, picture, format_, suffix, convert, best_class
+):
     data = jpeg_or_png(suffix, np.ascontiguousarray(convert(picture())))
     image = CompressedImage(format=format_, data=data)
     image.header.frame_id = 'front_camera'
@@ -276,13 +347,19 @@ def test_compressed_images_are_read(
     assert found.header.frame_id == 'front_camera'
 
 
-@pytest.mark.parametrize('cause, format_, data', [
-    ('undecodable image', 'jpeg', b''),
-    ('undecodable image', 'jpeg', b'no picture at all'),
-    ('unknown compression', '16UC1; compressedDepth png', b'whatever'),
-    ('depth image', '16UC1; png compressed ',
-     cv2.imencode('.png', np.zeros((2, 2), np.uint16))[1].tobytes()),
-])
+@pytest.mark.parametrize(
+    'cause, format_, data',
+    [
+        ('undecodable image', 'jpeg', b''),
+        ('undecodable image', 'jpeg', b'no picture at all'),
+        ('unknown compression', '16UC1; compressedDepth png', b'whatever'),
+        (
+            'depth image',
+            '16UC1; png compressed ',
+            cv2.imencode('.png', np.zeros((2, 2), np.uint16))[1].tobytes(),
+        ),
+    ],
+)
 def test_what_is_no_compressed_picture_is_dropped(compressed_lane, picture, cause, format_, data):
     compressed_lane.publish(CompressedImage(format=format_, data=data))
     compressed_lane.node.wait_for_log(f'A frame was dropped ({cause}).')
@@ -290,32 +367,41 @@ def test_what_is_no_compressed_picture_is_dropped(compressed_lane, picture, caus
     assert len(compressed_lane.detect(good).detections) == 2
 
 
-def test_a_depth_image_is_dropped_and_the_log_names_the_topic_to_use(
-        lane, picture, as_image):
+def test_a_depth_image_is_dropped_and_the_log_names_the_topic_to_use(lane, picture, as_image):
     lane.publish(as_image(np.full((48, 64), 3000, np.uint16), '16UC1'))
-    lane.node.wait_for_log('A frame was dropped (depth image). Images encoded as 16UC1 are '
-                           "depth, not pictures.\nCause: REP 118: 16UC1 is depth in millimetres, "
-                           "32FC1 in metres.\nRemedy: Remap `image` to the camera's colour")
+    lane.node.wait_for_log(
+        'A frame was dropped (depth image). Images encoded as 16UC1 are '
+        'depth, not pictures.\nCause: REP 118: 16UC1 is depth in millimetres, '
+        "32FC1 in metres.\nRemedy: Remap `image` to the camera's colour"
+    )
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 
 
 def test_scores_outside_0_to_1_drop_their_frame_and_no_other(
-        fake_detector, lane_of, picture, as_image):
-    lane = lane_of(fake_detector(
-        'logits', '-r', 'image:=/logits', autostart=True, model_path='logits:'), topic='/logits')
+    fake_detector, lane_of, picture, as_image
+):
+    lane = lane_of(
+        fake_detector('logits', '-r', 'image:=/logits', autostart=True, model_path='logits:'),
+        topic='/logits',
+    )
     lane.publish(as_image(picture(rgb=(0, 0, 255)), 'rgb8'))
-    lane.node.wait_for_log('A frame was dropped (scores outside 0 to 1). The network gives a '
-                           'score of 315, scores are 0 to 1.')
+    lane.node.wait_for_log(
+        'A frame was dropped (scores outside 0 to 1). The network gives a '
+        'score of 315, scores are 0 to 1.'
+    )
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 
 
 def test_a_deactivated_detector_takes_nothing_and_an_active_one_goes_on(
-        fake_detector, lane_of, picture, as_image):
+    fake_detector, lane_of, picture, as_image
+):
     lane = lane_of(
-        fake_detector('paused', '-r', 'image:=/paused', autostart=True), topic='/paused')
+        fake_detector('paused', '-r', 'image:=/paused', autostart=True), topic='/paused'
+    )
     assert lane.node.change('deactivate')
     lane.node.peer.wait_until(
-        lambda: not lane.images.get_subscription_count(), 'the detector to unsubscribe')
+        lambda: not lane.images.get_subscription_count(), 'the detector to unsubscribe'
+    )
     ignored = lane.publish(as_image(picture(), 'rgb8'))
     assert lane.node.change('activate')
     lane.node.peer.wait_until(lane.images.get_subscription_count, 'a subscription')
@@ -330,8 +416,9 @@ def test_an_integer_from_the_command_line_stands_for_a_number(fake_detector):
 
 def test_an_unknown_parameter_is_told_with_the_likely_one(fake_detector):
     node = fake_detector('mistyped', score_treshold=0.5)
-    node.wait_for_log("no parameter 'score_treshold'; it is ignored. Did you mean "
-                      "'score_threshold'?")
+    node.wait_for_log(
+        "no parameter 'score_treshold'; it is ignored. Did you mean 'score_threshold'?"
+    )
 
 
 def test_a_parameter_of_the_wrong_type_ends_the_start_with_one_clear_line(start_node):

@@ -26,8 +26,11 @@ def footprint(node):
         'endpoints': sum(
             info.node_name == node.name
             for topic, _ in graph.get_topic_names_and_types()
-            for info in (*graph.get_publishers_info_by_topic(topic),
-                         *graph.get_subscriptions_info_by_topic(topic))),
+            for info in (
+                *graph.get_publishers_info_by_topic(topic),
+                *graph.get_subscriptions_info_by_topic(topic),
+            )
+        ),
     }
 
 
@@ -37,7 +40,8 @@ def resident_bytes(node):
 
 
 def test_fifty_cycles_end_with_the_threads_entities_and_memory_of_the_first(
-        fake_detector, picture, as_image):
+    fake_detector, picture, as_image
+):
     node = fake_detector('cycled', '-r', 'image:=/cycled')
     image = as_image(picture((640, 480), (100, 100, 300, 300)), 'rgb8')
     images = node.peer.publisher(Image, '/cycled')
@@ -55,8 +59,12 @@ def test_fifty_cycles_end_with_the_threads_entities_and_memory_of_the_first(
         assert node.change('deactivate')
         assert node.change('cleanup')
         node.peer.wait_until(
-            lambda: not images.get_subscription_count()
-            and not node.peer.node.count_publishers('/cycled/detections'), 'the end of a cycle')
+            lambda: (
+                not images.get_subscription_count()
+                and not node.peer.node.count_publishers('/cycled/detections')
+            ),
+            'the end of a cycle',
+        )
 
     for stamp in range(WARM_UP):
         live(stamp)

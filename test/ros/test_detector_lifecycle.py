@@ -28,8 +28,13 @@ def node(shared):
 def test_every_transition_leads_where_it_should(node):
     assert node.state == 'unconfigured'
     for label, state in (
-            ('configure', 'inactive'), ('activate', 'active'), ('deactivate', 'inactive'),
-            ('activate', 'active'), ('deactivate', 'inactive'), ('cleanup', 'unconfigured')):
+        ('configure', 'inactive'),
+        ('activate', 'active'),
+        ('deactivate', 'inactive'),
+        ('activate', 'active'),
+        ('deactivate', 'inactive'),
+        ('cleanup', 'unconfigured'),
+    ):
         assert node.change(label)
         assert node.state == state
 
@@ -40,12 +45,22 @@ def test_transitions_are_also_taken_by_id(node):
     assert node.state == 'unconfigured'
 
 
-@pytest.mark.parametrize('request_', [
-    {'label': 'activate'}, {'label': 'deactivate'}, {'label': 'cleanup'}, {'label': 'no_such'},
-    {'id': Transition.TRANSITION_ACTIVATE}, {'id': 99}, {'id': 0},
-    {'id': Transition.TRANSITION_ACTIVE_SHUTDOWN}, {'id': Transition.TRANSITION_DESTROY},
-    {'id': Transition.TRANSITION_ON_CONFIGURE_SUCCESS},
-], ids=str)
+@pytest.mark.parametrize(
+    'request_',
+    [
+        {'label': 'activate'},
+        {'label': 'deactivate'},
+        {'label': 'cleanup'},
+        {'label': 'no_such'},
+        {'id': Transition.TRANSITION_ACTIVATE},
+        {'id': 99},
+        {'id': 0},
+        {'id': Transition.TRANSITION_ACTIVE_SHUTDOWN},
+        {'id': Transition.TRANSITION_DESTROY},
+        {'id': Transition.TRANSITION_ON_CONFIGURE_SUCCESS},
+    ],
+    ids=str,
+)
 def test_what_is_no_transition_of_an_unconfigured_node_is_refused(node, request_):
     assert not node.change(**request_)
     assert node.state == 'unconfigured'
@@ -63,7 +78,8 @@ def test_a_failed_configure_says_why_and_can_be_repeated(node):
     assert not node.change('configure')
     assert node.state == 'unconfigured'
     node.wait_for_log(
-        'on_configure failed. The model is broken.\nCause: It is a test.\nRemedy: Mend it.')
+        'on_configure failed. The model is broken.\nCause: It is a test.\nRemedy: Mend it.'
+    )
     assert node.set(model_path='') == ''
     assert node.change('configure')
 
@@ -124,7 +140,9 @@ def test_setting_all_parameters_to_their_own_values_succeeds(node, state):
     assert [each.reason for each in answer.results] == [''] * len(dumped)
     assert all(each.successful for each in answer.results)
     assert node.peer.call(
-        SetParametersAtomically, '/lifecycle/set_parameters_atomically', parameters=dumped,
+        SetParametersAtomically,
+        '/lifecycle/set_parameters_atomically',
+        parameters=dumped,
     ).result.successful
     assert 'read-only' in node.set(autostart=True)
     if state != 'unconfigured':
@@ -148,8 +166,10 @@ def test_diagnostics_show_a_failed_configure_until_one_succeeds(node):
     from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 
     def shows(level, message):
-        return lambda array: array.status[0].name == 'lifecycle: image' and (
-            array.status[0].level, array.status[0].message) == (level, message)
+        return lambda array: (
+            array.status[0].name == 'lifecycle: image'
+            and (array.status[0].level, array.status[0].message) == (level, message)
+        )
 
     box = node.peer.inbox(DiagnosticArray, '/diagnostics')
     assert node.set(model_path='broken:') == ''
@@ -162,7 +182,8 @@ def test_diagnostics_show_a_failed_configure_until_one_succeeds(node):
 
 @pytest.mark.parametrize('model', ['faulty:', 'faulty:untold'])
 def test_a_gpu_that_fails_leaves_an_unconfigured_node_that_says_why(
-        node, picture, as_image, model):
+    node, picture, as_image, model
+):
     from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
     from sensor_msgs.msg import Image
 
@@ -176,12 +197,17 @@ def test_a_gpu_that_fails_leaves_an_unconfigured_node_that_says_why(
     images.publish(as_image(picture(), 'rgb8'))
     node.peer.wait_until(lambda: node.state == 'unconfigured', 'everything to be released')
     log = node.log[log_before:]
-    assert ('on_deactivate failed. The GPU failed.\nCause: It is a test.\nRemedy: Restart it.'
-            in log)
+    assert (
+        'on_deactivate failed. The GPU failed.\nCause: It is a test.\nRemedy: Restart it.' in log
+    )
     assert 'The failing GPU is closed.' in log
     assert '[trt_ros.runtime]: The GPU failed.' in log
-    box.wait_for(lambda array: (array.status[0].level, array.status[0].message) == (
-        DiagnosticStatus.ERROR, 'on_deactivate failed. The GPU failed.'))
+    box.wait_for(
+        lambda array: (
+            (array.status[0].level, array.status[0].message)
+            == (DiagnosticStatus.ERROR, 'on_deactivate failed. The GPU failed.')
+        )
+    )
     assert node.set(model_path='') == ''
     assert node.change('configure')
     assert node.change('activate')
@@ -226,8 +252,10 @@ def test_autostart_ends_active(fake_detector):
 
 def test_a_node_that_nobody_configures_says_what_it_waits_for(fake_detector):
     node = fake_detector('waits', '-r', '__ns:=/front')
-    node.wait_for_log('Waiting for configure: ros2 lifecycle set /front/waits configure, then '
-                      'ros2 lifecycle set /front/waits activate.')
+    node.wait_for_log(
+        'Waiting for configure: ros2 lifecycle set /front/waits configure, then '
+        'ros2 lifecycle set /front/waits activate.'
+    )
 
 
 def test_a_failed_autostart_says_why_and_leaves_a_node_that_can_be_configured(fake_detector):

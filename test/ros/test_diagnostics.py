@@ -22,11 +22,14 @@ def values_of(array):
     return {each.key: each.value for each in array.status[0].values}
 
 
-
 def wait_for_status(lane, matches, what):
-    return lane.diagnostics.wait_for(lambda array: (
-        array.status[0].name == f'{lane.node.name}: image'
-        and matches(array.status[0], values_of(array))), what)
+    return lane.diagnostics.wait_for(
+        lambda array: (
+            array.status[0].name == f'{lane.node.name}: image'
+            and matches(array.status[0], values_of(array))
+        ),
+        what,
+    )
 
 
 def stamped_now(lane, image):
@@ -45,7 +48,9 @@ def test_percentiles_are_those_of_the_newest_frames():
     counts.took('publish', 0.25)
     expected = np.percentile(1e-3 * np.arange(TIMES_KEPT), [50, 99])
     assert counts.percentiles() == {
-        'infer': pytest.approx(tuple(expected)), 'publish': (0.25, 0.25)}
+        'infer': pytest.approx(tuple(expected)),
+        'publish': (0.25, 0.25),
+    }
 
 
 def test_old_times_are_told_no_more(monkeypatch):
@@ -102,7 +107,8 @@ def test_nobody_waits_for_more_than_a_source_has(monkeypatch):
 def latencies(fake_detector, lane_of):
     lane = lane_of(
         fake_detector('timed', '-r', 'image:=/timed', autostart=True, publish_latency=True),
-        topic='/timed')
+        topic='/timed',
+    )
     return lane, lane.node.peer.inbox(Float64, '/timed/latency')
 
 
@@ -113,6 +119,7 @@ def test_each_image_has_a_latency_on_a_topic_of_its_own(latencies, picture, as_i
     def came():  # The inbox of the latencies may match after that of the detections.
         lane.images.publish(stamped_now(lane, as_image(picture(), 'rgb8')))
         return len(latency.messages) > 3
+
     lane.node.peer.wait_until(came, 'latencies')
     passed_ms = (lane.node.peer.node.get_clock().now() - began).nanoseconds * 1e-6
     assert all(0.0 < each.data <= passed_ms for each in latency.messages)
@@ -128,8 +135,11 @@ def test_diagnostics_tell_what_runs_and_what_takes_how_long(latencies, picture, 
     assert values['state'] == 'active'
     assert (values['model'], values['backend'], values['decoder']) == ('', 'fake', 'yolov8')
     times = {key: float(value) for key, value in values.items() if key.endswith('(ms)')}
-    assert list(times) == [f'{stage} {name} (ms)' for stage in (
-        'queue age', 'infer', 'publish', 'latency') for name in ('p50', 'p99')]
+    assert list(times) == [
+        f'{stage} {name} (ms)'
+        for stage in ('queue age', 'infer', 'publish', 'latency')
+        for name in ('p50', 'p99')
+    ]
     for stage in ('queue age', 'infer', 'publish', 'latency'):
         assert 0.0 < times[f'{stage} p50 (ms)'] <= times[f'{stage} p99 (ms)'] < 60e3
     assert times['infer p50 (ms)'] < times['latency p50 (ms)']
@@ -137,39 +147,52 @@ def test_diagnostics_tell_what_runs_and_what_takes_how_long(latencies, picture, 
 
 def test_an_image_without_a_stamp_has_no_latency(fake_detector, lane_of, picture, as_image):
     lane = lane_of(
-        fake_detector('unstamped', '-r', 'image:=/unstamped', autostart=True), topic='/unstamped')
+        fake_detector('unstamped', '-r', 'image:=/unstamped', autostart=True), topic='/unstamped'
+    )
     image = as_image(picture(), 'rgb8')
     image.header.stamp.sec = image.header.stamp.nanosec = 0
     lane.node.peer.wait_until(
-        lambda: lane.images.publish(image) or lane.detections.messages, 'detections')
+        lambda: lane.images.publish(image) or lane.detections.messages, 'detections'
+    )
     array = wait_for_status(lane, lambda status, values: 'infer p50 (ms)' in values, 'times')
     assert not [key for key in values_of(array) if key.startswith('latency')]
 
 
 def test_a_frame_that_is_stuck_is_stale_and_then_counts_as_long(
-        fake_detector, lane_of, picture, as_image, tmp_path):
+    fake_detector, lane_of, picture, as_image, tmp_path
+):
     go_on, image = tmp_path / 'go_on', as_image(picture(), 'rgb8')
-    lane = lane_of(fake_detector(
-        'stuck', '-r', 'image:=/stuck', model_path=f'hold:{go_on}', autostart=True),
-        topic='/stuck')
+    lane = lane_of(
+        fake_detector('stuck', '-r', 'image:=/stuck', model_path=f'hold:{go_on}', autostart=True),
+        topic='/stuck',
+    )
     lane.publish(image)
     wait_for_status(lane, lambda status, values: values['frames received'] == '1', 'the image')
     held_since = time.monotonic()
 
     def is_stale():
         lane.publish(image)
-        return [array for array in list(lane.diagnostics.messages)
-                if array.status[0].name == 'stuck: image'
-                and array.status[0].level == DiagnosticStatus.STALE]
+        return [
+            array
+            for array in list(lane.diagnostics.messages)
+            if array.status[0].name == 'stuck: image'
+            and array.status[0].level == DiagnosticStatus.STALE
+        ]
+
     status = lane.node.peer.wait_until(is_stale, 'a stale node')[0].status[0]
     assert status.message.startswith('images come, but no result for ')
     held_ms = 1e3 * (time.monotonic() - held_since)
     go_on.touch()
     replaced = 'dropped: replaced by a newer frame'
-    array = wait_for_status(lane, lambda status, values: (
-        status.level == DiagnosticStatus.OK and values['frames received'] == str(lane.last_stamp)
-        and int(values['frames published']) + int(values.get(replaced, 0)) == lane.last_stamp),
-        'all to be accounted for')
+    array = wait_for_status(
+        lane,
+        lambda status, values: (
+            status.level == DiagnosticStatus.OK
+            and values['frames received'] == str(lane.last_stamp)
+            and int(values['frames published']) + int(values.get(replaced, 0)) == lane.last_stamp
+        ),
+        'all to be accounted for',
+    )
     passed_ms = 1e3 * (time.monotonic() - held_since)
     values = values_of(array)
     assert 2 <= int(values['frames published']) < lane.last_stamp

@@ -27,23 +27,50 @@ from trt_ros.ros.parameters import specifications
 pytestmark = pytest.mark.ros
 
 SUBNORMAL = 5e-324
-ODD = (0.0, SUBNORMAL, -SUBNORMAL, sys.float_info.min, 1e-11, sys.float_info.max,
-       -1.0, math.inf, -math.inf, math.nan)
-OUTPUTS = {'classifier': (1, 3), 'depth': (1, 1, 32, 32), 'detector': (1, 84, 21),
-           'pose': (1, 56, 21), 'segmenter': (1, 3, 32, 32), 'tensor': (7,)}
-CASES = [(kind, each.name) for kind, cls in PARAMETERS.items()
-         for each in specifications(cls).values() if float in (each.python_type, each.entry_type)]
+ODD = (
+    0.0,
+    SUBNORMAL,
+    -SUBNORMAL,
+    sys.float_info.min,
+    1e-11,
+    sys.float_info.max,
+    -1.0,
+    math.inf,
+    -math.inf,
+    math.nan,
+)
+OUTPUTS = {
+    'classifier': (1, 3),
+    'depth': (1, 1, 32, 32),
+    'detector': (1, 84, 21),
+    'pose': (1, 56, 21),
+    'segmenter': (1, 3, 32, 32),
+    'tensor': (7,),
+}
+CASES = [
+    (kind, each.name)
+    for kind, cls in PARAMETERS.items()
+    for each in specifications(cls).values()
+    if float in (each.python_type, each.entry_type)
+]
 
 
 def network(path: Path, shape: tuple[int, ...]) -> str:
     """Write a network whose output of that shape holds the mean of the image."""
+
     def info(name, shape):
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
     graph = helper.make_graph(
-        [helper.make_node('ReduceMean', ['images'], ['mean'], keepdims=0),
-         helper.make_node('Add', ['mean', 'zeros'], ['scores'])],
-        'net', [info('images', (1, 3, 32, 32))], [info('scores', shape)],
-        [numpy_helper.from_array(np.zeros(shape, np.float32), 'zeros')])
+        [
+            helper.make_node('ReduceMean', ['images'], ['mean'], keepdims=0),
+            helper.make_node('Add', ['mean', 'zeros'], ['scores']),
+        ],
+        'net',
+        [info('images', (1, 3, 32, 32))],
+        [info('scores', shape)],
+        [numpy_helper.from_array(np.zeros(shape, np.float32), 'zeros')],
+    )
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), path)
     return str(path)
 
@@ -79,6 +106,7 @@ class Running:
         def comes():
             self.publish()
             return len(self._results.messages) > known + 2
+
         self.node.peer.wait_until(comes, f'results of {self.node.name}')
 
 
@@ -95,13 +123,26 @@ def running(start_node, tmp_path_factory, as_image):
             if kind == 'image_source':
                 given = {'autostart': True, 'source': str(folder)}
             elif kind != 'overlay':
-                given |= {'model_path': network(folder / f'{kind}.onnx', OUTPUTS[kind]),
-                          'backend': 'onnxruntime',
-                          'decoder': 'yolov8' if kind == 'detector' else 'auto'}
-            nodes[kind] = Running(start_node(
-                name, f'trt_ros.nodes.{kind}', '-r', f'image:=/{name}/image',
-                '-r', f'detections:=/{name}/found', **given), kind, as_image)
+                given |= {
+                    'model_path': network(folder / f'{kind}.onnx', OUTPUTS[kind]),
+                    'backend': 'onnxruntime',
+                    'decoder': 'yolov8' if kind == 'detector' else 'auto',
+                }
+            nodes[kind] = Running(
+                start_node(
+                    name,
+                    f'trt_ros.nodes.{kind}',
+                    '-r',
+                    f'image:=/{name}/image',
+                    '-r',
+                    f'detections:=/{name}/found',
+                    **given,
+                ),
+                kind,
+                as_image,
+            )
         return nodes[kind]
+
     return start
 
 

@@ -42,8 +42,11 @@ projection_matrix: {rows: 3, cols: 4, data: [10, 0, 4, 0, 0, 11, 2, 0, 0, 0, 1, 
 
 
 BOMB = '\n'.join(
-    ['a0: &a0 {x: 1}', *(f'a{i}: &a{i} {{<<: [{", ".join([f"*a{i - 1}"] * 9)}]}}'
-                        for i in range(1, 10))])
+    [
+        'a0: &a0 {x: 1}',
+        *(f'a{i}: &a{i} {{<<: [{", ".join([f"*a{i - 1}"] * 9)}]}}' for i in range(1, 10)),
+    ]
+)
 LATIN_1 = os.fsdecode(b'2\xe9.png')
 
 
@@ -66,9 +69,18 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope='module')
 def pictures_node(start_node, folder):
     node = start_node(
-        'pictures', 'trt_ros.nodes.image_source', '-r', 'image:=/front/image_raw',
-        autostart=False, source=str(folder), rate_hz=50.0, loop=False, compressed=True,
-        frame_id='front', calibration_path=str(folder / 'calibration.yaml'))
+        'pictures',
+        'trt_ros.nodes.image_source',
+        '-r',
+        'image:=/front/image_raw',
+        autostart=False,
+        source=str(folder),
+        rate_hz=50.0,
+        loop=False,
+        compressed=True,
+        frame_id='front',
+        calibration_path=str(folder / 'calibration.yaml'),
+    )
     assert node.change('configure')
     return node
 
@@ -84,7 +96,8 @@ def test_a_folder_is_published_once_in_order_with_its_calibration(pictures_node)
     for box in (images, compressed, infos):
         peer.wait_until(lambda box=box: len(box.messages) == 3, 'three messages')
     for image, jpeg, info, value in zip(
-            images.messages, compressed.messages, infos.messages, (10, 20, 30)):
+        images.messages, compressed.messages, infos.messages, (10, 20, 30)
+    ):
         assert (image.width, image.height, image.step, image.encoding) == (8, 4, 24, 'bgr8')
         assert bytes(image.data) == bytes([value]) * 96
         assert image.header == info.header == jpeg.header
@@ -97,9 +110,12 @@ def test_a_folder_is_published_once_in_order_with_its_calibration(pictures_node)
         assert list(info.d) == [0.1, 0.2, 0, 0, 0]
     stamps = [(image.header.stamp.sec, image.header.stamp.nanosec) for image in images.messages]
     assert stamps == sorted(set(stamps))
-    diagnostics.wait_for(lambda array: any(
-        value.key == 'dropped: unreadable file' and value.value == '1'
-        for value in array.status[0].values))
+    diagnostics.wait_for(
+        lambda array: any(
+            value.key == 'dropped: unreadable file' and value.value == '1'
+            for value in array.status[0].values
+        )
+    )
     assert '3.png cannot be read as a picture' in node.log
 
 
@@ -110,9 +126,16 @@ def test_a_video_loops_and_another_size_is_uncalibrated(start_node, tmp_path, fo
         writer.write(grey(value, (64, 48)))
     writer.release()
     node = start_node(
-        'video', 'trt_ros.nodes.image_source', '-r', 'image:=/video', '-r',
-        'camera_info:=/video_info', source=str(video), rate_hz=0.0,
-        calibration_path=str(folder / 'calibration.yaml'))
+        'video',
+        'trt_ros.nodes.image_source',
+        '-r',
+        'image:=/video',
+        '-r',
+        'camera_info:=/video_info',
+        source=str(video),
+        rate_hz=0.0,
+        calibration_path=str(folder / 'calibration.yaml'),
+    )
     images = node.peer.inbox(Image, '/video')
     info = node.peer.inbox(CameraInfo, '/video_info').wait_for()
     node.peer.wait_until(lambda: len(images.messages) >= 5, 'the video to begin again')
@@ -122,12 +145,18 @@ def test_a_video_loops_and_another_size_is_uncalibrated(start_node, tmp_path, fo
     node.wait_for_log('The calibration is for 8x4, not for this image of 64x48')
 
 
-@pytest.mark.parametrize('text, why', [
-    ('', 'NoneType'), (BOMB, 'aliases'), ('[' * 5000, 'Recursion'), ('x: ' + 'a' * 2**20, 'bytes'),
-    (CALIBRATION.replace('image_width: 8', 'image_width: eight'), 'eight'),
-    (CALIBRATION.replace('image_width: 8', 'image_width: -8'), 'image_width is -8'),
-    (CALIBRATION.replace('10, 0, 4', f'1{"0" * 400}, 0, 4'), 'too large'),
-])
+@pytest.mark.parametrize(
+    'text, why',
+    [
+        ('', 'NoneType'),
+        (BOMB, 'aliases'),
+        ('[' * 5000, 'Recursion'),
+        ('x: ' + 'a' * 2**20, 'bytes'),
+        (CALIBRATION.replace('image_width: 8', 'image_width: eight'), 'eight'),
+        (CALIBRATION.replace('image_width: 8', 'image_width: -8'), 'image_width is -8'),
+        (CALIBRATION.replace('10, 0, 4', f'1{"0" * 400}, 0, 4'), 'too large'),
+    ],
+)
 def test_a_hostile_calibration_is_refused_at_once(tmp_path, text, why):
     (tmp_path / 'calibration.yaml').write_text(text)
     with pytest.raises(ParameterError, match='cannot be used') as caught:
@@ -141,11 +170,16 @@ def test_a_calibration_that_is_a_pipe_is_refused_at_once(tmp_path):
         load_calibration(str(tmp_path / 'pipe'))
 
 
-@pytest.mark.parametrize('source, why', [
-    ('', 'No source was given.'), ('/no/such/folder', 'There is no'),
-    ('/no/such/*.jpg', 'No picture in'),
-    (__file__, 'cannot be read as a video'), ('/dev/video99', 'cannot be opened'),
-])
+@pytest.mark.parametrize(
+    'source, why',
+    [
+        ('', 'No source was given.'),
+        ('/no/such/folder', 'There is no'),
+        ('/no/such/*.jpg', 'No picture in'),
+        (__file__, 'cannot be read as a video'),
+        ('/dev/video99', 'cannot be opened'),
+    ],
+)
 def test_a_source_that_is_none_fails_the_configure_with_the_reason(pictures_node, source, why):
     node = pictures_node
     node.back_to_unconfigured()
@@ -157,11 +191,17 @@ def test_a_source_that_is_none_fails_the_configure_with_the_reason(pictures_node
 @pytest.fixture(scope='module')
 def overlay(start_node, as_image, tmp_path_factory):
     """An active overlay and its topics; it keeps two that wait."""
+
     class Overlay:
         folder = tmp_path_factory.mktemp('overlay') / 'made' / 'by the node'
         node = start_node(
-            'overlay', 'trt_ros.nodes.overlay', output_dir=str(folder), buffer_size=2,
-            qos_reliability='reliable', qos_depth=50)
+            'overlay',
+            'trt_ros.nodes.overlay',
+            output_dir=str(folder),
+            buffer_size=2,
+            qos_reliability='reliable',
+            qos_depth=50,
+        )
         images = node.peer.publisher(Image, '/image')
         detections = node.peer.publisher(Detection2DArray, '/detections')
         drawn = node.peer.inbox(Image, '/overlay/image')
@@ -181,17 +221,28 @@ def overlay(start_node, as_image, tmp_path_factory):
 
 
 def one_detection(header):
-    return Detection2DArray(header=header, detections=[Detection2D(
+    return Detection2DArray(
         header=header,
-        results=[ObjectHypothesisWithPose(
-            hypothesis=ObjectHypothesis(class_id='weed', score=0.5))],
-        bbox=BoundingBox2D(
-            center=Pose2D(position=Point2D(x=100.0, y=120.0)), size_x=80.0, size_y=60.0))])
+        detections=[
+            Detection2D(
+                header=header,
+                results=[
+                    ObjectHypothesisWithPose(
+                        hypothesis=ObjectHypothesis(class_id='weed', score=0.5)
+                    )
+                ],
+                bbox=BoundingBox2D(
+                    center=Pose2D(position=Point2D(x=100.0, y=120.0)), size_x=80.0, size_y=60.0
+                ),
+            )
+        ],
+    )
 
 
 @pytest.mark.parametrize('stamp, first', [(1, 'image'), (2, 'detections')])
 def test_a_box_is_drawn_on_the_image_of_the_same_stamp_whichever_comes_first(
-        overlay, as_image, stamp, first):
+    overlay, as_image, stamp, first
+):
     image = as_image(grey(90, (200, 200)), 'rgb8', stamp=stamp)
     detections = one_detection(image.header)
     other = as_image(grey(91, (200, 200)), 'rgb8', stamp=stamp + 100)
@@ -231,14 +282,18 @@ def test_images_that_wait_in_vain_are_dropped_and_counted(overlay, as_image):
 
     def unmatched(array):
         values = {value.key: value.value for value in array.status[0].values}
-        return array.status[0].name == 'overlay: image' and int(
-            values.get('dropped: no detections came', 0)) >= 8
+        return (
+            array.status[0].name == 'overlay: image'
+            and int(values.get('dropped: no detections came', 0)) >= 8
+        )
+
     diagnostics.wait_for(unmatched)
 
 
 def test_an_output_folder_that_cannot_be_made_fails_the_configure(start_node, tmp_path):
     (tmp_path / 'file').touch()
     node = start_node(
-        'no_folder', 'trt_ros.nodes.overlay', output_dir=str(tmp_path / 'file' / 'folder'))
+        'no_folder', 'trt_ros.nodes.overlay', output_dir=str(tmp_path / 'file' / 'folder')
+    )
     node.wait_for_log('Not started: see the error above.')
     assert 'file/folder cannot be made.' in node.log

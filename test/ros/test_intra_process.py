@@ -58,8 +58,9 @@ class Inbox:
 
     def wait(self, count):
         with self._grown:
-            assert self._grown.wait_for(
-                lambda: len(self.messages) >= count, DEADLINE_SECONDS), self.messages
+            assert self._grown.wait_for(lambda: len(self.messages) >= count, DEADLINE_SECONDS), (
+                self.messages
+            )
             return list(self.messages)
 
 
@@ -91,7 +92,8 @@ def contexts(domain_id):
 @pytest.fixture
 def here(contexts):
     node = rclpy.create_node(
-        'here', context=contexts[0], start_parameter_services=False, enable_rosout=False)
+        'here', context=contexts[0], start_parameter_services=False, enable_rosout=False
+    )
     node.use_intra_process_comms = True
     assert transport.usable_rcl(node).knows_gids
     yield node
@@ -101,7 +103,8 @@ def here(contexts):
 @pytest.fixture
 def elsewhere(contexts):
     node = rclpy.create_node(
-        'elsewhere', context=contexts[1], start_parameter_services=False, enable_rosout=False)
+        'elsewhere', context=contexts[1], start_parameter_services=False, enable_rosout=False
+    )
     node.use_intra_process_comms = True
     yield node
     node.destroy_node()
@@ -119,7 +122,8 @@ def subscribe():
 
     def start(node, on_message, qos=RELIABLE, **options):
         subscriptions.append(
-            transport.subscribe_serialized(node, Image, 'images', qos, on_message, **options))
+            transport.subscribe_serialized(node, Image, 'images', qos, on_message, **options)
+        )
         return subscriptions[-1]
 
     yield start
@@ -185,11 +189,12 @@ def test_nothing_is_sent_where_nobody_subscribes(camera, here, subscribe, wire):
 
 
 def test_a_message_is_the_very_memory_that_was_written_and_cannot_be_changed(
-        camera, here, subscribe):
+    camera, here, subscribe
+):
     inbox = Inbox()
     subscribe(here, inbox)
     camera.send(7)
-    message, = inbox.wait(1)[:1]
+    (message,) = inbox.wait(1)[:1]
     assert message.ctypes.data == camera.addresses[0]
     data = read_image(message).data
     with pytest.raises(ValueError, match='read-only'):
@@ -214,7 +219,8 @@ def test_a_picture_that_was_sent_cannot_be_drawn_on_any_more(here, subscribe):
 
 
 def test_once_dds_has_shown_that_it_connects_the_two_it_is_left_alone(
-        camera, here, subscribe, wire):
+    camera, here, subscribe, wire
+):
     inbox = Inbox(number_of)
     subscribe(here, inbox)
     camera.settle(inbox, wire)
@@ -227,7 +233,8 @@ def test_once_dds_has_shown_that_it_connects_the_two_it_is_left_alone(
 
 
 def test_a_message_that_is_kept_stays_as_it_is_and_the_memory_of_others_is_used_again(
-        camera, here, subscribe):
+    camera, here, subscribe
+):
     inbox = Inbox()
     subscribe(here, inbox)
     for number in range(5):
@@ -246,7 +253,8 @@ def test_a_message_that_is_kept_stays_as_it_is_and_the_memory_of_others_is_used_
 
 
 def test_a_subscriber_elsewhere_gets_each_message_too_and_here_none_comes_twice(
-        camera, here, elsewhere, subscribe):
+    camera, here, elsewhere, subscribe
+):
     near, far = Inbox(number_of), Inbox(number_of)
     subscribe(elsewhere, far)
     subscribe(here, near)
@@ -260,7 +268,8 @@ def test_a_subscriber_elsewhere_gets_each_message_too_and_here_none_comes_twice(
 
 
 def test_one_elsewhere_that_comes_and_goes_is_served_meanwhile(
-        camera, here, elsewhere, subscribe, wire):
+    camera, here, elsewhere, subscribe, wire
+):
     near, far = Inbox(number_of), Inbox(number_of)
     subscribe(here, near)
     camera.settle(near, wire)
@@ -350,19 +359,23 @@ def send_while_busy(camera, here, subscribe, numbers, **options):
 
 
 def test_of_messages_that_wait_the_newest_is_handed_over_and_the_others_are_counted(
-        camera, here, subscribe):
+    camera, here, subscribe
+):
     replaced = Inbox(lambda: 'replaced')
     inbox = send_while_busy(
-        camera, here, subscribe, [1, 2, 3, 4], on_replaced=replaced, qos=QoSProfile(depth=2))
+        camera, here, subscribe, [1, 2, 3, 4], on_replaced=replaced, qos=QoSProfile(depth=2)
+    )
     assert inbox.wait(1) == [4]
     assert len(replaced.messages) == 3
 
 
 def test_no_more_than_its_depth_waits_for_a_subscription_which_is_told_of_the_others(
-        camera, here, subscribe):
+    camera, here, subscribe
+):
     lost = Inbox(lambda: 'lost')
     inbox = send_while_busy(
-        camera, here, subscribe, [1, 2, 3, 4, 5], on_lost=lost, qos=QoSProfile(depth=3))
+        camera, here, subscribe, [1, 2, 3, 4, 5], on_lost=lost, qos=QoSProfile(depth=3)
+    )
     assert inbox.wait(3) == [3, 4, 5]
     assert len(lost.messages) == 2
 
@@ -377,7 +390,8 @@ def test_an_inactive_lifecycle_publisher_hands_nothing_over(contexts, here, subs
     writer = ImageWriter()
     node.trigger_configure()
     for number, trigger in enumerate(
-            (node.trigger_activate, node.trigger_deactivate, node.trigger_activate)):
+        (node.trigger_activate, node.trigger_deactivate, node.trigger_activate)
+    ):
         writer.begin((number, 0), 'camera', (10, 1), 'mono8', channels=1)[:] = number
         publish(writer.message)
         trigger()
@@ -389,7 +403,8 @@ def test_an_inactive_lifecycle_publisher_hands_nothing_over(contexts, here, subs
 
 
 def test_publishers_and_subscribers_that_come_and_go_leave_nothing_behind(
-        here, elsewhere, subscribe):
+    here, elsewhere, subscribe
+):
     """While they do, messages flow; none comes twice, and none that was not sent."""
     ending, sent = threading.Event(), []
 
@@ -447,7 +462,8 @@ def test_the_end_of_the_context_harms_nobody(domain_id):
 
 
 def test_a_middleware_that_does_not_name_publishers_is_told_and_serves(
-        here, subscribe, monkeypatch, wire, capfd):
+    here, subscribe, monkeypatch, wire, capfd
+):
     monkeypatch.setattr(transport.Rcl, 'knows_gids', False)
     inbox = Inbox(number_of)
     subscribe(here, inbox)
@@ -507,12 +523,24 @@ def spin(contexts):
     thread = threading.Thread(target=spin_on)
 
     def start(cls, *remaps, **parameters):
-        nodes.append(construct(cls, {
-            INTRA_PROCESS: True, 'context': contexts[0],
-            'cli_args': ['--ros-args', '-r', '__ns:=/by_reference', *(
-                part for each in remaps for part in ('-r', each))],
-            'parameter_overrides': [
-                Parameter(name, value=value) for name, value in parameters.items()]}))
+        nodes.append(
+            construct(
+                cls,
+                {
+                    INTRA_PROCESS: True,
+                    'context': contexts[0],
+                    'cli_args': [
+                        '--ros-args',
+                        '-r',
+                        '__ns:=/by_reference',
+                        *(part for each in remaps for part in ('-r', each)),
+                    ],
+                    'parameter_overrides': [
+                        Parameter(name, value=value) for name, value in parameters.items()
+                    ],
+                },
+            )
+        )
         executor.add_node(nodes[-1])
         if not thread.is_alive():
             thread.start()
@@ -530,7 +558,8 @@ def spin(contexts):
 
 
 def test_source_detector_and_overlay_need_no_dds_but_for_who_is_elsewhere(
-        spin, elsewhere, wire, tmp_path):
+    spin, elsewhere, wire, tmp_path
+):
     pytest.importorskip('onnxruntime')
     cv2 = pytest.importorskip('cv2')
     from trt_ros.nodes.detector import DetectorNode
@@ -554,7 +583,8 @@ def test_source_detector_and_overlay_need_no_dds_but_for_who_is_elsewhere(
     wait_until(is_dds_left_alone, 'images and detections by reference')
     inbox = Inbox(lambda message: read_image(message).data.size)
     subscription = transport.subscribe_serialized(
-        elsewhere, Image, '/by_reference/overlay/image', RELIABLE, inbox)
+        elsewhere, Image, '/by_reference/overlay/image', RELIABLE, inbox
+    )
     assert inbox.wait(3)[:3] == [picture.size] * 3
     subscription.close()
     wait_until(is_dds_left_alone, 'images and detections by reference')
@@ -568,16 +598,24 @@ def test_two_cameras_of_one_detector_need_no_dds(spin, wire, tmp_path):
 
     cv2.imwrite(str(tmp_path / 'picture.png'), np.zeros((48, 64, 3), np.uint8))
     detector = spin(
-        DetectorNode, model_path=str(MODEL), image_topics=['left', 'right'], autostart=True)
+        DetectorNode, model_path=str(MODEL), image_topics=['left', 'right'], autostart=True
+    )
     for name in ('left', 'right'):
-        spin(ImageSourceNode, f'__node:={name}_camera', f'image:={name}', source=str(tmp_path),
-             rate_hz=20.0)
+        spin(
+            ImageSourceNode,
+            f'__node:={name}_camera',
+            f'image:={name}',
+            source=str(tmp_path),
+            rate_hz=20.0,
+        )
     wait_until(lambda: detector.state_label == 'active', 'the detector')
 
     def is_dds_left_alone():
         def done():
             return [camera.counts.snapshot()[1] for camera in detector.cameras]
+
         sent, before = wire.count, done()
         wait_until(lambda: min(np.subtract(done(), before)) > 3, 'detections of both')
         return wire.count == sent
+
     wait_until(is_dds_left_alone, 'images by reference')

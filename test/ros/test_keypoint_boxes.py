@@ -20,9 +20,15 @@ def test_no_objects_have_no_keypoints():
     assert len(boxes) == len(places) == 0
 
 
-@pytest.mark.parametrize(('threshold', 'labels', 'places'), [
-    (0.0, [0, 1, 2, 0, 1, 2], [0, 0, 0, 1, 1, 1]), (0.5, [1, 2, 0], [0, 0, 1]),
-    (0.51, [2], [0]), (1.0, [], [])])
+@pytest.mark.parametrize(
+    ('threshold', 'labels', 'places'),
+    [
+        (0.0, [0, 1, 2, 0, 1, 2], [0, 0, 0, 1, 1, 1]),
+        (0.5, [1, 2, 0], [0, 0, 1]),
+        (0.51, [2], [0]),
+        (1.0, [], []),
+    ],
+)
 def test_keypoints_as_visible_as_the_threshold_or_more_are_published(threshold, labels, places):
     points = np.zeros((2, 3, 3), np.float32)
     points[..., 0] = [[1, 2, 3], [4, 5, 6]]

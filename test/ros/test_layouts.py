@@ -18,7 +18,8 @@ pytestmark = pytest.mark.ros
 CONFIG = Path(__file__).parents[2] / 'config'
 PATH = re.compile(
     r'(?P<topic>/\w+)\.status\[:\]\{name=="(?P<name>[^"]+)"\}'
-    r'\.values\[:\]\{key=="(?P<key>[^"]+)"\}\.value')
+    r'\.values\[:\]\{key=="(?P<key>[^"]+)"\}\.value'
+)
 
 
 @pytest.fixture(scope='module')
@@ -38,9 +39,17 @@ def test_rviz_shows_images_that_are_published(demo):
     assert {each['Class'] for each in displays} == {'rviz_default_plugins/Image'}
     topics = {each['Topic']['Value'] for each in displays}
     assert topics == {'/image', '/overlay/image'}
-    demo.wait_until(lambda: topics <= {
-        topic for topic, types in demo.node.get_topic_names_and_types()
-        if types == ['sensor_msgs/msg/Image']}, topics)
+    demo.wait_until(
+        lambda: (
+            topics
+            <= {
+                topic
+                for topic, types in demo.node.get_topic_names_and_types()
+                if types == ['sensor_msgs/msg/Image']
+            }
+        ),
+        topics,
+    )
 
 
 def test_rviz_gives_its_window_to_the_images():
@@ -58,24 +67,34 @@ def test_foxglove_shows_images_and_diagnostics_that_are_published(demo):
     layout = json.loads((CONFIG / 'foxglove.json').read_text())
     panels = layout['configById']
     assert set(leaves(layout['layout'])) == set(panels)
-    shown = {panel['imageMode']['imageTopic'] for panel in panels.values()
-             if 'imageMode' in panel}
+    shown = {panel['imageMode']['imageTopic'] for panel in panels.values() if 'imageMode' in panel}
     shown |= {panel['topicToRender'] for panel in panels.values() if 'topicToRender' in panel}
     assert shown == {'/overlay/image', '/diagnostics'}
     # Plots that follow the time stand still in a recording.
     assert not any('followingViewWidth' in panel for panel in panels.values())
-    demo.wait_until(lambda: shown <= {
-        topic for topic, _ in demo.node.get_topic_names_and_types()}, shown)
+    demo.wait_until(
+        lambda: shown <= {topic for topic, _ in demo.node.get_topic_names_and_types()}, shown
+    )
 
-    plotted = {PATH.fullmatch(path['value']).groups()
-               for panel in panels.values() for path in panel.get('paths', ())}
+    plotted = {
+        PATH.fullmatch(path['value']).groups()
+        for panel in panels.values()
+        for path in panel.get('paths', ())
+    }
     assert len(plotted) > 5
     inbox = demo.inbox(DiagnosticArray, '/diagnostics')
     for topic, name, key in sorted(plotted):
         assert topic == '/diagnostics'
-        inbox.wait_for(lambda array, name=name, key=key: array.status[0].name == name and any(
-            value.key == key and re.fullmatch(r'\d+(\.\d+)?', value.value)
-            for value in array.status[0].values), f'{name}: {key}')
+        inbox.wait_for(
+            lambda array, name=name, key=key: (
+                array.status[0].name == name
+                and any(
+                    value.key == key and re.fullmatch(r'\d+(\.\d+)?', value.value)
+                    for value in array.status[0].values
+                )
+            ),
+            f'{name}: {key}',
+        )
 
 
 def leaves(layout):

@@ -26,7 +26,7 @@ def node(shared):
 
 
 def released(node):
-    return re.findall(r'released (\w+)', node.log[node.seen:])
+    return re.findall(r'released (\w+)', node.log[node.seen :])
 
 
 def bring(node, *labels):
@@ -34,16 +34,21 @@ def bring(node, *labels):
         assert node.change(label), node.log
 
 
-@pytest.mark.parametrize('fault, before, label, gone', [
-    ('configure', [], 'configure', ['first']),
-    ('no return', [], 'configure', ['second', 'first']),
-    ('activate', ['configure'], 'activate', ['third', 'second', 'first']),
-    ('release third', ['configure', 'activate'], 'deactivate', ['third', 'second', 'first']),
-    ('release second', ['configure'], 'cleanup', ['second', 'first']),
-    ('release third', ['configure', 'activate'], 'shutdown', ['third', 'second', 'first']),
-], ids=str)
+@pytest.mark.parametrize(
+    'fault, before, label, gone',
+    [
+        ('configure', [], 'configure', ['first']),
+        ('no return', [], 'configure', ['second', 'first']),
+        ('activate', ['configure'], 'activate', ['third', 'second', 'first']),
+        ('release third', ['configure', 'activate'], 'deactivate', ['third', 'second', 'first']),
+        ('release second', ['configure'], 'cleanup', ['second', 'first']),
+        ('release third', ['configure', 'activate'], 'shutdown', ['third', 'second', 'first']),
+    ],
+    ids=str,
+)
 def test_a_fault_in_a_transition_releases_everything_in_reverse_order_and_says_why(
-        node, fault, before, label, gone):
+    node, fault, before, label, gone
+):
     bring(node, *before)
     assert node.set(fault=fault) == ''
     assert not node.change(label)
@@ -51,7 +56,7 @@ def test_a_fault_in_a_transition_releases_everything_in_reverse_order_and_says_w
     assert released(node) == gone
     node.wait_for_log(f'on_{label} failed.')
     why = 'It returned None, not a' if fault == 'no return' else f'fault in {fault}'
-    assert why in node.log[node.seen:]
+    assert why in node.log[node.seen :]
     assert node.set(fault='') == ''
     bring(node, 'configure', 'activate')
 

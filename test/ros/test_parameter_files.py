@@ -49,8 +49,7 @@ def test_every_parameter_has_a_description_and_an_allowed_default(name):
 def test_ros_reads_the_parameter_file_into_the_defaults(start_node, name):
     path = CHECKOUT / 'config' / f'{name}.yaml'
     # One more parameter, so that the file is not all there is to say.
-    node = start_node(
-        name, f'trt_ros.nodes.{name}', '--params-file', str(path), autostart=False)
+    node = start_node(name, f'trt_ros.nodes.{name}', '--params-file', str(path), autostart=False)
     for each in specifications(PARAMETERS[name]).values():
         if each.name != 'autostart':
             value = node.get(each.name)
@@ -66,25 +65,42 @@ class Example:
 
 def test_a_class_becomes_a_yaml_file_and_a_table():
     assert yaml_text(Example, 'example').splitlines()[2:] == [
-        '/**:', '  ros__parameters:', '    # A number. From 0.0 to 1.0.', '    number: 0.5',
-        '    # A word. One of one, two.', '    word: one', '    # Names.', '    # names: []']
+        '/**:',
+        '  ros__parameters:',
+        '    # A number. From 0.0 to 1.0.',
+        '    number: 0.5',
+        '    # A word. One of one, two.',
+        '    word: one',
+        '    # Names.',
+        '    # names: []',
+    ]
     assert markdown_table(Example).splitlines()[2:] == [
         '| `number` | `0.5` | 0.0 to 1.0 | ● | A number. |',
         '| `word` | `one` | one, two |  | A word. |',
-        '| `names` | `[]` |  |  | Names. |']
+        '| `names` | `[]` |  |  | Names. |',
+    ]
 
 
-@pytest.mark.parametrize('name, value, checked', [
-    ('number', 1, 1.0), ('word', 'two', 'two'), ('names', ['a'], ('a',)), ('names', [], ())])
+@pytest.mark.parametrize(
+    'name, value, checked',
+    [('number', 1, 1.0), ('word', 'two', 'two'), ('names', ['a'], ('a',)), ('names', [], ())],
+)
 def test_values_are_brought_into_the_fields_own_type(name, value, checked):
     result = specifications(Example)[name].check(value)
     assert (result, type(result)) == (checked, type(checked))
 
 
-@pytest.mark.parametrize('name, value, why', [
-    ('number', 1.5, 'Give 0.0 to 1.0.'), ('number', True, 'should be double'),
-    ('number', float('nan'), 'Give 0.0 to 1.0.'), ('word', 'three', 'Choose one of one, two.'),
-    ('names', 'a', 'should be string_array'), ('names', [1], 'should be string_array')])
+@pytest.mark.parametrize(
+    'name, value, why',
+    [
+        ('number', 1.5, 'Give 0.0 to 1.0.'),
+        ('number', True, 'should be double'),
+        ('number', float('nan'), 'Give 0.0 to 1.0.'),
+        ('word', 'three', 'Choose one of one, two.'),
+        ('names', 'a', 'should be string_array'),
+        ('names', [1], 'should be string_array'),
+    ],
+)
 def test_values_that_are_not_allowed_are_refused(name, value, why):
     with pytest.raises(ParameterError, match=why):
         specifications(Example)[name].check(value)

@@ -29,25 +29,38 @@ EXECUTABLES = ('detector', 'component_container')
 
 def command(executable, *arguments):
     """Return what starts one of our executables as its installed script does."""
-    code = f'import sys; sys.argv[0] = {executable!r}; ' \
+    code = (
+        f'import sys; sys.argv[0] = {executable!r}; '
         f'from trt_ros.executables import {executable}; sys.exit({executable}())'
+    )
     return [sys.executable, '-c', code, *arguments]
 
 
 @pytest.fixture
 def environment(domain_id, tmp_path):
     path = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get('PYTHONPATH'))))
-    return {**os.environ, 'PYTHONPATH': path, 'ROS_DOMAIN_ID': str(domain_id),
-            'ROS_LOG_DIR': str(tmp_path)}
+    return {
+        **os.environ,
+        'PYTHONPATH': path,
+        'ROS_DOMAIN_ID': str(domain_id),
+        'ROS_LOG_DIR': str(tmp_path),
+    }
 
 
 @pytest.fixture
 def run(environment):
     """Run an executable to its end; return the exit code, stdout and stderr."""
+
     def run_one(executable, *arguments):
-        ended = subprocess.run(command(executable, *arguments), env=environment, text=True,
-                               capture_output=True, timeout=DEADLINE_SECONDS)
+        ended = subprocess.run(
+            command(executable, *arguments),
+            env=environment,
+            text=True,
+            capture_output=True,
+            timeout=DEADLINE_SECONDS,
+        )
         return ended.returncode, ended.stdout, ended.stderr
+
     return run_one
 
 
@@ -79,10 +92,12 @@ def test_ctrl_c_during_the_imports_ends_with_a_line(environment, tmp_path, execu
     begun = tmp_path / 'begun'
     (tmp_path / 'rclpy.py').write_text(
         f'import pathlib, signal\npathlib.Path({str(begun)!r}).touch()\n'
-        'while True:\n    signal.pause()\n')
+        'while True:\n    signal.pause()\n'
+    )
     environment['PYTHONPATH'] = f'{tmp_path}{os.pathsep}{environment["PYTHONPATH"]}'
     process = subprocess.Popen(
-        command(executable), env=environment, text=True, stderr=subprocess.PIPE)
+        command(executable), env=environment, text=True, stderr=subprocess.PIPE
+    )
     while not begun.exists():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
@@ -91,15 +106,21 @@ def test_ctrl_c_during_the_imports_ends_with_a_line(environment, tmp_path, execu
 
 
 @pytest.mark.parametrize('executable', EXECUTABLES)
-@pytest.mark.parametrize(('arguments', 'message'), [
-    (['-p', 'x:=1'], 'Unknown arguments: -p x:=1.\nCause: .*\nRemedy: Write {} --ros-args -p'),
-    (['--ros-args', '--params-file', 'nosuch.yaml'], r"params file: '--params-file nosuch\.yaml'"),
-    (['--ros-args', '-p', 'labels:=[a, 1]'], 'Sequence should be of same type'),
-    (['--ros-args', '--nosuch'], '--nosuch'),
-    (['--ros-args', '-r', '__node:=a b'], "remap rule: '-r __node:=a b'"),
-    (['--ros-args', '-r', '__ns:=/a//b'], "remap rule: '-r __ns:=/a//b'"),
-    (['--ros-args', '-p', 'use_sim_time:=much'], 'use_sim_time'),
-])
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['-p', 'x:=1'], 'Unknown arguments: -p x:=1.\nCause: .*\nRemedy: Write {} --ros-args -p'),
+        (
+            ['--ros-args', '--params-file', 'nosuch.yaml'],
+            r"params file: '--params-file nosuch\.yaml'",
+        ),
+        (['--ros-args', '-p', 'labels:=[a, 1]'], 'Sequence should be of same type'),
+        (['--ros-args', '--nosuch'], '--nosuch'),
+        (['--ros-args', '-r', '__node:=a b'], "remap rule: '-r __node:=a b'"),
+        (['--ros-args', '-r', '__ns:=/a//b'], "remap rule: '-r __ns:=/a//b'"),
+        (['--ros-args', '-p', 'use_sim_time:=much'], 'use_sim_time'),
+    ],
+)
 def test_arguments_that_cannot_be_used_end_it_with_a_message(run, executable, arguments, message):
     code, _, errors = run(executable, *arguments)
     assert code == 2
@@ -120,15 +141,15 @@ def test_help_shows_all_parameters_as_a_parameter_file(run, flag):
     assert (code, errors) == (0, '')
     assert text.startswith('usage: detector [--ros-args ')
     assert 'Finds objects in images' in text
-    file = yaml.safe_load(text[text.index('/**:'):])
+    file = yaml.safe_load(text[text.index('/**:') :])
     shown = file['/**']['ros__parameters']
     assert set(specifications(DetectorParameters)) - set(shown) <= {
-        name for name, each in specifications(DetectorParameters).items() if each.default == ()}
+        name for name, each in specifications(DetectorParameters).items() if each.default == ()
+    }
 
 
 def test_help_of_a_container_shows_its_parameters(run):
     code, text, errors = run('component_container_mt', '--help')
     assert (code, errors) == (0, '')
-    file = yaml.safe_load(text[text.index('/**:'):])
-    assert file['/**']['ros__parameters'] == {
-        'thread_num': os.cpu_count(), 'allow_modules': False}
+    file = yaml.safe_load(text[text.index('/**:') :])
+    assert file['/**']['ros__parameters'] == {'thread_num': os.cpu_count(), 'allow_modules': False}

@@ -41,9 +41,12 @@ def hanging(domain_id):
     """A node that never finishes going down."""
     # Without shared memory, of which a killed process would leave some.
     process = subprocess.Popen(
-        [sys.executable, '-c', HANGING, '--ros-args', '-p', 'autostart:=true'], text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={
-            **os.environ, 'ROS_DOMAIN_ID': str(domain_id), 'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4'})
+        [sys.executable, '-c', HANGING, '--ros-args', '-p', 'autostart:=true'],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, 'ROS_DOMAIN_ID': str(domain_id), 'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4'},
+    )
     yield process
     process.kill()
     process.wait()

@@ -24,7 +24,8 @@ pytestmark = pytest.mark.ros
 
 def offer(peer, reliability, topic, kind=Image):
     return peer.publisher(
-        kind, topic, QoSProfile(depth=10, reliability=ReliabilityPolicy[reliability.upper()]))
+        kind, topic, QoSProfile(depth=10, reliability=ReliabilityPolicy[reliability.upper()])
+    )
 
 
 def start(fake_detector, name, **parameters):
@@ -43,23 +44,31 @@ def assert_images_come(node, images, image):
     def published():  # What is sent before the detector has matched too may be lost.
         images.publish(image)
         return found.messages
+
     node.peer.wait_until(published, 'detections')
 
 
 def test_a_lazy_detector_works_only_while_somebody_subscribes(
-        fake_detector, peer, picture, as_image):
+    fake_detector, peer, picture, as_image
+):
     node = start(fake_detector, 'lazy', lazy=True)
     images, image = offer(peer, 'reliable', '/lazy'), as_image(picture(), 'rgb8')
     diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
 
     def facts():
-        return next(({each.key: each.value for each in array.status[0].values}
-                     for array in reversed(diagnostics.messages)
-                     if array.status[0].name == 'lazy: image'), {})
+        return next(
+            (
+                {each.key: each.value for each in array.status[0].values}
+                for array in reversed(diagnostics.messages)
+                if array.status[0].name == 'lazy: image'
+            ),
+            {},
+        )
 
     def dropped():
         images.publish(image)
         return int(facts().get('dropped: nobody subscribes', 0)) > 3
+
     peer.wait_until(dropped, 'images to be given up')
     assert facts()['frames published'] == '0'
     assert facts()['last error'] == ''
@@ -70,16 +79,27 @@ def test_a_lazy_detector_works_only_while_somebody_subscribes(
     assert node.set(lazy=False) == ''
 
 
-@pytest.mark.parametrize('name, offered, line', [
-    ('of_none', [], 'best_effort is asked for (nobody publishes it yet, and that takes from any)'),
-    ('of_reliable', ['reliable'], 'reliable is asked for (1 publisher, reliable)'),
-    ('of_two', ['reliable', 'reliable'], 'reliable is asked for (2 publishers, reliable)'),
-    ('of_weak', ['best_effort'], 'best_effort is asked for (1 publisher, 1 not reliable)'),
-    ('of_mixed', ['reliable', 'best_effort'],
-     'best_effort is asked for (2 publishers, 1 not reliable)'),
-])
+@pytest.mark.parametrize(
+    'name, offered, line',
+    [
+        (
+            'of_none',
+            [],
+            'best_effort is asked for (nobody publishes it yet, and that takes from any)',
+        ),
+        ('of_reliable', ['reliable'], 'reliable is asked for (1 publisher, reliable)'),
+        ('of_two', ['reliable', 'reliable'], 'reliable is asked for (2 publishers, reliable)'),
+        ('of_weak', ['best_effort'], 'best_effort is asked for (1 publisher, 1 not reliable)'),
+        (
+            'of_mixed',
+            ['reliable', 'best_effort'],
+            'best_effort is asked for (2 publishers, 1 not reliable)',
+        ),
+    ],
+)
 def test_auto_asks_for_what_all_publishers_offer_and_says_why(
-        fake_detector, peer, picture, as_image, name, offered, line):
+    fake_detector, peer, picture, as_image, name, offered, line
+):
     publishers = [offer(peer, reliability, f'/{name}') for reliability in offered]
     node = start(fake_detector, name, qos_reliability='auto')
     assert f'/{name}: {line}.' in node.log
@@ -104,27 +124,32 @@ def test_auto_asks_again_at_each_activation(fake_detector, peer):
 
 @pytest.mark.parametrize('transport', ['rcl', 'rclpy'])
 def test_an_offer_that_does_not_fit_is_logged_and_diagnosed_with_the_remedy(
-        fake_detector, peer, monkeypatch, transport):
+    fake_detector, peer, monkeypatch, transport
+):
     monkeypatch.setenv('TRT_ROS_TRANSPORT', transport)
     name = f'refused_{transport}'
     node = start(fake_detector, name, qos_reliability='reliable')
     offer(peer, 'best_effort', f'/{name}')
     node.wait_for_log(
         f'The publisher of /{name} offers best_effort, this node asks for reliable: no image '
-        'comes. Remedy: set qos_reliability to auto or best_effort.')
+        'comes. Remedy: set qos_reliability to auto or best_effort.'
+    )
     assert 'is asked for' not in node.log
     assert ('Images and results go through rclpy.' in node.log) == (transport == 'rclpy')
     assert no_image(peer, name).endswith(
         f' s on /{name}: 1 publisher, 1 best_effort; this node asks for reliable: '
-        'set qos_reliability to auto or best_effort')
+        'set qos_reliability to auto or best_effort'
+    )
 
 
 def asked_for(peer, name):
     """What the detector's subscription to /NAME asks for: reliability, durability."""
     found = peer.wait_until(
-        lambda: peer.node.get_subscriptions_info_by_topic(f'/{name}'), 'the subscription')
-    return found[0].qos_profile.reliability.name.lower(), \
-        found[0].qos_profile.durability.name.lower()
+        lambda: peer.node.get_subscriptions_info_by_topic(f'/{name}'), 'the subscription'
+    )
+    return found[0].qos_profile.reliability.name.lower(), found[
+        0
+    ].qos_profile.durability.name.lower()
 
 
 @pytest.fixture
@@ -133,23 +158,40 @@ def node_with(peer):
     made = []
 
     def make(**overrides):
-        made.append(rclpy.create_node(
-            'plain', context=peer.context, start_parameter_services=False, enable_rosout=False,
-            parameter_overrides=[Parameter(name, value=each) for name, each in overrides.items()]))
+        made.append(
+            rclpy.create_node(
+                'plain',
+                context=peer.context,
+                start_parameter_services=False,
+                enable_rosout=False,
+                parameter_overrides=[
+                    Parameter(name, value=each) for name, each in overrides.items()
+                ],
+            )
+        )
         return made[-1]
+
     yield make
     for node in made:
         node.destroy_node()
 
 
-@pytest.mark.parametrize('preset, reliability, expected', [
-    ('auto', 'auto', 'best_effort'), ('auto', 'reliable', 'reliable'),
-    ('sensor_data', 'auto', 'best_effort'), ('default', 'auto', 'reliable'),
-    ('system_default', 'auto', 'system_default'), ('best_available', 'auto', 'best_available'),
-    ('default', 'best_effort', 'best_effort'), ('sensor_data', 'reliable', 'reliable'),
-])
+@pytest.mark.parametrize(
+    'preset, reliability, expected',
+    [
+        ('auto', 'auto', 'best_effort'),
+        ('auto', 'reliable', 'reliable'),
+        ('sensor_data', 'auto', 'best_effort'),
+        ('default', 'auto', 'reliable'),
+        ('system_default', 'auto', 'system_default'),
+        ('best_available', 'auto', 'best_available'),
+        ('default', 'best_effort', 'best_effort'),
+        ('sensor_data', 'reliable', 'reliable'),
+    ],
+)
 def test_a_preset_is_asked_for_unless_something_says_more(
-        node_with, preset, reliability, expected):
+    node_with, preset, reliability, expected
+):
     if preset == 'best_available' and not hasattr(ReliabilityPolicy, 'BEST_AVAILABLE'):
         pytest.skip('this ROS has no such preset')
     override = 'qos_overrides./nobody.subscription.reliability'
@@ -163,15 +205,21 @@ def test_a_preset_is_asked_for_unless_something_says_more(
 
 def test_overrides_are_of_one_topic_and_kind_and_leave_the_given_profile_as_it_is(node_with):
     given = QoSProfile(depth=10)
-    node = node_with(**{
-        'qos_overrides./mine.publisher.depth': 3,
-        'qos_overrides./mine.publisher.durability': 'transient_local',
-        'qos_overrides./mine.publisher.lifespan': 5_000_000,
-        'qos_overrides./mine.subscription.history': 'keep_all'})
+    node = node_with(
+        **{
+            'qos_overrides./mine.publisher.depth': 3,
+            'qos_overrides./mine.publisher.durability': 'transient_local',
+            'qos_overrides./mine.publisher.lifespan': 5_000_000,
+            'qos_overrides./mine.subscription.history': 'keep_all',
+        }
+    )
     for _ in range(2):  # A lifecycle node makes its publishers again and again.
         qos = overridden(node, Publisher, 'mine', given)
         assert (qos.depth, qos.durability, qos.lifespan) == (
-            3, DurabilityPolicy.TRANSIENT_LOCAL, Duration(nanoseconds=5_000_000))
+            3,
+            DurabilityPolicy.TRANSIENT_LOCAL,
+            Duration(nanoseconds=5_000_000),
+        )
         given = QoSProfile(depth=20)
     assert given == QoSProfile(depth=20)
     assert node.get_parameter('qos_overrides./mine.publisher.depth').value == 3
@@ -181,23 +229,35 @@ def test_overrides_are_of_one_topic_and_kind_and_leave_the_given_profile_as_it_i
     assert unused_overrides(node) == []
 
 
-@pytest.mark.parametrize('policy, value, cause', [
-    ('reliability', 'sometimes', 'sometimes'), ('depth', 'many', 'INTEGER'),
-    ('depth', -1, 'the depth is negative')])
+@pytest.mark.parametrize(
+    'policy, value, cause',
+    [
+        ('reliability', 'sometimes', 'sometimes'),
+        ('depth', 'many', 'INTEGER'),
+        ('depth', -1, 'the depth is negative'),
+    ],
+)
 def test_an_override_that_makes_no_sense_is_refused_with_the_reason(
-        node_with, policy, value, cause):
+    node_with, policy, value, cause
+):
     node = node_with(**{f'qos_overrides./mine.publisher.{policy}': value})
     for _ in range(2):
         with pytest.raises(ParameterError, match=cause) as refused:
             overridden(node, Publisher, 'mine', QoSProfile(depth=1))
         assert refused.value.problem == (
-            'The parameters qos_overrides./mine.publisher.* cannot be used.')
+            'The parameters qos_overrides./mine.publisher.* cannot be used.'
+        )
 
 
 def test_a_preset_and_its_override_get_the_images(fake_detector, peer, picture, as_image):
     publisher = offer(peer, 'best_effort', '/lenient')
-    node = start(fake_detector, 'lenient', qos_preset='default', qos_reliability='auto', **{
-        'qos_overrides./lenient.subscription.reliability': 'best_effort'})
+    node = start(
+        fake_detector,
+        'lenient',
+        qos_preset='default',
+        qos_reliability='auto',
+        **{'qos_overrides./lenient.subscription.reliability': 'best_effort'},
+    )
     assert 'is asked for' not in node.log
     assert_images_come(node, publisher, as_image(picture(), 'rgb8'))
     assert asked_for(peer, 'lenient') == ('best_effort', 'volatile')
@@ -208,7 +268,8 @@ def test_an_offer_that_does_not_fit_a_preset_is_told_with_the_remedy(fake_detect
     offer(peer, 'best_effort', '/preset')
     node.wait_for_log(
         'The publisher of /preset offers best_effort, this node asks for reliable: no image '
-        'comes. Remedy: set qos_preset to auto or sensor_data.')
+        'comes. Remedy: set qos_preset to auto or sensor_data.'
+    )
 
 
 def test_an_override_that_no_publisher_fits_is_told_with_the_remedy(fake_detector, peer):
@@ -218,24 +279,34 @@ def test_an_override_that_no_publisher_fits_is_told_with_the_remedy(fake_detecto
     offer(peer, 'reliable', '/strict')
     node.wait_for_log(
         'The publisher of /strict offers volatile, this node asks for transient_local: no image '
-        f'comes. Remedy: set {override} to volatile.')
+        f'comes. Remedy: set {override} to volatile.'
+    )
     assert no_image(peer, 'strict').endswith(
         ' s on /strict: 1 publisher, 1 volatile; this node asks for transient_local: '
-        f'set {override} to volatile')
+        f'set {override} to volatile'
+    )
     assert node.get(override) == 'transient_local'
 
 
 def published_with(peer, topic):
     found = peer.wait_until(
-        lambda: peer.node.get_publishers_info_by_topic(topic), f'a publisher of {topic}')
-    return found[0].qos_profile.reliability.name.lower(), \
-        found[0].qos_profile.durability.name.lower()
+        lambda: peer.node.get_publishers_info_by_topic(topic), f'a publisher of {topic}'
+    )
+    return found[0].qos_profile.reliability.name.lower(), found[
+        0
+    ].qos_profile.durability.name.lower()
 
 
 def test_results_are_offered_as_their_preset_and_overrides_say(fake_detector, peer):
-    start(fake_detector, 'offered', output_qos_preset='sensor_data', **{
-        'qos_overrides./offered/detections.publisher.durability': 'transient_local',
-        'qos_overrides./offered/detections.publisher.depth': 3})
+    start(
+        fake_detector,
+        'offered',
+        output_qos_preset='sensor_data',
+        **{
+            'qos_overrides./offered/detections.publisher.durability': 'transient_local',
+            'qos_overrides./offered/detections.publisher.depth': 3,
+        },
+    )
     assert published_with(peer, '/offered/detections') == ('best_effort', 'transient_local')
     assert published_with(peer, '/offered/label_info') == ('reliable', 'transient_local')
     start(fake_detector, 'offering')
@@ -243,8 +314,12 @@ def test_results_are_offered_as_their_preset_and_overrides_say(fake_detector, pe
 
 
 def test_overrides_hold_whenever_a_node_is_configured_anew(fake_detector, peer):
-    node = start(fake_detector, 'anew', qos_reliability='auto', **{
-        'qos_overrides./anew/detections.publisher.reliability': 'best_effort'})
+    node = start(
+        fake_detector,
+        'anew',
+        qos_reliability='auto',
+        **{'qos_overrides./anew/detections.publisher.reliability': 'best_effort'},
+    )
     assert asked_for(peer, 'anew')[0] == 'best_effort'
     offer(peer, 'reliable', '/anew')
     for label in ('deactivate', 'cleanup', 'configure'):
@@ -257,17 +332,24 @@ def test_overrides_hold_whenever_a_node_is_configured_anew(fake_detector, peer):
 def test_an_override_that_makes_no_sense_fails_configure_with_the_reason(fake_detector):
     node = fake_detector('odd', **{'qos_overrides./odd/detections.publisher.depth': 'many'})
     assert not node.change('configure')
-    assert ('The parameters qos_overrides./odd/detections.publisher.* cannot be used.\nCause: '
-            ) in node.log
+    assert (
+        'The parameters qos_overrides./odd/detections.publisher.* cannot be used.\nCause: '
+    ) in node.log
     assert 'Traceback' not in node.log
 
 
 def test_an_override_of_no_topic_is_told(fake_detector):
-    node = start(fake_detector, 'misled', **{
-        'qos_overrides./misled.subscription.reliability': 'best_effort',
-        'qos_overrides./misdel.subscription.reliability': 'best_effort'})
-    assert ('qos_overrides./misdel.subscription.reliability is ignored: this node has no such '
-            'topic.') in node.log
+    node = start(
+        fake_detector,
+        'misled',
+        **{
+            'qos_overrides./misled.subscription.reliability': 'best_effort',
+            'qos_overrides./misdel.subscription.reliability': 'best_effort',
+        },
+    )
+    assert (
+        'qos_overrides./misdel.subscription.reliability is ignored: this node has no such topic.'
+    ) in node.log
     assert 'qos_overrides./misled' not in node.log
 
 
@@ -275,8 +357,12 @@ def no_image(peer, name):
     """Wait for the detector's diagnostic that no image comes, return its message."""
     inbox = peer.inbox(DiagnosticArray, '/diagnostics')
     try:
-        status = inbox.wait_for(lambda array: array.status[0].name == f'{name}: image' and (
-            array.status[0].message.startswith('no image for '))).status[0]
+        status = inbox.wait_for(
+            lambda array: (
+                array.status[0].name == f'{name}: image'
+                and (array.status[0].message.startswith('no image for '))
+            )
+        ).status[0]
         assert status.level == DiagnosticStatus.STALE
         return status.message
     finally:
@@ -287,15 +373,23 @@ def test_the_diagnostic_tells_what_may_be_wrong_with_a_topic(fake_detector, peer
     node = start(fake_detector, 'silent', qos_reliability='best_effort')
     assert no_image(peer, 'silent').endswith(' s on /silent: it has no publisher')
     first = offer(peer, 'best_effort', '/silent', CompressedImage)
-    peer.wait_until(lambda: no_image(peer, 'silent').endswith(
-        ' s on /silent: 1 publisher, of sensor_msgs/msg/CompressedImage; this node takes '
-        'sensor_msgs/msg/Image'), 'the other type')
+    peer.wait_until(
+        lambda: no_image(peer, 'silent').endswith(
+            ' s on /silent: 1 publisher, of sensor_msgs/msg/CompressedImage; this node takes '
+            'sensor_msgs/msg/Image'
+        ),
+        'the other type',
+    )
     peer.between_callbacks(lambda: peer.node.destroy_publisher(first))
     offer(peer, 'reliable', '/silent')
-    peer.wait_until(lambda: ' s on /silent: 1 publisher, nothing comes' in no_image(
-        peer, 'silent'), 'the silent publisher')
+    peer.wait_until(
+        lambda: ' s on /silent: 1 publisher, nothing comes' in no_image(peer, 'silent'),
+        'the silent publisher',
+    )
     message = no_image(peer, 'silent')
     if get_rmw_implementation_identifier().startswith('rmw_fastrtps'):
-        assert message.endswith('; images over 512 KiB need FASTDDS_BUILTIN_TRANSPORTS='
-                                'DEFAULT?sockets_size=32MB at the publisher')
+        assert message.endswith(
+            '; images over 512 KiB need FASTDDS_BUILTIN_TRANSPORTS='
+            'DEFAULT?sockets_size=32MB at the publisher'
+        )
     assert node.state == 'active'

@@ -32,8 +32,10 @@ from trt_ros.ros.diagnostics import CameraCounts, FrameCounts, RecentLoss
 pytestmark = pytest.mark.ros
 
 DEADLINE_SECONDS = 60.0
-QOS = {name.lower(): QoSProfile(depth=100, reliability=ReliabilityPolicy[name])
-       for name in ('RELIABLE', 'BEST_EFFORT')}
+QOS = {
+    name.lower(): QoSProfile(depth=100, reliability=ReliabilityPolicy[name])
+    for name in ('RELIABLE', 'BEST_EFFORT')
+}
 
 
 def wait_until(condition, what='it'):
@@ -45,6 +47,7 @@ def wait_until(condition, what='it'):
 
 
 # The subscription.
+
 
 @pytest.fixture(scope='module')
 def contexts(domain_id):
@@ -59,9 +62,12 @@ def contexts(domain_id):
 
 @pytest.fixture
 def nodes(contexts):
-    nodes = [rclpy.create_node(name, context=context, start_parameter_services=False,
-                               enable_rosout=False)
-             for name, context in zip(('here', 'elsewhere'), contexts)]
+    nodes = [
+        rclpy.create_node(
+            name, context=context, start_parameter_services=False, enable_rosout=False
+        )
+        for name, context in zip(('here', 'elsewhere'), contexts)
+    ]
     for each in nodes:
         each.use_intra_process_comms = True
     yield nodes
@@ -96,14 +102,21 @@ class Taken:
     def __init__(self, node, reliability, **options):
         self.numbers, self.missed = [], []
         self.subscription = transport.subscribe_serialized(
-            node, Image, 'images', QOS[reliability],
+            node,
+            Image,
+            'images',
+            QOS[reliability],
             lambda message: self.numbers.append(read_stamp(message)[0]),
-            on_missed=self.missed.append, on_incompatible=lambda policy: None, **options)
+            on_missed=self.missed.append,
+            on_incompatible=lambda policy: None,
+            **options,
+        )
 
 
 @pytest.mark.parametrize('where', [0, 1], ids=['by_reference', 'through_dds'])
-@pytest.mark.parametrize(('before', 'after'), [
-    ('best_effort', 'reliable'), ('reliable', 'best_effort')])
+@pytest.mark.parametrize(
+    ('before', 'after'), [('best_effort', 'reliable'), ('reliable', 'best_effort')]
+)
 def test_no_image_is_lost_or_comes_twice_while_the_qos_changes(nodes, where, before, after):
     camera = Camera(nodes[where])
     taken = Taken(nodes[0], before)
@@ -186,7 +199,8 @@ def test_images_that_never_come_are_counted_by_their_numbers(nodes):
         may_end.wait(DEADLINE_SECONDS)
 
     subscription = transport.subscribe_serialized(
-        nodes[0], Image, 'images', QoSProfile(depth=2), receive, on_missed=missed.append)
+        nodes[0], Image, 'images', QoSProfile(depth=2), receive, on_missed=missed.append
+    )
     try:
         camera.meets(1)
         assert missed == [0]
@@ -231,7 +245,10 @@ def test_gaps_are_counted_per_publisher_and_only_where_messages_are_numbered(cou
 
     assert [arrives('a', 7), arrives('b', 1), arrives('a', 8), arrives('a', 11)] == [True] * 4
     assert [arrives('a', 11, True), arrives('a', 10, True), arrives('b', 4, True)] == [
-        False, False, True]
+        False,
+        False,
+        True,
+    ]
     assert missed == ([2, 2] if counts_messages else [])
     assert subscription._is_handed_over()
     arrives('c', 1)
@@ -242,13 +259,25 @@ def test_gaps_are_counted_per_publisher_and_only_where_messages_are_numbered(cou
 
 
 def info_with(gid, source_timestamp, number):
-    return (source_timestamp.to_bytes(8, 'little') + bytes(8) + number.to_bytes(8, 'little')
-            + bytes(16) + gid + bytes(400))
+    return (
+        source_timestamp.to_bytes(8, 'little')
+        + bytes(8)
+        + number.to_bytes(8, 'little')
+        + bytes(16)
+        + gid
+        + bytes(400)
+    )
 
 
-@pytest.mark.parametrize(('stamps', 'numbers', 'orders', 'counts'), [
-    ([5, 6, 9], [1, 2, 3], True, True), ([5, 6, 9], [2**64 - 1] * 3, True, False),
-    ([5, 5, 5], [0, 0, 0], False, False), ([0, 0, 0], [8, 9, 10], True, True)])
+@pytest.mark.parametrize(
+    ('stamps', 'numbers', 'orders', 'counts'),
+    [
+        ([5, 6, 9], [1, 2, 3], True, True),
+        ([5, 6, 9], [2**64 - 1] * 3, True, False),
+        ([5, 5, 5], [0, 0, 0], False, False),
+        ([0, 0, 0], [8, 9, 10], True, True),
+    ],
+)
 def test_what_the_middleware_says_of_messages_is_found_out(stamps, numbers, orders, counts):
     rcl, gid = object.__new__(Rcl), bytes(range(1, 17))
     infos = [info_with(gid, *each) for each in zip(stamps, numbers)]
@@ -260,6 +289,7 @@ def test_what_the_middleware_says_of_messages_is_found_out(stamps, numbers, orde
 
 
 # The nodes.
+
 
 def test_a_share_of_images_that_are_lost_is_told():
     whole = FrameCounts()
@@ -282,21 +312,31 @@ def as_peer_publishes(peer, reliability, topic, kind=Image):
 
 
 def asked_for(peer, topic):
-    return [each.qos_profile.reliability.name.lower()
-            for each in peer.node.get_subscriptions_info_by_topic(topic)]
+    return [
+        each.qos_profile.reliability.name.lower()
+        for each in peer.node.get_subscriptions_info_by_topic(topic)
+    ]
 
 
 def start(fake_detector, name, *args, **parameters):
-    node = fake_detector(name, '-r', f'image:=/{name}', *args,
-                         autostart=True, **{'qos_reliability': 'auto', **parameters})
+    node = fake_detector(
+        name,
+        '-r',
+        f'image:=/{name}',
+        *args,
+        autostart=True,
+        **{'qos_reliability': 'auto', **parameters},
+    )
     node.wait_for_log('Started: active.')
     return node
 
 
-@pytest.mark.parametrize(('transport', 'image_transport'), [
-    ('rcl', 'raw'), ('rclpy', 'raw'), ('rcl', 'compressed')])
+@pytest.mark.parametrize(
+    ('transport', 'image_transport'), [('rcl', 'raw'), ('rclpy', 'raw'), ('rcl', 'compressed')]
+)
 def test_publishers_that_come_and_go_are_followed(
-        fake_detector, peer, picture, as_image, monkeypatch, transport, image_transport):
+    fake_detector, peer, picture, as_image, monkeypatch, transport, image_transport
+):
     monkeypatch.setenv('TRT_ROS_TRANSPORT', transport)
     name, kind = f'follows_{transport}_{image_transport}', Image
     topic = f'/{name}'
@@ -308,8 +348,9 @@ def test_publishers_that_come_and_go_are_followed(
     image = as_image(picture(), 'rgb8')
     if kind is CompressedImage:
         cv2 = pytest.importorskip('cv2')
-        image = CompressedImage(header=image.header, format='png', data=cv2.imencode(
-            '.png', picture())[1].tobytes())
+        image = CompressedImage(
+            header=image.header, format='png', data=cv2.imencode('.png', picture())[1].tobytes()
+        )
 
     def settles_on(reliability, publishers):
         def publish():
@@ -321,8 +362,13 @@ def test_publishers_that_come_and_go_are_followed(
         for each in publishers:
             image.header.stamp.sec += 1
             stamp = image.header.stamp.sec
-            peer.wait_until(lambda each=each, stamp=stamp: each.publish(image) or any(
-                one.header.stamp.sec == stamp for one in found.messages), 'detections')
+            peer.wait_until(
+                lambda each=each, stamp=stamp: (
+                    each.publish(image)
+                    or any(one.header.stamp.sec == stamp for one in found.messages)
+                ),
+                'detections',
+            )
 
     strong = as_peer_publishes(peer, 'reliable', topic, kind)
     settles_on('reliable', [strong])
@@ -330,7 +376,8 @@ def test_publishers_that_come_and_go_are_followed(
     weak = as_peer_publishes(peer, 'best_effort', topic, kind)
     settles_on('best_effort', [strong, weak])
     node.wait_for_log(
-        f'{topic}: best_effort is asked for from now on (2 publishers, 1 not reliable).')
+        f'{topic}: best_effort is asked for from now on (2 publishers, 1 not reliable).'
+    )
     peer.between_callbacks(lambda: peer.node.destroy_publisher(weak))
     settles_on('reliable', [strong])
     peer.between_callbacks(lambda: peer.node.destroy_publisher(strong))
@@ -344,19 +391,28 @@ def test_publishers_that_come_and_go_are_followed(
 
 
 def test_each_of_several_cameras_is_followed(fake_detector, peer):
-    node = fake_detector('both', image_topics=['left', 'right'], autostart=True,
-                         qos_reliability='auto')
+    node = fake_detector(
+        'both', image_topics=['left', 'right'], autostart=True, qos_reliability='auto'
+    )
     node.wait_for_log('Started: active.')
-    publishers = [as_peer_publishes(peer, 'reliable', '/left'),
-                  as_peer_publishes(peer, 'best_effort', '/right')]
-    peer.wait_until(lambda: (asked_for(peer, '/left'), asked_for(peer, '/right'))
-                    == (['reliable'], ['best_effort']), 'both')
+    publishers = [
+        as_peer_publishes(peer, 'reliable', '/left'),
+        as_peer_publishes(peer, 'best_effort', '/right'),
+    ]
+    peer.wait_until(
+        lambda: (
+            (asked_for(peer, '/left'), asked_for(peer, '/right'))
+            == (['reliable'], ['best_effort'])
+        ),
+        'both',
+    )
     for each in publishers:
         peer.between_callbacks(lambda each=each: peer.node.destroy_publisher(each))
 
 
 def test_images_lost_before_they_arrive_are_told_with_the_remedy(
-        fake_detector, peer, picture, as_image):
+    fake_detector, peer, picture, as_image
+):
     """The queue of the publisher holds one image: of those sent at once most are overwritten."""
     node = start(fake_detector, 'starved', qos_reliability='best_effort', qos_depth=1)
     publisher = as_peer_publishes(peer, 'reliable', '/starved')
@@ -367,15 +423,22 @@ def test_images_lost_before_they_arrive_are_told_with_the_remedy(
     def warned():
         for _ in range(200):
             publisher.publish(image)
-        return next((array.status[0] for array in list(diagnostics.messages)
-                     if array.status[0].name == 'starved: image'
-                     and 'lost before they arrived' in array.status[0].message), None)
+        return next(
+            (
+                array.status[0]
+                for array in list(diagnostics.messages)
+                if array.status[0].name == 'starved: image'
+                and 'lost before they arrived' in array.status[0].message
+            ),
+            None,
+        )
 
     status = peer.wait_until(warned, 'the warning')
     assert status.level == DiagnosticStatus.WARN
     assert status.message.endswith(
         ' s were lost before they arrived on /starved: the publishers are reliable, this node '
-        'asks for best_effort: set qos_reliability to auto')
+        'asks for best_effort: set qos_reliability to auto'
+    )
     values = {each.key: each.value for each in status.values}
     assert int(values['frames lost before arrival']) >= 3
     peer.close_inbox(diagnostics)
@@ -388,12 +451,27 @@ class LocalDetector:
 
     def __init__(self, domain_id):
         self.context = rclpy.Context()
-        rclpy.init(context=self.context, domain_id=domain_id, args=[
-            '--ros-args', '-r', '__node:=starting', '-r', 'image:=/shared/image',
-            '-p', 'autostart:=true', '-p', 'qos_depth:=50'])
-        self.node = DetectorNode(open_pipeline=runpy.run_path(
-            str(Path(__file__).with_name('fake_detector.py')))['open_pipeline'],
-            context=self.context)
+        rclpy.init(
+            context=self.context,
+            domain_id=domain_id,
+            args=[
+                '--ros-args',
+                '-r',
+                '__node:=starting',
+                '-r',
+                'image:=/shared/image',
+                '-p',
+                'autostart:=true',
+                '-p',
+                'qos_depth:=50',
+            ],
+        )
+        self.node = DetectorNode(
+            open_pipeline=runpy.run_path(str(Path(__file__).with_name('fake_detector.py')))[
+                'open_pipeline'
+            ],
+            context=self.context,
+        )
         self.executor = SingleThreadedExecutor(context=self.context)
         self.executor.add_node(self.node)
         self.is_ending = False
@@ -409,8 +487,10 @@ class LocalDetector:
         return self.node._counts
 
     def asks_for(self):
-        return [each.qos_profile.reliability.name.lower()
-                for each in self.node.get_subscriptions_info_by_topic('image')]
+        return [
+            each.qos_profile.reliability.name.lower()
+            for each in self.node.get_subscriptions_info_by_topic('image')
+        ]
 
     def close(self):
         self.is_ending = True
@@ -421,12 +501,18 @@ class LocalDetector:
         rclpy.shutdown(context=self.context)
 
 
-def test_twenty_of_twenty_starts_end_reliable_and_get_every_image(
-        start_node, domain_id, tmp_path):
+def test_twenty_of_twenty_starts_end_reliable_and_get_every_image(start_node, domain_id, tmp_path):
     cv2 = pytest.importorskip('cv2')
     cv2.imwrite(str(tmp_path / 'picture.png'), np.zeros((480, 640, 3), np.uint8))
-    source = start_node('source', 'trt_ros.nodes.image_source', '-r', 'image:=/shared/image',
-                        source=str(tmp_path), rate_hz=20.0, qos_depth=50)
+    source = start_node(
+        'source',
+        'trt_ros.nodes.image_source',
+        '-r',
+        'image:=/shared/image',
+        source=str(tmp_path),
+        rate_hz=20.0,
+        qos_depth=50,
+    )
     source.wait_for_log('Started: active.')
     for number in range(20):
         is_early = number % 4 == 3  # The detector is there first.

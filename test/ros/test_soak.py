@@ -46,9 +46,12 @@ def soak():
 
 
 def counted(received, published, **dropped):
-    return {'frames received': str(received), 'frames published': str(published),
-            'frames dropped': str(sum(dropped.values())),
-            **{f'dropped: {cause}': str(count) for cause, count in dropped.items()}}
+    return {
+        'frames received': str(received),
+        'frames published': str(published),
+        'frames dropped': str(sum(dropped.values())),
+        **{f'dropped: {cause}': str(count) for cause, count in dropped.items()},
+    }
 
 
 def test_a_frame_that_neither_came_out_nor_was_dropped_is_found(soak):

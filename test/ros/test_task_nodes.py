@@ -34,13 +34,23 @@ RED, GREEN = (255, 0, 0), (0, 255, 0)
 
 def save(path, nodes, outputs, *, constants=None, metadata=None, inputs=None):
     """Write a network of an image input (or `inputs`) as ONNX."""
+
     def infos(shapes):
-        return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-                for name, shape in shapes.items()]
+        return [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in shapes.items()
+        ]
+
     graph = helper.make_graph(
-        nodes, 'net', infos(inputs or {'images': (1, 3, SIZE, SIZE)}), infos(outputs),
-        [onnx.numpy_helper.from_array(np.asarray(value, np.float32), name)
-         for name, value in (constants or {}).items()])
+        nodes,
+        'net',
+        infos(inputs or {'images': (1, 3, SIZE, SIZE)}),
+        infos(outputs),
+        [
+            onnx.numpy_helper.from_array(np.asarray(value, np.float32), name)
+            for name, value in (constants or {}).items()
+        ],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
     helper.set_model_props(model, metadata or {})
     onnx.save(model, path)
@@ -49,10 +59,14 @@ def save(path, nodes, outputs, *, constants=None, metadata=None, inputs=None):
 
 def always(name, values):
     """Nodes and constants of an output that is the same for every image."""
-    return ([helper.make_node('ReduceMean', ['images'], [f'{name}_mean'], keepdims=0),
-             helper.make_node('Mul', [f'{name}_mean', f'{name}_zero'], [f'{name}_nothing']),
-             helper.make_node('Add', [f'{name}_values', f'{name}_nothing'], [name])],
-            {f'{name}_values': values, f'{name}_zero': 0.0})
+    return (
+        [
+            helper.make_node('ReduceMean', ['images'], [f'{name}_mean'], keepdims=0),
+            helper.make_node('Mul', [f'{name}_mean', f'{name}_zero'], [f'{name}_nothing']),
+            helper.make_node('Add', [f'{name}_values', f'{name}_nothing'], [name]),
+        ],
+        {f'{name}_values': values, f'{name}_zero': 0.0},
+    )
 
 
 @pytest.fixture(scope='module')
@@ -60,10 +74,10 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp('models')
     mean = helper.make_node('GlobalAveragePool', ['images'], ['pooled'])
     boxes = np.zeros((1, 4 + 2 + 1, 21), np.float32)
-    boxes[0, :, 0] = 8, 16, 16, 16, 0.9, 0, 1    # Columns 0 to 16, rows 8 to 24, of class 0.
-    boxes[0, :, 1] = 24, 16, 16, 16, 0, 0.8, 1   # Columns 16 to 32, of class 1.
+    boxes[0, :, 0] = 8, 16, 16, 16, 0.9, 0, 1  # Columns 0 to 16, rows 8 to 24, of class 0.
+    boxes[0, :, 1] = 24, 16, 16, 16, 0, 0.8, 1  # Columns 16 to 32, of class 1.
     prototypes = np.full((1, 1, 8, 8), 9, np.float32)
-    prototypes[0, 0, :4] = -9                    # Only the lower half of each box is masked.
+    prototypes[0, 0, :4] = -9  # Only the lower half of each box is masked.
     box_nodes, box_constants = always('output0', boxes)
     mask_nodes, mask_constants = always('output1', prototypes)
     pose = np.zeros((1, 4 + 1 + 6, 21), np.float32)
@@ -72,36 +86,59 @@ def models(tmp_path_factory):
     return {
         'classifier': save(
             folder / 'classifier.onnx',
-            [mean, helper.make_node('Flatten', ['pooled'], ['scores'])], {'scores': (1, 3)}),
+            [mean, helper.make_node('Flatten', ['pooled'], ['scores'])],
+            {'scores': (1, 3)},
+        ),
         'semantic': save(
-            folder / 'semantic.onnx', [helper.make_node('Identity', ['images'], ['scores'])],
-            {'scores': (1, 3, SIZE, SIZE)}),
+            folder / 'semantic.onnx',
+            [helper.make_node('Identity', ['images'], ['scores'])],
+            {'scores': (1, 3, SIZE, SIZE)},
+        ),
         'instances': save(
-            folder / 'instances.onnx', box_nodes + mask_nodes,
+            folder / 'instances.onnx',
+            box_nodes + mask_nodes,
             {'output0': boxes.shape, 'output1': prototypes.shape},
             constants={**box_constants, **mask_constants},
-            metadata={'task': 'segment', 'names': "{0: 'left', 1: 'right'}"}),
+            metadata={'task': 'segment', 'names': "{0: 'left', 1: 'right'}"},
+        ),
         'depth': save(
             folder / 'depth.onnx',
             [helper.make_node('ReduceMax', ['images'], ['depth'], axes=[1])],
-            {'depth': (1, 1, SIZE, SIZE)}),
+            {'depth': (1, 1, SIZE, SIZE)},
+        ),
         'pose': save(
-            folder / 'pose.onnx', pose_nodes, {'output0': pose.shape}, constants=pose_constants,
-            metadata={'task': 'pose', 'kpt_shape': '[2, 3]', 'names': "{0: 'person'}"}),
+            folder / 'pose.onnx',
+            pose_nodes,
+            {'output0': pose.shape},
+            constants=pose_constants,
+            metadata={'task': 'pose', 'kpt_shape': '[2, 3]', 'names': "{0: 'person'}"},
+        ),
         'sum': save(
-            folder / 'sum.onnx', [helper.make_node('Add', ['a', 'b'], ['sum'])],
-            {'sum': (2, 3)}, inputs={'a': (2, 3), 'b': (2, 3)}),
+            folder / 'sum.onnx',
+            [helper.make_node('Add', ['a', 'b'], ['sum'])],
+            {'sum': (2, 3)},
+            inputs={'a': (2, 3), 'b': (2, 3)},
+        ),
     }
 
 
 @pytest.fixture
 def start(start_node, peer, as_image, backend):
     """Start a node, return it and what publishes an image and waits for its result."""
+
     def started(kind, name, model, *ros_args, **parameters):
         node = start_node(
-            name, f'trt_ros.nodes.{kind}', '-r', f'image:=/{name}_camera/image', *ros_args,
-            autostart=True, backend=backend, model_path=model, qos_reliability='reliable',
-            **parameters)
+            name,
+            f'trt_ros.nodes.{kind}',
+            '-r',
+            f'image:=/{name}_camera/image',
+            *ros_args,
+            autostart=True,
+            backend=backend,
+            model_path=model,
+            qos_reliability='reliable',
+            **parameters,
+        )
         node.wait_for_log('Started: active.')
         images = peer.publisher(Image, f'/{name}_camera/image')
         peer.wait_until(images.get_subscription_count, f'{name} to subscribe')
@@ -111,40 +148,56 @@ def start(start_node, peer, as_image, backend):
             """Return what comes on each inbox of this image."""
             stamp = next(stamps)
             images.publish(as_image(pixels, 'rgb8', stamp=stamp))
-            found = [box.wait_for(
-                lambda message: message.header.stamp.sec == stamp, f'a result of image {stamp}')
-                for box in inboxes]
+            found = [
+                box.wait_for(
+                    lambda message: message.header.stamp.sec == stamp, f'a result of image {stamp}'
+                )
+                for box in inboxes
+            ]
             for message in found:
                 assert message.header.frame_id == 'front_camera'
                 assert message.header.stamp.nanosec == 7
             return found[0] if len(found) == 1 else found
+
         return node, ask
+
     return started
 
 
 def pixels_of(image):
-    dtype, channels = {'mono8': ('u1', 1), 'mono16': ('<u2', 1), '32FC1': ('<f4', 1),
-                       'bgr8': ('u1', 3)}[image.encoding]
+    dtype, channels = {
+        'mono8': ('u1', 1),
+        'mono16': ('<u2', 1),
+        '32FC1': ('<f4', 1),
+        'bgr8': ('u1', 3),
+    }[image.encoding]
     assert image.step == image.width * channels * np.dtype(dtype).itemsize
-    shape = (image.height, image.width, channels)[:3 if channels > 1 else 2]
+    shape = (image.height, image.width, channels)[: 3 if channels > 1 else 2]
     return np.frombuffer(bytes(image.data), dtype).reshape(shape)
 
 
 def half_and_half(left, right, image_wh=(64, 48)):
     pixels = np.zeros((image_wh[1], image_wh[0], 3), np.uint8)
-    pixels[:, :image_wh[0] // 2], pixels[:, image_wh[0] // 2:] = left, right
+    pixels[:, : image_wh[0] // 2], pixels[:, image_wh[0] // 2 :] = left, right
     return pixels
 
 
 def test_the_classifier_ranks_what_the_image_shows(start, peer, models):
-    node, ask = start('classifier', 'classify', models['classifier'],
-                      labels=['red', 'green', 'blue'], mean=[0.0, 0.0, 0.0], std=[1.0, 1.0, 1.0])
+    node, ask = start(
+        'classifier',
+        'classify',
+        models['classifier'],
+        labels=['red', 'green', 'blue'],
+        mean=[0.0, 0.0, 0.0],
+        std=[1.0, 1.0, 1.0],
+    )
     results = peer.inbox(Classification, '/classify/classification')
     found = ask(half_and_half((255, 51, 0), (255, 51, 0)), results)
     odds = np.exp([1.0, 0.2, 0.0])
     assert [each.class_id for each in found.results] == ['red', 'green', 'blue']
     assert [each.score for each in found.results] == pytest.approx(
-        (odds / odds.sum()).tolist(), abs=1e-5)
+        (odds / odds.sum()).tolist(), abs=1e-5
+    )
     assert node.set(score_threshold=0.25, class_id_format='index') == ''
     found = ask(half_and_half((0, 0, 255), (0, 0, 255)), results)
     assert [each.class_id for each in found.results] == ['2']
@@ -152,7 +205,10 @@ def test_the_classifier_ranks_what_the_image_shows(start, peer, models):
     assert len(ask(half_and_half(RED, GREEN), results).results) == 2
     info = peer.inbox(LabelInfo, '/classify/label_info', LATCHED).wait_for()
     assert [(each.class_id, each.class_name) for each in info.class_map] == [
-        (0, 'red'), (1, 'green'), (2, 'blue')]
+        (0, 'red'),
+        (1, 'green'),
+        (2, 'blue'),
+    ]
 
 
 def test_the_segmenter_says_the_class_of_each_pixel(start, peer, models):
@@ -170,15 +226,23 @@ def test_the_segmenter_says_the_class_of_each_pixel(start, peer, models):
     assert pixels_of(overlay)[20, 32].tolist() == list(colour_of(1))
     info = peer.inbox(LabelInfo, '/semantic/label_info', LATCHED).wait_for()
     assert [(each.class_id, each.class_name) for each in info.class_map] == [
-        (0, 'r'), (1, 'g'), (2, 'b')]
+        (0, 'r'),
+        (1, 'g'),
+        (2, 'b'),
+    ]
 
 
 def test_the_segmenter_tells_objects_apart(start, peer, models):
     _, ask = start('segmenter', 'instances', models['instances'])
     masks, numbered, boxes, overlays = (
-        peer.inbox(kind, f'/instances/{topic}') for kind, topic in (
-            (Image, 'mask'), (Image, 'instances'), (Detection2DArray, 'detections'),
-            (Image, 'overlay')))
+        peer.inbox(kind, f'/instances/{topic}')
+        for kind, topic in (
+            (Image, 'mask'),
+            (Image, 'instances'),
+            (Detection2DArray, 'detections'),
+            (Image, 'overlay'),
+        )
+    )
     grey = np.full((64, 64, 3), 90, np.uint8)  # Twice the network's size.
     mask, number, found, overlay = ask(grey, masks, numbered, boxes, overlays)
     assert [each.results[0].hypothesis.class_id for each in found.detections] == ['left', 'right']
@@ -193,7 +257,10 @@ def test_the_segmenter_tells_objects_apart(start, peer, models):
     assert (pixels_of(overlay)[55:, 10] == 90).all()
     info = peer.inbox(LabelInfo, '/instances/label_info', LATCHED).wait_for()
     assert [(each.class_id, each.class_name) for each in info.class_map] == [
-        (0, 'background'), (1, 'left'), (2, 'right')]
+        (0, 'background'),
+        (1, 'left'),
+        (2, 'right'),
+    ]
 
 
 def test_depth_comes_with_the_calibration_of_its_camera(start, peer, models):
@@ -213,8 +280,14 @@ def test_depth_comes_with_the_calibration_of_its_camera(start, peer, models):
     peer.wait_until(infos.get_subscription_count, 'the node to subscribe')
     published = peer.inbox(CameraInfo, '/near/camera_info')
     for image_wh in ((64, 48), (640, 480)):  # The second is another size: it fits no image.
-        infos.publish(CameraInfo(
-            width=image_wh[0], height=image_wh[1], k=np.arange(9.0), distortion_model='plumb_bob'))
+        infos.publish(
+            CameraInfo(
+                width=image_wh[0],
+                height=image_wh[1],
+                k=np.arange(9.0),
+                distortion_model='plumb_bob',
+            )
+        )
         # Best effort, in a queue of its own: so ask until it has come.
         while image_wh == (64, 48) and not published.messages:
             ask(picture, depths)
@@ -224,14 +297,24 @@ def test_depth_comes_with_the_calibration_of_its_camera(start, peer, models):
 
 
 def test_of_several_cameras_each_depth_comes_with_its_own_calibration(
-        start_node, peer, models, as_image):
+    start_node, peer, models, as_image
+):
     node = start_node(
-        'nears', 'trt_ros.nodes.depth', '-r', 'rear:=/nears_rear/image_raw', autostart=True,
-        backend='onnxruntime', model_path=models['depth'],
-        image_topics=['nears_front/image', 'rear'], qos_reliability='reliable')
+        'nears',
+        'trt_ros.nodes.depth',
+        '-r',
+        'rear:=/nears_rear/image_raw',
+        autostart=True,
+        backend='onnxruntime',
+        model_path=models['depth'],
+        image_topics=['nears_front/image', 'rear'],
+        qos_reliability='reliable',
+    )
     node.wait_for_log('Started: active.')
     for topic, folder, focus in (
-            ('nears_front/image', '/nears_front', 1.0), ('rear', '/nears_rear', 2.0)):
+        ('nears_front/image', '/nears_front', 1.0),
+        ('rear', '/nears_rear', 2.0),
+    ):
         images = peer.publisher(Image, f'{folder}/image{"_raw" if topic == "rear" else ""}')
         infos = peer.publisher(CameraInfo, f'{folder}/camera_info')
         depths = peer.inbox(Image, f'/nears/{topic}/depth')
@@ -243,6 +326,7 @@ def test_of_several_cameras_each_depth_comes_with_its_own_calibration(
             infos.publish(info)
             images.publish(image)
             return published.messages
+
         peer.wait_until(asked, f'a calibration of {topic}')
         assert list(published.messages[0].k) == [focus] * 9
         assert depths.wait_for().header.frame_id == 'front_camera'
@@ -250,12 +334,18 @@ def test_of_several_cameras_each_depth_comes_with_its_own_calibration(
 
 def test_poses_are_boxes_and_keypoints(start, peer, models):
     node, ask = start('pose', 'pose', models['pose'], keypoint_names=['nose'])
-    boxes, points, overlays = (peer.inbox(kind, f'/pose/{topic}') for kind, topic in (
-        (Detection2DArray, 'detections'), (Detection2DArray, 'keypoints'), (Image, 'overlay')))
+    boxes, points, overlays = (
+        peer.inbox(kind, f'/pose/{topic}')
+        for kind, topic in (
+            (Detection2DArray, 'detections'),
+            (Detection2DArray, 'keypoints'),
+            (Image, 'overlay'),
+        )
+    )
     grey = np.full((64, 64, 3), 90, np.uint8)
     found, keypoints, overlay = ask(grey, boxes, points, overlays)
     assert [each.results[0].hypothesis.class_id for each in found.detections] == ['person']
-    nose, = keypoints.detections
+    (nose,) = keypoints.detections
     assert (nose.id, nose.results[0].hypothesis.class_id) == ('0', 'nose')
     assert nose.results[0].hypothesis.score == 0.75
     assert (nose.bbox.center.position.x, nose.bbox.center.position.y) == (8, 16)
@@ -266,13 +356,19 @@ def test_poses_are_boxes_and_keypoints(start, peer, models):
 
 
 def test_a_network_of_another_task_is_refused_by_name(start_node, models):
-    node = start_node('wrong', 'trt_ros.nodes.depth', autostart=True, backend='onnxruntime',
-                      model_path=models['pose'])
+    node = start_node(
+        'wrong',
+        'trt_ros.nodes.depth',
+        autostart=True,
+        backend='onnxruntime',
+        model_path=models['pose'],
+    )
     node.wait_for_log('This is a keypoint network; a depth network is wanted.')
     node.wait_for_log('Not started')
 
 
 # Tensors.
+
 
 @pytest.fixture
 def tensor_messages():
@@ -281,8 +377,12 @@ def tensor_messages():
 
 def read(message):
 
-    return {name: values.tolist() for name, values in read_tensor_list(
-        np.frombuffer(serialize_message(message), np.uint8)).tensors.items()}
+    return {
+        name: values.tolist()
+        for name, values in read_tensor_list(
+            np.frombuffer(serialize_message(message), np.uint8)
+        ).tensors.items()
+    }
 
 
 def test_an_image_becomes_the_networks_outputs(start, peer, models, tensor_messages):
@@ -290,14 +390,20 @@ def test_an_image_becomes_the_networks_outputs(start, peer, models, tensor_messa
     tensors = peer.inbox(tensor_messages.TensorList, '/any/tensors')
     found = ask(half_and_half((255, 51, 0), (255, 51, 0)), tensors)
     assert read(found) == {'scores': [pytest.approx([1.0, 0.2, 0.0], abs=1e-6)]}
-    tensor, = found.tensors
+    (tensor,) = found.tensors
     assert (tensor.name, tensor.data_type, list(tensor.strides)) == ('scores', 9, [12, 4])
 
 
 def test_tensors_are_not_read_in_place_and_who_asks_for_it_is_told(
-        start_node, models, tensor_messages):
-    node = start_node('placed', 'trt_ros.nodes.tensor', model_path=models['sum'], input='tensors',
-                      unified_memory='on')
+    start_node, models, tensor_messages
+):
+    node = start_node(
+        'placed',
+        'trt_ros.nodes.tensor',
+        model_path=models['sum'],
+        input='tensors',
+        unified_memory='on',
+    )
     assert not node.change('configure')
     node.wait_for_log('unified_memory is on, but input is tensors.')
     assert 'Set unified_memory to auto or off.' in node.log
@@ -305,13 +411,20 @@ def test_tensors_are_not_read_in_place_and_who_asks_for_it_is_told(
     assert node.change('configure')
 
 
-def test_tensors_become_the_networks_outputs(
-        start_node, peer, models, tensor_messages, backend):
+def test_tensors_become_the_networks_outputs(start_node, peer, models, tensor_messages, backend):
     Tensor, TensorList = tensor_messages.Tensor, tensor_messages.TensorList
     node = start_node(
-        'sums', 'trt_ros.nodes.tensor', '-r', 'tensors:=/encoded', autostart=True,
-        backend=backend, model_path=models['sum'], input='tensors', scale=0.5,
-        qos_reliability='reliable')
+        'sums',
+        'trt_ros.nodes.tensor',
+        '-r',
+        'tensors:=/encoded',
+        autostart=True,
+        backend=backend,
+        model_path=models['sum'],
+        input='tensors',
+        scale=0.5,
+        qos_reliability='reliable',
+    )
     node.wait_for_log('Started: active.')
     assert 'Without effect on tensors: scale.' in node.log
     publisher = peer.publisher(TensorList, '/encoded')
@@ -322,10 +435,15 @@ def test_tensors_become_the_networks_outputs(
         message = TensorList()
         message.header.stamp.sec, message.header.frame_id = stamp, 'front_camera'
         for name, values in arrays.items():
-            message.tensors.append(Tensor(
-                name=name, shape=tensor_messages.TensorShape(rank=2, dims=values.shape),
-                data_type={'f4': 9, 'f8': 10, 'i4': 5}[values.dtype.str[1:]],
-                strides=values.strides, data=values.tobytes()))
+            message.tensors.append(
+                Tensor(
+                    name=name,
+                    shape=tensor_messages.TensorShape(rank=2, dims=values.shape),
+                    data_type={'f4': 9, 'f8': 10, 'i4': 5}[values.dtype.str[1:]],
+                    strides=values.strides,
+                    data=values.tobytes(),
+                )
+            )
         publisher.publish(message)
 
     a = np.arange(6, dtype='f4').reshape(2, 3)
@@ -341,11 +459,17 @@ def test_tensors_become_the_networks_outputs(
 
 
 def test_tensors_that_cannot_be_subscribed_to_leave_nothing_running(
-        start_node, peer, models, tensor_messages):
+    start_node, peer, models, tensor_messages
+):
     node = start_node(
-        'unheard', 'trt_ros.nodes.tensor', autostart=True, backend='onnxruntime',
-        model_path=models['sum'], input='tensors',
-        **{'qos_overrides./tensors.subscription.depth': -1})
+        'unheard',
+        'trt_ros.nodes.tensor',
+        autostart=True,
+        backend='onnxruntime',
+        model_path=models['sum'],
+        input='tensors',
+        **{'qos_overrides./tensors.subscription.depth': -1},
+    )
     node.wait_for_log('on_activate failed. The parameters qos_overrides./tensors.subscription')
     tasks = Path(f'/proc/{node.process.pid}/task')
     before = len(list(tasks.iterdir()))
@@ -358,6 +482,7 @@ def test_tensors_that_cannot_be_subscribed_to_leave_nothing_running(
 def test_tensors_are_brought_into_the_form_that_the_network_takes():
     def spec(name, dtype='float32'):
         return TensorSpec(name, (2, 3), dtype, 'input')
+
     a = np.arange(6, dtype='>f8').reshape(3, 2).T
     only = fitted({'any': a}, (spec('x', 'float16'),))['x']
     assert only.tolist() == a.tolist()

@@ -39,8 +39,12 @@ def serialized(message):
 
 def tensor(name='x', dims=(2, 3), rank=None, data_type=9, strides=(12, 4), nbytes=24):
     return Tensor(
-        name=name, shape=TensorShape(rank=len(dims) if rank is None else rank, dims=dims),
-        data_type=data_type, strides=strides, data=bytes(range(nbytes)))
+        name=name,
+        shape=TensorShape(rank=len(dims) if rank is None else rank, dims=dims),
+        data_type=data_type,
+        strides=strides,
+        data=bytes(range(nbytes)),
+    )
 
 
 def row_major(array):
@@ -51,14 +55,17 @@ def row_major(array):
     return strides
 
 
-@pytest.mark.parametrize('array, strides', [
-    (np.zeros(256, np.float32)[None], [1024, 4]),
-    (np.zeros(256, np.float32)[:, None], [4, 4]),
-    (np.zeros((3, 256), np.float16)[None, :, None, ::2], [1536, 512, 512, 4]),
-    (np.broadcast_to(np.uint8(7), (1, 1, 5)), [5, 5, 1]),
-    (np.zeros((2, 0, 3), np.float64), [0, 24, 8]),
-    (np.float64(1.5).reshape(()), []),
-])
+@pytest.mark.parametrize(
+    'array, strides',
+    [
+        (np.zeros(256, np.float32)[None], [1024, 4]),
+        (np.zeros(256, np.float32)[:, None], [4, 4]),
+        (np.zeros((3, 256), np.float16)[None, :, None, ::2], [1536, 512, 512, 4]),
+        (np.broadcast_to(np.uint8(7), (1, 1, 5)), [5, 5, 1]),
+        (np.zeros((2, 0, 3), np.float64), [0, 24, 8]),
+        (np.float64(1.5).reshape(()), []),
+    ],
+)
 def test_strides_are_row_major_bytes_whatever_numpy_has(array, strides):
     written = write_tensor_list({'x': array}, (0, 0), '')
     message = deserialize_message(written.tobytes(), TensorList)
@@ -91,32 +98,46 @@ def test_tensors_are_written_so_that_rclpy_reads_them_and_read_as_they_were(tens
 
 
 def test_strides_and_their_absence_are_heeded():
-    message = TensorList(tensors=[
-        tensor('padded', (2, 2), data_type=2, strides=(5, 1), nbytes=7),
-        tensor('transposed', (2, 3), data_type=2, strides=(1, 2), nbytes=6),
-        tensor('plain', (2, 3), data_type=2, strides=(), nbytes=6),
-        tensor('one', (1, 2), data_type=2, strides=(2**64 - 1, 1), nbytes=2),
-        tensor('none', (1, 2), data_type=2, strides=(0, 1), nbytes=2),
-        tensor('column', (2, 1), data_type=2, strides=(1, 77), nbytes=2),
-        tensor('scalar', (), data_type=2, strides=(), nbytes=1),
-        tensor('empty', (0, 3), data_type=2, strides=(9, 9), nbytes=0)])
-    found = {name: values.tolist()
-             for name, values in read_tensor_list(serialized(message)).tensors.items()}
+    message = TensorList(
+        tensors=[
+            tensor('padded', (2, 2), data_type=2, strides=(5, 1), nbytes=7),
+            tensor('transposed', (2, 3), data_type=2, strides=(1, 2), nbytes=6),
+            tensor('plain', (2, 3), data_type=2, strides=(), nbytes=6),
+            tensor('one', (1, 2), data_type=2, strides=(2**64 - 1, 1), nbytes=2),
+            tensor('none', (1, 2), data_type=2, strides=(0, 1), nbytes=2),
+            tensor('column', (2, 1), data_type=2, strides=(1, 77), nbytes=2),
+            tensor('scalar', (), data_type=2, strides=(), nbytes=1),
+            tensor('empty', (0, 3), data_type=2, strides=(9, 9), nbytes=0),
+        ]
+    )
+    found = {
+        name: values.tolist()
+        for name, values in read_tensor_list(serialized(message)).tensors.items()
+    }
     assert found == {
-        'padded': [[0, 1], [5, 6]], 'transposed': [[0, 2, 4], [1, 3, 5]],
-        'plain': [[0, 1, 2], [3, 4, 5]], 'one': [[0, 1]], 'none': [[0, 1]],
-        'column': [[0], [1]], 'scalar': 0, 'empty': []}
+        'padded': [[0, 1], [5, 6]],
+        'transposed': [[0, 2, 4], [1, 3, 5]],
+        'plain': [[0, 1, 2], [3, 4, 5]],
+        'one': [[0, 1]],
+        'none': [[0, 1]],
+        'column': [[0], [1]],
+        'scalar': 0,
+        'empty': [],
+    }
 
 
-@pytest.mark.parametrize(('wrong', 'why'), [
-    ({'nbytes': 23}, 'ends at byte 24 of 23'),
-    ({'strides': (16, 4)}, 'ends at byte 28 of 24'),
-    ({'strides': (0, 0), 'dims': (2**32 - 1, 2**32 - 1)}, 'ends at byte'),
-    ({'strides': (4,)}, 'rank 2, 2 dims and 1 strides'),
-    ({'rank': 3}, 'rank 3, 2 dims and 2 strides'),
-    ({'data_type': 0}, 'data_type 0'),
-    ({'dims': (1,) * 40, 'strides': ()}, 'ends at byte 4 of 24'),
-])
+@pytest.mark.parametrize(
+    ('wrong', 'why'),
+    [
+        ({'nbytes': 23}, 'ends at byte 24 of 23'),
+        ({'strides': (16, 4)}, 'ends at byte 28 of 24'),
+        ({'strides': (0, 0), 'dims': (2**32 - 1, 2**32 - 1)}, 'ends at byte'),
+        ({'strides': (4,)}, 'rank 2, 2 dims and 1 strides'),
+        ({'rank': 3}, 'rank 3, 2 dims and 2 strides'),
+        ({'data_type': 0}, 'data_type 0'),
+        ({'dims': (1,) * 40, 'strides': ()}, 'ends at byte 4 of 24'),
+    ],
+)
 def test_a_tensor_beside_its_data_is_refused(wrong, why):
     with pytest.raises(BadFrameError, match=why):
         read_tensor_list(serialized(TensorList(tensors=[tensor(**wrong)])))
@@ -137,9 +158,16 @@ def test_a_message_cut_short_anywhere_is_refused():
 @settings(derandomize=True, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=20))
 def test_a_message_with_bytes_changed_is_read_or_refused(changes):
-    message = serialized(TensorList(tensors=[
-        tensor(), tensor('y', (0, 9), strides=(2**64 - 1, 1)), tensor('z', (), strides=()),
-        tensor('too large', (0, 2**32 - 1, 2**32 - 1), strides=())])).copy()
+    message = serialized(
+        TensorList(
+            tensors=[
+                tensor(),
+                tensor('y', (0, 9), strides=(2**64 - 1, 1)),
+                tensor('z', (), strides=()),
+                tensor('too large', (0, 2**32 - 1, 2**32 - 1), strides=()),
+            ]
+        )
+    ).copy()
     for place, value in changes:
         message[place % message.size] = value
     with suppress(BadFrameError):

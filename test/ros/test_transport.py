@@ -49,7 +49,8 @@ def context(domain_id):
 @pytest.fixture
 def node(context):
     node = rclpy.create_node(
-        'transport', context=context, start_parameter_services=False, enable_rosout=False)
+        'transport', context=context, start_parameter_services=False, enable_rosout=False
+    )
     yield node
     node.destroy_node()
 
@@ -75,8 +76,9 @@ class Inbox:
 
     def wait(self, count):
         with self._grown:
-            assert self._grown.wait_for(
-                lambda: len(self.messages) >= count, DEADLINE_SECONDS), self.messages
+            assert self._grown.wait_for(lambda: len(self.messages) >= count, DEADLINE_SECONDS), (
+                self.messages
+            )
             return self.messages[:count]
 
 
@@ -107,8 +109,9 @@ def subscribe(rcl, node):
     subscriptions = []
 
     def start(on_message, publisher=None, qos=RELIABLE, **options):
-        subscriptions.append(RclSubscription(
-            rcl, node, Image, 'images', qos, on_message, **options))
+        subscriptions.append(
+            RclSubscription(rcl, node, Image, 'images', qos, on_message, **options)
+        )
         if publisher is not None:
             deadline = threading.Event()
             while not publisher.get_subscription_count():
@@ -130,9 +133,11 @@ def test_messages_come_as_they_were_sent(publisher, subscribe):
 
 
 def test_a_message_is_read_only_and_its_memory_is_used_again_once_nobody_looks(
-        publisher, subscribe):
-    inbox = Inbox(lambda message: (
-        message.ctypes.data, message.flags.writeable, number_of(message)))
+    publisher, subscribe
+):
+    inbox = Inbox(
+        lambda message: (message.ctypes.data, message.flags.writeable, number_of(message))
+    )
     subscribe(inbox, publisher)
     for number in range(30):
         publisher.publish(numbered(number))
@@ -171,9 +176,12 @@ def test_whoever_reads_the_memory_is_told_when_it_comes_and_before_it_goes(publi
         memory[:] = 0  # It is still there.
         assert lent.pop(memory.ctypes.data) is memory
 
-    inbox = Inbox(lambda message: any(
-        memory.ctypes.data <= message.ctypes.data < memory.ctypes.data + memory.size
-        for memory in lent.values()))
+    inbox = Inbox(
+        lambda message: any(
+            memory.ctypes.data <= message.ctypes.data < memory.ctypes.data + memory.size
+            for memory in lent.values()
+        )
+    )
     subscription = subscribe(inbox, publisher, hooks=MemoryHooks(lend, take_back))
     for count, nbytes in enumerate([10_000, 100_000, 90_000, 500_000], start=1):
         publisher.publish(numbered(1, nbytes))
@@ -181,8 +189,13 @@ def test_whoever_reads_the_memory_is_told_when_it_comes_and_before_it_goes(publi
     assert inbox.messages == [True] * 4
     subscription.close()
     assert told == [
-        ('lend', 65536), ('take back', 65536), ('lend', 102400), ('take back', 102400),
-        ('lend', 503808), ('take back', 503808)]
+        ('lend', 65536),
+        ('take back', 65536),
+        ('lend', 102400),
+        ('take back', 102400),
+        ('lend', 503808),
+        ('take back', 503808),
+    ]
     assert not lent
 
 
@@ -204,13 +217,15 @@ def send_while_busy(publisher, subscribe, numbers, **options):
     for number in numbers:
         publisher.publish(numbered(number))
     from rclpy.duration import Duration
+
     assert publisher.wait_for_all_acked(Duration(seconds=DEADLINE_SECONDS))
     may_end.set()
     return inbox
 
 
 def test_of_messages_that_wait_the_newest_is_handed_over_and_the_others_are_counted(
-        publisher, subscribe):
+    publisher, subscribe
+):
     replaced = Inbox(lambda: 'replaced')
     inbox = send_while_busy(publisher, subscribe, [1, 2, 3, 4], on_replaced=replaced)
     assert inbox.wait(1) == [4]
@@ -269,7 +284,8 @@ def test_a_message_in_use_outlives_the_subscription(publisher, subscribe):
 
 
 def test_the_executor_is_left_alone_and_an_offer_that_does_not_fit_is_told(
-        context, node, rcl, subscribe, publisher, capfd):
+    context, node, rcl, subscribe, publisher, capfd
+):
     executor = SingleThreadedExecutor(context=context)
     executor.add_node(node)
     ending = threading.Event()
@@ -290,7 +306,8 @@ def test_the_executor_is_left_alone_and_an_offer_that_does_not_fit_is_told(
             publisher.publish(numbered(number))
         assert inbox.wait(20) == list(range(20))
         unreliable = other.create_publisher(
-            Image, 'images', QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT))
+            Image, 'images', QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+        )
         text, never = '', threading.Event()
         while 'offering incompatible QoS' not in text:
             never.wait(0.05)
@@ -305,7 +322,8 @@ def test_the_executor_is_left_alone_and_an_offer_that_does_not_fit_is_told(
 
 
 def test_a_frame_is_written_in_place_and_arrives_as_typed_images_do(
-        context, node, subscribe, monkeypatch):
+    context, node, subscribe, monkeypatch
+):
     monkeypatch.setattr(transport, '_known', None)
     publisher = node.create_publisher(Image, 'images', RELIABLE)
     inbox = Inbox(lambda message: deserialize_message(message.tobytes(), Image))
@@ -324,8 +342,7 @@ def test_a_frame_is_written_in_place_and_arrives_as_typed_images_do(
 
 
 @pytest.mark.parametrize('way', ['rcl', 'rclpy'])
-def test_an_inactive_lifecycle_publisher_sends_nothing(
-        context, subscribe, monkeypatch, way):
+def test_an_inactive_lifecycle_publisher_sends_nothing(context, subscribe, monkeypatch, way):
     monkeypatch.setattr(transport, '_known', None)
     monkeypatch.setenv(transport.VARIABLE, way)
     node = LifecycleNode('managed', context=context, enable_rosout=False)
@@ -351,7 +368,8 @@ def test_an_error_of_rcl_is_told_with_its_own_words(rcl):
 
 
 def test_a_message_that_cannot_be_taken_costs_no_memory_and_the_next_one_comes(
-        rcl, publisher, subscribe, monkeypatch, capfd):
+    rcl, publisher, subscribe, monkeypatch, capfd
+):
     whole, addresses = Rcl.take, []
 
     def take(self, subscription, c_bytes, info):
@@ -377,7 +395,8 @@ def test_a_message_that_cannot_be_taken_costs_no_memory_and_the_next_one_comes(
 
 
 def test_memory_that_the_middleware_makes_as_large_as_each_message_is_read_where_it_is(
-        rcl, publisher, subscribe, monkeypatch):
+    rcl, publisher, subscribe, monkeypatch
+):
     resize, whole = ctypes.CDLL(rcl_module.RCUTILS).rcutils_uint8_array_resize, Rcl.take
 
     def take(self, subscription, c_bytes, info):
@@ -412,10 +431,12 @@ class Deaf(Rcl):
         return False
 
 
-@pytest.mark.parametrize('broken, why', [
-    (Flipping, 'A message came changed'), (Deaf, '0 of 4 messages came')])
+@pytest.mark.parametrize(
+    'broken, why', [(Flipping, 'A message came changed'), (Deaf, '0 of 4 messages came')]
+)
 def test_what_does_not_bring_messages_as_rclpy_does_is_not_used(
-        broken, why, context, node, monkeypatch, capfd):
+    broken, why, context, node, monkeypatch, capfd
+):
     monkeypatch.setattr(transport, '_known', None)
     monkeypatch.setattr(transport, 'Rcl', broken)
     monkeypatch.setattr(transport, 'SECONDS_FOR_THE_TEST', 0.5 if broken is Deaf else 60.0)
@@ -430,8 +451,12 @@ def test_what_does_not_bring_messages_as_rclpy_does_is_not_used(
 def test_structures_that_are_laid_out_in_another_way_are_found_before_they_are_used(monkeypatch):
     class Wider(ctypes.Structure):
         _fields_ = [
-            ('buffer', ctypes.c_void_p), ('flags', ctypes.c_size_t), ('length', ctypes.c_size_t),
-            ('capacity', ctypes.c_size_t), ('allocator', rcl_module._Allocator)]
+            ('buffer', ctypes.c_void_p),
+            ('flags', ctypes.c_size_t),
+            ('length', ctypes.c_size_t),
+            ('capacity', ctypes.c_size_t),
+            ('allocator', rcl_module._Allocator),
+        ]
 
     monkeypatch.setattr(rcl_module, '_Bytes', Wider)
     with pytest.raises(RclError, match='another way'):
@@ -469,13 +494,15 @@ def test_rclpy_brings_the_same_messages_where_it_has_to(context, node, monkeypat
     node.destroy_publisher(publisher)
 
 
-def test_detections_are_read_through_rclpy_where_they_lie_in_another_way(
-        node, monkeypatch, capfd):
+def test_detections_are_read_through_rclpy_where_they_lie_in_another_way(node, monkeypatch, capfd):
     found = Detections(
-        np.array([[10, 20, 30, 50]], np.float32), np.array([0.5], np.float32),
-        np.array([1], np.int32))
+        np.array([[10, 20, 30, 50]], np.float32),
+        np.array([0.5], np.float32),
+        np.array([1], np.int32),
+    )
     written = DetectionWriter(('cat', 'dog')).write(
-        found, (1, 2), 'camera', class_id_format='name')
+        found, (1, 2), 'camera', class_id_format='name'
+    )
     fast = messages.detection_reader(node)
     with monkeypatch.context() as patch:
         patch.setattr(messages, 'read_detections', lambda message: [])
@@ -501,13 +528,19 @@ def test_a_late_subscriber_gets_what_is_kept_for_it(rcl, node, subscribe):
 def test_detections_keep_their_ids_however_large(rcl, node):
     kept = QoSProfile(depth=5, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     publish = detection_publish(node, node.create_publisher(Detection2DArray, 'found', kept), ())
-    inbox = Inbox(lambda message: [each.id for each in deserialize_message(
-        message.tobytes(), Detection2DArray).detections])
+    inbox = Inbox(
+        lambda message: [
+            each.id for each in deserialize_message(message.tobytes(), Detection2DArray).detections
+        ]
+    )
     subscription = RclSubscription(rcl, node, Detection2DArray, 'found', kept, inbox)
     sent = [[0, 999], [7, 1000], []]
     for ids in sent:
-        found = Detections(np.zeros((len(ids), 4), np.float32), np.ones(len(ids), np.float32),
-                           np.zeros(len(ids), np.int32))
+        found = Detections(
+            np.zeros((len(ids), 4), np.float32),
+            np.ones(len(ids), np.float32),
+            np.zeros(len(ids), np.int32),
+        )
         publish(found, Header(), 'index', np.array(ids, np.int64))
     publish(found, Header(), 'index')
     assert inbox.wait(4) == [['0', '999'], ['7', '1000'], [], []]

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.ros
 uint32 = st.integers(0, 2**32 - 1)
 # A NUL ends a string on its way through C.
 texts = st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']), max_size=20)
-stamps = st.tuples(st.integers(-2**31, 2**31 - 1), uint32)
+stamps = st.tuples(st.integers(-(2**31), 2**31 - 1), uint32)
 NAMES = ('cat', '', 'Fußgänger', 'traffic light', '猫')
 scores = st.floats(0, 1, width=32)
 coordinates = st.floats(-1e4, 1e4, width=32)
@@ -54,15 +54,27 @@ def serialized(message):
 @settings(derandomize=True, deadline=None)
 @given(stamps, texts, uint32, uint32, texts, st.integers(0, 255), uint32, st.binary(max_size=99))
 def test_images_are_read_as_rclpy_reads_them(
-        stamp, frame_id, height, width, encoding, is_bigendian, step, data):
+    stamp, frame_id, height, width, encoding, is_bigendian, step, data
+):
     image = Image(
-        header=header_of(stamp, frame_id), height=height, width=width, encoding=encoding,
-        is_bigendian=is_bigendian, step=step, data=data)
+        header=header_of(stamp, frame_id),
+        height=height,
+        width=width,
+        encoding=encoding,
+        is_bigendian=is_bigendian,
+        step=step,
+        data=data,
+    )
     found = read_image(serialized(image))
     assert image == Image(
-        header=header_of(found.stamp, found.frame_id), height=found.height, width=found.width,
-        encoding=found.encoding, is_bigendian=found.is_bigendian, step=found.step,
-        data=found.data.tobytes())
+        header=header_of(found.stamp, found.frame_id),
+        height=found.height,
+        width=found.width,
+        encoding=found.encoding,
+        is_bigendian=found.is_bigendian,
+        step=found.step,
+        data=found.data.tobytes(),
+    )
 
 
 @settings(derandomize=True, deadline=None)
@@ -71,8 +83,10 @@ def test_compressed_images_are_read_as_rclpy_reads_them(stamp, frame_id, format_
     image = CompressedImage(header=header_of(stamp, frame_id), format=format_, data=data)
     found = read_compressed_image(serialized(image))
     assert image == CompressedImage(
-        header=header_of(found.stamp, found.frame_id), format=found.format,
-        data=found.data.tobytes())
+        header=header_of(found.stamp, found.frame_id),
+        format=found.format,
+        data=found.data.tobytes(),
+    )
 
 
 @settings(derandomize=True, deadline=None)
@@ -82,34 +96,51 @@ def test_images_are_written_so_that_rclpy_reads_them(stamp, frame_id, width, hei
     pixels = writer.begin(stamp, frame_id, (width, height), encoding)
     pixels[:] = np.arange(pixels.size).reshape(pixels.shape)
     assert deserialize_message(writer.message.tobytes(), Image) == Image(
-        header=header_of(stamp, frame_id), height=height, width=width, encoding=encoding,
-        step=3 * width, data=pixels.tobytes())
+        header=header_of(stamp, frame_id),
+        height=height,
+        width=width,
+        encoding=encoding,
+        step=3 * width,
+        data=pixels.tobytes(),
+    )
 
 
 @st.composite
 def detections(draw):
     count = draw(st.integers(0, 8))
     boxes = draw(hnp.arrays(np.float32, (count, 4), elements=coordinates))
-    scored = (draw(hnp.arrays(np.float32, count, elements=scores)),
-              draw(hnp.arrays(np.int32, count, elements=st.integers(0, len(NAMES) + 2))))
+    scored = (
+        draw(hnp.arrays(np.float32, count, elements=scores)),
+        draw(hnp.arrays(np.int32, count, elements=st.integers(0, len(NAMES) + 2))),
+    )
     if draw(st.booleans()):
         return OrientedBoxes(
-            boxes, draw(hnp.arrays(np.float32, count, elements=st.floats(-4, 4, width=32))),
-            *scored)
+            boxes,
+            draw(hnp.arrays(np.float32, count, elements=st.floats(-4, 4, width=32))),
+            *scored,
+        )
     return Detections(boxes, *scored)
 
 
 @settings(derandomize=True, deadline=None)
-@given(st.lists(detections(), min_size=1, max_size=4), stamps, texts,
-       st.sampled_from(['name', 'index']), st.integers(0, MOST_ID), st.booleans())
+@given(
+    st.lists(detections(), min_size=1, max_size=4),
+    stamps,
+    texts,
+    st.sampled_from(['name', 'index']),
+    st.integers(0, MOST_ID),
+    st.booleans(),
+)
 def test_detections_are_written_as_the_typed_message_says_them(
-        found, stamp, frame_id, class_id_format, first_id, has_ids):
+    found, stamp, frame_id, class_id_format, first_id, has_ids
+):
     writer = DetectionWriter(NAMES)
     for each in found:  # One after another into the same memory.
         ids = (np.arange(len(each)) * 137 + first_id) % (MOST_ID + 1) if has_ids else None
         message = writer.write(each, stamp, frame_id, class_id_format=class_id_format, ids=ids)
         typed = to_detection_array(
-            each, header_of(stamp, frame_id), NAMES, class_id_format=class_id_format, ids=ids)
+            each, header_of(stamp, frame_id), NAMES, class_id_format=class_id_format, ids=ids
+        )
         assert deserialize_message(message.tobytes(), Detection2DArray) == typed
         assert message.size == len(serialize_message(typed))
 
@@ -122,27 +153,43 @@ typed_boxes = st.tuples(*[st.floats(-1e4, 1e4)] * 5)
 @given(stamps, texts, st.lists(st.tuples(typed_results, typed_boxes, texts), max_size=4))
 def test_detections_are_read_as_rclpy_reads_them(stamp, frame_id, entries):
     header = header_of(stamp, frame_id)
-    array = Detection2DArray(header=header, detections=[
-        Detection2D(
-            header=header, id=name, results=[
-                ObjectHypothesisWithPose(
-                    hypothesis=ObjectHypothesis(class_id=class_id, score=score))
-                for class_id, score in results],
-            bbox=BoundingBox2D(
-                center=Pose2D(position=Point2D(x=x, y=y), theta=theta), size_x=width,
-                size_y=height))
-        for results, (x, y, theta, width, height), name in entries])
+    array = Detection2DArray(
+        header=header,
+        detections=[
+            Detection2D(
+                header=header,
+                id=name,
+                results=[
+                    ObjectHypothesisWithPose(
+                        hypothesis=ObjectHypothesis(class_id=class_id, score=score)
+                    )
+                    for class_id, score in results
+                ],
+                bbox=BoundingBox2D(
+                    center=Pose2D(position=Point2D(x=x, y=y), theta=theta),
+                    size_x=width,
+                    size_y=height,
+                ),
+            )
+            for results, (x, y, theta, width, height), name in entries
+        ],
+    )
     assert read_stamp(serialized(array)) == stamp
-    best = [max(results, key=lambda result: result[1], default=('', 0.0))
-            for results, _, _ in entries]
+    best = [
+        max(results, key=lambda result: result[1], default=('', 0.0)) for results, _, _ in entries
+    ]
     assert read_detections(serialized(array)) == [
-        (class_id, score, box) for (class_id, score), (_, box, _) in zip(best, entries)]
+        (class_id, score, box) for (class_id, score), (_, box, _) in zip(best, entries)
+    ]
 
 
 def test_a_rotated_box_is_said_with_its_angle():
     found = OrientedBoxes(
-        np.array([[10, 20, 30, 40]], np.float32), np.array([0.5], np.float32),
-        np.array([0.75], np.float32), np.array([1], np.int32))
+        np.array([[10, 20, 30, 40]], np.float32),
+        np.array([0.5], np.float32),
+        np.array([0.75], np.float32),
+        np.array([1], np.int32),
+    )
     message = to_detection_array(found, Header(), ('a', 'b'), class_id_format='name')
     box = message.detections[0].bbox
     assert (box.center.position.x, box.center.position.y, box.center.theta) == (10, 20, 0.5)

@@ -24,8 +24,17 @@ def colour_detector(tmp_path) -> Callable[..., Path]:
     onnx = pytest.importorskip('onnx')
     from onnx import helper, numpy_helper
 
-    def make(name='colours.onnx', *, dtype=np.float32, layout='nchw', shape=None, batch=1,
-             is_baked=False, scale=1.0, metadata=None) -> Path:
+    def make(
+        name='colours.onnx',
+        *,
+        dtype=np.float32,
+        layout='nchw',
+        shape=None,
+        batch=1,
+        is_baked=False,
+        scale=1.0,
+        metadata=None,
+    ) -> Path:
         height, width = shape or (64, 64)
         fixed_hw = ('height', 'width') if shape == () else (height, width)
         if shape == ():
@@ -35,14 +44,21 @@ def colour_detector(tmp_path) -> Callable[..., Path]:
         anchors = sum((height // stride) * (width // stride) for stride in (8, 16, 32))
         box = np.array([width / 2, height / 2, width / 2, height / 2], float_type)
         constants = {
-            'box': box.reshape(1, 4, 1), 'scale': np.array(scale, float_type),
+            'box': box.reshape(1, 4, 1),
+            'scale': np.array(scale, float_type),
             'column': np.array([1 if is_baked or batch == 1 else -1, 3, 1], np.int64),
-            'nothing': np.array(0, float_type), 'one': np.array(1, float_type),
-            'pads': np.array([0, 0, 0, 0, 0, anchors - 1], np.int64)}
+            'nothing': np.array(0, float_type),
+            'one': np.array(1, float_type),
+            'pads': np.array([0, 0, 0, 0, 0, anchors - 1], np.int64),
+        }
         axes = [2, 3] if layout == 'nchw' else [1, 2]
         nodes = [
-            helper.make_node('Cast', ['images'], ['floats'],
-                             to=helper.np_dtype_to_tensor_dtype(np.dtype(float_type))),
+            helper.make_node(
+                'Cast',
+                ['images'],
+                ['floats'],
+                to=helper.np_dtype_to_tensor_dtype(np.dtype(float_type)),
+            ),
             helper.make_node('Mul', ['floats', 'scale'], ['scaled']),
             helper.make_node('ReduceMean', ['scaled'], ['means'], axes=axes, keepdims=0),
             helper.make_node('Clip', ['means', 'nothing', 'one'], ['clipped']),
@@ -54,15 +70,23 @@ def colour_detector(tmp_path) -> Callable[..., Path]:
             helper.make_node('Pad', ['anchor', 'pads'], ['output0']),
         ]
         graph = helper.make_graph(
-            nodes, 'colours',
-            [helper.make_tensor_value_info(
-                'images', helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), image)],
-            [helper.make_tensor_value_info(
-                'output0', helper.np_dtype_to_tensor_dtype(np.dtype(float_type)),
-                (batch, 7, 'anchors' if shape == () else anchors))],
-            [numpy_helper.from_array(value, key) for key, value in constants.items()])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)],
-                                  ir_version=8)
+            nodes,
+            'colours',
+            [
+                helper.make_tensor_value_info(
+                    'images', helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), image
+                )
+            ],
+            [
+                helper.make_tensor_value_info(
+                    'output0',
+                    helper.np_dtype_to_tensor_dtype(np.dtype(float_type)),
+                    (batch, 7, 'anchors' if shape == () else anchors),
+                )
+            ],
+            [numpy_helper.from_array(value, key) for key, value in constants.items()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
         helper.set_model_props(model, metadata or {'names': str(COLOURS)})
         path = tmp_path / name
         onnx.save(model, path)

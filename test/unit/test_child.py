@@ -71,14 +71,26 @@ def start(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def make(function, memory_nbytes=1 << 30):
-        return closing(Child(f'work_of_test:{function}', title='The work', remedy='Do less.',
-                             memory_nbytes=memory_nbytes))
+        return closing(
+            Child(
+                f'work_of_test:{function}',
+                title='The work',
+                remedy='Do less.',
+                memory_nbytes=memory_nbytes,
+            )
+        )
+
     return make
 
 
 def call(child, report=None, timeout_seconds=60.0, patience=1.0, **request):
-    return child.call(request, report=report or Reporter(), phase='starting',
-                      timeout_seconds=timeout_seconds, patience=patience)
+    return child.call(
+        request,
+        report=report or Reporter(),
+        phase='starting',
+        timeout_seconds=timeout_seconds,
+        patience=patience,
+    )
 
 
 def children() -> list[str]:
@@ -160,8 +172,10 @@ def test_a_cancel_kills_it(start):
 @pytest.mark.parametrize('function', ['grow', 'grow_within_limit'])
 def test_what_takes_too_much_memory_is_ended(start, function):
     limit = (256 << 20) if function == 'grow' else 8 << 30
-    with start(function, limit) as child, pytest.raises(
-            MemoryLimitError, match=r'The work needs more than \d\.\d GiB of memory'):
+    with (
+        start(function, limit) as child,
+        pytest.raises(MemoryLimitError, match=r'The work needs more than \d\.\d GiB of memory'),
+    ):
         call(child)
     assert children() == []
 

@@ -37,8 +37,10 @@ def found(*boxes):
     """Detections of (x1, y1, x2, y2, score, label)."""
     table = np.array(boxes, float).reshape(-1, 6)
     return Detections(
-        table[:, :4].astype(np.float32), table[:, 4].astype(np.float32),
-        table[:, 5].astype(np.int32))
+        table[:, :4].astype(np.float32),
+        table[:, 4].astype(np.float32),
+        table[:, 5].astype(np.int32),
+    )
 
 
 def test_nothing_found_leaves_the_picture_as_it_is():
@@ -57,8 +59,9 @@ def test_a_box_is_drawn_along_its_edges_in_the_colour_of_its_class():
     assert (pixels[36:48, 62:80] != 90).any()
 
 
-@pytest.mark.parametrize('box', [
-    (0, 0, 200, 160), (-50, -50, 20, 20), (190, 150, 500, 500), (10, 10, 10, 10)])
+@pytest.mark.parametrize(
+    'box', [(0, 0, 200, 160), (-50, -50, 20, 20), (190, 150, 500, 500), (10, 10, 10, 10)]
+)
 def test_a_box_at_or_over_the_edge_is_drawn_without_fail(box):
     pixels = grey()
     draw_detections(pixels, found((*box, 0.9, 0)), ('a name far longer than the box is wide',))
@@ -87,9 +90,16 @@ def test_classes_have_colours_that_can_be_told_apart():
 
 def test_a_rotated_box_is_drawn_along_its_edges():
     pixels = grey()
-    draw_detections(pixels, OrientedBoxes(
-        np.array([[100, 80, 60, 20]], np.float32), np.array([np.pi / 2], np.float32),
-        np.array([0.5], np.float32), np.array([1], np.int32)), ('a', 'b'))
+    draw_detections(
+        pixels,
+        OrientedBoxes(
+            np.array([[100, 80, 60, 20]], np.float32),
+            np.array([np.pi / 2], np.float32),
+            np.array([0.5], np.float32),
+            np.array([1], np.int32),
+        ),
+        ('a', 'b'),
+    )
     # Its width now lies along y.
     for edge in (pixels[60:110, 90], pixels[60:110, 110], pixels[110, 90:110]):
         assert (edge == colour_of(1)).all()
@@ -101,15 +111,21 @@ MASK = np.zeros((160, 200), np.uint8)
 MASK[100, 100] = 1
 
 
-@pytest.mark.parametrize(('result', 'at_xy'), [
-    (BOX, (60, 100)),
-    (Poses(BOX, np.full((1, 1, 3), [100, 100, 1], np.float32)), (60, 100)),
-    (Poses(BOX, np.full((1, 1, 3), [100, 100, 1], np.float32)), (100, 100)),
-    (Instances(BOX, (np.ones((1, 1), bool),), np.array([[100, 100]], np.int32), (200, 160)),
-     (100, 100)),
-    (ClassMask(MASK), (100, 100)),
-    (Classification(np.float32([0.1, 0.9])), (4, 10)),
-    (Depth(np.zeros((160, 200), np.float32)), (100, 100))])
+@pytest.mark.parametrize(
+    ('result', 'at_xy'),
+    [
+        (BOX, (60, 100)),
+        (Poses(BOX, np.full((1, 1, 3), [100, 100, 1], np.float32)), (60, 100)),
+        (Poses(BOX, np.full((1, 1, 3), [100, 100, 1], np.float32)), (100, 100)),
+        (
+            Instances(BOX, (np.ones((1, 1), bool),), np.array([[100, 100]], np.int32), (200, 160)),
+            (100, 100),
+        ),
+        (ClassMask(MASK), (100, 100)),
+        (Classification(np.float32([0.1, 0.9])), (4, 10)),
+        (Depth(np.zeros((160, 200), np.float32)), (100, 100)),
+    ],
+)
 def test_what_any_task_finds_is_drawn(result, at_xy):
     pixels = grey()
     draw_result(pixels, result, ('a', 'b'))
@@ -124,15 +140,21 @@ def test_what_is_no_tasks_result_is_left():
 
 
 def test_depth_goes_from_blue_to_red_and_is_black_where_it_is_not_finite():
-    (near, far, none), = depth_view(Depth(np.float32([[1, 3, np.nan]]))).tolist()
+    ((near, far, none),) = depth_view(Depth(np.float32([[1, 3, np.nan]]))).tolist()
     assert near[0] > near[2] and far[2] > far[0] and none == [0, 0, 0]
     assert (depth_view(Depth(np.float32([[np.inf]]))) == 0).all()
     assert depth_view(Depth(np.float32([[2, 2]]))).shape == (1, 2, 3)
 
 
-@pytest.mark.parametrize('wanted', [
-    {}, {'channel_order': 'bgr', 'scale': 1.0}, {'layout': 'nhwc', 'dtype': 'float16'},
-    {'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)}])
+@pytest.mark.parametrize(
+    'wanted',
+    [
+        {},
+        {'channel_order': 'bgr', 'scale': 1.0},
+        {'layout': 'nhwc', 'dtype': 'float16'},
+        {'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)},
+    ],
+)
 def test_the_input_is_seen_as_the_picture_was(wanted):
     picture = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
     preprocess = Preprocess((8, 8), **wanted)
@@ -142,13 +164,16 @@ def test_the_input_is_seen_as_the_picture_was(wanted):
 
 def test_an_input_that_was_prepared_otherwise_is_seen_otherwise():
     tensor, _ = Preprocess((8, 8), channel_order='bgr')(
-        Frame.from_pixels(np.full((8, 8, 3), (200, 100, 50), np.uint8)))
+        Frame.from_pixels(np.full((8, 8, 3), (200, 100, 50), np.uint8))
+    )
     assert input_view(tensor, Preprocess((8, 8)))[4, 4].tolist() == [50, 100, 200]
 
 
 def test_pictures_stand_in_rows_of_one_height_under_their_captions():
-    sheet = in_rows([[Panel(grey((40, 20)), 'a'), Panel(grey((20, 20)), 'b')],
-                     [Panel(grey((20, 40)), '')]], height=100)
+    sheet = in_rows(
+        [[Panel(grey((40, 20)), 'a'), Panel(grey((20, 20)), 'b')], [Panel(grey((20, 40)), '')]],
+        height=100,
+    )
     assert sheet.shape[1] == 300
     assert (sheet[-100:, :50] == 90).all() and (sheet[-100:, 50:] == 255).all()
     assert sheet[0].min() == 255

@@ -15,12 +15,15 @@ CALLS = {
 
 
 @pytest.mark.parametrize('call', CALLS.values(), ids=CALLS)
-@pytest.mark.parametrize('given, wanted', [
-    (None, 'PCI_BUS_ID'), ('FASTEST_FIRST', 'FASTEST_FIRST')])
+@pytest.mark.parametrize(
+    'given, wanted', [(None, 'PCI_BUS_ID'), ('FASTEST_FIRST', 'FASTEST_FIRST')]
+)
 def test_gpus_are_counted_as_nvidia_smi_does_unless_the_user_has_said_otherwise(
-        call, given, wanted):
-    environment = {name: value for name, value in os.environ.items()
-                   if name != 'CUDA_DEVICE_ORDER'}
+    call, given, wanted
+):
+    environment = {
+        name: value for name, value in os.environ.items() if name != 'CUDA_DEVICE_ORDER'
+    }
     if given:
         environment['CUDA_DEVICE_ORDER'] = given
     # What libcuda reads: the C library's environment, at its initialisation.
@@ -31,6 +34,7 @@ getenv = ctypes.CDLL(None).getenv
 getenv.restype = ctypes.c_char_p
 print(getenv(b'CUDA_DEVICE_ORDER').decode())
 """
-    done = subprocess.run([sys.executable, '-c', script], env=environment, capture_output=True,
-                          text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, '-c', script], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == [wanted]

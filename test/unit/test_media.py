@@ -25,13 +25,18 @@ def test_a_picture_comes_back_whatever_its_name(tmp_path, name):
 
 
 def test_names_beyond_ascii_do_no_harm_in_a_posix_locale(tmp_path):
-    code = ('import sys, numpy; from pathlib import Path; from trt_ros import media; '
-            'path, pixels = Path(sys.argv[1]), numpy.zeros((2, 2, 3), "uint8"); '
-            'media.write_picture(path, pixels); '
-            'assert media.read_picture(path).shape == (2, 2, 3)')
+    code = (
+        'import sys, numpy; from pathlib import Path; from trt_ros import media; '
+        'path, pixels = Path(sys.argv[1]), numpy.zeros((2, 2, 3), "uint8"); '
+        'media.write_picture(path, pixels); '
+        'assert media.read_picture(path).shape == (2, 2, 3)'
+    )
     done = subprocess.run(
-        [sys.executable, '-c', code, str(tmp_path / 'é.png')], timeout=60, check=False,
-        env={**os.environ, 'LC_ALL': 'POSIX', 'PYTHONUTF8': '0', 'PYTHONCOERCECLOCALE': '0'})
+        [sys.executable, '-c', code, str(tmp_path / 'é.png')],
+        timeout=60,
+        check=False,
+        env={**os.environ, 'LC_ALL': 'POSIX', 'PYTHONUTF8': '0', 'PYTHONCOERCECLOCALE': '0'},
+    )
     assert done.returncode == 0
 
 
@@ -40,8 +45,13 @@ def test_what_is_no_picture_is_an_error_with_its_cause(tmp_path):
     (tmp_path / 'text.png').write_text('no picture')
     (tmp_path / 'folder.png').mkdir()
     os.mkfifo(tmp_path / 'pipe.png')
-    for name, cause in (('empty', 'empty'), ('text', ''), ('folder', 'Is a directory'),
-                        ('pipe', 'Not a regular file'), ('missing', 'No such file')):
+    for name, cause in (
+        ('empty', 'empty'),
+        ('text', ''),
+        ('folder', 'Is a directory'),
+        ('pipe', 'Not a regular file'),
+        ('missing', 'No such file'),
+    ):
         with pytest.raises(BadFrameError, match=f'{name}.png cannot be read') as caught:
             read_picture(tmp_path / f'{name}.png')
         assert cause in caught.value.cause and caught.value.kind == 'unreadable file'

@@ -27,16 +27,22 @@ def test_no_diff_has_no_new_lines(mutate):
 
 
 def test_only_lines_that_are_added_or_changed_are_mutated(mutate):
-    diff = ('--- a/x.py\n+++ b/x.py\n@@ -3 +3 @@ def a():\n-old\n+new\n'
-            '@@ -10,2 +9,0 @@\n-gone\n-gone\n@@ -20,0 +20,3 @@\n+a\n+b\n+c\n')
+    diff = (
+        '--- a/x.py\n+++ b/x.py\n@@ -3 +3 @@ def a():\n-old\n+new\n'
+        '@@ -10,2 +9,0 @@\n-gone\n-gone\n@@ -20,0 +20,3 @@\n+a\n+b\n+c\n'
+    )
     assert mutate.new_lines(diff) == {3, 20, 21, 22}
 
 
 def test_type_annotations_are_not_mutated(mutate):
     source = 'def f(a: int | None = 1 | 2) -> int | str:\n    b: int | None = a | 4\n'
     types = mutate.places_of_types(source)
-    bars = [(line, column) for line, text in enumerate(source.splitlines(), 1)
-            for column, letter in enumerate(text) if letter == '|']
+    bars = [
+        (line, column)
+        for line, text in enumerate(source.splitlines(), 1)
+        for column, letter in enumerate(text)
+        if letter == '|'
+    ]
     assert [place in types for place in bars] == [True, False, True, True, False]
 
 
@@ -44,13 +50,19 @@ def test_the_star_before_keyword_arguments_is_no_product(mutate):
     assert mutate.places_of_types('def f(a, *, b=2 * 3):\n    pass\n') == {(1, 9)}
 
 
-@pytest.mark.parametrize(('module', 'tests'), [
-    ('vision/nms.py', ('test/unit/vision/test_nms.py', 'test/unit/vision')),
-    ('engine/build/parent.py', (
-        'test/unit/engine/build/test_parent.py', 'test/unit/engine/build')),
-    ('ros/dds/intra_process.py', ('test/ros/test_intra_process.py', 'test/unit/ros/dds')),
-    ('nodes/tensor.py', ('test/ros/test_tensor_list.py',)),
-    ('vision/decoders/family.py', ('test/unit/vision/decoders',))])
+@pytest.mark.parametrize(
+    ('module', 'tests'),
+    [
+        ('vision/nms.py', ('test/unit/vision/test_nms.py', 'test/unit/vision')),
+        (
+            'engine/build/parent.py',
+            ('test/unit/engine/build/test_parent.py', 'test/unit/engine/build'),
+        ),
+        ('ros/dds/intra_process.py', ('test/ros/test_intra_process.py', 'test/unit/ros/dds')),
+        ('nodes/tensor.py', ('test/ros/test_tensor_list.py',)),
+        ('vision/decoders/family.py', ('test/unit/vision/decoders',)),
+    ],
+)
 def test_the_tests_of_a_modules_name_run_before_those_of_its_folder(mutate, module, tests):
     assert mutate.tests_of(Path('trt_ros') / module) == tests
 

@@ -26,8 +26,12 @@ def test_a_first_report_that_comes_late_is_told_and_so_is_one_after_a_silence():
     assert told([2.5, 7.4, 7.5, 60.0, 60.1, 65.0]) == [2.5, 7.5, 60.0, 65.0]
 
 
-@pytest.mark.parametrize(('progress', 'text'), [
-    (Progress('loading the model', None, 0.04), 'loading the model, 0 s'),
-    (Progress('Timing tactics', 41.6, 83.2), 'Timing tactics 42 %, 83 s')])
+@pytest.mark.parametrize(
+    ('progress', 'text'),
+    [
+        (Progress('loading the model', None, 0.04), 'loading the model, 0 s'),
+        (Progress('Timing tactics', 41.6, 83.2), 'Timing tactics 42 %, 83 s'),
+    ],
+)
 def test_a_report_reads_as_phase_percent_and_seconds(progress, text):
     assert str(progress) == text

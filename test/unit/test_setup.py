@@ -51,8 +51,11 @@ def start(tmp_path):
             (programs / name).write_text(f'#!/bin/sh\n{text}\n')
             (programs / name).chmod(0o755)
         done = subprocess.run(
-            [checkout / 'dev', *arguments], text=True, capture_output=True,
-            env={'PATH': str(programs), 'HOME': str(tmp_path)} | variables)
+            [checkout / 'dev', *arguments],
+            text=True,
+            capture_output=True,
+            env={'PATH': str(programs), 'HOME': str(tmp_path)} | variables,
+        )
         assert 'Traceback' not in done.stderr
         return done
 
@@ -125,8 +128,13 @@ def test_a_machine_without_wheels_is_told_to_install_ros(setup, environment, mon
 def test_a_sourced_ros_that_lacks_packages(start, tmp_path):
     (tmp_path / 'ros').mkdir()
     (tmp_path / 'ros/rclpy.py').touch()
-    done = start('check', PYTHON=PYTHON, ROS_DISTRO='humble', AMENT_PREFIX_PATH=str(tmp_path),
-                 PYTHONPATH=str(tmp_path / 'ros'))
+    done = start(
+        'check',
+        PYTHON=PYTHON,
+        ROS_DISTRO='humble',
+        AMENT_PREFIX_PATH=str(tmp_path),
+        PYTHONPATH=str(tmp_path / 'ros'),
+    )
     assert done.returncode == 1
     assert 'the Python module vision_msgs.msg' in done.stderr
     assert 'ros-humble-vision-msgs' in done.stderr
@@ -162,13 +170,22 @@ def test_an_environment_half_made_is_made_again(setup, environment):
     assert not (environment.folder / 'left over').exists()
 
 
-@pytest.mark.parametrize('line, problem', [
-    ("Retrying after connection broken by 'NewConnectionError(...)'", 'Cannot reach the Python'),
-    ('[Errno -3] Temporary failure in name resolution', 'Cannot reach the Python'),
-    ('ERROR: No matching distribution found for ros-rclpy==1.0', 'has no ros-rclpy==1.0 for this'),
-    ('OSError: [Errno 28] No space left on device', 'The disk is full'),
-    ('something nobody thought of', 'failed at pip. The end of its output:'),
-])
+@pytest.mark.parametrize(
+    'line, problem',
+    [
+        (
+            "Retrying after connection broken by 'NewConnectionError(...)'",
+            'Cannot reach the Python',
+        ),
+        ('[Errno -3] Temporary failure in name resolution', 'Cannot reach the Python'),
+        (
+            'ERROR: No matching distribution found for ros-rclpy==1.0',
+            'has no ros-rclpy==1.0 for this',
+        ),
+        ('OSError: [Errno 28] No space left on device', 'The disk is full'),
+        ('something nobody thought of', 'failed at pip. The end of its output:'),
+    ],
+)
 def test_what_pip_says_becomes_a_problem_with_a_remedy(setup, tmp_path, line, problem):
     error = setup.explain(['Collecting x', line], tmp_path / 'pip.log', 'pip')
     assert problem in str(error)
@@ -177,8 +194,14 @@ def test_what_pip_says_becomes_a_problem_with_a_remedy(setup, tmp_path, line, pr
 
 @pytest.mark.slow
 def test_no_network(start):
-    done = start('check', PYTHON=PYTHON, links=('cc', 'c++'), PIP_CONFIG_FILE='/dev/null',
-                 PIP_INDEX_URL='http://127.0.0.1:9/simple', PIP_RETRIES='1')
+    done = start(
+        'check',
+        PYTHON=PYTHON,
+        links=('cc', 'c++'),
+        PIP_CONFIG_FILE='/dev/null',
+        PIP_INDEX_URL='http://127.0.0.1:9/simple',
+        PIP_RETRIES='1',
+    )
     assert done.returncode == 1
     assert 'Cannot reach the Python package index' in done.stderr
     assert 'Remedy: Connect this machine' in done.stderr
@@ -233,11 +256,17 @@ def test_ros2_launch_finds_the_launch_files_of_the_checkout(setup, environment, 
     assert not (older / 'demo.launch.py').is_symlink()
 
 
-@pytest.mark.parametrize('given, log_dir', [
-    ({}, str(CHECKOUT / 'log/ros')), ({'ROS_LOG_DIR': '/my/log'}, '/my/log'),
-    ({'ROS_HOME': '/my/ros'}, None)])
+@pytest.mark.parametrize(
+    'given, log_dir',
+    [
+        ({}, str(CHECKOUT / 'log/ros')),
+        ({'ROS_LOG_DIR': '/my/log'}, '/my/log'),
+        ({'ROS_HOME': '/my/ros'}, None),
+    ],
+)
 def test_what_nodes_log_stays_in_the_checkout_unless_the_user_chose(
-        setup, environment, monkeypatch, given, log_dir):
+    setup, environment, monkeypatch, given, log_dir
+):
     for name in ('ROS_LOG_DIR', 'ROS_HOME'):
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
@@ -247,15 +276,21 @@ def test_what_nodes_log_stays_in_the_checkout_unless_the_user_chose(
 
 
 def test_a_second_set_up_waits_for_the_first(setup, capfd):
-    code = ('import importlib.util as u, sys; sys.modules["environment"] = m = '
-            'u.module_from_spec(s := u.spec_from_file_location("environment", sys.argv[1])); '
-            's.loader.exec_module(m)\nwith m.one_at_a_time(): print("mine")')
+    code = (
+        'import importlib.util as u, sys; sys.modules["environment"] = m = '
+        'u.module_from_spec(s := u.spec_from_file_location("environment", sys.argv[1])); '
+        's.loader.exec_module(m)\nwith m.one_at_a_time(): print("mine")'
+    )
     script = CHECKOUT / 'standalone/environment.py'
     folder = os.open(script.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        second = subprocess.Popen([sys.executable, '-c', code, script], text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        second = subprocess.Popen(
+            [sys.executable, '-c', code, script],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         assert 'another ./dev is setting up' in second.stderr.readline()
         assert second.poll() is None
     finally:

@@ -38,9 +38,15 @@ def test_a_folder_that_is_only_named_so_is_no_tensorrt(monkeypatch, tmp_path):
         load_trt('tensorrt')
 
 
-@pytest.mark.parametrize(('text', 'found'), [
-    ('', ()), ('10.13.3.9.post1', (10, 13, 3, 9)), ('11.0.0.114', (11, 0, 0, 114)),
-    ('10.3.0', (10, 3, 0))])
+@pytest.mark.parametrize(
+    ('text', 'found'),
+    [
+        ('', ()),
+        ('10.13.3.9.post1', (10, 13, 3, 9)),
+        ('11.0.0.114', (11, 0, 0, 114)),
+        ('10.3.0', (10, 3, 0)),
+    ],
+)
 def test_versions_are_read(text, found):
     assert numbers(text) == found
 
@@ -96,7 +102,9 @@ def test_what_tensorrt_says_goes_to_python_logging_without_the_noise(rtx, caplog
         if not driver().gpus:
             rtx.log.log(severity.ERROR, '[checkMacros.cpp::catchCudaError] 35')
     assert [(one.levelname, one.message) for one in caplog.records] == [
-        ('WARNING', 'worth reading'), ('DEBUG', 'a detail')]
+        ('WARNING', 'worth reading'),
+        ('DEBUG', 'a detail'),
+    ]
 
 
 def test_who_listens_gets_the_errors_instead_of_the_log(rtx, caplog):

@@ -22,14 +22,23 @@ PACKAGE = Path(__file__).parents[2] / 'trt_ros'
 RELEASES = [
     ('tensorrt', 'tensorrt-cu12-bindings', version)
     for version in ('10.3.0', '10.7.0', '10.13.3.9', '10.16.1.11', '11.0.0.114', '11.4.0.106')
-] + [('tensorrt_rtx', 'tensorrt-rtx-cu13-bindings', version)
-     for version in ('1.4.0.76', '1.5.0.114', '1.6.1.120', '1.7.1.116')]
+] + [
+    ('tensorrt_rtx', 'tensorrt-rtx-cu13-bindings', version)
+    for version in ('1.4.0.76', '1.5.0.114', '1.6.1.120', '1.7.1.116')
+]
 
 # Read before a fixture changes it.
 USERS_CACHE = Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache')
 BUILDING = {
-    'trt': '', 'builder': 'Builder', 'network': 'INetworkDefinition', 'config': 'IBuilderConfig',
-    'parser': 'OnnxParser', 'handle': 'ICudaEngine', 'runtime': 'Runtime', 'layer': 'ILayer'}
+    'trt': '',
+    'builder': 'Builder',
+    'network': 'INetworkDefinition',
+    'config': 'IBuilderConfig',
+    'parser': 'OnnxParser',
+    'handle': 'ICudaEngine',
+    'runtime': 'Runtime',
+    'layer': 'ILayer',
+}
 SOURCES = {  # file: which class its names stand for
     'trt.py': {'trt': ''},
     'engine/build/child.py': {**BUILDING, 'timing': 'ITimingCache'},
@@ -39,13 +48,19 @@ SOURCES = {  # file: which class its names stand for
     'engine/build/layers.py': BUILDING,
     'engine/open.py': {'trt': '', 'refitter': 'Refitter', 'weights': 'OnnxParserRefitter'},
     'runtime/gpu/tensorrt_context.py': {
-        'handle': 'ICudaEngine', 'context': 'IExecutionContext', 'strategies':
-        'ExecutionContextAllocationStrategy'},
+        'handle': 'ICudaEngine',
+        'context': 'IExecutionContext',
+        'strategies': 'ExecutionContextAllocationStrategy',
+    },
 }
 # Used after asking whether it is there, or refused before.
-ONLY_RTX = {'IBuilderConfig.num_compute_capabilities', 'IBuilderConfig.set_compute_capability',
-            'ICudaEngine.create_runtime_config', 'CudaGraphStrategy.DISABLED',
-            'DynamicShapesKernelSpecializationStrategy.EAGER'}
+ONLY_RTX = {
+    'IBuilderConfig.num_compute_capabilities',
+    'IBuilderConfig.set_compute_capability',
+    'ICudaEngine.create_runtime_config',
+    'CudaGraphStrategy.DISABLED',
+    'DynamicShapesKernelSpecializationStrategy.EAGER',
+}
 ONLY_WHERE_ASKED = {'ICudaEngine.device_memory_size'}
 
 STUB = """
@@ -74,15 +89,25 @@ def uses():
             if short not in classes or not isinstance(owner, (ast.Name, ast.Attribute)):
                 continue
             call = calls.get(id(node))
-            how = ('set' if isinstance(node.ctx, ast.Store) else 'get' if call is None
-                   else len(call.args) + len(call.keywords))
+            how = (
+                'set'
+                if isinstance(node.ctx, ast.Store)
+                else 'get'
+                if call is None
+                else len(call.args) + len(call.keywords)
+            )
             found.add((classes[short], node.attr, how))
     # Enums and what is below them: trt.DeviceType.DLA.
     for name in SOURCES:
         for node in ast.walk(ast.parse((PACKAGE / name).read_text())):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and (
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Attribute)
+                and (
                     getattr(node.value.value, 'id', getattr(node.value.value, 'attr', '')) == 'trt'
-                    and node.attr != '__init__'):
+                    and node.attr != '__init__'
+                )
+            ):
                 found.add((node.value.attr, node.attr, 'get'))
     return sorted(found, key=str)
 
@@ -156,14 +181,28 @@ def fetch(package, version) -> Path:
     if not folder.exists():
         part = cache / f'{tag}.{os.getpid()}'
         done = subprocess.run(
-            [sys.executable, '-m', 'pip', 'download', '--quiet', '--no-deps',
-             '--only-binary=:all:', '--disable-pip-version-check', '--dest', str(part),
-             f'{package}=={version}'],
-            capture_output=True, text=True)
+            [
+                sys.executable,
+                '-m',
+                'pip',
+                'download',
+                '--quiet',
+                '--no-deps',
+                '--only-binary=:all:',
+                '--disable-pip-version-check',
+                '--dest',
+                str(part),
+                f'{package}=={version}',
+            ],
+            capture_output=True,
+            text=True,
+        )
         if done.returncode != 0:
             shutil.rmtree(part, ignore_errors=True)
-            pytest.skip(f'{package} {version} does not come for this Python, or there is no '
-                        f'network: {done.stderr.strip().splitlines()[-1:]}')
+            pytest.skip(
+                f'{package} {version} does not come for this Python, or there is no '
+                f'network: {done.stderr.strip().splitlines()[-1:]}'
+            )
         (wheel,) = part.glob('*.whl')
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(part)
@@ -197,20 +236,45 @@ def release(request, tmp_path, compiler):
 
     def run(script, argument, *, stdin='', library=major * 10000 + minor * 100 + patch):
         for name in names:
-            subprocess.run([compiler, '-shared', '-fPIC', '-w', f'-DVERSION={library}',
-                            f'-Wl,-soname,{name}', 'stub.c', '-o', name], cwd=tmp_path, check=True)
+            subprocess.run(
+                [
+                    compiler,
+                    '-shared',
+                    '-fPIC',
+                    '-w',
+                    f'-DVERSION={library}',
+                    f'-Wl,-soname,{name}',
+                    'stub.c',
+                    '-o',
+                    name,
+                ],
+                cwd=tmp_path,
+                check=True,
+            )
             path = [str(folder), str(PACKAGE.parent), *(entry for entry in sys.path if entry)]
         done = subprocess.run(
-            [sys.executable, '-c', script, argument], input=stdin, capture_output=True, text=True,
-            env={**os.environ, 'LD_LIBRARY_PATH': str(tmp_path),
-                 'PYTHONPATH': os.pathsep.join([str(tmp_path / 'no_libs'), *path])})
+            [sys.executable, '-c', script, argument],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env={
+                **os.environ,
+                'LD_LIBRARY_PATH': str(tmp_path),
+                'PYTHONPATH': os.pathsep.join([str(tmp_path / 'no_libs'), *path]),
+            },
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
     # The library wheel that may be installed beside must not be taken instead of the stub.
     hidden = tmp_path / 'no_libs'
-    for name, text in ((f'{flavour}_libs', ''), (flavour, f'from {flavour}_bindings import *\n'
-                                                 f'from {flavour}_bindings import __version__\n')):
+    for name, text in (
+        (f'{flavour}_libs', ''),
+        (
+            flavour,
+            f'from {flavour}_bindings import *\nfrom {flavour}_bindings import __version__\n',
+        ),
+    ):
         (hidden / name).mkdir(parents=True)
         (hidden / name / '__init__.py').write_text(text)
     return flavour, version, run
@@ -240,8 +304,11 @@ def test_the_adaptor_loads_and_refuses_to_build_where_it_would_crash(release):
     name, lacking, builder = run(ADAPTOR, flavour)
     assert name == f'{flavour} {".".join(version.split(".")[:3])}'
     assert lacking == []
-    assert builder == ('No NVIDIA GPU can be used here.' if flavour == 'tensorrt' and 'GPU' in
-                       builder else f'{name} gives no Builder.')
+    assert builder == (
+        'No NVIDIA GPU can be used here.'
+        if flavour == 'tensorrt' and 'GPU' in builder
+        else f'{name} gives no Builder.'
+    )
 
 
 @pytest.mark.slow

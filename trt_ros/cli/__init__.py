@@ -24,14 +24,18 @@ from trt_ros.errors import TrtRosError
 
 def verbs() -> list[str]:
     """Name every verb: the modules of this folder, '-' for '_', without those that begin so."""
-    return [module.name.replace('_', '-') for module in pkgutil.iter_modules(__path__)
-            if not module.name.startswith('_')]
+    return [
+        module.name.replace('_', '-')
+        for module in pkgutil.iter_modules(__path__)
+        if not module.name.startswith('_')
+    ]
 
 
 def make_parser(names: Sequence[str]) -> argparse.ArgumentParser:
     """Make the parser that knows these verbs."""
     parser = argparse.ArgumentParser(
-        prog='trt-ros', description='Neural networks with TensorRT, for ROS 2.')
+        prog='trt-ros', description='Neural networks with TensorRT, for ROS 2.'
+    )
     add_verbs(parser, names)
     return parser
 
@@ -43,8 +47,11 @@ def add_verbs(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
         module = import_module(f'{__name__}.{name.replace("-", "_")}')
         text = (module.__doc__ or '').strip()
         subparser = subparsers.add_parser(
-            name, help=text.partition('\n')[0], description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter)
+            name,
+            help=text.partition('\n')[0],
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         module.add_arguments(subparser)
         subparser.set_defaults(run=module.run)
 
@@ -70,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _end_in_order() -> None:
     """Let SIGTERM, and SIGHUP of a closed terminal, close files as an exception does."""
+
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 

@@ -54,21 +54,27 @@ class Agreement:
     def problem(self, min_cosine: float) -> str:
         """Return why the answers do not agree, '' where they do."""
         if self.non_finite_here or self.non_finite_reference:
-            return (f'{self.non_finite_here} values are NaN or Inf here, '
-                    f'{self.non_finite_reference} in ONNX Runtime')
+            return (
+                f'{self.non_finite_here} values are NaN or Inf here, '
+                f'{self.non_finite_reference} in ONNX Runtime'
+            )
         if self.shapes:
             return self.shapes
         # Written so that NaN, which is below nothing, fails.
-        return '' if self.cosine >= min_cosine else (
-            f'cosine {self.cosine:.6f} is below {min_cosine:g}')
+        return (
+            ''
+            if self.cosine >= min_cosine
+            else (f'cosine {self.cosine:.6f} is below {min_cosine:g}')
+        )
 
     @property
     def overflows_here_only(self) -> bool:
         return bool(self.non_finite_here and not self.non_finite_reference)
 
 
-def add_answers(found: dict[str, Agreement], got: Mapping[str, np.ndarray],
-                want: Mapping[str, np.ndarray]) -> None:
+def add_answers(
+    found: dict[str, Agreement], got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]
+) -> None:
     """Compare the answers to one input, by the names of the reference's outputs."""
     for name, expected in want.items():
         found.setdefault(name, Agreement()).add(got[name], expected)

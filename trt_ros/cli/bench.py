@@ -27,14 +27,23 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument('model', type=Path, help='ONNX file, or an engine')
     add_build_arguments(parser)
     add = parser.add_argument_group('measurement').add_argument
-    add('--image-size', type=_size, action='append', metavar='WxH', dest='sizes',
-        help='size of the camera image; may be given several times (default: 1920x1080)')
+    add(
+        '--image-size',
+        type=_size,
+        action='append',
+        metavar='WxH',
+        dest='sizes',
+        help='size of the camera image; may be given several times (default: 1920x1080)',
+    )
     add('--encoding', default='bgr8', help='of the camera image (default: bgr8)')
     add('--frames', type=positive, default=200, metavar='N', help='a measurement (default: 200)')
     add('--slots', type=positive, metavar='N', help='frames under way (default: 2; of batches 1)')
     add('--no-graph', action='store_true', help='launch each step by itself')
-    add('--no-transfers', action='store_true',
-        help='leave the copies to and from the GPU out: kernels read pinned memory in place')
+    add(
+        '--no-transfers',
+        action='store_true',
+        help='leave the copies to and from the GPU out: kernels read pinned memory in place',
+    )
     add('--layers', action='store_true', help='also the time of each layer of the network')
     add('--json', type=Path, metavar='FILE', help='all numbers')
     add('--plot', type=Path, metavar='FILE.png', help='the latency of each frame, as a picture')
@@ -49,17 +58,22 @@ def run(args: Namespace) -> int:
     from trt_ros.vision.frame import ENCODINGS
 
     if args.encoding not in ENCODINGS:
-        raise ParameterError(f'Images encoded as {args.encoding!r} are not understood.',
-                             remedy=f'Choose one of {", ".join(ENCODINGS)}.')
+        raise ParameterError(
+            f'Images encoded as {args.encoding!r} are not understood.',
+            remedy=f'Choose one of {", ".join(ENCODINGS)}.',
+        )
     if args.plot:
         check_picture_path(args.plot)
     if args.json and not args.json.parent.is_dir():
-        raise ParameterError(f'The file {args.json} cannot be written.',
-                             cause=f'The folder {args.json.parent} does not exist.',
-                             remedy='Create the folder, or give another one.')
+        raise ParameterError(
+            f'The file {args.json} cannot be written.',
+            cause=f'The folder {args.json.parent} does not exist.',
+            remedy='Create the folder, or give another one.',
+        )
     backend, chosen = choose_backend(args.backend)
-    story, results = (_on_the_cpu(args, chosen) if backend.name == 'onnxruntime'
-                      else _on_the_gpu(args))
+    story, results = (
+        _on_the_cpu(args, chosen) if backend.name == 'onnxruntime' else _on_the_gpu(args)
+    )
     if args.json:
         args.json.write_text(json.dumps({'story': story, 'results': results}, indent=1))
     if args.plot:
@@ -73,10 +87,17 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
     from trt_ros.runtime.gpu.open import open_frames
 
     pipeline = open_frames(
-        args.model, build_options(args),
-        GraphOptions(device=args.device, slots=args.slots or 2, use_graph=not args.no_graph,
-                     unified_memory='on' if args.no_transfers else 'auto'),
-        backend=args.backend, cache_dir=args.cache_dir)
+        args.model,
+        build_options(args),
+        GraphOptions(
+            device=args.device,
+            slots=args.slots or 2,
+            use_graph=not args.no_graph,
+            unified_memory='on' if args.no_transfers else 'auto',
+        ),
+        backend=args.backend,
+        cache_dir=args.cache_dir,
+    )
     results = []
     try:
         _refuse_other_batch(args, pipeline.most)
@@ -100,15 +121,21 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
     from trt_ros.runtime.cpu.measure import Summary, measure_steps, open_on_the_cpu
 
     options, plain = build_options(args), BuildOptions()
-    refused = [name for name, value in vars(options).items()
-               if value != getattr(plain, name) and name not in ('batch', 'input_size')]
-    refused += [name for name in ('slots', 'no_graph', 'no_transfers', 'layers')
-                if getattr(args, name)]
+    refused = [
+        name
+        for name, value in vars(options).items()
+        if value != getattr(plain, name) and name not in ('batch', 'input_size')
+    ]
+    refused += [
+        name for name in ('slots', 'no_graph', 'no_transfers', 'layers') if getattr(args, name)
+    ]
     if refused:
         flags = ', '.join(f'--{name.replace("_", "-")}' for name in refused)
-        raise ParameterError(f'{flags} cannot be honoured on ONNX Runtime.', cause=chosen,
-                             remedy='Leave it out, or see `trt-ros doctor` why TensorRT is not '
-                                    'used.')
+        raise ParameterError(
+            f'{flags} cannot be honoured on ONNX Runtime.',
+            cause=chosen,
+            remedy='Leave it out, or see `trt-ros doctor` why TensorRT is not used.',
+        )
     pipeline = open_on_the_cpu(args.model, options.input_size, options.batch)
     results = []
     try:
@@ -119,9 +146,12 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
             times = measure_steps(pipeline, frame, args.frames)
             host_ms = {name: vars(Summary.of(each)) for name, each in times.items()}
             found: dict[str, Any] = {
-                'image': f'{frame.width}x{frame.height} {frame.encoding}', 'batch': pipeline.most,
+                'image': f'{frame.width}x{frame.height} {frame.encoding}',
+                'batch': pipeline.most,
                 'frames_per_second': 1e3 * pipeline.most / host_ms['frame']['mean'],
-                'frame_times_ms': times['frame'], 'host_ms': host_ms}
+                'frame_times_ms': times['frame'],
+                'host_ms': host_ms,
+            }
             results.append(found)
             _heading(found)
             _row('image in hand to result', host_ms['frame'])
@@ -141,10 +171,13 @@ def _refuse_other_batch(args: Namespace, most: int) -> None:
         raise ParameterError(
             f'batch is {batch}, but a run of this network takes {most}.',
             remedy='Leave --batch out, or export with a dynamic batch (of an engine: build it '
-                   f'with --batch {batch}).')
+            f'with --batch {batch}).',
+        )
     if most > 1 and (args.slots or 1) > 1:
-        raise ParameterError(f'slots is {args.slots}, but batches share one slot.',
-                             remedy='Leave --slots or --batch out.')
+        raise ParameterError(
+            f'slots is {args.slots}, but batches share one slot.',
+            remedy='Leave --slots or --batch out.',
+        )
 
 
 def _frames(args: Namespace) -> Iterator[Frame]:
@@ -216,8 +249,24 @@ def _plot(path: Path, series: dict[str, np.ndarray]) -> None:
         for value, name in ((p50, 'p50'), (p99, 'p99')):
             at = round(top + height - margin - value / most * (height - 2 * margin))
             cv2.line(picture, (margin, at), (width - margin, at), (160, 160, 160), 1)
-            cv2.putText(picture, f'{name} {value * 1e3:.0f} us', (width - margin - 120, at - 4),
-                        cv2.FONT_HERSHEY_SIMPLEX, 0.4, (60, 60, 60), 1, cv2.LINE_AA)
-        cv2.putText(picture, f'{title}: image in hand to result, {len(times)} frames',
-                    (margin, top + 30), cv2.FONT_HERSHEY_SIMPLEX, 0.5, (0, 0, 0), 1, cv2.LINE_AA)
+            cv2.putText(
+                picture,
+                f'{name} {value * 1e3:.0f} us',
+                (width - margin - 120, at - 4),
+                cv2.FONT_HERSHEY_SIMPLEX,
+                0.4,
+                (60, 60, 60),
+                1,
+                cv2.LINE_AA,
+            )
+        cv2.putText(
+            picture,
+            f'{title}: image in hand to result, {len(times)} frames',
+            (margin, top + 30),
+            cv2.FONT_HERSHEY_SIMPLEX,
+            0.5,
+            (0, 0, 0),
+            1,
+            cv2.LINE_AA,
+        )
     write_picture(path, picture)

@@ -35,8 +35,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 def add_build_arguments(parser: ArgumentParser) -> None:
     """Declare what decides which engine a model gets, for every verb that opens one."""
     add = parser.add_argument
-    add('--backend', choices=('auto', 'tensorrt', 'tensorrt_rtx'), default='auto',
-        help='which TensorRT (default: the first that is installed)')
+    add(
+        '--backend',
+        choices=('auto', 'tensorrt', 'tensorrt_rtx'),
+        default='auto',
+        help='which TensorRT (default: the first that is installed)',
+    )
     add('--device', type=int, default=0, metavar='N', help='GPU to build for (default: 0)')
     add('--cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros')
     group = parser.add_argument_group('engine')
@@ -45,40 +49,74 @@ def add_build_arguments(parser: ArgumentParser) -> None:
         # What is not given is left to BuildOptions, which has the defaults.
         group.add_argument(f'--{name}', default=SUPPRESS, help=help_, **more)
 
-    option('precision', "auto: the model's own types; fp16, bf16: convert it; fp32: no TF32",
-           choices=PRECISIONS)
+    option(
+        'precision',
+        "auto: the model's own types; fp16, bf16: convert it; fp32: no TF32",
+        choices=PRECISIONS,
+    )
     option('io-dtypes', 'keep float32 inputs and outputs, or lower them too', choices=IO_DTYPES)
     option('converter', 'what makes fp16 and bf16', choices=CONVERTERS)
-    option('cut-nms', 'cut NMS off the end of the network; where this TensorRT cannot run it, '
-           'that is so by itself', action='store_true')
-    option('profile', 'shapes of dynamic inputs as INPUT=MIN:OPT:MAX[,..], each like '
-           '1x3x640x640; may be given several times', action=_Append, type=parse_profile,
-           dest='profiles', metavar='SHAPES')
+    option(
+        'cut-nms',
+        'cut NMS off the end of the network; where this TensorRT cannot run it, '
+        'that is so by itself',
+        action='store_true',
+    )
+    option(
+        'profile',
+        'shapes of dynamic inputs as INPUT=MIN:OPT:MAX[,..], each like '
+        '1x3x640x640; may be given several times',
+        action=_Append,
+        type=parse_profile,
+        dest='profiles',
+        metavar='SHAPES',
+    )
     option('input-size', "images' size where it is dynamic", type=_integers('x'), metavar='HxW')
     option('batch', 'images in a run at most, where that is dynamic', type=int, metavar='N')
     option('workspace-mib', 'limit of scratch memory', type=int, metavar='MIB')
     option('optimization-level', '0 (quick build) to 5 (long search)', type=int, metavar='N')
     option('aux-streams', 'streams that layers may run on side by side', type=int, metavar='N')
-    option('no-timing-cache', 'measure every kernel anew', action='store_false',
-           dest='timing_cache')
-    option('dla-core', 'deep learning accelerator to use, the GPU for the rest', type=int,
-           metavar='N')
-    option('plugin', 'plugin library; may be given several times', action=_Append,
-           dest='plugins', metavar='FILE')
-    option('version-compatible', 'for newer TensorRT of the same major release too',
-           action='store_true')
+    option(
+        'no-timing-cache', 'measure every kernel anew', action='store_false', dest='timing_cache'
+    )
+    option(
+        'dla-core', 'deep learning accelerator to use, the GPU for the rest', type=int, metavar='N'
+    )
+    option(
+        'plugin',
+        'plugin library; may be given several times',
+        action=_Append,
+        dest='plugins',
+        metavar='FILE',
+    )
+    option(
+        'version-compatible',
+        'for newer TensorRT of the same major release too',
+        action='store_true',
+    )
     option('hardware-compatible', 'for other GPUs too', choices=HARDWARE)
-    option('compute-capability', 'target, such as 8.6, or current; may be given several times',
-           action=_Append, dest='compute_capabilities', metavar='CC')
-    option('strip-weights', 'without weights: they come from the ONNX at load',
-           action='store_true')
+    option(
+        'compute-capability',
+        'target, such as 8.6, or current; may be given several times',
+        action=_Append,
+        dest='compute_capabilities',
+        metavar='CC',
+    )
+    option(
+        'strip-weights', 'without weights: they come from the ONNX at load', action='store_true'
+    )
     option('weight-streaming', 'weights may stay in host memory', action='store_true')
 
 
 def build_options(args: Namespace) -> BuildOptions:
     """:raises ParameterError: for options that make no sense."""
-    return BuildOptions(**{field.name: getattr(args, field.name) for field in fields(BuildOptions)
-                           if field.name in args})
+    return BuildOptions(
+        **{
+            field.name: getattr(args, field.name)
+            for field in fields(BuildOptions)
+            if field.name in args
+        }
+    )
 
 
 def run(args: Namespace) -> int:
@@ -88,16 +126,34 @@ def run(args: Namespace) -> int:
 
     with Bar() as bar:
         entry = EngineCache(args.cache_dir).get_or_build(
-            args.onnx, build_options(args), load_trt(args.backend), device=args.device,
-            report=Reporter(bar), timeout_seconds=args.timeout, force=args.force)
+            args.onnx,
+            build_options(args),
+            load_trt(args.backend),
+            device=args.device,
+            report=Reporter(bar),
+            timeout_seconds=args.timeout,
+            force=args.force,
+        )
     if args.json:
-        print(json.dumps({'engine': str(entry.path), 'built': bool(entry.why_built),
-                          'why': entry.why_built, **entry.sidecar}, indent=1))
+        print(
+            json.dumps(
+                {
+                    'engine': str(entry.path),
+                    'built': bool(entry.why_built),
+                    'why': entry.why_built,
+                    **entry.sidecar,
+                },
+                indent=1,
+            )
+        )
         return 0
     seconds = entry.sidecar['build_seconds']
     how = f'built in {seconds:.1f} s: {entry.why_built}' if entry.why_built else 'from the cache'
-    for line in (f'{how}, {entry.sidecar["plan_nbytes"] / 2 ** 20:.1f} MiB',
-                 *describe(entry.sidecar), *entry.sidecar['parser_warnings']):
+    for line in (
+        f'{how}, {entry.sidecar["plan_nbytes"] / 2**20:.1f} MiB',
+        *describe(entry.sidecar),
+        *entry.sidecar['parser_warnings'],
+    ):
         print(line, file=sys.stderr)
     print(entry.path)
     return 0
@@ -115,8 +171,12 @@ class Bar:
         if self._watched:
             from tqdm import tqdm
 
-            self._bar = tqdm(total=100, leave=False, file=sys.stderr,
-                             bar_format='{desc} {bar} {n:.0f} % {elapsed}')
+            self._bar = tqdm(
+                total=100,
+                leave=False,
+                file=sys.stderr,
+                bar_format='{desc} {bar} {n:.0f} % {elapsed}',
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -135,8 +195,13 @@ class Bar:
 class _Append(Action):
     """Collect into a tuple, without argparse's default list that SUPPRESS would lose."""
 
-    def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any,
-                 option_string: str | None = None) -> None:
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
         setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), values))
 
 
@@ -158,5 +223,6 @@ def parse_profile(text: str) -> Profile:
 def _integers(separator: str) -> Callable[[str], tuple[int, ...]]:
     def parse(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(separator))
+
     parse.__name__ = 'shape'  # argparse shows it: "invalid shape value".
     return parse

@@ -12,10 +12,14 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument('action', choices=('list', 'verify', 'prune'),
-                        help='prune removes what is damaged, or of a TensorRT that is not here')
-    parser.add_argument('--cache-dir', default='', metavar='DIR',
-                        help='default: $XDG_CACHE_HOME/trt_ros')
+    parser.add_argument(
+        'action',
+        choices=('list', 'verify', 'prune'),
+        help='prune removes what is damaged, or of a TensorRT that is not here',
+    )
+    parser.add_argument(
+        '--cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros'
+    )
     parser.add_argument('--all', action='store_true', help='prune: remove every engine')
     parser.add_argument('--dry-run', action='store_true', help='prune: only say what would go')
     parser.add_argument('--json', action='store_true', help='print as JSON')
@@ -39,7 +43,7 @@ def run(args: Namespace) -> int:
     else:
         for row in rows:
             print(_line(row))
-        size = sum(row['nbytes'] for row in rows) / 2 ** 20
+        size = sum(row['nbytes'] for row in rows) / 2**20
         what = {'list': '', 'verify': '', 'prune': ' to remove' if args.dry_run else ' removed'}
         print(f'{len(rows)} engines{what[args.action]}, {size:.1f} MiB, in {cache.root}')
     return 1 if args.action == 'verify' and any(row['problem'] for row in rows) else 0
@@ -57,11 +61,18 @@ def _row(cache: EngineCache, path: Path, *, verify: bool) -> dict[str, Any]:
     model, precision, batch = path.relative_to(cache.root).parts[:3]
     flavour, release = sidecar.get('flavour', ''), sidecar.get('tensorrt', '')
     return {
-        'engine': str(path), 'model': model, 'precision': precision, 'batch': int(batch[2:]),
-        'flavour': flavour, 'tensorrt': release, 'installed': _installed(flavour, release),
-        'gpu': (sidecar.get('gpu') or {}).get('name'), 'built_at': sidecar.get('built_at'),
+        'engine': str(path),
+        'model': model,
+        'precision': precision,
+        'batch': int(batch[2:]),
+        'flavour': flavour,
+        'tensorrt': release,
+        'installed': _installed(flavour, release),
+        'gpu': (sidecar.get('gpu') or {}).get('name'),
+        'built_at': sidecar.get('built_at'),
         'nbytes': path.stat().st_size,
-        'problem': problem or (cache.problem(path) if verify else '')}
+        'problem': problem or (cache.problem(path) if verify else ''),
+    }
 
 
 def _installed(flavour: str, release: str) -> bool:
@@ -78,5 +89,7 @@ def _line(row: dict[str, Any]) -> str:
     if row['problem']:
         return f'{row["engine"]}: {row["problem"]}'
     here = '' if row['installed'] else ', which is not here'
-    return (f'{row["engine"]}: {row["nbytes"] / 2 ** 20:.1f} MiB, '
-            f'{row["flavour"]} {row["tensorrt"]}{here}, {row["built_at"]}')
+    return (
+        f'{row["engine"]}: {row["nbytes"] / 2**20:.1f} MiB, '
+        f'{row["flavour"]} {row["tensorrt"]}{here}, {row["built_at"]}'
+    )

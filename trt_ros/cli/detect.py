@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from trt_ros.cli._arguments import fraction, positive
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.runtime.options import LabelledOptions
+from trt_ros.vision.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
@@ -37,18 +38,38 @@ MANY_FILES = 20  # From here on a progress bar is shown even where nobody seems 
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument('files', nargs='+', type=Path, metavar='FILE',
-                        help='image or video, or a folder of them')
-    parser.add_argument('--output', type=Path, metavar='DIR',
-                        help='where annotated files and detections.json go (default: detections, '
-                             'or nowhere with --json)')
+    parser.add_argument(
+        'files', nargs='+', type=Path, metavar='FILE', help='image or video, or a folder of them'
+    )
+    parser.add_argument(
+        '--output',
+        type=Path,
+        metavar='DIR',
+        help='where annotated files and detections.json go (default: detections, '
+        'or nowhere with --json)',
+    )
     parser.add_argument('--json', action='store_true', help='print the detections to stdout')
-    parser.add_argument('--score-threshold', type=fraction, default=0.25, metavar='X',
-                        help='drop detections scored below this (default: 0.25)')
-    parser.add_argument('--iou-threshold', type=fraction, default=0.45, metavar='X',
-                        help='overlap above which the weaker box of a class goes (default: 0.45)')
-    parser.add_argument('--max-detections', type=positive, default=100, metavar='N',
-                        help='the most boxes an image (default: 100)')
+    parser.add_argument(
+        '--score-threshold',
+        type=fraction,
+        default=0.25,
+        metavar='X',
+        help='drop detections scored below this (default: 0.25)',
+    )
+    parser.add_argument(
+        '--iou-threshold',
+        type=fraction,
+        default=0.45,
+        metavar='X',
+        help='overlap above which the weaker box of a class goes (default: 0.45)',
+    )
+    parser.add_argument(
+        '--max-detections',
+        type=positive,
+        default=100,
+        metavar='N',
+        help='the most boxes an image (default: 100)',
+    )
     add_option_flags(parser, [each.name for each in fields(LabelledOptions)])
 
 
@@ -58,8 +79,9 @@ def run(args: Namespace) -> int:
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision.decoders.registry import FAMILIES, ORIENTED
 
-    options = LabelledOptions(**{
-        each.name: getattr(args, each.name) for each in fields(LabelledOptions)})
+    options = LabelledOptions(
+        **{each.name: getattr(args, each.name) for each in fields(LabelledOptions)}
+    )
     folder = args.output or (None if args.json else Path('detections'))
     paths = list(_expand(args.files))
     if folder is not None:
@@ -77,9 +99,14 @@ def run(args: Namespace) -> int:
             stack.callback(_write_json, folder / 'detections.json', entries)
         names = _Names()
         watched = sys.stderr.isatty()
-        bar = stack.enter_context(tqdm(
-            paths, unit=' files', mininterval=0.1 if watched else 10.0,
-            disable=len(paths) < (2 if watched else MANY_FILES)))
+        bar = stack.enter_context(
+            tqdm(
+                paths,
+                unit=' files',
+                mininterval=0.1 if watched else 10.0,
+                disable=len(paths) < (2 if watched else MANY_FILES),
+            )
+        )
         for path in bar:
             try:
                 _detect_file(path, pipeline, args, folder and folder / names.unique(path), entries)
@@ -119,13 +146,13 @@ def add_option_flags(parser: ArgumentParser | _ArgumentGroup, names: Sequence[st
         description = described['description'].rstrip('.').replace('%', '%%')
         if description[1].islower():
             description = description[0].lower() + description[1:]
-        parser.add_argument(
-            *flags, dest=each.name, default=each.default, help=description, **more)
+        parser.add_argument(*flags, dest=each.name, default=each.default, help=description, **more)
 
 
 def _comma_separated(kind: type) -> Callable[[str], tuple[Any, ...]]:
     def parse(text: str) -> tuple[Any, ...]:
         return tuple(kind(part.strip()) for part in text.split(',') if part.strip())
+
     parse.__name__ = f'comma-separated {kind.__name__}'  # argparse shows it: "invalid .. value".
     return parse
 
@@ -136,12 +163,16 @@ def _expand(files: Sequence[Path]) -> Iterator[Path]:
         if not path.is_dir():
             yield path
             continue
-        inside = sorted(each for each in path.iterdir() if each.is_file()
-                        and each.suffix.lower() in IMAGE_SUFFIXES + VIDEO_SUFFIXES)
+        inside = sorted(
+            each
+            for each in path.iterdir()
+            if each.is_file() and each.suffix.lower() in IMAGE_SUFFIXES + VIDEO_SUFFIXES
+        )
         if not inside:
             raise ParameterError(
                 f'The folder {path} holds no images and no videos.',
-                remedy=f'Known are {", ".join(IMAGE_SUFFIXES + VIDEO_SUFFIXES)}.')
+                remedy=f'Known are {", ".join(IMAGE_SUFFIXES + VIDEO_SUFFIXES)}.',
+            )
         yield from inside
 
 
@@ -151,13 +182,16 @@ def _make_folder(folder: Path, inputs: Sequence[Path]) -> None:
             raise ParameterError(
                 f'The output folder {folder} is where {path} lies.',
                 cause='Annotated files have the names of their originals.',
-                remedy='Give another folder with --output.')
+                remedy='Give another folder with --output.',
+            )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ParameterError(f'Cannot make the output folder {folder}.',
-                             cause=error.strerror or '',
-                             remedy='Give another folder with --output.') from error
+        raise ParameterError(
+            f'Cannot make the output folder {folder}.',
+            cause=error.strerror or '',
+            remedy='Give another folder with --output.',
+        ) from error
 
 
 class _Names:
@@ -181,8 +215,12 @@ class _Names:
 
 
 def _detect_file(
-        path: Path, pipeline: Pipeline, args: Namespace, annotated: Path | None,
-        entries: list[dict[str, Any]]) -> None:
+    path: Path,
+    pipeline: Pipeline,
+    args: Namespace,
+    annotated: Path | None,
+    entries: list[dict[str, Any]],
+) -> None:
     """
     Find what is in one file, append its entries, and write it with the boxes to `annotated`.
 
@@ -195,27 +233,40 @@ def _detect_file(
     is_video = path.suffix.lower() in VIDEO_SUFFIXES
     with ExitStack() as stack:
         write: Callable[[np.ndarray], None] | None = None
-        for index, (pixels, rate_hz) in enumerate(_read_video(path) if is_video
-                                                  else [(read_picture(path), 0.0)]):
+        for index, (pixels, rate_hz) in enumerate(
+            _read_video(path) if is_video else [(read_picture(path), 0.0)]
+        ):
             height, width = pixels.shape[:2]
             found = pipeline.infer(
-                Frame.from_pixels(pixels), score_threshold=args.score_threshold,
-                iou_threshold=args.iou_threshold, max_detections=args.max_detections)
-            entries.append({
-                'file': str(path), **({'frame': index} if is_video else {}),
-                'width': width, 'height': height,
-                'detections': _as_json(found, pipeline.class_names)})
+                Frame.from_pixels(pixels),
+                Thresholds(
+                    score=args.score_threshold,
+                    iou=args.iou_threshold,
+                    max_detections=args.max_detections,
+                ),
+            )
+            entries.append(
+                {
+                    'file': str(path),
+                    **({'frame': index} if is_video else {}),
+                    'width': width,
+                    'height': height,
+                    'detections': _as_json(found, pipeline.class_names),
+                }
+            )
             if annotated is None:
                 continue
             if write is None:
-                write = (_video_writer(annotated, width, height, rate_hz, stack) if is_video
-                         else lambda pixels: write_picture(annotated, pixels))
+                write = (
+                    _video_writer(annotated, width, height, rate_hz, stack)
+                    if is_video
+                    else lambda pixels: write_picture(annotated, pixels)
+                )
             draw_detections(pixels, found, pipeline.class_names)
             write(pixels)
 
 
-def _as_json(
-        found: Detections | OrientedBoxes, names: Sequence[str]) -> list[dict[str, Any]]:
+def _as_json(found: Detections | OrientedBoxes, names: Sequence[str]) -> list[dict[str, Any]]:
     import numpy as np
 
     from trt_ros.vision.decoders.obb import hull
@@ -225,16 +276,22 @@ def _as_json(
     more: list[dict[str, Any]] = [{} for _ in range(len(found))]
     if isinstance(found, OrientedBoxes):
         xyxy = np.hstack(hull(np.column_stack([found.cxcywh, found.theta])))
-        more = [{'cxcywh': [round(float(each), 2) for each in cxcywh],
-                 'theta': round(float(theta), 5)}
-                for cxcywh, theta in zip(found.cxcywh, found.theta)]
+        more = [
+            {'cxcywh': [round(float(each), 2) for each in cxcywh], 'theta': round(float(theta), 5)}
+            for cxcywh, theta in zip(found.cxcywh, found.theta)
+        ]
     else:
         xyxy = found.xyxy
     return [
-        {'label': name_of(names, int(label)), 'class_index': int(label),
-         'score': round(float(score), 4), 'xyxy': [round(float(edge), 2) for edge in edges],
-         **angle}
-        for edges, score, label, angle in zip(xyxy, found.scores, found.labels, more)]
+        {
+            'label': name_of(names, int(label)),
+            'class_index': int(label),
+            'score': round(float(score), 4),
+            'xyxy': [round(float(edge), 2) for edge in edges],
+            **angle,
+        }
+        for edges, score, label, angle in zip(xyxy, found.scores, found.labels, more)
+    ]
 
 
 def _read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:
@@ -255,8 +312,9 @@ def _read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:
         video.release()
 
 
-def _video_writer(path: Path, width: int, height: int, rate_hz: float,
-                  stack: ExitStack) -> Callable[[np.ndarray], None]:
+def _video_writer(
+    path: Path, width: int, height: int, rate_hz: float, stack: ExitStack
+) -> Callable[[np.ndarray], None]:
     from trt_ros.media import open_video_writer
 
     writer = open_video_writer(path, rate_hz, (width, height))
@@ -276,5 +334,8 @@ def _write(path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise ParameterError(f'Cannot write {path}.', cause=error.strerror or '',
-                             remedy='Give another folder with --output.') from error
+        raise ParameterError(
+            f'Cannot write {path}.',
+            cause=error.strerror or '',
+            remedy='Give another folder with --output.',
+        ) from error

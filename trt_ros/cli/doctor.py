@@ -18,11 +18,23 @@ import sys
 SIGNS = {'ok': '+', 'missing': '-', 'problem': '!'}
 # What nvidia-smi says of a GPU under load or at rest; older drivers know the second name.
 _REASONS = ('clocks_event_reasons.active', 'clocks_throttle_reasons.active')
-_FIELDS = ('clocks.sm', 'clocks.max.sm', 'pcie.link.gen.current', 'pcie.link.gen.max',
-           'pcie.link.width.current', 'pcie.link.width.max', 'temperature.gpu')
+_FIELDS = (
+    'clocks.sm',
+    'clocks.max.sm',
+    'pcie.link.gen.current',
+    'pcie.link.gen.max',
+    'pcie.link.width.current',
+    'pcie.link.width.max',
+    'temperature.gpu',
+)
 # Bits of the reasons that mean slower than it could be (idle and user settings do not).
-_THROTTLED = {0x04: 'power cap', 0x08: 'hardware slowdown', 0x20: 'thermal, software',
-              0x40: 'thermal, hardware', 0x80: 'power brake'}
+_THROTTLED = {
+    0x04: 'power cap',
+    0x08: 'hardware slowdown',
+    0x20: 'thermal, software',
+    0x40: 'thermal, hardware',
+    0x80: 'power brake',
+}
 
 
 @dataclass(frozen=True)
@@ -60,8 +72,12 @@ def findings() -> Iterator[Finding]:
     yield _ros()
     yield from _fast_dds()
     yield Finding('python', 'ok', f'{platform.python_version()} ({sys.executable})')
-    yield Finding('system', 'ok', f'{platform.system()} {platform.release()}, '
-                                  f'{platform.machine()}, {len(os.sched_getaffinity(0))} cores')
+    yield Finding(
+        'system',
+        'ok',
+        f'{platform.system()} {platform.release()}, '
+        f'{platform.machine()}, {len(os.sched_getaffinity(0))} cores',
+    )
     yield from _packages()
     yield from _gpus()
     flavours = [_flavour(name) for name in ('tensorrt', 'tensorrt_rtx')]
@@ -69,18 +85,25 @@ def findings() -> Iterator[Finding]:
     yield from _cache()
     runs = any(each.state == 'ok' and 'runs engines' in each.detail for each in flavours)
     if not runs and not find_spec('onnxruntime'):
-        yield Finding('networks', 'problem', 'nothing here can run one',
-                      'pip install onnxruntime')
+        yield Finding('networks', 'problem', 'nothing here can run one', 'pip install onnxruntime')
 
 
 def _ros() -> Finding:
     distro = os.environ.get('ROS_DISTRO', '')
     if find_spec('rclpy') is None:
         if distro:
-            return Finding('ros', 'problem', f'ROS_DISTRO is {distro}, but this Python has no '
-                           'rclpy', f'source /opt/ros/{distro}/setup.bash, and use its python3')
-        return Finding('ros', 'missing', 'no rclpy: the nodes cannot run, the command line can',
-                       'source /opt/ros/DISTRO/setup.bash')
+            return Finding(
+                'ros',
+                'problem',
+                f'ROS_DISTRO is {distro}, but this Python has no rclpy',
+                f'source /opt/ros/{distro}/setup.bash, and use its python3',
+            )
+        return Finding(
+            'ros',
+            'missing',
+            'no rclpy: the nodes cannot run, the command line can',
+            'source /opt/ros/DISTRO/setup.bash',
+        )
     middleware = os.environ.get('RMW_IMPLEMENTATION', 'the default')
     return Finding('ros', 'ok', f'{distro or "rclpy found"}, middleware: {middleware}')
 
@@ -89,13 +112,15 @@ def _fast_dds() -> Iterator[Finding]:
     """Whether images that are sent from here fit into Fast DDS's memory; docs/ros.md has more."""
     said = os.environ
     if find_spec('rclpy') is None or not said.get(
-            'RMW_IMPLEMENTATION', 'rmw_fastrtps_cpp').startswith('rmw_fastrtps'):
+        'RMW_IMPLEMENTATION', 'rmw_fastrtps_cpp'
+    ).startswith('rmw_fastrtps'):
         return
     files = 'FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE'
-    variable = next(
-        (each for each in (*files, 'FASTDDS_BUILTIN_TRANSPORTS') if each in said), '')
-    is_local = (said.get('ROS_AUTOMATIC_DISCOVERY_RANGE') == 'LOCALHOST'
-                or said.get('ROS_LOCALHOST_ONLY') == '1')
+    variable = next((each for each in (*files, 'FASTDDS_BUILTIN_TRANSPORTS') if each in said), '')
+    is_local = (
+        said.get('ROS_AUTOMATIC_DISCOVERY_RANGE') == 'LOCALHOST'
+        or said.get('ROS_LOCALHOST_ONLY') == '1'
+    )
     if variable in files or (variable and not is_local):
         yield Finding('fast dds', 'ok', f'{variable} is {said[variable]}')
         return
@@ -103,18 +128,24 @@ def _fast_dds() -> Iterator[Finding]:
     if variable:
         detail += f'; {variable} does nothing for localhost alone'
     yield Finding(
-        'fast dds', 'missing', detail,
-        f'export {files[0]}=$(ros2 pkg prefix --share trt_ros)/config/fastdds.xml' if is_local
-        else "export FASTDDS_BUILTIN_TRANSPORTS='DEFAULT?sockets_size=32MB'")
+        'fast dds',
+        'missing',
+        detail,
+        f'export {files[0]}=$(ros2 pkg prefix --share trt_ros)/config/fastdds.xml'
+        if is_local
+        else "export FASTDDS_BUILTIN_TRANSPORTS='DEFAULT?sockets_size=32MB'",
+    )
 
 
 def _packages() -> Iterator[Finding]:
     for name, module, why in (
-            ('numpy', 'numpy', 'everything'), ('onnx', 'onnx', 'building engines'),
-            ('onnxruntime', 'onnxruntime', 'running on the CPU'),
-            ('cuda-bindings', 'cuda', 'running on the GPU'),
-            ('cuda-core', 'cuda', 'running on the GPU'),
-            ('opencv-python-headless', 'cv2', 'picture files')):
+        ('numpy', 'numpy', 'everything'),
+        ('onnx', 'onnx', 'building engines'),
+        ('onnxruntime', 'onnxruntime', 'running on the CPU'),
+        ('cuda-bindings', 'cuda', 'running on the GPU'),
+        ('cuda-core', 'cuda', 'running on the GPU'),
+        ('opencv-python-headless', 'cv2', 'picture files'),
+    ):
         try:
             yield Finding(name, 'ok', version(name))
         except PackageNotFoundError:
@@ -129,17 +160,31 @@ def _gpus() -> Iterator[Finding]:
 
     found = driver()
     if found.problem:
-        yield Finding('gpu', 'missing', found.problem,
-                      'sudo ubuntu-drivers install, then reboot (in a container: --gpus all)'
-                      if not found.version else 'see `nvidia-smi`; a reboot may be due')
+        yield Finding(
+            'gpu',
+            'missing',
+            found.problem,
+            'sudo ubuntu-drivers install, then reboot (in a container: --gpus all)'
+            if not found.version
+            else 'see `nvidia-smi`; a reboot may be due',
+        )
         return
-    yield Finding('driver', 'ok', f'{found.version or "?"}, up to CUDA '
-                                  f'{found.cuda_version[0]}.{found.cuda_version[1]}')
+    yield Finding(
+        'driver',
+        'ok',
+        f'{found.version or "?"}, up to CUDA {found.cuda_version[0]}.{found.cuda_version[1]}',
+    )
     for gpu in found.gpus:
-        yield Finding(f'gpu {gpu.index}', 'ok', (
-            f'{gpu.name}, compute capability {gpu.compute_capability[0]}.'
-            f'{gpu.compute_capability[1]}, {gpu.memory_nbytes / 2 ** 30:.0f} GiB'
-            + (', shares memory with the CPU' if gpu.integrated else '') + _numa(gpu.pci_bus_id)))
+        yield Finding(
+            f'gpu {gpu.index}',
+            'ok',
+            (
+                f'{gpu.name}, compute capability {gpu.compute_capability[0]}.'
+                f'{gpu.compute_capability[1]}, {gpu.memory_nbytes / 2**30:.0f} GiB'
+                + (', shares memory with the CPU' if gpu.integrated else '')
+                + _numa(gpu.pci_bus_id)
+            ),
+        )
         yield from _state(gpu.index, gpu.pci_bus_id)
 
 
@@ -160,8 +205,15 @@ def _state(index: int, bus: str) -> Iterator[Finding]:
         return
     for reasons in _REASONS:
         done = subprocess.run(
-            [tool, f'--id={bus}', f'--query-gpu={",".join((*_FIELDS, reasons))}',
-             '--format=csv,noheader,nounits'], capture_output=True, text=True)
+            [
+                tool,
+                f'--id={bus}',
+                f'--query-gpu={",".join((*_FIELDS, reasons))}',
+                '--format=csv,noheader,nounits',
+            ],
+            capture_output=True,
+            text=True,
+        )
         if done.returncode == 0:
             yield read_state(name, done.stdout.strip().split(', '))
             return
@@ -171,16 +223,26 @@ def _state(index: int, bus: str) -> Iterator[Finding]:
 def read_state(name: str, values: list[str]) -> Finding:
     """Judge one line of nvidia-smi: `_FIELDS`, then the reasons."""
     clock, clock_max, gen, gen_max, width, width_max, temperature, reasons = values
-    detail = (f'{clock} of {clock_max} MHz, {temperature} C, PCIe {gen} x{width} '
-              f'(at most {gen_max} x{width_max})')
+    detail = (
+        f'{clock} of {clock_max} MHz, {temperature} C, PCIe {gen} x{width} '
+        f'(at most {gen_max} x{width_max})'
+    )
     bits = int(reasons, 16) if reasons.startswith('0x') else 0
     slow = [word for bit, word in _THROTTLED.items() if bits & bit]
     if slow:
-        return Finding(name, 'problem', f'{detail}; slowed down: {", ".join(slow)}',
-                       'see to its cooling and power: nvidia-smi -q -d PERFORMANCE')
+        return Finding(
+            name,
+            'problem',
+            f'{detail}; slowed down: {", ".join(slow)}',
+            'see to its cooling and power: nvidia-smi -q -d PERFORMANCE',
+        )
     if width.isdigit() and width_max.isdigit() and int(width) < int(width_max):
-        return Finding(name, 'missing', f'{detail}; fewer PCIe lanes than it has',
-                       'put it into a wider slot, if there is one')
+        return Finding(
+            name,
+            'missing',
+            f'{detail}; fewer PCIe lanes than it has',
+            'put it into a wider slot, if there is one',
+        )
     return Finding(name, 'ok', detail)
 
 
@@ -199,8 +261,12 @@ def _flavour(name: str) -> Finding:
     wheel, newest = cuda_package(flavour), driver().cuda_version
     if driver().gpus and wheel and newest[0] < int(wheel[2:]):
         return Finding(
-            name, 'problem', f'{flavour.version_text} is made for CUDA {wheel[2:]}, the driver '
-            f'runs no newer than {newest[0]}.{newest[1]}', 'install a newer NVIDIA driver')
+            name,
+            'problem',
+            f'{flavour.version_text} is made for CUDA {wheel[2:]}, the driver '
+            f'runs no newer than {newest[0]}.{newest[1]}',
+            'install a newer NVIDIA driver',
+        )
     can = []
     if flavour.builds_without_gpu or driver().gpus:
         can.append('builds engines')
@@ -221,7 +287,8 @@ def _cache() -> Iterator[Finding]:
         yield Finding('engine cache', 'problem', error.cause or error.problem, error.remedy)
         return
     if not os.access(folder, os.W_OK):
-        yield Finding('engine cache', 'problem', f'{folder} cannot be written',
-                      'set engine_cache_dir')
+        yield Finding(
+            'engine cache', 'problem', f'{folder} cannot be written', 'set engine_cache_dir'
+        )
         return
     yield Finding('engine cache', 'ok', f'{cache.root}, {len(list(cache.entries()))} engines')

@@ -24,8 +24,11 @@ def run(args: Namespace) -> int:
     if args.json:
         print(json.dumps(found, indent=1))
     else:
-        print('\n'.join(_engine_lines(found, args.layers) if plan
-                        else _onnx_lines(found, args.layers)))
+        print(
+            '\n'.join(
+                _engine_lines(found, args.layers) if plan else _onnx_lines(found, args.layers)
+            )
+        )
     return 0
 
 
@@ -41,12 +44,21 @@ def _onnx(path: Path) -> dict[str, Any]:
     check_model_file(path)
     nbytes = total_nbytes(path)
     memory_nbytes = memory_limit(nbytes, base_nbytes=1 << 30, factor=8)
-    with closing(Child(
-            'trt_ros.cli.inspect:describe_onnx', title=f'The check of {path}',
-            remedy='Export or copy the model again.', memory_nbytes=memory_nbytes)) as child:
+    with closing(
+        Child(
+            'trt_ros.cli.inspect:describe_onnx',
+            title=f'The check of {path}',
+            remedy='Export or copy the model again.',
+            memory_nbytes=memory_nbytes,
+        )
+    ) as child:
         found: dict[str, Any] = child.call(
-            {'path': str(path)}, report=Reporter(), phase='checking the model',
-            timeout_seconds=30.0 + nbytes / 2 ** 22, patience=PATIENCE)
+            {'path': str(path)},
+            report=Reporter(),
+            phase='checking the model',
+            timeout_seconds=30.0 + nbytes / 2**22,
+            patience=PATIENCE,
+        )
     return found
 
 
@@ -69,9 +81,16 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
         refuse_unbuildable(path, model)
     except ModelError as error:
         refusal = str(error).replace('\n', ' ')
-    return {'file': str(path), 'kind': 'onnx', 'nbytes': file.nbytes, 'sha256': file.sha256,
-            'external_data': [name for name, _ in file.external], **asdict(info),
-            'tensorrt_rtx_cuts': cut, 'tensorrt_rtx_refuses': refusal}
+    return {
+        'file': str(path),
+        'kind': 'onnx',
+        'nbytes': file.nbytes,
+        'sha256': file.sha256,
+        'external_data': [name for name, _ in file.external],
+        **asdict(info),
+        'tensorrt_rtx_cuts': cut,
+        'tensorrt_rtx_refuses': refusal,
+    }
 
 
 def _engine(path: Path) -> dict[str, Any]:
@@ -82,10 +101,17 @@ def _engine(path: Path) -> dict[str, Any]:
     header = read_plan_header(path)
     sidecar = read_sidecar(path) if sidecar_path(path).exists() else {}
     intact = sidecar['plan_sha256'] == sha256_of_file(path) if 'plan_sha256' in sidecar else None
-    return {'file': str(path), 'kind': 'engine', 'nbytes': path.stat().st_size, **sidecar,
-            'flavour': header.flavour, 'tensorrt': header.version_text,
-            'compute_capabilities': capabilities_text(header.compute_capabilities),
-            'matches_sidecar': intact, 'usable_here': _usable(header)}
+    return {
+        'file': str(path),
+        'kind': 'engine',
+        'nbytes': path.stat().st_size,
+        **sidecar,
+        'flavour': header.flavour,
+        'tensorrt': header.version_text,
+        'compute_capabilities': capabilities_text(header.compute_capabilities),
+        'matches_sidecar': intact,
+        'usable_here': _usable(header),
+    }
 
 
 def _usable(header: Any) -> str:
@@ -126,8 +152,10 @@ def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
 def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
     from trt_ros.engine.open import describe
 
-    yield (f'{found["file"]}: engine of {found["flavour"]} {found["tensorrt"]}, '
-           f'{_size(found["nbytes"])}')
+    yield (
+        f'{found["file"]}: engine of {found["flavour"]} {found["tensorrt"]}, '
+        f'{_size(found["nbytes"])}'
+    )
     yield f'usable here: {found["usable_here"]}'
     if found['compute_capabilities']:
         yield f'compute capabilities: {found["compute_capabilities"]}, and newer ones'
@@ -142,7 +170,9 @@ def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
     for profile in found['profiles']:
         yield 'profile: ' + ', '.join(
             f'{each["name"]} {_shape(each["low"])} to {_shape(each["high"])}, '
-            f'best {_shape(each["best"])}' for each in profile)
+            f'best {_shape(each["best"])}'
+            for each in profile
+        )
     yield from describe(found)
     if layers:
         yield from (f'  {name} {kind} {dtype}' for name, kind, dtype in found['layers'])
@@ -161,4 +191,4 @@ def _shape(shape: list[int]) -> str:
 
 
 def _size(nbytes: int) -> str:
-    return f'{nbytes / 2 ** 20:.1f} MiB'
+    return f'{nbytes / 2**20:.1f} MiB'

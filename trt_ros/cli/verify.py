@@ -21,10 +21,22 @@ from trt_ros.cli._arguments import finite, fraction, positive
 from trt_ros.cli.build import add_build_arguments, build_options
 from trt_ros.cli.detect import add_option_flags
 from trt_ros.errors import BackendError, ParameterError
+from trt_ros.vision.thresholds import Thresholds
 
 #: What decides how a picture goes in and how the outputs are read.
-PICTURE_OPTIONS = ('decoder', 'labels', 'labels_path', 'resize', 'crop_fraction',
-                   'antialias', 'pad_value', 'channel_order', 'mean', 'std', 'scale')
+PICTURE_OPTIONS = (
+    'decoder',
+    'labels',
+    'labels_path',
+    'resize',
+    'crop_fraction',
+    'antialias',
+    'pad_value',
+    'channel_order',
+    'mean',
+    'std',
+    'scale',
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,17 +53,36 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument('images', nargs='*', type=Path, help='pictures (default: random inputs)')
     add_build_arguments(parser)
     add = parser.add_argument_group('comparison').add_argument
-    add('--random', type=positive, default=3, metavar='N',
-        help='random inputs where no picture is given (default: 3)')
+    add(
+        '--random',
+        type=positive,
+        default=3,
+        metavar='N',
+        help='random inputs where no picture is given (default: 3)',
+    )
     add('--score-threshold', type=fraction, default=0.25, metavar='X', help='of boxes to compare')
-    add('--min-cosine', type=finite, default=0.99, metavar='X',
-        help='fail below this similarity of any output (default: 0.99)')
-    add('--min-matched', type=fraction, default=0.95, metavar='X',
-        help='fail when a smaller share of the boxes has its like (default: 0.95)')
+    add(
+        '--min-cosine',
+        type=finite,
+        default=0.99,
+        metavar='X',
+        help='fail below this similarity of any output (default: 0.99)',
+    )
+    add(
+        '--min-matched',
+        type=fraction,
+        default=0.95,
+        metavar='X',
+        help='fail when a smaller share of the boxes has its like (default: 0.95)',
+    )
     add('--json', action='store_true', help='print the comparison as JSON')
     group = parser.add_argument_group('picture', 'what --picture is made with')
-    group.add_argument('--picture', type=Path, metavar='FILE.png',
-                       help='draw what the network gets of each picture, and what it finds')
+    group.add_argument(
+        '--picture',
+        type=Path,
+        metavar='FILE.png',
+        help='draw what the network gets of each picture, and what it finds',
+    )
     add_option_flags(group, PICTURE_OPTIONS)
 
 
@@ -64,9 +95,11 @@ def run(args: Namespace) -> int:
     if backend.name != 'onnxruntime':
         return _compare(args)
     if args.picture is None:
-        raise BackendError('Nothing to compare: ONNX Runtime is the only backend here.',
-                           cause=why, remedy='See what `trt-ros doctor` advises; --picture needs '
-                                             'no TensorRT.')
+        raise BackendError(
+            'Nothing to compare: ONNX Runtime is the only backend here.',
+            cause=why,
+            remedy='See what `trt-ros doctor` advises; --picture needs no TensorRT.',
+        )
     print(f'nothing to compare: {why}', file=sys.stderr)
     return 0
 
@@ -80,14 +113,19 @@ def _draw(args: Namespace) -> None:
     from trt_ros.vision.frame import to_colour
 
     if not args.images:
-        raise ParameterError('There is nothing to draw.',
-                             remedy='Give photographs after the model.')
+        raise ParameterError(
+            'There is nothing to draw.', remedy='Give photographs after the model.'
+        )
     check_picture_path(args.picture)
     options = LabelledOptions(
-        model_path=str(args.model), backend=args.backend, device=args.device,
-        engine_cache_dir=args.cache_dir, precision=build_options(args).precision,
+        model_path=str(args.model),
+        backend=args.backend,
+        device=args.device,
+        engine_cache_dir=args.cache_dir,
+        precision=build_options(args).precision,
         input_size=build_options(args).input_size,
-        **{name: getattr(args, name) for name in PICTURE_OPTIONS})
+        **{name: getattr(args, name) for name in PICTURE_OPTIONS},
+    )
     with ExitStack() as stack:
         pipeline: Pipeline[object] = Pipeline.open(options, families=DRAWN)
         stack.callback(pipeline.close)
@@ -102,13 +140,18 @@ def _draw(args: Namespace) -> None:
         rows = []
         for path, frame in zip(args.images, _frames(args.images)):
             tensor, _ = way_in(frame)
-            found = pipeline.infer(frame, score_threshold=args.score_threshold)
+            found = pipeline.infer(frame, Thresholds(score=args.score_threshold))
             pixels = to_colour(frame, 'bgr').copy()
             draw_result(pixels, found, pipeline.class_names)
-            rows.append((
-                Panel(input_view(tensor, way_in),
-                      f'input, {tensor.min():.3g} to {tensor.max():.3g}{caption}'),
-                Panel(pixels, f'{path.name}: what {name} finds')))
+            rows.append(
+                (
+                    Panel(
+                        input_view(tensor, way_in),
+                        f'input, {tensor.min():.3g} to {tensor.max():.3g}{caption}',
+                    ),
+                    Panel(pixels, f'{path.name}: what {name} finds'),
+                )
+            )
     write_picture(args.picture, in_rows(rows))
     print(args.picture, file=sys.stderr)
 
@@ -120,8 +163,11 @@ def _set_otherwise(decoder: Decoder[object], way_in: Preprocess) -> dict[str, st
     trained = Preprocess(way_in.input_hw, **decoder.preprocess)  # type: ignore[arg-type]
     normalising = ('scale', 'mean', 'std') if way_in.dtype != 'uint8' else ()
     names = ('resize', 'crop_fraction', 'pad_value', 'channel_order', *normalising)
-    return {name: f'{getattr(way_in, name)}, not {getattr(trained, name)}' for name in names
-            if getattr(way_in, name) != getattr(trained, name)}
+    return {
+        name: f'{getattr(way_in, name)}, not {getattr(trained, name)}'
+        for name in names
+        if getattr(way_in, name) != getattr(trained, name)
+    }
 
 
 def _compare(args: Namespace) -> int:
@@ -131,8 +177,13 @@ def _compare(args: Namespace) -> int:
     with ExitStack() as stack:
         reference = CheckedRunner.open(args.model)
         stack.callback(reference.close)
-        ours = open_network(args.model, build_options(args), backend=args.backend,
-                            device=args.device, cache_dir=args.cache_dir)
+        ours = open_network(
+            args.model,
+            build_options(args),
+            backend=args.backend,
+            device=args.device,
+            cache_dir=args.cache_dir,
+        )
         try:
             outputs = _compare_outputs(args, ours, _alike(args.model, ours, reference, stack))
         finally:
@@ -143,21 +194,35 @@ def _compare(args: Namespace) -> int:
         reasons['boxes'] = f'{boxes["matched"]:.1%} matched is below {args.min_matched:.1%}'
     reasons = {name: reason for name, reason in reasons.items() if reason}
     if args.json:
-        print(json.dumps({'outputs': {name: asdict(each) for name, each in outputs.items()},
-                          'boxes': boxes, 'failed': list(reasons), 'reasons': reasons}, indent=1))
+        print(
+            json.dumps(
+                {
+                    'outputs': {name: asdict(each) for name, each in outputs.items()},
+                    'boxes': boxes,
+                    'failed': list(reasons),
+                    'reasons': reasons,
+                },
+                indent=1,
+            )
+        )
     else:
         _print(outputs, boxes, reasons)
     return 1 if reasons else 0
 
 
-def _print(outputs: dict[str, Agreement], boxes: dict[str, float],
-           reasons: dict[str, str]) -> None:
+def _print(
+    outputs: dict[str, Agreement], boxes: dict[str, float], reasons: dict[str, str]
+) -> None:
     for name, each in outputs.items():
-        print(f'{name}: largest difference {each.max_error:.3g}, mean {each.mean_error:.3g} '
-              f'(values up to {each.largest:.3g}), cosine {each.cosine:.6f}')
+        print(
+            f'{name}: largest difference {each.max_error:.3g}, mean {each.mean_error:.3g} '
+            f'(values up to {each.largest:.3g}), cosine {each.cosine:.6f}'
+        )
     if boxes:
-        print(f'boxes: {boxes["ours"]} here, {boxes["reference"]} in ONNX Runtime, '
-              f'{boxes["matched"]:.1%} matched, smallest overlap {boxes["min_iou"]:.3f}')
+        print(
+            f'boxes: {boxes["ours"]} here, {boxes["reference"]} in ONNX Runtime, '
+            f'{boxes["matched"]:.1%} matched, smallest overlap {boxes["min_iou"]:.3f}'
+        )
     for name, reason in reasons.items():
         print(f'{name} differs: {reason}')
     if any(each.overflows_here_only for each in outputs.values()):
@@ -183,6 +248,7 @@ def _alike(model: Path, ours: Any, reference: Any, stack: ExitStack) -> Any:
 def _frames(paths: list[Path]) -> Iterator[Frame]:
     from trt_ros.media import read_picture
     from trt_ros.vision.frame import Frame
+
     for path in paths:
         yield Frame.from_pixels(read_picture(path))
 
@@ -190,13 +256,15 @@ def _frames(paths: list[Path]) -> Iterator[Frame]:
 def _inputs(args: Namespace, network: Any) -> Iterator[dict[str, np.ndarray]]:
     """Give the network's inputs: the pictures as it wants them, or noise."""
     import numpy as np
+
     if args.images:
         from trt_ros.runtime.options import PipelineOptions
         from trt_ros.runtime.pipeline import Pipeline
 
         # Only decides how a picture goes in; the runner is not its own to close.
         pipeline: Pipeline[Detections] = Pipeline.open(
-            PipelineOptions(model_path=str(args.model)), runner=network)
+            PipelineOptions(model_path=str(args.model)), runner=network
+        )
         image = next(spec.name for spec in network.inputs if len(spec.shape) == 4)
         for frame in _frames(args.images):
             yield {image: pipeline.preprocess(frame)[0], **pipeline.decoder.extra_inputs}
@@ -211,8 +279,9 @@ def _inputs(args: Namespace, network: Any) -> Iterator[dict[str, np.ndarray]]:
                 shape = (shape[0], 3, height, width)
             noise = rng.random(shape, np.float32)
             is_float = np.dtype(spec.dtype).kind == 'f'
-            tensors[spec.name] = noise.astype(spec.dtype) if is_float else (
-                noise * 255).astype(spec.dtype)
+            tensors[spec.name] = (
+                noise.astype(spec.dtype) if is_float else (noise * 255).astype(spec.dtype)
+            )
         yield tensors
 
 
@@ -224,8 +293,9 @@ def _compare_outputs(args: Namespace, ours: Any, reference: Any) -> dict[str, Ag
     found: dict[str, Agreement] = {}
     for tensors in _inputs(args, reference):
         want = {name: np.array(value) for name, value in reference.infer(tensors).items()}
-        add_answers(found, ours.infer({spec.name: tensors[spec.name] for spec in ours.inputs}),
-                    want)
+        add_answers(
+            found, ours.infer({spec.name: tensors[spec.name] for spec in ours.inputs}), want
+        )
     return found
 
 
@@ -243,22 +313,28 @@ def _compare_boxes(args: Namespace, reference: Any) -> dict[str, float]:
 
     try:
         on_cpu: Pipeline[Detections] = Pipeline.open(
-            PipelineOptions(model_path=str(args.model)), runner=reference)
+            PipelineOptions(model_path=str(args.model)), runner=reference
+        )
     except TensorMismatchError:
         return {}
     rng = np.random.default_rng(0)
     frames = list(_frames(args.images)) or [
         Frame.from_pixels(rng.integers(0, 256, (480, 640, 3), dtype=np.uint8))
-        for _ in range(args.random)]
-    asked: dict[str, Any] = {'score_threshold': args.score_threshold, 'iou_threshold': 0.45,
-                             'max_detections': 300}
+        for _ in range(args.random)
+    ]
+    thresholds = Thresholds(score=args.score_threshold, max_detections=300)
     counts, matched, smallest = [0, 0], 0, 1.0
-    pipeline = open_frames(args.model, build_options(args), GraphOptions(device=args.device),
-                           backend=args.backend, cache_dir=args.cache_dir)
+    pipeline = open_frames(
+        args.model,
+        build_options(args),
+        GraphOptions(device=args.device),
+        backend=args.backend,
+        cache_dir=args.cache_dir,
+    )
     try:
         for frame in frames:
-            want: Detections = on_cpu.infer(frame, **asked)
-            got: Detections = pipeline.infer(frame, **asked)
+            want: Detections = on_cpu.infer(frame, thresholds)
+            got: Detections = pipeline.infer(frame, thresholds)
             counts = [counts[0] + len(got), counts[1] + len(want)]
             for box, label in zip(want.xyxy, want.labels):
                 alike = iou(box, got.xyxy[got.labels == label])

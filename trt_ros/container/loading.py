@@ -54,10 +54,14 @@ def find_component(package: str, plugin: str, *, allow_modules: bool) -> type[No
         if not allow_modules:
             raise LoadError(
                 f'Failed to load library: {plugin} is not a registered component; the parameter '
-                'allow_modules of the container lets it load any Python module')
+                'allow_modules of the container lets it load any Python module'
+            )
         return import_class(plugin)
-    known = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)
-             if point.name.startswith(f'{package}::')} or ament_components(package)
+    known = {
+        point.name: point.value
+        for point in entry_points(group=ENTRY_POINTS)
+        if point.name.startswith(f'{package}::')
+    } or ament_components(package)
     if plugin not in known:
         raise LoadError('Failed to find class with the requested plugin name.')
     return import_class(known[plugin])
@@ -80,8 +84,10 @@ def ament_components(package: str) -> dict[str, str]:
 
 def import_class(place: str) -> type[Node]:
     if not PLACE.fullmatch(place):
-        raise LoadError(f'Failed to load library: {place} is not a Python component; '
-                        'load it into the container of rclcpp_components')
+        raise LoadError(
+            f'Failed to load library: {place} is not a Python component; '
+            'load it into the container of rclcpp_components'
+        )
     module_name, name = place.split(':')
     try:
         module = import_module(module_name)
@@ -122,8 +128,10 @@ def node_options(request: LoadNode.Request) -> dict[str, object]:
         if name not in FIXED_IN_RCLPY:
             options[NODE_KEYWORDS.get(name, name)] = value
         elif FIXED_IN_RCLPY[name] != value:
-            raise LoadError(f"Extra component argument '{name}' is not supported: "
-                            f'in rclpy it is always {str(not value).lower()}')
+            raise LoadError(
+                f"Extra component argument '{name}' is not supported: "
+                f'in rclpy it is always {str(not value).lower()}'
+            )
     return options
 
 

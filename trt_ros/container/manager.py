@@ -54,20 +54,43 @@ class ComponentManager(Node):
         # No ThreadPoolExecutor: what a component imports can shut down all of them for good.
         self._worker = threading.Thread(target=self._work, name='loading')
         cpus = os.cpu_count() or 1
-        self._thread_num = self.declare_parameter('thread_num', thread_num, ParameterDescriptor(
-            description='Number of threads that components are spread over.', read_only=True,
-            integer_range=[IntegerRange(from_value=1, to_value=cpus, step=1)])).value
-        self._allow_modules = self.declare_parameter('allow_modules', False, ParameterDescriptor(
-            description='Load any Python class that is named module:Class, not registered '
-            'components only.', read_only=True)).value
+        self._thread_num = self.declare_parameter(
+            'thread_num',
+            thread_num,
+            ParameterDescriptor(
+                description='Number of threads that components are spread over.',
+                read_only=True,
+                integer_range=[IntegerRange(from_value=1, to_value=cpus, step=1)],
+            ),
+        ).value
+        self._allow_modules = self.declare_parameter(
+            'allow_modules',
+            False,
+            ParameterDescriptor(
+                description='Load any Python class that is named module:Class, not registered '
+                'components only.',
+                read_only=True,
+            ),
+        ).value
 
         anytime = ReentrantCallbackGroup()
-        self.create_service(LoadNode, '~/_container/load_node', self._on_worker(self._load),
-                            qos_profile=REQUESTS, callback_group=anytime)
-        self.create_service(UnloadNode, '~/_container/unload_node', self._on_worker(self._unload),
-                            qos_profile=REQUESTS, callback_group=anytime)
-        self.create_service(ListNodes, '~/_container/list_nodes', self._list,
-                            callback_group=anytime)
+        self.create_service(
+            LoadNode,
+            '~/_container/load_node',
+            self._on_worker(self._load),
+            qos_profile=REQUESTS,
+            callback_group=anytime,
+        )
+        self.create_service(
+            UnloadNode,
+            '~/_container/unload_node',
+            self._on_worker(self._unload),
+            qos_profile=REQUESTS,
+            callback_group=anytime,
+        )
+        self.create_service(
+            ListNodes, '~/_container/list_nodes', self._list, callback_group=anytime
+        )
         self._worker.start()
 
     def close(self) -> None:
@@ -101,13 +124,15 @@ class ComponentManager(Node):
     def _load(self, request: LoadNode.Request, response: LoadNode.Response) -> LoadNode.Response:
         what = f"'{request.plugin_name}' of package '{request.package_name}'"
         try:
-            cls = find_component(request.package_name, request.plugin_name,
-                                 allow_modules=self._allow_modules)
+            cls = find_component(
+                request.package_name, request.plugin_name, allow_modules=self._allow_modules
+            )
             options = node_options(request)
             if options['use_global_arguments']:
                 self.get_logger().warning(
                     f"{what}: forward_global_arguments lets the container's own arguments, such "
-                    'as __node, apply to this node too')
+                    'as __node, apply to this node too'
+                )
             self._last_id += 1  # Before construction: a failed attempt uses up its id.
             self._add(construct(cls, options))
         except Thrown as error:
@@ -118,7 +143,8 @@ class ComponentManager(Node):
             response.unique_id = self._last_id
             response.full_node_name = self._components[self._last_id].name
             self.get_logger().info(
-                f'Loaded {what} as {response.full_node_name}, id {self._last_id}')
+                f'Loaded {what} as {response.full_node_name}, id {self._last_id}'
+            )
         if not response.success:
             _collect_nodes()
         return response
@@ -132,13 +158,12 @@ class ComponentManager(Node):
         if idlest is None or (nodes_on[idlest] and len(nodes_on) < self._thread_num):
             idlest = Spinner(f'components {len(nodes_on) + 1}', self.get_logger())
             self._spinners.append(idlest)
-        self._components[self._last_id] = Component(
-            node, node.get_fully_qualified_name(), idlest)
+        self._components[self._last_id] = Component(node, node.get_fully_qualified_name(), idlest)
         idlest.executor.add_node(node)
 
     def _unload(
-            self, request: UnloadNode.Request,
-            response: UnloadNode.Response) -> UnloadNode.Response:
+        self, request: UnloadNode.Request, response: UnloadNode.Response
+    ) -> UnloadNode.Response:
         response.success = request.unique_id in self._components
         if response.success:
             self._destroy(request.unique_id)
@@ -148,7 +173,8 @@ class ComponentManager(Node):
         return response
 
     def _list(
-            self, request: ListNodes.Request, response: ListNodes.Response) -> ListNodes.Response:
+        self, request: ListNodes.Request, response: ListNodes.Response
+    ) -> ListNodes.Response:
         components = sorted(dict(self._components).items())
         response.unique_ids = [unique_id for unique_id, _ in components]
         response.full_node_names = [component.name for _, component in components]

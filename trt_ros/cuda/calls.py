@@ -15,27 +15,41 @@ from trt_ros.errors import BackendError, TrtRosError
 # After one of these every later call of the process fails too: its context is lost.
 # From "CUDA Runtime API", enum cudaError: the entries whose text says that the process must be
 # terminated and relaunched, and the device itself being gone.
-STICKY = frozenset({
-    'cudaErrorECCUncorrectable', 'cudaErrorNvlinkUncorrectable', 'cudaErrorIllegalAddress',
-    'cudaErrorLaunchTimeout', 'cudaErrorContextIsDestroyed', 'cudaErrorAssert',
-    'cudaErrorHardwareStackError', 'cudaErrorIllegalInstruction', 'cudaErrorMisalignedAddress',
-    'cudaErrorInvalidAddressSpace', 'cudaErrorInvalidPc', 'cudaErrorLaunchFailure',
-    'cudaErrorExternalDevice', 'cudaErrorTensorMemoryLeak', 'cudaErrorUnknown',
-})
+STICKY = frozenset(
+    {
+        'cudaErrorECCUncorrectable',
+        'cudaErrorNvlinkUncorrectable',
+        'cudaErrorIllegalAddress',
+        'cudaErrorLaunchTimeout',
+        'cudaErrorContextIsDestroyed',
+        'cudaErrorAssert',
+        'cudaErrorHardwareStackError',
+        'cudaErrorIllegalInstruction',
+        'cudaErrorMisalignedAddress',
+        'cudaErrorInvalidAddressSpace',
+        'cudaErrorInvalidPc',
+        'cudaErrorLaunchFailure',
+        'cudaErrorExternalDevice',
+        'cudaErrorTensorMemoryLeak',
+        'cudaErrorUnknown',
+    }
+)
 
 REMEDIES = {
-    'cudaErrorMemoryAllocation':
-        'Free memory on the GPU (nvidia-smi lists who holds it), or lower the input size, the '
-        'batch or the number of slots.',
+    'cudaErrorMemoryAllocation': 'Free memory on the GPU (nvidia-smi lists who holds '
+    'it), or lower the input size, the '
+    'batch or the number of slots.',
     'cudaErrorNoDevice': 'Run on a machine with an NVIDIA GPU, or choose backend onnxruntime.',
     'cudaErrorInsufficientDriver': 'Update the NVIDIA driver, or choose backend onnxruntime.',
     'cudaErrorInitializationError': 'Do not fork after CUDA was used: start a new process.',
     'cudaErrorNoKernelImageForDevice': 'Clear the kernel cache: the kernels were compiled for '
-                                       'another GPU.',
+    'another GPU.',
     'cudaErrorHostMemoryAlreadyRegistered': 'Register a piece of memory once.',
 }
-STICKY_REMEDY = ('The GPU context of this process is lost: restart the process. If it comes back, '
-                 'run compute-sanitizer, and look for "NVRM: Xid" in the kernel log.')
+STICKY_REMEDY = (
+    'The GPU context of this process is lost: restart the process. If it comes back, '
+    'run compute-sanitizer, and look for "NVRM: Xid" in the kernel log.'
+)
 
 
 class CudaError(TrtRosError):
@@ -113,7 +127,8 @@ def _binding(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise BackendError(
-            f'{name} is missing.', cause=str(error),
+            f'{name} is missing.',
+            cause=str(error),
             remedy='pip install cuda-bindings cuda-core, of the CUDA version of your TensorRT.',
         ) from error
 
@@ -146,5 +161,6 @@ def failure(code: int, doing: str) -> CudaError:
     if status in STICKY:
         _lost.append(status)
     remedy = STICKY_REMEDY if status in STICKY else REMEDIES.get(status, '')
-    return CudaError(f'Could not {doing}.', status=status, cause=f'{status}: {said}',
-                     remedy=remedy)
+    return CudaError(
+        f'Could not {doing}.', status=status, cause=f'{status}: {said}', remedy=remedy
+    )

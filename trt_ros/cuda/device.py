@@ -67,21 +67,32 @@ def open_gpu(index: int = 0) -> Gpu:
         code, count = runtime().cudaGetDeviceCount()
     except RuntimeError as error:
         # cuda-python raises this one itself when libcuda.so is missing.
-        raise CudaError('No GPU can be used.', status='cudaErrorInsufficientDriver',
-                        cause=str(error),
-                        remedy='Install the NVIDIA driver, or choose backend onnxruntime.',
-                        ) from error
+        raise CudaError(
+            'No GPU can be used.',
+            status='cudaErrorInsufficientDriver',
+            cause=str(error),
+            remedy='Install the NVIDIA driver, or choose backend onnxruntime.',
+        ) from error
     if int(code):
         raise failure(int(code), 'find a GPU')
     if not 0 <= index < count:
-        raise ParameterError(f'There is no GPU {index}: this machine has {count}.',
-                             remedy='Set parameter device to a smaller number.')
+        raise ParameterError(
+            f'There is no GPU {index}: this machine has {count}.',
+            remedy='Set parameter device to a smaller number.',
+        )
     context = primary_context(index)
     device = core().Device(index)
     major, minor = device.compute_capability
     properties = device.properties
-    return Gpu(index, str(device.name), f'sm_{major}{minor}', bool(properties.integrated),
-               int(properties.multiprocessor_count), str(device.pci_bus_id), context)
+    return Gpu(
+        index,
+        str(device.name),
+        f'sm_{major}{minor}',
+        bool(properties.integrated),
+        int(properties.multiprocessor_count),
+        str(device.pci_bus_id),
+        context,
+    )
 
 
 class Stream:
@@ -94,10 +105,16 @@ class Stream:
     def __init__(self, priority: int = 0) -> None:
         rt, context = runtime(), current_context()
         lowest, highest = check(
-            rt.cudaDeviceGetStreamPriorityRange(), 'ask for the stream priorities')
-        self.handle = int(check(rt.cudaStreamCreateWithPriority(
-            rt.cudaStreamNonBlocking, max(int(highest), min(int(lowest), priority))),
-            'create a stream'))
+            rt.cudaDeviceGetStreamPriorityRange(), 'ask for the stream priorities'
+        )
+        self.handle = int(
+            check(
+                rt.cudaStreamCreateWithPriority(
+                    rt.cudaStreamNonBlocking, max(int(highest), min(int(lowest), priority))
+                ),
+                'create a stream',
+            )
+        )
         count_live('stream', 1)
         self._free = weakref.finalize(self, _destroy_stream, context, self.handle)
 
@@ -129,7 +146,8 @@ class Event:
     def __init__(self, *, blocking_sync: bool = False, timing: bool = False) -> None:
         rt, context = runtime(), current_context()
         flags = (rt.cudaEventBlockingSync if blocking_sync else 0) | (
-            0 if timing else rt.cudaEventDisableTiming)
+            0 if timing else rt.cudaEventDisableTiming
+        )
         self._event: Any = check(rt.cudaEventCreateWithFlags(flags), 'create an event')
         count_live('event', 1)
         self._free = weakref.finalize(self, _destroy_event, context, int(self._event))
@@ -159,8 +177,12 @@ class Event:
 
     def ms_since(self, earlier: Event) -> float:
         """Return the milliseconds between two timing events that have both passed."""
-        return float(check(runtime().cudaEventElapsedTime(earlier.handle, self.handle),
-                           'read the time between two events'))
+        return float(
+            check(
+                runtime().cudaEventElapsedTime(earlier.handle, self.handle),
+                'read the time between two events',
+            )
+        )
 
     def close(self) -> None:
         self._event = None

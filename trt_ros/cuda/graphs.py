@@ -35,8 +35,12 @@ class Graph:
         """
         rt = runtime()
         # Thread-local: other threads may allocate meanwhile, this one may not.
-        check(rt.cudaStreamBeginCapture(
-            stream, rt.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal), 'begin a capture')
+        check(
+            rt.cudaStreamBeginCapture(
+                stream, rt.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+            ),
+            'begin a capture',
+        )
         try:
             work(stream)
         except BaseException:

@@ -36,8 +36,10 @@ def compile_source(source: str, arch: str) -> bytes:
         return bytes(core().Program(source, 'c++', options).compile('cubin').code)
     except Exception as error:  # cuda.core has a type of its own for each thing that fails.
         raise BackendError(
-            f'Could not compile a kernel for {arch}.', cause=str(error),
-            remedy='Install nvidia-cuda-nvrtc of the CUDA version of cuda-bindings.') from error
+            f'Could not compile a kernel for {arch}.',
+            cause=str(error),
+            remedy='Install nvidia-cuda-nvrtc of the CUDA version of cuda-bindings.',
+        ) from error
 
 
 @cache
@@ -55,6 +57,7 @@ def cubin_of(name: str, arch: str, cache_dir: Path | None = None) -> bytes:
     if cache_dir is None:
         return compile_source(source, arch)
     from cuda.bindings import __version__ as bindings_version
+
     key = hashlib.sha256(f'{bindings_version}\n{source}'.encode()).hexdigest()[:16]
     path = cache_dir / f'{name}-{arch}-{key}.cubin'
     try:
@@ -88,8 +91,9 @@ class Kernels:
         self._free = weakref.finalize(self, _unload, context, self._module)
         self._functions: dict[str, Any] = {}
 
-    def launch(self, function: str, grid: Size, block: Size, argument: ctypes.Structure,
-               stream: int) -> None:
+    def launch(
+        self, function: str, grid: Size, block: Size, argument: ctypes.Structure, stream: int
+    ) -> None:
         """
         Launch one kernel, whose only parameter is a struct by value.
 
@@ -100,11 +104,15 @@ class Kernels:
         if function not in self._functions:
             self._functions[function] = check(
                 driver().cuModuleGetFunction(self._module, function.encode()),
-                f'find kernel {function}')
+                f'find kernel {function}',
+            )
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
-        check(driver().cuLaunchKernel(
-            self._functions[function], *grid, *block, 0, stream, ctypes.addressof(pointers), 0),
-            f'launch {function}')
+        check(
+            driver().cuLaunchKernel(
+                self._functions[function], *grid, *block, 0, stream, ctypes.addressof(pointers), 0
+            ),
+            f'launch {function}',
+        )
 
     def close(self) -> None:
         self._module = None

@@ -40,21 +40,25 @@ class DeviceBuffer:
     def __init__(self, nbytes: int, owner: str, account: Account) -> None:
         self.nbytes, context = nbytes, current_context()
         try:
-            self.ptr = int(check(runtime().cudaMalloc(max(nbytes, 1)),
-                                 f'take {megabytes(nbytes)} of GPU memory for {owner}'))
+            self.ptr = int(
+                check(
+                    runtime().cudaMalloc(max(nbytes, 1)),
+                    f'take {megabytes(nbytes)} of GPU memory for {owner}',
+                )
+            )
         except CudaError as error:
             raise with_memory_story(error, nbytes, account) from error
         account.device[owner] += nbytes
         count_live('device buffer', 1)
         self._free = weakref.finalize(
-            self, _free_device, context, self.ptr, nbytes, owner, account)
+            self, _free_device, context, self.ptr, nbytes, owner, account
+        )
 
     def close(self) -> None:
         self._free()
 
 
-def _free_device(
-        context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
+def _free_device(context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
     context.release(runtime().cudaFree, ptr)
     account.device[owner] -= nbytes
     count_live('device buffer', -1)
@@ -72,15 +76,20 @@ class PinnedBuffer:
     def __init__(self, nbytes: int, owner: str, account: Account) -> None:
         rt, context = runtime(), current_context()
         self.nbytes = nbytes
-        self.ptr = int(check(
-            rt.cudaHostAlloc(max(nbytes, 1), rt.cudaHostAllocMapped | rt.cudaHostAllocPortable),
-            f'pin {megabytes(nbytes)} of host memory for {owner}'))
+        self.ptr = int(
+            check(
+                rt.cudaHostAlloc(
+                    max(nbytes, 1), rt.cudaHostAllocMapped | rt.cudaHostAllocPortable
+                ),
+                f'pin {megabytes(nbytes)} of host memory for {owner}',
+            )
+        )
         account.pinned[owner] += nbytes
         count_live('pinned buffer', 1)
         self._free = weakref.finalize(
-            self, _free_pinned, context, self.ptr, nbytes, owner, account)
-        self.device_ptr = int(check(
-            rt.cudaHostGetDevicePointer(self.ptr, 0), 'map pinned memory'))
+            self, _free_pinned, context, self.ptr, nbytes, owner, account
+        )
+        self.device_ptr = int(check(rt.cudaHostGetDevicePointer(self.ptr, 0), 'map pinned memory'))
         raw = (ctypes.c_uint8 * nbytes).from_address(self.ptr)
         self._view: np.ndarray | None = np.frombuffer(memoryview(raw), np.uint8)
 
@@ -95,8 +104,7 @@ class PinnedBuffer:
         self._free()
 
 
-def _free_pinned(
-        context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
+def _free_pinned(context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
     context.release(runtime().cudaFreeHost, ptr)
     account.pinned[owner] -= nbytes
     count_live('pinned buffer', -1)
@@ -115,15 +123,19 @@ class RegisteredMemory:
     def __init__(self, array: np.ndarray, owner: str, account: Account) -> None:
         rt, context = runtime(), current_context()
         self.ptr, self.nbytes = int(array.ctypes.data), int(array.nbytes)
-        check(rt.cudaHostRegister(self.ptr, self.nbytes, rt.cudaHostRegisterMapped),
-              f'page-lock {megabytes(self.nbytes)} of host memory for {owner}')
+        check(
+            rt.cudaHostRegister(self.ptr, self.nbytes, rt.cudaHostRegisterMapped),
+            f'page-lock {megabytes(self.nbytes)} of host memory for {owner}',
+        )
         account.pinned[owner] += self.nbytes
         count_live('registered memory', 1)
         self._array: Any = array
         self._free = weakref.finalize(
-            self, _unregister, context, self.ptr, self.nbytes, owner, account)
-        self.device_ptr = int(check(
-            rt.cudaHostGetDevicePointer(self.ptr, 0), 'map registered memory'))
+            self, _unregister, context, self.ptr, self.nbytes, owner, account
+        )
+        self.device_ptr = int(
+            check(rt.cudaHostGetDevicePointer(self.ptr, 0), 'map registered memory')
+        )
 
     def holds(self, ptr: int, nbytes: int) -> bool:
         """Tell whether `nbytes` at host address `ptr` lie wholly inside."""
@@ -134,8 +146,7 @@ class RegisteredMemory:
         self._free()
 
 
-def _unregister(
-        context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
+def _unregister(context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
     context.release(runtime().cudaHostUnregister, ptr)
     account.pinned[owner] -= nbytes
     count_live('registered memory', -1)
@@ -153,17 +164,20 @@ def with_memory_story(error: CudaError, wanted: int, account: Account) -> CudaEr
     free, total = check(runtime().cudaMemGetInfo(), 'ask for the free GPU memory')
     held = ', '.join(f'{owner} {megabytes(size)}' for owner, size in (+account.device).items())
     return CudaError(
-        error.problem, status=error.status,
+        error.problem,
+        status=error.status,
         cause=f'wanted {megabytes(wanted)}, free {megabytes(free)} of {megabytes(total)}; '
-              f'this node holds: {held or "nothing"}',
-        remedy=error.remedy)
+        f'this node holds: {held or "nothing"}',
+        remedy=error.remedy,
+    )
 
 
 def copy_async(target: int, source: int, nbytes: int, stream: int) -> None:
     """Copy between any two addresses, host or device, in the stream's order."""
     rt = runtime()
-    status = rt.cudaMemcpyAsync(target, source, nbytes, rt.cudaMemcpyKind.cudaMemcpyDefault,
-                                stream)[0]
+    status = rt.cudaMemcpyAsync(
+        target, source, nbytes, rt.cudaMemcpyKind.cudaMemcpyDefault, stream
+    )[0]
     if status:
         check((status,), f'copy {nbytes} bytes')
 

@@ -31,7 +31,8 @@ class Monitor:
         # Of many kinds: no such library, no such device, no permission.
         with suppress(Exception):
             self._nvml = import_module('cuda.core.system').Device(
-                pci_bus_id=gpu.pci_bus_id)  # NVML counts GPUs that CUDA was told to hide.
+                pci_bus_id=gpu.pci_bus_id
+            )  # NVML counts GPUs that CUDA was told to hide.
         self._jetson = JetsonFiles(sysfs) if gpu.is_integrated else None
 
     def facts(self) -> dict[str, str]:
@@ -45,8 +46,9 @@ class Monitor:
 
 
 def _held_back(device: Any) -> str:
-    return ', '.join(str(reason) for reason in device.current_clock_event_reasons
-                     if reason not in _NO_REASON)
+    return ', '.join(
+        str(reason) for reason in device.current_clock_event_reasons if reason not in _NO_REASON
+    )
 
 
 def _memory(device: Any) -> str:
@@ -67,16 +69,28 @@ class JetsonFiles:
     """The files in which a Jetson's kernel tells of its GPU; found once, read each time."""
 
     def __init__(self, sysfs: Path) -> None:
-        self._load = next((
-            path / 'device/load' for path in sorted(sysfs.glob('class/devfreq/*'))
-            if _text(path / 'device/of_node/name') in _JETSON_GPUS), None)
+        self._load = next(
+            (
+                path / 'device/load'
+                for path in sorted(sysfs.glob('class/devfreq/*'))
+                if _text(path / 'device/of_node/name') in _JETSON_GPUS
+            ),
+            None,
+        )
         thermal = sysfs / 'class/thermal'
-        self._temperature = next((
-            path / 'temp' for path in sorted(thermal.glob('thermal_zone*'))
-            if _text(path / 'type').lower().startswith('gpu')), None)
+        self._temperature = next(
+            (
+                path / 'temp'
+                for path in sorted(thermal.glob('thermal_zone*'))
+                if _text(path / 'type').lower().startswith('gpu')
+            ),
+            None,
+        )
         self._coolers = [
-            path for path in sorted(thermal.glob('cooling_device*'))
-            if 'gpu' in _text(path / 'type')]
+            path
+            for path in sorted(thermal.glob('cooling_device*'))
+            if 'gpu' in _text(path / 'type')
+        ]
 
     def facts(self) -> dict[str, str]:
         return dict(self._facts())
@@ -88,8 +102,12 @@ class JetsonFiles:
         if temperature is not None and temperature > -200_000:  # A sensor without power.
             yield TEMPERATURE, f'{temperature / 1000:.0f}'
         if self._coolers:
-            yield HELD_BACK, ', '.join(
-                _text(path / 'type') for path in self._coolers if _number(path / 'cur_state'))
+            yield (
+                HELD_BACK,
+                ', '.join(
+                    _text(path / 'type') for path in self._coolers if _number(path / 'cur_state')
+                ),
+            )
 
 
 def _text(path: Path) -> str:

@@ -19,11 +19,17 @@ def main(arguments: list[str] | None = None) -> int:
     :returns: 0; 1 when something failed or was not detected; 130 when it was interrupted.
     """
     parser = ArgumentParser(
-        prog='dev demo', description='Watch the detector find shapes in a moving scene.',
-        formatter_class=ArgumentDefaultsHelpFormatter)
+        prog='dev demo',
+        description='Watch the detector find shapes in a moving scene.',
+        formatter_class=ArgumentDefaultsHelpFormatter,
+    )
     parser.add_argument('--seconds', type=float, default=10.0, help='how long to watch')
-    parser.add_argument('--output', type=Path, default=Path('demo_output'),
-                        help='folder for the annotated pictures and the logs')
+    parser.add_argument(
+        '--output',
+        type=Path,
+        default=Path('demo_output'),
+        help='folder for the annotated pictures and the logs',
+    )
     args = parser.parse_args(arguments)
     if not 0 < args.seconds <= 3600:
         parser.error('--seconds is above 0 and at most 3600')
@@ -35,8 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
             from trt_ros.demo.show import show  # Late, so that --help works without ROS.
         except ImportError as error:
             raise TrtRosError(
-                'The demo needs ROS 2.', cause=str(error),
-                remedy='Start it with ./dev demo, or source ROS 2 first.') from error
+                'The demo needs ROS 2.',
+                cause=str(error),
+                remedy='Start it with ./dev demo, or source ROS 2 first.',
+            ) from error
         print(show(args.seconds, args.output))
     except TrtRosError as error:
         print(error, file=sys.stderr)

@@ -18,12 +18,14 @@ from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.nms import iou
+from trt_ros.vision.thresholds import Thresholds
 
 MODEL = Path(__file__).with_name('shapes.onnx')
 
 
-def matches(found: Detections, xyxy: np.ndarray, labels: np.ndarray, *,
-            min_iou: float = 0.5) -> np.ndarray:
+def matches(
+    found: Detections, xyxy: np.ndarray, labels: np.ndarray, *, min_iou: float = 0.5
+) -> np.ndarray:
     """
     Tell which detections are right: each true box serves the best-scored one that finds it.
 
@@ -61,8 +63,11 @@ def average_precision(scores: np.ndarray, right: np.ndarray, truth_count: int) -
 
 
 def average_precisions(
-        pictures: Iterable[tuple[Detections, np.ndarray, np.ndarray]], *,
-        class_count: int, min_iou: float = 0.5) -> np.ndarray:
+    pictures: Iterable[tuple[Detections, np.ndarray, np.ndarray]],
+    *,
+    class_count: int,
+    min_iou: float = 0.5,
+) -> np.ndarray:
     """
     Give the average precision of each class at one IoU; their mean is mAP50 when that is 0.5.
 
@@ -77,23 +82,35 @@ def average_precisions(
         right.append(matches(found, true_xyxy, true_labels, min_iou=min_iou))
         truth_counts += np.bincount(true_labels, minlength=class_count)
     label, score, hit = np.concatenate(labels), np.concatenate(scores), np.concatenate(right)
-    return np.array([
-        average_precision(score[label == index], hit[label == index], int(truth_count))
-        for index, truth_count in enumerate(truth_counts)])
+    return np.array(
+        [
+            average_precision(score[label == index], hit[label == index], int(truth_count))
+            for index, truth_count in enumerate(truth_counts)
+        ]
+    )
 
 
 def evaluate(pipeline: Pipeline, pictures: int) -> np.ndarray:
     """Give the AP50 of each class over the first held-out pictures, (C,) float64."""
     return average_precisions(
-        ((pipeline.infer(Frame.from_pixels(image), score_threshold=0.01, iou_threshold=0.6,
-                         max_detections=100), xyxy, labels)
-         for image, xyxy, labels in held_out(pictures)),
-        class_count=len(CLASSES))
+        (
+            (
+                pipeline.infer(
+                    Frame.from_pixels(image), Thresholds(score=0.01, iou=0.6, max_detections=100)
+                ),
+                xyxy,
+                labels,
+            )
+            for image, xyxy, labels in held_out(pictures)
+        ),
+        class_count=len(CLASSES),
+    )
 
 
 def main() -> None:
     parser = ArgumentParser(
-        description='Measure the demo model.', formatter_class=ArgumentDefaultsHelpFormatter)
+        description='Measure the demo model.', formatter_class=ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument('--model', default=str(MODEL), help='ONNX file')
     parser.add_argument('--pictures', type=int, default=500, help='how many held-out pictures')
     args = parser.parse_args()

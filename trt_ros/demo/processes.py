@@ -26,8 +26,13 @@ class NodeProcess:
 
     @classmethod
     def start(
-            cls, name: str, folder: Path, parameters: Mapping[str, object], *,
-            remap: Mapping[str, str] | None = None) -> NodeProcess:
+        cls,
+        name: str,
+        folder: Path,
+        parameters: Mapping[str, object],
+        *,
+        remap: Mapping[str, str] | None = None,
+    ) -> NodeProcess:
         """
         Start a node of trt_ros.nodes.
 
@@ -43,9 +48,17 @@ class NodeProcess:
         log = folder / f'{name}.log'
         with log.open('wb') as output:
             # A session of its own: Ctrl-C reaches us alone, and we end the node in order.
-            return cls(name, subprocess.Popen(
-                arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True), log)
+            return cls(
+                name,
+                subprocess.Popen(
+                    arguments,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                ),
+                log,
+            )
 
     def log_text(self) -> str:
         return self.log.read_text(errors='replace')
@@ -63,8 +76,10 @@ class NodeProcess:
     def trouble(self, problem: str) -> TrtRosError:
         """Make an error that shows the end of the log."""
         return TrtRosError(
-            problem, cause='\n'.join(self.log_text().splitlines()[-12:]) or 'It said nothing.',
-            remedy=f'Read the whole log: {self.log}.')
+            problem,
+            cause='\n'.join(self.log_text().splitlines()[-12:]) or 'It said nothing.',
+            remedy=f'Read the whole log: {self.log}.',
+        )
 
 
 @contextmanager

@@ -15,8 +15,8 @@ TRAINING, HELD_OUT = 1, 2  # First half of a picture's seed: the two never draw 
 
 
 def draw(
-        rng: np.random.Generator,
-        size_wh: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng: np.random.Generator, size_wh: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     Draw one picture with 1 to 8 shapes.
 
@@ -61,23 +61,29 @@ class MovingScene:
             row, column = divmod(place, columns)
             home_xy = ((column + 0.5) * self._cell_wh[0], (row + 0.5) * self._cell_wh[1])
             radius = min(self._cell_wh) * float(rng.uniform(0.2, 0.36))
-            self._shapes.append(replace(
-                _random_shape(rng, size_wh), label=int(label), centre_xy=home_xy, radius=radius))
-            self._paths.append(rng.uniform(0, 2 * np.pi, 3).tolist()
-                               + rng.uniform(0.02, 0.04, 3).tolist())
+            self._shapes.append(
+                replace(
+                    _random_shape(rng, size_wh), label=int(label), centre_xy=home_xy, radius=radius
+                )
+            )
+            self._paths.append(
+                rng.uniform(0, 2 * np.pi, 3).tolist() + rng.uniform(0.02, 0.04, 3).tolist()
+            )
 
     def frame(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Draw frame `index`, as `draw` returns it; shapes hidden too much are not annotated."""
         pan_x = self._sway + round(self._sway * math.sin(index / 70))
         pan_y = self._sway + round(self._sway * math.sin(index / 110))
         width, height = self.size_wh
-        view = self._backdrop[pan_y:pan_y + height, pan_x:pan_x + width]
+        view = self._backdrop[pan_y : pan_y + height, pan_x : pan_x + width]
         canvas = Canvas(view.copy())
         for shape, (phase_x, phase_y, angle, rate_x, rate_y, spin) in zip(
-                self._shapes, self._paths):
+            self._shapes, self._paths
+        ):
             centre_xy = (
                 shape.centre_xy[0] + 0.3 * self._cell_wh[0] * math.sin(phase_x + rate_x * index),
-                shape.centre_xy[1] + 0.3 * self._cell_wh[1] * math.sin(phase_y + rate_y * index))
+                shape.centre_xy[1] + 0.3 * self._cell_wh[1] * math.sin(phase_y + rate_y * index),
+            )
             canvas.paint(replace(shape, centre_xy=centre_xy, angle=angle + spin * index))
         rng = np.random.default_rng([self.seed, index])
         image = _photograph(canvas.image, self._light, 0.5, 5.0, rng)
@@ -108,8 +114,12 @@ class Shape:
 
     def polygon(self, scale: float = 1.0) -> np.ndarray:
         """Give its corners, (K, 2) float64 x, y in pixels, shrunk by `scale` to the centre."""
-        turn = np.array([[math.cos(self.angle), math.sin(self.angle)],
-                         [-math.sin(self.angle), math.cos(self.angle)]])
+        turn = np.array(
+            [
+                [math.cos(self.angle), math.sin(self.angle)],
+                [-math.sin(self.angle), math.cos(self.angle)],
+            ]
+        )
         corners = _OUTLINES[CLASSES[self.label]] @ turn
         return np.asarray(corners * (self.radius * scale) + self.centre_xy)
 
@@ -146,7 +156,8 @@ class Canvas:
             return
         hidden = self._owner[rows, columns][inside]
         left = self.visible - np.bincount(
-            hidden[hidden >= 0], minlength=len(self.boxes)) / np.array(self._areas)
+            hidden[hidden >= 0], minlength=len(self.boxes)
+        ) / np.array(self._areas)
         behind = self.image[rows, columns][inside].mean(axis=0)
         contrast = np.linalg.norm(shape.colours[:2] - behind, axis=1).min()
         if (left >= LEAST_VISIBLE).all() and contrast >= 70:
@@ -161,8 +172,10 @@ class Canvas:
         if shape.border:
             rim = cover.copy()
             inner_rows, inner_columns, inner = self._coverage(shape.polygon(1 - shape.border))
-            rim[inner_rows.start - rows.start:inner_rows.stop - rows.start,
-                inner_columns.start - columns.start:inner_columns.stop - columns.start] -= inner
+            rim[
+                inner_rows.start - rows.start : inner_rows.stop - rows.start,
+                inner_columns.start - columns.start : inner_columns.stop - columns.start,
+            ] -= inner
             self._blend(rows, columns, rim.clip(0, 1), shape.colours[2])
         height, width = self.image.shape[:2]
         low, high = corners.min(axis=0), corners.max(axis=0)
@@ -184,16 +197,17 @@ class Canvas:
             cover = cv2.resize(fine, cover.shape[::-1], interpolation=cv2.INTER_AREA) / 255.0
         return slice(y1, y2), slice(x1, x2), cover.astype(np.float32)
 
-    def _blend(
-            self, rows: slice, columns: slice, cover: np.ndarray, colour: np.ndarray) -> None:
+    def _blend(self, rows: slice, columns: slice, cover: np.ndarray, colour: np.ndarray) -> None:
         under = self.image[rows, columns]
         self.image[rows, columns] = under + cover[..., None] * (colour - under)
 
     def _filling(self, shape: Shape, rows: slice, columns: slice) -> np.ndarray:
         """Shade from one colour to the other across the shape, (h, w, 3) float32."""
         y, x = np.ogrid[rows, columns]
-        along = ((x - shape.centre_xy[0]) * math.cos(shape.angle)
-                 + (y - shape.centre_xy[1]) * math.sin(shape.angle)) / shape.radius
+        along = (
+            (x - shape.centre_xy[0]) * math.cos(shape.angle)
+            + (y - shape.centre_xy[1]) * math.sin(shape.angle)
+        ) / shape.radius
         mix = (along + 1) / 2
         if shape.stripes:
             mix = 0.5 + 0.5 * np.sin(along * np.pi * shape.stripes)
@@ -248,7 +262,8 @@ def _random_shape(rng: np.random.Generator, size_wh: tuple[int, int]) -> Shape:
         angle=float(rng.uniform(0, 2 * np.pi)),
         colours=np.stack([first, second, _colour(rng, (0, 1)) * rng.uniform(0, 1)]),
         border=float(rng.uniform(0.05, 0.2)) if rng.random() < 0.4 else 0.0,
-        stripes=float(rng.uniform(2, 7)) if rng.random() < 0.25 else 0.0)
+        stripes=float(rng.uniform(2, 7)) if rng.random() < 0.25 else 0.0,
+    )
 
 
 def _clouds(rng: np.random.Generator, size_wh: tuple[int, int], cells: int) -> np.ndarray:
@@ -278,7 +293,7 @@ def _backdrop(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
 def _tiles(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
     """Bars or a chequered floor to add, (H, W) float32."""
     pitch_x, pitch_y = rng.uniform(12, 60, 2)
-    y, x = np.ogrid[:size_wh[1], :size_wh[0]]
+    y, x = np.ogrid[: size_wh[1], : size_wh[0]]
     slant = float(rng.uniform(-0.5, 0.5))
     pattern = ((x + slant * y) // pitch_x % 2).astype(np.float32)
     if rng.random() < 0.5:
@@ -303,14 +318,30 @@ def _clutter(rng: np.random.Generator, image: np.ndarray) -> None:
     elif kind == 2:
         axes = (int(rng.integers(10, 90)), int(rng.integers(10, 90)))
         start = float(rng.uniform(0, 360))
-        cv2.ellipse(image, (x, y), axes, float(rng.uniform(0, 180)), start,
-                    start + float(rng.uniform(60, 200)), colour, thickness, cv2.LINE_AA)
+        cv2.ellipse(
+            image,
+            (x, y),
+            axes,
+            float(rng.uniform(0, 180)),
+            start,
+            start + float(rng.uniform(60, 200)),
+            colour,
+            thickness,
+            cv2.LINE_AA,
+        )
     elif kind == 3:
         cv2.circle(image, (x, y), int(rng.integers(1, 7)), colour, -1, cv2.LINE_AA)
     elif kind == 4:
-        cv2.putText(image, chr(rng.integers(ord('A'), ord('Z') + 1)), (x, y),
-                    cv2.FONT_HERSHEY_SIMPLEX, float(rng.uniform(0.5, 2.5)), colour, thickness,
-                    cv2.LINE_AA)
+        cv2.putText(
+            image,
+            chr(rng.integers(ord('A'), ord('Z') + 1)),
+            (x, y),
+            cv2.FONT_HERSHEY_SIMPLEX,
+            float(rng.uniform(0.5, 2.5)),
+            colour,
+            thickness,
+            cv2.LINE_AA,
+        )
     else:
         steps = np.array([x, y]) + rng.normal(0, 22, (7, 2)).cumsum(axis=0)
         cv2.polylines(image, [steps.astype(np.int32)], False, colour, thickness, cv2.LINE_AA)
@@ -324,8 +355,8 @@ def _light(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
 
 
 def _photograph(
-        image: np.ndarray, light: np.ndarray, blur: float, noise: float,
-        rng: np.random.Generator) -> np.ndarray:
+    image: np.ndarray, light: np.ndarray, blur: float, noise: float, rng: np.random.Generator
+) -> np.ndarray:
     """See the picture through a camera: light, blur and noise (both sigmas), uint8 again."""
     seen = image * light
     if blur:

@@ -40,15 +40,34 @@ def show(seconds: float, output: Path) -> str:
     """
     prepare(output)
     with TemporaryDirectory(prefix='trt_ros_demo_') as pictures, running() as nodes:
-        print('Starting detector, overlay and image source in processes of their own; '
-              f'ROS_DOMAIN_ID={os.environ["ROS_DOMAIN_ID"]}, on this machine only.', flush=True)
-        detector = NodeProcess.start('detector', output, {
-            'model_path': str(MODEL), 'score_threshold': 0.4, 'qos_reliability': 'reliable',
-            'autostart': True})
+        print(
+            'Starting detector, overlay and image source in processes of their own; '
+            f'ROS_DOMAIN_ID={os.environ["ROS_DOMAIN_ID"]}, on this machine only.',
+            flush=True,
+        )
+        detector = NodeProcess.start(
+            'detector',
+            output,
+            {
+                'model_path': str(MODEL),
+                'score_threshold': 0.4,
+                'qos_reliability': 'reliable',
+                'autostart': True,
+            },
+        )
         nodes.append(detector)
-        nodes.append(NodeProcess.start('overlay', output, {
-            'output_dir': str(output.resolve()), 'qos_reliability': 'reliable',
-            'max_rate_hz': 5.0}, remap={'detections': 'detector/detections'}))
+        nodes.append(
+            NodeProcess.start(
+                'overlay',
+                output,
+                {
+                    'output_dir': str(output.resolve()),
+                    'qos_reliability': 'reliable',
+                    'max_rate_hz': 5.0,
+                },
+                remap={'detections': 'detector/detections'},
+            )
+        )
         truth = draw_pictures(Path(pictures), min(seconds, LOOP_SECONDS))
         print(f'Drew {len(truth)} pictures of a moving scene, 640x480.', flush=True)
         watch = Watch()
@@ -56,8 +75,9 @@ def show(seconds: float, output: Path) -> str:
             wait_for(detector, watch)
             for line in story(detector):
                 print(f'detector: {line}')
-            nodes.append(NodeProcess.start(
-                'image_source', output, {'source': pictures, 'rate_hz': RATE_HZ}))
+            nodes.append(
+                NodeProcess.start('image_source', output, {'source': pictures, 'rate_hz': RATE_HZ})
+            )
             tally = Tally(truth)
             listen(watch, nodes, tally, seconds)
         finally:
@@ -66,7 +86,8 @@ def show(seconds: float, output: Path) -> str:
     annotated = annotated_pictures(output)
     if not annotated:
         raise TrtRosError(
-            'No annotated picture was written.', remedy=f'Read {output / "overlay.log"}.')
+            'No annotated picture was written.', remedy=f'Read {output / "overlay.log"}.'
+        )
     return f'{summary}\n{len(annotated)} annotated pictures: {output}'
 
 
@@ -87,8 +108,10 @@ def prepare(output: Path) -> None:
         (output / 'detector.log').touch()
     except OSError as error:
         raise TrtRosError(
-            f'The folder {output} cannot be written.', cause=str(error),
-            remedy='Choose another one with --output.') from error
+            f'The folder {output} cannot be written.',
+            cause=str(error),
+            remedy='Choose another one with --output.',
+        ) from error
 
 
 def draw_pictures(folder: Path, seconds: float) -> dict[int, tuple[np.ndarray, np.ndarray]]:
@@ -149,14 +172,15 @@ def listen(watch: Watch, nodes: list[NodeProcess], tally: Tally, seconds: float)
             what = 'No images' if tally.images else 'No detections'
             raise TrtRosError(
                 f'{what} came in {START_SECONDS:.0f} s.',
-                remedy=f"Read the nodes' logs: {nodes[0].log.parent}/*.log.")
+                remedy=f"Read the nodes' logs: {nodes[0].log.parent}/*.log.",
+            )
         if found is None or not tally.drawn:
             continue
         began = began or now
         if now >= printed + 0.5:
             printed = now
             shapes = '  '.join(
-                f'{CLASSES[label]} {score:.2f}'
-                for label, score in zip(found.labels, found.scores))
+                f'{CLASSES[label]} {score:.2f}' for label, score in zip(found.labels, found.scores)
+            )
             print(f'{now - began:5.1f} s  {shapes or "nothing"}', flush=True)
     tally.add(watch.sightings())

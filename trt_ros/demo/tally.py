@@ -67,15 +67,20 @@ class Tally:
         """
         if not self.detections:
             raise TrtRosError(
-                'Nothing was detected.', cause=f'{self.images} images came back without a shape.',
-                remedy="Read the nodes' logs beside the pictures.")
+                'Nothing was detected.',
+                cause=f'{self.images} images came back without a shape.',
+                remedy="Read the nodes' logs beside the pictures.",
+            )
         lines = (
             f'{self.images} images, {self.detections} detections; half of them came within '
             f'{1000 * statistics.median(self.seconds):.0f} ms of their image.\n'
             f'{self.right} of the {self.drawn} shapes drawn were found; '
-            f'wrong detections: {self.wrong}.')
+            f'wrong detections: {self.wrong}.'
+        )
         if not self.drawn or self.right < 0.5 * self.drawn:
             raise TrtRosError(
-                'What was detected is not what was drawn.', cause=lines,
-                remedy='Measure the model by itself: python -m trt_ros.demo.evaluate.')
+                'What was detected is not what was drawn.',
+                cause=lines,
+                remedy='Measure the model by itself: python -m trt_ros.demo.evaluate.',
+            )
         return lines

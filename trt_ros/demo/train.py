@@ -36,6 +36,7 @@ PREPROCESS = Preprocess((INPUT_SIZE, INPUT_SIZE), scale=1.0, dtype='uint8')
 
 # --- The pictures --------------------------------------------------------------------------
 
+
 def draw_input(index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     Draw one training picture and see it as the detector node does.
@@ -47,9 +48,9 @@ def draw_input(index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     image, xyxy, labels = draw(rng, PICTURE_SIZES_WH[index % len(PICTURE_SIZES_WH)])
     pixels, letterbox = PREPROCESS(Frame.from_pixels(image))
     boxes = np.zeros((MAX_SHAPES, 4), np.float32)
-    boxes[:len(xyxy)] = letterbox.to_input(xyxy)
+    boxes[: len(xyxy)] = letterbox.to_input(xyxy)
     classes = np.full(MAX_SHAPES, -1, np.int64)
-    classes[:len(labels)] = labels
+    classes[: len(labels)] = labels
     return pixels[0], boxes, classes
 
 
@@ -58,8 +59,9 @@ def draw_inputs(count: int) -> tuple[Tensor, Tensor, Tensor]:
     pixels = np.empty((count, 3, INPUT_SIZE, INPUT_SIZE), np.uint8)
     boxes = np.empty((count, MAX_SHAPES, 4), np.float32)
     classes = np.empty((count, MAX_SHAPES), np.int64)
-    with multiprocessing.get_context('fork').Pool(initializer=cv2.setNumThreads,
-                                                  initargs=(1,)) as pool:
+    with multiprocessing.get_context('fork').Pool(
+        initializer=cv2.setNumThreads, initargs=(1,)
+    ) as pool:
         for index, drawn in enumerate(pool.imap(draw_input, range(count), chunksize=16)):
             pixels[index], boxes[index], classes[index] = drawn
     return torch.from_numpy(pixels), torch.from_numpy(boxes), torch.from_numpy(classes)
@@ -68,18 +70,21 @@ def draw_inputs(count: int) -> tuple[Tensor, Tensor, Tensor]:
 def turn_and_flip(pixels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
     """Show each picture in one of its eight symmetries, the boxes with it."""
     x1, y1, x2, y2 = boxes.unbind(-1)
-    mirrored, upside_down, transposed = (
-        torch.rand(3, len(pixels), 1, device=pixels.device) < 0.5)
+    mirrored, upside_down, transposed = torch.rand(3, len(pixels), 1, device=pixels.device) < 0.5
 
     def pick(chosen: Tensor, changed: Tensor, same: Tensor) -> Tensor:
         return torch.where(chosen[..., None, None], changed, same)
 
     pixels = pick(mirrored, pixels.flip(3), pixels)
-    x1, x2 = (torch.where(mirrored, INPUT_SIZE - x2, x1),
-              torch.where(mirrored, INPUT_SIZE - x1, x2))
+    x1, x2 = (
+        torch.where(mirrored, INPUT_SIZE - x2, x1),
+        torch.where(mirrored, INPUT_SIZE - x1, x2),
+    )
     pixels = pick(upside_down, pixels.flip(2), pixels)
-    y1, y2 = (torch.where(upside_down, INPUT_SIZE - y2, y1),
-              torch.where(upside_down, INPUT_SIZE - y1, y2))
+    y1, y2 = (
+        torch.where(upside_down, INPUT_SIZE - y2, y1),
+        torch.where(upside_down, INPUT_SIZE - y1, y2),
+    )
     pixels = pick(transposed, pixels.transpose(2, 3), pixels)
     straight, swapped = torch.stack([x1, y1, x2, y2], -1), torch.stack([y1, x1, y2, x2], -1)
     return pixels, torch.where(transposed[..., None], swapped, straight)
@@ -87,13 +92,16 @@ def turn_and_flip(pixels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
 
 # --- The network ---------------------------------------------------------------------------
 
+
 class Conv(nn.Sequential):
     """Convolution, batch normalisation, ReLU; the first two are one when exported."""
 
     def __init__(self, given: int, made: int, kernel: int = 3, stride: int = 1) -> None:
         super().__init__(
             nn.Conv2d(given, made, kernel, stride, kernel // 2, bias=False),
-            nn.BatchNorm2d(made), nn.ReLU(inplace=True))
+            nn.BatchNorm2d(made),
+            nn.ReLU(inplace=True),
+        )
 
 
 class Block(nn.Module):
@@ -113,8 +121,13 @@ class ShapeNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.to_8 = nn.Sequential(
-            Conv(3, 16, stride=2), Conv(16, 32, stride=2), Block(32),
-            Conv(32, 64, stride=2), Block(64), Block(64))
+            Conv(3, 16, stride=2),
+            Conv(16, 32, stride=2),
+            Block(32),
+            Conv(32, 64, stride=2),
+            Block(64),
+            Block(64),
+        )
         self.to_16 = nn.Sequential(Conv(64, 96, stride=2), Block(96), Block(96))
         self.to_32 = nn.Sequential(Conv(96, 128, stride=2), Block(128))
         self.lateral = nn.ModuleList(Conv(channels, 64, 1) for channels in (64, 96, 128))
@@ -125,8 +138,10 @@ class ShapeNet(nn.Module):
         self.class_head = nn.Sequential(Conv(64, 64), nn.Conv2d(64, len(CLASSES), 1))
         nn.init.constant_(self.class_head[1].bias, -math.log(99))  # Most places hold nothing.
         sides = [INPUT_SIZE // stride for stride in STRIDES]
-        points = [(torch.cartesian_prod(torch.arange(side), torch.arange(side)).flip(1) + 0.5)
-                  * stride for side, stride in zip(sides, STRIDES)]
+        points = [
+            (torch.cartesian_prod(torch.arange(side), torch.arange(side)).flip(1) + 0.5) * stride
+            for side, stride in zip(sides, STRIDES)
+        ]
         strides = [torch.full((side * side,), float(s)) for side, s in zip(sides, STRIDES)]
         self.register_buffer('points', torch.cat(points).T[None])  # (1, 2, A): x, y in pixels
         self.register_buffer('strides', torch.cat(strides)[None, None])  # (1, 1, A)
@@ -169,6 +184,7 @@ class Deployed(nn.Module):
 
 # --- Learning ------------------------------------------------------------------------------
 
+
 def overlaps(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Give the IoU and the generalised IoU (Rezatofighi et al., CVPR 2019) of xyxy boxes."""
     low, high = torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:])
@@ -181,8 +197,8 @@ def overlaps(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def assign(
-        boxes: Tensor, scores: Tensor, points: Tensor, truth: Tensor,
-        classes: Tensor) -> tuple[Tensor, Tensor]:
+    boxes: Tensor, scores: Tensor, points: Tensor, truth: Tensor, classes: Tensor
+) -> tuple[Tensor, Tensor]:
     """
     Say which points should have found which shape, and how sure they should be.
 
@@ -218,7 +234,8 @@ def loss_of(network: nn.Module, pixels: Tensor, truth: Tensor, classes: Tensor) 
     ltrb, logits = ltrb.transpose(1, 2), logits.transpose(1, 2)
     boxes = torch.cat([points - ltrb[..., :2], points + ltrb[..., 2:]], -1)
     wanted_scores, wanted_boxes = assign(
-        boxes.detach(), logits.detach().sigmoid(), points, truth, classes)
+        boxes.detach(), logits.detach().sigmoid(), points, truth, classes
+    )
     weight = wanted_scores.sum(-1)
     total = weight.sum().clamp(1)
     _, giou = overlaps(boxes, wanted_boxes)
@@ -260,33 +277,46 @@ def train(minutes: float, pictures: int, batch: int, peak_rate: float) -> ShapeN
         step += 1
         if step % 100 == 0 or step == 1:
             print(f'step {step}  {progress:4.0%}  loss {loss.item():.3f}', flush=True)
-    print(f'{step} steps of {batch} pictures in {time.monotonic() - started:.0f} s on '
-          f'{torch.cuda.get_device_name() if device.type == "cuda" else "the CPU"}', flush=True)
+    print(
+        f'{step} steps of {batch} pictures in {time.monotonic() - started:.0f} s on '
+        f'{torch.cuda.get_device_name() if device.type == "cuda" else "the CPU"}',
+        flush=True,
+    )
     return average.cpu()
 
 
 def export(network: ShapeNet, path: Path) -> None:
     """Write the network as ONNX, with the metadata that Ultralytics writes."""
     torch.onnx.export(
-        Deployed(network).eval(), (torch.zeros(1, 3, INPUT_SIZE, INPUT_SIZE),), path,
-        input_names=['images'], output_names=['output0'], opset_version=17, dynamo=False)
+        Deployed(network).eval(),
+        (torch.zeros(1, 3, INPUT_SIZE, INPUT_SIZE),),
+        path,
+        input_names=['images'],
+        output_names=['output0'],
+        opset_version=17,
+        dynamo=False,
+    )
     model = onnx.load(path)
-    onnx.helper.set_model_props(model, {
-        'description': 'Coloured shapes, the demo model of trt_ros',
-        'license': 'Apache-2.0',
-        'task': 'detect',
-        'stride': str(max(STRIDES)),
-        'batch': '1',
-        'imgsz': str([INPUT_SIZE, INPUT_SIZE]),
-        'names': str(dict(enumerate(CLASSES))),
-    })
+    onnx.helper.set_model_props(
+        model,
+        {
+            'description': 'Coloured shapes, the demo model of trt_ros',
+            'license': 'Apache-2.0',
+            'task': 'detect',
+            'stride': str(max(STRIDES)),
+            'batch': '1',
+            'imgsz': str([INPUT_SIZE, INPUT_SIZE]),
+            'names': str(dict(enumerate(CLASSES))),
+        },
+    )
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, path)
 
 
 def main() -> None:
     parser = ArgumentParser(
-        description='Train the demo model.', formatter_class=ArgumentDefaultsHelpFormatter)
+        description='Train the demo model.', formatter_class=ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument('--out', type=Path, required=True, help='folder for shapes.onnx')
     parser.add_argument('--minutes', type=float, default=2.5, help='how long to learn')
     parser.add_argument('--pictures', type=int, default=24000, help='how many to draw first')

@@ -36,9 +36,11 @@ class Watch:
         self._executor.add_node(self._node)
         self._node.create_subscription(Image, 'image', self._on_image, QoSProfile(depth=10))
         self._node.create_subscription(
-            Detection2DArray, 'detector/detections', self._on_detections, QoSProfile(depth=10))
+            Detection2DArray, 'detector/detections', self._on_detections, QoSProfile(depth=10)
+        )
         self._node.create_subscription(
-            LabelInfo, 'detector/label_info', self._on_label_info, LATCHED)
+            LabelInfo, 'detector/label_info', self._on_label_info, LATCHED
+        )
 
     def close(self) -> None:
         self._executor.shutdown()
@@ -73,4 +75,4 @@ def checksum(pixels: np.ndarray) -> int:
 
 
 def _nanoseconds(message: Image | Detection2DArray) -> int:
-    return message.header.stamp.sec * 10 ** 9 + message.header.stamp.nanosec
+    return message.header.stamp.sec * 10**9 + message.header.stamp.nanosec

@@ -96,8 +96,11 @@ def default_root() -> Path:
     try:
         return (Path(base) if Path(base).is_absolute() else Path.home() / '.cache') / 'trt_ros'
     except RuntimeError as error:
-        raise ParameterError('There is no place for the engine cache.', cause=str(error),
-                             remedy='Set engine_cache_dir, or XDG_CACHE_HOME.') from error
+        raise ParameterError(
+            'There is no place for the engine cache.',
+            cause=str(error),
+            remedy='Set engine_cache_dir, or XDG_CACHE_HOME.',
+        ) from error
 
 
 def kernel_folder(root: Path | str = '') -> Path | None:
@@ -127,9 +130,16 @@ class EngineCache:
         self.root = Path(root).expanduser().absolute() if str(root) else default_root()
 
     def get_or_build(
-            self, onnx: Path, options: BuildOptions, flavour: Flavour, *, device: int = 0,
-            report: Reporter | None = None, timeout_seconds: float | None = None,
-            force: bool = False) -> Entry:
+        self,
+        onnx: Path,
+        options: BuildOptions,
+        flavour: Flavour,
+        *,
+        device: int = 0,
+        report: Reporter | None = None,
+        timeout_seconds: float | None = None,
+        force: bool = False,
+    ) -> Entry:
         """
         Find the engine of a model, or build it; of two processes that ask, one builds.
 
@@ -154,29 +164,48 @@ class EngineCache:
                         return Entry(path, read_sidecar(path))
                     log.warning('Rebuilding %s: %s', path.name, why)
                     remove(path)
-                return self._build(folder, model, key, options, flavour, device, report,
-                                   timeout_seconds, why)
+                return self._build(
+                    folder, model, key, options, flavour, device, report, timeout_seconds, why
+                )
         except OSError as error:
             # One that came with a read-only disk, or belongs to root, still serves.
             for path in [] if force else _engines(folder, key):
                 if not self.problem(path, key=key):
                     return Entry(path, read_sidecar(path))
             raise ParameterError(
-                f'The engine cache {self.root} cannot be used.', cause=str(error),
+                f'The engine cache {self.root} cannot be used.',
+                cause=str(error),
                 remedy='Set engine_cache_dir to a folder that can be written, or set '
-                       'engine_in_memory.') from error
+                'engine_in_memory.',
+            ) from error
 
-    def _build(self, folder: Path, model: OnnxFile, key: str, options: BuildOptions,
-               flavour: Flavour, device: int, report: Reporter, timeout_seconds: float | None,
-               why: str) -> Entry:
+    def _build(
+        self,
+        folder: Path,
+        model: OnnxFile,
+        key: str,
+        options: BuildOptions,
+        flavour: Flavour,
+        device: int,
+        report: Reporter,
+        timeout_seconds: float | None,
+        why: str,
+    ) -> Entry:
         timing = self.timing_cache(flavour, device) if options.timing_cache else None
-        built = build(model.path, options, flavour, report=report, device=device,
-                      timeout_seconds=timeout_seconds,
-                      timing_cache=timing.path if timing else None)
+        built = build(
+            model.path,
+            options,
+            flavour,
+            report=report,
+            device=device,
+            timeout_seconds=timeout_seconds,
+            timing_cache=timing.path if timing else None,
+        )
         try:
             if OnnxFile.read(model.path) != model:
-                raise ModelError(f'{model.path} changed while it was being built.',
-                                 remedy='Build it again.')
+                raise ModelError(
+                    f'{model.path} changed while it was being built.', remedy='Build it again.'
+                )
             stem = f'{_safe_name(model.path.stem)}-{flavour.name}{flavour.version_text}'
             path = folder / f'bs{built.report["batch"]}' / f'{stem}-{key[:16]}.engine'
             make_private(path.parent, self.root)
@@ -200,7 +229,8 @@ class EngineCache:
             if key and sidecar['key'] != key:
                 return 'it was made of something else'
             if header.flavour != sidecar['flavour'] or not sidecar['tensorrt'].startswith(
-                    header.version_text[:len(sidecar['tensorrt'])]):
+                header.version_text[: len(sidecar['tensorrt'])]
+            ):
                 return f'it is of {header.flavour} {header.version_text}, its sidecar says other'
             if sha256_of_file(path) != sidecar['plan_sha256']:
                 return 'its bytes are not those that were built'
@@ -248,8 +278,9 @@ def read_sidecar(engine: Path) -> dict[str, Any]:
     return sidecar
 
 
-def make_sidecar(model: OnnxFile, key: str, options: BuildOptions, flavour: Flavour, device: int,
-                 built: Built) -> dict[str, Any]:
+def make_sidecar(
+    model: OnnxFile, key: str, options: BuildOptions, flavour: Flavour, device: int, built: Built
+) -> dict[str, Any]:
     """Tell all that is known of a plan just built."""
     digest, nbytes = hashlib.sha256(), 0
     built.plan.seek(0)
@@ -258,11 +289,21 @@ def make_sidecar(model: OnnxFile, key: str, options: BuildOptions, flavour: Flav
         nbytes += len(chunk)
     built.plan.seek(0)
     return {
-        'key': key, 'plan_sha256': digest.hexdigest(), 'plan_nbytes': nbytes,
+        'key': key,
+        'plan_sha256': digest.hexdigest(),
+        'plan_nbytes': nbytes,
         'built_at': datetime.now(timezone.utc).isoformat(timespec='seconds'),
-        'onnx': {'name': model.path.name, 'path': str(model.path.absolute()),
-                 'sha256': model.sha256, 'nbytes': model.nbytes, 'external': model.external},
-        'options': asdict(options), **machine(flavour, device), **built.report}
+        'onnx': {
+            'name': model.path.name,
+            'path': str(model.path.absolute()),
+            'sha256': model.sha256,
+            'nbytes': model.nbytes,
+            'external': model.external,
+        },
+        'options': asdict(options),
+        **machine(flavour, device),
+        **built.report,
+    }
 
 
 def remove(path: Path) -> None:
@@ -309,5 +350,14 @@ def _safe_name(text: str) -> str:
     return re.sub(r'[^A-Za-z0-9._-]+', '_', text).lstrip('.') or 'model'
 
 
-__all__ = ['LOCK', 'Blob', 'EngineCache', 'Entry', 'default_root', 'read_sidecar', 'remove',
-           'runtime_cache', 'sidecar_path']
+__all__ = [
+    'LOCK',
+    'Blob',
+    'EngineCache',
+    'Entry',
+    'default_root',
+    'read_sidecar',
+    'remove',
+    'runtime_cache',
+    'sidecar_path',
+]

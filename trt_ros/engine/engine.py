@@ -13,9 +13,19 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.trt import Flavour, load_trt
 
 # TensorRT's DataType by name -> NumPy's name. `float` and `half` are how its enum prints.
-DTYPES = {'FLOAT': 'float32', 'HALF': 'float16', 'BF16': 'bfloat16', 'INT8': 'int8',
-          'INT32': 'int32', 'INT64': 'int64', 'BOOL': 'bool', 'UINT8': 'uint8',
-          'FP8': 'float8_e4m3fn', 'INT4': 'int4', 'FP4': 'float4_e2m1fn'}
+DTYPES = {
+    'FLOAT': 'float32',
+    'HALF': 'float16',
+    'BF16': 'bfloat16',
+    'INT8': 'int8',
+    'INT32': 'int32',
+    'INT64': 'int64',
+    'BOOL': 'bool',
+    'UINT8': 'uint8',
+    'FP8': 'float8_e4m3fn',
+    'INT4': 'int4',
+    'FP4': 'float4_e2m1fn',
+}
 
 Shape = tuple[int, ...]
 
@@ -33,20 +43,34 @@ class Engine:
     :param profiles: one mapping a profile, of a dynamic input's name to its (min, opt, max) shape.
     """
 
-    def __init__(self, flavour: Flavour, runtime: Any, handle: Any, *, path: Path | None,
-                 metadata: Mapping[str, str], plan_nbytes: int) -> None:
+    def __init__(
+        self,
+        flavour: Flavour,
+        runtime: Any,
+        handle: Any,
+        *,
+        path: Path | None,
+        metadata: Mapping[str, str],
+        plan_nbytes: int,
+    ) -> None:
         self.flavour, self.path, self.plan_nbytes = flavour, path, plan_nbytes
         self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata))
         self.facts: Mapping[str, str] = {}
         self._runtime, self._handle = runtime, handle
-        specs = [tensor_spec(handle, handle.get_tensor_name(index))
-                 for index in range(handle.num_io_tensors)]
+        specs = [
+            tensor_spec(handle, handle.get_tensor_name(index))
+            for index in range(handle.num_io_tensors)
+        ]
         self.inputs = tuple(spec for spec in specs if spec.mode == 'input')
         self.outputs = tuple(spec for spec in specs if spec.mode == 'output')
         self.profiles: tuple[Mapping[str, tuple[Shape, Shape, Shape]], ...] = tuple(
-            {spec.name: _profile_shapes(handle, spec.name, index)
-             for spec in self.inputs if spec.is_dynamic}
-            for index in range(handle.num_optimization_profiles))
+            {
+                spec.name: _profile_shapes(handle, spec.name, index)
+                for spec in self.inputs
+                if spec.is_dynamic
+            }
+            for index in range(handle.num_optimization_profiles)
+        )
 
     @property
     def handle(self) -> Any:
@@ -64,8 +88,11 @@ class Engine:
 def tensor_spec(handle: Any, name: str) -> TensorSpec:
     """Describe one input or output of an ICudaEngine."""
     return TensorSpec(
-        name, tuple(handle.get_tensor_shape(name)), DTYPES[handle.get_tensor_dtype(name).name],
-        'input' if handle.get_tensor_mode(name).name == 'INPUT' else 'output')
+        name,
+        tuple(handle.get_tensor_shape(name)),
+        DTYPES[handle.get_tensor_dtype(name).name],
+        'input' if handle.get_tensor_mode(name).name == 'INPUT' else 'output',
+    )
 
 
 def _profile_shapes(handle: Any, name: str, index: int) -> tuple[Shape, Shape, Shape]:
@@ -73,8 +100,13 @@ def _profile_shapes(handle: Any, name: str, index: int) -> tuple[Shape, Shape, S
     return tuple(low), tuple(best), tuple(high)
 
 
-def load_engine(source: Path | str | bytes, *, metadata: Mapping[str, str] | None = None,
-                trusted_code: bool = False, dla_core: int | None = None) -> Engine:
+def load_engine(
+    source: Path | str | bytes,
+    *,
+    metadata: Mapping[str, str] | None = None,
+    trusted_code: bool = False,
+    dla_core: int | None = None,
+) -> Engine:
     """
     Deserialise a plan on the current CUDA device.
 
@@ -102,7 +134,8 @@ def load_engine(source: Path | str | bytes, *, metadata: Mapping[str, str] | Non
         raise ModelError(
             f'{name} does not fit this machine.',
             cause=f'{header.flavour} {header.version_text} built it, here is {flavour}.',
-            remedy='Build it here: trt-ros build MODEL.onnx')
+            remedy='Build it here: trt-ros build MODEL.onnx',
+        )
     runtime = flavour.new_runtime()
     if trusted_code:
         runtime.engine_host_code_allowed = True
@@ -112,10 +145,13 @@ def load_engine(source: Path | str | bytes, *, metadata: Mapping[str, str] | Non
         handle = runtime.deserialize_cuda_engine(plan)
     if handle is None:
         raise ModelError(
-            f'{name} does not load with {flavour}.', cause='\n'.join(said.errors),
-            remedy='Build it here: trt-ros build MODEL.onnx')
+            f'{name} does not load with {flavour}.',
+            cause='\n'.join(said.errors),
+            remedy='Build it here: trt-ros build MODEL.onnx',
+        )
     try:
-        return Engine(flavour, runtime, handle, path=path, metadata=metadata or {},
-                      plan_nbytes=len(plan))
+        return Engine(
+            flavour, runtime, handle, path=path, metadata=metadata or {}, plan_nbytes=len(plan)
+        )
     except KeyError as error:
         raise BackendError(f'{name} has a tensor of type {error}, unknown to trt_ros.') from error

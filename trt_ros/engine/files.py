@@ -91,7 +91,8 @@ def check_private(path: Path, root: Path) -> None:
                 raise ParameterError(
                     f'The engine cache {root} is not safe.',
                     cause=f'{each} belongs to another user, and an engine is code that runs.',
-                    remedy='Set engine_cache_dir to a folder of your own.')
+                    remedy='Set engine_cache_dir to a folder of your own.',
+                )
             risky = bool(mode & 0o022)
         else:  # Above the cache, /tmp and its like are fine: the sticky bit guards what is ours.
             risky = bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
@@ -99,4 +100,5 @@ def check_private(path: Path, root: Path) -> None:
             raise ParameterError(
                 f'The engine cache {root} is not safe.',
                 cause=f'Others can write {each}, and an engine is code that runs.',
-                remedy=f'chmod go-w {each}, or set engine_cache_dir to a folder of your own.')
+                remedy=f'chmod go-w {each}, or set engine_cache_dir to a folder of your own.',
+            )

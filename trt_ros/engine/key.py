@@ -43,11 +43,18 @@ class OnnxFile:
         :raises ModelError: when it cannot be read.
         """
         try:
-            return cls(path, sha256_of_file(path), path.stat().st_size, tuple(
-                (name, sha256_of_file(path.parent / name)) for name in external_names(path)))
+            return cls(
+                path,
+                sha256_of_file(path),
+                path.stat().st_size,
+                tuple((name, sha256_of_file(path.parent / name)) for name in external_names(path)),
+            )
         except OSError as error:
-            raise ModelError(f'Cannot read the model {path}.', cause=error.strerror or '',
-                             remedy='Check the path of the model.') from error
+            raise ModelError(
+                f'Cannot read the model {path}.',
+                cause=error.strerror or '',
+                remedy='Check the path of the model.',
+            ) from error
 
 
 def external_names(path: Path) -> list[str]:
@@ -63,13 +70,17 @@ def external_names(path: Path) -> list[str]:
         for match in _LOCATION.finditer(data):
             begin, length, shift = match.end(), 0, 0
             while begin < len(data) and shift < 28:  # A varint
-                length |= (data[begin] & 0x7f) << shift
+                length |= (data[begin] & 0x7F) << shift
                 begin, shift = begin + 1, shift + 7
                 if not data[begin - 1] & 0x80:
                     break
-            name = data[begin:begin + min(length, 4096)].decode(errors='ignore')
-            if name and '\0' not in name and '..' not in Path(name).parts and (
-                    path.parent / name).is_file():
+            name = data[begin : begin + min(length, 4096)].decode(errors='ignore')
+            if (
+                name
+                and '\0' not in name
+                and '..' not in Path(name).parts
+                and (path.parent / name).is_file()
+            ):
                 found.add(name)
     return sorted(found)
 
@@ -77,19 +88,28 @@ def external_names(path: Path) -> list[str]:
 def total_nbytes(path: Path) -> int:
     """Return the size of a model with its data files."""
     return path.stat().st_size + sum(
-        (path.parent / name).stat().st_size for name in external_names(path))
+        (path.parent / name).stat().st_size for name in external_names(path)
+    )
 
 
 def cache_key(onnx: OnnxFile, options: BuildOptions, flavour: Flavour, device: int) -> str:
     """Give 64 hex digits that change whenever the engine could."""
     parts: dict[str, Any] = {
-        'schema': SCHEMA, 'onnx': onnx.sha256, 'external': onnx.external,
+        'schema': SCHEMA,
+        'onnx': onnx.sha256,
+        'external': onnx.external,
         # tensorrt_rtx's engines are without NMS however that was asked for.
-        'options': {**asdict(options), 'timing_cache': None,
-                    'cut_nms': options.cut_nms and not flavour.is_rtx}, 'flavour': flavour.name,
-        'version': flavour.version, 'arch': platform.machine(),
+        'options': {
+            **asdict(options),
+            'timing_cache': None,
+            'cut_nms': options.cut_nms and not flavour.is_rtx,
+        },
+        'flavour': flavour.name,
+        'version': flavour.version,
+        'arch': platform.machine(),
         'converter': _version('nvidia-modelopt') if options.converter == 'modelopt' else None,
-        'plugins': [_plugin(path) for path in options.plugins]}
+        'plugins': [_plugin(path) for path in options.plugins],
+    }
     if flavour.is_rtx:
         if 'current' in options.compute_capabilities:
             parts['gpu'] = driver().gpu(device).compute_capability
@@ -99,10 +119,15 @@ def cache_key(onnx: OnnxFile, options: BuildOptions, flavour: Flavour, device: i
         if options.version_compatible:
             parts['version'] = flavour.version[:1]
         parts['gpu'] = {
-            'none': [gpu.name, gpu.compute_capability, gpu.multiprocessors,
-                     gpu.memory_nbytes >> 30],
+            'none': [
+                gpu.name,
+                gpu.compute_capability,
+                gpu.multiprocessors,
+                gpu.memory_nbytes >> 30,
+            ],
             'same_compute_capability': gpu.compute_capability,
-            'ampere_plus': 'ampere_plus'}[options.hardware_compatible]
+            'ampere_plus': 'ampere_plus',
+        }[options.hardware_compatible]
     text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -112,12 +137,19 @@ def machine(flavour: Flavour, device: int) -> dict[str, Any]:
     found = driver()
     gpu: Gpu | None = found.gpus[device] if device < len(found.gpus) else None
     return {
-        'flavour': flavour.name, 'tensorrt': flavour.version_text,
-        'tensorrt_bindings': flavour.bindings_version, 'gpu': gpu and asdict(gpu),
-        'driver': found.version, 'cuda_driver': '.'.join(map(str, found.cuda_version)),
-        'cuda_runtime': cuda_version(flavour), 'os': platform.system(), 'arch': platform.machine(),
-        'kernel': platform.release(), 'python': platform.python_version(),
-        'packages': {name: _version(name) for name in _PACKAGES}}
+        'flavour': flavour.name,
+        'tensorrt': flavour.version_text,
+        'tensorrt_bindings': flavour.bindings_version,
+        'gpu': gpu and asdict(gpu),
+        'driver': found.version,
+        'cuda_driver': '.'.join(map(str, found.cuda_version)),
+        'cuda_runtime': cuda_version(flavour),
+        'os': platform.system(),
+        'arch': platform.machine(),
+        'kernel': platform.release(),
+        'python': platform.python_version(),
+        'packages': {name: _version(name) for name in _PACKAGES},
+    }
 
 
 def cuda_package(flavour: Flavour) -> str:
@@ -144,8 +176,9 @@ def cuda_version(flavour: Flavour) -> str:
 @cache
 def _debian_version(package: str) -> str:
     try:
-        done = subprocess.run(['dpkg-query', '-W', '-f', '${Version}', package],
-                              capture_output=True, text=True)
+        done = subprocess.run(
+            ['dpkg-query', '-W', '-f', '${Version}', package], capture_output=True, text=True
+        )
     except OSError:
         return ''
     return done.stdout if done.returncode == 0 else ''
@@ -162,5 +195,6 @@ def _plugin(path: str) -> str:
     try:
         return sha256_of_file(Path(path))
     except OSError as error:
-        raise ParameterError(f'Cannot read the plugin library {path}.',
-                             cause=error.strerror or '') from error
+        raise ParameterError(
+            f'Cannot read the plugin library {path}.', cause=error.strerror or ''
+        ) from error

@@ -42,9 +42,16 @@ class OpenedEngine:
 
 
 def open_engine(
-        model: Path | str, options: BuildOptions | None = None, *, backend: str = 'auto',
-        device: int = 0, cache_dir: Path | str = '', memory_if_unwritable: bool = False,
-        report: Reporter | None = None, timeout_seconds: float | None = None) -> OpenedEngine:
+    model: Path | str,
+    options: BuildOptions | None = None,
+    *,
+    backend: str = 'auto',
+    device: int = 0,
+    cache_dir: Path | str = '',
+    memory_if_unwritable: bool = False,
+    report: Reporter | None = None,
+    timeout_seconds: float | None = None,
+) -> OpenedEngine:
     """
     Load the engine of a model on the current CUDA device, building it first where there is none.
 
@@ -63,8 +70,15 @@ def open_engine(
     cache = caches.EngineCache(cache_dir)
     for attempt in range(2):
         try:
-            entry = cache.get_or_build(path, options, flavour, device=device, report=report,
-                                       timeout_seconds=timeout_seconds, force=attempt > 0)
+            entry = cache.get_or_build(
+                path,
+                options,
+                flavour,
+                device=device,
+                report=report,
+                timeout_seconds=timeout_seconds,
+                force=attempt > 0,
+            )
         except ParameterError as error:
             if not memory_if_unwritable or not isinstance(error.__cause__, OSError):
                 raise
@@ -77,10 +91,17 @@ def open_engine(
             if entry.why_built:
                 raise  # Fresh from the builder: another build would not differ.
             log.warning('Rebuilding %s: %s', entry.path.name, error)
-    how = f'built ({entry.why_built}) in {entry.sidecar["build_seconds"]:.1f} s' if (
-        entry.why_built) else 'from the cache'
-    return OpenedEngine(engine, caches.runtime_cache(flavour, entry.path, device), entry.sidecar,
-                        (f'engine {entry.path}, {how}', *describe(entry.sidecar)))
+    how = (
+        f'built ({entry.why_built}) in {entry.sidecar["build_seconds"]:.1f} s'
+        if (entry.why_built)
+        else 'from the cache'
+    )
+    return OpenedEngine(
+        engine,
+        caches.runtime_cache(flavour, entry.path, device),
+        entry.sidecar,
+        (f'engine {entry.path}, {how}', *describe(entry.sidecar)),
+    )
 
 
 def describe(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
@@ -104,8 +125,10 @@ def _precisions(sidecar: Mapping[str, Any]) -> str:
 
 def facts_of(sidecar: Mapping[str, Any]) -> dict[str, str]:
     """Return what is worth showing of it all the time; its key as in the file's name."""
-    facts = {'engine key': str(sidecar.get('key', ''))[:16],
-             'layer precisions': _precisions(sidecar)}
+    facts = {
+        'engine key': str(sidecar.get('key', ''))[:16],
+        'layer precisions': _precisions(sidecar),
+    }
     return {name: value for name, value in facts.items() if value}
 
 
@@ -113,9 +136,12 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any]) -> Engine:
     options = sidecar.get('options', {})
     if options.get('plugins'):
         load_plugins(load_trt(sidecar['flavour']), options['plugins'])
-    engine = load_engine(path, metadata=sidecar.get('metadata', {}),
-                         trusted_code=bool(options.get('version_compatible')),
-                         dla_core=options.get('dla_core'))
+    engine = load_engine(
+        path,
+        metadata=sidecar.get('metadata', {}),
+        trusted_code=bool(options.get('version_compatible')),
+        dla_core=options.get('dla_core'),
+    )
     engine.facts = facts_of(sidecar)
     if options.get('strip_weights'):
         _refit(engine, Path(sidecar['onnx']['path']))
@@ -131,17 +157,31 @@ def _refit(engine: Engine, onnx: Path) -> None:
         done = weights.refit_from_file(str(onnx)) and refitter.refit_cuda_engine()
     if not done:
         engine.close()
-        raise ModelError(f'The stripped engine cannot take its weights from {onnx}.',
-                         cause='\n'.join(said.errors), remedy='Build it again.')
+        raise ModelError(
+            f'The stripped engine cannot take its weights from {onnx}.',
+            cause='\n'.join(said.errors),
+            remedy='Build it again.',
+        )
 
 
-def _build_in_memory(path: Path, options: BuildOptions, flavour: Flavour, device: int,
-                     report: Reporter, timeout_seconds: float | None) -> OpenedEngine:
-    built = build(path, options, flavour, report=report, device=device,
-                  timeout_seconds=timeout_seconds)
+def _build_in_memory(
+    path: Path,
+    options: BuildOptions,
+    flavour: Flavour,
+    device: int,
+    report: Reporter,
+    timeout_seconds: float | None,
+) -> OpenedEngine:
+    built = build(
+        path, options, flavour, report=report, device=device, timeout_seconds=timeout_seconds
+    )
     try:
-        sidecar = {'flavour': flavour.name, 'options': vars(options),
-                   'onnx': {'path': str(path.absolute())}, **built.report}
+        sidecar = {
+            'flavour': flavour.name,
+            'options': vars(options),
+            'onnx': {'path': str(path.absolute())},
+            **built.report,
+        }
         engine = _load(built.plan.read(), sidecar)
     finally:
         built.close()
@@ -160,9 +200,15 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
     except ModelError as error:
         raise ModelError(error.problem, cause=error.cause, remedy=_rebuild(sidecar)) from error
     return OpenedEngine(
-        engine, caches.runtime_cache(engine.flavour, path, device), sidecar,
-        (f'engine {path}, of {header.flavour} {header.version_text}', *describe(sidecar),
-         *without_effect(options, sidecar)))
+        engine,
+        caches.runtime_cache(engine.flavour, path, device),
+        sidecar,
+        (
+            f'engine {path}, of {header.flavour} {header.version_text}',
+            *describe(sidecar),
+            *without_effect(options, sidecar),
+        ),
+    )
 
 
 def without_effect(options: BuildOptions, sidecar: Mapping[str, Any]) -> tuple[str, ...]:
@@ -171,7 +217,9 @@ def without_effect(options: BuildOptions, sidecar: Mapping[str, Any]) -> tuple[s
     wanted, plain = (json.loads(each.to_json()) for each in (options, BuildOptions()))
     return tuple(
         f'option without effect: {name} {wanted[name]}, the engine is built already'
-        for name in wanted if wanted[name] not in (plain[name], have.get(name)))
+        for name in wanted
+        if wanted[name] not in (plain[name], have.get(name))
+    )
 
 
 def _rebuild(sidecar: Mapping[str, Any]) -> str:
@@ -190,10 +238,16 @@ def build_command(sidecar: Mapping[str, Any]) -> str:
             words.append('--no-timing-cache')
         elif name == 'profiles':
             for profile in value:
-                words += ['--profile', ','.join(
-                    f'{each["name"]}=' + ':'.join(
-                        'x'.join(map(str, each[key])) for key in ('low', 'best', 'high'))
-                    for each in profile)]
+                words += [
+                    '--profile',
+                    ','.join(
+                        f'{each["name"]}='
+                        + ':'.join(
+                            'x'.join(map(str, each[key])) for key in ('low', 'best', 'high')
+                        )
+                        for each in profile
+                    ),
+                ]
         elif name == 'input_size':
             words += [flag, 'x'.join(map(str, value))]
         elif name in ('plugins', 'compute_capabilities'):

@@ -29,10 +29,12 @@ class ShapeRange:
     def __post_init__(self) -> None:
         ranks = {len(shape) for shape in (self.low, self.best, self.high)}
         if len(ranks) != 1 or not all(
-                1 <= a <= b <= c for a, b, c in zip(self.low, self.best, self.high)):
+            1 <= a <= b <= c for a, b, c in zip(self.low, self.best, self.high)
+        ):
             raise ParameterError(
                 f'Profile of {self.name}: {self.low}, {self.best}, {self.high} is no range.',
-                remedy='Give min, opt and max of equal length, 1 <= min <= opt <= max.')
+                remedy='Give min, opt and max of equal length, 1 <= min <= opt <= max.',
+            )
 
 
 Profile = tuple[ShapeRange, ...]  # One entry an input
@@ -80,17 +82,26 @@ class BuildOptions:
     weight_streaming: bool = False
 
     def __post_init__(self) -> None:
-        for field, allowed in (('precision', PRECISIONS), ('io_dtypes', IO_DTYPES),
-                               ('converter', CONVERTERS), ('hardware_compatible', HARDWARE)):
+        for field, allowed in (
+            ('precision', PRECISIONS),
+            ('io_dtypes', IO_DTYPES),
+            ('converter', CONVERTERS),
+            ('hardware_compatible', HARDWARE),
+        ):
             if getattr(self, field) not in allowed:
-                raise ParameterError(f'{field} is {getattr(self, field)!r}.',
-                                     remedy=f'Choose one of {", ".join(allowed)}.')
+                raise ParameterError(
+                    f'{field} is {getattr(self, field)!r}.',
+                    remedy=f'Choose one of {", ".join(allowed)}.',
+                )
         if self.optimization_level is not None and not 0 <= self.optimization_level <= 5:
-            raise ParameterError(f'optimization_level is {self.optimization_level}.',
-                                 remedy='Choose 0 (quick build) .. 5 (long search).')
+            raise ParameterError(
+                f'optimization_level is {self.optimization_level}.',
+                remedy='Choose 0 (quick build) .. 5 (long search).',
+            )
         if self.input_size and (len(self.input_size) != 2 or min(self.input_size) < 1):
-            raise ParameterError(f'input_size is {self.input_size}.',
-                                 remedy='Give (height, width) in pixels.')
+            raise ParameterError(
+                f'input_size is {self.input_size}.', remedy='Give (height, width) in pixels.'
+            )
         if self.batch < 1:
             raise ParameterError(f'batch is {self.batch}.', remedy='Give at least 1.')
 
@@ -102,8 +113,13 @@ class BuildOptions:
     def from_json(cls, text: str) -> BuildOptions:
         raw: Mapping[str, Any] = json.loads(text)
         values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
+            key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()
+        }
         values['profiles'] = tuple(
-            tuple(ShapeRange(one['name'], *(tuple(one[key]) for key in ('low', 'best', 'high')))
-                  for one in profile) for profile in raw['profiles'])
+            tuple(
+                ShapeRange(one['name'], *(tuple(one[key]) for key in ('low', 'best', 'high')))
+                for one in profile
+            )
+            for profile in raw['profiles']
+        )
         return cls(**values)

@@ -60,7 +60,8 @@ def read_plan_header(path: Path) -> PlanHeader:
         raise ModelError(
             f'{path} is damaged.',
             cause=f'It has {nbytes} bytes, its header says {header.nbytes}.',
-            remedy='Copy it again, or build it anew.')
+            remedy='Copy it again, or build it anew.',
+        )
     return header
 
 
@@ -75,8 +76,12 @@ def parse_plan_header(raw: bytes) -> PlanHeader:
     if flavour == 'tensorrt':
         return PlanHeader(flavour, version, None, ())
     nbytes, targets = struct.unpack_from('<Q', raw, 16)[0], struct.unpack_from('<Q', raw, 32)[0]
-    return PlanHeader(flavour, version, nbytes, tuple(
-        cc for bit, cc in enumerate(_RTX_TARGETS) if targets >> bit & 1))
+    return PlanHeader(
+        flavour,
+        version,
+        nbytes,
+        tuple(cc for bit, cc in enumerate(_RTX_TARGETS) if targets >> bit & 1),
+    )
 
 
 def capabilities_text(capabilities: Iterable[tuple[int, int]]) -> str:

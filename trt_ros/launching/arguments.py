@@ -23,8 +23,8 @@ LAUNCHS_OWN = {'launch-prefix', 'launch-prefix-filter', 'sigterm_timeout', 'sigk
 
 
 def launch_description(
-        arguments: list[DeclareLaunchArgument],
-        nodes: Callable[[LaunchContext], list[Action]]) -> LaunchDescription:
+    arguments: list[DeclareLaunchArgument], nodes: Callable[[LaunchContext], list[Action]]
+) -> LaunchDescription:
     """
     Make a launch description that refuses unknown arguments.
 
@@ -50,53 +50,91 @@ def check_names(words: list[str], known: Collection[str], file: Path) -> None:
     """
     folder = file.resolve().parent
     plain = [word for word in words if ':=' not in word]
-    if not any(Path(word).resolve().parent == folder
-               or (before == PACKAGE and (folder / word).is_file())
-               for before, word in pairwise(plain)):
+    if not any(
+        Path(word).resolve().parent == folder or (before == PACKAGE and (folder / word).is_file())
+        for before, word in pairwise(plain)
+    ):
         return
     for word in words:
         name, found, _ = word.partition(':=')
         if found and name not in {*known, *LAUNCHS_OWN}:
             raise ParameterError(
                 f'The launch file has no argument {name!r}.',
-                remedy=f'{meant(name, known)}`ros2 launch ... --show-args` lists them all.')
+                remedy=f'{meant(name, known)}`ros2 launch ... --show-args` lists them all.',
+            )
 
 
 def common_arguments(*, container: str) -> list[DeclareLaunchArgument]:
     """Declare what every launch file of ours takes; `graph` reads it."""
     return [
-        DeclareLaunchArgument('container', default_value=container, description=(
-            'Where nodes run. none: in a process each. new: together in a new container. '
-            'Else the name of a running container, as /ComponentManager.')),
-        DeclareLaunchArgument('params_file', default_value='', description=(
-            'Parameter file for all nodes; arguments beat it.')),
-        DeclareLaunchArgument('platform', default_value='auto', description=(
-            'Whose defaults the detector takes, below params_file: config/x86.yaml or '
-            'config/jetson.yaml. auto: what this machine is.'),
-            choices=('auto', *PLATFORMS)),
-        DeclareLaunchArgument('autostart', default_value='true', choices=('true', 'false'),
-                              description='Configure and activate the nodes.'),
-        DeclareLaunchArgument('respawn', default_value='false', choices=('true', 'false'),
-                              description=(
-            'Start a process again when it ends, and its nodes as at first; false: the launch '
-            'ends with it. Not of a container that was running already.')),
-        DeclareLaunchArgument('respawn_delay', default_value='2.0', description=(
-            'Seconds from the end of a process to its new start.')),
-        DeclareLaunchArgument('use_sim_time', default_value='false', choices=('true', 'false'),
-                              description='Take the time from /clock, as from a played bag.'),
+        DeclareLaunchArgument(
+            'container',
+            default_value=container,
+            description=(
+                'Where nodes run. none: in a process each. new: together in a new container. '
+                'Else the name of a running container, as /ComponentManager.'
+            ),
+        ),
+        DeclareLaunchArgument(
+            'params_file',
+            default_value='',
+            description=('Parameter file for all nodes; arguments beat it.'),
+        ),
+        DeclareLaunchArgument(
+            'platform',
+            default_value='auto',
+            description=(
+                'Whose defaults the detector takes, below params_file: config/x86.yaml or '
+                'config/jetson.yaml. auto: what this machine is.'
+            ),
+            choices=('auto', *PLATFORMS),
+        ),
+        DeclareLaunchArgument(
+            'autostart',
+            default_value='true',
+            choices=('true', 'false'),
+            description='Configure and activate the nodes.',
+        ),
+        DeclareLaunchArgument(
+            'respawn',
+            default_value='false',
+            choices=('true', 'false'),
+            description=(
+                'Start a process again when it ends, and its nodes as at first; false: the launch '
+                'ends with it. Not of a container that was running already.'
+            ),
+        ),
+        DeclareLaunchArgument(
+            'respawn_delay',
+            default_value='2.0',
+            description=('Seconds from the end of a process to its new start.'),
+        ),
+        DeclareLaunchArgument(
+            'use_sim_time',
+            default_value='false',
+            choices=('true', 'false'),
+            description='Take the time from /clock, as from a played bag.',
+        ),
     ]
 
 
 def parameter_arguments(
-        cls: type[ManagedNode], prefix: str = '',
-        **defaults: str) -> list[DeclareLaunchArgument]:
+    cls: type[ManagedNode], prefix: str = '', **defaults: str
+) -> list[DeclareLaunchArgument]:
     """Declare every parameter of a node class as the launch argument `prefix` + its name."""
     return [
         DeclareLaunchArgument(
-            prefix + each.name, default_value=defaults.get(each.name, ''), description=(
-                each.description + (f' ({each.allowed})' if each.allowed else '')
-                + f" The node's own default: {_shown(each.default)}."))
-        for each in specifications(cls.Parameters).values() if each.name != 'autostart']
+            prefix + each.name,
+            default_value=defaults.get(each.name, ''),
+            description=(
+                each.description
+                + (f' ({each.allowed})' if each.allowed else '')
+                + f" The node's own default: {_shown(each.default)}."
+            ),
+        )
+        for each in specifications(cls.Parameters).values()
+        if each.name != 'autostart'
+    ]
 
 
 def _shown(default: Any) -> str:
@@ -104,7 +142,8 @@ def _shown(default: Any) -> str:
 
 
 def given_parameters(
-        context: LaunchContext, cls: type[ManagedNode], prefix: str = '') -> dict[str, Any]:
+    context: LaunchContext, cls: type[ManagedNode], prefix: str = ''
+) -> dict[str, Any]:
     """
     Return the parameters that were given as launch arguments, each of its own type.
 
@@ -127,8 +166,10 @@ def checked_parameters(cls: type[ManagedNode], values: Mapping[str, Any]) -> dic
     known = specifications(cls.Parameters)
     for name in values:
         if name not in known:
-            raise ParameterError(f'The node has no parameter {name!r}.',
-                                 remedy=f'{meant(name, known)}It has {", ".join(known)}.')
+            raise ParameterError(
+                f'The node has no parameter {name!r}.',
+                remedy=f'{meant(name, known)}It has {", ".join(known)}.',
+            )
     return {name: known[name].check(value) for name, value in values.items()}
 
 

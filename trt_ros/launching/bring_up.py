@@ -43,8 +43,13 @@ class BringUp(Action):
     """
 
     def __init__(
-            self, processes: list[Node], components: list[LoadNode.Request],
-            container: Node | str, *, activate: bool) -> None:
+        self,
+        processes: list[Node],
+        components: list[LoadNode.Request],
+        container: Node | str,
+        *,
+        activate: bool,
+    ) -> None:
         super().__init__()
         self._processes, self._components = processes, components
         self._container, self._activate = container, activate
@@ -53,9 +58,12 @@ class BringUp(Action):
         self._clients: dict[str, Any] = {}
 
     def execute(self, context: LaunchContext) -> None:
-        context.register_event_handler(EventHandler(
-            matcher=lambda event: isinstance(event, StartFailed),
-            entities=[OpaqueFunction(function=_fail)]))
+        context.register_event_handler(
+            EventHandler(
+                matcher=lambda event: isinstance(event, StartFailed),
+                entities=[OpaqueFunction(function=_fail)],
+            )
+        )
         for process in (*self._processes, self._container):
             if isinstance(process, Node):
                 self._watch(process, context)
@@ -66,8 +74,9 @@ class BringUp(Action):
 
         def on_start(event: Event, context: LaunchContext) -> None:
             if next(starts):
-                self._not_up = [each for each in self._processes
-                                if each is process or each in self._not_up]
+                self._not_up = [
+                    each for each in self._processes if each is process or each in self._not_up
+                ]
                 self._start(context)
 
         context.register_event_handler(OnProcessStart(target_action=process, on_start=on_start))
@@ -104,8 +113,10 @@ class BringUp(Action):
         for request in self._components:
             loaded = services.load(container, request)
             if not loaded.success:
-                raise RuntimeError(f'{request.plugin_name} could not be loaded into '
-                                   f'{container}: {loaded.error_message}')
+                raise RuntimeError(
+                    f'{request.plugin_name} could not be loaded into '
+                    f'{container}: {loaded.error_message}'
+                )
             names.append(loaded.full_node_name)
         for done, (before, transition) in TRANSITIONS.items() if self._activate else ():
             for name in names:
@@ -129,15 +140,16 @@ class Services:
     """
 
     def __init__(
-            self, context: LaunchContext, is_over: threading.Event,
-            clients: dict[str, Any]) -> None:
+        self, context: LaunchContext, is_over: threading.Event, clients: dict[str, Any]
+    ) -> None:
         self._context, self._node = context, get_ros_node(context)
         self._is_over, self._clients = is_over, clients
 
     def load(self, container: str, request: LoadNode.Request) -> LoadNode.Response:
         client = self._client(LoadNode, f'{container}/_container/load_node')
-        self._ask(self._client(ListNodes, f'{container}/_container/list_nodes'),
-                  ListNodes.Request())
+        self._ask(
+            self._client(ListNodes, f'{container}/_container/list_nodes'), ListNodes.Request()
+        )
         return self._call(client, request)
 
     def change(self, node: str, before: int, transition: int) -> bool:
@@ -149,8 +161,12 @@ class Services:
             if state < State.TRANSITION_STATE_CONFIGURING:
                 break
             self._is_over.wait(POLL_SECONDS)  # An attempt that was given up has begun this.
-        return state != before or self._call(
-            client, ChangeState.Request(transition=Transition(id=transition))).success
+        return (
+            state != before
+            or self._call(
+                client, ChangeState.Request(transition=Transition(id=transition))
+            ).success
+        )
 
     def _client(self, kind: type, service: str) -> Any:
         if service not in self._clients:

@@ -67,37 +67,65 @@ def graph(context: LaunchContext, parts: list[Part]) -> list[Action]:
     for part in parts:
         files = [str(config / f'{platform}.yaml')] if part.has_platform else []
         files += [said['params_file']] if said['params_file'] else []
-        keywords.append({
-            'package': PACKAGE, 'name': part.name, 'namespace': part.namespace,
-            'remappings': list(part.remappings.items()),
-            'parameters': [*files, {
-                'autostart': False,  # The launch does it.
-                'use_sim_time': said['use_sim_time'] == 'true',
-                **_launch_values(part.parameters, part.cls)}]})
+        keywords.append(
+            {
+                'package': PACKAGE,
+                'name': part.name,
+                'namespace': part.namespace,
+                'remappings': list(part.remappings.items()),
+                'parameters': [
+                    *files,
+                    {
+                        'autostart': False,  # The launch does it.
+                        'use_sim_time': said['use_sim_time'] == 'true',
+                        **_launch_values(part.parameters, part.cls),
+                    },
+                ],
+            }
+        )
     at_end = _at_end(said)
     processes, components = [], []
     if said['container'] == 'none':
-        processes = [Node(executable=part.executable, output='screen', **at_end, **each)
-                     for part, each in zip(parts, keywords)]
+        processes = [
+            Node(executable=part.executable, output='screen', **at_end, **each)
+            for part, each in zip(parts, keywords)
+        ]
     else:
         components = [
-            _load_request(context, ComposableNode(
-                plugin=f'{PACKAGE}::{part.cls.__name__}',
-                extra_arguments=[{'use_intra_process_comms': True}], **each))
-            for part, each in zip(parts, keywords)]
+            _load_request(
+                context,
+                ComposableNode(
+                    plugin=f'{PACKAGE}::{part.cls.__name__}',
+                    extra_arguments=[{'use_intra_process_comms': True}],
+                    **each,
+                ),
+            )
+            for part, each in zip(parts, keywords)
+        ]
     container: Node | str = said['container']
     if container == 'new':
-        container = Node(package=PACKAGE, executable='component_container_mt', output='screen',
-                         name=f'{PACKAGE}_container', namespace='', **at_end)
+        container = Node(
+            package=PACKAGE,
+            executable='component_container_mt',
+            output='screen',
+            name=f'{PACKAGE}_container',
+            namespace='',
+            **at_end,
+        )
         actions.append(container)
-    return [*actions, *processes, BringUp(
-        processes, components, container, activate=said['autostart'] == 'true')]
+    return [
+        *actions,
+        *processes,
+        BringUp(processes, components, container, activate=said['autostart'] == 'true'),
+    ]
 
 
 def end_with_terminal() -> None:
     """End the launch in order when its terminal is closed, as launch itself does for Ctrl-C."""
-    if threading.current_thread() is threading.main_thread() \
-            and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+    ):
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
@@ -108,7 +136,8 @@ def _load_request(context: LaunchContext, component: ComposableNode) -> LoadNode
         raise ParameterError(
             f'params_file is nothing that launch_ros can give to a component: {error}',
             remedy='Leave empty lists (`labels: []`) out; '
-                   'with container:=none the nodes read the file themselves.') from error
+            'with container:=none the nodes read the file themselves.',
+        ) from error
 
 
 def _at_end(said: Mapping[str, str]) -> dict[str, Any]:
@@ -118,8 +147,9 @@ def _at_end(said: Mapping[str, str]) -> dict[str, Any]:
     except ValueError:
         delay = -1.0
     if not 0.0 <= delay < float('inf'):
-        raise ParameterError(f"respawn_delay is {said['respawn_delay']!r}.",
-                             remedy='Give seconds, as in 2.0.')
+        raise ParameterError(
+            f'respawn_delay is {said["respawn_delay"]!r}.', remedy='Give seconds, as in 2.0.'
+        )
     if said['respawn'] == 'true':
         return {'respawn': True, 'respawn_delay': delay}
     return {'on_exit': _check_exit}
@@ -147,8 +177,10 @@ def transport(context: LaunchContext) -> list[Action]:
     environment = context.environment
     if any(name in environment for name in ('FASTDDS_BUILTIN_TRANSPORTS', *files)):
         return []
-    if environment.get('ROS_AUTOMATIC_DISCOVERY_RANGE') == 'LOCALHOST' \
-            or environment.get('ROS_LOCALHOST_ONLY') == '1':
+    if (
+        environment.get('ROS_AUTOMATIC_DISCOVERY_RANGE') == 'LOCALHOST'
+        or environment.get('ROS_LOCALHOST_ONLY') == '1'
+    ):
         # rmw_fastrtps then replaces the built-in transports, but leaves those of a profile.
         profile = str(Path(get_package_share_directory(PACKAGE)) / 'config' / 'fastdds.xml')
         return [SetEnvironmentVariable(name, profile) for name in files]

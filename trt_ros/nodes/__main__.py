@@ -45,8 +45,13 @@ def with_table(text: str, name: str) -> str:
 def page() -> str:
     """Write docs/parameters.md."""
     tables = [f'## {name}\n{markdown_table(cls)}' for name, cls in PARAMETERS.items()]
-    return '\n'.join(['# Parameters\nWritten by `python -m trt_ros.nodes` from the classes that '
-                      'declare them. ● changes while the node is active.\n', *tables])
+    return '\n'.join(
+        [
+            '# Parameters\nWritten by `python -m trt_ros.nodes` from the classes that '
+            'declare them. ● changes while the node is active.\n',
+            *tables,
+        ]
+    )
 
 
 def main() -> None:

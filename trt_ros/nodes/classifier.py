@@ -27,15 +27,18 @@ class ClassificationParameters:
     """Which classes are published."""
 
     score_threshold: float = param(
-        0.0, 'Drop classes scored below this.', between=(0.0, 1.0), mutable=True)
+        0.0, 'Drop classes scored below this.', between=(0.0, 1.0), mutable=True
+    )
     max_classes: int = param(
-        5, 'Publish the best so many classes of an image.', between=(1, 65536), mutable=True)
+        5, 'Publish the best so many classes of an image.', between=(1, 65536), mutable=True
+    )
 
 
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class ClassifierParameters(
-        InferenceParameters, ClassIdParameters, ClassificationParameters, LabelledOptions):
+    InferenceParameters, ClassIdParameters, ClassificationParameters, LabelledOptions
+):
     """All of the classifier's parameters; as LabelledOptions they also open its pipeline."""
 
 
@@ -52,15 +55,21 @@ class ClassifierNode(LabelledNode):
         return camera.publisher(ClassificationMessage, 'classification')
 
     def publish(
-            self, outputs: Publisher, result: Classification, header: Header,
-            frame: Frame) -> None:
+        self, outputs: Publisher, result: Classification, header: Header, frame: Frame
+    ) -> None:
         parameters = self.parameters
         names = self.pipeline.class_names if parameters.class_id_format == 'name' else ()
         best = result.top(parameters.max_classes)
-        outputs.publish(ClassificationMessage(header=header, results=[
-            ObjectHypothesis(class_id=name_of(names, label), score=score)
-            for label, score in zip(best.tolist(), result.scores[best].tolist())
-            if score >= parameters.score_threshold]))
+        outputs.publish(
+            ClassificationMessage(
+                header=header,
+                results=[
+                    ObjectHypothesis(class_id=name_of(names, label), score=score)
+                    for label, score in zip(best.tolist(), result.scores[best].tolist())
+                    if score >= parameters.score_threshold
+                ],
+            )
+        )
 
 
 def main(args: list[str] | None = None) -> int:

@@ -28,9 +28,12 @@ class DepthKindParameters:
     """What the numbers mean."""
 
     depth_kind: str = param(
-        'relative', "What the network's numbers are; metric: metres, published as REP 118 wants "
+        'relative',
+        "What the network's numbers are; metric: metres, published as REP 118 wants "
         'them, NaN where there is none; relative: published as they are.',
-        choices=('relative', 'metric'), mutable=True)
+        choices=('relative', 'metric'),
+        mutable=True,
+    )
 
 
 # Fields come in the reverse order of the bases.
@@ -51,16 +54,19 @@ class DepthNode(InferenceNode):
     def advertise(self, camera: Camera) -> SimpleNamespace:
         return SimpleNamespace(
             depth=ImageSender(self, camera.publisher(Image, 'depth')),
-            infos=camera.publisher(CameraInfo, 'camera_info'))
+            infos=camera.publisher(CameraInfo, 'camera_info'),
+        )
 
     def activate(self) -> None:
         for camera in self.cameras:
-            camera.outputs.calibration = self.while_active.enter_context(closing(
-                CameraInfoStream(self, camera.topic)))
+            camera.outputs.calibration = self.while_active.enter_context(
+                closing(CameraInfoStream(self, camera.topic))
+            )
         super().activate()
 
     def publish(
-            self, outputs: SimpleNamespace, result: Depth, header: Header, frame: Frame) -> None:
+        self, outputs: SimpleNamespace, result: Depth, header: Header, frame: Frame
+    ) -> None:
         depth = outputs.depth.begin(header, frame.wh, '32FC1')
         depth[:] = result.values
         if self.parameters.depth_kind == 'metric':

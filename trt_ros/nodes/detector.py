@@ -24,7 +24,8 @@ from trt_ros.vision.results import OrientedBoxes
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class DetectorParameters(
-        InferenceParameters, ClassIdParameters, ThresholdParameters, LabelledOptions):
+    InferenceParameters, ClassIdParameters, ThresholdParameters, LabelledOptions
+):
     """All of the detector's parameters; as LabelledOptions they also open its pipeline."""
 
 
@@ -39,11 +40,16 @@ class DetectorNode(ObjectNode):
 
     def advertise(self, camera: Camera) -> Callable[..., None]:
         return detection_publish(
-            self, camera.publisher(Detection2DArray, 'detections'), self.pipeline.class_names)
+            self, camera.publisher(Detection2DArray, 'detections'), self.pipeline.class_names
+        )
 
     def publish(
-            self, outputs: Callable[..., None], result: Detections | OrientedBoxes,
-            header: Header, frame: Frame) -> None:
+        self,
+        outputs: Callable[..., None],
+        result: Detections | OrientedBoxes,
+        header: Header,
+        frame: Frame,
+    ) -> None:
         outputs(result, header, self.parameters.class_id_format)
 
 

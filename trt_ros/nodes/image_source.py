@@ -35,31 +35,40 @@ class ImageSourceParameters(NodeParameters):
     """All of the image source's parameters."""
 
     source: str = param(
-        '', 'A folder of pictures, a picture, a pattern (photos/*.jpg), a video, or a V4L2 camera '
-        '(/dev/video0, or just its number).')
+        '',
+        'A folder of pictures, a picture, a pattern (photos/*.jpg), a video, or a V4L2 camera '
+        '(/dev/video0, or just its number).',
+    )
     rate_hz: float = param(
-        10.0, 'Images a second; 0.0: as fast as they come, a video at its own rate.',
-        between=(0.001, 1000.0), or_zero=True, mutable=True)
+        10.0,
+        'Images a second; 0.0: as fast as they come, a video at its own rate.',
+        between=(0.001, 1000.0),
+        or_zero=True,
+        mutable=True,
+    )
     loop: bool = param(True, 'Begin again after the last picture.', mutable=True)
     frame_id: str = param('camera', "Coordinate frame in the images' headers.", mutable=True)
     compressed: bool = param(False, 'Publish image/compressed (JPEG) too.')
-    camera_size: tuple[int, ...] = param(
-        (), 'Width and height asked of a camera; empty: its own.')
+    camera_size: tuple[int, ...] = param((), 'Width and height asked of a camera; empty: its own.')
     calibration_path: str = param(
-        '', 'YAML file of camera_calibration, published as camera_info; empty: uncalibrated.')
+        '', 'YAML file of camera_calibration, published as camera_info; empty: uncalibrated.'
+    )
     qos_reliability: str = param(
-        'reliable', 'Reliability offered to subscribers; reliable serves all of them.',
-        choices=('best_effort', 'reliable'))
-    qos_depth: int = param(
-        2, 'Images kept for subscribers that are slow.', between=(1, 1000))
+        'reliable',
+        'Reliability offered to subscribers; reliable serves all of them.',
+        choices=('best_effort', 'reliable'),
+    )
+    qos_depth: int = param(2, 'Images kept for subscribers that are slow.', between=(1, 1000))
     autostart: bool = param(
-        True, 'Configure and activate at start, without waiting to be asked.', read_only=True)
+        True, 'Configure and activate at start, without waiting to be asked.', read_only=True
+    )
 
     def __post_init__(self) -> None:
         if len(self.camera_size) not in (0, 2) or any(size < 1 for size in self.camera_size):
             raise ParameterError(
                 f'camera_size is {list(self.camera_size)}.',
-                remedy='Give width and height in pixels, or nothing.')
+                remedy='Give width and height in pixels, or nothing.',
+            )
 
 
 class ImageSourceNode(ManagedNode):
@@ -76,17 +85,21 @@ class ImageSourceNode(ManagedNode):
         parameters: ImageSourceParameters = self.parameters
         path = parameters.calibration_path
         self._calibration = load_calibration(path) if path else None
-        self._source = self.while_configured.enter_context(closing(
-            open_source(parameters.source, parameters.camera_size)))
+        self._source = self.while_configured.enter_context(
+            closing(open_source(parameters.source, parameters.camera_size))
+        )
         self.get_logger().info(f'Publishing {self._source.what}.')
         qos = QoSProfile(
             depth=parameters.qos_depth,
-            reliability=ReliabilityPolicy[parameters.qos_reliability.upper()])
+            reliability=ReliabilityPolicy[parameters.qos_reliability.upper()],
+        )
         self._images = ImageSender(self, self.publisher(Image, 'image', qos))
         self._camera_infos = self.publisher(CameraInfo, camera_info_topic(self), qos)
-        self._compressed = self.publisher(
-            CompressedImage, compressed_topic(self, 'image'), qos) if parameters.compressed \
+        self._compressed = (
+            self.publisher(CompressedImage, compressed_topic(self, 'image'), qos)
+            if parameters.compressed
             else None
+        )
 
     def activate(self) -> None:
         ending = threading.Event()
@@ -140,23 +153,26 @@ class ImageSourceNode(ManagedNode):
         return pixels
 
     def _publish(self, pixels_bgr: np.ndarray) -> None:
-        header = Header(
-            stamp=self.get_clock().now().to_msg(), frame_id=self.parameters.frame_id)
+        header = Header(stamp=self.get_clock().now().to_msg(), frame_id=self.parameters.frame_id)
         height, width = pixels_bgr.shape[:2]
         info = camera_info_for(self._calibration, header, (width, height))
         if self._calibration is not None and not any(info.k):
             self.get_logger().warning(
                 f'The calibration is for {self._calibration.width}x{self._calibration.height}, '
                 f'not for this image of {width}x{height}: it counts as uncalibrated.',
-                throttle_duration_sec=10.0)
+                throttle_duration_sec=10.0,
+            )
         self._camera_infos.publish(info)
         if is_heard(self._images.publisher):
             self._images.begin(header, (width, height))[:] = pixels_bgr
             self._images.send()
         if self._compressed is not None and is_heard(self._compressed):
             jpeg = cv2.imencode('.jpg', pixels_bgr)[1]
-            self._compressed.publish(CompressedImage(
-                header=header, format='bgr8; jpeg compressed bgr8', data=jpeg.tobytes()))
+            self._compressed.publish(
+                CompressedImage(
+                    header=header, format='bgr8; jpeg compressed bgr8', data=jpeg.tobytes()
+                )
+            )
         self._counts.publish()
 
 

@@ -38,10 +38,13 @@ class InferenceParameters(NodeParameters, ImageTopicsParameters):
     """What every such node has, beside the options that open its pipeline."""
 
     lazy: bool = param(
-        False, 'Look at images only while somebody subscribes to a result.', mutable=True)
+        False, 'Look at images only while somebody subscribes to a result.', mutable=True
+    )
     output_qos_preset: str = param(
-        'default', "QoS that the results are offered with, by ROS's name for it.",
-        choices=PRESETS[1:])
+        'default',
+        "QoS that the results are offered with, by ROS's name for it.",
+        choices=PRESETS[1:],
+    )
 
 
 class Camera:
@@ -53,15 +56,13 @@ class Camera:
     :ivar outputs: what `advertise` has returned for it.
     """
 
-    def __init__(
-            self, node: InferenceNode, topic: str, prefix: str, counts: FrameCounts) -> None:
+    def __init__(self, node: InferenceNode, topic: str, prefix: str, counts: FrameCounts) -> None:
         self.topic, self.counts = topic, counts
         self.outputs: Any = None
         self._node, self._prefix = node, prefix
         self._publishers: list[Publisher] = []
 
-    def publisher(
-            self, message_type: type, name: str, qos: QoSProfile | None = None) -> Publisher:
+    def publisher(self, message_type: type, name: str, qos: QoSProfile | None = None) -> Publisher:
         """
         Create a publisher of results: while nobody subscribes to any, a lazy node rests.
 
@@ -69,15 +70,18 @@ class Camera:
         """
         node = self._node
         publisher = node.publisher(
-            message_type, f'~/{self._prefix}{name}',
-            qos or preset_profile(node.parameters.output_qos_preset))
+            message_type,
+            f'~/{self._prefix}{name}',
+            qos or preset_profile(node.parameters.output_qos_preset),
+        )
         self._publishers.append(publisher)
         return publisher
 
     def is_wanted(self) -> bool:
         """Tell whether there is somebody to infer for."""
         return not self._node.parameters.lazy or any(
-            publisher.get_subscription_count() for publisher in self._publishers)
+            publisher.get_subscription_count() for publisher in self._publishers
+        )
 
 
 class InferenceNode(ManagedNode):
@@ -94,8 +98,8 @@ class InferenceNode(ManagedNode):
     families: ClassVar[tuple[Family, ...]]
 
     def __init__(
-            self, name: str, *, open_pipeline: Callable[..., Pipeline] | None = None,
-            **kwargs: Any) -> None:
+        self, name: str, *, open_pipeline: Callable[..., Pipeline] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(name, **kwargs)
         self._open_pipeline = open_pipeline or partial(Pipeline.open, families=self.families)
         self.pipeline: Pipeline | None = None
@@ -103,9 +107,14 @@ class InferenceNode(ManagedNode):
         self.cameras: tuple[Camera, ...] = ()
         self._counts = FrameCounts()
         Diagnostics(
-            self, self._counts, task='image', facts=self._facts,
+            self,
+            self._counts,
+            task='image',
+            facts=self._facts,
             why_no_image=lambda _, topic: self.why_no_input(topic),
-            why_lost=lambda _, topic: self.why_input_lost(topic), cameras=self._counts_by_topic)
+            why_lost=lambda _, topic: self.why_input_lost(topic),
+            cameras=self._counts_by_topic,
+        )
 
     # What a subclass fills in.
 
@@ -162,26 +171,50 @@ class InferenceNode(ManagedNode):
         if len(set(names)) < len(names):
             raise ParameterError(
                 f'image_topics names a topic twice: {", ".join(names)}.',
-                remedy='Name each camera once.')
-        return tuple(Camera(self, topic, f'{topic.strip("~/")}/', CameraCounts(self._counts))
-                     for topic in topics)
+                remedy='Name each camera once.',
+            )
+        return tuple(
+            Camera(self, topic, f'{topic.strip("~/")}/', CameraCounts(self._counts))
+            for topic in topics
+        )
 
     def open(self) -> Iterable[str]:
         """Open what infers, telling `report`; return lines for the log."""
-        self.pipeline = self.while_configured.enter_context(closing(self._open_pipeline(
-            self.parameters, on_progress=self.report, cancelled=self.cancelled,
-            batch=self.parameters.batch_size())))
+        self.pipeline = self.while_configured.enter_context(
+            closing(
+                self._open_pipeline(
+                    self.parameters,
+                    on_progress=self.report,
+                    cancelled=self.cancelled,
+                    batch=self.parameters.batch_size(),
+                )
+            )
+        )
         self.pipeline.tell_fault(self.fail)
         return self.pipeline.story
 
     def activate(self) -> None:
         pipeline = self.pipeline
-        self.while_active.enter_context(closing(ImageStream(
-            self, self._counts,
-            [Source(camera.topic, camera.counts, partial(self.publish, camera.outputs),
-                    camera.is_wanted) for camera in self.cameras],
-            self.infer, most=min(pipeline.most, self.parameters.batch_size()),
-            hooks=MemoryHooks(pipeline.register, pipeline.unregister))))
+        self.while_active.enter_context(
+            closing(
+                ImageStream(
+                    self,
+                    self._counts,
+                    [
+                        Source(
+                            camera.topic,
+                            camera.counts,
+                            partial(self.publish, camera.outputs),
+                            camera.is_wanted,
+                        )
+                        for camera in self.cameras
+                    ],
+                    self.infer,
+                    most=min(pipeline.most, self.parameters.batch_size()),
+                    hooks=MemoryHooks(pipeline.register, pipeline.unregister),
+                )
+            )
+        )
 
     def report(self, progress: Progress) -> None:
         self._progress = progress
@@ -199,8 +232,11 @@ class InferenceNode(ManagedNode):
         return facts
 
     def _counts_by_topic(self) -> Mapping[str, FrameCounts]:
-        return {camera.topic: camera.counts for camera in self.cameras
-                if camera.counts is not self._counts}
+        return {
+            camera.topic: camera.counts
+            for camera in self.cameras
+            if camera.counts is not self._counts
+        }
 
     def _forget(self) -> None:
         self.pipeline = self._progress = None

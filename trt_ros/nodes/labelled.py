@@ -13,6 +13,7 @@ from trt_ros.nodes.inference import InferenceNode
 from trt_ros.ros.messages import LATCHED, to_label_info
 from trt_ros.ros.parameters import param
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -20,18 +21,24 @@ class ThresholdParameters:
     """Which objects are published."""
 
     score_threshold: float = param(
-        0.25, 'Drop detections scored below this.', between=(0.0, 1.0), mutable=True)
+        0.25, 'Drop detections scored below this.', between=(0.0, 1.0), mutable=True
+    )
     iou_threshold: float = param(
-        0.45, 'Overlap (intersection over union) above which the weaker of two boxes of a '
-        'class goes.', between=(0.0, 1.0), mutable=True)
+        0.45,
+        'Overlap (intersection over union) above which the weaker of two boxes of a class goes.',
+        between=(0.0, 1.0),
+        mutable=True,
+    )
     max_detections: int = param(
-        100, 'Publish the best so many of an image; on a GPU at most 1024.', between=(1, 10000),
-        mutable=True)
+        100,
+        'Publish the best so many of an image; on a GPU at most 1024.',
+        between=(1, 10000),
+        mutable=True,
+    )
 
-    def thresholds(self) -> Mapping[str, Any]:
-        """Return them as Pipeline.infer takes them."""
-        return {'score_threshold': self.score_threshold, 'iou_threshold': self.iou_threshold,
-                'max_detections': self.max_detections}
+    def thresholds(self) -> Thresholds:
+        """Return the thresholds in force."""
+        return Thresholds(self.score_threshold, self.iou_threshold, self.max_detections)
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,8 @@ class ClassIdParameters:
     """How classes are said."""
 
     class_id_format: str = param(
-        'name', 'What class_id holds.', choices=('name', 'index'), mutable=True)
+        'name', 'What class_id holds.', choices=('name', 'index'), mutable=True
+    )
 
 
 class LabelledNode(InferenceNode):
@@ -55,9 +63,13 @@ class LabelledNode(InferenceNode):
         self.parameters_changed()
 
     def parameters_changed(self) -> None:
-        self._label_info.publish(to_label_info(
-            Header(stamp=self.get_clock().now().to_msg()), self.class_map(),
-            self.parameters.score_threshold))
+        self._label_info.publish(
+            to_label_info(
+                Header(stamp=self.get_clock().now().to_msg()),
+                self.class_map(),
+                self.parameters.score_threshold,
+            )
+        )
 
 
 class ObjectNode(LabelledNode):
@@ -69,10 +81,11 @@ class ObjectNode(LabelledNode):
 
     def infer(self, frames: list[Frame]) -> Sequence[Any]:
         thresholds = self.parameters.thresholds()
-        results = self.pipeline.infer_all(frames, **thresholds)
-        limit = min(thresholds['max_detections'], self.pipeline.most_detections)
+        results = self.pipeline.infer_all(frames, thresholds)
+        limit = min(thresholds.max_detections, self.pipeline.most_detections)
         self._full_frames += sum(
-            isinstance(each, Sized) and len(each) >= limit for each in results)
+            isinstance(each, Sized) and len(each) >= limit for each in results
+        )
         return results
 
     def _facts(self) -> Mapping[str, str]:

@@ -53,13 +53,15 @@ class OverlayParameters(NodeParameters, ImageInputParameters):
     """All of the overlay's parameters."""
 
     output_dir: str = param(
-        '', 'Folder that gets every drawn image as a PNG file, named by its stamp; empty: none.')
+        '', 'Folder that gets every drawn image as a PNG file, named by its stamp; empty: none.'
+    )
     buffer_size: int = param(
-        30, 'Images, and detections, that wait for their counterpart.', between=(1, 1000))
-    qos_depth: int = param(
-        5, 'Images that DDS keeps until they are taken.', between=(1, 1000))
+        30, 'Images, and detections, that wait for their counterpart.', between=(1, 1000)
+    )
+    qos_depth: int = param(5, 'Images that DDS keeps until they are taken.', between=(1, 1000))
     autostart: bool = param(
-        True, 'Configure and activate at start, without waiting to be asked.', read_only=True)
+        True, 'Configure and activate at start, without waiting to be asked.', read_only=True
+    )
 
 
 class Waiting(Generic[T]):
@@ -94,8 +96,9 @@ class OverlayNode(ManagedNode):
         self._counts = FrameCounts()
         self._class_ids: list[str] = []
         self._matching = threading.Lock()  # Images come in a thread of their own.
-        Diagnostics(self, self._counts, task='image', why_no_image=why_no_image,
-                    why_lost=why_images_lost)
+        Diagnostics(
+            self, self._counts, task='image', why_no_image=why_no_image, why_lost=why_images_lost
+        )
 
     def configure(self) -> None:
         self._output_dir = None
@@ -105,8 +108,10 @@ class OverlayNode(ManagedNode):
                 self._output_dir.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise ParameterError(
-                    f'The folder {self._output_dir} cannot be made.', cause=str(error),
-                    remedy='Set output_dir to a folder that you can write to.') from error
+                    f'The folder {self._output_dir} cannot be made.',
+                    cause=str(error),
+                    remedy='Set output_dir to a folder that you can write to.',
+                ) from error
         self._read_detections = detection_reader(self)
         self._drawn = ImageSender(self, self.publisher(Image, '~/image', QoSProfile(depth=5)))
 
@@ -116,17 +121,36 @@ class OverlayNode(ManagedNode):
         self._detections: Waiting[np.ndarray] = Waiting(size)
         self.while_active.callback(self._give_up_waiting)
         self._latency = LatencyMeter(self, self._counts)
-        self._worker = self.while_active.enter_context(closing(NewestWorker(
-            self._draw, self._counts.drop, on_taken=partial(self._counts.took, QUEUE_AGE),
-            max_rate_hz=lambda: self.parameters.max_rate_hz)))
+        self._worker = self.while_active.enter_context(
+            closing(
+                NewestWorker(
+                    self._draw,
+                    self._counts.drop,
+                    on_taken=partial(self._counts.took, QUEUE_AGE),
+                    max_rate_hz=lambda: self.parameters.max_rate_hz,
+                )
+            )
+        )
         self._read = image_reader(self)
         wait_for_input(self, [image_topic(self, self.parameters, 'image')[1]])
-        self.while_active.enter_context(closing(subscribe_images(
-            self, self._on_image, on_lost=self._lose_image, on_missed=self._counts.miss)))
-        self.while_active.enter_context(closing(subscribe_serialized(
-            self, Detection2DArray, 'detections',
-            overridden(self, Subscription, 'detections', QoSProfile(depth=10)),
-            self._on_detections)))
+        self.while_active.enter_context(
+            closing(
+                subscribe_images(
+                    self, self._on_image, on_lost=self._lose_image, on_missed=self._counts.miss
+                )
+            )
+        )
+        self.while_active.enter_context(
+            closing(
+                subscribe_serialized(
+                    self,
+                    Detection2DArray,
+                    'detections',
+                    overridden(self, Subscription, 'detections', QoSProfile(depth=10)),
+                    self._on_detections,
+                )
+            )
+        )
 
     def _on_image(self, message: np.ndarray) -> None:
         self._counts.receive()

@@ -29,16 +29,22 @@ class KeypointParameters:
     """Which keypoints are published, and what they are called."""
 
     keypoint_threshold: float = param(
-        0.5, 'Drop keypoints less visible than this.', between=(0.0, 1.0), mutable=True)
+        0.5, 'Drop keypoints less visible than this.', between=(0.0, 1.0), mutable=True
+    )
     keypoint_names: tuple[str, ...] = param(
-        (), 'Names of the keypoints by index; empty: their numbers.')
+        (), 'Names of the keypoints by index; empty: their numbers.'
+    )
 
 
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class PoseParameters(
-        InferenceParameters, KeypointParameters, ClassIdParameters, ThresholdParameters,
-        LabelledOptions):
+    InferenceParameters,
+    KeypointParameters,
+    ClassIdParameters,
+    ThresholdParameters,
+    LabelledOptions,
+):
     """All of the pose node's parameters; as LabelledOptions they also open its pipeline."""
 
 
@@ -58,15 +64,19 @@ class PoseNode(ObjectNode):
     def advertise(self, camera: Camera) -> SimpleNamespace:
         return SimpleNamespace(
             detections=detection_publish(
-                self, camera.publisher(Detection2DArray, 'detections'),
-                self.pipeline.class_names),
+                self, camera.publisher(Detection2DArray, 'detections'), self.pipeline.class_names
+            ),
             keypoints=detection_publish(
-                self, camera.publisher(Detection2DArray, 'keypoints'),
-                self.parameters.keypoint_names),
-            overlay=ImageSender(self, camera.publisher(Image, 'overlay')))
+                self,
+                camera.publisher(Detection2DArray, 'keypoints'),
+                self.parameters.keypoint_names,
+            ),
+            overlay=ImageSender(self, camera.publisher(Image, 'overlay')),
+        )
 
     def publish(
-            self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame) -> None:
+        self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame
+    ) -> None:
         parameters = self.parameters
         outputs.detections(result.detections, header, parameters.class_id_format)
         points, places = keypoint_boxes(result, parameters.keypoint_threshold)
@@ -74,8 +84,12 @@ class PoseNode(ObjectNode):
         if is_heard(outputs.overlay.publisher):
             pixels = outputs.overlay.begin(header, frame.wh)
             pixels[:] = to_colour(frame, 'bgr')
-            draw_result(pixels, result, self.pipeline.class_names,
-                        least_visibility=parameters.keypoint_threshold)
+            draw_result(
+                pixels,
+                result,
+                self.pipeline.class_names,
+                least_visibility=parameters.keypoint_threshold,
+            )
             outputs.overlay.send()
 
 

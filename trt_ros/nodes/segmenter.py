@@ -32,15 +32,18 @@ class MaskParameters:
     """How masks are drawn."""
 
     overlay_opacity: float = param(
-        0.5, 'How much of the picture the colours of ~/overlay hide.', between=(0.0, 1.0),
-        mutable=True)
+        0.5,
+        'How much of the picture the colours of ~/overlay hide.',
+        between=(0.0, 1.0),
+        mutable=True,
+    )
 
 
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class SegmenterParameters(
-        InferenceParameters, MaskParameters, ClassIdParameters, ThresholdParameters,
-        LabelledOptions):
+    InferenceParameters, MaskParameters, ClassIdParameters, ThresholdParameters, LabelledOptions
+):
     """All of the segmenter's parameters; as LabelledOptions they also open its pipeline."""
 
 
@@ -70,24 +73,26 @@ class SegmenterNode(ObjectNode):
     def advertise(self, camera: Camera) -> SimpleNamespace:
         outputs = SimpleNamespace(
             mask=ImageSender(self, camera.publisher(Image, 'mask')),
-            overlay=ImageSender(self, camera.publisher(Image, 'overlay')))
+            overlay=ImageSender(self, camera.publisher(Image, 'overlay')),
+        )
         if self._has_instances:
             count = self.pipeline.decoder.class_count or len(self.pipeline.class_names)
             outputs.mask_dtype = np.dtype(np.uint8 if 0 < count < 256 else np.uint16)
             outputs.instances = ImageSender(self, camera.publisher(Image, 'instances'))
             outputs.detections = detection_publish(
-                self, camera.publisher(Detection2DArray, 'detections'),
-                self.pipeline.class_names)
+                self, camera.publisher(Detection2DArray, 'detections'), self.pipeline.class_names
+            )
         return outputs
 
     def publish(
-            self, outputs: SimpleNamespace, result: Instances | ClassMask, header: Header,
-            frame: Frame) -> None:
+        self, outputs: SimpleNamespace, result: Instances | ClassMask, header: Header, frame: Frame
+    ) -> None:
         if isinstance(result, Instances):
             mask = result.paint((result.detections.labels + 1).astype(outputs.mask_dtype))
             if is_heard(outputs.instances.publisher):
                 outputs.instances.begin(header, frame.wh, 'mono16')[:] = result.paint(
-                    np.arange(1, len(result) + 1, dtype=np.uint16))
+                    np.arange(1, len(result) + 1, dtype=np.uint16)
+                )
                 outputs.instances.send()
             outputs.detections(result.detections, header, self.parameters.class_id_format)
         else:
@@ -98,8 +103,9 @@ class SegmenterNode(ObjectNode):
         if is_heard(outputs.overlay.publisher):
             pixels = outputs.overlay.begin(header, frame.wh)
             pixels[:] = to_colour(frame, 'bgr')
-            draw_result(pixels, result, self.pipeline.class_names,
-                        opacity=self.parameters.overlay_opacity)
+            draw_result(
+                pixels, result, self.pipeline.class_names, opacity=self.parameters.overlay_opacity
+            )
             outputs.overlay.send()
 
 

@@ -34,8 +34,11 @@ class TensorInputParameters:
     """What the network is fed with."""
 
     input: str = param(
-        'image', "The topic that feeds the network: `image`, preprocessed as asked, or `tensors`, "
-        "one of each of the network's inputs.", choices=('image', 'tensors'))
+        'image',
+        'The topic that feeds the network: `image`, preprocessed as asked, or `tensors`, '
+        "one of each of the network's inputs.",
+        choices=('image', 'tensors'),
+    )
 
 
 # Fields come in the reverse order of the bases.
@@ -58,10 +61,15 @@ class TensorNode(InferenceNode):
         return serialized_publish(self, camera.publisher(self._message_type, 'tensors'))
 
     def publish(
-            self, outputs: Callable[[np.ndarray], None], result: Tensors, header: Header,
-            frame: Frame | None) -> None:
-        outputs(write_tensor_list(
-            result, (header.stamp.sec, header.stamp.nanosec), header.frame_id))
+        self,
+        outputs: Callable[[np.ndarray], None],
+        result: Tensors,
+        header: Header,
+        frame: Frame | None,
+    ) -> None:
+        outputs(
+            write_tensor_list(result, (header.stamp.sec, header.stamp.nanosec), header.frame_id)
+        )
 
     # Tensors in: no pixels, no pipeline.
 
@@ -76,7 +84,8 @@ class TensorNode(InferenceNode):
             raise ParameterError(
                 'unified_memory is on, but input is tensors.',
                 cause='Only images are read in place; tensors are copied to the GPU.',
-                remedy='Set unified_memory to auto or off.')
+                remedy='Set unified_memory to auto or off.',
+            )
         self._tell_unheeded()
         self.while_configured.callback(self._forget_runner)
         runner, _, chosen = open_network(self.parameters, Reporter(self.report, self.cancelled))
@@ -87,23 +96,37 @@ class TensorNode(InferenceNode):
         odd = [str(spec) for spec in runner.inputs if spec.dtype == 'bfloat16']
         if odd:
             raise TensorMismatchError(
-                f'The network takes {"; ".join(odd)}.', cause='A TensorList has no such type.',
-                remedy='Export it with float32 or float16 inputs.')
+                f'The network takes {"; ".join(odd)}.',
+                cause='A TensorList has no such type.',
+                remedy='Export it with float32 or float16 inputs.',
+            )
         lines: tuple[str, ...] = ()
         if all(min(spec.shape, default=1) > 0 for spec in runner.inputs):
             zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in runner.inputs}
             runner.infer(zeros)
             lines = settle(runner, zeros)
-        return (chosen, *lines, *getattr(runner, 'story', ()),
-                *map(str, (*runner.inputs, *runner.outputs)))
+        return (
+            chosen,
+            *lines,
+            *getattr(runner, 'story', ()),
+            *map(str, (*runner.inputs, *runner.outputs)),
+        )
 
     def activate(self) -> None:
         if self._runner is None:
             super().activate()
         else:
-            self.while_active.enter_context(closing(TensorStream(
-                self, self._message_type, self._counts, self._on_tensors,
-                is_wanted=self.cameras[0].is_wanted)))
+            self.while_active.enter_context(
+                closing(
+                    TensorStream(
+                        self,
+                        self._message_type,
+                        self._counts,
+                        self._on_tensors,
+                        is_wanted=self.cameras[0].is_wanted,
+                    )
+                )
+            )
 
     def _on_tensors(self, header: Header, tensors: Mapping[str, np.ndarray]) -> None:
         with self._counts.timed('infer'):
@@ -114,13 +137,20 @@ class TensorNode(InferenceNode):
 
     def _tell_unheeded(self) -> None:
         # One parameter file serves both inputs: told, not refused.
-        about_images = {*PREPROCESSING, 'image_transport', 'image_topics', 'batch_wait_ms',
-                        'max_batch_size'}
-        unheeded = [each.name for each in fields(self.parameters) if each.name in about_images
-                    and getattr(self.parameters, each.name) != each.default]
+        about_images = {
+            *PREPROCESSING,
+            'image_transport',
+            'image_topics',
+            'batch_wait_ms',
+            'max_batch_size',
+        }
+        unheeded = [
+            each.name
+            for each in fields(self.parameters)
+            if each.name in about_images and getattr(self.parameters, each.name) != each.default
+        ]
         if unheeded:
-            self.get_logger().warning(
-                f'Without effect on tensors: {", ".join(unheeded)}.')
+            self.get_logger().warning(f'Without effect on tensors: {", ".join(unheeded)}.')
 
     def why_no_input(self, topic: str) -> str:
         if self._runner is None:
@@ -146,15 +176,15 @@ def tensor_list_type() -> type:
             'The messages of isaac_ros_tensor_list_interfaces are not installed.',
             cause=str(error),
             remedy='Build them with the workspace, from its root: colcon build --base-paths src '
-                   'src/trt_ros/standalone/interfaces/isaac_ros_tensor_list_interfaces, '
-                   "and source it again. NVIDIA's isaac_ros_common has the same package.",
+            'src/trt_ros/standalone/interfaces/isaac_ros_tensor_list_interfaces, '
+            "and source it again. NVIDIA's isaac_ros_common has the same package.",
         ) from error
     return TensorList
 
 
 def fitted(
-        tensors: Mapping[str, np.ndarray],
-        inputs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
+    tensors: Mapping[str, np.ndarray], inputs: tuple[TensorSpec, ...]
+) -> dict[str, np.ndarray]:
     """
     Bring tensors into the form that a network takes: floats of its size, C-contiguous.
 

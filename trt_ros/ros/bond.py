@@ -29,8 +29,10 @@ def bond_message() -> Any:
     except ImportError as error:
         raise ParameterError(
             'bond_period asks for heartbeats, but their message is not installed.',
-            cause=str(error), remedy='Install it (sudo apt install ros-$ROS_DISTRO-bond), or set '
-            'bond_period to 0.0.') from error
+            cause=str(error),
+            remedy='Install it (sudo apt install ros-$ROS_DISTRO-bond), or set '
+            'bond_period to 0.0.',
+        ) from error
 
 
 class Bond:
@@ -45,11 +47,16 @@ class Bond:
     def __init__(self, node: Any, period_seconds: float) -> None:
         self._node = node
         self._status = partial(
-            bond_message(), id=node.get_name(), instance_id=str(uuid.uuid4()),
-            heartbeat_timeout=SECONDS_UNTIL_DEAD, heartbeat_period=period_seconds)
+            bond_message(),
+            id=node.get_name(),
+            instance_id=str(uuid.uuid4()),
+            heartbeat_timeout=SECONDS_UNTIL_DEAD,
+            heartbeat_period=period_seconds,
+        )
         self._publisher = node.create_publisher(self._status.func, TOPIC, QoSProfile(depth=5))
         self._timer = node.create_timer(
-            period_seconds, self._beat, clock=Clock(clock_type=ClockType.STEADY_TIME))
+            period_seconds, self._beat, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
 
     def close(self) -> None:
         node = self._node

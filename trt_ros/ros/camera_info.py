@@ -24,7 +24,8 @@ class _PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             raise yaml.composer.ComposerError(
-                None, None, 'YAML aliases are not allowed', self.peek_event().start_mark)
+                None, None, 'YAML aliases are not allowed', self.peek_event().start_mark
+            )
         return super().compose_node(parent, index)
 
 
@@ -36,22 +37,37 @@ def load_calibration(path: str) -> CameraInfo:
     """
     try:
         values = yaml.load(
-            read_regular(Path(path).expanduser(), MAX_TEXT_NBYTES).decode(), _PlainLoader)
+            read_regular(Path(path).expanduser(), MAX_TEXT_NBYTES).decode(), _PlainLoader
+        )
         return CameraInfo(
-            width=_size(values, 'image_width'), height=_size(values, 'image_height'),
+            width=_size(values, 'image_width'),
+            height=_size(values, 'image_height'),
             distortion_model=str(values['distortion_model']),
             d=_floats(values, 'distortion_coefficients'),
-            k=_floats(values, 'camera_matrix', 9), r=_floats(values, 'rectification_matrix', 9),
-            p=_floats(values, 'projection_matrix', 12))
-    except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError, ArithmeticError,
-            AssertionError, RecursionError) as error:
+            k=_floats(values, 'camera_matrix', 9),
+            r=_floats(values, 'rectification_matrix', 9),
+            p=_floats(values, 'projection_matrix', 12),
+        )
+    except (
+        OSError,
+        yaml.YAMLError,
+        LookupError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        AssertionError,
+        RecursionError,
+    ) as error:
         raise ParameterError(
-            f'The calibration {path!r} cannot be used.', cause=repr(error),
-            remedy='Give a YAML file as camera_calibration writes it.') from error
+            f'The calibration {path!r} cannot be used.',
+            cause=repr(error),
+            remedy='Give a YAML file as camera_calibration writes it.',
+        ) from error
 
 
 def camera_info_for(
-        calibration: CameraInfo | None, header: Header, image_wh: tuple[int, int]) -> CameraInfo:
+    calibration: CameraInfo | None, header: Header, image_wh: tuple[int, int]
+) -> CameraInfo:
     """
     Say how the camera of one image projects.
 
@@ -61,9 +77,15 @@ def camera_info_for(
     if calibration is None or (calibration.width, calibration.height) != image_wh:
         return CameraInfo(header=header, width=image_wh[0], height=image_wh[1])
     return CameraInfo(
-        header=header, width=calibration.width, height=calibration.height,
-        distortion_model=calibration.distortion_model, d=calibration.d, k=calibration.k,
-        r=calibration.r, p=calibration.p)
+        header=header,
+        width=calibration.width,
+        height=calibration.height,
+        distortion_model=calibration.distortion_model,
+        d=calibration.d,
+        k=calibration.k,
+        r=calibration.r,
+        p=calibration.p,
+    )
 
 
 class CameraInfoStream:
@@ -79,11 +101,11 @@ class CameraInfoStream:
         # Best effort takes from any publisher.
         qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._subscription = node.create_subscription(
-            CameraInfo, topic, self._keep, overridden(node, Subscription, topic, qos))
+            CameraInfo, topic, self._keep, overridden(node, Subscription, topic, qos)
+        )
 
     def close(self) -> None:
-        self._node.between_callbacks(
-            lambda: self._node.destroy_subscription(self._subscription))
+        self._node.between_callbacks(lambda: self._node.destroy_subscription(self._subscription))
 
     def info_for(self, header: Header, image_wh: tuple[int, int]) -> CameraInfo | None:
         """Return the calibration under an image's header; None where none fits its size."""
@@ -91,9 +113,18 @@ class CameraInfoStream:
         if (newest.width, newest.height) != image_wh:
             return None
         return CameraInfo(
-            header=header, width=newest.width, height=newest.height,
-            distortion_model=newest.distortion_model, d=newest.d, k=newest.k, r=newest.r,
-            p=newest.p, binning_x=newest.binning_x, binning_y=newest.binning_y, roi=newest.roi)
+            header=header,
+            width=newest.width,
+            height=newest.height,
+            distortion_model=newest.distortion_model,
+            d=newest.d,
+            k=newest.k,
+            r=newest.r,
+            p=newest.p,
+            binning_x=newest.binning_x,
+            binning_y=newest.binning_y,
+            roi=newest.roi,
+        )
 
     def _keep(self, info: CameraInfo) -> None:
         self._newest = info
@@ -101,7 +132,7 @@ class CameraInfoStream:
 
 def camera_info_topic(node: Node, image_topic: str = 'image') -> str:
     """Name the topic of calibrations beside a topic of images; both may be remapped."""
-    name = image_topic[:image_topic.rfind('/') + 1] + 'camera_info'
+    name = image_topic[: image_topic.rfind('/') + 1] + 'camera_info'
     remapped = node.resolve_topic_name(name)
     if remapped != node.resolve_topic_name(name, only_expand=True):
         return remapped

@@ -117,10 +117,15 @@ class FrameCounts:
         oldest = time.monotonic() - SECONDS_TIMES_ARE_KEPT
         with self._lock:  # Frames wait for it: no more than a copy.
             kept = {stage: list(times) for stage, times in self._times.items()}
-        recent = {stage: [seconds for when, seconds in times if when >= oldest]
-                  for stage, times in kept.items()}
-        return {stage: tuple(np.percentile(seconds, [50, 99]).tolist())
-                for stage, seconds in recent.items() if seconds}
+        recent = {
+            stage: [seconds for when, seconds in times if when >= oldest]
+            for stage, times in kept.items()
+        }
+        return {
+            stage: tuple(np.percentile(seconds, [50, 99]).tolist())
+            for stage, seconds in recent.items()
+            if seconds
+        }
 
     def snapshot(self) -> tuple[int, int, dict[str, int]]:
         """Frames received, published, and dropped by cause, of one moment."""
@@ -199,11 +204,16 @@ class Diagnostics:
     """
 
     def __init__(
-            self, node: ManagedNode, counts: FrameCounts, *, task: str,
-            facts: Callable[[], Mapping[str, str]] = dict,
-            why_no_image: Callable[[ManagedNode, str], str] = lambda node, topic: '',
-            why_lost: Callable[[ManagedNode, str], str] = lambda node, topic: '',
-            cameras: Callable[[], Mapping[str, FrameCounts]] = dict) -> None:
+        self,
+        node: ManagedNode,
+        counts: FrameCounts,
+        *,
+        task: str,
+        facts: Callable[[], Mapping[str, str]] = dict,
+        why_no_image: Callable[[ManagedNode, str], str] = lambda node, topic: '',
+        why_lost: Callable[[ManagedNode, str], str] = lambda node, topic: '',
+        cameras: Callable[[], Mapping[str, FrameCounts]] = dict,
+    ) -> None:
         self._node, self._counts, self._facts = node, counts, facts
         self._why_no_image, self._why_lost, self._cameras = why_no_image, why_lost, cameras
         self._losses: dict[str, RecentLoss] = {}
@@ -231,18 +241,31 @@ class Diagnostics:
             **{key: str(count) for key, count in told.items()},
             'rate in (Hz)': f'{(received - self._before[1]) / seconds:.1f}',
             'rate out (Hz)': f'{(published - self._before[2]) / seconds:.1f}',
-            **{f'{stage} {name} (ms)': f'{1e3 * seconds:.3f}'
-               for stage, times in self._counts.percentiles().items()
-               for name, seconds in zip(('p50', 'p99'), times)},
-            **{f'{topic}: {key}': str(count) for topic, counts in self._cameras().items()
-               for key, count in _told(counts).items()},
+            **{
+                f'{stage} {name} (ms)': f'{1e3 * seconds:.3f}'
+                for stage, times in self._counts.percentiles().items()
+                for name, seconds in zip(('p50', 'p99'), times)
+            },
+            **{
+                f'{topic}: {key}': str(count)
+                for topic, counts in self._cameras().items()
+                for key, count in _told(counts).items()
+            },
             'last error': self._counts.last_error,
         }
         self._before = (now, received, published)
         level, message = self._judge(state)
-        array = DiagnosticArray(status=[DiagnosticStatus(
-            level=level, name=self._name, message=message, hardware_id=platform.node(),
-            values=[KeyValue(key=key, value=value) for key, value in values.items()])])
+        array = DiagnosticArray(
+            status=[
+                DiagnosticStatus(
+                    level=level,
+                    name=self._name,
+                    message=message,
+                    hardware_id=platform.node(),
+                    values=[KeyValue(key=key, value=value) for key, value in values.items()],
+                )
+            ]
+        )
         array.header.stamp = self._node.get_clock().now().to_msg()
         self._publisher.publish(array)
 
@@ -251,8 +274,10 @@ class Diagnostics:
             return DiagnosticStatus.ERROR, self._node.failure
         if self._active_since is not None:
             cameras = self._cameras() or {'image': self._counts}
-            losses = {topic: self._losses.setdefault(topic, RecentLoss()).add(counts)
-                      for topic, counts in cameras.items()}
+            losses = {
+                topic: self._losses.setdefault(topic, RecentLoss()).add(counts)
+                for topic, counts in cameras.items()
+            }
             if self._counts.is_troubled:
                 return DiagnosticStatus.WARN, f'frames dropped: {self._counts.last_error}'
             patience = SECONDS_WITHOUT_A_FRAME + self._seconds_between_frames()
@@ -294,10 +319,12 @@ class RecentLoss:
 def _told(counts: FrameCounts) -> dict[str, int]:
     received, published, dropped = counts.snapshot()
     return {
-        'frames received': received, 'frames published': published,
+        'frames received': received,
+        'frames published': published,
         'frames dropped': sum(dropped.values()),
         **{f'dropped: {cause}': count for cause, count in sorted(dropped.items())},
-        **({} if counts.lost is None else {'frames lost before arrival': counts.lost})}
+        **({} if counts.lost is None else {'frames lost before arrival': counts.lost}),
+    }
 
 
 class LatencyMeter:
@@ -312,18 +339,22 @@ class LatencyMeter:
         self._publisher = None
         if node.parameters.publish_latency:
             self._publisher = node.create_publisher(
-                Float64, '~/latency',
-                overridden(node, Publisher, '~/latency', QoSProfile(depth=10)))
-            node.while_active.callback(node.between_callbacks, lambda: (
-                node.destroy_publisher(self._publisher)))
+                Float64,
+                '~/latency',
+                overridden(node, Publisher, '~/latency', QoSProfile(depth=10)),
+            )
+            node.while_active.callback(
+                node.between_callbacks, lambda: node.destroy_publisher(self._publisher)
+            )
 
     def done(self, stamp: tuple[int, int]) -> None:
         """Take an image's stamp, (seconds, nanoseconds), right after its result was published."""
         if stamp == (0, 0):
             return  # Nobody has set it.
         # The ROS clock's own answer costs five times as much.
-        now_ns = self._clock.now().nanoseconds if self._clock.ros_time_is_active \
-            else time.time_ns()
+        now_ns = (
+            self._clock.now().nanoseconds if self._clock.ros_time_is_active else time.time_ns()
+        )
         seconds = (now_ns - stamp[0] * 1_000_000_000 - stamp[1]) * 1e-9
         self._counts.took(LATENCY, seconds)
         if self._publisher is not None:

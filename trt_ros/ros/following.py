@@ -43,16 +43,19 @@ class FollowingSubscription:
     """
 
     def __init__(
-            self, node: ManagedNode, topic: str, qos: QoSProfile,
-            subscription: SerializedSubscription) -> None:
+        self, node: ManagedNode, topic: str, qos: QoSProfile, subscription: SerializedSubscription
+    ) -> None:
         self._node, self._topic, self._qos = node, topic, qos
         self._subscription = subscription
         # For executors of several threads: no change while it is closed.
         self._lock = threading.Lock()
         self._is_closed = False
         self._timer = node.create_timer(
-            _SECONDS_BETWEEN_LOOKS, self._follow, callback_group=ReentrantCallbackGroup(),
-            clock=STEADY_CLOCK)
+            _SECONDS_BETWEEN_LOOKS,
+            self._follow,
+            callback_group=ReentrantCallbackGroup(),
+            clock=STEADY_CLOCK,
+        )
 
     def close(self) -> None:
         with self._lock:
@@ -72,11 +75,11 @@ class FollowingSubscription:
             except Exception:  # It would leave spin().
                 self._node.get_logger().error(
                     f'The QoS of {self._topic} could not be changed.\n{traceback.format_exc()}',
-                    throttle_duration_sec=10.0)
+                    throttle_duration_sec=10.0,
+                )
 
     def _change(self) -> None:
-        reliability, reason = fitting_reliability(
-            self._node, self._topic, self._qos.reliability)
+        reliability, reason = fitting_reliability(self._node, self._topic, self._qos.reliability)
         if reliability == self._qos.reliability:
             return
         qos = copy(self._qos)
@@ -85,4 +88,5 @@ class FollowingSubscription:
         self._qos = qos
         self._node.get_logger().info(
             f'{self._node.resolve_topic_name(self._topic)}: {reliability.name.lower()} is asked '
-            f'for from now on ({reason}).')
+            f'for from now on ({reason}).'
+        )

@@ -33,23 +33,36 @@ class ImageInputParameters:
     """How a node takes its images."""
 
     image_transport: str = param(
-        'raw', 'Subscribe to `image` (raw) or to `image/compressed`.',
-        choices=('raw', 'compressed'))
+        'raw',
+        'Subscribe to `image` (raw) or to `image/compressed`.',
+        choices=('raw', 'compressed'),
+    )
     qos_preset: str = param(
-        'auto', "QoS asked of the image publishers, by ROS's name for it; auto: as "
-        'qos_reliability says.', choices=PRESETS)
+        'auto',
+        "QoS asked of the image publishers, by ROS's name for it; auto: as qos_reliability says.",
+        choices=PRESETS,
+    )
     qos_reliability: str = param(
-        'auto', "Reliability asked of them; best_effort takes from any; auto: the preset's; "
+        'auto',
+        "Reliability asked of them; best_effort takes from any; auto: the preset's; "
         'without one reliable while all publishers are reliable, else best_effort.',
-        choices=('auto', 'best_effort', 'reliable'))
+        choices=('auto', 'best_effort', 'reliable'),
+    )
     qos_depth: int = param(
-        1, 'Images that DDS keeps until they are taken; the newest wins in any case.',
-        between=(1, 1000))
+        1,
+        'Images that DDS keeps until they are taken; the newest wins in any case.',
+        between=(1, 1000),
+    )
     max_rate_hz: float = param(
-        0.0, 'Images handled in a second at most; 0.0 is no limit.', between=(0.001, 1000.0),
-        or_zero=True, mutable=True)
+        0.0,
+        'Images handled in a second at most; 0.0 is no limit.',
+        between=(0.001, 1000.0),
+        or_zero=True,
+        mutable=True,
+    )
     publish_latency: bool = param(
-        False, "Publish on ~/latency the milliseconds from each image's stamp to its result.")
+        False, "Publish on ~/latency the milliseconds from each image's stamp to its result."
+    )
 
 
 @dataclass(frozen=True)
@@ -57,15 +70,23 @@ class ImageTopicsParameters(ImageInputParameters):
     """How a node takes the images of one camera or of several."""
 
     image_topics: tuple[str, ...] = param(
-        (), 'Topics of images, of a camera each; empty: `image`. The results of TOPIC come on '
-        '~/TOPIC/...')
+        (),
+        'Topics of images, of a camera each; empty: `image`. The results of TOPIC come on '
+        '~/TOPIC/...',
+    )
     batch_wait_ms: float = param(
-        0.0, "How long an image waits for the other cameras' to go through the network with it, "
+        0.0,
+        "How long an image waits for the other cameras' to go through the network with it, "
         'where that takes several; 0.0: not at all, those go that are there.',
-        between=(0.0, 1000.0), mutable=True)
+        between=(0.0, 1000.0),
+        mutable=True,
+    )
     max_batch_size: int = param(
-        4, 'Images of several cameras that go through the network together at most. More take '
-        'more GPU memory.', between=(1, 64))
+        4,
+        'Images of several cameras that go through the network together at most. More take '
+        'more GPU memory.',
+        between=(1, 64),
+    )
 
     def batch_size(self) -> int:
         """How many images may go through the network together."""
@@ -114,25 +135,48 @@ class ImageStream:
     """
 
     def __init__(
-            self, node: ManagedNode, counts: FrameCounts, sources: Sequence[Source],
-            infer: Callable[[list[Frame]], Sequence[Any]], *, most: int = 1,
-            hooks: MemoryHooks = NOBODY) -> None:
+        self,
+        node: ManagedNode,
+        counts: FrameCounts,
+        sources: Sequence[Source],
+        infer: Callable[[list[Frame]], Sequence[Any]],
+        *,
+        most: int = 1,
+        hooks: MemoryHooks = NOBODY,
+    ) -> None:
         self._node, self._counts, self._sources, self._infer = node, counts, sources, infer
         self._latency = LatencyMeter(node, counts)
         self._read = image_reader(node)
         with ExitStack() as undo:
-            self._worker = undo.enter_context(closing(FairWorker(
-                self._handle, lambda number, cause: sources[number].counts.drop(cause),
-                lanes=len(sources), most=most, on_taken=partial(counts.took, QUEUE_AGE),
-                max_rate_hz=lambda: node.parameters.max_rate_hz,
-                wait_seconds=lambda: node.parameters.batch_wait_ms / 1e3)))
-            wait_for_input(node, [
-                image_topic(node, node.parameters, source.topic)[1] for source in sources])
+            self._worker = undo.enter_context(
+                closing(
+                    FairWorker(
+                        self._handle,
+                        lambda number, cause: sources[number].counts.drop(cause),
+                        lanes=len(sources),
+                        most=most,
+                        on_taken=partial(counts.took, QUEUE_AGE),
+                        max_rate_hz=lambda: node.parameters.max_rate_hz,
+                        wait_seconds=lambda: node.parameters.batch_wait_ms / 1e3,
+                    )
+                )
+            )
+            wait_for_input(
+                node, [image_topic(node, node.parameters, source.topic)[1] for source in sources]
+            )
             for number, source in enumerate(sources):
-                undo.enter_context(closing(subscribe_images(
-                    node, partial(self._receive, number), source.topic,
-                    on_replaced=partial(self._replace, source),
-                    on_missed=source.counts.miss, hooks=hooks)))
+                undo.enter_context(
+                    closing(
+                        subscribe_images(
+                            node,
+                            partial(self._receive, number),
+                            source.topic,
+                            on_replaced=partial(self._replace, source),
+                            on_missed=source.counts.miss,
+                            hooks=hooks,
+                        )
+                    )
+                )
             self._owned = undo.pop_all()
 
     def close(self) -> None:
@@ -209,11 +253,15 @@ def dropping(node: ManagedNode, counts: FrameCounts, of: str = '') -> Iterator[N
 
 
 def subscribe_images(
-        node: ManagedNode, on_message: Callable[[np.ndarray], None], topic: str = 'image', *,
-        on_replaced: Callable[[], None] | None = None,
-        on_lost: Callable[[], None] | None = None,
-        on_missed: Callable[[int], None] | None = None,
-        hooks: MemoryHooks = NOBODY) -> SerializedSubscription | FollowingSubscription:
+    node: ManagedNode,
+    on_message: Callable[[np.ndarray], None],
+    topic: str = 'image',
+    *,
+    on_replaced: Callable[[], None] | None = None,
+    on_lost: Callable[[], None] | None = None,
+    on_missed: Callable[[int], None] | None = None,
+    hooks: MemoryHooks = NOBODY,
+) -> SerializedSubscription | FollowingSubscription:
     """
     Take `topic` or `topic`/compressed, as the node's ImageInputParameters say, as bytes.
 
@@ -221,14 +269,24 @@ def subscribe_images(
     """
     message_type, topic = image_topic(node, node.parameters, topic)
     return subscribe_input(
-        node, message_type, topic, on_message, on_replaced=on_replaced, on_lost=on_lost,
-        on_missed=on_missed, hooks=hooks if message_type is Image else NOBODY)
+        node,
+        message_type,
+        topic,
+        on_message,
+        on_replaced=on_replaced,
+        on_lost=on_lost,
+        on_missed=on_missed,
+        hooks=hooks if message_type is Image else NOBODY,
+    )
 
 
 def subscribe_input(
-        node: ManagedNode, message_type: type, topic: str,
-        on_message: Callable[[np.ndarray], None],
-        **more: Any) -> SerializedSubscription | FollowingSubscription:
+    node: ManagedNode,
+    message_type: type,
+    topic: str,
+    on_message: Callable[[np.ndarray], None],
+    **more: Any,
+) -> SerializedSubscription | FollowingSubscription:
     """
     Take messages as bytes, with the QoS that the node's ImageInputParameters say; tell of others.
 
@@ -237,8 +295,12 @@ def subscribe_input(
     parameters = node.parameters
     name = node.resolve_topic_name(topic)
     qos, why = image_qos(
-        node, topic, preset=parameters.qos_preset, reliability=parameters.qos_reliability,
-        depth=parameters.qos_depth)
+        node,
+        topic,
+        preset=parameters.qos_preset,
+        reliability=parameters.qos_reliability,
+        depth=parameters.qos_depth,
+    )
     is_following = bool(why)
     if is_following:
         node.get_logger().info(f'{name}: {qos.reliability.name.lower()} is asked for ({why}).')
@@ -248,7 +310,8 @@ def subscribe_input(
             node.get_logger().warning(incompatible_offer(node, name, policy))
 
     subscription = subscribe_serialized(
-        node, message_type, topic, qos, on_message, on_incompatible=tell, **more)
+        node, message_type, topic, qos, on_message, on_incompatible=tell, **more
+    )
     return FollowingSubscription(node, topic, qos, subscription) if is_following else subscription
 
 
@@ -278,16 +341,14 @@ def why_no_image(node: ManagedNode, topic: str = 'image') -> str:
     return f'on {node.resolve_topic_name(topic)}: {why}'
 
 
-def image_topic(
-        node: Node, parameters: ImageInputParameters, topic: str) -> tuple[type, str]:
+def image_topic(node: Node, parameters: ImageInputParameters, topic: str) -> tuple[type, str]:
     """Return the type and the topic, as for create_subscription(), that images come from."""
     if parameters.image_transport == 'compressed':
         return CompressedImage, compressed_topic(node, topic)
     return Image, topic
 
 
-def image_reader(
-        node: ManagedNode) -> Callable[[np.ndarray], ImageView | CompressedImageView]:
+def image_reader(node: ManagedNode) -> Callable[[np.ndarray], ImageView | CompressedImageView]:
     """Return what reads the messages of subscribe_images."""
     return read_compressed_image if node.parameters.image_transport == 'compressed' else read_image
 
@@ -320,8 +381,8 @@ def _raw(image: ImageView) -> Frame:
     if image.encoding not in (*ENCODINGS, *DEPTH_ENCODINGS):
         return _through_cv_bridge(image)
     return Frame(
-        image.data, image.width, image.height, image.step, image.encoding,
-        bool(image.is_bigendian))
+        image.data, image.width, image.height, image.step, image.encoding, bool(image.is_bigendian)
+    )
 
 
 def _through_cv_bridge(image: ImageView) -> Frame:
@@ -330,19 +391,30 @@ def _through_cv_bridge(image: ImageView) -> Frame:
         from cv_bridge import CvBridge
     except ImportError as error:
         raise BadFrameError(
-            kind, f'Images encoded as {image.encoding!r} need cv_bridge.', cause=str(error),
-            remedy=f'Install cv_bridge, or publish one of {", ".join(ENCODINGS)}.') from error
+            kind,
+            f'Images encoded as {image.encoding!r} need cv_bridge.',
+            cause=str(error),
+            remedy=f'Install cv_bridge, or publish one of {", ".join(ENCODINGS)}.',
+        ) from error
     try:
         message = Image(
-            height=image.height, width=image.width, encoding=image.encoding, step=image.step,
-            is_bigendian=image.is_bigendian, data=image.data.tobytes())
+            height=image.height,
+            width=image.width,
+            encoding=image.encoding,
+            step=image.step,
+            is_bigendian=image.is_bigendian,
+            data=image.data.tobytes(),
+        )
         return Frame.from_pixels(CvBridge().imgmsg_to_cv2(message, 'bgr8'))
     except BadFrameError:
         raise
     except Exception as error:  # CvBridgeError, or whatever its conversion raises.
         raise BadFrameError(
-            kind, f'cv_bridge cannot read images encoded as {image.encoding!r}.',
-            cause=str(error), remedy=f'Publish one of {", ".join(ENCODINGS)}.') from error
+            kind,
+            f'cv_bridge cannot read images encoded as {image.encoding!r}.',
+            cause=str(error),
+            remedy=f'Publish one of {", ".join(ENCODINGS)}.',
+        ) from error
 
 
 def _decompressed(image: CompressedImageView) -> Frame:
@@ -353,15 +425,18 @@ def _decompressed(image: CompressedImageView) -> Frame:
     """
     if 'compressedDepth' in image.format:
         raise BadFrameError(
-            'unknown compression', f'{image.format!r} is a depth image, not a picture.',
-            remedy='Subscribe to the topic of image/compressed.')
+            'unknown compression',
+            f'{image.format!r} is a depth image, not a picture.',
+            remedy='Subscribe to the topic of image/compressed.',
+        )
     encoded = image.data
     # UNCHANGED also leaves the orientation that a phone's JPEG asks for: so do other ROS nodes.
     pixels = cv2.imdecode(encoded, cv2.IMREAD_UNCHANGED) if encoded.size else None
     if pixels is None:
         raise BadFrameError(
             'undecodable image',
-            f'{encoded.size} bytes of format {image.format!r} are neither JPEG nor PNG.')
+            f'{encoded.size} bytes of format {image.format!r} are neither JPEG nor PNG.',
+        )
     if pixels.ndim == 3:
         if pixels.dtype == np.uint16:
             pixels = (pixels >> 8).astype(np.uint8)

@@ -52,10 +52,15 @@ class NodeParameters:
     """What every managed node has."""
 
     autostart: bool = param(
-        False, 'Configure and activate at start, without waiting to be asked.', read_only=True)
+        False, 'Configure and activate at start, without waiting to be asked.', read_only=True
+    )
     bond_period: float = param(
-        0.0, "Seconds between heartbeats on `bond` for nav2's lifecycle manager, while active; "
-        '0.0: none.', between=(0.01, 10.0), or_zero=True)
+        0.0,
+        "Seconds between heartbeats on `bond` for nav2's lifecycle manager, while active; "
+        '0.0: none.',
+        between=(0.01, 10.0),
+        or_zero=True,
+    )
 
 
 class ManagedNode(LifecycleNode):
@@ -99,12 +104,15 @@ class ManagedNode(LifecycleNode):
         if self.get_parameter('autostart').value:
             # A timer: its first tick comes when somebody spins the node.
             self._start_timer = self.create_timer(
-                0.0, self._autostart, callback_group=ReentrantCallbackGroup(),
-                clock=STEADY_CLOCK)
+                0.0, self._autostart, callback_group=ReentrantCallbackGroup(), clock=STEADY_CLOCK
+            )
         else:
             self._start_timer = self.create_timer(
-                SECONDS_UNTIL_HINT, self._hint, callback_group=ReentrantCallbackGroup(),
-                clock=STEADY_CLOCK)
+                SECONDS_UNTIL_HINT,
+                self._hint,
+                callback_group=ReentrantCallbackGroup(),
+                clock=STEADY_CLOCK,
+            )
 
     # What a subclass fills in.
 
@@ -122,9 +130,11 @@ class ManagedNode(LifecycleNode):
     def publisher(self, message_type: type, topic: str, qos: Any) -> Publisher:
         """Create a publisher that lives while the node is configured; `qos` may be overridden."""
         publisher = self.create_publisher(
-            message_type, topic, overridden(self, Publisher, topic, qos))
+            message_type, topic, overridden(self, Publisher, topic, qos)
+        )
         self.while_configured.callback(
-            lambda: self.between_callbacks(lambda: self.destroy_publisher(publisher)))
+            lambda: self.between_callbacks(lambda: self.destroy_publisher(publisher))
+        )
         return publisher
 
     def between_callbacks(self, work: Callable[[], Any]) -> Any:
@@ -262,13 +272,14 @@ class ManagedNode(LifecycleNode):
             self.failure = f'{name} failed. {problem}'
             self.get_logger().error(f'{name} failed. {why}')
             return TransitionCallbackReturn.ERROR
+
         return wrapper
 
     # Requests: one transition at a time, in a thread, while the executor goes on.
 
     async def _answer_change_state(
-            self, request: ChangeState.Request,
-            response: ChangeState.Response) -> ChangeState.Response:
+        self, request: ChangeState.Request, response: ChangeState.Response
+    ) -> ChangeState.Response:
         asked = request.transition
         label = asked.label or _LABELS.get(asked.id, '')
         response.success = False
@@ -283,8 +294,11 @@ class ManagedNode(LifecycleNode):
             if label == CLEANUP and self.state_label == 'unconfigured':
                 response.success = True
                 return response
-        elif not asked.label and asked.id in _SHUTDOWN_FROM \
-                and _SHUTDOWN_FROM[asked.id] != self.state_label:
+        elif (
+            not asked.label
+            and asked.id in _SHUTDOWN_FROM
+            and _SHUTDOWN_FROM[asked.id] != self.state_label
+        ):
             self._refuse(f'Id {asked.id} is no shutdown from {self.state_label}.')
             return response
         done = self._start(lambda: self._trigger(label))
@@ -304,14 +318,18 @@ class ManagedNode(LifecycleNode):
             name = self.get_fully_qualified_name()
             self.get_logger().info(
                 f'Waiting for configure: ros2 lifecycle set {name} configure, then '
-                f'ros2 lifecycle set {name} activate. With autostart:=true it starts by itself.')
+                f'ros2 lifecycle set {name} activate. With autostart:=true it starts by itself.'
+            )
 
     def _autostart(self) -> None:
         self._end_start_timer()
 
         def configure_and_activate() -> bool:
-            is_active = self._trigger('configure') and not self.cancelled.is_set() \
+            is_active = (
+                self._trigger('configure')
+                and not self.cancelled.is_set()
                 and self._trigger('activate')
+            )
             if is_active:
                 self.get_logger().info('Started: active.')
             elif not self.cancelled.is_set():
@@ -379,9 +397,9 @@ class ManagedNode(LifecycleNode):
                 value = specification.check(each.value)
                 if not specification.mutable and self.state_label != 'unconfigured':
                     raise ParameterError(
-                        f'{each.name} needs a rebuild and cannot change while '
-                        f'{self.state_label}.',
-                        remedy='Deactivate and clean up the node, set it, configure again.')
+                        f'{each.name} needs a rebuild and cannot change while {self.state_label}.',
+                        remedy='Deactivate and clean up the node, set it, configure again.',
+                    )
                 changes[each.name] = value
             if self.parameters is not None and changes:
                 self.parameters = replace(self.parameters, **changes)

@@ -42,8 +42,13 @@ LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 
 def to_detection_array(
-        detections: Detections | OrientedBoxes, header: Header, class_names: Sequence[str], *,
-        class_id_format: str, ids: np.ndarray | None = None) -> Detection2DArray:
+    detections: Detections | OrientedBoxes,
+    header: Header,
+    class_names: Sequence[str],
+    *,
+    class_id_format: str,
+    ids: np.ndarray | None = None,
+) -> Detection2DArray:
     """
     Say detections as a message; boxes in source-image pixels, best score first, maybe none.
 
@@ -55,15 +60,24 @@ def to_detection_array(
     boxes, scores = bounding_boxes(detections).tolist(), detections.scores.tolist()
     array = Detection2DArray(header=header)
     for (x, y, theta, width, height), score, label in zip(
-            boxes, scores, detections.labels.tolist()):
+        boxes, scores, detections.labels.tolist()
+    ):
         class_id = name_of(class_names, label) if class_id_format == 'name' else str(label)
-        array.detections.append(Detection2D(
-            header=header,
-            results=[ObjectHypothesisWithPose(
-                hypothesis=ObjectHypothesis(class_id=class_id, score=score))],
-            bbox=BoundingBox2D(
-                center=Pose2D(position=Point2D(x=x, y=y), theta=theta), size_x=width,
-                size_y=height)))
+        array.detections.append(
+            Detection2D(
+                header=header,
+                results=[
+                    ObjectHypothesisWithPose(
+                        hypothesis=ObjectHypothesis(class_id=class_id, score=score)
+                    )
+                ],
+                bbox=BoundingBox2D(
+                    center=Pose2D(position=Point2D(x=x, y=y), theta=theta),
+                    size_x=width,
+                    size_y=height,
+                ),
+            )
+        )
     for detection, number in zip(array.detections, () if ids is None else ids.tolist()):
         detection.id = str(number)
     return array
@@ -81,12 +95,13 @@ def keypoint_boxes(poses: Poses, least_visibility: float) -> tuple[OrientedBoxes
     boxes = np.zeros((len(points), 4), np.float32)
     boxes[:, :2] = points[:, :2]
     return OrientedBoxes(
-        boxes, np.zeros(len(points), np.float32), points[:, 2], indices.astype(np.int32)), places
+        boxes, np.zeros(len(points), np.float32), points[:, 2], indices.astype(np.int32)
+    ), places
 
 
 def detection_publish(
-        node: Node, publisher: Publisher,
-        class_names: Sequence[str]) -> Callable[..., None]:
+    node: Node, publisher: Publisher, class_names: Sequence[str]
+) -> Callable[..., None]:
     """
     Return what publishes detections: with (found, header, class_id_format, ids=None), which are
     to_detection_array's.
@@ -94,36 +109,52 @@ def detection_publish(
     They are written as bytes, a tenth of the work of rclpy's messages; where that is not what
     rclpy reads (another vision_msgs), they are those messages. For one thread at a time.
     """
+
     def publish_typed(
-            found: Detections | OrientedBoxes, header: Header, class_id_format: str,
-            ids: np.ndarray | None = None) -> None:
-        publisher.publish(to_detection_array(
-            found, header, class_names, class_id_format=class_id_format, ids=ids))
+        found: Detections | OrientedBoxes,
+        header: Header,
+        class_id_format: str,
+        ids: np.ndarray | None = None,
+    ) -> None:
+        publisher.publish(
+            to_detection_array(
+                found, header, class_names, class_id_format=class_id_format, ids=ids
+            )
+        )
 
     writer = DetectionWriter(class_names)
     if not _is_read_by_rclpy(writer):
         node.get_logger().warning(
             "Detections are published as rclpy's messages, which is slow. Cause: this "
-            'vision_msgs lays them out in another way.')
+            'vision_msgs lays them out in another way.'
+        )
         return publish_typed
     publish = serialized_publish(node, publisher)
 
     def write_and_publish(
-            found: Detections | OrientedBoxes, header: Header, class_id_format: str,
-            ids: np.ndarray | None = None) -> None:
+        found: Detections | OrientedBoxes,
+        header: Header,
+        class_id_format: str,
+        ids: np.ndarray | None = None,
+    ) -> None:
         if ids is not None and ids.max(initial=0) > MOST_ID:
             publish_typed(found, header, class_id_format, ids)
             return
         stamp = header.stamp.sec, header.stamp.nanosec
-        publish(writer.write(
-            found, stamp, header.frame_id, class_id_format=class_id_format, ids=ids))
+        publish(
+            writer.write(found, stamp, header.frame_id, class_id_format=class_id_format, ids=ids)
+        )
+
     return write_and_publish
 
 
 def _is_read_by_rclpy(writer: DetectionWriter) -> bool:
     found = OrientedBoxes(
-        np.arange(8, dtype=np.float32).reshape(2, 4), np.array([0.25, -0.5], np.float32),
-        np.array([0.75, 0.5], np.float32), np.array([10, 2], np.int32))
+        np.arange(8, dtype=np.float32).reshape(2, 4),
+        np.array([0.25, -0.5], np.float32),
+        np.array([0.75, 0.5], np.float32),
+        np.array([10, 2], np.int32),
+    )
     header = Header(frame_id='camera')
     header.stamp.sec, header.stamp.nanosec = 1, 2
     written = writer.write(found, (1, 2), header.frame_id, class_id_format='index')
@@ -135,7 +166,8 @@ def _is_read_by_rclpy(writer: DetectionWriter) -> bool:
 
 
 def from_detection_array(
-        message: Detection2DArray, class_ids: list[str]) -> Detections | OrientedBoxes:
+    message: Detection2DArray, class_ids: list[str]
+) -> Detections | OrientedBoxes:
     """
     Read a message back; of each detection, what it most likely is.
 
@@ -145,37 +177,58 @@ def from_detection_array(
     return _gather(_entries(message), class_ids)
 
 
-def detection_reader(
-        node: Node) -> Callable[[np.ndarray, list[str]], Detections | OrientedBoxes]:
+def detection_reader(node: Node) -> Callable[[np.ndarray, list[str]], Detections | OrientedBoxes]:
     """Return what reads serialized messages, (N,) uint8, as from_detection_array does others."""
     sample = to_detection_array(
         OrientedBoxes(
-            np.arange(8, dtype=np.float32).reshape(2, 4), np.array([0.25, -0.5], np.float32),
-            np.array([0.75, 0.5], np.float32), np.array([0, 1], np.int32)),
-        Header(frame_id='camera'), ('a', 'bird'), class_id_format='name')
+            np.arange(8, dtype=np.float32).reshape(2, 4),
+            np.array([0.25, -0.5], np.float32),
+            np.array([0.75, 0.5], np.float32),
+            np.array([0, 1], np.int32),
+        ),
+        Header(frame_id='camera'),
+        ('a', 'bird'),
+        class_id_format='name',
+    )
     try:
         is_as_expected = _entries(sample) == read_detections(
-            np.frombuffer(serialize_message(sample), np.uint8))
+            np.frombuffer(serialize_message(sample), np.uint8)
+        )
     except BadFrameError:
         is_as_expected = False
     if is_as_expected:
         return lambda message, class_ids: _gather(read_detections(message), class_ids)
     node.get_logger().warning(
         "Detections are read as rclpy's messages, which is slow. Cause: this vision_msgs lays "
-        'them out in another way.')
+        'them out in another way.'
+    )
     return lambda message, class_ids: from_detection_array(
-        deserialize_message(message.tobytes(), Detection2DArray), class_ids)
+        deserialize_message(message.tobytes(), Detection2DArray), class_ids
+    )
 
 
 def _entries(message: Detection2DArray) -> list[Entry]:
     entries = []
     for detection in message.detections:
-        best = max((result.hypothesis for result in detection.results),
-                   key=lambda hypothesis: hypothesis.score, default=ObjectHypothesis())
+        best = max(
+            (result.hypothesis for result in detection.results),
+            key=lambda hypothesis: hypothesis.score,
+            default=ObjectHypothesis(),
+        )
         box = detection.bbox
-        entries.append((best.class_id, best.score, (
-            box.center.position.x, box.center.position.y, box.center.theta, box.size_x,
-            box.size_y)))
+        entries.append(
+            (
+                best.class_id,
+                best.score,
+                (
+                    box.center.position.x,
+                    box.center.position.y,
+                    box.center.theta,
+                    box.size_x,
+                    box.size_y,
+                ),
+            )
+        )
     return entries
 
 
@@ -189,15 +242,19 @@ def _gather(entries: list[Entry], class_ids: list[str]) -> Detections | Oriented
     angles = boxes[:, 2]
     if angles.any():
         return OrientedBoxes(
-            boxes[:, [0, 1, 3, 4]].astype(np.float32), angles.astype(np.float32), scores, labels)
+            boxes[:, [0, 1, 3, 4]].astype(np.float32), angles.astype(np.float32), scores, labels
+        )
     centre, half = boxes[:, :2], boxes[:, 3:] / 2
-    return Detections(
-        np.hstack([centre - half, centre + half]).astype(np.float32), scores, labels)
+    return Detections(np.hstack([centre - half, centre + half]).astype(np.float32), scores, labels)
 
 
 # What is published: the type of a value, and values a pixel.
-_PIXELS = {'bgr8': (np.dtype('u1'), 3), 'mono8': (np.dtype('u1'), 1),
-           'mono16': (np.dtype('<u2'), 1), '32FC1': (np.dtype('<f4'), 1)}
+_PIXELS = {
+    'bgr8': (np.dtype('u1'), 3),
+    'mono8': (np.dtype('u1'), 1),
+    'mono16': (np.dtype('<u2'), 1),
+    '32FC1': (np.dtype('<f4'), 1),
+}
 
 
 class ImageSender:
@@ -215,8 +272,8 @@ class ImageSender:
         self._pixels: np.ndarray | None = None
 
     def begin(
-            self, header: Header, image_wh: tuple[int, int],
-            encoding: str = 'bgr8') -> np.ndarray:
+        self, header: Header, image_wh: tuple[int, int], encoding: str = 'bgr8'
+    ) -> np.ndarray:
         """
         Return the picture to be filled, C-contiguous.
 
@@ -226,8 +283,12 @@ class ImageSender:
         dtype, channels = _PIXELS[encoding]
         self._pixels = None  # Else their memory would still be in use.
         pixels = self._writer.begin(
-            (stamp.sec, stamp.nanosec), header.frame_id, image_wh, encoding,
-            channels=channels * dtype.itemsize)
+            (stamp.sec, stamp.nanosec),
+            header.frame_id,
+            image_wh,
+            encoding,
+            channels=channels * dtype.itemsize,
+        )
         self._pixels = pixels if channels > 1 else pixels.view(dtype)[..., 0]
         return self._pixels
 
@@ -240,5 +301,9 @@ class ImageSender:
 def to_label_info(header: Header, class_map: Mapping[int, str], threshold: float) -> LabelInfo:
     """Say which class has which name, and the score below which nothing is published."""
     return LabelInfo(
-        header=header, threshold=threshold, class_map=[
-            VisionClass(class_id=index, class_name=name) for index, name in class_map.items()])
+        header=header,
+        threshold=threshold,
+        class_map=[
+            VisionClass(class_id=index, class_name=name) for index, name in class_map.items()
+        ],
+    )

@@ -29,9 +29,15 @@ _TYPES = {
 
 
 def param(
-        default: Any, description: str, *, between: tuple[float, float] | None = None,
-        or_zero: bool = False, choices: Sequence[str] = (), mutable: bool = False,
-        read_only: bool = False) -> Any:
+    default: Any,
+    description: str,
+    *,
+    between: tuple[float, float] | None = None,
+    or_zero: bool = False,
+    choices: Sequence[str] = (),
+    mutable: bool = False,
+    read_only: bool = False,
+) -> Any:
     """
     A field of a parameter class.
 
@@ -40,10 +46,17 @@ def param(
     :param mutable: takes effect at once, in any state; the others are set before configure.
     :param read_only: decided when the process starts.
     """
-    return field(default=default, metadata={
-        'description': description, 'between': between, 'or_zero': or_zero,
-        'choices': tuple(choices),
-        'mutable': mutable, 'read_only': read_only})
+    return field(
+        default=default,
+        metadata={
+            'description': description,
+            'between': between,
+            'or_zero': or_zero,
+            'choices': tuple(choices),
+            'mutable': mutable,
+            'read_only': read_only,
+        },
+    )
 
 
 @dataclass(frozen=True)
@@ -66,8 +79,14 @@ class Specification:
     def of(cls, each: Field, hint: Any) -> Specification:
         """Read a dataclass field with `param` metadata, or with as much of it as is there."""
         type_, python_type, entry_type = _TYPES[hint]
-        return cls(each.name, each.default, type_, python_type=python_type, entry_type=entry_type,
-                   **each.metadata)
+        return cls(
+            each.name,
+            each.default,
+            type_,
+            python_type=python_type,
+            entry_type=entry_type,
+            **each.metadata,
+        )
 
     @property
     def allowed(self) -> str:
@@ -83,7 +102,8 @@ class Specification:
         :raises ParameterError: when it is of another type.
         """
         wrong_type = ParameterError(
-            f'{self.name} is {value!r}, but should be {self.type_.name.lower()}.')
+            f'{self.name} is {value!r}, but should be {self.type_.name.lower()}.'
+        )
         if self.entry_type is None:
             return _as_type(value, self.python_type, wrong_type)
         if isinstance(value, (str, bytes)) or not hasattr(value, '__iter__'):
@@ -99,28 +119,37 @@ class Specification:
         checked = self.convert(value)
         if self.choices and checked not in self.choices:
             raise ParameterError(
-                f'{self.name} is {checked!r}.', remedy=f'Choose one of {self.allowed}.')
-        if self.between and not (self.between[0] <= checked <= self.between[1]
-                                 or (self.or_zero and checked == 0)):
+                f'{self.name} is {checked!r}.', remedy=f'Choose one of {self.allowed}.'
+            )
+        if self.between and not (
+            self.between[0] <= checked <= self.between[1] or (self.or_zero and checked == 0)
+        ):
             raise ParameterError(f'{self.name} is {checked}.', remedy=f'Give {self.allowed}.')
         return checked
 
     def to_parameter(self, value: Any) -> Parameter:
-        return Parameter(
-            self.name, self.type_, list(value) if isinstance(value, tuple) else value)
+        return Parameter(self.name, self.type_, list(value) if isinstance(value, tuple) else value)
 
     def descriptor(self) -> ParameterDescriptor:
         descriptor = ParameterDescriptor(
-            description=self.description, read_only=self.read_only, type=self.type_.value,
-            additional_constraints=f'One of {self.allowed}.' if self.choices
-            else f'{self.allowed}.' if self.or_zero else '')
+            description=self.description,
+            read_only=self.read_only,
+            type=self.type_.value,
+            additional_constraints=f'One of {self.allowed}.'
+            if self.choices
+            else f'{self.allowed}.'
+            if self.or_zero
+            else '',
+        )
         if self.between and self.type_ == Parameter.Type.INTEGER:
             descriptor.integer_range = [
-                IntegerRange(from_value=self.between[0], to_value=self.between[1], step=1)]
+                IntegerRange(from_value=self.between[0], to_value=self.between[1], step=1)
+            ]
         elif self.between:
             low = 0.0 if self.or_zero else self.between[0]
             descriptor.floating_point_range = [
-                FloatingPointRange(from_value=low, to_value=self.between[1])]
+                FloatingPointRange(from_value=low, to_value=self.between[1])
+            ]
         return descriptor
 
 
@@ -148,18 +177,21 @@ def declare(node: Node, cls: type) -> None:
     for each in specifications(cls).values():
         # First of any type, so that an integer may stand for a number, then fixed.
         given = node.declare_parameter(
-            each.name, None, ParameterDescriptor(dynamic_typing=True)).value
+            each.name, None, ParameterDescriptor(dynamic_typing=True)
+        ).value
         value = each.default if given is None else each.check(given)
         node.set_parameters([each.to_parameter(value)])
         node.set_descriptor(each.name, each.descriptor())
     if hasattr(node, 'add_pre_set_parameters_callback'):  # Humble has it not.
         node.add_pre_set_parameters_callback(
-            lambda given: _without_same(node, _promoted(given, cls)))
+            lambda given: _without_same(node, _promoted(given, cls))
+        )
     for name in getattr(node, '_parameter_overrides', {}):
         if not node.has_parameter(name) and not name.startswith('qos_overrides.'):
             node.get_logger().warning(
                 f'There is no parameter {name!r}; it is ignored. '
-                + meant(name, specifications(cls)))
+                + meant(name, specifications(cls))
+            )
 
 
 def meant(name: str, known: Iterable[str]) -> str:
@@ -187,9 +219,15 @@ def _without_same(node: Node, given: list[Parameter]) -> list[Parameter]:
 
     rclpy also refuses an empty list; something harmless then takes their place.
     """
-    left = [each for each in given if not (
-        node.has_parameter(each.name) and node.describe_parameter(each.name).read_only
-        and is_same(each, node.get_parameter(each.name)))]
+    left = [
+        each
+        for each in given
+        if not (
+            node.has_parameter(each.name)
+            and node.describe_parameter(each.name).read_only
+            and is_same(each, node.get_parameter(each.name))
+        )
+    ]
     return left or [node.get_parameter('use_sim_time')] if given else given
 
 
@@ -199,8 +237,9 @@ def is_same(one: Parameter, other: Parameter) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, (str, bytes)) or not hasattr(value, '__iter__') \
-        else list(value)
+    return (
+        value if isinstance(value, (str, bytes)) or not hasattr(value, '__iter__') else list(value)
+    )
 
 
 def read(node: Node, cls: type) -> Any:
@@ -209,9 +248,12 @@ def read(node: Node, cls: type) -> Any:
 
     :raises ParameterError: when the values do not go together.
     """
-    return cls(**{
-        each.name: each.check(node.get_parameter(each.name).value)
-        for each in specifications(cls).values()})
+    return cls(
+        **{
+            each.name: each.check(node.get_parameter(each.name).value)
+            for each in specifications(cls).values()
+        }
+    )
 
 
 def yaml_text(cls: type, node_name: str) -> str:
@@ -223,8 +265,11 @@ def yaml_text(cls: type, node_name: str) -> str:
         '  ros__parameters:',
     ]
     for each in specifications(cls).values():
-        allowed = f' One of {each.allowed}.' if each.choices else (
-            f' From {each.allowed}.' if each.between else '')
+        allowed = (
+            f' One of {each.allowed}.'
+            if each.choices
+            else (f' From {each.allowed}.' if each.between else '')
+        )
         lines.append(f'    # {each.description}{allowed}')
         # launch_ros refuses a file with an empty list when it loads components.
         unsaid = '# ' if each.default == () else ''
@@ -234,12 +279,19 @@ def yaml_text(cls: type, node_name: str) -> str:
 
 def markdown_table(cls: type) -> str:
     """Write the parameters as a Markdown table; ● marks those that change while active."""
-    lines = [
-        '| parameter | default | allowed | at run time | meaning |', '|---|---|---|---|---|']
+    lines = ['| parameter | default | allowed | at run time | meaning |', '|---|---|---|---|---|']
     for each in specifications(cls).values():
-        lines.append(' | '.join((
-            f'| `{each.name}`', f'`{_yaml_value(each.default)}`', each.allowed,
-            '●' if each.mutable else '', f'{each.description} |')))
+        lines.append(
+            ' | '.join(
+                (
+                    f'| `{each.name}`',
+                    f'`{_yaml_value(each.default)}`',
+                    each.allowed,
+                    '●' if each.mutable else '',
+                    f'{each.description} |',
+                )
+            )
+        )
     return '\n'.join(lines) + '\n'
 
 

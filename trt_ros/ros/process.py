@@ -29,8 +29,12 @@ from trt_ros.ros.parameters import yaml_text
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 USAGE_ERROR = 2
 #: What rclpy raises for arguments that the user can correct.
-REFUSED = (rclpy_implementation.RCLError, rclpy_implementation.UnknownROSArgsError,
-            ParameterException, NameValidationException)
+REFUSED = (
+    rclpy_implementation.RCLError,
+    rclpy_implementation.UnknownROSArgsError,
+    ParameterException,
+    NameValidationException,
+)
 
 
 def tune_process() -> None:
@@ -114,24 +118,31 @@ def start_ros(args: list[str] | None, description: str, parameters: str) -> None
     :raises SystemExit: 0 after --help, 2 when an argument is unknown or cannot be read.
     """
     program = Path(sys.argv[0]).stem
-    usage = (f'usage: {program} [--ros-args [-p NAME:=VALUE] [-r FROM:=TO] [--params-file FILE] '
-             '[--log-level LEVEL] ...]')
+    usage = (
+        f'usage: {program} [--ros-args [-p NAME:=VALUE] [-r FROM:=TO] [--params-file FILE] '
+        '[--log-level LEVEL] ...]'
+    )
     own = sys.argv[1:] if args is None else []
     if {'-h', '--help'} & set(own):
-        print(f'{usage}\n\n{description}\n\n'
-              f'Parameters with their defaults, as a parameter file:\n\n{parameters}')
+        print(
+            f'{usage}\n\n{description}\n\n'
+            f'Parameters with their defaults, as a parameter file:\n\n{parameters}'
+        )
         raise SystemExit(0)
     try:
         unknown = remove_ros_args(own)
         # rcl takes NAME:=VALUE without --ros-args for a remap rule.
-        unknown += [each for each in own[:own.index('--ros-args') if '--ros-args' in own else None]
-                    if f'    {each.partition(":=")[0]}: ' in parameters and each not in unknown]
+        unknown += [
+            each
+            for each in own[: own.index('--ros-args') if '--ros-args' in own else None]
+            if f'    {each.partition(":=")[0]}: ' in parameters and each not in unknown
+        ]
         if unknown:
             raise ParameterError(
                 f'Unknown arguments: {" ".join(unknown)}.',
                 cause='Arguments of ROS follow --ros-args; there are no others but --help.',
-                remedy=f'Write {program} --ros-args {" ".join(unknown)}, '
-                       f'or see {program} --help.')
+                remedy=f'Write {program} --ros-args {" ".join(unknown)}, or see {program} --help.',
+            )
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     except (*REFUSED, TrtRosError) as error:
         raise refusal(error) from None
@@ -171,7 +182,8 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
     executor.add_node(node)
     stopping = threading.Event()
     spinning = threading.Thread(
-        target=_spin, args=(executor, node, stopping), name='executor', daemon=True)
+        target=_spin, args=(executor, node, stopping), name='executor', daemon=True
+    )
     spinning.start()
     stop.wait()
     stopping.set()
@@ -193,4 +205,5 @@ def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Even
             return
         except Exception:
             node.get_logger().error(
-                f'A callback failed.\n{traceback.format_exc()}', throttle_duration_sec=1.0)
+                f'A callback failed.\n{traceback.format_exc()}', throttle_duration_sec=1.0
+            )

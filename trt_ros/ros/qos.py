@@ -26,8 +26,10 @@ RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFOR
 #: ROS's own names, of those made for topics; `auto` is ours.
 PRESETS = ('auto', 'sensor_data', 'default', 'system_default', 'best_available')
 
-FASTDDS_REMEDY = ('images over 512 KiB need '
-                  'FASTDDS_BUILTIN_TRANSPORTS=DEFAULT?sockets_size=32MB at the publisher')
+FASTDDS_REMEDY = (
+    'images over 512 KiB need '
+    'FASTDDS_BUILTIN_TRANSPORTS=DEFAULT?sockets_size=32MB at the publisher'
+)
 
 # What asks for most and for least, of the policies where a publisher may offer too little.
 _ENDS = {
@@ -38,9 +40,15 @@ _ENDS = {
 
 # What this node asks for and offers.
 
+
 def image_qos(
-        node: Node, topic: str, *, preset: str, reliability: str, depth: int,
-        ) -> tuple[QoSProfile, str]:
+    node: Node,
+    topic: str,
+    *,
+    preset: str,
+    reliability: str,
+    depth: int,
+) -> tuple[QoSProfile, str]:
     """
     Say how to subscribe to images.
 
@@ -78,7 +86,8 @@ def preset_profile(name: str) -> QoSProfile:
     except KeyError:
         raise ParameterError(
             f'This ROS has no QoS preset {name!r}.',
-            remedy=f'Choose one of {", ".join(QoSPresetProfiles.short_keys())}.') from None
+            remedy=f'Choose one of {", ".join(QoSPresetProfiles.short_keys())}.',
+        ) from None
 
 
 def overridden(node: Node, entity: type, topic: str, qos: QoSProfile) -> QoSProfile:
@@ -97,26 +106,37 @@ def overridden(node: Node, entity: type, topic: str, qos: QoSProfile) -> QoSProf
     qos = copy(qos)
     name = node.resolve_topic_name(topic)
     prefix = f'qos_overrides.{name}.{entity.__name__.lower()}.'
-    given = [policy for policy in QoSPolicyKind
-             if f'{prefix}{policy.name.lower()}' in _overrides(node)]
+    given = [
+        policy for policy in QoSPolicyKind if f'{prefix}{policy.name.lower()}' in _overrides(node)
+    ]
     if given:
-        options = QoSOverridingOptions(given, callback=lambda profile: SetParametersResult(
-            successful=profile.depth >= 0, reason='the depth is negative'))
+        options = QoSOverridingOptions(
+            given,
+            callback=lambda profile: SetParametersResult(
+                successful=profile.depth >= 0, reason='the depth is negative'
+            ),
+        )
         try:
             # The executor's thread also goes through the node's parameters.
             getattr(node, 'between_callbacks', lambda work: work())(
-                lambda: _declare_qos_parameters(entity, node, name, qos, options))
+                lambda: _declare_qos_parameters(entity, node, name, qos, options)
+            )
         except Exception as error:  # Of several types, that rclpy does not name.
             raise ParameterError(
-                f'The parameters {prefix}* cannot be used.', cause=str(error),
-                remedy='Start the node with others.') from error
+                f'The parameters {prefix}* cannot be used.',
+                cause=str(error),
+                remedy='Start the node with others.',
+            ) from error
     return qos
 
 
 def unused_overrides(node: Node) -> list[str]:
     """Name the parameters `qos_overrides.*` that no topic of the node has asked for so far."""
-    return [name for name in _overrides(node)
-            if name.startswith('qos_overrides.') and not node.has_parameter(name)]
+    return [
+        name
+        for name in _overrides(node)
+        if name.startswith('qos_overrides.') and not node.has_parameter(name)
+    ]
 
 
 def _overrides(node: Node) -> dict:
@@ -125,9 +145,12 @@ def _overrides(node: Node) -> dict:
 
 # What others offer.
 
+
 def fitting_reliability(
-        node: Node, topic: str, current: ReliabilityPolicy = BEST_EFFORT,
-        ) -> tuple[ReliabilityPolicy, str]:
+    node: Node,
+    topic: str,
+    current: ReliabilityPolicy = BEST_EFFORT,
+) -> tuple[ReliabilityPolicy, str]:
     """
     Choose the reliability that gets the images of all publishers that are known now.
 
@@ -155,8 +178,11 @@ def remedy(node: Node, topic: str, policy: str) -> str:
     override = f'qos_overrides.{topic}.subscription.{policy}'
     parameters = node.parameters
     if policy != 'reliability' or node.has_parameter(override):
-        return f'set {override} to {_ENDS[policy][1].name.lower()}' if policy in _ENDS \
+        return (
+            f'set {override} to {_ENDS[policy][1].name.lower()}'
+            if policy in _ENDS
             else f'remove {override}'
+        )
     if parameters.qos_reliability == 'reliable':
         return 'set qos_reliability to auto or best_effort'
     if parameters.qos_preset in ('auto', 'best_available'):  # Chosen before it was there.
@@ -172,10 +198,15 @@ def incompatible_offer(node: Node, topic: str, policy: str) -> str:
     :param policy: what differs, as rclpy's QoSPolicyKind names it.
     """
     policy = policy.lower()
-    most, least = (end.name.lower() for end in _ENDS[policy]) if policy in _ENDS \
+    most, least = (
+        (end.name.lower() for end in _ENDS[policy])
+        if policy in _ENDS
         else (f'more {policy}', f'less {policy}')
-    return (f'The publisher of {topic} offers {least}, this node asks for {most}: no image '
-            f'comes. Remedy: {remedy(node, topic, policy)}.')
+    )
+    return (
+        f'The publisher of {topic} offers {least}, this node asks for {most}: no image '
+        f'comes. Remedy: {remedy(node, topic, policy)}.'
+    )
 
 
 def why_lost(node: Node, topic: str) -> str:
@@ -187,8 +218,10 @@ def why_lost(node: Node, topic: str) -> str:
     asked = _asked_for(node, topic)
     offered = {info.qos_profile.reliability for info in node.get_publishers_info_by_topic(topic)}
     if asked is not None and asked.reliability == BEST_EFFORT and offered == {RELIABLE}:
-        return 'the publishers are reliable, this node asks for best_effort: set ' \
-               'qos_reliability to auto'
+        return (
+            'the publishers are reliable, this node asks for best_effort: set '
+            'qos_reliability to auto'
+        )
     if get_rmw_implementation_identifier().startswith('rmw_fastrtps'):
         return f'{FASTDDS_REMEDY}; else lower the rate or raise qos_depth'
     return 'lower the rate, or raise qos_depth'
@@ -223,8 +256,10 @@ def _misfits(node: Node, topic: str, offers: list[QoSProfile]) -> Iterator[str]:
     for policy, (most, least) in _ENDS.items():
         weak = sum(getattr(offer, policy) == least for offer in offers)
         if weak and getattr(asked, policy) == most:
-            yield (f'{weak} {least.name.lower()}; this node asks for {most.name.lower()}: '
-                   f'{remedy(node, node.resolve_topic_name(topic), policy)}')
+            yield (
+                f'{weak} {least.name.lower()}; this node asks for {most.name.lower()}: '
+                f'{remedy(node, node.resolve_topic_name(topic), policy)}'
+            )
     for offer in offers:
         compatibility, why = qos_check_compatible(offer, asked)
         if compatibility == QoSCompatibility.ERROR:
@@ -232,9 +267,14 @@ def _misfits(node: Node, topic: str, offers: list[QoSProfile]) -> Iterator[str]:
 
 
 def _asked_for(node: Node, topic: str) -> QoSProfile | None:
-    return next((info.qos_profile for info in node.get_subscriptions_info_by_topic(topic)
-                 if (info.node_name, info.node_namespace)
-                 == (node.get_name(), node.get_namespace())), None)
+    return next(
+        (
+            info.qos_profile
+            for info in node.get_subscriptions_info_by_topic(topic)
+            if (info.node_name, info.node_namespace) == (node.get_name(), node.get_namespace())
+        ),
+        None,
+    )
 
 
 def publishers(count: int) -> str:

@@ -15,7 +15,8 @@ from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.media import open_video, read_picture
 
 PICTURE_SUFFIXES = frozenset(
-    {'.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.pnm', '.ppm', '.tif', '.tiff', '.webp'})
+    {'.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.pnm', '.ppm', '.tif', '.tiff', '.webp'}
+)
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,10 @@ def open_source(source: str, camera_wh: Sequence[int] = ()) -> Source:
     """
     if not source:
         raise ParameterError(
-            'No source was given.', remedy='Set source to a folder, a file, a pattern such as '
-            'photos/*.jpg, a video, or a camera such as /dev/video0.')
+            'No source was given.',
+            remedy='Set source to a folder, a file, a pattern such as '
+            'photos/*.jpg, a video, or a camera such as /dev/video0.',
+        )
     if source.isdigit() or source.startswith('/dev/video'):
         return _camera(source, camera_wh)
     path = Path(source).expanduser()
@@ -59,8 +62,10 @@ def open_source(source: str, camera_wh: Sequence[int] = ()) -> Source:
         found = (Path(name) for name in glob.glob(str(path), recursive=True))
         return _files(source, [each for each in found if is_picture(each)])
     raise ParameterError(
-        f'There is no {source!r}.', cause='' if path.is_absolute() else f'Looked in {Path.cwd()}.',
-        remedy='Check the name of the source.')
+        f'There is no {source!r}.',
+        cause='' if path.is_absolute() else f'Looked in {Path.cwd()}.',
+        remedy='Check the name of the source.',
+    )
 
 
 def is_picture(path: Path) -> bool:
@@ -71,11 +76,15 @@ def _files(source: str, paths: list[Path]) -> Source:
     if not paths:
         raise ParameterError(
             f'No picture in {source!r}.',
-            remedy=f'Known are {", ".join(sorted(PICTURE_SUFFIXES))}.')
+            remedy=f'Known are {", ".join(sorted(PICTURE_SUFFIXES))}.',
+        )
     # As people count: picture 2 before picture 10.
-    paths.sort(key=lambda path: [
-        (part.isdigit(), int(part) if part.isdigit() else 0, part)
-        for part in re.split(r'(\d+)', str(path))])
+    paths.sort(
+        key=lambda path: [
+            (part.isdigit(), int(part) if part.isdigit() else 0, part)
+            for part in re.split(r'(\d+)', str(path))
+        ]
+    )
     left = list(reversed(paths))
 
     def read() -> np.ndarray | None:
@@ -95,7 +104,8 @@ def _video(path: Path) -> Source:
         capture = open_video(path)
     except BadFrameError as error:
         raise ParameterError(
-            error.problem, cause=f'Its suffix is none of a picture. {error.cause}',
+            error.problem,
+            cause=f'Its suffix is none of a picture. {error.cause}',
             remedy=f'Give an MP4 or AVI; pictures end in {", ".join(sorted(PICTURE_SUFFIXES))}.',
         ) from error
     rate_hz = capture.get(cv2.CAP_PROP_FPS)
@@ -105,31 +115,40 @@ def _video(path: Path) -> Source:
         capture.open(str(path))
 
     return Source(
-        f'video {path}', rate_hz if 0 < rate_hz < 1000 else 0.0, lambda: capture.read()[1],
-        rewind, capture.release)
+        f'video {path}',
+        rate_hz if 0 < rate_hz < 1000 else 0.0,
+        lambda: capture.read()[1],
+        rewind,
+        capture.release,
+    )
 
 
 def _camera(source: str, camera_wh: Sequence[int]) -> Source:
-    capture = cv2.VideoCapture(int(source) if source.isdigit() else printable(source),
-                               cv2.CAP_V4L2)
+    capture = cv2.VideoCapture(
+        int(source) if source.isdigit() else printable(source), cv2.CAP_V4L2
+    )
     if not capture.isOpened():
         raise ParameterError(
             f'The camera {source} cannot be opened.',
             remedy='Check that it is plugged in (v4l2-ctl --list-devices), that no other program '
-            'uses it, and that you are in the group video.')
+            'uses it, and that you are in the group video.',
+        )
     # Waiting images would be old ones.
     capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)
     if camera_wh:
         capture.set(cv2.CAP_PROP_FRAME_WIDTH, camera_wh[0])
         capture.set(cv2.CAP_PROP_FRAME_HEIGHT, camera_wh[1])
-        have = (int(capture.get(cv2.CAP_PROP_FRAME_WIDTH)),
-                int(capture.get(cv2.CAP_PROP_FRAME_HEIGHT)))
+        have = (
+            int(capture.get(cv2.CAP_PROP_FRAME_WIDTH)),
+            int(capture.get(cv2.CAP_PROP_FRAME_HEIGHT)),
+        )
         if have != tuple(camera_wh):
             capture.release()
             raise ParameterError(
                 f'The camera {source} does not give {camera_wh[0]}x{camera_wh[1]}.',
                 cause=f'The nearest that it has is {have[0]}x{have[1]}.',
-                remedy='Set camera_size to that, or leave it empty.')
+                remedy='Set camera_size to that, or leave it empty.',
+            )
 
     def read() -> np.ndarray:
         is_there, pixels = capture.read()

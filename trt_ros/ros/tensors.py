@@ -24,20 +24,41 @@ class TensorStream:
     """
 
     def __init__(
-            self, node: ManagedNode, message_type: type, counts: FrameCounts,
-            handle: Callable[[Header, Mapping[str, np.ndarray]], None], *,
-            is_wanted: Callable[[], bool]) -> None:
+        self,
+        node: ManagedNode,
+        message_type: type,
+        counts: FrameCounts,
+        handle: Callable[[Header, Mapping[str, np.ndarray]], None],
+        *,
+        is_wanted: Callable[[], bool],
+    ) -> None:
         self._node, self._counts, self._handle_tensors = node, counts, handle
         self._is_wanted = is_wanted
         self._latency = LatencyMeter(node, counts)
         with ExitStack() as undo:
-            self._worker = undo.enter_context(closing(NewestWorker(
-                self._handle, counts.drop, on_taken=partial(counts.took, QUEUE_AGE),
-                max_rate_hz=lambda: node.parameters.max_rate_hz)))
+            self._worker = undo.enter_context(
+                closing(
+                    NewestWorker(
+                        self._handle,
+                        counts.drop,
+                        on_taken=partial(counts.took, QUEUE_AGE),
+                        max_rate_hz=lambda: node.parameters.max_rate_hz,
+                    )
+                )
+            )
             wait_for_input(node, ['tensors'])
-            undo.enter_context(closing(subscribe_input(
-                node, message_type, 'tensors', self._receive, on_replaced=self._replace,
-                on_missed=counts.miss)))
+            undo.enter_context(
+                closing(
+                    subscribe_input(
+                        node,
+                        message_type,
+                        'tensors',
+                        self._receive,
+                        on_replaced=self._replace,
+                        on_missed=counts.miss,
+                    )
+                )
+            )
             self._owned = undo.pop_all()
 
     def close(self) -> None:

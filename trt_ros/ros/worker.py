@@ -26,7 +26,7 @@ class Lane(Generic[T]):
     def __init__(self, number: int) -> None:
         self.number = number
         self.items: list[T] = []
-        self.came = 0.0   # When the item came,
+        self.came = 0.0  # When the item came,
         self.since = 0.0  # and since when there has always been one.
         self._taken = -math.inf  # When the last item was taken, or should have been.
 
@@ -70,11 +70,17 @@ class FairWorker(Generic[T]):
     """
 
     def __init__(
-            self, handle: Callable[[list[tuple[int, T]]], None],
-            on_drop: Callable[[int, str], None], *, lanes: int, most: int = 1,
-            on_taken: Callable[[float], None] = lambda seconds: None,
-            max_rate_hz: Callable[[], float] = lambda: 0.0,
-            wait_seconds: Callable[[], float] = lambda: 0.0, name: str = 'frames') -> None:
+        self,
+        handle: Callable[[list[tuple[int, T]]], None],
+        on_drop: Callable[[int, str], None],
+        *,
+        lanes: int,
+        most: int = 1,
+        on_taken: Callable[[float], None] = lambda seconds: None,
+        max_rate_hz: Callable[[], float] = lambda: 0.0,
+        wait_seconds: Callable[[], float] = lambda: 0.0,
+        name: str = 'frames',
+    ) -> None:
         self._handle, self._on_drop, self._on_taken = handle, on_drop, on_taken
         self._max_rate_hz, self._wait_seconds = max_rate_hz, wait_seconds
         self._most = min(lanes, most)
@@ -132,9 +138,10 @@ class FairWorker(Generic[T]):
                     first = min(max(lane.since, lane.due(period)) for lane in ready)
                     times.append(first + self._wait_seconds())
                     if len(ready) >= self._most or times[-1] <= now:
-                        return self._serve(ready[:self._most])
+                        return self._serve(ready[: self._most])
                 self._condition.wait(
-                    min(min(times) - now, LONGEST_WAIT_SECONDS) if times else None)
+                    min(min(times) - now, LONGEST_WAIT_SECONDS) if times else None
+                )
             return []
 
     def _period(self) -> float:
@@ -154,9 +161,17 @@ class NewestWorker(FairWorker[T]):
     """A FairWorker of one lane, whose item, and cause of dropping it, come by themselves."""
 
     def __init__(
-            self, handle: Callable[[T], None], on_drop: Callable[[str], None], *,
-            on_taken: Callable[[float], None] = lambda seconds: None,
-            max_rate_hz: Callable[[], float] = lambda: 0.0) -> None:
+        self,
+        handle: Callable[[T], None],
+        on_drop: Callable[[str], None],
+        *,
+        on_taken: Callable[[float], None] = lambda seconds: None,
+        max_rate_hz: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         super().__init__(
-            lambda items: handle(items[0][1]), lambda _, cause: on_drop(cause), lanes=1,
-            on_taken=on_taken, max_rate_hz=max_rate_hz)
+            lambda items: handle(items[0][1]),
+            lambda _, cause: on_drop(cause),
+            lanes=1,
+            on_taken=on_taken,
+            max_rate_hz=max_rate_hz,
+        )

@@ -20,9 +20,18 @@ from trt_ros.vision.letterbox import Preprocess
 
 log = logging.getLogger('trt_ros.runtime')
 
-FOR_GPUS = frozenset({
-    'precision', 'dla_core', 'device', 'engine_in_memory', 'gpu_wait', 'gpu_timeout',
-    'stream_priority', 'unified_memory'})
+FOR_GPUS = frozenset(
+    {
+        'precision',
+        'dla_core',
+        'device',
+        'engine_in_memory',
+        'gpu_wait',
+        'gpu_timeout',
+        'stream_priority',
+        'unified_memory',
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -55,17 +64,25 @@ def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) ->
     from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 
     if is_plan(Path(options.model_path).expanduser()):
-        raise ModelError(f'{options.model_path} is a TensorRT engine, which this backend cannot '
-                         'run.', remedy='Give the ONNX file that it was built from, or see with '
-                                        '`trt-ros doctor` why TensorRT is not used.')
+        raise ModelError(
+            f'{options.model_path} is a TensorRT engine, which this backend cannot run.',
+            remedy='Give the ONNX file that it was built from, or see with '
+            '`trt-ros doctor` why TensorRT is not used.',
+        )
     # One parameter file serves machines with and without a GPU: told, not refused.
-    unheeded = [each.name for each in fields(PipelineOptions)
-                if each.name in FOR_GPUS and getattr(options, each.name) != each.default]
+    unheeded = [
+        each.name
+        for each in fields(PipelineOptions)
+        if each.name in FOR_GPUS and getattr(options, each.name) != each.default
+    ]
     if unheeded:
         log.warning('Without effect on ONNX Runtime on the CPU: %s.', ', '.join(unheeded))
     return CheckedRunner.open(
-        options.model_path, threads=options.cpu_threads, report=report,
-        cache_dir=options.engine_cache_dir)
+        options.model_path,
+        threads=options.cpu_threads,
+        report=report,
+        cache_dir=options.engine_cache_dir,
+    )
 
 
 def _tensorrt_missing(name: str) -> str:
@@ -77,8 +94,7 @@ def _tensorrt_missing(name: str) -> str:
     return driver().problem
 
 
-def _open_tensorrt(
-        name: str, options: PipelineOptions, report: Reporter, batch: int) -> Runner:
+def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch: int) -> Runner:
     from trt_ros.engine.options import BuildOptions
     from trt_ros.runtime.gpu.executor import GraphOptions
     from trt_ros.runtime.gpu.open import open_network
@@ -87,16 +103,25 @@ def _open_tensorrt(
         log.warning('Without effect on TensorRT: cpu_threads.')
     size = options.input_size
     return open_network(
-        options.model_path, BuildOptions(precision=options.precision,
-                                         batch=_buildable_batch(options, batch),
-                                         input_size=(size[0], size[1]) if size else (),
-                                         dla_core=options.dla_core if options.dla_core >= 0
-                                         else None),
-        backend=name, device=options.device, cache_dir=options.engine_cache_dir,
-        memory_if_unwritable=options.engine_in_memory, report=report, graph=GraphOptions(
+        options.model_path,
+        BuildOptions(
+            precision=options.precision,
+            batch=_buildable_batch(options, batch),
+            input_size=(size[0], size[1]) if size else (),
+            dla_core=options.dla_core if options.dla_core >= 0 else None,
+        ),
+        backend=name,
+        device=options.device,
+        cache_dir=options.engine_cache_dir,
+        memory_if_unwritable=options.engine_in_memory,
+        report=report,
+        graph=GraphOptions(
             stream_priority=options.stream_priority,
-            blocking_sync=options.gpu_wait == 'block', unified_memory=options.unified_memory,
-            gpu_timeout_seconds=options.gpu_timeout))
+            blocking_sync=options.gpu_wait == 'block',
+            unified_memory=options.unified_memory,
+            gpu_timeout_seconds=options.gpu_timeout,
+        ),
+    )
 
 
 def _buildable_batch(options: PipelineOptions, batch: int) -> int:
@@ -111,19 +136,31 @@ def _buildable_batch(options: PipelineOptions, batch: int) -> int:
 
 
 def _graph_pipeline(
-        network: Any, preprocess: Preprocess, decoder: Decoder[Any],
-        batch: int) -> FrameRunner[Any]:
+    network: Any, preprocess: Preprocess, decoder: Decoder[Any], batch: int
+) -> FrameRunner[Any]:
     frames: FrameRunner[Any] = network.for_frames(preprocess, decoder, batch=batch)
     return frames
 
 
 # Best first: 'auto' takes the first that this machine can use.
 BACKENDS: tuple[Backend, ...] = (
-    *(Backend(name, title, partial(_tensorrt_missing, name), partial(_open_tensorrt, name),
-              _graph_pipeline)
-      for name, title in (('tensorrt', 'TensorRT'), ('tensorrt_rtx', 'TensorRT for RTX'))),
-    Backend('onnxruntime', 'ONNX Runtime on the CPU', _onnxruntime_missing, _open_onnxruntime,
-            StepByStep),
+    *(
+        Backend(
+            name,
+            title,
+            partial(_tensorrt_missing, name),
+            partial(_open_tensorrt, name),
+            _graph_pipeline,
+        )
+        for name, title in (('tensorrt', 'TensorRT'), ('tensorrt_rtx', 'TensorRT for RTX'))
+    ),
+    Backend(
+        'onnxruntime',
+        'ONNX Runtime on the CPU',
+        _onnxruntime_missing,
+        _open_onnxruntime,
+        StepByStep,
+    ),
 )
 
 
@@ -145,22 +182,27 @@ def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tup
                 return backend, f'backend {backend.name}: {backend.title} ({why})'
             reasons.append(f'no {backend.name}: {reason}')
         raise BackendError(
-            'No backend can run a network on this machine.', cause='; '.join(reasons),
-            remedy='pip install onnxruntime')
+            'No backend can run a network on this machine.',
+            cause='; '.join(reasons),
+            remedy='pip install onnxruntime',
+        )
     for backend in backends:
         if backend.name == wanted:
             reason = backend.missing()
             if reason:
                 raise BackendError(
-                    f'The backend {wanted} cannot be used here.', cause=reason,
-                    remedy='See what `trt-ros doctor` advises, or choose backend auto.')
+                    f'The backend {wanted} cannot be used here.',
+                    cause=reason,
+                    remedy='See what `trt-ros doctor` advises, or choose backend auto.',
+                )
             return backend, f'backend {backend.name}: {backend.title} (as asked)'
     names = ', '.join(['auto', *(backend.name for backend in backends)])
     raise ParameterError(f'There is no backend {wanted!r}.', remedy=f'Choose one of {names}.')
 
 
 def open_network(
-        options: PipelineOptions, report: Reporter, batch: int = 1) -> tuple[Runner, Backend, str]:
+    options: PipelineOptions, report: Reporter, batch: int = 1
+) -> tuple[Runner, Backend, str]:
     """
     Open the network that the options name.
 

@@ -23,9 +23,13 @@ class FakeRunner:
     backend = 'fake'
 
     def __init__(
-            self, answers: Sequence[Tensors] | Callable[[Tensors], Tensors], *,
-            inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec],
-            metadata: Mapping[str, str] | None = None) -> None:
+        self,
+        answers: Sequence[Tensors] | Callable[[Tensors], Tensors],
+        *,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.metadata = dict(metadata or {})
         self.call_count, self.is_closed = 0, False

@@ -31,6 +31,7 @@ from trt_ros.vision.decoders.registry import FAMILIES, Decoder, choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.labels import begins_with_background, class_names
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 log = logging.getLogger('trt_ros.runtime')
 
@@ -48,20 +49,30 @@ class Pipeline(Generic[ResultT]):
     """
 
     def __init__(
-            self, frames: FrameRunner[ResultT], preprocess: Preprocess,
-            decoder: Decoder[ResultT], *, backend: str, story: tuple[str, ...],
-            class_names: tuple[str, ...]) -> None:
+        self,
+        frames: FrameRunner[ResultT],
+        preprocess: Preprocess,
+        decoder: Decoder[ResultT],
+        *,
+        backend: str,
+        story: tuple[str, ...],
+        class_names: tuple[str, ...],
+    ) -> None:
         self.frames: FrameRunner[ResultT] | None = frames
         self.preprocess, self.decoder = preprocess, decoder
         self.backend, self.story, self.class_names = backend, story, class_names
 
     @classmethod
     def open(
-            cls, options: PipelineOptions, *,
-            families: tuple[Family[Head[ResultT]], ...] = FAMILIES,  # type: ignore[assignment]
-            on_progress: Callable[[Progress], None] | None = None,
-            cancelled: threading.Event | None = None, batch: int = 1,
-            runner: Runner | None = None) -> Pipeline[ResultT]:
+        cls,
+        options: PipelineOptions,
+        *,
+        families: tuple[Family[Head[ResultT]], ...] = FAMILIES,  # type: ignore[assignment]
+        on_progress: Callable[[Progress], None] | None = None,
+        cancelled: threading.Event | None = None,
+        batch: int = 1,
+        runner: Runner | None = None,
+    ) -> Pipeline[ResultT]:
         """
         Open the model and settle how images go in and results come out.
 
@@ -86,40 +97,56 @@ class Pipeline(Generic[ResultT]):
             report('choosing the decoder')
             image_input, layout, input_hw, size_why = _image_input(network, options)
             inputs, outputs = _of_one_image(network, image_input)
-            labels, labels_path = (options.labels, options.labels_path) \
-                if isinstance(options, LabelledOptions) else ((), '')
+            labels, labels_path = (
+                (options.labels, options.labels_path)
+                if isinstance(options, LabelledOptions)
+                else ((), '')
+            )
             given = class_names(labels, labels_path, network.metadata, None)
             decoder = choose_decoder(
-                options.decoder, inputs, outputs, network.metadata, input_hw, len(given) or None,
-                has_background=begins_with_background(given), families=families)
+                options.decoder,
+                inputs,
+                outputs,
+                network.metadata,
+                input_hw,
+                len(given) or None,
+                has_background=begins_with_background(given),
+                families=families,
+            )
             if {spec.name for spec in network.inputs} != {image_input.name, *decoder.extra_inputs}:
                 raise _too_many_inputs(network)
             names = class_names(labels, labels_path, network.metadata, decoder.class_count)
-            preprocess = _preprocess(
-                options, decoder.preprocess, image_input, layout, input_hw)
+            preprocess = _preprocess(options, decoder.preprocess, image_input, layout, input_hw)
             if preprocess.resize == 'center_crop' and decoder.task in ('segment', 'depth'):
                 raise ParameterError(
                     'With resize center_crop the network does not see the whole image, for all of '
                     'which its results are wanted.',
-                    remedy='Choose letterbox or stretch.')
-            frames: FrameRunner[ResultT] = make_frame_runner(
-                network, preprocess, decoder, batch)
+                    remedy='Choose letterbox or stretch.',
+                )
+            frames: FrameRunner[ResultT] = make_frame_runner(network, preprocess, decoder, batch)
             undo.callback(frames.close)
             if runner is None:
                 report('warming up')
                 frames.warm_up()
             report('ready', 100.0)
-            story = [chosen, f'decoder {decoder.name}: {decoder.why}',
-                     _describe(preprocess, size_why)]
+            story = [
+                chosen,
+                f'decoder {decoder.name}: {decoder.why}',
+                _describe(preprocess, size_why),
+            ]
             if isinstance(options, LabelledOptions):
                 story.append(_describe_names(names, given))
             undo.pop_all()
-            return cls(frames, preprocess, decoder, backend=network.backend,
-                       story=(*story, *frames.story), class_names=names)
+            return cls(
+                frames,
+                preprocess,
+                decoder,
+                backend=network.backend,
+                story=(*story, *frames.story),
+                class_names=names,
+            )
 
-    def infer(
-            self, frame: Frame, *, score_threshold: float = 0.25, iou_threshold: float = 0.45,
-            max_detections: int = 100) -> ResultT:
+    def infer(self, frame: Frame, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> ResultT:
         """
         Find what is in one image; the thresholds are for boxes.
 
@@ -127,13 +154,11 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when the image cannot be read as its encoding says.
         :raises ClosedError: after close().
         """
-        return self._open_frames().infer(
-            frame, score_threshold=score_threshold, iou_threshold=iou_threshold,
-            max_detections=max_detections)
+        return self._open_frames().infer(frame, thresholds)
 
     def infer_all(
-            self, frames: Sequence[Frame], *, score_threshold: float = 0.25,
-            iou_threshold: float = 0.45, max_detections: int = 100) -> Sequence[ResultT]:
+        self, frames: Sequence[Frame], thresholds: Thresholds = DEFAULT_THRESHOLDS
+    ) -> Sequence[ResultT]:
         """
         Find what is in each of several images, in as few runs as the network allows.
 
@@ -142,9 +167,7 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when one of them cannot be read as its encoding says.
         :raises ClosedError: after close().
         """
-        return self._open_frames().infer_all(
-            frames, score_threshold=score_threshold, iou_threshold=iou_threshold,
-            max_detections=max_detections)
+        return self._open_frames().infer_all(frames, thresholds)
 
     @property
     def most(self) -> int:
@@ -179,8 +202,9 @@ class Pipeline(Generic[ResultT]):
         The lender keeps it in place until `unregister` or close(). It is a favour: what cannot
         be done is left, and frames are copied.
         """
-        self._try('register', memory, 'page-lock the receive buffers: the CPU copies images from '
-                  'them')
+        self._try(
+            'register', memory, 'page-lock the receive buffers: the CPU copies images from them'
+        )
 
     def unregister(self, memory: np.ndarray) -> None:
         """Say that `memory` goes; no frame in hand lies there."""
@@ -202,7 +226,8 @@ class Pipeline(Generic[ResultT]):
 
 
 def _image_input(
-        network: Network, options: PipelineOptions,
+    network: Network,
+    options: PipelineOptions,
 ) -> tuple[TensorSpec, str, tuple[int, int], str]:
     """The network's image input, its layout, its height and width, and where those come from."""
     images = [spec for spec in network.inputs if len(spec.shape) == 4]
@@ -212,10 +237,13 @@ def _image_input(
     if len(spec.shape) != 4:
         raise TensorMismatchError(
             f'The input {spec} is no batch of images.',
-            remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).')
+            remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).',
+        )
     if spec.dtype not in IMAGE_DTYPES:
-        raise TensorMismatchError(f'The input {spec} takes no pixels.',
-                                  remedy=f'Export with one of {", ".join(IMAGE_DTYPES)}.')
+        raise TensorMismatchError(
+            f'The input {spec} takes no pixels.',
+            remedy=f'Export with one of {", ".join(IMAGE_DTYPES)}.',
+        )
     layout = _layout(spec)
     height, width = spec.shape[2:] if layout == 'nchw' else spec.shape[1:3]
     if options.input_size:
@@ -223,11 +251,14 @@ def _image_input(
         if any(size not in (-1, want) for size, want in zip((height, width), asked)):
             raise ParameterError(
                 f'input_size is {list(asked)}, but the network takes only {height} by {width}.',
-                remedy='Leave input_size out: it is for networks with a dynamic size.')
+                remedy='Leave input_size out: it is for networks with a dynamic size.',
+            )
     elif -1 in (height, width):
         found = metadata_hw(network.metadata)
-        asked, why = found or DEFAULT_INPUT_HW, (
-            'from the metadata' if found else 'by default') + ', the network leaves it open'
+        asked, why = (
+            found or DEFAULT_INPUT_HW,
+            ('from the metadata' if found else 'by default') + ', the network leaves it open',
+        )
     else:
         asked, why = (height, width), 'fixed by the network'
     input_hw = (height if height > 0 else asked[0], width if width > 0 else asked[1])
@@ -237,7 +268,8 @@ def _image_input(
 
 
 def _of_one_image(
-        network: Network, image: TensorSpec,
+    network: Network,
+    image: TensorSpec,
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """
     Describe inputs and outputs as those of a run of one image, which families are known by.
@@ -251,11 +283,15 @@ def _of_one_image(
         raise TensorMismatchError(
             f'The input {image} takes {batch} images at a time, the outputs are not of so many.',
             cause='; '.join(str(spec) for spec in network.outputs),
-            remedy='Export with a batch size of 1, or a dynamic one.')
+            remedy='Export with a batch size of 1, or a dynamic one.',
+        )
 
     def of_one(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-        return tuple(replace(spec, shape=(1, *spec.shape[1:])) if spec.shape[:1] == (batch,)
-                     else spec for spec in specs)
+        return tuple(
+            replace(spec, shape=(1, *spec.shape[1:])) if spec.shape[:1] == (batch,) else spec
+            for spec in specs
+        )
+
     return of_one(network.inputs), of_one(network.outputs)
 
 
@@ -263,7 +299,8 @@ def _too_many_inputs(network: Network) -> TensorMismatchError:
     return TensorMismatchError(
         f'The network has {len(network.inputs)} inputs.',
         cause='; '.join(str(spec) for spec in network.inputs),
-        remedy='Export it with one image as its only input.')
+        remedy='Export it with one image as its only input.',
+    )
 
 
 def _layout(spec: TensorSpec) -> str:
@@ -275,26 +312,35 @@ def _layout(spec: TensorSpec) -> str:
         return 'nchw'  # What exporters write unless told otherwise.
     raise TensorMismatchError(
         f'The input {spec} has no dimension of 3 colours.',
-        remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).')
+        remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).',
+    )
 
 
 def _preprocess(
-        options: PipelineOptions, trained_with: Mapping[str, object], spec: TensorSpec,
-        layout: str, input_hw: tuple[int, int]) -> Preprocess:
+    options: PipelineOptions,
+    trained_with: Mapping[str, object],
+    spec: TensorSpec,
+    layout: str,
+    input_hw: tuple[int, int],
+) -> Preprocess:
     """The family's preprocessing with what the options override."""
     values: dict[str, Any] = dict(trained_with)
     given = {
         'resize': options.resize != 'auto' and options.resize,
         'channel_order': options.channel_order != 'auto' and options.channel_order,
-        'mean': options.mean, 'std': options.std, 'scale': options.scale,
-        'crop_fraction': options.crop_fraction}
+        'mean': options.mean,
+        'std': options.std,
+        'scale': options.scale,
+        'crop_fraction': options.crop_fraction,
+    }
     if spec.dtype == 'uint8':
         refused = [name for name in ('mean', 'std', 'scale') if given[name]]
         if refused:
             raise ParameterError(
                 f'{" and ".join(refused)} cannot be honoured.',
                 cause=f'The input {spec} takes the pixels as they are.',
-                remedy='Leave them out: such a network normalises by itself.')
+                remedy='Leave them out: such a network normalises by itself.',
+            )
         values.update(scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     values.update({name: value for name, value in given.items() if value})
     if options.pad_value >= 0:
@@ -302,10 +348,12 @@ def _preprocess(
     if options.crop_fraction and values.get('resize') != 'center_crop':
         raise ParameterError(
             f'crop_fraction is given, but with resize {values.get("resize")} nothing is cropped.',
-            remedy='Leave crop_fraction out, or set resize to center_crop.')
+            remedy='Leave crop_fraction out, or set resize to center_crop.',
+        )
     preprocess = Preprocess(input_hw=input_hw)
-    return replace(preprocess, **values, antialias=options.antialias, layout=layout,
-                   dtype=spec.dtype)
+    return replace(
+        preprocess, **values, antialias=options.antialias, layout=layout, dtype=spec.dtype
+    )
 
 
 def _describe_names(names: tuple[str, ...], given: tuple[str, ...]) -> str:
@@ -321,9 +369,11 @@ def _describe(preprocess: Preprocess, size_why: str) -> str:
     if preprocess.resize == 'center_crop':
         padding = f' of {preprocess.crop_fraction:.4g} of the shorter side'
     averaged = ' with antialias' if preprocess.antialias else ''
-    line = (f'input {width}x{height} ({size_why}), {preprocess.resize}{padding}{averaged}, '
-            f'{preprocess.channel_order}, {preprocess.layout} {preprocess.dtype}, '
-            f'scale {preprocess.scale:.6g}')
+    line = (
+        f'input {width}x{height} ({size_why}), {preprocess.resize}{padding}{averaged}, '
+        f'{preprocess.channel_order}, {preprocess.layout} {preprocess.dtype}, '
+        f'scale {preprocess.scale:.6g}'
+    )
     if any(preprocess.mean) or any(value != 1 for value in preprocess.std):
         line += f', mean {preprocess.mean}, std {preprocess.std}'
     return line

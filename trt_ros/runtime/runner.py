@@ -10,6 +10,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.thresholds import Thresholds
 
 ResultT_co = TypeVar('ResultT_co', covariant=True)
 
@@ -73,9 +74,7 @@ class FrameRunner(Protocol[ResultT_co]):
         """Run on grey frames: allocate, and show whether it works."""
         ...
 
-    def infer(
-            self, frame: Frame, *, score_threshold: float, iou_threshold: float,
-            max_detections: int) -> ResultT_co:
+    def infer(self, frame: Frame, thresholds: Thresholds) -> ResultT_co:
         """
         Find what is in one image; the thresholds are for boxes.
 
@@ -85,9 +84,7 @@ class FrameRunner(Protocol[ResultT_co]):
         """
         ...
 
-    def infer_all(
-            self, frames: Sequence[Frame], *, score_threshold: float, iou_threshold: float,
-            max_detections: int) -> Sequence[ResultT_co]:
+    def infer_all(self, frames: Sequence[Frame], thresholds: Thresholds) -> Sequence[ResultT_co]:
         """
         Find what is in each of several images, in as few runs as the network allows.
 
@@ -120,13 +117,16 @@ def check_inputs(specs: Sequence[TensorSpec], tensors: Mapping[str, np.ndarray])
         if tensor is None:
             raise TensorMismatchError(
                 f'The input {spec} is missing.',
-                cause=f'Given were {", ".join(tensors) or "no tensors"}.')
+                cause=f'Given were {", ".join(tensors) or "no tensors"}.',
+            )
         if not spec.accepts(tensor):
             shape = ', '.join(str(size) for size in tensor.shape)
             raise TensorMismatchError(
-                f'The network takes {spec}, but {spec.name} came as ({shape}) {tensor.dtype}.')
+                f'The network takes {spec}, but {spec.name} came as ({shape}) {tensor.dtype}.'
+            )
     if len(tensors) > len(specs):
         unknown = sorted(tensors.keys() - {spec.name for spec in specs})
         raise TensorMismatchError(
             f'The network has no input named {", ".join(unknown)}.',
-            cause=f'It takes {"; ".join(str(spec) for spec in specs)}.')
+            cause=f'It takes {"; ".join(str(spec) for spec in specs)}.',
+        )

@@ -33,8 +33,10 @@ def best_class(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     if _are_most(ranks, corners):
         return _best_of_all(cells, rows, cols)
     quad, label = _contenders(ranks, best, at, corners)
-    scores = [as_float32(cells.reshape(-1).take(label * best.size + corner.take(quad)))
-              for corner in corners]
+    scores = [
+        as_float32(cells.reshape(-1).take(label * best.size + corner.take(quad)))
+        for corner in corners
+    ]
     counts = np.bincount(quad, minlength=len(at))
     numbers = np.full(best.shape, -1, np.intp)
     numbers.flat[at] = np.where(counts > 0, np.arange(len(at)), -1)  # 0: not finite.
@@ -47,7 +49,7 @@ def _planes(cells: np.ndarray) -> np.ndarray:
         return cells
     planes = np.empty(cells.shape, cells.dtype)
     for start in range(0, cells.shape[1], 4):
-        planes[:, start:start + 4] = cells[:, start:start + 4]
+        planes[:, start : start + 4] = cells[:, start : start + 4]
     return planes
 
 
@@ -81,8 +83,11 @@ def _mixed(best: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
 
 
 def _corners(
-        at: np.ndarray, grid_hw: tuple[int, ...], rows: Taps, cols: Taps,
-        ) -> tuple[np.ndarray, ...]:
+    at: np.ndarray,
+    grid_hw: tuple[int, ...],
+    rows: Taps,
+    cols: Taps,
+) -> tuple[np.ndarray, ...]:
     """Number the four cells, those beyond the edge as those at it: upper left, right, lower."""
     width = grid_hw[1]
     down = np.where(at < rows.second[-1] * width, width, 0)
@@ -111,8 +116,11 @@ def _best_of_all(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
 
 
 def _contenders(
-        ranks: np.ndarray, best: np.ndarray, at: np.ndarray, corners: tuple[np.ndarray, ...],
-        ) -> tuple[np.ndarray, np.ndarray]:
+    ranks: np.ndarray,
+    best: np.ndarray,
+    at: np.ndarray,
+    corners: tuple[np.ndarray, ...],
+) -> tuple[np.ndarray, np.ndarray]:
     """
     Find which classes can win between four cells.
 
@@ -121,10 +129,14 @@ def _contenders(
     (count, height, width), size = ranks.shape, best.size
     flat = ranks.reshape(-1)
     # Of the classes that are best at one of the four, the one whose worst is the highest.
-    certain = np.fmax.reduce([
-        np.fmin.reduce([flat.take(planes + corner) for corner in corners])
-        for planes in (best.reshape(-1).take(corner).astype(np.intp) * size
-                       for corner in corners)])
+    certain = np.fmax.reduce(
+        [
+            np.fmin.reduce([flat.take(planes + corner) for corner in corners])
+            for planes in (
+                best.reshape(-1).take(corner).astype(np.intp) * size for corner in corners
+            )
+        ]
+    )
     none = ranks.dtype.type(np.inf if ranks.dtype.kind == 'f' else np.iinfo(ranks.dtype).max)
     least = np.full((height, width), none)  # That a cell may contend with, in any four it is of.
     least.reshape(-1)[at] = certain
@@ -154,8 +166,14 @@ def _contenders(
 
 
 def _paint(
-        best: np.ndarray, rows: Taps, cols: Taps, numbers: np.ndarray, counts: np.ndarray,
-        label: np.ndarray, scores: list[np.ndarray]) -> np.ndarray:
+    best: np.ndarray,
+    rows: Taps,
+    cols: Taps,
+    numbers: np.ndarray,
+    counts: np.ndarray,
+    label: np.ndarray,
+    scores: list[np.ndarray],
+) -> np.ndarray:
     """
     Write the classes into the image's pixels.
 
@@ -193,7 +211,7 @@ def _paint(
         members = np.flatnonzero(counts == count)
         step = max(1, BLOCK_VALUES // (count * cols.runs.shape[1]))
         for start in range(0, len(members), step):
-            part = members[start:start + step]
+            part = members[start : start + step]
             line, run = np.divmod(at[part], len(cols.runs))
             x = cols.runs.T[:, run]  # (k, n): of each n, k columns of pixels.
             target = line * width + x
@@ -220,8 +238,9 @@ def _paint(
             x, target = x.reshape(-1)[chosen], target.reshape(-1)[chosen]
             line, names = line[member], names[:, member]
             high, low = (end.reshape(count, -1).take(chosen, axis=1) for end in (high, low))
-            one, other = (rank.reshape(-1)[chosen] * np.intp(len(lanes)) + lanes
-                          for rank in (one, other))  # Where they are in `high` and `low`.
+            one, other = (
+                rank.reshape(-1)[chosen] * np.intp(len(lanes)) + lanes for rank in (one, other)
+            )  # Where they are in `high` and `low`.
             lead, lag = high.take(one) - high.take(other), low.take(other) - low.take(one)
             share = lead / (lead + lag)
             write(target, line, share, one < other)
@@ -251,8 +270,8 @@ def _ends(corners: list[np.ndarray], rights: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _spread(
-        upper: np.ndarray, lower: np.ndarray, before: np.ndarray, first: np.ndarray,
-        down: np.ndarray) -> np.ndarray:
+    upper: np.ndarray, lower: np.ndarray, before: np.ndarray, first: np.ndarray, down: np.ndarray
+) -> np.ndarray:
     """
     Take of each row of cells (h, W) the upper value `before` so many pixels, then the lower one.
 

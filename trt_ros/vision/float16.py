@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-INFINITY = np.uint16(0x7c00)  # Its bits, and those of the exponent; above it is NaN.
+INFINITY = np.uint16(0x7C00)  # Its bits, and those of the exponent; above it is NaN.
 
 
 def as_float32(values: np.ndarray) -> np.ndarray:
@@ -27,7 +27,7 @@ def sortable(values: np.ndarray) -> np.ndarray:
         return values
     bits = values.view(np.int16)
     ranks = bits >> 15
-    ranks &= np.int16(0x7fff)
+    ranks &= np.int16(0x7FFF)
     ranks ^= bits
     return np.asarray(ranks)
 

@@ -16,16 +16,25 @@ Order = Literal['rgb', 'bgr']
 _BLOCK_ROWS = 32  # Converted at a time, so that the cache holds them.
 
 _PACKED = {  # Bytes a pixel, order of the first three.
-    'rgb8': (3, 'rgb'), 'bgr8': (3, 'bgr'), 'rgba8': (4, 'rgb'), 'bgra8': (4, 'bgr'),
+    'rgb8': (3, 'rgb'),
+    'bgr8': (3, 'bgr'),
+    'rgba8': (4, 'rgb'),
+    'bgra8': (4, 'bgr'),
     '8UC3': (3, 'bgr'),
 }
 _GREY = {'mono8': 1, '8UC1': 1, 'mono16': 2}  # Bytes a pixel.
 _YUV422 = {  # Where Y, U and V of the first pixel lie in the four bytes of two pixels.
-    'yuv422': (1, 0, 2), 'uyvy': (1, 0, 2), 'yuv422_yuy2': (0, 1, 3), 'yuyv': (0, 1, 3),
+    'yuv422': (1, 0, 2),
+    'uyvy': (1, 0, 2),
+    'yuv422_yuy2': (0, 1, 3),
+    'yuyv': (0, 1, 3),
 }
 _YUV420 = {'nv12': (0, 1), 'nv21': (1, 0)}  # Where U and V lie in a pair of chroma bytes.
 _BAYER = {  # Row and column, modulo 2, of the red pixels.
-    'bayer_rggb8': (0, 0), 'bayer_grbg8': (0, 1), 'bayer_gbrg8': (1, 0), 'bayer_bggr8': (1, 1),
+    'bayer_rggb8': (0, 0),
+    'bayer_grbg8': (0, 1),
+    'bayer_gbrg8': (1, 0),
+    'bayer_bggr8': (1, 1),
 }
 
 #: Every encoding that is understood, and its bytes a pixel in a row (of the Y plane for nv12/21).
@@ -45,11 +54,13 @@ def refuse_depth(encoding: str) -> None:
     """:raises BadFrameError: 'depth image', when images of this encoding are depth."""
     if encoding in DEPTH_ENCODINGS:
         raise BadFrameError(
-            'depth image', f'Images encoded as {encoding} are depth, not pictures.',
+            'depth image',
+            f'Images encoded as {encoding} are depth, not pictures.',
             cause='REP 118: 16UC1 is depth in millimetres, 32FC1 in metres.',
             remedy="Remap `image` to the camera's colour or mono topic (often "
-                   '.../color/image_raw or .../rgb/image_raw). Publish pictures of 16 bits as '
-                   'mono16.')
+            '.../color/image_raw or .../rgb/image_raw). Publish pictures of 16 bits as '
+            'mono16.',
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,30 +90,40 @@ class Frame:
         refuse_depth(self.encoding)
         if self.encoding not in ENCODINGS:
             raise BadFrameError(
-                'unknown encoding', f'Images encoded as {self.encoding!r} are not understood.',
-                remedy=f'Publish one of {", ".join(ENCODINGS)}.')
+                'unknown encoding',
+                f'Images encoded as {self.encoding!r} are not understood.',
+                remedy=f'Publish one of {", ".join(ENCODINGS)}.',
+            )
         if self.width <= 0 or self.height <= 0:
             raise BadFrameError('zero size', f'The image is empty: {size}.')
         odd_width, odd_height = self.width % 2, self.height % 2
         if (self.encoding in _YUV422 and odd_width) or (
-                self.encoding in _YUV420 and (odd_width or odd_height)):
+            self.encoding in _YUV420 and (odd_width or odd_height)
+        ):
             raise BadFrameError(
-                'odd size', f'Pixels of {size} share their colour in pairs, so an odd size has '
-                'no meaning.', remedy='Crop the image to an even size.')
+                'odd size',
+                f'Pixels of {size} share their colour in pairs, so an odd size has no meaning.',
+                remedy='Crop the image to an even size.',
+            )
         if self.encoding in _BAYER and min(self.width, self.height) < 3:
             raise BadFrameError('too small', f'{size} has too few pixels to find colours in.')
         if self.step < self.row_nbytes:
             raise BadFrameError(
-                'wrong step', f'{size} needs {self.row_nbytes} bytes a row, but step is '
-                f'{self.step}.')
+                'wrong step',
+                f'{size} needs {self.row_nbytes} bytes a row, but step is {self.step}.',
+            )
         if self.data.dtype != np.uint8 or self.data.ndim != 1 or not self.data.flags.c_contiguous:
             raise BadFrameError(
-                'wrong data', f'Image bytes come as contiguous 1-D uint8, not as '
-                f'{self.data.ndim}-D {self.data.dtype}.')
+                'wrong data',
+                f'Image bytes come as contiguous 1-D uint8, not as '
+                f'{self.data.ndim}-D {self.data.dtype}.',
+            )
         if self.data.size < self.nbytes:
             raise BadFrameError(
-                'short data', f'{size} with step {self.step} needs {self.nbytes} bytes, but '
-                f'{self.data.size} came.')
+                'short data',
+                f'{size} with step {self.step} needs {self.nbytes} bytes, but '
+                f'{self.data.size} came.',
+            )
 
     @property
     def wh(self) -> tuple[int, int]:
@@ -141,14 +162,18 @@ class Frame:
         is_wide = encoding in _GREY and _GREY[encoding] == 2
         if pixel.nbytes != ENCODINGS[encoding] or dtype.name != ('uint16' if is_wide else 'uint8'):
             raise BadFrameError(
-                'wrong data', f'{encoding} has {ENCODINGS[encoding]} bytes a pixel, which an '
-                f'array of {pixels.shape} {dtype} has not.')
+                'wrong data',
+                f'{encoding} has {ENCODINGS[encoding]} bytes a pixel, which an '
+                f'array of {pixels.shape} {dtype} has not.',
+            )
         if pixels.strides[0] < pixels[0].nbytes or not pixels[0].flags.c_contiguous:
             pixels = np.ascontiguousarray(pixels)
         step = pixels.strides[0] if rows > 1 else pixels[0].nbytes
         data = np.lib.stride_tricks.as_strided(
             pixels[:1, :1].reshape(-1).view(np.uint8),
-            (step * (rows - 1) + pixels[0].nbytes,), (1,))
+            (step * (rows - 1) + pixels[0].nbytes,),
+            (1,),
+        )
         big = '>' if sys.byteorder == 'little' else '='
         height = rows * 2 // 3 if encoding in _YUV420 else rows
         return cls(data, width, height, step, encoding, is_wide and dtype.byteorder == big)
@@ -183,8 +208,7 @@ def to_colour(frame: Frame, order: Order) -> np.ndarray:
     return pixels[..., :3] if channels == (0, 1, 2) else pixels[..., 2::-1]
 
 
-def plain_channels(
-        frame: Frame, order: Order) -> tuple[np.ndarray, int, tuple[int, ...]] | None:
+def plain_channels(frame: Frame, order: Order) -> tuple[np.ndarray, int, tuple[int, ...]] | None:
     """
     Find the channels among the frame's bytes, where they need no conversion.
 
@@ -220,8 +244,9 @@ def colour_at(frame: Frame, order: Order, rows: np.ndarray, cols: np.ndarray) ->
     return pixels
 
 
-def _plane(frame: Frame, shape: tuple[int, int], strides: tuple[int, int],
-           offset: int = 0) -> np.ndarray:
+def _plane(
+    frame: Frame, shape: tuple[int, int], strides: tuple[int, int], offset: int = 0
+) -> np.ndarray:
     """See bytes of the frame as uint8 of this shape."""
     return np.ndarray(shape, np.uint8, frame.data, offset, strides)
 
@@ -277,6 +302,6 @@ def _from_bayer(frame: Frame, rows: np.ndarray, cols: np.ndarray, rgb: np.ndarra
         # All of these lack the first column, so `first` is one less than a column's own number.
         for first, parts in ((1 - red_col, at_red), (red_col, at_others)):
             for channel, part in enumerate(parts):
-                whole[:, 1 + first:-1:2, channel] = part[:, first::2]
+                whole[:, 1 + first : -1 : 2, channel] = part[:, first::2]
         whole[:, 0], whole[:, -1] = whole[:, 1], whole[:, -2]
         rgb[chosen] = whole.take(cols, axis=1)

@@ -34,8 +34,9 @@ class Taps:
     def __getitem__(self, pixels: slice) -> Taps:
         """Take some pixels, one after the other."""
         origin = self.origin + pixels.indices(len(self.first))[0] * self.pitch
-        return Taps(self.first[pixels], self.second[pixels], self.weights[pixels], origin,
-                    self.pitch)
+        return Taps(
+            self.first[pixels], self.second[pixels], self.weights[pixels], origin, self.pitch
+        )
 
     @property
     def nearest(self) -> np.ndarray:
@@ -74,8 +75,15 @@ def taps(letterbox: Letterbox, grid_hw: tuple[int, int]) -> tuple[Taps, Taps]:
         centre = np.clip(origin + pixels * pitch, low, high)
         first = np.floor(centre)
         second = np.minimum(first + 1, high)
-        axes.append(Taps(first.astype(np.intp), second.astype(np.intp),
-                         (centre - first).astype(np.float32), origin, pitch))
+        axes.append(
+            Taps(
+                first.astype(np.intp),
+                second.astype(np.intp),
+                (centre - first).astype(np.float32),
+                origin,
+                pitch,
+            )
+        )
     return axes[0], axes[1]
 
 
@@ -107,12 +115,12 @@ def bilinear(grid: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
         return np.asarray(wide[rows.first])
     image = np.empty((len(rows.first), len(cols.first)), np.float32)
     for start in range(0, len(image), BLOCK_ROWS):
-        block = rows[start:start + BLOCK_ROWS]
+        block = rows[start : start + BLOCK_ROWS]
         above = wide[block.first]
         below = wide[block.second]
         below -= above
         below *= block.weights[:, None]
-        np.add(above, below, out=image[start:start + BLOCK_ROWS])
+        np.add(above, below, out=image[start : start + BLOCK_ROWS])
     return image
 
 

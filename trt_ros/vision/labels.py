@@ -11,8 +11,8 @@ from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 
 
 def class_names(
-        labels: Sequence[str], labels_path: str, metadata: Mapping[str, str],
-        class_count: int | None) -> tuple[str, ...]:
+    labels: Sequence[str], labels_path: str, metadata: Mapping[str, str], class_count: int | None
+) -> tuple[str, ...]:
     """
     Find the class names: the parameter, else the file, else the model's metadata, else none.
 
@@ -36,7 +36,8 @@ def class_names(
         raise ParameterError(
             f'{source} names {len(names)} classes, but the network has {class_count}.',
             remedy='Give one name a class, in their order, as `labels` or `labels_path`; also the '
-                   'background where the network counts it.')
+            'background where the network counts it.',
+        )
     return names
 
 
@@ -54,12 +55,13 @@ def _from_file(path: str) -> tuple[str, ...]:
         text = read_regular(Path(path).expanduser(), MAX_TEXT_NBYTES).decode('utf-8-sig')
     except (OSError, UnicodeDecodeError) as error:
         raise ParameterError(
-            f'The class names in {path!r} cannot be read.', cause=str(error),
-            remedy='Set labels_path to a UTF-8 text file with one name a line.') from error
+            f'The class names in {path!r} cannot be read.',
+            cause=str(error),
+            remedy='Set labels_path to a UTF-8 text file with one name a line.',
+        ) from error
     names = tuple(line.strip() for line in text.rstrip().splitlines())
     if not names:
-        raise ParameterError(
-            f'{path!r} holds no class names.', remedy='Write one name a line.')
+        raise ParameterError(f'{path!r} holds no class names.', remedy='Write one name a line.')
     return names
 
 

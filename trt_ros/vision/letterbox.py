@@ -35,8 +35,13 @@ class Letterbox:
 
     @classmethod
     def fit(
-            cls, image_wh: tuple[int, int], input_hw: tuple[int, int], resize: str, *,
-            crop_fraction: float = 1.0) -> Letterbox:
+        cls,
+        image_wh: tuple[int, int],
+        input_hw: tuple[int, int],
+        resize: str,
+        *,
+        crop_fraction: float = 1.0,
+    ) -> Letterbox:
         """
         Fit an image into an input.
 
@@ -56,7 +61,8 @@ class Letterbox:
         """
         if resize not in RESIZES:
             raise ParameterError(
-                f'resize is {resize!r}.', remedy=f'Choose one of {", ".join(RESIZES)}.')
+                f'resize is {resize!r}.', remedy=f'Choose one of {", ".join(RESIZES)}.'
+            )
         width, height = image_wh
         input_height, input_width = input_hw
         left, top = 0, 0
@@ -78,14 +84,19 @@ class Letterbox:
         if resize == 'letterbox':
             left, top = (input_width - inner_width) // 2, (input_height - inner_height) // 2
         return cls(
-            (inner_width / width, inner_height / height), (float(left), float(top)),
-            image_wh, input_hw)
+            (inner_width / width, inner_height / height),
+            (float(left), float(top)),
+            image_wh,
+            input_hw,
+        )
 
     @property
     def inner_wh(self) -> tuple[int, int]:
         """Size of the whole image in input pixels; cropped, it is larger than the input."""
-        return (round(self.scale_xy[0] * self.image_wh[0]),
-                round(self.scale_xy[1] * self.image_wh[1]))
+        return (
+            round(self.scale_xy[0] * self.image_wh[0]),
+            round(self.scale_xy[1] * self.image_wh[1]),
+        )
 
     def to_image(self, xyxy: np.ndarray) -> np.ndarray:
         """
@@ -148,11 +159,13 @@ class Preprocess:
             ('resize', self.resize, RESIZES),
             ('channel_order', self.channel_order, ('rgb', 'bgr')),
             ('layout', self.layout, ('nchw', 'nhwc')),
-            ('dtype', self.dtype, ('float32', 'float16', 'bfloat16', 'uint8')))
+            ('dtype', self.dtype, ('float32', 'float16', 'bfloat16', 'uint8')),
+        )
         for name, value, allowed in choices:
             if value not in allowed:
                 raise ParameterError(
-                    f'{name} is {value!r}.', remedy=f'Choose one of {", ".join(allowed)}.')
+                    f'{name} is {value!r}.', remedy=f'Choose one of {", ".join(allowed)}.'
+                )
         if min(self.input_hw) < 1:
             raise ParameterError(f'The input is {self.input_hw}: an empty image.')
         if not 0 <= self.pad_value <= 255:
@@ -162,14 +175,16 @@ class Preprocess:
                 raise ParameterError(f'{name} has {len(values)} values, not one a channel (3).')
         if not 0 < self.crop_fraction <= 1:
             raise ParameterError(
-                f'crop_fraction is {self.crop_fraction}, not above 0 and at most 1.')
+                f'crop_fraction is {self.crop_fraction}, not above 0 and at most 1.'
+            )
         if 0.0 in self.std:
             raise ParameterError('std holds 0, and the pixels are divided by it.')
 
     def letterbox(self, image_wh: tuple[int, int]) -> Letterbox:
         """Say where an image of this size lies in the input."""
         return Letterbox.fit(
-            image_wh, self.input_hw, self.resize, crop_fraction=self.crop_fraction)
+            image_wh, self.input_hw, self.resize, crop_fraction=self.crop_fraction
+        )
 
     def __call__(self, frame: Frame) -> tuple[np.ndarray, Letterbox]:
         """
@@ -180,7 +195,8 @@ class Preprocess:
         """
         if self.dtype == 'bfloat16':
             raise ParameterError(
-                'The CPU cannot fill a bfloat16 input.', remedy='Export with float32 inputs.')
+                'The CPU cannot fill a bfloat16 input.', remedy='Export with float32 inputs.'
+            )
         letterbox = self.letterbox(frame.wh)
         order: Order = 'rgb' if self.channel_order == 'rgb' else 'bgr'
         (left, top), (width, height) = map(int, letterbox.pad_xy), letterbox.inner_wh
@@ -188,15 +204,21 @@ class Preprocess:
         gain = np.float32(self.scale) / std
         bias = np.array(self.mean, np.float32).reshape(3, 1, 1) / std
         rows, cols = self.input_hw
-        tensor = np.empty((1, 3, rows, cols) if self.layout == 'nchw' else (1, rows, cols, 3),
-                          self.dtype)
+        tensor = np.empty(
+            (1, 3, rows, cols) if self.layout == 'nchw' else (1, rows, cols, 3), self.dtype
+        )
         planes = tensor[0] if self.layout == 'nchw' else tensor[0].transpose(2, 0, 1)
-        inner = planes[:, max(top, 0):top + height, max(left, 0):left + width]
+        inner = planes[:, max(top, 0) : top + height, max(left, 0) : left + width]
         if inner.shape != planes.shape:
             planes[:] = self._rounded(np.float32(self.pad_value) * gain - bias)
         for block, pixels in resample(
-                frame, order, (width, height), antialias=self.antialias,
-                crop_xy=(max(-left, 0), max(-top, 0)), crop_wh=(inner.shape[2], inner.shape[1])):
+            frame,
+            order,
+            (width, height),
+            antialias=self.antialias,
+            crop_xy=(max(-left, 0), max(-top, 0)),
+            crop_wh=(inner.shape[2], inner.shape[1]),
+        ):
             # A channel at a time: they may lie side by side in memory.
             for channel in range(3):
                 values = pixels[channel % len(pixels)] * gain[channel]

@@ -16,9 +16,13 @@ BLOCK_VALUES = 1 << 15  # Computed at once, so that they stay in the cache.
 
 
 def above(
-        planes: Sequence[np.ndarray], threshold: float, rows: Taps, cols: Taps,
-        boxes: Sequence[Box], curve: Callable[[np.ndarray], np.ndarray] = np.positive,
-        ) -> list[np.ndarray]:
+    planes: Sequence[np.ndarray],
+    threshold: float,
+    rows: Taps,
+    cols: Taps,
+    boxes: Sequence[Box],
+    curve: Callable[[np.ndarray], np.ndarray] = np.positive,
+) -> list[np.ndarray]:
     """
     Interpolate (bilinear) planes of cells at the pixels of boxes, and compare with a threshold.
 
@@ -52,9 +56,14 @@ def above(
 
 
 def _codes(
-        planes: Sequence[np.ndarray], threshold: float, rows: Taps, cols: Taps,
-        boxes: Sequence[Box], curve: Callable[[np.ndarray], np.ndarray],
-        code_type: np.dtype[Any]) -> list[np.ndarray]:
+    planes: Sequence[np.ndarray],
+    threshold: float,
+    rows: Taps,
+    cols: Taps,
+    boxes: Sequence[Box],
+    curve: Callable[[np.ndarray], np.ndarray],
+    code_type: np.dtype[Any],
+) -> list[np.ndarray]:
     """
     Say for each row of cells, at each column, which pixels down to the next one are above.
 
@@ -72,11 +81,14 @@ def _codes(
     ends = np.cumsum(heights * (x2 - x1))
     begins = ends - heights * (x2 - x1)
     flat: np.ndarray = np.empty(ends[-1], code_type)
-    codes = [flat[begin:end].reshape(len(plane), -1)
-             for plane, begin, end in zip(planes, begins.tolist(), ends.tolist())]
+    codes = [
+        flat[begin:end].reshape(len(plane), -1)
+        for plane, begin, end in zip(planes, begins.tolist(), ends.tolist())
+    ]
     for code, top, (left, _, right, _) in zip(codes, tops.tolist(), boxes):
-        narrow[top:top + len(code)].take(
-            cols.first[left:right] - cols.first[left], axis=1, out=code, mode='clip')
+        narrow[top : top + len(code)].take(
+            cols.first[left:right] - cols.first[left], axis=1, out=code, mode='clip'
+        )
 
     at, plane, row, run = _mixed(high, tops, heights, cols, x1, x2)
     target = (begins - x1).take(plane) + row * (x2 - x1).take(plane)
@@ -92,7 +104,8 @@ def _codes(
         x = np.minimum(np.maximum(cols.runs.T[:, run[part]], first[part]), last[part])
         upper_left, upper_right, lower_left, lower_right = (
             curve(values.reshape(-1).take(at[part] + offset)) - bar
-            for offset in (0, 1, values.shape[1], values.shape[1] + 1))
+            for offset in (0, 1, values.shape[1], values.shape[1] + 1)
+        )
         weights = cols.weights.take(x)
         upper = (upper_right - upper_left) * weights
         upper += upper_left
@@ -132,15 +145,20 @@ def _stacked(planes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     values = np.zeros((tops[-1], max(plane.shape[1] for plane in planes) + 1), np.float32)
     for plane, top in zip(planes, tops.tolist()):
         height, width = plane.shape
-        values[top:top + height, :width] = plane
-        values[top:top + height, width] = plane[:, -1]
+        values[top : top + height, :width] = plane
+        values[top : top + height, width] = plane[:, -1]
         values[top + height] = values[top + height - 1]
     return values, tops[:-1]
 
 
 def _mixed(
-        high: np.ndarray, tops: np.ndarray, heights: np.ndarray, cols: Taps, x1: np.ndarray,
-        x2: np.ndarray) -> tuple[np.ndarray, ...]:
+    high: np.ndarray,
+    tops: np.ndarray,
+    heights: np.ndarray,
+    cols: Taps,
+    x1: np.ndarray,
+    x2: np.ndarray,
+) -> tuple[np.ndarray, ...]:
     """
     Find four cells that differ, and the runs of a box's pixels between them.
 
@@ -167,5 +185,7 @@ def _mixed(
 def cells_of(rows: Taps, cols: Taps, box: Box) -> tuple[slice, slice]:
     """Say which rows and columns of cells the pixels of a box lie between."""
     x1, y1, x2, y2 = box
-    return (slice(int(rows.first[y1]), int(rows.second[y2 - 1]) + 1),
-            slice(int(cols.first[x1]), int(cols.second[x2 - 1]) + 1))
+    return (
+        slice(int(rows.first[y1]), int(rows.second[y2 - 1]) + 1),
+        slice(int(cols.first[x1]), int(cols.second[x2 - 1]) + 1),
+    )

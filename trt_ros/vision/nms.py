@@ -31,9 +31,14 @@ def iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def non_max_suppression(
-        xyxy: np.ndarray, scores: np.ndarray, labels: np.ndarray, *, iou_threshold: float,
-        max_detections: int, overlap: Callable[[np.ndarray, np.ndarray], np.ndarray] = iou,
-        ) -> np.ndarray:
+    xyxy: np.ndarray,
+    scores: np.ndarray,
+    labels: np.ndarray,
+    *,
+    iou_threshold: float,
+    max_detections: int,
+    overlap: Callable[[np.ndarray, np.ndarray], np.ndarray] = iou,
+) -> np.ndarray:
     """
     Choose the best boxes, greedily and class by class.
 
@@ -45,6 +50,7 @@ def non_max_suppression(
     :param overlap: compares boxes as `iou` does; that of others than upright ones.
     :returns: (K,) indices into the N, best first, K <= max_detections.
     """
+
     def suppressed(by: np.ndarray, boxes: np.ndarray) -> np.ndarray:
         """Tell for each two whether the one suppresses the other: (len(by), len(boxes))."""
         overlaps = overlap(xyxy[by, None], xyxy[boxes]) > iou_threshold
@@ -55,7 +61,7 @@ def non_max_suppression(
     for start in range(0, len(order), CHUNK):
         if len(chosen) >= max_detections:
             break
-        chunk = order[start:start + CHUNK]
+        chunk = order[start : start + CHUNK]
         chunk = chunk[~suppressed(chosen, chunk).any(axis=0)]
         among = np.triu(suppressed(chunk, chunk), k=1)  # By better ones only.
         stays = np.ones(len(chunk), bool)
@@ -67,8 +73,14 @@ def non_max_suppression(
 
 
 def detections(
-        xyxy: np.ndarray, scores: np.ndarray, labels: np.ndarray, letterbox: Letterbox, *,
-        iou_threshold: float | None, max_detections: int) -> Detections:
+    xyxy: np.ndarray,
+    scores: np.ndarray,
+    labels: np.ndarray,
+    letterbox: Letterbox,
+    *,
+    iou_threshold: float | None,
+    max_detections: int,
+) -> Detections:
     """
     Turn candidates into detections: the last step of every box detector.
 
@@ -80,13 +92,19 @@ def detections(
     :param iou_threshold: None: the network lets no two of its boxes compete.
     """
     return choose_boxes(
-        xyxy, scores, labels, letterbox, iou_threshold=iou_threshold,
-        max_detections=max_detections)[1]
+        xyxy, scores, labels, letterbox, iou_threshold=iou_threshold, max_detections=max_detections
+    )[1]
 
 
 def choose_boxes(
-        xyxy: np.ndarray, scores: np.ndarray, labels: np.ndarray, letterbox: Letterbox, *,
-        iou_threshold: float | None, max_detections: int) -> tuple[np.ndarray, Detections]:
+    xyxy: np.ndarray,
+    scores: np.ndarray,
+    labels: np.ndarray,
+    letterbox: Letterbox,
+    *,
+    iou_threshold: float | None,
+    max_detections: int,
+) -> tuple[np.ndarray, Detections]:
     """Do as `detections`, and say which candidates they are: (K,) indices into the N."""
     finite = np.flatnonzero(np.isfinite(xyxy).all(axis=1))
     clipped = letterbox.to_image(xyxy[finite])
@@ -97,7 +115,7 @@ def choose_boxes(
         best = np.argsort(-scores, kind='stable')[:max_detections]
     else:
         best = non_max_suppression(
-            xyxy[keep], scores, labels, iou_threshold=iou_threshold,
-            max_detections=max_detections)
+            xyxy[keep], scores, labels, iou_threshold=iou_threshold, max_detections=max_detections
+        )
     found = Detections(clipped[best], scores[best], labels[best].astype(np.int32))
     return keep[best], found

@@ -16,9 +16,14 @@ BLOCK_ROWS = 32  # So that a block of 1080p stays in the cache; fastest of 8 to 
 
 
 def resample(
-        frame: Frame, order: Order, out_wh: tuple[int, int], *, antialias: bool = False,
-        crop_xy: tuple[int, int] = (0, 0), crop_wh: tuple[int, int] | None = None,
-        ) -> Iterator[tuple[slice, np.ndarray]]:
+    frame: Frame,
+    order: Order,
+    out_wh: tuple[int, int],
+    *,
+    antialias: bool = False,
+    crop_xy: tuple[int, int] = (0, 0),
+    crop_wh: tuple[int, int] | None = None,
+) -> Iterator[tuple[slice, np.ndarray]]:
     """
     Resize a frame, along each axis by itself, and do not round.
 
@@ -37,7 +42,7 @@ def resample(
     col_count, row_count = crop_wh or out_wh
     plain = plain_channels(frame, order)
     if plain is not None and frame.width <= 2 * out_wh[0] and frame.height <= 2 * out_wh[1]:
-        pixels = _whole(frame, plain, out_wh)[crop_xy[1]:, crop_xy[0]:][:row_count, :col_count]
+        pixels = _whole(frame, plain, out_wh)[crop_xy[1] :, crop_xy[0] :][:row_count, :col_count]
         yield slice(0, row_count), pixels.transpose(2, 0, 1)
         return
     col_taps = _taps(frame.width, out_wh[0], antialias, crop_xy[0], col_count)
@@ -54,17 +59,25 @@ def resample(
     for start in range(0, row_count, BLOCK_ROWS):
         block = slice(start, min(start + BLOCK_ROWS, row_count))
         tall = _weighted_sum(
-            (lines[rows[block]], weights[block, None]) for rows, weights in row_taps)
-        yield block, np.stack([
-            _weighted_sum(
-                (tall.take(cols * pixel_nbytes + channel, axis=1), weights)
-                for cols, weights in col_taps)
-            for channel in channels])
+            (lines[rows[block]], weights[block, None]) for rows, weights in row_taps
+        )
+        yield (
+            block,
+            np.stack(
+                [
+                    _weighted_sum(
+                        (tall.take(cols * pixel_nbytes + channel, axis=1), weights)
+                        for cols, weights in col_taps
+                    )
+                    for channel in channels
+                ]
+            ),
+        )
 
 
 def _whole(
-        frame: Frame, plain: tuple[np.ndarray, int, tuple[int, ...]],
-        out_wh: tuple[int, int]) -> np.ndarray:
+    frame: Frame, plain: tuple[np.ndarray, int, tuple[int, ...]], out_wh: tuple[int, int]
+) -> np.ndarray:
     """
     Resize all of a frame by OpenCV: the quickest where most pixels count.
 
@@ -78,7 +91,8 @@ def _whole(
     used = pixels if len(channels) == 3 else pixels[..., channels[0]]
     # In float32: of uint8 it would round the result.
     resized: np.ndarray = cv2.resize(
-        used.astype(np.float32), out_wh, interpolation=cv2.INTER_LINEAR)
+        used.astype(np.float32), out_wh, interpolation=cv2.INTER_LINEAR
+    )
     if resized.ndim == 2:
         return resized[..., None]
     return resized[..., :3] if channels == (0, 1, 2) else resized[..., 2::-1]
@@ -106,7 +120,9 @@ def _taps(size: int, out_size: int, antialias: bool, start: int, count: int) -> 
         taps = [(first, 1 - (centre - first)), (first + 1, centre - first)]
     return tuple(
         (np.minimum(index, size - 1).astype(np.intp), weights.astype(np.float32))
-        for index, weights in taps if weights.any())
+        for index, weights in taps
+        if weights.any()
+    )
 
 
 def _compact(taps: Taps) -> tuple[np.ndarray, Taps]:

@@ -40,7 +40,7 @@ class Instances:
         width, height = self.image_wh
         image = np.zeros((height, width), values.dtype)
         for mask, (x, y), value in reversed(list(zip(self.masks, self.origins_xy, values))):
-            image[y:y + mask.shape[0], x:x + mask.shape[1]][mask] = value
+            image[y : y + mask.shape[0], x : x + mask.shape[1]][mask] = value
         return image
 
 

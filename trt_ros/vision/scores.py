@@ -9,8 +9,7 @@ from trt_ros.errors import ScoreRangeError
 ROUNDING = 1e-3  # float16 steps by this much just above 1.
 
 
-def passing(
-        scores: np.ndarray, score_threshold: float, *, is_padded: bool = False) -> np.ndarray:
+def passing(scores: np.ndarray, score_threshold: float, *, is_padded: bool = False) -> np.ndarray:
     """
     Compare scores with the threshold; NaN and Inf never pass.
 

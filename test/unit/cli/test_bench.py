@@ -20,8 +20,19 @@ def bench(colour_detector, tmp_path, capsys):
 
     def run(*args, model=None, **kwargs):
         path = tmp_path / 'all.json'
-        code = main(['bench', str(model or colour_detector(**kwargs)), '--frames', '4',
-                     '--image-size', '160x120', '--json', str(path), *map(str, args)])
+        code = main(
+            [
+                'bench',
+                str(model or colour_detector(**kwargs)),
+                '--frames',
+                '4',
+                '--image-size',
+                '160x120',
+                '--json',
+                str(path),
+                *map(str, args),
+            ]
+        )
         found = json.loads(path.read_text()) if path.exists() else None
         return code, found, capsys.readouterr()
 
@@ -36,8 +47,7 @@ def test_without_a_gpu_onnx_runtime_is_measured_and_named(bench, tmp_path):
     (result,) = found['results']
     assert set(result['host_ms']) == {'frame', 'preprocess', 'network', 'decode'}
     assert len(result['frame_times_ms']) == 4
-    assert result['frames_per_second'] == pytest.approx(
-        1e3 / result['host_ms']['frame']['mean'])
+    assert result['frames_per_second'] == pytest.approx(1e3 / result['host_ms']['frame']['mean'])
     parts = sum(result['host_ms'][name]['mean'] for name in ('preprocess', 'network', 'decode'))
     assert 0 < parts <= result['host_ms']['frame']['mean']
     assert (tmp_path / 'latency.png').read_bytes()[:4] == b'\x89PNG'
@@ -47,8 +57,11 @@ def test_a_batch_is_measured_as_asked(bench, monkeypatch):
     from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 
     shapes, infer = [], OnnxRuntimeRunner.infer
-    monkeypatch.setattr(OnnxRuntimeRunner, 'infer', lambda self, tensors: (
-        shapes.append(tensors['images'].shape), infer(self, tensors))[1])
+    monkeypatch.setattr(
+        OnnxRuntimeRunner,
+        'infer',
+        lambda self, tensors: (shapes.append(tensors['images'].shape), infer(self, tensors))[1],
+    )
     code, found, said = bench('--batch', 8, batch='n')
     assert code == 0
     assert shapes[-4:] == [(8, 3, 64, 64)] * 4
@@ -64,16 +77,21 @@ def test_a_batch_that_the_network_does_not_take_is_refused(bench):
 
 def test_a_network_that_no_decoder_recognises_is_measured(bench, tmp_path):
     onnx = pytest.importorskip('onnx')
-    onnx.save(onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]>\n'
-        'own (float[1, 3, 8, 8] x) => (float[1, 3, 8, 8] y, float[1, 3, 8, 8] z) '
-        '{ y = Neg(x) z = Relu(x) }'), tmp_path / 'own.onnx')
+    onnx.save(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]>\n'
+            'own (float[1, 3, 8, 8] x) => (float[1, 3, 8, 8] y, float[1, 3, 8, 8] z) '
+            '{ y = Neg(x) z = Relu(x) }'
+        ),
+        tmp_path / 'own.onnx',
+    )
     code, found, _ = bench(model=tmp_path / 'own.onnx')
     assert code == 0 and found['results'][0]['host_ms']['network']['mean'] > 0
 
 
-@pytest.mark.parametrize('flags', [
-    ('--precision', 'fp16'), ('--layers',), ('--no-graph',), ('--slots', '3')])
+@pytest.mark.parametrize(
+    'flags', [('--precision', 'fp16'), ('--layers',), ('--no-graph',), ('--slots', '3')]
+)
 def test_what_only_tensorrt_has_is_refused(bench, flags):
     code, found, said = bench(*flags)
     assert (code, found) == (1, None)
@@ -91,13 +109,20 @@ def test_a_backend_that_cannot_run_here_is_named_with_its_reason(verb, colour_de
 def test_verify_without_tensorrt_says_so(colour_detector, capsys):
     assert main(['verify', str(colour_detector())]) == 1
     assert 'Nothing to compare: ONNX Runtime is the only backend here.\nCause: ' in (
-        capsys.readouterr().err)
+        capsys.readouterr().err
+    )
 
 
-@pytest.mark.parametrize(('flag', 'name', 'problem'), [
-    ('--plot', 'latency', "'' is no suffix"), ('--plot', 'x.txt', "'.txt' is no suffix"),
-    ('--json', 'no/all.json', 'does not exist')])
+@pytest.mark.parametrize(
+    ('flag', 'name', 'problem'),
+    [
+        ('--plot', 'latency', "'' is no suffix"),
+        ('--plot', 'x.txt', "'.txt' is no suffix"),
+        ('--json', 'no/all.json', 'does not exist'),
+    ],
+)
 def test_files_that_cannot_be_written_are_refused_before_measuring(
-        bench, tmp_path, flag, name, problem):
+    bench, tmp_path, flag, name, problem
+):
     code, _, said = bench(flag, tmp_path / name)
     assert code == 1 and problem in said.err and said.out == ''

@@ -40,8 +40,7 @@ def detect(colour_detector, tmp_path, capsys):
     model, output = colour_detector(), tmp_path / 'out'
 
     def run(*args):
-        code = main(['detect', '--model', str(model), '--output', str(output),
-                     *map(str, args)])
+        code = main(['detect', '--model', str(model), '--output', str(output), *map(str, args)])
         written = output / 'detections.json'
         entries = json.loads(written.read_text()) if written.exists() else None
         return code, entries, capsys.readouterr()
@@ -68,14 +67,14 @@ def test_an_entry_tells_file_size_and_boxes(detect, picture):
     path = picture()
     code, entries, captured = detect(path)
     assert code == 0
-    assert entries == [
-        {'file': str(path), 'width': 128, 'height': 128, 'detections': [RED]}]
+    assert entries == [{'file': str(path), 'width': 128, 'height': 128, 'detections': [RED]}]
     assert 'files: 1, detections: 1' in captured.err
     assert captured.out == ''
 
 
 def test_the_annotated_file_has_the_box_drawn_and_the_original_is_untouched(
-        detect, picture, tmp_path):
+    detect, picture, tmp_path
+):
     path = picture()
     before = path.read_bytes()
     detect(path)
@@ -96,7 +95,8 @@ def oriented_detector(tmp_path):
         '<ir_version: 8, opset_import: ["": 17]>\n'
         'obb (float[1, 3, 64, 64] images) => (float[1, 6, 84] output0) '
         '{ mean = ReduceMean<keepdims = 0>(images) zero = Sub(mean, mean) '
-        'output0 = Add(head, zero) }')
+        'output0 = Add(head, zero) }'
+    )
     model.graph.initializer.append(onnx.numpy_helper.from_array(head, 'head'))
     onnx.helper.set_model_props(model, {'task': 'obb', 'names': "{0: 'ship'}"})
     onnx.save(model, tmp_path / 'obb.onnx')
@@ -104,10 +104,13 @@ def oriented_detector(tmp_path):
 
 
 def test_rotated_boxes_are_drawn_and_written_with_their_angle(
-        oriented_detector, picture, tmp_path, capsys):
+    oriented_detector, picture, tmp_path, capsys
+):
     path, output = picture('black.png', (0, 0, 0)), tmp_path / 'out'
-    assert main(['detect', '--model', str(oriented_detector), str(path),
-                 '--output', str(output)]) == 0
+    assert (
+        main(['detect', '--model', str(oriented_detector), str(path), '--output', str(output)])
+        == 0
+    )
     (entry,) = json.loads((output / 'detections.json').read_text())
     (found,) = entry['detections']
     assert (found['label'], found['cxcywh'], found['theta']) == ('ship', [64, 64, 80, 20], 0.5236)
@@ -116,9 +119,9 @@ def test_rotated_boxes_are_drawn_and_written_with_their_angle(
     drawn = cv2.imread(str(output / 'black.png'))
     along, across = np.array([40 * np.cos(0.5236), 40 * np.sin(0.5236)]), np.array([-5.0, 8.66])
     column, row = np.rint(64 + along + across).astype(int)  # A corner of the rotated box
-    assert drawn[row - 1:row + 2, column - 1:column + 2].any()
+    assert drawn[row - 1 : row + 2, column - 1 : column + 2].any()
     column, row = 24, 92  # A corner of the upright one
-    assert not drawn[row - 1:row + 2, column - 1:column + 2].any()
+    assert not drawn[row - 1 : row + 2, column - 1 : column + 2].any()
 
 
 def test_the_story_is_told_on_stderr(detect, picture):
@@ -128,7 +131,8 @@ def test_the_story_is_told_on_stderr(detect, picture):
 
 
 def test_json_prints_to_stdout_and_writes_nothing_unless_told_where(
-        colour_detector, picture, tmp_path, capsys, monkeypatch):
+    colour_detector, picture, tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     path = picture()
     assert main(['detect', '--model', str(colour_detector()), '--json', str(path)]) == 0
@@ -137,11 +141,14 @@ def test_json_prints_to_stdout_and_writes_nothing_unless_told_where(
 
 
 def test_without_output_and_json_files_go_to_a_folder_named_detections(
-        colour_detector, picture, tmp_path, monkeypatch):
+    colour_detector, picture, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert main(['detect', '--model', str(colour_detector()), str(picture())]) == 0
     assert sorted(path.name for path in (tmp_path / 'detections').iterdir()) == [
-        'detections.json', 'red.png']
+        'detections.json',
+        'red.png',
+    ]
 
 
 def test_a_bad_file_is_reported_and_counted_and_the_others_go_on(detect, picture, tmp_path):
@@ -151,14 +158,19 @@ def test_a_bad_file_is_reported_and_counted_and_the_others_go_on(detect, picture
     code, entries, captured = detect(no_image, tmp_path / 'missing.png', empty, good)
     assert code == 1
     assert [(Path(entry['file']).name, 'error' in entry) for entry in entries] == [
-        ('notes.txt', True), ('missing.png', True), ('empty.jpg', True), ('red.png', False)]
+        ('notes.txt', True),
+        ('missing.png', True),
+        ('empty.jpg', True),
+        ('red.png', False),
+    ]
     assert f'{no_image} cannot be read as a picture.' in captured.err
     assert 'No such file' in captured.err
     assert 'files: 1, detections: 1, failed: 3' in captured.err
 
 
 def test_a_folder_stands_for_the_images_in_it_in_the_order_of_their_names(
-        detect, picture, tmp_path):
+    detect, picture, tmp_path
+):
     picture('in/b.png')
     picture('in/a.jpg')
     (tmp_path / 'in' / 'readme.txt').write_text('no image, and none is expected')
@@ -174,8 +186,7 @@ def test_files_of_the_same_name_do_not_overwrite_each_other(detect, picture, tmp
     assert (first[64, 64].tolist(), second[64, 64].tolist()) == ([0, 0, 255], [0, 255, 0])
 
 
-def test_an_output_folder_that_would_overwrite_the_originals_is_refused(
-        detect, picture, tmp_path):
+def test_an_output_folder_that_would_overwrite_the_originals_is_refused(detect, picture, tmp_path):
     path = picture('out/red.png')
     before = path.read_bytes()
     code, _, captured = detect(path)
@@ -199,8 +210,9 @@ def test_a_missing_model_is_an_error_with_its_path(tmp_path, picture, capsys):
 def test_every_option_of_the_detector_is_a_flag(colour_detector, picture, capsys):
     # Each changes what is found, or is refused by what stands behind it.
     def run(*flags):
-        code = main(['detect', '--model', str(colour_detector()), '--json', str(picture()),
-                     *flags])
+        code = main(
+            ['detect', '--model', str(colour_detector()), '--json', str(picture()), *flags]
+        )
         captured = capsys.readouterr()
         return code, captured.out and json.loads(captured.out)[0]['detections'], captured.err
 
@@ -227,9 +239,16 @@ def test_no_option_was_forgotten(capsys):
         assert '--' + name.replace('_', '-') in out
 
 
-@pytest.mark.parametrize('flags', [
-    ['--score-threshold', '1.5'], ['--iou-threshold', 'x'], ['--max-detections', '0'],
-    ['--mean', 'a,b'], ['--resize', 'crop']])
+@pytest.mark.parametrize(
+    'flags',
+    [
+        ['--score-threshold', '1.5'],
+        ['--iou-threshold', 'x'],
+        ['--max-detections', '0'],
+        ['--mean', 'a,b'],
+        ['--resize', 'crop'],
+    ],
+)
 def test_values_that_make_no_sense_are_wrong_usage(flags, picture):
     with pytest.raises(SystemExit) as caught:
         main(['detect', '--model', 'm.onnx', str(picture()), *flags])
@@ -245,7 +264,10 @@ def test_a_video_is_annotated_frame_by_frame(detect, tmp_path):
     code, entries, _ = detect(path)
     assert code == 0
     assert [(entry['frame'], entry['detections'][0]['label']) for entry in entries] == [
-        (0, 'red'), (1, 'green'), (2, 'blue')]
+        (0, 'red'),
+        (1, 'green'),
+        (2, 'blue'),
+    ]
     annotated = cv2.VideoCapture(str(tmp_path / 'out' / 'clip.mp4'))
     assert annotated.get(cv2.CAP_PROP_FRAME_COUNT) == 3
     assert annotated.get(cv2.CAP_PROP_FPS) == 10
@@ -269,18 +291,38 @@ def test_a_progress_bar_counts_many_files(detect, picture, tmp_path):
 
 def test_the_weed_detector_finds_what_is_expected(weeds, assert_finds, tmp_path):
     process = subprocess.run(
-        [sys.executable, '-m', 'trt_ros', 'detect', weeds, '--output', tmp_path / 'out',
-         '--model', weeds / 'weeds_yolox_nano.onnx', '--labels-path', weeds / 'labels.txt',
-         '--score-threshold', '0.5'], capture_output=True, text=True, timeout=300,
-        env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))})
+        [
+            sys.executable,
+            '-m',
+            'trt_ros',
+            'detect',
+            weeds,
+            '--output',
+            tmp_path / 'out',
+            '--model',
+            weeds / 'weeds_yolox_nano.onnx',
+            '--labels-path',
+            weeds / 'labels.txt',
+            '--score-threshold',
+            '0.5',
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
+    )
     assert process.returncode == 0, process.stderr
     expected = json.loads((weeds / 'expected.json').read_text())
-    entries = {Path(entry['file']).name: entry
-               for entry in json.loads((tmp_path / 'out' / 'detections.json').read_text())}
+    entries = {
+        Path(entry['file']).name: entry
+        for entry in json.loads((tmp_path / 'out' / 'detections.json').read_text())
+    }
     assert entries.keys() == expected.keys()
     for name, entry in entries.items():
         assert (entry['width'], entry['height']) == (
-            expected[name]['width'], expected[name]['height'])
+            expected[name]['width'],
+            expected[name]['height'],
+        )
         found = [(one['label'], one['score'], one['xyxy']) for one in entry['detections']]
         assert_finds(found, expected[name]['detections'])
         assert (tmp_path / 'out' / name).stat().st_size > 0

@@ -75,25 +75,73 @@ def test_flags_become_options_and_options_the_command_that_says_them(cache):
 
     build.add_arguments(parser)
     assert build_options(parser.parse_args(['x.onnx'])) == BuildOptions()
-    options = build_options(parser.parse_args([
-        'x.onnx', '--precision', 'fp16', '--io-dtypes', 'lower', '--converter', 'modelopt',
-        '--cut-nms',
-        '--profile', 'x=1x2:1x2:4x2,y=3', '--profile', 'x=8x2,y=3', '--input-size', '32x64',
-        '--workspace-mib', '64', '--optimization-level', '2', '--aux-streams', '1',
-        '--no-timing-cache', '--dla-core', '0', '--plugin', 'a.so', '--plugin', 'b.so',
-        '--version-compatible', '--hardware-compatible', 'ampere_plus',
-        '--compute-capability', '8.6', '--compute-capability', '8.9', '--strip-weights',
-        '--weight-streaming']))
+    options = build_options(
+        parser.parse_args(
+            [
+                'x.onnx',
+                '--precision',
+                'fp16',
+                '--io-dtypes',
+                'lower',
+                '--converter',
+                'modelopt',
+                '--cut-nms',
+                '--profile',
+                'x=1x2:1x2:4x2,y=3',
+                '--profile',
+                'x=8x2,y=3',
+                '--input-size',
+                '32x64',
+                '--workspace-mib',
+                '64',
+                '--optimization-level',
+                '2',
+                '--aux-streams',
+                '1',
+                '--no-timing-cache',
+                '--dla-core',
+                '0',
+                '--plugin',
+                'a.so',
+                '--plugin',
+                'b.so',
+                '--version-compatible',
+                '--hardware-compatible',
+                'ampere_plus',
+                '--compute-capability',
+                '8.6',
+                '--compute-capability',
+                '8.9',
+                '--strip-weights',
+                '--weight-streaming',
+            ]
+        )
+    )
     assert options == BuildOptions(
-        precision='fp16', io_dtypes='lower', converter='modelopt', cut_nms=True, profiles=(
+        precision='fp16',
+        io_dtypes='lower',
+        converter='modelopt',
+        cut_nms=True,
+        profiles=(
             (ShapeRange('x', (1, 2), (1, 2), (4, 2)), ShapeRange('y', (3,), (3,), (3,))),
-            (ShapeRange('x', (8, 2), (8, 2), (8, 2)), ShapeRange('y', (3,), (3,), (3,)))),
-        input_size=(32, 64), workspace_mib=64, optimization_level=2, aux_streams=1,
-        timing_cache=False, dla_core=0, plugins=('a.so', 'b.so'), version_compatible=True,
-        hardware_compatible='ampere_plus', compute_capabilities=('8.6', '8.9'),
-        strip_weights=True, weight_streaming=True)
-    command = shlex.split(build_command(
-        {'onnx': {'path': 'a net.onnx'}, 'options': json.loads(options.to_json())}))
+            (ShapeRange('x', (8, 2), (8, 2), (8, 2)), ShapeRange('y', (3,), (3,), (3,))),
+        ),
+        input_size=(32, 64),
+        workspace_mib=64,
+        optimization_level=2,
+        aux_streams=1,
+        timing_cache=False,
+        dla_core=0,
+        plugins=('a.so', 'b.so'),
+        version_compatible=True,
+        hardware_compatible='ampere_plus',
+        compute_capabilities=('8.6', '8.9'),
+        strip_weights=True,
+        weight_streaming=True,
+    )
+    command = shlex.split(
+        build_command({'onnx': {'path': 'a net.onnx'}, 'options': json.loads(options.to_json())})
+    )
     assert command[:3] == ['trt-ros', 'build', 'a net.onnx']
     assert build_options(parser.parse_args(command[2:])) == options
 
@@ -123,8 +171,12 @@ def test_inspect_shows_an_engine_without_a_gpu(call, colour_detector):
     engine = call('build', colour_detector(shape=()), '--input-size', '32x64')[1].strip()
     code, out, _ = call('inspect', engine, '--layers')
     assert code == 0
-    for line in ('engine of tensorrt_rtx', 'input images 1x3x?x? float32',
-                 'profile: images 1x3x32x64 to 1x3x32x64', 'layers of the network: '):
+    for line in (
+        'engine of tensorrt_rtx',
+        'input images 1x3x?x? float32',
+        'profile: images 1x3x32x64 to 1x3x32x64',
+        'layers of the network: ',
+    ):
         assert line in out
     found = json.loads(call('inspect', engine, '--json')[1])
     assert (found['kind'], found['matches_sidecar']) == ('engine', True)
@@ -142,9 +194,10 @@ def test_inspect_tells_what_is_cut_off_or_why_it_cannot_be(call, tmp_path):
         onnx.save(model, tmp_path / 'nms.onnx')
         return call('inspect', tmp_path / 'nms.onnx')[1]
 
-    assert ('with tensorrt and tensorrt_rtx, NonMaxSuppression (node chosen) is cut off the '
-            'network and done after it, as it says: IoU 0, at most 5 a class'
-            ) in inspect('float[1,9,4] boxes')
+    assert (
+        'with tensorrt and tensorrt_rtx, NonMaxSuppression (node chosen) is cut off the '
+        'network and done after it, as it says: IoU 0, at most 5 a class'
+    ) in inspect('float[1,9,4] boxes')
     refused = inspect('float[1,9,4] moved')
     assert 'warning: NonMaxSuppression (node chosen) cannot be cut off' in refused
     assert 'The network has another output, moved.' in refused
@@ -183,10 +236,14 @@ def test_doctor_looks_at_everything(call):
     code, out, _ = call('doctor', '--json')
     found = {each['name']: each for each in json.loads(out)}
     assert {'ros', 'python', 'system', 'numpy', 'tensorrt', 'tensorrt_rtx', 'engine cache'} <= set(
-        found)
+        found
+    )
     assert code == int(any(each['state'] == 'problem' for each in found.values()))
-    assert all(each['remedy'] for each in found.values()
-               if each['state'] == 'missing' and each['name'].startswith('tensorrt'))
+    assert all(
+        each['remedy']
+        for each in found.values()
+        if each['state'] == 'missing' and each['name'].startswith('tensorrt')
+    )
     assert found['python']['detail'] in call('doctor')[1]
 
 
@@ -205,9 +262,13 @@ def test_doctor_names_the_python_that_has_no_ros(monkeypatch, cache):
 
 
 @needs_rtx
-@pytest.mark.parametrize(('cuda', 'state', 'said'), [
-    ((12, 8), 'problem', 'is made for CUDA 13, the driver runs no newer than 12.8'),
-    ((13, 0), 'ok', 'builds engines, runs engines')])
+@pytest.mark.parametrize(
+    ('cuda', 'state', 'said'),
+    [
+        ((12, 8), 'problem', 'is made for CUDA 13, the driver runs no newer than 12.8'),
+        ((13, 0), 'ok', 'builds engines, runs engines'),
+    ],
+)
 def test_doctor_sees_a_driver_older_than_tensorrt(monkeypatch, cache, cuda, state, said):
     h200 = Gpu(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
     monkeypatch.setattr('trt_ros.driver.driver', lambda: Driver('', cuda, (h200,), ''))
@@ -215,17 +276,33 @@ def test_doctor_sees_a_driver_older_than_tensorrt(monkeypatch, cache, cuda, stat
     assert rtx.state == state and said in rtx.detail
 
 
-@pytest.mark.parametrize(('given', 'state', 'said'), [
-    ({}, 'missing', "export FASTDDS_BUILTIN_TRANSPORTS='DEFAULT?sockets_size=32MB'"),
-    ({'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4'}, 'ok', 'FASTDDS_BUILTIN_TRANSPORTS is UDPv4'),
-    ({'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4', 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'},
-     'missing', 'config/fastdds.xml'),
-    ({'FASTRTPS_DEFAULT_PROFILES_FILE': 'own.xml', 'ROS_LOCALHOST_ONLY': '1'}, 'ok', 'own.xml'),
-    ({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}, None, '')])
+@pytest.mark.parametrize(
+    ('given', 'state', 'said'),
+    [
+        ({}, 'missing', "export FASTDDS_BUILTIN_TRANSPORTS='DEFAULT?sockets_size=32MB'"),
+        ({'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4'}, 'ok', 'FASTDDS_BUILTIN_TRANSPORTS is UDPv4'),
+        (
+            {'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4', 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'},
+            'missing',
+            'config/fastdds.xml',
+        ),
+        (
+            {'FASTRTPS_DEFAULT_PROFILES_FILE': 'own.xml', 'ROS_LOCALHOST_ONLY': '1'},
+            'ok',
+            'own.xml',
+        ),
+        ({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}, None, ''),
+    ],
+)
 def test_doctor_says_what_fast_dds_needs_for_large_images(monkeypatch, cache, given, state, said):
-    for name in ('FASTDDS_BUILTIN_TRANSPORTS', 'FASTRTPS_DEFAULT_PROFILES_FILE',
-                 'FASTDDS_DEFAULT_PROFILES_FILE', 'ROS_AUTOMATIC_DISCOVERY_RANGE',
-                 'ROS_LOCALHOST_ONLY', 'RMW_IMPLEMENTATION'):
+    for name in (
+        'FASTDDS_BUILTIN_TRANSPORTS',
+        'FASTRTPS_DEFAULT_PROFILES_FILE',
+        'FASTDDS_DEFAULT_PROFILES_FILE',
+        'ROS_AUTOMATIC_DISCOVERY_RANGE',
+        'ROS_LOCALHOST_ONLY',
+        'RMW_IMPLEMENTATION',
+    ):
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
@@ -235,11 +312,15 @@ def test_doctor_says_what_fast_dds_needs_for_large_images(monkeypatch, cache, gi
     assert found is None or said in f'{found.detail} {found.remedy}'
 
 
-@pytest.mark.parametrize(('line', 'state', 'said'), [
-    ('1980, 1980, 5, 5, 16, 16, 34, 0x0000000000000001', 'ok', '1980 of 1980 MHz'),
-    ('900, 1980, 5, 5, 16, 16, 88, 0x0000000000000048', 'problem', 'thermal, hardware'),
-    ('1980, 1980, 4, 4, 4, 16, 34, 0x0000000000000000', 'missing', 'fewer PCIe lanes'),
-    ('[N/A], [N/A], [N/A], [N/A], [N/A], [N/A], 34, [N/A]', 'ok', '34 C')])
+@pytest.mark.parametrize(
+    ('line', 'state', 'said'),
+    [
+        ('1980, 1980, 5, 5, 16, 16, 34, 0x0000000000000001', 'ok', '1980 of 1980 MHz'),
+        ('900, 1980, 5, 5, 16, 16, 88, 0x0000000000000048', 'problem', 'thermal, hardware'),
+        ('1980, 1980, 4, 4, 4, 16, 34, 0x0000000000000000', 'missing', 'fewer PCIe lanes'),
+        ('[N/A], [N/A], [N/A], [N/A], [N/A], [N/A], 34, [N/A]', 'ok', '34 C'),
+    ],
+)
 def test_doctor_reads_clocks_and_link(line, state, said):
     found = read_state('gpu 0 now', line.split(', '))
     assert found.state == state and said in found.detail
@@ -260,20 +341,26 @@ def test_ros2_trt_has_the_same_verbs(call, colour_detector, capsys):
 @needs_rtx
 @pytest.mark.slow
 def test_an_interrupt_ends_a_build_with_130_and_no_child(colour_detector, tmp_path):
-    script = ('import sys, os, signal\n'
-              # A parent in the background has it ignored.
-              'signal.signal(signal.SIGINT, signal.default_int_handler)\n'
-              'from trt_ros.cli import main, build\n'
-              'class Bar(build.Bar):\n'
-              '    def __call__(self, progress):\n'
-              '        if progress.phase.startswith("parsing"):\n'
-              '            os.kill(os.getpid(), signal.SIGINT)\n'
-              'build.Bar = Bar\n'
-              'code = main(["build", sys.argv[1]])\n'
-              'children = open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read()\n'
-              'print(code, repr(children))\n')
+    script = (
+        'import sys, os, signal\n'
+        # A parent in the background has it ignored.
+        'signal.signal(signal.SIGINT, signal.default_int_handler)\n'
+        'from trt_ros.cli import main, build\n'
+        'class Bar(build.Bar):\n'
+        '    def __call__(self, progress):\n'
+        '        if progress.phase.startswith("parsing"):\n'
+        '            os.kill(os.getpid(), signal.SIGINT)\n'
+        'build.Bar = Bar\n'
+        'code = main(["build", sys.argv[1]])\n'
+        'children = open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read()\n'
+        'print(code, repr(children))\n'
+    )
     done = subprocess.run(
-        [sys.executable, '-c', script, str(colour_detector())], capture_output=True, text=True,
-        env={**os.environ, 'XDG_CACHE_HOME': str(tmp_path)}, timeout=300)
+        [sys.executable, '-c', script, str(colour_detector())],
+        capture_output=True,
+        text=True,
+        env={**os.environ, 'XDG_CACHE_HOME': str(tmp_path)},
+        timeout=300,
+    )
     assert done.stdout == "130 ''\n"
     assert 'Traceback' not in done.stderr

@@ -30,6 +30,7 @@ def verb(monkeypatch):
 def raising(error):
     def run(args):
         raise error
+
     return run
 
 
@@ -105,9 +106,14 @@ def test_a_reader_that_went_away_ends_it_quietly():
         'module.run, module.add_arguments = run, lambda parser: None\n'
         'sys.modules[module.__name__] = module\n'
         'cli.verbs = lambda: ["sample"]\n'
-        'sys.exit(cli.main(["sample"]))\n')
-    process = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        'sys.exit(cli.main(["sample"]))\n'
+    )
+    process = subprocess.Popen(
+        [sys.executable, '-c', code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     process.stdout.close()
     process.stdin.close()
     with process.stderr as stderr:
@@ -116,8 +122,12 @@ def test_a_reader_that_went_away_ends_it_quietly():
 
 
 def test_python_dash_m_is_the_same_command():
-    process = subprocess.run([sys.executable, '-m', 'trt_ros', 'detect', '--help'],
-                             capture_output=True, text=True, timeout=60)
+    process = subprocess.run(
+        [sys.executable, '-m', 'trt_ros', 'detect', '--help'],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert process.returncode == 0
     assert process.stdout.startswith('usage: trt-ros detect ')
 
@@ -130,11 +140,16 @@ def test_help_of_detect_imports_nothing_heavy():
         '    main(["detect", "--help"])\n'
         'except SystemExit:\n'
         '    heavy = {"numpy", "cv2", "onnxruntime", "onnx", "rclpy", "tqdm"}\n'
-        '    print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n')
+        '    print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n'
+    )
     # Without site, whose .pth files import what they like.
     process = subprocess.run(
-        [sys.executable, '-S', '-c', code], capture_output=True, text=True, timeout=60,
-        env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))})
+        [sys.executable, '-S', '-c', code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
+    )
     assert process.stderr == '[]\n'
 
 
@@ -142,17 +157,28 @@ def test_help_of_detect_imports_nothing_heavy():
 def test_what_the_terminal_cannot_show_is_escaped(tmp_path, encoding):
     name = os.fsdecode('写'.encode() + b'\xff.onnx')
     done = subprocess.run(
-        [sys.executable, '-m', 'trt_ros', 'inspect', str(tmp_path / name)], timeout=60,
-        capture_output=True, env={**os.environ, 'PYTHONIOENCODING': encoding}, check=False)
+        [sys.executable, '-m', 'trt_ros', 'inspect', str(tmp_path / name)],
+        timeout=60,
+        capture_output=True,
+        env={**os.environ, 'PYTHONIOENCODING': encoding},
+        check=False,
+    )
     assert done.returncode == 1
     assert b'udcff.onnx' in done.stderr and b'Traceback' not in done.stderr
 
 
 def test_output_that_the_terminal_cannot_show_is_escaped():
-    code = ('from types import SimpleNamespace; from trt_ros import cli; '
-            'cli.run(SimpleNamespace(run=lambda args: print("h\\u00f6he", "a\\ud800") or 0))')
-    done = subprocess.run([sys.executable, '-c', code], timeout=60, capture_output=True,
-                          env={**os.environ, 'PYTHONIOENCODING': 'ascii'}, check=False)
+    code = (
+        'from types import SimpleNamespace; from trt_ros import cli; '
+        'cli.run(SimpleNamespace(run=lambda args: print("h\\u00f6he", "a\\ud800") or 0))'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', code],
+        timeout=60,
+        capture_output=True,
+        env={**os.environ, 'PYTHONIOENCODING': 'ascii'},
+        check=False,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, b'h\\xf6he a\\ud800\n', b'')
 
 

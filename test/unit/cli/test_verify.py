@@ -26,8 +26,16 @@ def verify(colour_detector, tmp_path, capsys):
     cv2.imwrite(str(photo), np.full((240, 480, 3), RED_BGR, np.uint8))
 
     def run(*args, photos=(photo,), model=None):
-        code = main(['verify', str(model or colour_detector()), *map(str, photos), *args,
-                     '--picture', str(drawn)])
+        code = main(
+            [
+                'verify',
+                str(model or colour_detector()),
+                *map(str, photos),
+                *args,
+                '--picture',
+                str(drawn),
+            ]
+        )
         return code, cv2.imread(str(drawn)) if drawn.exists() else None, capsys.readouterr().err
 
     return run
@@ -53,13 +61,18 @@ def test_the_input_stands_beside_the_photograph_with_the_result(verify):
     assert drawn[:-480].max() == 255 and drawn[:-480].min() < 128  # Captions.
 
 
-@pytest.mark.parametrize(('option', 'values'), [
-    (('--channel-order', 'bgr'), 'channel_order is bgr, not rgb'),
-    (('--scale', '1.0'), 'scale is 1.0, not 0.00392'),
-    (('--mean', '1,-1,-1'), 'mean is (1.0, -1.0, -1.0), not (0.0, 0.0, 0.0)'),
-    (('--std', '0.5,0.5,0.5'), 'std is (0.5, 0.5, 0.5), not (1.0, 1.0, 1.0)')])
+@pytest.mark.parametrize(
+    ('option', 'values'),
+    [
+        (('--channel-order', 'bgr'), 'channel_order is bgr, not rgb'),
+        (('--scale', '1.0'), 'scale is 1.0, not 0.00392'),
+        (('--mean', '1,-1,-1'), 'mean is (1.0, -1.0, -1.0), not (0.0, 0.0, 0.0)'),
+        (('--std', '0.5,0.5,0.5'), 'std is (0.5, 0.5, 0.5), not (1.0, 1.0, 1.0)'),
+    ],
+)
 def test_the_preprocessing_in_force_is_undone_and_its_differences_are_named(
-        verify, option, values):
+    verify, option, values
+):
     """A network of one's own normalisation is right, however its family is trained."""
     _, drawn, said = verify(*option)
     assert drawn[-240, 240].tolist() == RED_BGR
@@ -81,16 +94,30 @@ def test_a_network_of_uint8_is_shown_as_it_is(verify, colour_detector):
     assert drawn[-240, 240].tolist() == RED_BGR
 
 
-@pytest.mark.parametrize(('name', 'cause'), [
-    ('no folder/drawn.png', 'There is no folder'), ('out', "'' is no suffix"),
-    ('x.txt', "'.txt' is no suffix"), ('.png', "'' is no suffix"),
-    ('folder.png', 'Is a directory')])
-def test_a_picture_that_cannot_be_written_is_an_error(name, cause, verify, colour_detector,
-                                                      tmp_path, capsys):
+@pytest.mark.parametrize(
+    ('name', 'cause'),
+    [
+        ('no folder/drawn.png', 'There is no folder'),
+        ('out', "'' is no suffix"),
+        ('x.txt', "'.txt' is no suffix"),
+        ('.png', "'' is no suffix"),
+        ('folder.png', 'Is a directory'),
+    ],
+)
+def test_a_picture_that_cannot_be_written_is_an_error(
+    name, cause, verify, colour_detector, tmp_path, capsys
+):
     verify()
     (tmp_path / 'folder.png').mkdir()
-    code = main(['verify', str(colour_detector()), str(tmp_path / 'red.png'), '--picture',
-                 str(tmp_path / name)])
+    code = main(
+        [
+            'verify',
+            str(colour_detector()),
+            str(tmp_path / 'red.png'),
+            '--picture',
+            str(tmp_path / name),
+        ]
+    )
     said = capsys.readouterr().err
     assert code == 1
     assert f'The picture cannot be written to {tmp_path / name}.' in said and cause in said
@@ -112,15 +139,17 @@ def compare(tmp_path, monkeypatch, capsys):
     def network(name, formula, out):
         model = onnx.parser.parse_model(
             '<ir_version: 8, opset_import: ["": 17]>\n'
-            f'{name} (float[1, 4] x) => (float[{out}] y) {{ {formula} }}')
+            f'{name} (float[1, 4] x) => (float[{out}] y) {{ {formula} }}'
+        )
         onnx.save(model, tmp_path / f'{name}.onnx')
         return tmp_path / f'{name}.onnx'
 
     def run(ours, reference='y = Identity(x)', *args, out='1, 4'):
         engine = network('engine', ours, out)
         monkeypatch.setattr(choice, 'choose_backend', lambda name: (choice.BACKENDS[0], ''))
-        monkeypatch.setattr(tensorrt_open, 'open_network',
-                            lambda *_, **__: OnnxRuntimeRunner.open(engine))
+        monkeypatch.setattr(
+            tensorrt_open, 'open_network', lambda *_, **__: OnnxRuntimeRunner.open(engine)
+        )
         code = main(['verify', str(network('reference', reference, out)), *args])
         return code, capsys.readouterr().out
 
@@ -136,9 +165,15 @@ def test_equal_answers_agree(compare):
     assert (code, said.splitlines()[-1]) == (0, 'agrees')
 
 
-@pytest.mark.parametrize(('ours', 'reference', 'here', 'there'), [
-    (NAN, 'y = Identity(x)', 12, 0), (INF, 'y = Identity(x)', 12, 0),
-    ('y = Identity(x)', NAN, 0, 12), (INF, INF, 12, 12)])
+@pytest.mark.parametrize(
+    ('ours', 'reference', 'here', 'there'),
+    [
+        (NAN, 'y = Identity(x)', 12, 0),
+        (INF, 'y = Identity(x)', 12, 0),
+        ('y = Identity(x)', NAN, 0, 12),
+        (INF, INF, 12, 12),
+    ],
+)
 def test_nan_and_inf_on_either_side_never_agree(compare, ours, reference, here, there):
     code, said = compare(ours, reference)
     assert code == 1 and said.endswith('differs: y\n')
@@ -164,17 +199,24 @@ def test_other_values_are_below_the_cosine(compare):
     assert code == 1 and 'y differs: cosine -1.000000 is below 0.99' in said
 
 
-@pytest.mark.parametrize('values', [
-    np.zeros((0, 3)), np.zeros(3), np.array([1e200, 1e199]), np.array([True, False])])
+@pytest.mark.parametrize(
+    'values', [np.zeros((0, 3)), np.zeros(3), np.array([1e200, 1e199]), np.array([True, False])]
+)
 def test_equal_values_agree_whatever_they_are(values):
     found: dict[str, Agreement] = {}
     add_answers(found, {'y': values}, {'y': values})
     assert found['y'].problem(0.99) == '' and found['y'].mean_error == 0
 
 
-@pytest.mark.parametrize('threshold', [
-    ('--min-cosine', 'nan'), ('--min-matched', 'nan'), ('--score-threshold', 'nan'),
-    ('--random', '0')])
+@pytest.mark.parametrize(
+    'threshold',
+    [
+        ('--min-cosine', 'nan'),
+        ('--min-matched', 'nan'),
+        ('--score-threshold', 'nan'),
+        ('--random', '0'),
+    ],
+)
 def test_a_comparison_that_could_only_pass_is_wrong_usage(threshold, capsys):
     with pytest.raises(SystemExit, match='2'):
         main(['verify', 'model.onnx', *threshold])

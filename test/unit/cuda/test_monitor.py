@@ -11,7 +11,8 @@ from trt_ros.cuda.monitor import NVML, JetsonFiles, Monitor
 
 DESKTOP, JETSON = (
     Gpu(0, name, arch, is_integrated, 1, '0000:00:00.0', context=None)
-    for name, arch, is_integrated in (('RTX', 'sm_89', False), ('Orin', 'sm_87', True)))
+    for name, arch, is_integrated in (('RTX', 'sm_89', False), ('Orin', 'sm_87', True))
+)
 
 
 def write(folder, **files):
@@ -43,21 +44,31 @@ def test_a_machine_without_a_gpu_tells_nothing(tmp_path):
 def test_a_jetsons_load_temperature_and_throttling_are_read(orin):
     files = JetsonFiles(orin)
     assert files.facts() == {
-        'GPU utilisation (%)': '73', 'GPU temperature (°C)': '49', 'GPU clocks held back by': ''}
+        'GPU utilisation (%)': '73',
+        'GPU temperature (°C)': '49',
+        'GPU clocks held back by': '',
+    }
     write(orin / 'class/devfreq/17000000.gpu', device__load='1000\n')
     write(orin / 'class/thermal/cooling_device1', cur_state='1\n')
     write(orin / 'class/thermal/cooling_device2', cur_state='4\n')
     assert files.facts() == {
-        'GPU utilisation (%)': '100', 'GPU temperature (°C)': '49',
-        'GPU clocks held back by': 'gpu-throttle-alert, devfreq-17000000.gpu'}
+        'GPU utilisation (%)': '100',
+        'GPU temperature (°C)': '49',
+        'GPU clocks held back by': 'gpu-throttle-alert, devfreq-17000000.gpu',
+    }
 
 
 def test_an_older_jetson_has_other_names(tmp_path):
-    write(tmp_path / 'class/devfreq/17000000.gv11b', device__of_node__name='gv11b\0',
-          device__load='0\n')
+    write(
+        tmp_path / 'class/devfreq/17000000.gv11b',
+        device__of_node__name='gv11b\0',
+        device__load='0\n',
+    )
     write(tmp_path / 'class/thermal/thermal_zone2', type='GPU-therm\n', temp='31500\n')
     assert JetsonFiles(tmp_path).facts() == {
-        'GPU utilisation (%)': '0', 'GPU temperature (°C)': '32'}
+        'GPU utilisation (%)': '0',
+        'GPU temperature (°C)': '32',
+    }
 
 
 def test_what_a_jetson_does_not_tell_now_is_left_out(orin):
@@ -82,10 +93,19 @@ def test_nvml_is_asked_by_the_names_that_cuda_core_has():
     assert hasattr(device.Utilization, 'gpu') and hasattr(device.Temperature, 'get_sensor')
     assert hasattr(device.MemoryInfo, 'used') and hasattr(device.MemoryInfo, 'total')
     reasons = set(import_module('cuda.core.system.typing').ClocksEventReasons)
-    assert {'none', 'gpu_idle', 'hw_thermal_slowdown', 'applications_clocks_setting',
-            'display_clock_setting'} <= reasons
-    assert list(NVML) == ['GPU utilisation (%)', 'GPU temperature (°C)',
-                          'GPU clocks held back by', 'GPU memory of all (MB)']
+    assert {
+        'none',
+        'gpu_idle',
+        'hw_thermal_slowdown',
+        'applications_clocks_setting',
+        'display_clock_setting',
+    } <= reasons
+    assert list(NVML) == [
+        'GPU utilisation (%)',
+        'GPU temperature (°C)',
+        'GPU clocks held back by',
+        'GPU memory of all (MB)',
+    ]
 
 
 def test_what_nvml_tells_is_written_with_its_unit():
@@ -102,4 +122,8 @@ def test_what_nvml_tells_is_written_with_its_unit():
         current_clock_event_reasons = ('gpu_idle', 'sw_power_cap', 'hw_thermal_slowdown')
 
     assert [read(Told) for read in NVML.values()] == [
-        '87', '64', 'sw_power_cap, hw_thermal_slowdown', '3000 of 24000']
+        '87',
+        '64',
+        'sw_power_cap, hw_thermal_slowdown',
+        '3000 of 24000',
+    ]

@@ -14,8 +14,11 @@ BOX, OTHER = (0, 0, 10, 10), (50, 50, 70, 60)
 def found(*each: tuple[tuple[float, ...], float, int]) -> Detections:
     """Detections, each (box, score, label), best first."""
     boxes, scores, labels = zip(*each) if each else ((), (), ())
-    return Detections(np.array(boxes, np.float32).reshape(-1, 4), np.array(scores, np.float32),
-                      np.array(labels, np.int32))
+    return Detections(
+        np.array(boxes, np.float32).reshape(-1, 4),
+        np.array(scores, np.float32),
+        np.array(labels, np.int32),
+    )
 
 
 def truth(*each: tuple[tuple[float, ...], int]) -> tuple[np.ndarray, np.ndarray]:
@@ -53,8 +56,9 @@ def test_a_box_is_right_from_half_overlap_on(width, is_right):
 
 def test_a_box_serves_the_truth_that_it_overlaps_most():
     shifted = (2, 0, 12, 10)
-    assert matches(found((shifted, 0.9, 0), (BOX, 0.8, 0)),
-                   *truth((BOX, 0), (shifted, 0))).tolist() == [True, True]
+    assert matches(
+        found((shifted, 0.9, 0), (BOX, 0.8, 0)), *truth((BOX, 0), (shifted, 0))
+    ).tolist() == [True, True]
 
 
 def test_average_precision_by_hand():

@@ -42,7 +42,8 @@ def test_its_metadata_says_what_it_is(network):
 def test_it_looks_like_a_yolov8_of_its_size(network):
     shapes = {
         each.name: [size.dim_value for size in each.type.tensor_type.shape.dim]
-        for each in (*network.graph.input, *network.graph.output)}
+        for each in (*network.graph.input, *network.graph.output)
+    }
     cells = sum((320 // stride) ** 2 for stride in (8, 16, 32))
     assert shapes == {'images': [1, 3, 320, 320], 'output0': [1, 4 + len(CLASSES), cells]}
 

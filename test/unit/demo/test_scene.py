@@ -50,13 +50,12 @@ def test_the_box_of_a_shape_cut_by_the_edge_is_its_whole_box_clipped(name, centr
     canvas.paint(shape(name, centre_xy))
     larger.paint(shape(name, (centre_xy[0] + 50, centre_xy[1] + 50)))
     whole = np.array(painted_box(larger)) - 50
-    np.testing.assert_allclose(
-        canvas.xyxy[0], whole.clip(0, [200, 160, 200, 160]), atol=1.01)
+    np.testing.assert_allclose(canvas.xyxy[0], whole.clip(0, [200, 160, 200, 160]), atol=1.01)
 
 
 def test_a_box_has_exact_edges():
     canvas = black_canvas()
-    canvas.paint(shape('square', (100.5, 80.25), radius=20 * 2 ** 0.5, angle=np.pi / 4))
+    canvas.paint(shape('square', (100.5, 80.25), radius=20 * 2**0.5, angle=np.pi / 4))
     np.testing.assert_allclose(canvas.xyxy, [[80.5, 60.25, 120.5, 100.25]], atol=1e-4)
     # A pixel half covered is half as bright.
     assert canvas.image[80, 79:82, 0].tolist() == [0, pytest.approx(127, abs=2), 255]
@@ -79,7 +78,7 @@ def test_a_shape_cut_by_the_edge_is_as_visible_as_what_is_left_of_it():
 def test_a_hidden_shape_keeps_its_whole_box():
     canvas = black_canvas()
     canvas.paint(shape('circle', (80.0, 80.0)))
-    canvas.paint(shape('square', (110.0, 80.0), radius=30 * 2 ** 0.5, angle=np.pi / 4))
+    canvas.paint(shape('square', (110.0, 80.0), radius=30 * 2**0.5, angle=np.pi / 4))
     assert canvas.visible == pytest.approx([0.5, 1.0], abs=0.03)
     np.testing.assert_allclose(canvas.xyxy[0], [50, 50, 110, 110], atol=0.05)
     assert canvas.labels.tolist() == [CLASSES.index('circle'), CLASSES.index('square')]

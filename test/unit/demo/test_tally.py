@@ -34,11 +34,14 @@ def test_images_without_detections_are_a_failure():
 
 def test_what_was_found_is_counted():
     summary = tally(
-        Sighting(PICTURE, BOTH, 0.020), Sighting(PICTURE, FIRST, 0.030),
-        Sighting(PICTURE, BOTH, 0.900)).summary()
+        Sighting(PICTURE, BOTH, 0.020),
+        Sighting(PICTURE, FIRST, 0.030),
+        Sighting(PICTURE, BOTH, 0.900),
+    ).summary()
     assert summary == (
         '3 images, 5 detections; half of them came within 30 ms of their image.\n'
-        '5 of the 6 shapes drawn were found; wrong detections: 0.')
+        '5 of the 6 shapes drawn were found; wrong detections: 0.'
+    )
 
 
 def test_the_newest_is_given_back():

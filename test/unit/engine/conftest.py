@@ -21,46 +21,79 @@ class Models:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def save(self, nodes, inputs, outputs, *, weights=None, name='model', opset=17, kind=FLOAT,
-             metadata=None, **others) -> Path:
+    def save(
+        self,
+        nodes,
+        inputs,
+        outputs,
+        *,
+        weights=None,
+        name='model',
+        opset=17,
+        kind=FLOAT,
+        metadata=None,
+        **others,
+    ) -> Path:
         """Write a graph; inputs and outputs are {name: shape}, of `kind` unless in `others`."""
         graph = helper.make_graph(
-            nodes, name,
-            [helper.make_tensor_value_info(key, others.get(key, kind), shape)
-             for key, shape in inputs.items()],
-            [helper.make_tensor_value_info(key, others.get(key, kind), shape)
-             for key, shape in outputs.items()],
-            [numpy_helper.from_array(value, key) for key, value in (weights or {}).items()])
+            nodes,
+            name,
+            [
+                helper.make_tensor_value_info(key, others.get(key, kind), shape)
+                for key, shape in inputs.items()
+            ],
+            [
+                helper.make_tensor_value_info(key, others.get(key, kind), shape)
+                for key, shape in outputs.items()
+            ],
+            [numpy_helper.from_array(value, key) for key, value in (weights or {}).items()],
+        )
         model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid('', opset)], ir_version=8,
-            producer_name='test')
+            graph,
+            opset_imports=[helper.make_opsetid('', opset)],
+            ir_version=8,
+            producer_name='test',
+        )
         helper.set_model_props(model, metadata or {})
         path = self.folder / f'{name}.onnx'
         onnx.save(model, str(path))
         return path
 
-    def one(self, op, *, shape=(1, 4), kind=FLOAT, out=None, weights=None, name=None,
-            **attributes) -> Path:
+    def one(
+        self, op, *, shape=(1, 4), kind=FLOAT, out=None, weights=None, name=None, **attributes
+    ) -> Path:
         """Write a model of one node: x, and the weights, in; y out."""
         node = helper.make_node(op, ['x', *(weights or {})], ['y'], name=f'the_{op}', **attributes)
-        return self.save([node], {'x': shape}, {'y': out or shape}, weights=weights, kind=kind,
-                         name=name or op)
+        return self.save(
+            [node], {'x': shape}, {'y': out or shape}, weights=weights, kind=kind, name=name or op
+        )
 
-    def conv(self, *, size=(32, 32), batch=1, name='conv', layers=2, metadata=None, opset=17,
-             seed=0) -> Path:
+    def conv(
+        self, *, size=(32, 32), batch=1, name='conv', layers=2, metadata=None, opset=17, seed=0
+    ) -> Path:
         """Write convolutions, then boxes-like arithmetic behind them."""
         rng = np.random.default_rng(seed)
         nodes, weights, last, channels = [], {}, 'x', 3
         for index in range(layers):
             weights[f'w{index}'] = rng.normal(0, 0.1, (8, channels, 3, 3)).astype(np.float32)
-            nodes += [helper.make_node('Conv', [last, f'w{index}'], [f'c{index}'],
-                                       f'conv_{index}', pads=[1, 1, 1, 1]),
-                      helper.make_node('Relu', [f'c{index}'], [f'r{index}'], f'relu_{index}')]
+            nodes += [
+                helper.make_node(
+                    'Conv', [last, f'w{index}'], [f'c{index}'], f'conv_{index}', pads=[1, 1, 1, 1]
+                ),
+                helper.make_node('Relu', [f'c{index}'], [f'r{index}'], f'relu_{index}'),
+            ]
             last, channels = f'r{index}', 8
         weights['scale'] = np.float32([100.0])
         nodes.append(helper.make_node('Mul', [last, 'scale'], ['y'], 'to_pixels'))
-        return self.save(nodes, {'x': [batch, 3, *size]}, {'y': [batch, 8, *size]},
-                         weights=weights, name=name, metadata=metadata, opset=opset)
+        return self.save(
+            nodes,
+            {'x': [batch, 3, *size]},
+            {'y': [batch, 8, *size]},
+            weights=weights,
+            name=name,
+            metadata=metadata,
+            opset=opset,
+        )
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -59,11 +59,37 @@ def test_an_engine_is_built_once_and_then_found(cache, models, rtx):
 def test_the_sidecar_tells_all_that_a_support_case_needs(cache, models, rtx):
     sidecar = read_sidecar(cache.get_or_build(models.conv(), OPTIONS, rtx).path)
     assert {
-        'key', 'plan_sha256', 'plan_nbytes', 'built_at', 'onnx', 'options', 'flavour', 'tensorrt',
-        'tensorrt_bindings', 'gpu', 'driver', 'cuda_driver', 'cuda_runtime', 'os', 'arch',
-        'python', 'packages', 'inputs', 'outputs', 'metadata', 'profiles', 'parser_errors',
-        'parser_warnings', 'build_warnings', 'build_seconds', 'ignored_options', 'dla_fallback',
-        'layers', 'layer_precisions', 'layers_from'} <= set(sidecar)
+        'key',
+        'plan_sha256',
+        'plan_nbytes',
+        'built_at',
+        'onnx',
+        'options',
+        'flavour',
+        'tensorrt',
+        'tensorrt_bindings',
+        'gpu',
+        'driver',
+        'cuda_driver',
+        'cuda_runtime',
+        'os',
+        'arch',
+        'python',
+        'packages',
+        'inputs',
+        'outputs',
+        'metadata',
+        'profiles',
+        'parser_errors',
+        'parser_warnings',
+        'build_warnings',
+        'build_seconds',
+        'ignored_options',
+        'dla_fallback',
+        'layers',
+        'layer_precisions',
+        'layers_from',
+    } <= set(sidecar)
     assert sidecar['tensorrt'] == rtx.version_text
     assert sidecar['onnx']['nbytes'] == models.conv().stat().st_size
     assert sidecar['build_seconds'] > 0
@@ -113,11 +139,19 @@ def let_others_write(path):
     path.chmod(0o666)
 
 
-@pytest.mark.parametrize(('damage', 'said'), [
-    (truncate, 'is damaged'), (flip, 'its bytes are not'), (replace_by_another_library, 'is of'),
-    (empty, 'not a TensorRT engine'), (lose_sidecar, 'no readable sidecar'),
-    (cut_sidecar, 'no readable sidecar'), (empty_sidecar, 'sidecar is incomplete'),
-    (let_others_write, 'Others can write')])
+@pytest.mark.parametrize(
+    ('damage', 'said'),
+    [
+        (truncate, 'is damaged'),
+        (flip, 'its bytes are not'),
+        (replace_by_another_library, 'is of'),
+        (empty, 'not a TensorRT engine'),
+        (lose_sidecar, 'no readable sidecar'),
+        (cut_sidecar, 'no readable sidecar'),
+        (empty_sidecar, 'sidecar is incomplete'),
+        (let_others_write, 'Others can write'),
+    ],
+)
 def test_a_bad_entry_is_rebuilt_once_and_said_so(cache, models, rtx, caplog, damage, said):
     path = models.conv()
     entry = cache.get_or_build(path, OPTIONS, rtx)
@@ -162,7 +196,7 @@ def test_what_a_killed_writer_left_is_swept(cache, models, rtx):
 def test_clock_and_locale_do_not_matter(cache, models, rtx, monkeypatch):
     entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
     for each in (entry.path, sidecar_path(entry.path), models.conv()):
-        os.utime(each, (2 ** 33, 2 ** 33))  # The year 2242
+        os.utime(each, (2**33, 2**33))  # The year 2242
     monkeypatch.setenv('LC_ALL', 'de_DE.UTF-8')
     monkeypatch.setenv('TZ', 'Pacific/Kiritimati')
     assert cache.get_or_build(models.conv(), OPTIONS, rtx).why_built == ''
@@ -177,6 +211,7 @@ def test_a_model_that_changes_during_the_build_is_not_kept(cache, models, rtx):
     def change(progress):
         if progress.phase == 'parsing the model':
             models.conv(seed=5)
+
     with pytest.raises(ModelError, match='changed while it was being built'):
         cache.get_or_build(path, OPTIONS, rtx, report=Reporter(change))
     assert list(cache.entries()) == []
@@ -198,9 +233,15 @@ print(entry.why_built or 'found', flush=True)
 
 def test_of_two_processes_one_builds(cache, models, rtx):
     path = models.conv(layers=60)
-    both = [subprocess.Popen([sys.executable, '-c', ASK, str(path), str(cache.root)],
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            for _ in range(2)]
+    both = [
+        subprocess.Popen(
+            [sys.executable, '-c', ASK, str(path), str(cache.root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
     for one in both:
         assert one.stdout.readline() == 'ready\n'
     for one in both:
@@ -220,6 +261,7 @@ def test_waiting_for_another_process_can_be_cancelled(cache, models, rtx):
     def told(progress):
         if progress.phase.startswith('waiting for another process'):
             cancelled.set()
+
     with locked(folder, Reporter()), pytest.raises(CancelledError):
         cache.get_or_build(models.conv(), OPTIONS, rtx, report=Reporter(told, cancelled))
 
@@ -275,7 +317,7 @@ def test_the_default_place_follows_xdg(monkeypatch, tmp_path):
     assert default_root() == Path.home() / '.cache' / 'trt_ros'
     assert EngineCache().root == default_root()
     monkeypatch.delenv('HOME')
-    monkeypatch.setattr(os, 'getuid', lambda: 2 ** 31 - 9)  # Known to no password file
+    monkeypatch.setattr(os, 'getuid', lambda: 2**31 - 9)  # Known to no password file
     with pytest.raises(ParameterError, match='no place for the engine cache'):
         default_root()
     assert kernel_folder() is None  # Compiled at each start, and no error.
@@ -318,6 +360,7 @@ def test_two_nodes_of_one_process_may_keep_their_kernels_at_once(tmp_path, caplo
         for _ in range(20):
             together.wait()
             blob.save(text)
+
     threads = [threading.Thread(target=keep, args=(text,)) for text in texts]
     for thread in threads:
         thread.start()

@@ -35,13 +35,15 @@ def steps(monkeypatch):
     def recorded_replace(source, target):
         found.append(('rename', Path(target)))
         replace(source, target)
+
     monkeypatch.setattr(os, 'fsync', recorded_fsync)
     monkeypatch.setattr(os, 'replace', recorded_replace)
     return found
 
 
 def test_a_file_is_on_the_disk_before_it_gets_its_name_and_the_name_before_the_call_returns(
-        tmp_path, steps):
+    tmp_path, steps
+):
     path = tmp_path / 'net.engine'
     write_atomically(path, io.BytesIO(b'plan'))
     (first, part), second, third = steps
@@ -57,6 +59,7 @@ def test_all_bytes_are_written_before_the_file_is_synced(tmp_path, monkeypatch):
     def recorded(fd):
         sizes.append(os.fstat(fd).st_size)
         fsync(fd)
+
     monkeypatch.setattr(os, 'fsync', recorded)
     write_atomically(tmp_path / 'net.engine', io.BytesIO(b'x' * 5000))
     assert sizes[0] == 5000
@@ -69,6 +72,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     class Broken(io.BytesIO):
         def read(self, size=-1):
             raise OSError('the source broke')
+
     with pytest.raises(OSError, match='the source broke'):
         write_atomically(path, Broken())
     assert path.read_bytes() == b'old'
@@ -122,7 +126,8 @@ def test_what_a_group_or_others_can_write_is_not_private(tmp_path, bit):
 
 @pytest.mark.parametrize(('mode', 'is_safe'), [(0o1777, True), (0o777, False), (0o775, True)])
 def test_above_the_cache_only_a_folder_of_everybody_without_the_sticky_bit_is_unsafe(
-        tmp_path, mode, is_safe):
+    tmp_path, mode, is_safe
+):
     root = tmp_path / 'shared' / 'cache'
     root.mkdir(parents=True, mode=0o700)
     (tmp_path / 'shared').chmod(mode)
@@ -149,6 +154,7 @@ def test_a_lock_is_held_until_its_block_ends_and_whoever_waits_can_be_cancelled(
     def told(progress):
         seen.append(progress.phase)
         cancelled.set()
+
     with locked(tmp_path, Reporter(seen.append)):
         assert seen == []
         assert (tmp_path / LOCK).stat().st_mode & 0o777 == 0o600

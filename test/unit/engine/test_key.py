@@ -23,9 +23,11 @@ MODEL = OnnxFile(None, 'aa', 10, ())
 @pytest.fixture
 def on(monkeypatch):
     """Choose the GPU that the driver tells of."""
+
     def choose(gpu):
         found = Driver('580.65.06', (13, 0), (gpu,), '')
         monkeypatch.setattr(keys, 'driver', lambda: found)
+
     return choose
 
 
@@ -56,12 +58,25 @@ def test_data_files_are_found_without_parsing(models):
 def test_every_option_but_the_timing_cache_changes_the_key():
     shape = ShapeRange('x', (1,), (1,), (2,))
     others = {
-        'precision': 'fp16', 'io_dtypes': 'lower', 'converter': 'modelopt',
-        'profiles': ((shape,),), 'input_size': (4, 4), 'workspace_mib': 1,
-        'optimization_level': 1, 'aux_streams': 1, 'timing_cache': False, 'dla_core': 0,
-        'plugins': (__file__,), 'version_compatible': True, 'hardware_compatible': 'ampere_plus',
-        'compute_capabilities': ('8.6',), 'strip_weights': True,
-        'weight_streaming': True, 'cut_nms': True, 'batch': 2}
+        'precision': 'fp16',
+        'io_dtypes': 'lower',
+        'converter': 'modelopt',
+        'profiles': ((shape,),),
+        'input_size': (4, 4),
+        'workspace_mib': 1,
+        'optimization_level': 1,
+        'aux_streams': 1,
+        'timing_cache': False,
+        'dla_core': 0,
+        'plugins': (__file__,),
+        'version_compatible': True,
+        'hardware_compatible': 'ampere_plus',
+        'compute_capabilities': ('8.6',),
+        'strip_weights': True,
+        'weight_streaming': True,
+        'cut_nms': True,
+        'batch': 2,
+    }
     assert set(others) == {field.name for field in dataclasses.fields(BuildOptions)}
     plain = rtx_key()
     same = [name for name, value in others.items() if rtx_key(**{name: value}) == plain]
@@ -70,8 +85,12 @@ def test_every_option_but_the_timing_cache_changes_the_key():
 
 
 def test_options_survive_json():
-    options = BuildOptions(profiles=((ShapeRange('x', (1, 2), (3, 4), (5, 6)),),),
-                           plugins=('a',), input_size=(3, 4), precision='bf16')
+    options = BuildOptions(
+        profiles=((ShapeRange('x', (1, 2), (3, 4), (5, 6)),),),
+        plugins=('a',),
+        input_size=(3, 4),
+        precision='bf16',
+    )
     assert BuildOptions.from_json(options.to_json()) == options
 
 
@@ -91,8 +110,11 @@ def test_tensorrt_engines_depend_on_the_gpu_unless_hardware_compatible(on):
 
     on(H200)
     assert found(cut_nms=True) != found()
-    plain, ampere, same = found(), found(hardware_compatible='ampere_plus'), found(
-        hardware_compatible='same_compute_capability')
+    plain, ampere, same = (
+        found(),
+        found(hardware_compatible='ampere_plus'),
+        found(hardware_compatible='same_compute_capability'),
+    )
     on(dataclasses.replace(H200, name='NVIDIA H100'))
     assert found() != plain
     assert found(hardware_compatible='ampere_plus') == ampere
@@ -126,7 +148,8 @@ def debian(monkeypatch, tmp_path):
 
 
 def test_where_tensorrt_is_no_wheel_the_key_has_the_cuda_of_its_package_and_of_the_driver(
-        on, debian, monkeypatch):
+    on, debian, monkeypatch
+):
     def found():
         return cache_key(MODEL, BuildOptions(), TRT, 0)
 

@@ -24,9 +24,11 @@ def test_nothing_known_is_nothing_told():
 
 
 def test_the_diagnostics_get_the_key_of_the_files_name_and_the_real_precisions(
-        models, rtx, tmp_path):
+    models, rtx, tmp_path
+):
     entry = EngineCache(tmp_path / 'cache').get_or_build(
-        models.conv(), BuildOptions(precision='fp16'), rtx)
+        models.conv(), BuildOptions(precision='fp16'), rtx
+    )
     facts = facts_of(entry.sidecar)
     assert list(facts) == ['engine key', 'layer precisions']
     assert len(facts['engine key']) == 16
@@ -35,13 +37,18 @@ def test_the_diagnostics_get_the_key_of_the_files_name_and_the_real_precisions(
 
 
 def test_precisions_ignored_options_and_fallbacks_are_told():
-    assert describe({
-        'layer_precisions': {'float16': 3, 'float32': 1}, 'layers_from': 'engine',
-        'ignored_options': ['aux_streams: without effect'],
-        'dla_fallback': [f'layer{i}' for i in range(12)]}) == (
-            'layers of the engine: 3 float16, 1 float32',
-            'option without effect: aux_streams: without effect',
-            '12 layers on the GPU, not the DLA: ' + ', '.join(f'layer{i}' for i in range(10)))
+    assert describe(
+        {
+            'layer_precisions': {'float16': 3, 'float32': 1},
+            'layers_from': 'engine',
+            'ignored_options': ['aux_streams: without effect'],
+            'dla_fallback': [f'layer{i}' for i in range(12)],
+        }
+    ) == (
+        'layers of the engine: 3 float16, 1 float32',
+        'option without effect: aux_streams: without effect',
+        '12 layers on the GPU, not the DLA: ' + ', '.join(f'layer{i}' for i in range(10)),
+    )
 
 
 def test_options_that_come_too_late_for_an_engine_are_told():
@@ -52,18 +59,22 @@ def test_options_that_come_too_late_for_an_engine_are_told():
     assert without_effect(BuildOptions(precision='fp16', profiles=shapes), built) == ()
     assert without_effect(BuildOptions(precision='fp32', input_size=(4, 5)), built) == (
         'option without effect: input_size [4, 5], the engine is built already',
-        'option without effect: precision fp32, the engine is built already')
+        'option without effect: precision fp32, the engine is built already',
+    )
 
 
 def test_an_engine_that_does_not_fit_names_the_command_that_rebuilds_it(models, rtx, tmp_path):
     entry = EngineCache(tmp_path / 'cache').get_or_build(
-        models.conv(name='a net'), BuildOptions(precision='fp16'), rtx)
+        models.conv(name='a net'), BuildOptions(precision='fp16'), rtx
+    )
     whole = entry.path.read_bytes()
     older = bytearray(whole)
     older[25] -= 1
     again = f"Build it here: trt-ros build '{models.folder / 'a net.onnx'}' --precision fp16"
-    for damaged, said in ((whole[:-1], 'is damaged'),
-                          (bytes(older), 'not the engine that its sidecar describes')):
+    for damaged, said in (
+        (whole[:-1], 'is damaged'),
+        (bytes(older), 'not the engine that its sidecar describes'),
+    ):
         entry.path.write_bytes(damaged)
         with pytest.raises(ModelError, match=said) as caught:
             open_plan(entry.path, 0, BuildOptions())

@@ -39,8 +39,10 @@ def test_a_cut_plan_is_damaged(tmp_path):
         read_plan_header(path)
 
 
-@pytest.mark.parametrize(('data', 'found'), [
-    (b'', False), (b'vt', False), (b'\x08\x08\x12\x04', False), (b'vtrt', True), (b'ftrt', True)])
+@pytest.mark.parametrize(
+    ('data', 'found'),
+    [(b'', False), (b'vt', False), (b'\x08\x08\x12\x04', False), (b'vtrt', True), (b'ftrt', True)],
+)
 def test_plans_are_told_by_their_first_bytes(tmp_path, data, found):
     path = tmp_path / 'file'
     path.write_bytes(data)
@@ -84,7 +86,8 @@ def test_each_target_bit_of_an_rtx_header_is_a_compute_capability():
         found = parse_plan_header(header(targets=1 << bit))
         assert capabilities_text(found.compute_capabilities) == name
     assert capabilities_text(parse_plan_header(header(targets=63)).compute_capabilities) == (
-        ' '.join(names))
+        ' '.join(names)
+    )
 
 
 def test_a_header_is_64_bytes_and_no_byte_less():

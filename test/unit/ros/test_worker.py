@@ -85,8 +85,8 @@ def test_no_thread_is_left_behind():
 def test_a_rate_limit_replaces_what_comes_faster():
     handled, dropped, done = [], [], threading.Event()
     worker = NewestWorker(
-        lambda item: (handled.append(item), done.set()), dropped.append,
-        max_rate_hz=lambda: 0.001)
+        lambda item: (handled.append(item), done.set()), dropped.append, max_rate_hz=lambda: 0.001
+    )
     worker.put(1)
     assert done.wait(DEADLINE_SECONDS)
     for item in (2, 3):  # The next is due in a thousand seconds.
@@ -201,7 +201,10 @@ def test_the_rate_limit_is_each_lanes_own():
     handled, dropped, done = [], [], threading.Semaphore(0)
     worker = FairWorker(
         lambda items: (handled.extend(items), done.release()),
-        lambda *what: dropped.append(what), lanes=2, max_rate_hz=lambda: 0.001)
+        lambda *what: dropped.append(what),
+        lanes=2,
+        max_rate_hz=lambda: 0.001,
+    )
     for lane in (0, 1):
         worker.put('a', lane)
         assert done.acquire(timeout=DEADLINE_SECONDS)

@@ -34,12 +34,23 @@ class FakeCuda:
     cudaEventBlockingSync, cudaEventDisableTiming = 1, 2
     cudaStreamNonBlocking = 1
     # Of the process, not of a thread's GPU.
-    ANYWHERE = ('cuInit', 'cuDeviceGet', 'cuDevicePrimaryCtxRetain', 'cuCtxPushCurrent',
-                'cuCtxPopCurrent', 'cuCtxGetCurrent', 'cudaGetDeviceCount')
+    ANYWHERE = (
+        'cuInit',
+        'cuDeviceGet',
+        'cuDevicePrimaryCtxRetain',
+        'cuCtxPushCurrent',
+        'cuCtxPopCurrent',
+        'cuCtxGetCurrent',
+        'cudaGetDeviceCount',
+    )
     cudaMemcpyKind = SimpleNamespace(cudaMemcpyDefault=4)
     cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)
-    NAMES = {2: 'cudaErrorMemoryAllocation', 700: 'cudaErrorIllegalAddress', 900: 'cudaErrorX',
-             600: 'cudaErrorNotReady'}
+    NAMES = {
+        2: 'cudaErrorMemoryAllocation',
+        700: 'cudaErrorIllegalAddress',
+        900: 'cudaErrorX',
+        600: 'cudaErrorNotReady',
+    }
 
     def __init__(self) -> None:
         self.fail: dict[str, int] = {}
@@ -88,6 +99,7 @@ class FakeCuda:
                 return status, None
             result = getattr(type(self), '_do_' + name, lambda *_: ())(self, *args)
             return (0, *result)
+
         return call
 
     def cudaError_t(self, code: int) -> Any:
@@ -216,13 +228,18 @@ class FakeCuda:
 def cuda(monkeypatch) -> FakeCuda:
     """Put FakeCuda where cuda-python is looked for."""
     from trt_ros.cuda import calls, kernels
+
     fake = FakeCuda()
     monkeypatch.setattr(FakeEngine, 'cuda', fake, raising=False)
 
     def device(index: int) -> SimpleNamespace:
         return SimpleNamespace(
-            name='Fake GPU', compute_capability=(9, 0), pci_bus_id=f'0000:0{index}:00.0',
-            properties=SimpleNamespace(integrated=False, multiprocessor_count=1))
+            name='Fake GPU',
+            compute_capability=(9, 0),
+            pci_bus_id=f'0000:0{index}:00.0',
+            properties=SimpleNamespace(integrated=False, multiprocessor_count=1),
+        )
+
     core = SimpleNamespace(Device=device)
     modules = {'cuda.bindings.runtime': fake, 'cuda.bindings.driver': fake, 'cuda.core': core}
     monkeypatch.setattr(calls, '_binding', modules.__getitem__)
@@ -254,7 +271,7 @@ class FakeContext:
         batch = self.shapes['images'][0]
         if name == 'images':
             return self.shapes[name]
-        shape, = (spec.shape for spec in self.engine.outputs if spec.name == name)
+        (shape,) = (spec.shape for spec in self.engine.outputs if spec.name == name)
         return (batch, *shape[1:]) if len(shape) == 3 else shape
 
     def set_tensor_address(self, name, address) -> bool:
@@ -292,9 +309,13 @@ class FakeEngine:
         @contextmanager
         def collect():
             yield SimpleNamespace(errors=['the fake refused'])
+
         self.flavour = SimpleNamespace(
-            is_rtx=False, name='tensorrt', log=SimpleNamespace(collect=collect),
-            trt=SimpleNamespace(ExecutionContextAllocationStrategy=strategies))
+            is_rtx=False,
+            name='tensorrt',
+            log=SimpleNamespace(collect=collect),
+            trt=SimpleNamespace(ExecutionContextAllocationStrategy=strategies),
+        )
 
     @property
     def handle(self) -> FakeEngine:
@@ -328,15 +349,22 @@ def open_graph(cuda) -> Callable[..., Any]:
 
     before, opened = live(), []
 
-    def make(engine: FakeEngine | None = None, on_fault=None, batch: int = 1,
-             **options: Any) -> GraphPipeline:
+    def make(
+        engine: FakeEngine | None = None, on_fault=None, batch: int = 1, **options: Any
+    ) -> GraphPipeline:
         engine = engine or FakeEngine()
         outputs = (replace(engine.outputs[0], shape=(1, 7, 96)),)
         decoder = choose_decoder('yolov8', engine.inputs, outputs, {}, (64, 96))
         options.setdefault('gpu_timeout_seconds', 0)
         options.setdefault('copy_helpers', 0)
-        pipeline = GraphPipeline.open(engine, Preprocess((64, 96)), decoder, on_fault=on_fault,
-                                      batch=batch, options=GraphOptions(**options))
+        pipeline = GraphPipeline.open(
+            engine,
+            Preprocess((64, 96)),
+            decoder,
+            on_fault=on_fault,
+            batch=batch,
+            options=GraphOptions(**options),
+        )
         opened.append(pipeline)
         return pipeline
 
@@ -354,4 +382,5 @@ def picture() -> Callable[..., Any]:
     def make(width: int = 160, height: int = 120, encoding: str = 'bgr8') -> Frame:
         pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
         return Frame.from_pixels(pixels, encoding)
+
     return make

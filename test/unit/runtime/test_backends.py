@@ -29,7 +29,9 @@ def test_without_any_backend_the_error_tells_why_each_is_missing():
 def test_auto_takes_the_first_that_this_machine_can_use():
     chosen, why = choose_backend('auto', (backend('fast'), backend('slow')))
     assert (chosen.name, why) == (
-        'fast', 'backend fast: Fast (the best this machine and version have)')
+        'fast',
+        'backend fast: Fast (the best this machine and version have)',
+    )
 
 
 def test_auto_says_why_the_better_ones_were_not_taken():
@@ -64,14 +66,22 @@ def test_an_engine_is_nothing_for_onnx_runtime(tmp_path):
         BACKENDS[-1].open(PipelineOptions(model_path=str(tmp_path / 'net.engine')), Reporter(), 1)
 
 
-@pytest.mark.parametrize('given, told', [
-    ({}, []), ({'resize': 'stretch'}, []),
-    ({'precision': 'fp16', 'device': 1, 'gpu_wait': 'block'},
-     ['Without effect on ONNX Runtime on the CPU: precision, device, gpu_wait.'])])
+@pytest.mark.parametrize(
+    'given, told',
+    [
+        ({}, []),
+        ({'resize': 'stretch'}, []),
+        (
+            {'precision': 'fp16', 'device': 1, 'gpu_wait': 'block'},
+            ['Without effect on ONNX Runtime on the CPU: precision, device, gpu_wait.'],
+        ),
+    ],
+)
 def test_options_for_gpus_are_told_on_the_cpu(caplog, tmp_path, given, told):
     with pytest.raises(ModelError, match='There is no model file'):
-        BACKENDS[-1].open(PipelineOptions(
-            model_path=str(tmp_path / 'none.onnx'), **given), Reporter(), 1)
+        BACKENDS[-1].open(
+            PipelineOptions(model_path=str(tmp_path / 'none.onnx'), **given), Reporter(), 1
+        )
     assert caplog.messages == told
 
 
@@ -86,9 +96,13 @@ def test_what_decides_the_engine_reaches_its_opener(monkeypatch, asked):
     monkeypatch.setattr(opener, 'open_engine', lambda *_, **more: given.update(more) or 1 / 0)
     monkeypatch.setattr(opener, 'open_gpu', lambda device: SimpleNamespace(context=nullcontext()))
     with pytest.raises(ZeroDivisionError):
-        BACKENDS[1].open(PipelineOptions(
-            model_path='x', device=3, engine_cache_dir='/c', engine_in_memory=asked),
-            Reporter(), 1)
+        BACKENDS[1].open(
+            PipelineOptions(
+                model_path='x', device=3, engine_cache_dir='/c', engine_in_memory=asked
+            ),
+            Reporter(),
+            1,
+        )
     assert (given['backend'], given['device'], given['cache_dir']) == ('tensorrt_rtx', 3, '/c')
     assert given['memory_if_unwritable'] is asked
 
@@ -102,8 +116,9 @@ def test_the_accelerator_that_is_asked_for_is_built_for(monkeypatch, asked, buil
     assert given[0].dla_core == built
 
 
-@pytest.mark.parametrize('asked, told', [
-    (0, []), (2, ['Without effect on TensorRT: cpu_threads.'])])
+@pytest.mark.parametrize(
+    'asked, told', [(0, []), (2, ['Without effect on TensorRT: cpu_threads.'])]
+)
 def test_threads_of_the_cpu_are_told_of_on_a_gpu(monkeypatch, caplog, asked, told):
     opener = pytest.importorskip('trt_ros.runtime.gpu.open')
     monkeypatch.setattr(opener, 'open_network', lambda *_, **more: None)
@@ -113,8 +128,9 @@ def test_threads_of_the_cpu_are_told_of_on_a_gpu(monkeypatch, caplog, asked, tol
 
 @pytest.mark.parametrize('asked', [0, 3])
 def test_threads_that_are_asked_for_reach_onnx_runtime(colour_detector, asked):
-    runner = BACKENDS[-1].open(PipelineOptions(
-        model_path=str(colour_detector()), cpu_threads=asked), Reporter(), 1)
+    runner = BACKENDS[-1].open(
+        PipelineOptions(model_path=str(colour_detector()), cpu_threads=asked), Reporter(), 1
+    )
     runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})
     threads = runner._runner._session.get_session_options().intra_op_num_threads
     runner.close()

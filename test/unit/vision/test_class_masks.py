@@ -19,9 +19,10 @@ def interpolated(cells, rows, cols):
 def regions(rng, count, grid_hw, noise):
     """Give (C, h, w) scores of regions of about four cells, with noise."""
     labels = rng.integers(0, count, [-(-size // 4) for size in grid_hw])
-    labels = labels.repeat(4, axis=0).repeat(4, axis=1)[:grid_hw[0], :grid_hw[1]]
+    labels = labels.repeat(4, axis=0).repeat(4, axis=1)[: grid_hw[0], : grid_hw[1]]
     return 3 * (labels == np.arange(count)[:, None, None]) + noise * rng.normal(
-        size=(count, *grid_hw))
+        size=(count, *grid_hw)
+    )
 
 
 def assert_best(labels, values):
@@ -31,13 +32,18 @@ def assert_best(labels, values):
 
 
 @REPEATABLE
-@given(image_wh=st.tuples(st.integers(1, 90), st.integers(1, 90)),
-       grid_hw=st.tuples(st.integers(1, 12), st.integers(1, 12)),
-       resize=st.sampled_from(RESIZES), count=st.integers(2, 20), seed=st.integers(0, 99),
-       noise=st.sampled_from([0.1, 1.0, 10.0]),
-       dtype=st.sampled_from(['float16', 'float32', 'float64']))
+@given(
+    image_wh=st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    grid_hw=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    resize=st.sampled_from(RESIZES),
+    count=st.integers(2, 20),
+    seed=st.integers(0, 99),
+    noise=st.sampled_from([0.1, 1.0, 10.0]),
+    dtype=st.sampled_from(['float16', 'float32', 'float64']),
+)
 def test_it_is_the_best_of_the_interpolated_scores(
-        image_wh, grid_hw, resize, count, seed, noise, dtype):
+    image_wh, grid_hw, resize, count, seed, noise, dtype
+):
     rows, cols = taps(Letterbox.fit(image_wh, (48, 48), resize), grid_hw)
     cells = regions(np.random.default_rng(seed), count, grid_hw, noise).astype(dtype)
     labels = best_class(cells, rows, cols)
@@ -73,8 +79,9 @@ def test_whole_numbers_that_tie_give_the_first():
     rng = np.random.default_rng(0)
     cells = regions(rng, 9, (9, 9), 0) + rng.integers(0, 2, (9, 9, 9))
     rows, cols = taps(Letterbox.fit((18, 18), (9, 9), 'stretch'), (9, 9))
-    assert np.array_equal(best_class(cells, rows, cols),
-                          interpolated(cells, rows, cols).argmax(axis=0))
+    assert np.array_equal(
+        best_class(cells, rows, cols), interpolated(cells, rows, cols).argmax(axis=0)
+    )
 
 
 @pytest.mark.parametrize('dtype', ['float16', 'float32'])

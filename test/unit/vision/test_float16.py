@@ -28,8 +28,10 @@ def test_integers_sort_as_their_halves():
     finite = np.sort(FINITE)
     ranks = sortable(finite).astype(int)
     assert (np.diff(ranks) >= 0).all()
-    assert np.array_equal(np.diff(ranks) > 0, (finite[1:] != finite[:-1]) | np.signbit(
-        finite[:-1]) & ~np.signbit(finite[1:]))
+    assert np.array_equal(
+        np.diff(ranks) > 0,
+        (finite[1:] != finite[:-1]) | np.signbit(finite[:-1]) & ~np.signbit(finite[1:]),
+    )
 
 
 @pytest.mark.parametrize('special', [None, np.nan, -np.nan, -1.0, -0.0, np.inf, -np.inf])

@@ -38,7 +38,7 @@ def random_bytes(encoding, width, height, *, padding=0, seed=0) -> tuple[Frame, 
     rows = height * 3 // 2 if encoding.startswith('nv') else height
     step = width * nbytes + padding
     data = np.random.default_rng(seed).integers(0, 256, step * rows, np.uint8)
-    pixels = data.reshape(rows, step)[:, :width * nbytes]
+    pixels = data.reshape(rows, step)[:, : width * nbytes]
     if nbytes > 1:
         pixels = pixels.reshape(rows, width, nbytes)
     return Frame(data, width, height, step, encoding), np.ascontiguousarray(pixels)
@@ -81,23 +81,30 @@ def test_the_smallest_mosaics_have_the_colours_of_opencv(encoding):
 
 def test_a_red_picture_is_red_in_every_mosaic():
     """ROS names the first two rows: rggb has red at the first pixel."""
-    for encoding, (y, x) in {'bayer_rggb8': (0, 0), 'bayer_grbg8': (0, 1),
-                             'bayer_gbrg8': (1, 0), 'bayer_bggr8': (1, 1)}.items():
+    for encoding, (y, x) in {
+        'bayer_rggb8': (0, 0),
+        'bayer_grbg8': (0, 1),
+        'bayer_gbrg8': (1, 0),
+        'bayer_bggr8': (1, 1),
+    }.items():
         mosaic = np.zeros((6, 8), np.uint8)
         mosaic[y::2, x::2] = 200
         assert (to_colour(Frame.from_pixels(mosaic, encoding), 'rgb') == [200, 0, 0]).all()
 
 
-@pytest.mark.parametrize(('yuv', 'rgb'), [
-    ((16, 128, 128), (0, 0, 0)),
-    ((235, 128, 128), (255, 255, 255)),
-    ((126, 128, 128), (128, 128, 128)),
-    ((81, 90, 240), (254, 0, 0)),     # The red of BT.601 colour bars.
-    ((145, 54, 34), (0, 255, 1)),     # Green.
-    ((41, 240, 110), (0, 0, 255)),    # Blue.
-    ((0, 128, 128), (0, 0, 0)),       # Below black is black.
-    ((255, 128, 128), (255, 255, 255)),
-])
+@pytest.mark.parametrize(
+    ('yuv', 'rgb'),
+    [
+        ((16, 128, 128), (0, 0, 0)),
+        ((235, 128, 128), (255, 255, 255)),
+        ((126, 128, 128), (128, 128, 128)),
+        ((81, 90, 240), (254, 0, 0)),  # The red of BT.601 colour bars.
+        ((145, 54, 34), (0, 255, 1)),  # Green.
+        ((41, 240, 110), (0, 0, 255)),  # Blue.
+        ((0, 128, 128), (0, 0, 0)),  # Below black is black.
+        ((255, 128, 128), (255, 255, 255)),
+    ],
+)
 def test_yuv_is_limited_range_bt601(yuv, rgb):
     y, u, v = yuv
     packed = Frame(np.array([u, y, v, y], np.uint8), 2, 1, 4, 'yuv422')
@@ -151,30 +158,38 @@ def test_the_last_row_may_end_with_its_last_pixel():
     assert to_colour(frame, 'rgb')[1, 0].tolist() == [8, 9, 10]
 
 
-@pytest.mark.parametrize(('kind', 'changes'), [
-    ('unknown encoding', {'encoding': 'rgb16'}),
-    ('unknown encoding', {'encoding': ''}),
-    ('zero size', {'width': 0}),
-    ('zero size', {'height': 0}),
-    ('wrong step', {'step': 11}),
-    ('wrong step', {'step': 0}),
-    ('short data', {'height': 4}),
-    ('short data', {'step': 13}),
-    ('short data', {'data': np.zeros(0, np.uint8)}),
-    ('wrong data', {'data': np.zeros((3, 12), np.uint8)}),
-    ('wrong data', {'data': np.zeros(36, np.int8)}),
-    ('wrong data', {'data': np.zeros(72, np.uint8)[::2]}),
-    ('odd size', {'encoding': 'yuv422', 'width': 3}),
-    ('odd size', {'encoding': 'yuyv', 'width': 3}),
-    ('odd size', {'encoding': 'nv12', 'width': 4}),
-    ('odd size', {'encoding': 'nv21', 'width': 3, 'height': 2}),
-    ('short data', {'encoding': 'nv12', 'height': 4}),  # 6 rows, of which 3 are there.
-    ('too small', {'encoding': 'bayer_rggb8', 'height': 2}),
-    ('too small', {'encoding': 'bayer_gbrg8', 'width': 2}),
-])
+@pytest.mark.parametrize(
+    ('kind', 'changes'),
+    [
+        ('unknown encoding', {'encoding': 'rgb16'}),
+        ('unknown encoding', {'encoding': ''}),
+        ('zero size', {'width': 0}),
+        ('zero size', {'height': 0}),
+        ('wrong step', {'step': 11}),
+        ('wrong step', {'step': 0}),
+        ('short data', {'height': 4}),
+        ('short data', {'step': 13}),
+        ('short data', {'data': np.zeros(0, np.uint8)}),
+        ('wrong data', {'data': np.zeros((3, 12), np.uint8)}),
+        ('wrong data', {'data': np.zeros(36, np.int8)}),
+        ('wrong data', {'data': np.zeros(72, np.uint8)[::2]}),
+        ('odd size', {'encoding': 'yuv422', 'width': 3}),
+        ('odd size', {'encoding': 'yuyv', 'width': 3}),
+        ('odd size', {'encoding': 'nv12', 'width': 4}),
+        ('odd size', {'encoding': 'nv21', 'width': 3, 'height': 2}),
+        ('short data', {'encoding': 'nv12', 'height': 4}),  # 6 rows, of which 3 are there.
+        ('too small', {'encoding': 'bayer_rggb8', 'height': 2}),
+        ('too small', {'encoding': 'bayer_gbrg8', 'width': 2}),
+    ],
+)
 def test_a_bad_frame_says_what_is_wrong(kind, changes):
-    good = {'data': np.zeros(36, np.uint8), 'width': 4, 'height': 3, 'step': 12,
-            'encoding': 'rgb8'}
+    good = {
+        'data': np.zeros(36, np.uint8),
+        'width': 4,
+        'height': 3,
+        'step': 12,
+        'encoding': 'rgb8',
+    }
     Frame(**good)
     with pytest.raises(BadFrameError) as error:
         Frame(**{**good, **changes})
@@ -203,11 +218,17 @@ def test_a_crop_becomes_a_frame_without_a_copy():
     assert np.array_equal(to_colour(frame, 'bgr'), crop)
 
 
-@pytest.mark.parametrize('turn', [
-    lambda pixels: pixels[::-1], lambda pixels: pixels[:, ::-1], lambda pixels: pixels[:, ::2],
-    lambda pixels: pixels[..., ::-1], lambda pixels: pixels.transpose(1, 0, 2),
-    lambda pixels: np.broadcast_to(pixels[:1], (5, 8, 3)),
-])
+@pytest.mark.parametrize(
+    'turn',
+    [
+        lambda pixels: pixels[::-1],
+        lambda pixels: pixels[:, ::-1],
+        lambda pixels: pixels[:, ::2],
+        lambda pixels: pixels[..., ::-1],
+        lambda pixels: pixels.transpose(1, 0, 2),
+        lambda pixels: np.broadcast_to(pixels[:1], (5, 8, 3)),
+    ],
+)
 def test_pixels_that_lie_otherwise_are_copied_into_order(turn):
     pixels = turn(np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8))
     assert np.array_equal(to_colour(Frame.from_pixels(pixels), 'bgr'), pixels)
@@ -226,16 +247,19 @@ def test_an_array_of_nv12_has_two_thirds_of_its_rows_as_height():
     assert (frame.width, frame.height) == (8, 4)
 
 
-@pytest.mark.parametrize(('shape', 'dtype', 'encoding', 'kind'), [
-    ((0, 5, 3), np.uint8, 'bgr8', 'zero size'),
-    ((5, 0, 3), np.uint8, 'bgr8', 'zero size'),
-    ((5,), np.uint8, 'mono8', 'wrong data'),
-    ((5, 5), np.uint8, 'bgr8', 'wrong data'),
-    ((5, 5, 4), np.uint8, 'bgr8', 'wrong data'),
-    ((5, 5), np.float32, 'bgra8', 'wrong data'),
-    ((5, 5), np.uint8, 'mono16', 'wrong data'),
-    ((5, 5, 3), np.uint8, 'rgb', 'unknown encoding'),
-])
+@pytest.mark.parametrize(
+    ('shape', 'dtype', 'encoding', 'kind'),
+    [
+        ((0, 5, 3), np.uint8, 'bgr8', 'zero size'),
+        ((5, 0, 3), np.uint8, 'bgr8', 'zero size'),
+        ((5,), np.uint8, 'mono8', 'wrong data'),
+        ((5, 5), np.uint8, 'bgr8', 'wrong data'),
+        ((5, 5, 4), np.uint8, 'bgr8', 'wrong data'),
+        ((5, 5), np.float32, 'bgra8', 'wrong data'),
+        ((5, 5), np.uint8, 'mono16', 'wrong data'),
+        ((5, 5, 3), np.uint8, 'rgb', 'unknown encoding'),
+    ],
+)
 def test_an_array_of_another_kind_is_refused(shape, dtype, encoding, kind):
     with pytest.raises(BadFrameError) as error:
         Frame.from_pixels(np.zeros(shape, dtype), encoding)

@@ -8,11 +8,17 @@ from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 
 
-@pytest.mark.parametrize(('image_wh', 'input_hw', 'grid_hw'), [
-    ((64, 48), (48, 64), (48, 64)), ((200, 120), (48, 64), (48, 64)),
-    ((31, 17), (64, 64), (64, 64)), ((200, 120), (64, 64), (16, 16)),
-    ((50, 130), (64, 96), (8, 12)), ((1, 1), (64, 64), (16, 16)),
-])
+@pytest.mark.parametrize(
+    ('image_wh', 'input_hw', 'grid_hw'),
+    [
+        ((64, 48), (48, 64), (48, 64)),
+        ((200, 120), (48, 64), (48, 64)),
+        ((31, 17), (64, 64), (64, 64)),
+        ((200, 120), (64, 64), (16, 16)),
+        ((50, 130), (64, 96), (8, 12)),
+        ((1, 1), (64, 64), (16, 16)),
+    ],
+)
 def test_a_stretched_grid_comes_back_as_opencv_resizes_it(image_wh, input_hw, grid_hw):
     grid = np.random.default_rng(0).normal(size=grid_hw).astype(np.float32)
     image = bilinear(grid, *taps(Letterbox.fit(image_wh, input_hw, 'stretch'), grid_hw))
@@ -26,9 +32,9 @@ def test_of_a_letterbox_only_the_image_comes_back(resize):
     letterbox = Letterbox.fit((200, 100), (64, 64), resize)  # 64 × 32 pixels in the input.
     top = int(letterbox.pad_xy[1])
     grid = np.full((64, 64), np.nan, np.float32)
-    grid[top:top + 32] = np.random.default_rng(0).normal(size=(32, 64))
+    grid[top : top + 32] = np.random.default_rng(0).normal(size=(32, 64))
     image = bilinear(grid, *taps(letterbox, (64, 64)))
-    expected = cv2.resize(grid[top:top + 32], (200, 100), interpolation=cv2.INTER_LINEAR)
+    expected = cv2.resize(grid[top : top + 32], (200, 100), interpolation=cv2.INTER_LINEAR)
     assert np.abs(image - expected).max() < 1e-4
 
 
@@ -65,10 +71,19 @@ def test_runs_hold_each_pixel_once_with_those_between_the_same_cells(image_wh, g
         assert all(len(set(axis.first[run])) == 1 for run in runs)
 
 
-@pytest.mark.parametrize(('grid', 'input_hw', 'expected'), [
-    ((640, 640), (640, 640), True), ((160, 160), (640, 640), True), ((37, 37), (518, 518), True),
-    ((68, 120), (544, 960), True), ((-1, 160), (640, 640), True), ((15, 25), (480, 800), True),
-    ((160, 120), (640, 640), False), ((1, 1), (640, 640), False), ((25, 15), (480, 800), False),
-])
+@pytest.mark.parametrize(
+    ('grid', 'input_hw', 'expected'),
+    [
+        ((640, 640), (640, 640), True),
+        ((160, 160), (640, 640), True),
+        ((37, 37), (518, 518), True),
+        ((68, 120), (544, 960), True),
+        ((-1, 160), (640, 640), True),
+        ((15, 25), (480, 800), True),
+        ((160, 120), (640, 640), False),
+        ((1, 1), (640, 640), False),
+        ((25, 15), (480, 800), False),
+    ],
+)
 def test_a_grid_covers_its_input_when_it_has_its_shape(grid, input_hw, expected):
     assert covers(grid, input_hw) is expected

@@ -16,6 +16,7 @@ def labels_file(tmp_path):
         path = tmp_path / 'labels.txt'
         path.write_bytes(text.encode(encoding))
         return str(path)
+
     return write
 
 
@@ -44,14 +45,18 @@ def test_the_count_is_not_checked_while_it_is_unknown():
     assert class_names(['a', 'b'], '', {}, None) == ('a', 'b')
 
 
-@pytest.mark.parametrize(('labels', 'metadata', 'source'), [
-    (['a', 'b', 'c'], {}, 'labels'),
-    ([], ULTRALYTICS, "the model's metadata"),
-])
+@pytest.mark.parametrize(
+    ('labels', 'metadata', 'source'),
+    [
+        (['a', 'b', 'c'], {}, 'labels'),
+        ([], ULTRALYTICS, "the model's metadata"),
+    ],
+)
 @pytest.mark.parametrize('class_count', [1, 2, 4, 80])
 def test_too_many_names_or_too_few_are_refused(labels, metadata, source, class_count):
     with pytest.raises(
-            ParameterError, match=f'^{source} names 3 classes, but the network has {class_count}'):
+        ParameterError, match=f'^{source} names 3 classes, but the network has {class_count}'
+    ):
         class_names(labels, '', metadata, class_count)
 
 
@@ -62,9 +67,15 @@ def test_the_background_in_front_goes_where_the_network_does_not_count_it(backgr
     assert class_names(names, '', {}, 3) == class_names(names, '', {}, None) == names
 
 
-@pytest.mark.parametrize(('names', 'class_count'), [
-    (('background', 'cat', 'dog'), 1), (('background', 'cat', 'dog'), 4),
-    (('cat', 'background', 'dog'), 2), (('background noise', 'cat', 'dog'), 2)])
+@pytest.mark.parametrize(
+    ('names', 'class_count'),
+    [
+        (('background', 'cat', 'dog'), 1),
+        (('background', 'cat', 'dog'), 4),
+        (('cat', 'background', 'dog'), 2),
+        (('background noise', 'cat', 'dog'), 2),
+    ],
+)
 def test_no_other_name_goes_and_no_other_count_fits(names, class_count):
     with pytest.raises(ParameterError, match=f'names 3 classes, but .* has {class_count}'):
         class_names(names, '', {}, class_count)
@@ -92,18 +103,36 @@ def test_an_empty_file_is_refused(labels_file):
         class_names([], labels_file(' \n\n'), {}, 3)
 
 
-@pytest.mark.parametrize('names', [
-    "['a', 'b']", '["a", "b"]', '{"0": "a"}', "{1: 'b', 0: 'a'}",
-])
+@pytest.mark.parametrize(
+    'names',
+    [
+        "['a', 'b']",
+        '["a", "b"]',
+        '{"0": "a"}',
+        "{1: 'b', 0: 'a'}",
+    ],
+)
 def test_metadata_may_be_a_dict_in_any_order_or_a_list(names):
     expected = () if '"0"' in names else ('a', 'b')
     assert class_names([], '', {'names': names}, None) == expected
 
 
-@pytest.mark.parametrize('names', [
-    '', 'person,car', '{0:', '7', '{}', '[]', "{5: 'a'}", '[1, 2]', '{[]: 1}',
-    '__import__("os")', '(' * 300,
-])
+@pytest.mark.parametrize(
+    'names',
+    [
+        '',
+        'person,car',
+        '{0:',
+        '7',
+        '{}',
+        '[]',
+        "{5: 'a'}",
+        '[1, 2]',
+        '{[]: 1}',
+        '__import__("os")',
+        '(' * 300,
+    ],
+)
 def test_metadata_of_another_kind_names_nothing(names):
     assert class_names([], '', {'names': names}, 3) == ()
 

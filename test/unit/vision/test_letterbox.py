@@ -28,12 +28,15 @@ def uniform(value, width, height) -> Frame:
 # Geometry
 
 
-@pytest.mark.parametrize(('resize', 'scale_xy', 'pad_xy', 'inner_wh'), [
-    ('letterbox', (0.5, 0.5), (0, 80), (640, 480)),
-    ('letterbox_topleft', (0.5, 0.5), (0, 0), (640, 480)),
-    ('stretch', (0.5, 640 / 960), (0, 0), (640, 640)),
-    ('center_crop', (853 / 1280, 640 / 960), (-106, 0), (853, 640)),
-])
+@pytest.mark.parametrize(
+    ('resize', 'scale_xy', 'pad_xy', 'inner_wh'),
+    [
+        ('letterbox', (0.5, 0.5), (0, 80), (640, 480)),
+        ('letterbox_topleft', (0.5, 0.5), (0, 0), (640, 480)),
+        ('stretch', (0.5, 640 / 960), (0, 0), (640, 640)),
+        ('center_crop', (853 / 1280, 640 / 960), (-106, 0), (853, 640)),
+    ],
+)
 def test_a_wide_image_in_a_square_input(resize, scale_xy, pad_xy, inner_wh):
     letterbox = Letterbox.fit((1280, 960), (640, 640), resize)
     assert letterbox.scale_xy == scale_xy
@@ -60,17 +63,23 @@ def test_a_thread_of_an_image_keeps_one_pixel():
 
 
 # What torchvision's resize and center_crop make of these sizes.
-@pytest.mark.parametrize(('image_wh', 'inner_wh', 'pad_xy'), [
-    ((500, 375), (341, 256), (-58, -16)), ((375, 500), (256, 341), (-16, -58)),
-    ((1920, 1080), (455, 256), (-116, -16)), ((100, 100), (256, 256), (-16, -16)),
-    ((1, 3), (256, 768), (-16, -272)),
-])
+@pytest.mark.parametrize(
+    ('image_wh', 'inner_wh', 'pad_xy'),
+    [
+        ((500, 375), (341, 256), (-58, -16)),
+        ((375, 500), (256, 341), (-16, -58)),
+        ((1920, 1080), (455, 256), (-116, -16)),
+        ((100, 100), (256, 256), (-16, -16)),
+        ((1, 3), (256, 768), (-16, -272)),
+    ],
+)
 def test_a_centre_crop_is_that_of_torchvision(image_wh, inner_wh, pad_xy):
     letterbox = Letterbox.fit(image_wh, (224, 224), 'center_crop', crop_fraction=224 / 256)
     assert letterbox.inner_wh == inner_wh
     assert letterbox.pad_xy == pad_xy
-    assert Preprocess((224, 224), 'center_crop', crop_fraction=0.875).letterbox(
-        image_wh) == letterbox
+    assert (
+        Preprocess((224, 224), 'center_crop', crop_fraction=0.875).letterbox(image_wh) == letterbox
+    )
 
 
 def test_a_centre_crop_of_an_oblong_input_fills_it():
@@ -123,8 +132,11 @@ def test_the_input_lies_inside_the_image_that_is_cropped(image_wh, input_hw, fra
 
 
 @REPEATABLE
-@given(image_wh=SIZES, input_hw=INPUTS,
-       resize=st.sampled_from([each for each in RESIZES if each != 'center_crop']))
+@given(
+    image_wh=SIZES,
+    input_hw=INPUTS,
+    resize=st.sampled_from([each for each in RESIZES if each != 'center_crop']),
+)
 def test_the_image_lies_inside_the_input(image_wh, input_hw, resize):
     letterbox = Letterbox.fit(image_wh, input_hw, resize)
     (left, top), (width, height) = letterbox.pad_xy, letterbox.inner_wh
@@ -228,20 +240,23 @@ def test_a_frame_may_be_of_one_pixel():
     assert letterbox.to_image(np.array([[0, 0, 4, 4]])).tolist() == [[0, 0, 1, 1]]
 
 
-@pytest.mark.parametrize(('changes', 'message'), [
-    ({'resize': 'crop'}, "resize is 'crop'"),
-    ({'channel_order': 'rbg'}, "channel_order is 'rbg'"),
-    ({'layout': 'chw'}, "layout is 'chw'"),
-    ({'dtype': 'int8'}, "dtype is 'int8'"),
-    ({'pad_value': 256}, 'pad_value is 256'),
-    ({'pad_value': -1}, 'pad_value is -1'),
-    ({'mean': (0.0,)}, 'mean has 1 values'),
-    ({'std': (1.0, 1.0, 1.0, 1.0)}, 'std has 4 values'),
-    ({'std': (1.0, 0.0, 1.0)}, 'std holds 0'),
-    ({'input_hw': (0, 640)}, 'empty image'),
-    ({'crop_fraction': 0.0}, 'crop_fraction is 0.0'),
-    ({'crop_fraction': 1.1}, 'crop_fraction is 1.1'),
-])
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'resize': 'crop'}, "resize is 'crop'"),
+        ({'channel_order': 'rbg'}, "channel_order is 'rbg'"),
+        ({'layout': 'chw'}, "layout is 'chw'"),
+        ({'dtype': 'int8'}, "dtype is 'int8'"),
+        ({'pad_value': 256}, 'pad_value is 256'),
+        ({'pad_value': -1}, 'pad_value is -1'),
+        ({'mean': (0.0,)}, 'mean has 1 values'),
+        ({'std': (1.0, 1.0, 1.0, 1.0)}, 'std has 4 values'),
+        ({'std': (1.0, 0.0, 1.0)}, 'std holds 0'),
+        ({'input_hw': (0, 640)}, 'empty image'),
+        ({'crop_fraction': 0.0}, 'crop_fraction is 0.0'),
+        ({'crop_fraction': 1.1}, 'crop_fraction is 1.1'),
+    ],
+)
 def test_what_cannot_be_honoured_is_refused(changes, message):
     with pytest.raises(ParameterError, match=message):
         Preprocess(**{'input_hw': (640, 640), **changes})

@@ -33,15 +33,19 @@ def test_a_mask_changes_at_the_pixel_behind_the_crossing():
 
 
 @REPEATABLE
-@given(image_wh=st.tuples(st.integers(1, 90), st.integers(1, 90)),
-       grid_hw=st.tuples(st.integers(1, 12), st.integers(1, 12)),
-       resize=st.sampled_from(RESIZES), seed=st.integers(0, 99))
+@given(
+    image_wh=st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    grid_hw=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    resize=st.sampled_from(RESIZES),
+    seed=st.integers(0, 99),
+)
 def test_it_is_the_interpolated_values_that_are_compared(image_wh, grid_hw, resize, seed):
     rng = np.random.default_rng(seed)
     rows, cols = taps(Letterbox.fit(image_wh, (48, 48), resize), grid_hw)
     whole = rng.normal(size=grid_hw).astype(np.float32)
     (x1, x2), (y1, y2) = (
-        sorted(rng.choice(size + 1, 2, replace=False).tolist()) for size in image_wh)
+        sorted(rng.choice(size + 1, 2, replace=False).tolist()) for size in image_wh
+    )
     boxes = [(0, 0, *image_wh), (x1, y1, x2, y2)]
     planes = [whole[cells_of(rows, cols, box)] for box in boxes]
     values = bilinear(whole, rows, cols)
@@ -69,7 +73,7 @@ def test_many_pixels_may_lie_between_two_cells(height):
     rows, cols = taps(Letterbox.fit((5, height), (8, 8), 'stretch'), (4, 4))
     plane = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
     box = (0, 0, 5, height)
-    mask, = above([plane], 0.0, rows, cols, [box])
+    (mask,) = above([plane], 0.0, rows, cols, [box])
     assert_same_but_at_the_threshold(mask, bilinear(plane, rows, cols), 0.0)
 
 
@@ -79,15 +83,17 @@ def test_the_threshold_may_be_passed_far_outside_of_the_image():
     plane = np.array([[0.0] * 6, [-0.01] * 6, [1.0] * 6, [0.0] * 6], np.float32)
     box = (0, 0, 314, 23)
     for values in (plane, -plane):
-        mask, = above([values[cells_of(rows, cols, box)]], 0.0, rows, cols, [box])
+        (mask,) = above([values[cells_of(rows, cols, box)]], 0.0, rows, cols, [box])
         assert_same_but_at_the_threshold(mask, bilinear(values, rows, cols), 0.0)
 
 
 def test_more_planes_than_are_computed_at_once_keep_their_order():
     rows, cols = taps(Letterbox.fit((16, 16), (16, 16), 'stretch'), (4, 4))
     boxes = [(index % 8, index % 5, 10, 12) for index in range(40)]
-    planes = [np.full((4, 4), index % 3 - 1.0, np.float32)[cells_of(rows, cols, box)]
-              for index, box in enumerate(boxes)]
+    planes = [
+        np.full((4, 4), index % 3 - 1.0, np.float32)[cells_of(rows, cols, box)]
+        for index, box in enumerate(boxes)
+    ]
     masks = above(planes, 0.5, rows, cols, boxes)
     assert [mask.shape for mask in masks] == [(y2 - y1, x2 - x1) for x1, y1, x2, y2 in boxes]
     assert [bool(mask.any()) for mask in masks] == [index % 3 == 2 for index in range(40)]
@@ -97,5 +103,5 @@ def test_more_planes_than_are_computed_at_once_keep_their_order():
 def test_what_is_not_a_number_is_below():
     rows, cols = taps(Letterbox.fit((4, 4), (4, 4), 'stretch'), (2, 2))
     with np.errstate(invalid='ignore'):
-        mask, = above([np.full((2, 2), np.nan, np.float32)], 0.5, rows, cols, [(0, 0, 4, 4)])
+        (mask,) = above([np.full((2, 2), np.nan, np.float32)], 0.5, rows, cols, [(0, 0, 4, 4)])
     assert not mask.any()

@@ -31,8 +31,12 @@ def boxes(*rows) -> np.ndarray:
 def suppress(xyxy, scores, labels=None, *, iou_threshold=0.5, max_detections=100) -> list[int]:
     labels = np.zeros(len(scores), int) if labels is None else np.array(labels)
     return non_max_suppression(
-        xyxy, np.array(scores, np.float32), labels, iou_threshold=iou_threshold,
-        max_detections=max_detections).tolist()
+        xyxy,
+        np.array(scores, np.float32),
+        labels,
+        iou_threshold=iou_threshold,
+        max_detections=max_detections,
+    ).tolist()
 
 
 def test_of_nothing_nothing_is_chosen():
@@ -83,7 +87,8 @@ def test_each_class_is_what_opencv_finds(count, iou_threshold):
         members = np.flatnonzero(labels == label)
         xywh = np.hstack([xyxy[members, :2], xyxy[members, 2:] - xyxy[members, :2]])
         theirs = cv2.dnn.NMSBoxes(
-            xywh.tolist(), (scores[members] + 1).tolist(), 0.0, iou_threshold)
+            xywh.tolist(), (scores[members] + 1).tolist(), 0.0, iou_threshold
+        )
         assert [i for i in ours if labels[i] == label] == members[np.ravel(theirs)].tolist()
 
 
@@ -119,8 +124,13 @@ def test_iou_of_empty_boxes_is_nothing():
 def finish(xyxy, scores, labels=None, *, iou_threshold=0.5):
     labels = np.zeros(len(scores), int) if labels is None else np.array(labels)
     return detections(
-        xyxy, np.array(scores, np.float32), labels, WHOLE, iou_threshold=iou_threshold,
-        max_detections=100)
+        xyxy,
+        np.array(scores, np.float32),
+        labels,
+        WHOLE,
+        iou_threshold=iou_threshold,
+        max_detections=100,
+    )
 
 
 def test_no_candidates_are_no_detections():
@@ -128,7 +138,10 @@ def test_no_candidates_are_no_detections():
     assert len(found) == 0
     assert found.xyxy.shape == (0, 4)
     assert (found.xyxy.dtype, found.scores.dtype, found.labels.dtype) == (
-        np.float32, np.float32, np.int32)
+        np.float32,
+        np.float32,
+        np.int32,
+    )
 
 
 def test_detections_are_best_first_and_clipped():
@@ -138,10 +151,19 @@ def test_detections_are_best_first_and_clipped():
     assert found.labels.tolist() == [2, 4]
 
 
-@pytest.mark.parametrize('bad', [
-    (5, 5, 5, 9), (5, 5, 9, 5), (9, 5, 5, 9), (-20, 5, -3, 9), (5, 480, 9, 500),
-    (np.nan, 5, 9, 9), (5, 5, np.inf, 9), (-np.inf, -np.inf, np.inf, np.inf),
-])
+@pytest.mark.parametrize(
+    'bad',
+    [
+        (5, 5, 5, 9),
+        (5, 5, 9, 5),
+        (9, 5, 5, 9),
+        (-20, 5, -3, 9),
+        (5, 480, 9, 500),
+        (np.nan, 5, 9, 9),
+        (5, 5, np.inf, 9),
+        (-np.inf, -np.inf, np.inf, np.inf),
+    ],
+)
 def test_a_box_that_is_no_box_goes_and_suppresses_none(bad):
     good = (4, 4, 10, 10)
     found = finish(boxes(bad, good), [0.9, 0.8], iou_threshold=0.0)

@@ -14,13 +14,19 @@ from trt_ros.vision.decoders.yolo_rows import Rows
 from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import RESIZES, Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
-SIZES = [((641, 359), (256, 256)), ((301, 517), (224, 320)), ((200, 200), (160, 256)),
-         ((97, 131), (192, 192)), ((1201, 401), (320, 224))]
-THRESHOLDS = {'score_threshold': 0.25, 'iou_threshold': 0.5, 'max_detections': 9}
+SIZES = [
+    ((641, 359), (256, 256)),
+    ((301, 517), (224, 320)),
+    ((200, 200), (160, 256)),
+    ((97, 131), (192, 192)),
+    ((1201, 401), (320, 224)),
+]
+THRESHOLDS = Thresholds(score=0.25, iou=0.5, max_detections=9)
 CASES = pytest.mark.parametrize(
-    ('resize', 'image_wh', 'input_hw'),
-    [(resize, *sizes) for resize in RESIZES for sizes in SIZES])
+    ('resize', 'image_wh', 'input_hw'), [(resize, *sizes) for resize in RESIZES for sizes in SIZES]
+)
 
 
 def pixel_centres(image_wh):
@@ -32,7 +38,8 @@ def preprocessed(image, resize, input_hw, **options):
     image = np.broadcast_to(image if image.ndim == 3 else image[..., None], (*image.shape[:2], 3))
     pixels = np.rint(np.ascontiguousarray(image) * 255).astype(np.uint8)
     tensor, letterbox = Preprocess(input_hw, resize, pad_value=0, **options)(
-        Frame.from_pixels(pixels, 'rgb8'))
+        Frame.from_pixels(pixels, 'rgb8')
+    )
     return tensor[0], letterbox
 
 
@@ -47,8 +54,9 @@ def box(image_wh, cxcywh, theta=0.0):
     x, y = pixel_centres(image_wh)
     x, y = x - cxcywh[0], y - cxcywh[1]
     along, across = x * np.cos(theta) + y * np.sin(theta), y * np.cos(theta) - x * np.sin(theta)
-    return (np.clip(cxcywh[2] / 2 - np.abs(along) + 0.5, 0, 1)
-            * np.clip(cxcywh[3] / 2 - np.abs(across) + 0.5, 0, 1))
+    return np.clip(cxcywh[2] / 2 - np.abs(along) + 0.5, 0, 1) * np.clip(
+        cxcywh[3] / 2 - np.abs(across) + 0.5, 0, 1
+    )
 
 
 def moments(plane):
@@ -57,8 +65,12 @@ def moments(plane):
     weights = plane / plane.sum()
     centre = np.array([(weights * x).sum(), (weights * y).sum()])
     x, y = x - centre[0], y - centre[1]
-    cov = np.array([[(weights * x * x).sum(), (weights * x * y).sum()],
-                    [(weights * x * y).sum(), (weights * y * y).sum()]])
+    cov = np.array(
+        [
+            [(weights * x * x).sum(), (weights * x * y).sum()],
+            [(weights * x * y).sum(), (weights * y * y).sum()],
+        ]
+    )
     return centre, cov
 
 
@@ -96,8 +108,11 @@ def test_a_box_is_found_where_it_was_drawn(resize, image_wh, input_hw):
     cxcywh = np.array([x, y, 1.3 * size, 0.8 * size])
     (plane, *_), letterbox = preprocessed(box(image_wh, cxcywh), resize, input_hw)
     (cx, cy), cov = moments(plane)
-    found = YoloV8Head('out', 1)({'out': head(
-        cx, cy, np.sqrt(12 * cov[0, 0]), np.sqrt(12 * cov[1, 1]), 0.9)}, letterbox, **THRESHOLDS)
+    found = YoloV8Head('out', 1)(
+        {'out': head(cx, cy, np.sqrt(12 * cov[0, 0]), np.sqrt(12 * cov[1, 1]), 0.9)},
+        letterbox,
+        THRESHOLDS,
+    )
     expected = [*(cxcywh[:2] - cxcywh[2:] / 2), *(cxcywh[:2] + cxcywh[2:] / 2)]
     np.testing.assert_allclose(found.xyxy[0], expected, atol=a_pixel(letterbox))
 
@@ -110,7 +125,8 @@ def test_keypoints_are_found_where_they_were_drawn(resize, image_wh, input_hw):
     planes, letterbox = preprocessed(image, resize, input_hw)
     seen = [value for plane in planes for value in (*moments(plane)[0], 0.8)]
     found = PoseHead(Rows('out', 1, 9, False))(
-        {'out': head(seen[0], seen[1], 20, 20, 0.9, *seen)}, letterbox, **THRESHOLDS)
+        {'out': head(seen[0], seen[1], 20, 20, 0.9, *seen)}, letterbox, THRESHOLDS
+    )
     np.testing.assert_allclose(found.keypoints[0, :, :2], points, atol=a_pixel(letterbox) / 2)
 
 
@@ -120,7 +136,8 @@ def test_a_rotated_box_is_found_where_it_was_drawn(resize, image_wh, input_hw, t
     x, y, size = middle(image_wh)
     width, height = 1.3 * size, 0.5 * size
     (plane, *_), letterbox = preprocessed(
-        box(image_wh, (x, y, width, height), theta), resize, input_hw)
+        box(image_wh, (x, y, width, height), theta), resize, input_hw
+    )
     (cx, cy), cov = moments(plane)
     if resize == 'stretch':  # It is no box there: its side and its area are.
         side = width * np.array([np.cos(theta), np.sin(theta)]) * letterbox.scale_xy
@@ -131,7 +148,8 @@ def test_a_rotated_box_is_found_where_it_was_drawn(resize, image_wh, input_hw, t
         seen_theta = np.arctan2(axes[1, 1], axes[0, 1])
         seen_width, seen_height = np.sqrt(12 * high), np.sqrt(12 * low)
     found = ObbHead(Rows('out', 1, 1, False))(
-        {'out': head(cx, cy, seen_width, seen_height, 0.9, seen_theta)}, letterbox, **THRESHOLDS)
+        {'out': head(cx, cy, seen_width, seen_height, 0.9, seen_theta)}, letterbox, THRESHOLDS
+    )
     np.testing.assert_allclose(found.cxcywh[0], [x, y, width, height], atol=a_pixel(letterbox))
     assert abs(np.sin(found.theta[0] - theta)) < 0.02
 
@@ -149,8 +167,10 @@ def test_a_mask_lies_where_it_was_drawn(resize, image_wh, input_hw):
     (plane, *_), letterbox = preprocessed(share, resize, input_hw, antialias=True)
     head_output = head(input_hw[1] / 2, input_hw[0] / 2, *input_hw[::-1], 0.9, 1.0)
     found = InstanceHead(Rows('out', 1, 1, False), 'cells')(
-        {'out': head_output, 'cells': logits(cells_of(plane, 4))[None, None]}, letterbox,
-        **THRESHOLDS)
+        {'out': head_output, 'cells': logits(cells_of(plane, 4))[None, None]},
+        letterbox,
+        THRESHOLDS,
+    )
     mask = found.paint(np.array([1], np.uint8)) == 1
     assert_same_shape(mask, outside, letterbox, stride=4)
 
@@ -164,7 +184,8 @@ def test_a_class_lies_where_it_was_drawn(resize, image_wh, input_hw, classes):
     cells = cells_of(plane, 4)
     scores = cells[None] if classes == 1 else np.stack([1 - cells, cells, 0.4 * cells])
     labels = SemanticHead('out', (1, classes, *cells.shape), True, False)(
-        {'out': scores[None].astype(np.float32)}, letterbox, **THRESHOLDS).labels
+        {'out': scores[None].astype(np.float32)}, letterbox, THRESHOLDS
+    ).labels
     assert_same_shape(labels == 1, outside, letterbox, stride=4)
 
 
@@ -175,9 +196,10 @@ def test_each_pixel_has_the_depth_that_was_seen_there(resize, image_wh, input_hw
     ramp = pixel_centres(image_wh)[axis]
     (plane, *_), letterbox = preprocessed(ramp / image_wh[axis], resize, input_hw)
     depth = DepthHead('out')(
-        {'out': (cells_of(plane, stride) * image_wh[axis])[None]}, letterbox, **THRESHOLDS).values
+        {'out': (cells_of(plane, stride) * image_wh[axis])[None]}, letterbox, THRESHOLDS
+    ).values
     # Cells at the edge see padding, or nothing further: the middle is compared.
     x, y, size = middle(image_wh)
-    inner = np.s_[int(y - size):int(y + size), int(x - size):int(x + size)]
+    inner = np.s_[int(y - size) : int(y + size), int(x - size) : int(x + size)]
     steps = image_wh[axis] / 255
     np.testing.assert_allclose(depth[inner], ramp[inner], atol=0.5 * steps + 0.5)

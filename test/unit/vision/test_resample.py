@@ -9,9 +9,17 @@ from trt_ros.vision.letterbox import RESIZES, Letterbox, Preprocess
 from trt_ros.vision.resample import resample
 
 SIZES = [  # From width × height to width × height.
-    ((2, 1), (5, 7)), ((5, 7), (1, 1)), ((31, 17), (31, 17)), ((31, 17), (64, 48)),
-    ((97, 61), (48, 30)), ((97, 61), (33, 29)), ((641, 359), (320, 180)), ((131, 47), (41, 83)),
-    ((47, 131), (83, 41)), ((300, 200), (100, 100)), ((1000, 3), (64, 64)),
+    ((2, 1), (5, 7)),
+    ((5, 7), (1, 1)),
+    ((31, 17), (31, 17)),
+    ((31, 17), (64, 48)),
+    ((97, 61), (48, 30)),
+    ((97, 61), (33, 29)),
+    ((641, 359), (320, 180)),
+    ((131, 47), (41, 83)),
+    ((47, 131), (83, 41)),
+    ((300, 200), (100, 100)),
+    ((1000, 3), (64, 64)),
 ]
 
 
@@ -38,10 +46,16 @@ def test_bilinear_is_that_of_opencv(from_wh, to_wh):
     assert np.abs(ours - rounded).max() < 1
 
 
-@pytest.mark.parametrize(('from_wh', 'to_wh'), [
-    ((200, 120), (50, 30)), ((200, 121), (50, 40)), ((641, 359), (211, 97)), ((97, 61), (1, 1)),
-    ((1999, 1003), (640, 321)),
-])
+@pytest.mark.parametrize(
+    ('from_wh', 'to_wh'),
+    [
+        ((200, 120), (50, 30)),
+        ((200, 121), (50, 40)),
+        ((641, 359), (211, 97)),
+        ((97, 61), (1, 1)),
+        ((1999, 1003), (640, 321)),
+    ],
+)
 def test_antialias_is_the_area_mean_of_opencv(from_wh, to_wh):
     pixels = random_pixels(*from_wh)
     ours = resized(Frame.from_pixels(pixels, 'rgb8'), to_wh, antialias=True)
@@ -92,8 +106,10 @@ def test_every_encoding_is_resized_as_its_colours(encoding, to_wh, antialias):
     frame = Frame(data, width, height, step, encoding)
     colours = Frame.from_pixels(np.ascontiguousarray(to_colour(frame, 'rgb')), 'rgb8')
     np.testing.assert_allclose(
-        resized(frame, to_wh, antialias=antialias), resized(colours, to_wh, antialias=antialias),
-        atol=1e-4)
+        resized(frame, to_wh, antialias=antialias),
+        resized(colours, to_wh, antialias=antialias),
+        atol=1e-4,
+    )
 
 
 @pytest.mark.parametrize('resize', RESIZES)
@@ -124,7 +140,7 @@ def assert_like_opencv(image_wh, preprocess, interpolation) -> None:
     assert letterbox == Letterbox.fit(image_wh, (97, 161), preprocess.resize)
     (left, top), (width, height) = map(int, letterbox.pad_xy), letterbox.inner_wh
     want = np.full((97, 161, 3), 114, np.uint8)
-    want[max(top, 0):top + height, max(left, 0):left + width] = cv2.resize(
-        pixels, (width, height), interpolation=interpolation)[max(-top, 0):, max(-left, 0):][
-            :97, :161]
+    want[max(top, 0) : top + height, max(left, 0) : left + width] = cv2.resize(
+        pixels, (width, height), interpolation=interpolation
+    )[max(-top, 0) :, max(-left, 0) :][:97, :161]
     assert np.abs(tensor[0] * 255 - want[..., ::-1].transpose(2, 0, 1)).max() < 1

@@ -10,14 +10,17 @@ from trt_ros.tensors import CUT_NMS
 from trt_ros.vision.decoders import registry as decoder
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import check_range, passing
+from trt_ros.vision.thresholds import Thresholds
 
 HW = (64, 64)
 WHOLE = Letterbox.fit((64, 64), HW, 'stretch')
 CELLS = 84  # Of strides 8, 16 and 32.
 BOX = (32, 32, 16, 16)
 CORNERS = (16, 16, 48, 48)
-CUT = ('{"operator": "NonMaxSuppression", "decoder": "%s", "iou_threshold": 0.5, "per_class": 9, '
-       '"score_threshold": null, "in_all": 9, "background": -1, "normalised": false}')
+CUT = (
+    '{"operator": "NonMaxSuppression", "decoder": "%s", "iou_threshold": 0.5, "per_class": 9, '
+    '"score_threshold": null, "in_all": 9, "background": -1, "normalised": false}'
+)
 
 
 def columns(score, extras=()):
@@ -52,57 +55,121 @@ CASES = {
     'yolov5': ('out (1, 252, 7)', {}, lambda s: [rows(252, *BOX, 1, 0.1, s)]),
     'yolov10': ('out (1, 9, 6)', {}, lambda s: [rows(9, *CORNERS, s, 1)]),
     'yolov3': ('ids (?, 3) int64; boxes (1, 9, 4); scores (1, 2, 9)', {}, chosen),
-    'rtdetr': ('labels (1, 9) int64; boxes (1, 9, 4); scores (1, 9)', {}, lambda s: [
-        np.zeros((1, 9), np.int64), rows(9, *CORNERS), np.full((1, 9), s, np.float32)]),
+    'rtdetr': (
+        'labels (1, 9) int64; boxes (1, 9, 4); scores (1, 9)',
+        {},
+        lambda s: [np.zeros((1, 9), np.int64), rows(9, *CORNERS), np.full((1, 9), s, np.float32)],
+    ),
     'efficient_nms': (
-        'num (1, 1) int32; boxes (1, 9, 4); scores (1, 9); classes (1, 9) int32', {}, lambda s: [
-            np.full((1, 1), 4, np.int32), rows(9, *CORNERS), np.full((1, 9), s, np.float32),
-            np.zeros((1, 9), np.int32)]),
-    'ssd': ('boxes (1, 9, 4); scores (1, 9, 3)', {}, lambda s: [
-        rows(9, 0.2, 0.2, 0.8, 0.8), rows(9, 0.1, 0.1, s)]),
+        'num (1, 1) int32; boxes (1, 9, 4); scores (1, 9); classes (1, 9) int32',
+        {},
+        lambda s: [
+            np.full((1, 1), 4, np.int32),
+            rows(9, *CORNERS),
+            np.full((1, 9), s, np.float32),
+            np.zeros((1, 9), np.int32),
+        ],
+    ),
+    'ssd': (
+        'boxes (1, 9, 4); scores (1, 9, 3)',
+        {},
+        lambda s: [rows(9, 0.2, 0.2, 0.8, 0.8), rows(9, 0.1, 0.1, s)],
+    ),
     'detectnet_v2': ('cov (1, 2, 4, 4); bbox (1, 8, 4, 4)', {}, grid),
     'onnx_nms': ('ids (?, 3) int64; boxes (1, 9, 4); scores (1, 2, 9)', {}, chosen),
-    'boxes': ('boxes (1, 9, 4); scores (1, 9, 3)', {}, lambda s: [
-        rows(9, *CORNERS), rows(9, 0.1, 0.1, s)]),
-    'boxes_normalised': ('boxes (1, 9, 4); scores (1, 9, 3)', {}, lambda s: [
-        rows(9, 0.2, 0.2, 0.8, 0.8), rows(9, 0.1, 0.1, s)]),
-    'yolov8_seg': ('out (1, 8, 84); masks (1, 2, 16, 16)', {}, lambda s: [
-        columns(s, (0, 0)), np.zeros((1, 2, 16, 16), np.float32)]),
-    'yolov8_pose': ('out (1, 12, 84)', {'kpt_shape': '[2, 3]'}, lambda s: [
-        columns(s, (1, 2, 0.5, 3, 4, 1))]),
+    'boxes': (
+        'boxes (1, 9, 4); scores (1, 9, 3)',
+        {},
+        lambda s: [rows(9, *CORNERS), rows(9, 0.1, 0.1, s)],
+    ),
+    'boxes_normalised': (
+        'boxes (1, 9, 4); scores (1, 9, 3)',
+        {},
+        lambda s: [rows(9, 0.2, 0.2, 0.8, 0.8), rows(9, 0.1, 0.1, s)],
+    ),
+    'yolov8_seg': (
+        'out (1, 8, 84); masks (1, 2, 16, 16)',
+        {},
+        lambda s: [columns(s, (0, 0)), np.zeros((1, 2, 16, 16), np.float32)],
+    ),
+    'yolov8_pose': (
+        'out (1, 12, 84)',
+        {'kpt_shape': '[2, 3]'},
+        lambda s: [columns(s, (1, 2, 0.5, 3, 4, 1))],
+    ),
     'yolov8_obb': ('out (1, 7, 84)', {}, lambda s: [columns(s, (0.5,))]),
 }
 FURTHER = {  # The other ways in which some of them read their outputs.
     'yolov5 of one class': ('yolov5', 'out (1, 252, 6)', {}, lambda s: [rows(252, *BOX, s, 1)]),
     'yolov8 by rows': ('yolov8', 'out (1, 84, 6)', {}, lambda s: [rows(84, *BOX, 0.1, s)]),
     'yolox by objectness': (
-        'yolox', 'out (1, 84, 7)', {}, lambda s: [rows(84, 0, 0, 1, 1, s, 0.1, 0.1)]),
-    'yolov5 by objectness': ('yolov5', 'out (1, 252, 7)', {}, lambda s: [
-        rows(252, *BOX, s, 0.1, 0.1)]),
+        'yolox',
+        'out (1, 84, 7)',
+        {},
+        lambda s: [rows(84, 0, 0, 1, 1, s, 0.1, 0.1)],
+    ),
+    'yolov5 by objectness': (
+        'yolov5',
+        'out (1, 252, 7)',
+        {},
+        lambda s: [rows(252, *BOX, s, 0.1, 0.1)],
+    ),
     'rtdetr of ultralytics': (
-        'rtdetr', 'out (1, 9, 6)', {'task': 'detect', 'names': "['a', 'b']"},
-        lambda s: [rows(9, 0.5, 0.5, 0.2, 0.2, 0.1, s)]),
+        'rtdetr',
+        'out (1, 9, 6)',
+        {'task': 'detect', 'names': "['a', 'b']"},
+        lambda s: [rows(9, 0.5, 0.5, 0.2, 0.2, 0.1, s)],
+    ),
     'rtdetr of ultralytics, finished': (
-        'rtdetr', 'out (1, 9, 6)', {'task': 'detect', 'head': 'RTDETRDecoder'},
-        lambda s: [rows(9, 0.5, 0.5, 0.2, 0.2, s, 1)]),
+        'rtdetr',
+        'out (1, 9, 6)',
+        {'task': 'detect', 'head': 'RTDETRDecoder'},
+        lambda s: [rows(9, 0.5, 0.5, 0.2, 0.2, s, 1)],
+    ),
     'yolov8_seg, finished': (
-        'yolov8_seg', 'out (1, 9, 8); masks (1, 2, 16, 16)', {}, lambda s: [
-            rows(9, *CORNERS, s, 1, 0, 0), np.zeros((1, 2, 16, 16), np.float32)]),
+        'yolov8_seg',
+        'out (1, 9, 8); masks (1, 2, 16, 16)',
+        {},
+        lambda s: [rows(9, *CORNERS, s, 1, 0, 0), np.zeros((1, 2, 16, 16), np.float32)],
+    ),
     'onnx_nms, cut off': (
-        'onnx_nms', 'boxes (1, 9, 4); scores (1, 9, 3)', {CUT_NMS: CUT % 'onnx_nms'},
-        lambda s: [rows(9, *CORNERS), rows(9, 0.1, 0.1, s)]),
+        'onnx_nms',
+        'boxes (1, 9, 4); scores (1, 9, 3)',
+        {CUT_NMS: CUT % 'onnx_nms'},
+        lambda s: [rows(9, *CORNERS), rows(9, 0.1, 0.1, s)],
+    ),
     'yolov8_pose, how visible': (
-        'yolov8_pose', 'out (1, 12, 84)', {'kpt_shape': '[2, 3]'}, lambda s: [
-            columns(0.9, (1, 2, 0.5, 3, 4, s))]),
+        'yolov8_pose',
+        'out (1, 12, 84)',
+        {'kpt_shape': '[2, 3]'},
+        lambda s: [columns(0.9, (1, 2, 0.5, 3, 4, s))],
+    ),
 }
 EVERY = {**{name: (name, *case) for name, case in CASES.items()}, **FURTHER}
 #: Of these, unused places may hold any number below 0.
 PADDED = {name for name in EVERY if 'finished' in name} | {'yolov10', 'rtdetr', 'efficient_nms'}
-ALL = (*decoder.FAMILIES, *decoder.SEGMENTERS, *decoder.POSES, *decoder.ORIENTED,
-       *decoder.CLASSIFIERS, *decoder.DEPTHS, *decoder.TENSORS)
+ALL = (
+    *decoder.FAMILIES,
+    *decoder.SEGMENTERS,
+    *decoder.POSES,
+    *decoder.ORIENTED,
+    *decoder.CLASSIFIERS,
+    *decoder.DEPTHS,
+    *decoder.TENSORS,
+)
 #: Sigmoid or softmax is theirs to compute, or they give no scores.
-WITHOUT = {'detr', 'rfdetr', 'yolov8_cls', 'classifier', 'semantic', 'yolo_semantic', 'depth',
-           'yolo_depth', 'embedding', 'tensor'}
+WITHOUT = {
+    'detr',
+    'rfdetr',
+    'yolov8_cls',
+    'classifier',
+    'semantic',
+    'yolo_semantic',
+    'depth',
+    'yolo_depth',
+    'embedding',
+    'tensor',
+}
 
 
 def scores_found(network, case, score, *, score_threshold=0.25):
@@ -110,8 +177,9 @@ def scores_found(network, case, score, *, score_threshold=0.25):
     seen = network(outputs, hw=HW, **metadata)
     family = next(family for family in ALL if family.name == name)
     arrays = {spec.name: array for spec, array in zip(seen.outputs, values(score))}
-    found = family.open(seen)(arrays, WHOLE, score_threshold=score_threshold, iou_threshold=0.5,
-                              max_detections=10)
+    found = family.open(seen)(
+        arrays, WHOLE, Thresholds(score=score_threshold, iou=0.5, max_detections=10)
+    )
     return getattr(found, 'detections', found).scores
 
 
@@ -158,7 +226,7 @@ def test_logits_are_found_in_every_image(network):
     output = np.full((1, 84, CELLS), -5.0, np.float32)
     head = decoder.FAMILIES[0].open(network('out (1, 84, 84)', hw=HW, task='detect'))
     with pytest.raises(ScoreRangeError, match='a score of -5'):
-        head({'out': output}, WHOLE, score_threshold=1.0, iou_threshold=1.0, max_detections=1)
+        head({'out': output}, WHOLE, Thresholds(score=1.0, iou=1.0, max_detections=1))
 
 
 def test_landmarks_in_place_of_classes_are_found_without_an_object(network):
@@ -168,7 +236,7 @@ def test_landmarks_in_place_of_classes_are_found_without_an_object(network):
     seen = network('out (1, 252, 16)', hw=HW)
     head = next(family for family in ALL if family.name == 'yolov5').open(seen)
     with pytest.raises(ScoreRangeError, match='a score of 315'):
-        head({'out': output}, WHOLE, score_threshold=1.0, iou_threshold=1.0, max_detections=1)
+        head({'out': output}, WHOLE, Thresholds(score=1.0, iou=1.0, max_detections=1))
 
 
 @pytest.mark.parametrize('scores', [[], [0, 1], [1.0005, -0.0005], [np.nan, np.inf, 0.5]])

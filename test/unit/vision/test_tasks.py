@@ -11,21 +11,34 @@ from trt_ros.vision.decoders import registry as decoder
 from trt_ros.vision.letterbox import Preprocess
 
 TABLE = {
-    'detect': decoder.FAMILIES, 'segment': decoder.SEGMENTERS, 'pose': decoder.POSES,
-    'obb': decoder.ORIENTED, 'classify': decoder.CLASSIFIERS, 'depth': decoder.DEPTHS,
-    'embed': decoder.EMBEDDINGS}
+    'detect': decoder.FAMILIES,
+    'segment': decoder.SEGMENTERS,
+    'pose': decoder.POSES,
+    'obb': decoder.ORIENTED,
+    'classify': decoder.CLASSIFIERS,
+    'depth': decoder.DEPTHS,
+    'embed': decoder.EMBEDDINGS,
+}
 OTHERS = [family for task, families in TABLE.items() if task != 'detect' for family in families]
 SEG = 'output0 (1, 116, 8400); output1 (1, 32, 160, 160)'
 SEG_26 = 'output0 (1, 300, 38); output1 (1, 32, 160, 160)'
 
 
 @pytest.mark.parametrize('name', ['auto', 'yolov8'])
-@pytest.mark.parametrize(('stated', 'kind', 'node'), [
-    ('segment', 'a segmentation', 'segmenter'), ('semantic', 'a segmentation', 'segmenter'),
-    ('pose', 'a keypoint', 'pose'), ('obb', 'an oriented-box', 'detector'),
-    ('classify', 'a classification', 'classifier'), ('depth', 'a depth', 'depth')])
+@pytest.mark.parametrize(
+    ('stated', 'kind', 'node'),
+    [
+        ('segment', 'a segmentation', 'segmenter'),
+        ('semantic', 'a segmentation', 'segmenter'),
+        ('pose', 'a keypoint', 'pose'),
+        ('obb', 'an oriented-box', 'detector'),
+        ('classify', 'a classification', 'classifier'),
+        ('depth', 'a depth', 'depth'),
+    ],
+)
 def test_a_detector_does_not_open_what_says_it_is_something_else(
-        network, stated, kind, node, name):
+    network, stated, kind, node, name
+):
     seen = network('output0 (1, 84, 8400)', task=stated)
     with pytest.raises(TensorMismatchError) as error:
         decoder.choose_family(decoder.FAMILIES, name, seen)
@@ -34,24 +47,29 @@ def test_a_detector_does_not_open_what_says_it_is_something_else(
     assert error.value.remedy == f'Run the node `{node}`, or give a network for detection.'
 
 
-@pytest.mark.parametrize(('outputs', 'kind', 'nodes'), [
-    (SEG, 'a segmentation', '`segmenter`'),
-    (SEG_26, 'a segmentation', '`segmenter`'),
-    ('out (1, 21, 640, 640)', 'a segmentation', '`segmenter`'),
-    ('output0 (1, 300, 57)', 'a keypoint', '`pose`'),
-    ('out (1, 1000)', 'a classification or embedding', '`classifier` or `tensor`'),
-    ('depth (1, 640, 640)', 'a depth', '`depth`'),
-    ('out (1, 1, 640, 640)', 'a segmentation or depth', '`segmenter` or `depth`'),
-])
+@pytest.mark.parametrize(
+    ('outputs', 'kind', 'nodes'),
+    [
+        (SEG, 'a segmentation', '`segmenter`'),
+        (SEG_26, 'a segmentation', '`segmenter`'),
+        ('out (1, 21, 640, 640)', 'a segmentation', '`segmenter`'),
+        ('output0 (1, 300, 57)', 'a keypoint', '`pose`'),
+        ('out (1, 1000)', 'a classification or embedding', '`classifier` or `tensor`'),
+        ('depth (1, 640, 640)', 'a depth', '`depth`'),
+        ('out (1, 1, 640, 640)', 'a segmentation or depth', '`segmenter` or `depth`'),
+    ],
+)
 def test_a_detector_tells_by_the_shape_what_a_network_may_be_instead(
-        network, outputs, kind, nodes):
+    network, outputs, kind, nodes
+):
     with pytest.raises(TensorMismatchError) as error:
         decoder.choose_family(decoder.FAMILIES, 'auto', network(outputs))
     assert error.value.problem == f'This looks like {kind} network; the detector serves detection.'
     assert outputs.split()[0] in error.value.cause
     assert error.value.remedy == (
         f'Run the node {nodes}. If it is a network for detection, set `decoder` to its family '
-        '(docs/models.md).')
+        '(docs/models.md).'
+    )
 
 
 def test_another_task_is_told_as_well_what_it_was_given(network):
@@ -67,7 +85,8 @@ def test_every_task_has_a_node_that_there_is():
 
 @pytest.mark.parametrize('family', OTHERS, ids=lambda family: family.name)
 @pytest.mark.parametrize(
-    'outputs', ['none', 'x (1, 2, 3, 4, 5)', 'x (1, 3, 2, 2); y (1, 3, 2, 2)'])
+    'outputs', ['none', 'x (1, 2, 3, 4, 5)', 'x (1, 3, 2, 2); y (1, 3, 2, 2)']
+)
 def test_a_name_that_cannot_fit_says_what_it_expects_and_what_helps(network, family, outputs):
     seen = network(outputs)
     assert decoder.choose_family(TABLE[family.task], family.name, seen) == (family, 'as asked')

@@ -12,20 +12,23 @@ from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.labels import class_names, name_of
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 
 @pytest.fixture(scope='module')
 def session(weeds):
     onnxruntime = pytest.importorskip('onnxruntime')
     return onnxruntime.InferenceSession(
-        str(weeds / 'weeds_yolox_nano.onnx'), providers=['CPUExecutionProvider'])
+        str(weeds / 'weeds_yolox_nano.onnx'), providers=['CPUExecutionProvider']
+    )
 
 
 @pytest.fixture(scope='module')
 def decoder(session):
     specs = [
         tuple(TensorSpec(value.name, tuple(value.shape), 'float32', mode) for value in values)
-        for mode, values in (('input', session.get_inputs()), ('output', session.get_outputs()))]
+        for mode, values in (('input', session.get_inputs()), ('output', session.get_outputs()))
+    ]
     metadata = session.get_modelmeta().custom_metadata_map
     return choose_decoder('auto', *specs, metadata, (416, 416))
 
@@ -44,10 +47,12 @@ def test_the_weeds_of_a_photograph_are_found(photo, weeds, session, decoder, ass
 
     tensor, letterbox = preprocess(Frame.from_pixels(cv2.imread(str(weeds / photo))))
     outputs = {'output': session.run(None, {'images': tensor})[0]}
-    found = decoder(
-        outputs, letterbox, score_threshold=0.5, iou_threshold=0.45, max_detections=300)
+    found = decoder(outputs, letterbox, Thresholds(score=0.5, iou=0.45, max_detections=300))
 
     assert_finds(
-        [(name_of(names, label), score, xyxy)
-         for label, score, xyxy in zip(found.labels, found.scores, found.xyxy)],
-        expected['detections'])
+        [
+            (name_of(names, label), score, xyxy)
+            for label, score, xyxy in zip(found.labels, found.scores, found.xyxy)
+        ],
+        expected['detections'],
+    )

@@ -97,26 +97,40 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     if cut is not None:
         model = cut
         kept = {value.name for value in model.graph.input}
-        info = replace(info, metadata=metadata_of(model), inputs=tuple(
-            spec for spec in info.inputs if spec.name in kept))
+        info = replace(
+            info,
+            metadata=metadata_of(model),
+            inputs=tuple(spec for spec in info.inputs if spec.name in kept),
+        )
         _refuse_cut_with(options)
     if flavour.is_rtx:
         refuse_unbuildable(path, model)
     _refuse_other_floats(path, info, options)
-    profiles = settle_profiles(info.inputs, options.profiles, metadata=info.metadata,
-                               input_size=options.input_size, batch=options.batch)
+    profiles = settle_profiles(
+        info.inputs,
+        options.profiles,
+        metadata=info.metadata,
+        input_size=options.input_size,
+        batch=options.batch,
+    )
     changed, lowered = cut, ''
     if options.precision in ('fp16', 'bf16') and 'float32' in info.float_types:
         events.phase(f'converting the model to {options.precision}')
-        changed, lowered = convert(path, options.precision, io_dtypes=options.io_dtypes,
-                                   converter=options.converter, model=cut)
+        changed, lowered = convert(
+            path,
+            options.precision,
+            io_dtypes=options.io_dtypes,
+            converter=options.converter,
+            model=cut,
+        )
     if lower_equations(changed or model):
         changed = changed or model
         if options.strip_weights:
             raise ParameterError(
                 'strip_weights does not go with upper-case letters in Einsum equations.',
                 cause='TensorRT takes none, and would read the file once more at load.',
-                remedy='Leave strip_weights out, or rename them in the model.')
+                remedy='Leave strip_weights out, or rename them in the model.',
+            )
     converted = None if changed is None else changed.SerializeToString()
     del model, cut, changed
     events.phase('parsing the model')
@@ -145,17 +159,29 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     return {
         'inputs': [vars(spec) for spec in _io(network, 'input')],
         'outputs': [vars(spec) for spec in _io(network, 'output')],
-        'metadata': info.metadata, 'onnx_opset': info.opset, 'onnx_producer': info.producer,
+        'metadata': info.metadata,
+        'onnx_opset': info.opset,
+        'onnx_producer': info.producer,
         'profiles': [[vars(each) for each in profile] for profile in profiles],
-        'batch': largest_batch(info.inputs, profiles), 'build_seconds': round(seconds, 3),
-        'parser_errors': complaints, 'parser_warnings': [*info.warnings, *warnings],
-        'build_warnings': said.warnings, 'ignored_options': ignored, 'dla_fallback': fallback,
-        'cut_nms': told, 'lowered': lowered,
-        **_layer_report(flavour, network, plan)}
+        'batch': largest_batch(info.inputs, profiles),
+        'build_seconds': round(seconds, 3),
+        'parser_errors': complaints,
+        'parser_warnings': [*info.warnings, *warnings],
+        'build_warnings': said.warnings,
+        'ignored_options': ignored,
+        'dla_fallback': fallback,
+        'cut_nms': told,
+        'lowered': lowered,
+        **_layer_report(flavour, network, plan),
+    }
 
 
-def cut_where_needed(path: Path, model: Any, options: BuildOptions, flavour: Flavour,
-                     ) -> tuple[Any | None, str]:
+def cut_where_needed(
+    path: Path,
+    model: Any,
+    options: BuildOptions,
+    flavour: Flavour,
+) -> tuple[Any | None, str]:
     """
     Cut NMS off where that is asked for, or this TensorRT cannot run it.
 
@@ -174,18 +200,24 @@ def cut_where_needed(path: Path, model: Any, options: BuildOptions, flavour: Fla
         if not flavour.is_rtx and 'NonMaxSuppression' in found and not found & BATCHED:
             # In the middle of a network its answer may end up in outputs of a fixed size.
             return None, f'NMS is left in the network. {error.problem} {error.cause}'
-        raise ModelError(f'{path} cannot be built: {why}. {error.problem}', cause=error.cause,
-                         remedy=error.remedy) from error
+        raise ModelError(
+            f'{path} cannot be built: {why}. {error.problem}',
+            cause=error.cause,
+            remedy=error.remedy,
+        ) from error
 
 
 def _refuse_cut_with(options: BuildOptions) -> None:
     """Both would take the file, which still has its NMS."""
-    for option, wanted in (('strip_weights', options.strip_weights),
-                           ('converter modelopt', options.converter == 'modelopt')):
+    for option, wanted in (
+        ('strip_weights', options.strip_weights),
+        ('converter modelopt', options.converter == 'modelopt'),
+    ):
         if wanted:
             raise ParameterError(
                 f'{option} does not go with a network whose NMS is cut off.',
-                remedy='Leave it out, or export without NMS.')
+                remedy='Leave it out, or export without NMS.',
+            )
 
 
 def _refuse_other_floats(path: Path, info: OnnxInfo, options: BuildOptions) -> None:
@@ -196,15 +228,23 @@ def _refuse_other_floats(path: Path, info: OnnxInfo, options: BuildOptions) -> N
     if options.precision != 'auto' and others:
         raise ParameterError(
             f'precision is {options.precision}, but {path} computes in {", ".join(others)}.',
-            remedy=f'Choose auto, or export in float32 (of {", ".join(PRECISIONS)}).')
+            remedy=f'Choose auto, or export in float32 (of {", ".join(PRECISIONS)}).',
+        )
 
 
-def _parse(flavour: Flavour, network: Any, path: Path, converted: bytes | None,
-           ) -> tuple[list[str], list[str]]:
+def _parse(
+    flavour: Flavour,
+    network: Any,
+    path: Path,
+    converted: bytes | None,
+) -> tuple[list[str], list[str]]:
     with flavour.log.collect() as said:
         parser = flavour.trt.OnnxParser(network, flavour.log)
-        parsed = (parser.parse_from_file(str(path)) if converted is None
-                  else parser.parse(converted, str(path)))
+        parsed = (
+            parser.parse_from_file(str(path))
+            if converted is None
+            else parser.parse(converted, str(path))
+        )
     if not parsed:
         raise explain(parser_errors(parser) or said.errors, doing='parse', flavour=flavour)
     if not network.num_inputs or not network.num_outputs:  # It says True to an empty file.
@@ -229,10 +269,15 @@ def _io(network: Any, mode: Any) -> list[Any]:
     from trt_ros.engine.engine import DTYPES
     from trt_ros.tensors import TensorSpec
 
-    count, get = ((network.num_inputs, network.get_input) if mode == 'input'
-                  else (network.num_outputs, network.get_output))
-    return [TensorSpec(one.name, tuple(one.shape), DTYPES[one.dtype.name], mode)
-            for one in map(get, range(count))]
+    count, get = (
+        (network.num_inputs, network.get_input)
+        if mode == 'input'
+        else (network.num_outputs, network.get_output)
+    )
+    return [
+        TensorSpec(one.name, tuple(one.shape), DTYPES[one.dtype.name], mode)
+        for one in map(get, range(count))
+    ]
 
 
 def _layer_report(flavour: Flavour, network: Any, plan: Any) -> dict[str, Any]:
@@ -255,4 +300,4 @@ def _layer_report(flavour: Flavour, network: Any, plan: Any) -> dict[str, Any]:
 def _write(fd: int, data: Any) -> None:
     view = memoryview(data).cast('B')
     while view:
-        view = view[os.write(fd, view[:1 << 24]):]
+        view = view[os.write(fd, view[: 1 << 24]) :]

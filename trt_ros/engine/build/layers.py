@@ -13,25 +13,38 @@ from trt_ros.engine.engine import DTYPES
 Layer = tuple[str, str, str]  # Name, kind, dtype of what it computes
 
 # How the inspector of one release or another spells a tensor's type.
-_SPELLINGS = (('bfloat16', r'bf16|bfloat16'), ('float16', r'fp16|half|float16'),
-              ('float8_e4m3fn', r'fp8|e4m3'), ('int8', r'int8'), ('float4_e2m1fn', r'fp4'),
-              ('int4', r'int4'), ('int64', r'int64'), ('int32', r'int32'), ('bool', r'bool'),
-              ('float32', r'fp32|float|float32'))
+_SPELLINGS = (
+    ('bfloat16', r'bf16|bfloat16'),
+    ('float16', r'fp16|half|float16'),
+    ('float8_e4m3fn', r'fp8|e4m3'),
+    ('int8', r'int8'),
+    ('float4_e2m1fn', r'fp4'),
+    ('int4', r'int4'),
+    ('int64', r'int64'),
+    ('int32', r'int32'),
+    ('bool', r'bool'),
+    ('float32', r'fp32|float|float32'),
+)
 
 
 def of_network(network: Any) -> list[Layer]:
     """Read a strongly typed network, whose types the engine keeps; fused layers show apart."""
     layers = (network.get_layer(index) for index in range(network.num_layers))
-    return [(layer.name, layer.type.name, DTYPES[layer.get_output(0).dtype.name])
-            for layer in layers if layer.num_outputs and layer.get_output(0) is not None
-            and layer.type.name not in ('CONSTANT', 'SHAPE', 'CAST')
-            and layer.get_output(0).dtype.name not in ('INT32', 'INT64', 'BOOL')]
+    return [
+        (layer.name, layer.type.name, DTYPES[layer.get_output(0).dtype.name])
+        for layer in layers
+        if layer.num_outputs
+        and layer.get_output(0) is not None
+        and layer.type.name not in ('CONSTANT', 'SHAPE', 'CAST')
+        and layer.get_output(0).dtype.name not in ('INT32', 'INT64', 'BOOL')
+    ]
 
 
 def of_engine(flavour: Any, handle: Any) -> list[Layer]:
     """Ask the inspector; empty where it tells no types (it needs DETAILED verbosity)."""
     text = handle.create_engine_inspector().get_engine_information(
-        flavour.trt.LayerInformationFormat.JSON)
+        flavour.trt.LayerInformationFormat.JSON
+    )
     return list(parse_inspector(text))
 
 
@@ -45,9 +58,16 @@ def parse_inspector(text: str) -> Iterator[Layer]:
         outputs = entry.get('Outputs') if isinstance(entry, dict) else None
         if outputs:
             told = ' '.join(
-                str(value) for key, value in outputs[0].items() if 'type' in key.lower())
-            dtype = next((name for name, spelling in _SPELLINGS
-                          if re.search(rf'\b({spelling})\b', told, re.IGNORECASE)), '')
+                str(value) for key, value in outputs[0].items() if 'type' in key.lower()
+            )
+            dtype = next(
+                (
+                    name
+                    for name, spelling in _SPELLINGS
+                    if re.search(rf'\b({spelling})\b', told, re.IGNORECASE)
+                ),
+                '',
+            )
             if dtype:
                 yield str(entry.get('Name', '')), str(entry.get('LayerType', '')), dtype
 

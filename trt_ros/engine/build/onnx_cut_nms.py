@@ -29,8 +29,23 @@ from trt_ros.trt import Flavour
 VIEWS = {'Transpose', 'Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity', 'Cast'}
 #: Operators that only choose or arrange numbers.
 PICKS = VIEWS | {
-    'Gather', 'GatherElements', 'GatherND', 'Slice', 'Split', 'Concat', 'TopK', 'Where', 'Tile',
-    'Expand', 'Pad', 'ScatterND', 'ScatterElements', 'Shape', 'Size', 'ConstantOfShape'}
+    'Gather',
+    'GatherElements',
+    'GatherND',
+    'Slice',
+    'Split',
+    'Concat',
+    'TopK',
+    'Where',
+    'Tile',
+    'Expand',
+    'Pad',
+    'ScatterND',
+    'ScatterElements',
+    'Shape',
+    'Size',
+    'ConstantOfShape',
+}
 
 
 class UncuttableError(ModelError):
@@ -80,16 +95,25 @@ class Nms:
             asked.append(f'at most {self.per_class} a class')
         if self.in_all is not None:
             asked.append(f'at most {self.in_all}')
-        return (f'{self.title} is cut off the network and done after it, as it says: '
-                + ', '.join(asked))
+        return f'{self.title} is cut off the network and done after it, as it says: ' + ', '.join(
+            asked
+        )
 
     @property
     def metadata(self) -> str:
-        return json.dumps({
-            'operator': self.node.op_type, 'decoder': self.decoder,
-            'iou_threshold': self.iou_threshold, 'score_threshold': self.score_threshold,
-            'normalised': self.normalised, 'per_class': self.per_class, 'in_all': self.in_all,
-            'background': self.background}, sort_keys=True)
+        return json.dumps(
+            {
+                'operator': self.node.op_type,
+                'decoder': self.decoder,
+                'iou_threshold': self.iou_threshold,
+                'score_threshold': self.score_threshold,
+                'normalised': self.normalised,
+                'per_class': self.per_class,
+                'in_all': self.in_all,
+                'background': self.background,
+            },
+            sort_keys=True,
+        )
 
 
 #: Gone from TensorRT 11; the last is MMDeploy's own plugin.
@@ -136,11 +160,16 @@ def cut_nms(path: Path, model: Any) -> tuple[Any, str]:
     if len(found) != 1 or found[0] not in model.graph.node:
         what = ' and '.join(f'{node.op_type} {node.name or node.output[0]}' for node in found)
         raise UncuttableError(
-            f'There is no NMS to cut off {path}.' if not found else
-            f'The NMS of {path} cannot be cut off.',
-            cause=f'There is more than one: {what}.' if len(found) > 1 else
-            f'{what} is inside of a loop or a branch.' if found else '',
-            remedy=NOT_IN_RTX[found[0].op_type] if found else 'Leave --cut-nms out.')
+            f'There is no NMS to cut off {path}.'
+            if not found
+            else f'The NMS of {path} cannot be cut off.',
+            cause=f'There is more than one: {what}.'
+            if len(found) > 1
+            else f'{what} is inside of a loop or a branch.'
+            if found
+            else '',
+            remedy=NOT_IN_RTX[found[0].op_type] if found else 'Leave --cut-nms out.',
+        )
     model = onnx.shape_inference.infer_shapes(model)
     graph = _Graph(path, model)
     try:
@@ -151,9 +180,11 @@ def cut_nms(path: Path, model: Any) -> tuple[Any, str]:
     except _NotSafe as error:
         raise UncuttableError(
             f'{found[0].op_type} (node {found[0].name or found[0].output[0]}) cannot be cut off '
-            f'{path}.', cause=str(error), remedy=NOT_IN_RTX[found[0].op_type]) from error
-    onnx.helper.set_model_props(cut, {
-        **metadata_of(model), CUT_NMS: nms.metadata})
+            f'{path}.',
+            cause=str(error),
+            remedy=NOT_IN_RTX[found[0].op_type],
+        ) from error
+    onnx.helper.set_model_props(cut, {**metadata_of(model), CUT_NMS: nms.metadata})
     return cut, nms.story
 
 
@@ -163,8 +194,12 @@ def write_cut(path: Path, target: Path) -> None:
 
     model = onnx.load(str(path))
     is_large = model.ByteSize() > LARGEST_NBYTES
-    onnx.save(cut_nms(path, model)[0], str(target), save_as_external_data=is_large,
-              location=f'{target.name}.data')
+    onnx.save(
+        cut_nms(path, model)[0],
+        str(target),
+        save_as_external_data=is_large,
+        location=f'{target.name}.data',
+    )
 
 
 class _NotSafe(Exception):
@@ -178,8 +213,10 @@ class _Graph:
         self.path, self.graph = path, model.graph
         self.makers = {name: node for node in self.graph.node for name in node.output if name}
         self.weights = {one.name: one for one in self.graph.initializer}
-        self.values = {value.name: value.type.tensor_type for value in (
-            *self.graph.input, *self.graph.output, *self.graph.value_info)}
+        self.values = {
+            value.name: value.type.tensor_type
+            for value in (*self.graph.input, *self.graph.output, *self.graph.value_info)
+        }
         self.live = live_tensors(self.graph)
         self._constants: list[Any] = []
 
@@ -187,8 +224,10 @@ class _Graph:
         """Give the dimensions, -1 where not known; [] where not even their number is."""
         if name not in self.values or not self.values[name].HasField('shape'):
             return []
-        return [size.dim_value if size.HasField('dim_value') else -1
-                for size in self.values[name].shape.dim]
+        return [
+            size.dim_value if size.HasField('dim_value') else -1
+            for size in self.values[name].shape.dim
+        ]
 
     def number(self, name: str, default: float | None) -> float | None:
         """Compute a constant, such as a threshold."""
@@ -206,7 +245,8 @@ class _Graph:
             return numpy_helper.to_array(self.weights[name], str(self.path.parent))
         node = self.makers[name]
         answers = ReferenceEvaluator(node).run(
-            None, {one: self._constant(one) for one in node.input if one})
+            None, {one: self._constant(one) for one in node.input if one}
+        )
         return dict(zip(node.output, answers))[name]
 
     def refuse_what_others_decide(self, nms: Nms) -> None:
@@ -217,20 +257,23 @@ class _Graph:
             if not behind.intersection(used(node)):
                 continue
             title = f'{node.op_type} (node {node.name or node.output[0]})'
-            strangers = [name for name in used(node)
-                         if name in self.live and name not in behind | views]
+            strangers = [
+                name for name in used(node) if name in self.live and name not in behind | views
+            ]
             if strangers:
-                raise _NotSafe(f'Behind it, {title} takes {strangers[0]}, which is neither the '
-                               'boxes nor the scores that it gets.')
+                raise _NotSafe(
+                    f'Behind it, {title} takes {strangers[0]}, which is neither the '
+                    'boxes nor the scores that it gets.'
+                )
             has_values = bool(valued.intersection(node.input))
-            if node.op_type not in PICKS and (has_values or any(
-                    attribute.HasField('g') for attribute in node.attribute)):
+            if node.op_type not in PICKS and (
+                has_values or any(attribute.HasField('g') for attribute in node.attribute)
+            ):
                 raise _NotSafe(f'Behind it, {title} computes with what it chose.')
             behind.update(node.output)
             if has_values and node.op_type not in ('Shape', 'Size'):
                 valued.update(node.output[:1] if node.op_type == 'TopK' else node.output)
-        others = [value.name for value in self.graph.output
-                  if value.name not in behind | views]
+        others = [value.name for value in self.graph.output if value.name not in behind | views]
         if others:
             raise _NotSafe(f'The network has another output, {others[0]}.')
 
@@ -257,25 +300,33 @@ class _Graph:
         if nms.rows_first:
             boxes = self._node('Gather', boxes, self._integers(1, 0, 3, 2), axis=2)
         if nms.centres:
-            centre, size = (self._node('Gather', boxes, self._integers(*at), axis=2)
-                            for at in ((0, 1), (2, 3)))
+            centre, size = (
+                self._node('Gather', boxes, self._integers(*at), axis=2) for at in ((0, 1), (2, 3))
+            )
             half = self._node('Mul', size, self._half(nms.boxes))
-            boxes = self._node('Concat', self._node('Sub', centre, half),
-                               self._node('Add', centre, half), axis=2)
+            boxes = self._node(
+                'Concat', self._node('Sub', centre, half), self._node('Add', centre, half), axis=2
+            )
         if nms.classes_first:
             scores = self._node('Transpose', scores, perm=[0, 2, 1])
         if nms.raw_scores:
             scores = self._node('Sigmoid', scores)
         count, classes = self._sizes(nms)
-        return [self._output('nms_boxes', boxes, nms.boxes, ['batch', count or 'boxes', 4]),
-                self._output('nms_scores', scores, nms.scores,
-                             ['batch', count or 'boxes', classes or 'classes'])]
+        return [
+            self._output('nms_boxes', boxes, nms.boxes, ['batch', count or 'boxes', 4]),
+            self._output(
+                'nms_scores', scores, nms.scores, ['batch', count or 'boxes', classes or 'classes']
+            ),
+        ]
 
     def _sizes(self, nms: Nms) -> tuple[int, int]:
         """Give the numbers of boxes and of classes, 0 where not known."""
         boxes, scores = self.shape(nms.boxes), self.shape(nms.scores)
-        known = [size for size in (
-            *boxes[1:2], *(scores[2:3] if nms.classes_first else scores[1:2])) if size > 0]
+        known = [
+            size
+            for size in (*boxes[1:2], *(scores[2:3] if nms.classes_first else scores[1:2]))
+            if size > 0
+        ]
         classes = (scores[1:2] if nms.classes_first else scores[2:3]) or [0]
         return max(known, default=0), max(classes[0], 0)
 
@@ -286,8 +337,9 @@ class _Graph:
         batch = self.shape(like)[:1]
         shape[0] = 1 if batch == [1] else 'batch'
         self.graph.node.append(onnx.helper.make_node('Identity', [tensor], [name], name))
-        self.graph.value_info.append(onnx.helper.make_tensor_value_info(
-            name, self._kind(like), shape))
+        self.graph.value_info.append(
+            onnx.helper.make_tensor_value_info(name, self._kind(like), shape)
+        )
         return name
 
     def _node(self, op: str, *inputs: str, **attributes: Any) -> str:
@@ -306,8 +358,7 @@ class _Graph:
         import numpy as np
         import onnx
 
-        return self._weight(np.array(
-            0.5, onnx.helper.tensor_dtype_to_np_dtype(self._kind(like))))
+        return self._weight(np.array(0.5, onnx.helper.tensor_dtype_to_np_dtype(self._kind(like))))
 
     def _kind(self, name: str) -> int:
         import onnx
@@ -352,10 +403,17 @@ def _of_onnx(graph: _Graph, node: Any) -> Nms:
     _one_image(graph, boxes)
     is_yolov3 = any(value.name == 'image_shape' for value in graph.graph.input)
     return Nms(
-        node, 'yolov3' if is_yolov3 else 'onnx_nms', boxes, scores,
-        graph.number(most_iou, 0.0) or 0.0, graph.number(least, None), classes_first=True,
-        centres=bool(_attributes(node).get('center_point_box', 0)), rows_first=is_yolov3,
-        per_class=int(per_class))
+        node,
+        'yolov3' if is_yolov3 else 'onnx_nms',
+        boxes,
+        scores,
+        graph.number(most_iou, 0.0) or 0.0,
+        graph.number(least, None),
+        classes_first=True,
+        centres=bool(_attributes(node).get('center_point_box', 0)),
+        rows_first=is_yolov3,
+        per_class=int(per_class),
+    )
 
 
 def _of_efficient(graph: _Graph, node: Any) -> Nms:
@@ -370,12 +428,18 @@ def _of_efficient(graph: _Graph, node: Any) -> Nms:
     _shared_boxes(graph, boxes)
     background = given.get('background_class', -1)  # YOLOv7 writes a list of one.
     return Nms(
-        node, 'efficient_nms', boxes, scores, float(given.get('iou_threshold', 0.5)),
-        float(given.get('score_threshold', 0.25)), centres=bool(given.get('box_coding', 0)),
+        node,
+        'efficient_nms',
+        boxes,
+        scores,
+        float(given.get('iou_threshold', 0.5)),
+        float(given.get('score_threshold', 0.25)),
+        centres=bool(given.get('box_coding', 0)),
         raw_scores=bool(given.get('score_activation', 0)),
         in_all=int(given.get('max_output_boxes', 100)),
         background=int(background[0] if isinstance(background, list) else background),
-        values=tuple(node.output[1:3]))
+        values=tuple(node.output[1:3]),
+    )
 
 
 def _of_batched(graph: _Graph, node: Any) -> Nms:
@@ -387,10 +451,17 @@ def _of_batched(graph: _Graph, node: Any) -> Nms:
     # TensorRT's gives a count, boxes, scores, classes; MMDeploy's boxes with scores, classes.
     values = node.output[:1] if node.op_type == 'TRTBatchedNMS' else node.output[1:3]
     return Nms(
-        node, 'efficient_nms', boxes, scores, float(given.get('iouthreshold', 0.5)),
-        float(given.get('scorethreshold', 0.0)), in_all=int(given.get('keeptopk', 100)),
+        node,
+        'efficient_nms',
+        boxes,
+        scores,
+        float(given.get('iouthreshold', 0.5)),
+        float(given.get('scorethreshold', 0.0)),
+        in_all=int(given.get('keeptopk', 100)),
         normalised=bool(given.get('isnormalized', 1)),
-        background=int(given.get('backgroundlabelid', -1)), values=tuple(values))
+        background=int(given.get('backgroundlabelid', -1)),
+        values=tuple(values),
+    )
 
 
 def _boxes_and_scores(node: Any) -> tuple[str, str]:
@@ -418,5 +489,7 @@ def _shared_boxes(graph: _Graph, boxes: str) -> None:
 
 
 READERS: Mapping[str, Callable[[_Graph, Any], Nms]] = {
-    'NonMaxSuppression': _of_onnx, 'EfficientNMS_TRT': _of_efficient,
-    **dict.fromkeys(BATCHED, _of_batched)}
+    'NonMaxSuppression': _of_onnx,
+    'EfficientNMS_TRT': _of_efficient,
+    **dict.fromkeys(BATCHED, _of_batched),
+}

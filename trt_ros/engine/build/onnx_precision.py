@@ -26,11 +26,33 @@ from trt_ros.errors import BackendError, ModelError, ParameterError
 HEAVY = {'Conv', 'ConvTranspose', 'Gemm', 'MatMul', 'Einsum', 'Attention', 'LSTM', 'GRU', 'RNN'}
 # Sums, powers and their inverses: the squares of a layer norm overflow fp16 at 256.
 DELICATE = {
-    'Pow', 'Exp', 'Log', 'Sqrt', 'Reciprocal', 'CumSum', 'Softplus', 'Mean', 'ReduceMean',
-    'ReduceSum', 'ReduceL1', 'ReduceL2', 'ReduceSumSquare', 'ReduceLogSum', 'ReduceLogSumExp',
-    'LayerNormalization', 'RMSNormalization', 'InstanceNormalization', 'GroupNormalization',
-    'LpNormalization', 'MeanVarianceNormalization', 'NonMaxSuppression', 'Range', 'If', 'Loop',
-    'Scan'}
+    'Pow',
+    'Exp',
+    'Log',
+    'Sqrt',
+    'Reciprocal',
+    'CumSum',
+    'Softplus',
+    'Mean',
+    'ReduceMean',
+    'ReduceSum',
+    'ReduceL1',
+    'ReduceL2',
+    'ReduceSumSquare',
+    'ReduceLogSum',
+    'ReduceLogSumExp',
+    'LayerNormalization',
+    'RMSNormalization',
+    'InstanceNormalization',
+    'GroupNormalization',
+    'LpNormalization',
+    'MeanVarianceNormalization',
+    'NonMaxSuppression',
+    'Range',
+    'If',
+    'Loop',
+    'Scan',
+}
 # Between the DequantizeLinear of weights and their matrix product.
 VIEWS = {'Transpose', 'Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity'}
 QUANTISING = {'QuantizeLinear', 'DequantizeLinear'}
@@ -39,8 +61,9 @@ QUANTISING_OPSET = 19  # From here on their floats may be float16 or bfloat16.
 FIXED_INPUTS = {'Resize': {1, 2}, 'Upsample': {1}, 'Dropout': {1}}
 
 
-def convert(path: Path, precision: str, *, io_dtypes: str, converter: str,
-            model: Any = None) -> tuple[Any, str]:
+def convert(
+    path: Path, precision: str, *, io_dtypes: str, converter: str, model: Any = None
+) -> tuple[Any, str]:
     """
     Convert the model of `path` to fp16 or bf16 inside.
 
@@ -55,10 +78,13 @@ def convert(path: Path, precision: str, *, io_dtypes: str, converter: str,
 
     folder = path.parent
     nbytes = path.stat().st_size + sum(
-        (folder / name).stat().st_size for name in external_names(path))
+        (folder / name).stat().st_size for name in external_names(path)
+    )
     if nbytes > LARGEST_NBYTES:
-        raise ModelError(f'{path} is above 2 GB, too large to convert to {precision} here.',
-                         remedy='Convert it ahead of time, and choose precision auto.')
+        raise ModelError(
+            f'{path} is above 2 GB, too large to convert to {precision} here.',
+            remedy='Convert it ahead of time, and choose precision auto.',
+        )
     if converter == 'modelopt':
         model, told = _by_modelopt(path, precision, io_dtypes), ''
     else:
@@ -69,8 +95,11 @@ def convert(path: Path, precision: str, *, io_dtypes: str, converter: str,
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         if 'No Op registered for' not in str(error):  # A plugin's operator is not ONNX's.
-            raise ModelError(f'{path} could not be converted to {precision}.', cause=str(error),
-                             remedy='Choose precision auto, or converter modelopt.') from error
+            raise ModelError(
+                f'{path} could not be converted to {precision}.',
+                cause=str(error),
+                remedy='Choose precision auto, or converter modelopt.',
+            ) from error
     return model, told
 
 
@@ -78,11 +107,14 @@ def _by_modelopt(path: Path, precision: str, io_dtypes: str) -> Any:
     try:
         from modelopt.onnx.autocast import convert_to_mixed_precision  # type: ignore[import-not-found]
     except ImportError as error:
-        raise BackendError('The converter modelopt is not installed.', cause=str(error),
-                           remedy="pip install 'nvidia-modelopt[onnx]', or use converter light."
-                           ) from error
+        raise BackendError(
+            'The converter modelopt is not installed.',
+            cause=str(error),
+            remedy="pip install 'nvidia-modelopt[onnx]', or use converter light.",
+        ) from error
     return convert_to_mixed_precision(
-        str(path), low_precision_type=precision, keep_io_types=io_dtypes == 'keep')
+        str(path), low_precision_type=precision, keep_io_types=io_dtypes == 'keep'
+    )
 
 
 def lower(model: Any, precision: str, *, io_dtypes: str = 'keep') -> tuple[Any, str]:
@@ -117,8 +149,8 @@ def _for_low_scales(model: Any, precision: str) -> Any:
         raise ModelError(
             f'A quantised model of opset {opset.version} cannot be converted to {precision}.',
             cause=f'Q/DQ nodes of {precision} need opset {QUANTISING_OPSET}: {error}',
-            remedy=f'Export it with opset {QUANTISING_OPSET} or newer, or choose precision auto.'
-            ) from error
+            remedy=f'Export it with opset {QUANTISING_OPSET} or newer, or choose precision auto.',
+        ) from error
 
 
 class _Lowering:
@@ -126,8 +158,7 @@ class _Lowering:
         import onnx
 
         self.onnx, self.model, self.graph, self.precision = onnx, model, model.graph, precision
-        self.low = (onnx.TensorProto.FLOAT16 if precision == 'fp16' else
-                    onnx.TensorProto.BFLOAT16)
+        self.low = onnx.TensorProto.FLOAT16 if precision == 'fp16' else onnx.TensorProto.BFLOAT16
         self._constants_to_weights()
         inferred = onnx.shape_inference.infer_shapes(model).graph
         known = (*inferred.input, *inferred.output, *inferred.value_info)
@@ -144,7 +175,9 @@ class _Lowering:
             raise ParameterError(
                 f'precision is {self.precision}, but the model has no float32 to convert.',
                 cause='Nothing between its inputs and its last convolution or matrix product '
-                      'is float32.', remedy='Choose precision auto.')
+                'is float32.',
+                remedy='Choose precision auto.',
+            )
         makers: list[Any] = []
         for value in self.graph.input:
             if self.is_float(value.name) and value.name not in self.weights:
@@ -189,8 +222,11 @@ class _Lowering:
 
     def _choose(self) -> set[str]:
         """Choose what is lowered, by key: on a float's way from an input to a heavy node."""
-        live = {one.name for one in self.graph.input
-                if one.name not in self.weights and self.is_float(one.name)}
+        live = {
+            one.name
+            for one in self.graph.input
+            if one.name not in self.weights and self.is_float(one.name)
+        }
         on_the_way = set()
         for node in self.graph.node:
             quantises = node.op_type in QUANTISING  # Of weights, too, and what is between is int8.
@@ -210,18 +246,25 @@ class _Lowering:
     def _quantised_exactly(self, lowered: set[str]) -> set[str]:
         """Name the QuantizeLinear nodes of float32 values, weights above all: no need to round."""
         low = {name for node in self.graph.node if _key(node) in lowered for name in node.output}
-        return {_key(node) for node in self.graph.node
-                if node.op_type == 'QuantizeLinear' and node.input[0] not in low}
+        return {
+            _key(node)
+            for node in self.graph.node
+            if node.op_type == 'QuantizeLinear' and node.input[0] not in low
+        }
 
     def _fed_by_full_scales(self, lowered: set[str]) -> set[str]:
         """Name heavy nodes that a Q/DQ node of float32 feeds: a Cast between costs the fusion."""
         full: set[str] = set()
         for node in self.graph.node:
             if (_key(node) not in lowered and node.op_type == 'DequantizeLinear') or (
-                    node.op_type in VIEWS and full.intersection(node.input)):
+                node.op_type in VIEWS and full.intersection(node.input)
+            ):
                 full.update(node.output)
-        return {_key(node) for node in self.graph.node
-                if node.op_type in HEAVY | VIEWS and full.intersection(node.input)}
+        return {
+            _key(node)
+            for node in self.graph.node
+            if node.op_type in HEAVY | VIEWS and full.intersection(node.input)
+        }
 
     def _tell(self) -> str:
         def count(found: Iterable[Any]) -> tuple[int, int]:
@@ -230,29 +273,42 @@ class _Lowering:
 
         heavy = count(node for node in self.graph.node if node.op_type in HEAVY)
         scales = count(node for node in self.graph.node if node.op_type in QUANTISING)
-        told = (f'{self.precision}: {len(self.lowered)} of {len(self.graph.node)} nodes, '
-                f'{heavy[0]} of {heavy[1]} convolutions and matrix products')
+        told = (
+            f'{self.precision}: {len(self.lowered)} of {len(self.graph.node)} nodes, '
+            f'{heavy[0]} of {heavy[1]} convolutions and matrix products'
+        )
         return told + (f', {scales[0]} of {scales[1]} Q/DQ nodes' if scales[1] else '')
 
     def _refuse_scales(self) -> None:
         """:raises ParameterError: when scales that would lose digits keep all of it float32."""
         heavy = [_key(node) for node in self.graph.node if node.op_type in HEAVY]
-        lost = [node.input[1] for node in self.graph.node
-                if node.op_type == 'DequantizeLinear' and not self._rounds_well(node.input[1])]
+        lost = [
+            node.input[1]
+            for node in self.graph.node
+            if node.op_type == 'DequantizeLinear' and not self._rounds_well(node.input[1])
+        ]
         if lost and not self.lowered.intersection(heavy):
             raise ParameterError(
                 f'precision is {self.precision}, but no convolution or matrix product can be '
-                'lowered.', cause=f'{len(lost)} of the scales of Q/DQ nodes, such as {lost[0]}, '
+                'lowered.',
+                cause=f'{len(lost)} of the scales of Q/DQ nodes, such as {lost[0]}, '
                 f'cannot be rounded to {self.precision} without losing digits.',
-                remedy='Choose precision bf16 or auto.')
+                remedy='Choose precision bf16 or auto.',
+            )
 
     def _can_be_low(self, node: Any) -> bool:
-        return (node.op_type not in DELICATE and node.domain in ('', 'ai.onnx')
-                and all(name in self.types for name in (*node.input, *node.output) if name)
-                and any(map(self.is_float, (*node.input, *node.output)))
-                and (node.op_type not in QUANTISING or self._rounds_well(node.input[1]))
-                and not any(self._overflows(self.weights[name]) for name in node.input
-                            if name in self.weights and self.is_float(name)))
+        return (
+            node.op_type not in DELICATE
+            and node.domain in ('', 'ai.onnx')
+            and all(name in self.types for name in (*node.input, *node.output) if name)
+            and any(map(self.is_float, (*node.input, *node.output)))
+            and (node.op_type not in QUANTISING or self._rounds_well(node.input[1]))
+            and not any(
+                self._overflows(self.weights[name])
+                for name in node.input
+                if name in self.weights and self.is_float(name)
+            )
+        )
 
     def _overflows(self, weight: Any) -> bool:
         if self.precision == 'bf16':
@@ -269,24 +325,36 @@ class _Lowering:
             return bool(np.isfinite(scale).all() and (scale > 1e-37).all())
         with np.errstate(over='ignore'):
             low = scale.astype(np.float16).astype(np.float64)
-        return bool((np.abs(low - scale) <= scale * 2 ** -10).all() and (low > 0).all())
+        return bool((np.abs(low - scale) <= scale * 2**-10).all() and (low > 0).all())
 
     def _low_inputs(self, node: Any) -> Iterable[int]:
         fixed = FIXED_INPUTS.get(node.op_type, set())
-        return (index for index, name in enumerate(node.input)
-                if index not in fixed and self.is_float(name))
+        return (
+            index
+            for index, name in enumerate(node.input)
+            if index not in fixed and self.is_float(name)
+        )
 
     def _demands(self) -> tuple[set[str], set[str]]:
         """Tell which floats are wanted in the low type, and which in float32."""
         wants_low: set[str] = set()
         wants_full = {one.name for one in self.graph.output}
         for node in self.graph.node:
-            low = {node.input[index] for index in self._low_inputs(node)
-                   } if _key(node) in self.lowered else set()
+            low = (
+                {node.input[index] for index in self._low_inputs(node)}
+                if _key(node) in self.lowered
+                else set()
+            )
             wants_low |= low
-            wants_full |= set(used(node)) if not low else {
-                name for index, name in enumerate(node.input)
-                if index in FIXED_INPUTS.get(node.op_type, set())}
+            wants_full |= (
+                set(used(node))
+                if not low
+                else {
+                    name
+                    for index, name in enumerate(node.input)
+                    if index in FIXED_INPUTS.get(node.op_type, set())
+                }
+            )
         return wants_low, wants_full
 
     def _rename_low(self, node: Any) -> None:
@@ -297,8 +365,9 @@ class _Lowering:
                 node.output[index] += self.suffix
         for attribute in node.attribute:
             if (node.op_type, attribute.name) in (
-                    ('Cast', 'to'), ('DequantizeLinear', 'output_dtype')) and (
-                    attribute.i == self.onnx.TensorProto.FLOAT):
+                ('Cast', 'to'),
+                ('DequantizeLinear', 'output_dtype'),
+            ) and (attribute.i == self.onnx.TensorProto.FLOAT):
                 attribute.i = self.low
 
     def _cast(self, name: str, wanted: bool, *, from_low: bool) -> list[Any]:
@@ -312,8 +381,11 @@ class _Lowering:
         for weight in list(self.graph.initializer):
             if weight.name in wants_low and self.is_float(weight.name):
                 low = self.onnx.TensorProto(
-                    name=weight.name + self.suffix, data_type=self.low, dims=weight.dims,
-                    raw_data=_low_bytes(self.onnx.numpy_helper.to_array(weight), self.precision))
+                    name=weight.name + self.suffix,
+                    data_type=self.low,
+                    dims=weight.dims,
+                    raw_data=_low_bytes(self.onnx.numpy_helper.to_array(weight), self.precision),
+                )
                 if weight.name not in wants_full:
                     self.graph.initializer.remove(weight)
                 self.graph.initializer.append(low)
@@ -328,8 +400,10 @@ class _Lowering:
                 for node in self.graph.node:
                     if node.output[0] != name + self.suffix:
                         _rename(node, {name: full})
-                self.graph.node.insert(0, cast('Cast', [name], [full], f'{full}__cast',
-                                               to=self.onnx.TensorProto.FLOAT))
+                self.graph.node.insert(
+                    0,
+                    cast('Cast', [name], [full], f'{full}__cast', to=self.onnx.TensorProto.FLOAT),
+                )
         for value in self.graph.output:
             name, full = value.name, f'{value.name}__fp32'
             if self.is_float(name):
@@ -349,8 +423,8 @@ def _low_bytes(values: np.ndarray, precision: str) -> bytes:
     if precision == 'fp16':
         return values.astype('<f2').tobytes()
     bits = np.ascontiguousarray(values, '<f4').view('<u4')
-    rounded = (bits + (((bits >> 16) & 1) + 0x7fff)) >> 16
-    return np.where(np.isnan(values), 0x7fc0, rounded).astype('<u2').tobytes()
+    rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype('<u2').tobytes()
 
 
 def _rename(node: Any, names: dict[str, str]) -> None:

@@ -35,9 +35,16 @@ class Built:
         self.plan.close()
 
 
-def build(onnx: Path, options: BuildOptions, flavour: Flavour, *, report: Reporter | None = None,
-          timeout_seconds: float | None = None, device: int = 0,
-          timing_cache: Path | None = None) -> Built:
+def build(
+    onnx: Path,
+    options: BuildOptions,
+    flavour: Flavour,
+    *,
+    report: Reporter | None = None,
+    timeout_seconds: float | None = None,
+    device: int = 0,
+    timing_cache: Path | None = None,
+) -> Built:
     """
     Build an engine.
 
@@ -53,18 +60,28 @@ def build(onnx: Path, options: BuildOptions, flavour: Flavour, *, report: Report
     check_model_file(onnx)
     with _memory_file('plan') as plan, _memory_file('timing') as timing:
         child = Child(
-            'trt_ros.engine.build.child:build', title=f'The build of {onnx}',
+            'trt_ros.engine.build.child:build',
+            title=f'The build of {onnx}',
             remedy='Check the model with `trt-ros inspect`, allow more time, or lower '
-                   'optimization_level.',
+            'optimization_level.',
             memory_nbytes=memory_limit(total_nbytes(onnx), base_nbytes=8 << 30, factor=16),
-            pass_fds=(plan.fileno(), timing.fileno()), environment=_visible(device))
+            pass_fds=(plan.fileno(), timing.fileno()),
+            environment=_visible(device),
+        )
         with closing(child):
-            done = child.call({
-                'onnx': str(onnx.absolute()), 'options': options.to_json(),
-                'flavour': flavour.name, 'plan_fd': plan.fileno(), 'timing_fd': timing.fileno(),
-                'timing_cache': timing_cache and str(timing_cache)},
-                report=report or Reporter(), phase='starting the build',
-                timeout_seconds=timeout_seconds)
+            done = child.call(
+                {
+                    'onnx': str(onnx.absolute()),
+                    'options': options.to_json(),
+                    'flavour': flavour.name,
+                    'plan_fd': plan.fileno(),
+                    'timing_fd': timing.fileno(),
+                    'timing_cache': timing_cache and str(timing_cache),
+                },
+                report=report or Reporter(),
+                phase='starting the build',
+                timeout_seconds=timeout_seconds,
+            )
         timing.seek(0)
         plan.seek(0)
         return Built(os.fdopen(os.dup(plan.fileno()), 'rb'), done, timing.read())

@@ -13,9 +13,13 @@ DEFAULT_INPUT_HW = (640, 640)
 
 
 def settle_profiles(
-        inputs: Sequence[TensorSpec], asked: Sequence[Profile], *,
-        metadata: Mapping[str, str], input_size: Sequence[int],
-        batch: int = 1) -> tuple[Profile, ...]:
+    inputs: Sequence[TensorSpec],
+    asked: Sequence[Profile],
+    *,
+    metadata: Mapping[str, str],
+    input_size: Sequence[int],
+    batch: int = 1,
+) -> tuple[Profile, ...]:
     """
     Give the profiles to build with; none for a network of fixed shapes.
 
@@ -31,19 +35,28 @@ def settle_profiles(
             _check(each, inputs)
         missing = {spec.name for spec in dynamic} - {each.name for each in profile}
         if missing:
-            raise ParameterError(f'A profile says nothing of {", ".join(sorted(missing))}.',
-                                 cause='Every dynamic input needs its shapes in every profile.')
+            raise ParameterError(
+                f'A profile says nothing of {", ".join(sorted(missing))}.',
+                cause='Every dynamic input needs its shapes in every profile.',
+            )
     refuse_large(spec for spec in inputs if not spec.is_dynamic)
-    refuse_large(TensorSpec(each.name, each.high, 'float32', 'input')
-                 for profile in asked for each in profile)
+    refuse_large(
+        TensorSpec(each.name, each.high, 'float32', 'input')
+        for profile in asked
+        for each in profile
+    )
     return tuple(asked)
 
 
 def largest_batch(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) -> int:
     """The batch that engines are filed under: the first input's first dimension, at most."""
     first = inputs[0]
-    sizes = [each.high[0] for profile in profiles for each in profile
-             if each.name == first.name and each.high]
+    sizes = [
+        each.high[0]
+        for profile in profiles
+        for each in profile
+        if each.name == first.name and each.high
+    ]
     return max(sizes, default=first.shape[0] if first.shape else 1)
 
 
@@ -52,13 +65,17 @@ def _check(each: ShapeRange, inputs: Sequence[TensorSpec]) -> None:
     if spec is None:
         raise ParameterError(
             f'A profile names {each.name}, which is no input.',
-            remedy=f'The inputs are: {"; ".join(str(spec) for spec in inputs)}.')
+            remedy=f'The inputs are: {"; ".join(str(spec) for spec in inputs)}.',
+        )
     for shape in (each.low, each.best, each.high):
         if len(shape) != len(spec.shape) or any(
-                want not in (-1, have) for want, have in zip(spec.shape, shape)):
-            raise ParameterError(f'A profile gives {each.name} the shape {shape}.',
-                                 cause=f'The model has {spec}.',
-                                 remedy='Change only dimensions that it leaves open (?).')
+            want not in (-1, have) for want, have in zip(spec.shape, shape)
+        ):
+            raise ParameterError(
+                f'A profile gives {each.name} the shape {shape}.',
+                cause=f'The model has {spec}.',
+                remedy='Change only dimensions that it leaves open (?).',
+            )
 
 
 def _default(spec: TensorSpec, hw: tuple[int, int], batch: int) -> ShapeRange:
@@ -73,8 +90,10 @@ def _default(spec: TensorSpec, hw: tuple[int, int], batch: int) -> ShapeRange:
         for axis, size in zip((rows, columns), hw):
             shape[axis] = size if shape[axis] == -1 else shape[axis]
     if -1 in shape:
-        raise ParameterError(f'The input {spec} has dimensions that nobody can guess.',
-                             remedy=f'Give a profile: {spec.name}=MIN:OPT:MAX, each like 1x3x64.')
+        raise ParameterError(
+            f'The input {spec} has dimensions that nobody can guess.',
+            remedy=f'Give a profile: {spec.name}=MIN:OPT:MAX, each like 1x3x64.',
+        )
     most = (batch, *shape[1:]) if spec.shape[:1] == (-1,) else tuple(shape)
     return ShapeRange(spec.name, tuple(shape), most, most)
 

@@ -14,7 +14,8 @@ from trt_ros.ros.dds.memory import Pool
 ENCAPSULATION = b'\0\1\0\0'
 _NOTHING = np.empty(0, np.uint8)
 _STAMP_AND_NUMBER = {
-    order: (struct.Struct(f'{order}iI'), struct.Struct(f'{order}I')) for order in '<>'}
+    order: (struct.Struct(f'{order}iI'), struct.Struct(f'{order}I')) for order in '<>'
+}
 _STAMP = _STAMP_AND_NUMBER['<'][0]
 
 
@@ -56,16 +57,23 @@ def read_image(message: np.ndarray) -> ImageView:
     """
     fields = Fields(message)
     return ImageView(
-        fields.stamp(), fields.text('frame_id'), fields.number('height'), fields.number('width'),
-        fields.text('encoding'), fields.byte('is_bigendian'), fields.number('step'),
-        fields.bytes('data'))
+        fields.stamp(),
+        fields.text('frame_id'),
+        fields.number('height'),
+        fields.number('width'),
+        fields.text('encoding'),
+        fields.byte('is_bigendian'),
+        fields.number('step'),
+        fields.bytes('data'),
+    )
 
 
 def read_compressed_image(message: np.ndarray) -> CompressedImageView:
     """Read a serialized sensor_msgs/CompressedImage; else as read_image."""
     fields = Fields(message)
     return CompressedImageView(
-        fields.stamp(), fields.text('frame_id'), fields.text('format'), fields.bytes('data'))
+        fields.stamp(), fields.text('frame_id'), fields.text('format'), fields.bytes('data')
+    )
 
 
 def read_stamp(message: np.ndarray) -> tuple[int, int]:
@@ -91,8 +99,10 @@ class Fields:
         # The last two bytes are options, which plain CDR has not; DDS puts padding there.
         if len(head) < 4 or head[0] != 0 or head[1] > 1:
             raise BadFrameError(
-                'bad CDR', f'A message that begins with {head.hex(" ") or "nothing"} is no plain '
-                'CDR.', remedy='Publish with one of the usual middlewares of ROS 2.')
+                'bad CDR',
+                f'A message that begins with {head.hex(" ") or "nothing"} is no plain CDR.',
+                remedy='Publish with one of the usual middlewares of ROS 2.',
+            )
         self.order = '<' if head[1] else '>'
         self._stamp, self._number, self._at = *_STAMP_AND_NUMBER[self.order], 4
 
@@ -119,18 +129,19 @@ class Fields:
         if count:
             self._at += -(self._at - 4) % size
         return struct.unpack_from(
-            f'{self.order}{count}{kind}', self._view, self._advance(count * size, name))
+            f'{self.order}{count}{kind}', self._view, self._advance(count * size, name)
+        )
 
     def bytes(self, name: str) -> np.ndarray:
         size = self.number(name)
         start = self._advance(size, name)
-        return self._message[start:start + size]
+        return self._message[start : start + size]
 
     def text(self, name: str) -> str:
         """Read a string as rclpy does: up to its NUL, what is no UTF-8 replaced."""
         size = self.number(name)
         start = self._advance(size, name)
-        text = bytes(self._view[start:start + size])
+        text = bytes(self._view[start : start + size])
         return text.split(b'\0', 1)[0].decode('utf-8', 'replace')
 
     def _advance(self, size: int, name: str) -> int:
@@ -138,8 +149,10 @@ class Fields:
         self._at = start + size
         if self._at > self._end:
             raise BadFrameError(
-                'bad CDR', f'The message ends within its {name}.',
-                cause=f'It has {self._end} bytes, {name} would end at {self._at}.')
+                'bad CDR',
+                f'The message ends within its {name}.',
+                cause=f'It has {self._end} bytes, {name} would end at {self._at}.',
+            )
         return start
 
 
@@ -162,8 +175,14 @@ class ImageWriter:
         self.message: np.ndarray = _NOTHING
 
     def begin(
-            self, stamp: tuple[int, int], frame_id: str, image_wh: tuple[int, int],
-            encoding: str, *, channels: int = 3) -> np.ndarray:
+        self,
+        stamp: tuple[int, int],
+        frame_id: str,
+        image_wh: tuple[int, int],
+        encoding: str,
+        *,
+        channels: int = 3,
+    ) -> np.ndarray:
         """
         Write all but the pixels.
 
@@ -180,12 +199,13 @@ class ImageWriter:
         _STAMP.pack_into(head, len(ENCAPSULATION), *stamp)
         self.message = _NOTHING  # The memory of the last one is free, if nobody else holds it.
         self.message = message = self._pool.take(len(head) + channels * width * height)
-        message.data[:len(head)] = head
+        message.data[: len(head)] = head
         return np.ndarray((height, width, channels), np.uint8, message, len(head))
 
 
 def _image_head(
-        frame_id: str, image_wh: tuple[int, int], encoding: str, channels: int) -> bytearray:
+    frame_id: str, image_wh: tuple[int, int], encoding: str, channels: int
+) -> bytearray:
     width, height = image_wh
     step = width * channels
     head = bytearray(ENCAPSULATION) + bytes(_STAMP.size)

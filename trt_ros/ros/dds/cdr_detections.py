@@ -47,8 +47,10 @@ def read_detections(message: np.ndarray) -> list[Entry]:
 def _read_detection(fields: Fields) -> Entry:
     fields.numbers('stamp', 'I', 2)
     fields.text('frame_id')
-    results = [(fields.text('class_id'), fields.numbers('score and pose', 'd', 44)[0])
-               for _ in range(fields.number('results'))]
+    results = [
+        (fields.text('class_id'), fields.numbers('score and pose', 'd', 44)[0])
+        for _ in range(fields.number('results'))
+    ]
     class_id, score = max(results, key=lambda result: result[1], default=('', 0.0))
     box = fields.numbers('bbox', 'd', 5)
     fields.text('id')
@@ -71,8 +73,14 @@ class DetectionWriter:
         self._layouts: dict[tuple[str, str], _Layout] = {}
 
     def write(
-            self, detections: Detections | OrientedBoxes, stamp: tuple[int, int],
-            frame_id: str, *, class_id_format: str, ids: np.ndarray | None = None) -> np.ndarray:
+        self,
+        detections: Detections | OrientedBoxes,
+        stamp: tuple[int, int],
+        frame_id: str,
+        *,
+        class_id_format: str,
+        ids: np.ndarray | None = None,
+    ) -> np.ndarray:
         """
         Say detections as to_detection_array does.
 
@@ -86,12 +94,17 @@ class DetectionWriter:
             if len(self._layouts) >= _LAYOUTS_KEPT:  # Somebody counts in their frame_id.
                 self._layouts.clear()
             layout = self._layouts[key] = _Layout(
-                frame_id, self._class_names if class_id_format == 'name' else ())
+                frame_id, self._class_names if class_id_format == 'name' else ()
+            )
         return self._write(layout, detections, stamp, ids)
 
     def _write(
-            self, layout: _Layout, detections: Detections | OrientedBoxes,
-            stamp: tuple[int, int], ids: np.ndarray | None) -> np.ndarray:
+        self,
+        layout: _Layout,
+        detections: Detections | OrientedBoxes,
+        stamp: tuple[int, int],
+        ids: np.ndarray | None,
+    ) -> np.ndarray:
         count = len(detections)
         parts = [layout.head]
         if count:
@@ -102,7 +115,7 @@ class DetectionWriter:
         text = b''.join(parts)
         raw = self._pool.take((4 + len(text) + 7) // 8 * 8)
         block, words = raw.view('<f8'), raw.view('<u4')
-        message = raw[4:4 + len(text)]
+        message = raw[4 : 4 + len(text)]
         message[:] = np.frombuffer(text, np.uint8)
         words[2:4] = seconds, nanoseconds = stamp[0] & 0xFFFFFFFF, stamp[1]
         if not count:
@@ -116,22 +129,24 @@ class DetectionWriter:
         values[:, 1:] = bounding_boxes(detections)
         block[ends[1:, None] // 8 + _SCORE_AND_BOX] = values
         if ids is None:
-            return message[:len(text) - _PADDING_NBYTES]
+            return message[: len(text) - _PADDING_NBYTES]
         texts = [str(number).encode() for number in ids.tolist()]
         words[ends[1:] // 4 - 2] = [len(each) + 1 for each in texts]
         words[ends[1:] // 4 - 1] = [int.from_bytes(each, 'little') for each in texts]
-        return message[:len(text) - _PADDING_NBYTES + len(texts[-1])]
+        return message[: len(text) - _PADDING_NBYTES + len(texts[-1])]
 
 
 def bounding_boxes(found: Detections | OrientedBoxes) -> np.ndarray:
     """Return (N, 5) float64 as a BoundingBox2D has it: centre x, y, theta, width, height."""
     boxes = np.zeros((len(found), 5))
     if isinstance(found, OrientedBoxes):
-        boxes[:, :2], boxes[:, 2], boxes[:, 3:] = found.cxcywh[:, :2], found.theta, \
-            found.cxcywh[:, 2:]
+        boxes[:, :2], boxes[:, 2], boxes[:, 3:] = (
+            found.cxcywh[:, :2],
+            found.theta,
+            found.cxcywh[:, 2:],
+        )
     else:
-        low, high = (found.xyxy[:, side].astype(np.float64) for side in (
-            slice(0, 2), slice(2, 4)))
+        low, high = (found.xyxy[:, side].astype(np.float64) for side in (slice(0, 2), slice(2, 4)))
         boxes[:, :2], boxes[:, 3:] = (low + high) / 2, high - low
     return boxes
 
@@ -155,7 +170,6 @@ class _Layout:
 
 
 class _ByLabel(dict[int, bytes]):
-
     def __init__(self, frame_id: str, class_names: Sequence[str], offset: int) -> None:
         self._frame_id, self._class_names, self._offset = frame_id, class_names, offset
 
@@ -166,5 +180,5 @@ class _ByLabel(dict[int, bytes]):
         append_text(detection, name_of(self._class_names, label))
         detection += bytes(-len(detection) % 8)
         detection += _DOUBLES.tobytes() + _ID_AND_PADDING
-        self[label] = bytes(detection[self._offset:])
+        self[label] = bytes(detection[self._offset :])
         return self[label]

@@ -15,11 +15,23 @@ from trt_ros.ros.dds.cdr import ENCAPSULATION, Fields, append_number, append_tex
 
 # isaac_ros_tensor_list_interfaces/Tensor.data_type.
 _DTYPES = {
-    1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'i8', 8: 'u8', 9: 'f4', 10: 'f8'}
+    1: 'i1',
+    2: 'u1',
+    3: 'i2',
+    4: 'u2',
+    5: 'i4',
+    6: 'u4',
+    7: 'i8',
+    8: 'u8',
+    9: 'f4',
+    10: 'f8',
+}
 _CODES = {np.dtype(name): code for code, name in _DTYPES.items()}
 # It has no code for these; what is sent instead holds all their values.
 _SENT_AS: dict[np.dtype[Any], np.dtype[Any]] = {
-    np.dtype(np.float16): np.dtype('f4'), np.dtype(np.bool_): np.dtype('u1')}
+    np.dtype(np.float16): np.dtype('f4'),
+    np.dtype(np.bool_): np.dtype('u1'),
+}
 
 _MOST_DIMENSIONS = 32  # NumPy's, before 2.0.
 
@@ -59,44 +71,59 @@ def read_tensor_list(message: np.ndarray) -> TensorListView:
         code = fields.numbers('data_type', 'i', 1)[0]
         strides = fields.numbers('strides', 'Q')
         tensors[name] = _tensor(
-            name, rank, shape, code, strides, fields.bytes('data'), fields.order)
+            name, rank, shape, code, strides, fields.bytes('data'), fields.order
+        )
     return TensorListView(stamp, frame_id, tensors)
 
 
 def _tensor(
-        name: str, rank: int, shape: tuple[int, ...], code: int, strides: tuple[int, ...],
-        data: np.ndarray, order: str) -> np.ndarray:
+    name: str,
+    rank: int,
+    shape: tuple[int, ...],
+    code: int,
+    strides: tuple[int, ...],
+    data: np.ndarray,
+    order: str,
+) -> np.ndarray:
     if code not in _DTYPES:
         raise BadFrameError(
-            'bad tensor', f'The tensor {name!r} has data_type {code}.',
-            remedy='Send 1 to 10: int8 to float64.')
+            'bad tensor',
+            f'The tensor {name!r} has data_type {code}.',
+            remedy='Send 1 to 10: int8 to float64.',
+        )
     dtype = np.dtype(order + _DTYPES[code])
     if rank != len(shape) or len(strides) not in (0, rank):
         raise BadFrameError(
-            'bad tensor', f'The tensor {name!r} has rank {rank}, {len(shape)} dims and '
-            f'{len(strides)} strides.', remedy='Send one of each a dimension, or no strides.')
+            'bad tensor',
+            f'The tensor {name!r} has rank {rank}, {len(shape)} dims and {len(strides)} strides.',
+            remedy='Send one of each a dimension, or no strides.',
+        )
     end = nbytes = dtype.itemsize * math.prod(shape)
     if nbytes and strides:
         # The step along a dimension of one may be anything.
         strides = tuple(step if size > 1 else 0 for size, step in zip(shape, strides))
-        end = max(nbytes, dtype.itemsize + sum(
-            (size - 1) * step for size, step in zip(shape, strides)))
+        end = max(
+            nbytes, dtype.itemsize + sum((size - 1) * step for size, step in zip(shape, strides))
+        )
     if rank > _MOST_DIMENSIONS or end > data.size:
         raise BadFrameError(
-            'bad tensor', f'The tensor {name!r} of {list(shape)} {dtype} ends at byte {end} of '
-            f'{data.size}.', remedy='Send data as long as dims and strides (in bytes) say.')
+            'bad tensor',
+            f'The tensor {name!r} of {list(shape)} {dtype} ends at byte {end} of {data.size}.',
+            remedy='Send data as long as dims and strides (in bytes) say.',
+        )
     try:
         if not nbytes:
             return np.empty(shape, dtype)
         return np.ndarray(shape, dtype, data, strides=strides or None)
     except ValueError as error:  # It is empty, but too large along another dimension.
         raise BadFrameError(
-            'bad tensor', f'The tensor {name!r} cannot be of {list(shape)}.',
-            cause=str(error)) from error
+            'bad tensor', f'The tensor {name!r} cannot be of {list(shape)}.', cause=str(error)
+        ) from error
 
 
 def write_tensor_list(
-        tensors: Mapping[str, np.ndarray], stamp: tuple[int, int], frame_id: str) -> np.ndarray:
+    tensors: Mapping[str, np.ndarray], stamp: tuple[int, int], frame_id: str
+) -> np.ndarray:
     """
     Write a serialized isaac_ros_tensor_list_interfaces/TensorList.
 
@@ -118,7 +145,8 @@ def write_tensor_list(
         tensor = np.ascontiguousarray(tensor, dtype).reshape(tensor.shape)
         if tensor.dtype not in _CODES:
             raise BadFrameError(
-                'bad tensor', f'A TensorList has no type for {name!r}, which is {tensor.dtype}.')
+                'bad tensor', f'A TensorList has no type for {name!r}, which is {tensor.dtype}.'
+            )
         # Alignment counts from behind the encapsulation: so begin where this part will lie.
         lead = (size - len(ENCAPSULATION)) % 8
         part = bytearray(len(ENCAPSULATION) + lead)
@@ -132,17 +160,17 @@ def write_tensor_list(
             part += bytes(-(len(part) - len(ENCAPSULATION)) % 8)
             part += struct.pack(f'<{tensor.ndim}Q', *_row_major(tensor.shape, tensor.itemsize))
         append_number(part, tensor.nbytes)
-        del part[:len(ENCAPSULATION) + lead]
+        del part[: len(ENCAPSULATION) + lead]
         parts += [part, tensor.reshape(-1).view(np.uint8)]
         size += len(part) + tensor.nbytes
     message = np.empty(size, np.uint8)
     at = 0
     for each in parts:
-        message[at:at + len(each)] = each
+        message[at : at + len(each)] = each
         at += len(each)
     return message
 
 
 def _row_major(shape: tuple[int, ...], itemsize: int) -> list[int]:
     """Compute the strides in bytes of an array without gaps."""
-    return [itemsize * math.prod(shape[axis + 1:]) for axis in range(len(shape))]
+    return [itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]

@@ -41,8 +41,11 @@ def is_asked_for(node: Node, qos: QoSProfile) -> bool:
 
     The container sets the attribute before the node is constructed; so may any program.
     """
-    return getattr(node, 'use_intra_process_comms', False) \
-        and qos.history == HistoryPolicy.KEEP_LAST and qos.durability == DurabilityPolicy.VOLATILE
+    return (
+        getattr(node, 'use_intra_process_comms', False)
+        and qos.history == HistoryPolicy.KEEP_LAST
+        and qos.durability == DurabilityPolicy.VOLATILE
+    )
 
 
 def open_inlets() -> int:
@@ -62,8 +65,8 @@ class Inlet:
     """
 
     def __init__(
-            self, node: Node, message_type: type, topic: str, qos: QoSProfile,
-            wake: Callable[[], None]) -> None:
+        self, node: Node, message_type: type, topic: str, qos: QoSProfile, wake: Callable[[], None]
+    ) -> None:
         self._key = node.context, node.resolve_topic_name(topic), message_type
         self._qos, self._wake = qos, wake
         self._lock = threading.Lock()
@@ -153,5 +156,9 @@ class Outlet:
 
         :returns: how many of the publisher's subscriptions in DDS need not be told by that.
         """
-        return sum([each.put(read_only(message), self._gid, self._qos)
-                    for each in _inlets.get(self._key, ())])
+        return sum(
+            [
+                each.put(read_only(message), self._gid, self._qos)
+                for each in _inlets.get(self._key, ())
+            ]
+        )

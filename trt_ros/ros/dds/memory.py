@@ -37,7 +37,6 @@ class Pool:
 
 
 class _Memory:
-
     def __init__(self, nbytes: int) -> None:
         self._owner = whole_pages(max(nbytes, 1))
         self.nbytes = self._owner.size

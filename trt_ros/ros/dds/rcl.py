@@ -38,16 +38,23 @@ class _Allocator(Structure):
     """rcutils_allocator_t."""
 
     _fields_ = [
-        ('allocate', _ALLOCATE), ('deallocate', _DEALLOCATE), ('reallocate', _REALLOCATE),
-        ('zero_allocate', _ZERO_ALLOCATE), ('state', c_void_p)]
+        ('allocate', _ALLOCATE),
+        ('deallocate', _DEALLOCATE),
+        ('reallocate', _REALLOCATE),
+        ('zero_allocate', _ZERO_ALLOCATE),
+        ('state', c_void_p),
+    ]
 
 
 class _Bytes(Structure):
     """rcutils_uint8_array_t, which is rcl_serialized_message_t."""
 
     _fields_ = [
-        ('buffer', c_void_p), ('length', c_size_t), ('capacity', c_size_t),
-        ('allocator', _Allocator)]
+        ('buffer', c_void_p),
+        ('length', c_size_t),
+        ('capacity', c_size_t),
+        ('allocator', _Allocator),
+    ]
 
 
 # Returned by value, into room that the caller gives: more than is needed, should they ever grow.
@@ -96,8 +103,10 @@ class Rcl:
             self._error_string = rcutils.rcutils_get_error_string
             self._reset_error = rcutils.rcutils_reset_error
             default_allocator = rcutils.rcutils_get_default_allocator
-            bytes_init, bytes_fini = rcutils.rcutils_uint8_array_init, \
-                rcutils.rcutils_uint8_array_fini
+            bytes_init, bytes_fini = (
+                rcutils.rcutils_uint8_array_init,
+                rcutils.rcutils_uint8_array_fini,
+            )
         except (OSError, AttributeError) as error:
             raise RclError(str(error)) from error
         self._take.argtypes = [c_void_p, POINTER(_Bytes), c_void_p, c_void_p]
@@ -156,12 +165,15 @@ class Rcl:
 
     def gid_in(self, info: ctypes.Array[c_uint8]) -> bytes:
         """Return the id of the publisher of the message whose MessageInfo this is."""
-        return bytes(memoryview(info)[self._gid_at:self._gid_at + _GID_NBYTES])
+        return bytes(memoryview(info)[self._gid_at : self._gid_at + _GID_NBYTES])
 
     def number_in(self, info: ctypes.Array[c_uint8]) -> int:
         """Return the number of a message among its publisher's, or the time of its publication."""
-        return int(_UINT64.unpack_from(
-            info, _SEQUENCE_NUMBER_AT if self.counts_messages else _SOURCE_TIMESTAMP_AT)[0])
+        return int(
+            _UINT64.unpack_from(
+                info, _SEQUENCE_NUMBER_AT if self.counts_messages else _SOURCE_TIMESTAMP_AT
+            )[0]
+        )
 
     def learn_info(self, gid: bytes, infos: list[bytes]) -> None:
         """
@@ -170,14 +182,20 @@ class Rcl:
 
         :param infos: of some messages, all of which the publisher of that id sent, in order.
         """
-        numbers, stamps = ([_UINT64.unpack_from(info, at)[0] for info in infos]
-                           for at in (_SEQUENCE_NUMBER_AT, _SOURCE_TIMESTAMP_AT))
+        numbers, stamps = (
+            [_UINT64.unpack_from(info, at)[0] for info in infos]
+            for at in (_SEQUENCE_NUMBER_AT, _SOURCE_TIMESTAMP_AT)
+        )
         places = {info.find(gid) for info in infos}
         self._gid_at = places.pop() if len(places) == 1 and any(gid) else -1
-        self.counts_messages = self.knows_gids and len(numbers) > 1 and \
-            numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        self.counts_messages = (
+            self.knows_gids
+            and len(numbers) > 1
+            and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        )
         self.orders_messages = self.counts_messages or (
-            self.knows_gids and len(stamps) > 1 and stamps == sorted(set(stamps)))
+            self.knows_gids and len(stamps) > 1 and stamps == sorted(set(stamps))
+        )
 
     @property
     def knows_gids(self) -> bool:
@@ -196,9 +214,11 @@ class Rcl:
         if bytes_init(byref(room), c_size_t(24), byref(self._allocator)) != OK:
             raise RclError('rcutils_uint8_array_init failed')
         is_as_expected = (
-            c_bytes.length == 0 and c_bytes.capacity == 24
+            c_bytes.length == 0
+            and c_bytes.capacity == 24
             and bytes(c_bytes.allocator) == bytes(self._allocator)
-            and set(room[ctypes.sizeof(_Bytes):]) == {0xA5})
+            and set(room[ctypes.sizeof(_Bytes) :]) == {0xA5}
+        )
         if is_as_expected:
             bytes_fini(byref(room))
             is_as_expected = not c_bytes.buffer and c_bytes.capacity == 0
@@ -297,8 +317,12 @@ class _Loan:
     @property
     def __array_interface__(self) -> dict[str, Any]:
         c_bytes = self.buffer.c_bytes
-        return {'version': 3, 'shape': (c_bytes.capacity,), 'typestr': '|u1',
-                'data': (c_bytes.buffer, True)}
+        return {
+            'version': 3,
+            'shape': (c_bytes.capacity,),
+            'typestr': '|u1',
+            'data': (c_bytes.buffer, True),
+        }
 
     def __del__(self) -> None:
         self._ring.give_back(self.buffer)
@@ -309,9 +333,14 @@ class _Buffer:
 
     def __init__(self, nbytes: int, hooks: MemoryHooks) -> None:
         self._hooks, self._is_lent = hooks, False
-        self.c_bytes = _Bytes(allocator=_Allocator(
-            _ALLOCATE(lambda nbytes, state: None), _DEALLOCATE(lambda pointer, state: None),
-            _REALLOCATE(self._reallocate), _ZERO_ALLOCATE(lambda count, nbytes, state: None)))
+        self.c_bytes = _Bytes(
+            allocator=_Allocator(
+                _ALLOCATE(lambda nbytes, state: None),
+                _DEALLOCATE(lambda pointer, state: None),
+                _REALLOCATE(self._reallocate),
+                _ZERO_ALLOCATE(lambda count, nbytes, state: None),
+            )
+        )
         self._allocate(nbytes)
 
     def offer(self) -> None:

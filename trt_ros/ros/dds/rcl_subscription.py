@@ -48,13 +48,20 @@ class RclSubscription:
     """
 
     def __init__(
-            self, rcl: Rcl, node: Node, message_type: type, topic: str, qos: QoSProfile,
-            on_message: Callable[[np.ndarray], None], *,
-            on_replaced: Callable[[], None] | None = None,
-            on_lost: Callable[[], None] | None = None,
-            on_missed: Callable[[int], None] | None = None,
-            on_incompatible: Callable[[str], None] | None = None,
-            hooks: MemoryHooks = NOBODY) -> None:
+        self,
+        rcl: Rcl,
+        node: Node,
+        message_type: type,
+        topic: str,
+        qos: QoSProfile,
+        on_message: Callable[[np.ndarray], None],
+        *,
+        on_replaced: Callable[[], None] | None = None,
+        on_lost: Callable[[], None] | None = None,
+        on_missed: Callable[[int], None] | None = None,
+        on_incompatible: Callable[[str], None] | None = None,
+        hooks: MemoryHooks = NOBODY,
+    ) -> None:
         self._rcl, self._node = rcl, node
         self._message_type, self._topic = message_type, topic
         self._on_message, self._on_replaced = on_message, on_replaced
@@ -125,8 +132,14 @@ class RclSubscription:
 
     def _subscribe(self, qos: QoSProfile) -> _Tap:
         subscription = self._node.create_subscription(
-            self._message_type, self._topic, lambda _: None, qos, raw=True,
-            callback_group=_Nobody(), event_callbacks=event_callbacks(self._on_incompatible))
+            self._message_type,
+            self._topic,
+            lambda _: None,
+            qos,
+            raw=True,
+            callback_group=_Nobody(),
+            event_callbacks=event_callbacks(self._on_incompatible),
+        )
         return _Tap(subscription, list(subscription.event_handlers))
 
     def _close_inlet(self) -> None:
@@ -145,7 +158,8 @@ class RclSubscription:
             except Exception:
                 self._node.get_logger().error(
                     f'Messages could not be taken.\n{traceback.format_exc()}',
-                    throttle_duration_sec=10.0)
+                    throttle_duration_sec=10.0,
+                )
                 self._stopping.wait(0.1)
 
     def _take_from(self, taps: tuple[_Tap, ...]) -> None:
@@ -157,8 +171,7 @@ class RclSubscription:
         with ExitStack() as entered:
             for each in (context, self._guard.handle, *subscriptions, *events):
                 entered.enter_context(each)
-            wait_set = rclpy_implementation.WaitSet(
-                len(taps), 1, 0, 0, 0, len(events), context)
+            wait_set = rclpy_implementation.WaitSet(len(taps), 1, 0, 0, 0, len(events), context)
             entered.callback(wait_set.destroy_when_not_in_use)
             entered.enter_context(wait_set)
             while not self._stopping.is_set() and taps is self._taps:
@@ -169,8 +182,9 @@ class RclSubscription:
                 for event in events:
                     event.add_to_wait_set(wait_set)
                 self._ring.prepare()
-                seconds = -1.0 if len(taps) == 1 else \
-                    max(0.0, self._handover_ends - time.monotonic())
+                seconds = (
+                    -1.0 if len(taps) == 1 else max(0.0, self._handover_ends - time.monotonic())
+                )
                 wait_set.wait(int(seconds * 1e9))
                 self._take_all(subscriptions)
                 self._tell_events(events, wait_set)
@@ -179,8 +193,11 @@ class RclSubscription:
                     self._taps = taps[1:]
 
     def _is_handed_over(self) -> bool:
-        return not self._rcl.orders_messages or time.monotonic() >= self._handover_ends or (
-            len(self._brought) > 0 and self._brought >= self._last.keys())
+        return (
+            not self._rcl.orders_messages
+            or time.monotonic() >= self._handover_ends
+            or (len(self._brought) > 0 and self._brought >= self._last.keys())
+        )
 
     def _take_all(self, subscriptions: list[Any]) -> None:
         newest = None
@@ -203,12 +220,14 @@ class RclSubscription:
         for subscription in subscriptions:
             is_new = len(subscriptions) > 1 and subscription is subscriptions[-1]
             for _ in range(self._at_once):
-                message = None if self._stopping.is_set() \
-                    else self._ring.take(self._rcl, subscription)
+                message = (
+                    None if self._stopping.is_set() else self._ring.take(self._rcl, subscription)
+                )
                 if message is None:
                     break
                 if self._arrives(is_new) and (
-                        inlet is None or not inlet.is_copy(self._rcl.gid_in(self._ring.info))):
+                    inlet is None or not inlet.is_copy(self._rcl.gid_in(self._ring.info))
+                ):
                     yield message
                 del message
         for _ in range(self._at_once if inlet is not None else 0):
@@ -255,16 +274,20 @@ def goes_by_reference(rcl: Rcl, node: Node, qos: QoSProfile) -> bool:
     if is_asked_for and not rcl.knows_gids:
         node.get_logger().warning(
             'use_intra_process_comms has no effect. Cause: this middleware does not tell who '
-            'published a message.', once=True)
+            'published a message.',
+            once=True,
+        )
     return is_asked_for and rcl.knows_gids
 
 
-def event_callbacks(
-        on_incompatible: Callable[[str], None] | None) -> SubscriptionEventCallbacks:
+def event_callbacks(on_incompatible: Callable[[str], None] | None) -> SubscriptionEventCallbacks:
     if on_incompatible is None:
         return SubscriptionEventCallbacks()
-    return SubscriptionEventCallbacks(incompatible_qos=lambda event: on_incompatible(
-        qos_policy_name_from_kind(event.last_policy_kind)))
+    return SubscriptionEventCallbacks(
+        incompatible_qos=lambda event: on_incompatible(
+            qos_policy_name_from_kind(event.last_policy_kind)
+        )
+    )
 
 
 def destroy(node: Node, subscription: Subscription | None) -> None:

@@ -48,13 +48,18 @@ class SerializedSubscription(Protocol):
 
 
 def subscribe_serialized(
-        node: Node, message_type: type, topic: str, qos: QoSProfile,
-        on_message: Callable[[np.ndarray], None], *,
-        on_replaced: Callable[[], None] | None = None,
-        on_lost: Callable[[], None] | None = None,
-        on_missed: Callable[[int], None] | None = None,
-        on_incompatible: Callable[[str], None] | None = None,
-        hooks: MemoryHooks = NOBODY) -> SerializedSubscription:
+    node: Node,
+    message_type: type,
+    topic: str,
+    qos: QoSProfile,
+    on_message: Callable[[np.ndarray], None],
+    *,
+    on_replaced: Callable[[], None] | None = None,
+    on_lost: Callable[[], None] | None = None,
+    on_missed: Callable[[int], None] | None = None,
+    on_incompatible: Callable[[str], None] | None = None,
+    hooks: MemoryHooks = NOBODY,
+) -> SerializedSubscription:
     """
     Take a topic's messages as bytes; by reference from a node of this process, where both of them
     have `use_intra_process_comms`.
@@ -75,10 +80,21 @@ def subscribe_serialized(
     rcl = usable_rcl(node)
     if rcl is None:
         return RclpySubscription(
-            node, message_type, topic, qos, on_message, on_incompatible=on_incompatible)
+            node, message_type, topic, qos, on_message, on_incompatible=on_incompatible
+        )
     return RclSubscription(
-        rcl, node, message_type, topic, qos, on_message, on_replaced=on_replaced,
-        on_lost=on_lost, on_missed=on_missed, on_incompatible=on_incompatible, hooks=hooks)
+        rcl,
+        node,
+        message_type,
+        topic,
+        qos,
+        on_message,
+        on_replaced=on_replaced,
+        on_lost=on_lost,
+        on_missed=on_missed,
+        on_incompatible=on_incompatible,
+        hooks=hooks,
+    )
 
 
 def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray], None]:
@@ -106,6 +122,7 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
                 listeners -= outlet.hand_over(message)
             if listeners > 0 or is_kept:
                 rcl.publish(handle, message)
+
     return publish
 
 
@@ -122,13 +139,24 @@ class RclpySubscription:
     """Takes messages in the executor's thread, all of them, each in new memory."""
 
     def __init__(
-            self, node: Node, message_type: type, topic: str, qos: QoSProfile,
-            on_message: Callable[[np.ndarray], None], *,
-            on_incompatible: Callable[[str], None] | None = None) -> None:
+        self,
+        node: Node,
+        message_type: type,
+        topic: str,
+        qos: QoSProfile,
+        on_message: Callable[[np.ndarray], None],
+        *,
+        on_incompatible: Callable[[str], None] | None = None,
+    ) -> None:
         self._node, self._on_message = node, on_message
         self._subscribe = lambda qos: node.create_subscription(
-            message_type, topic, self._receive, qos, raw=True,
-            event_callbacks=event_callbacks(on_incompatible))
+            message_type,
+            topic,
+            self._receive,
+            qos,
+            raw=True,
+            event_callbacks=event_callbacks(on_incompatible),
+        )
         self._subscription: Subscription | None = self._subscribe(qos)
 
     def change_qos(self, qos: QoSProfile) -> None:
@@ -180,14 +208,21 @@ def check(rcl: Rcl, context: Context) -> None:
     :raises Exception: whatever goes wrong.
     """
     node = rclpy.create_node(
-        '_transport_check', context=context, use_global_arguments=False, enable_rosout=False,
-        start_parameter_services=False)
-    topic, qos = f'_transport_check_{os.getpid()}', QoSProfile(
-        depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        '_transport_check',
+        context=context,
+        use_global_arguments=False,
+        enable_rosout=False,
+        start_parameter_services=False,
+    )
+    topic, qos = (
+        f'_transport_check_{os.getpid()}',
+        QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL),
+    )
     # The second is larger than the memory that it is taken into.
     images = [
         Image(height=2, width=3, step=9, encoding='bgr8', data=bytes(range(18))),
-        Image(height=300, width=400, step=400, encoding='mono8', data=bytes(range(256)) * 469)]
+        Image(height=300, width=400, step=400, encoding='mono8', data=bytes(range(256)) * 469),
+    ]
     for image in images:
         image.header.frame_id = 'camera'
         image.header.stamp.sec, image.header.stamp.nanosec = -2, 999999999
@@ -210,7 +245,8 @@ def check(rcl: Rcl, context: Context) -> None:
             with publisher.handle:
                 for image in images:
                     rcl.publish(
-                        publisher.handle, np.frombuffer(serialize_message(image), np.uint8))
+                        publisher.handle, np.frombuffer(serialize_message(image), np.uint8)
+                    )
             if not done.wait(SECONDS_FOR_THE_TEST):
                 raise RclError(f'{len(taken)} of {2 * len(images)} messages came')
             with publisher.handle:

@@ -44,7 +44,8 @@ class CheckedRunner:
     backend = 'onnxruntime'
 
     def __init__(
-            self, path: Path, report: Reporter, record: PassedChecks, threads: int = 0) -> None:
+        self, path: Path, report: Reporter, record: PassedChecks, threads: int = 0
+    ) -> None:
         self._path, self._report, self._record, self._threads = path, report, record, threads
         self._child: _CheckingChild | None = None
         self._runner: OnnxRuntimeRunner | None = None
@@ -54,8 +55,14 @@ class CheckedRunner:
         self.metadata: Mapping[str, str] = {}
 
     @classmethod
-    def open(cls, model_path: str | Path, *, threads: int = 0, report: Reporter | None = None,
-             cache_dir: str = '') -> CheckedRunner:
+    def open(
+        cls,
+        model_path: str | Path,
+        *,
+        threads: int = 0,
+        report: Reporter | None = None,
+        cache_dir: str = '',
+    ) -> CheckedRunner:
         """
         Load a model.
 
@@ -138,41 +145,65 @@ class _CheckingChild(Child):
     def __init__(self, path: Path) -> None:
         nbytes = total_nbytes(path)
         self._seconds = BASE_SECONDS + nbytes / NBYTES_PER_SECOND
-        self._path, self._load_nbytes = path, memory_limit(
-            nbytes, base_nbytes=BASE_NBYTES, factor=FACTOR_OF_MODEL)
+        self._path, self._load_nbytes = (
+            path,
+            memory_limit(nbytes, base_nbytes=BASE_NBYTES, factor=FACTOR_OF_MODEL),
+        )
         self._tensors = os.fdopen(os.memfd_create('trt_ros tensors'), 'w+b')
         self._nbytes = nbytes
         super().__init__(
-            'trt_ros.runtime.cpu.checked_runner:check', title=f'The check of {path}',
+            'trt_ros.runtime.cpu.checked_runner:check',
+            title=f'The check of {path}',
             remedy='Check that the model is complete and from a trusted source; export it again '
-                   'with another version of the exporter, or another opset.',
-            memory_nbytes=self._load_nbytes + (1 << 30), pass_fds=[self._tensors.fileno()])
+            'with another version of the exporter, or another opset.',
+            memory_nbytes=self._load_nbytes + (1 << 30),
+            pass_fds=[self._tensors.fileno()],
+        )
 
     def load(self, report: Reporter) -> _CheckingChild:
         """Load the model in the child; `inputs`, `outputs` and `metadata` are known then."""
         found = self.call(
-            {'path': str(self._path), 'memory_nbytes': self._load_nbytes}, report=report,
-            phase='loading the model', timeout_seconds=self._seconds, patience=PATIENCE)
-        self.inputs, self.outputs = (tuple(
-            TensorSpec(spec['name'], tuple(spec['shape']), spec['dtype'], spec['mode'])
-            for spec in found[mode]) for mode in ('inputs', 'outputs'))
+            {'path': str(self._path), 'memory_nbytes': self._load_nbytes},
+            report=report,
+            phase='loading the model',
+            timeout_seconds=self._seconds,
+            patience=PATIENCE,
+        )
+        self.inputs, self.outputs = (
+            tuple(
+                TensorSpec(spec['name'], tuple(spec['shape']), spec['dtype'], spec['mode'])
+                for spec in found[mode]
+            )
+            for mode in ('inputs', 'outputs')
+        )
         self.metadata: Mapping[str, str] = found['metadata']
         return self
 
     def run(self, tensors: Mapping[str, np.ndarray], report: Reporter) -> None:
         """Run the network in the child."""
         inputs_nbytes = sum(tensor.nbytes for tensor in tensors.values())
-        nbytes = memory_limit(self._nbytes, factor=FACTOR_OF_MODEL,
-                              base_nbytes=BASE_NBYTES + FACTOR_OF_INPUTS * inputs_nbytes)
+        nbytes = memory_limit(
+            self._nbytes,
+            factor=FACTOR_OF_MODEL,
+            base_nbytes=BASE_NBYTES + FACTOR_OF_INPUTS * inputs_nbytes,
+        )
         self._tensors.seek(0)
         self._tensors.truncate()
         np.savez(self._tensors, *tensors.values())
         self._tensors.flush()
         self.memory_nbytes = nbytes + (1 << 30)
-        self.call({'path': str(self._path), 'tensors_fd': self._tensors.fileno(),
-                   'names': list(tensors), 'memory_nbytes': nbytes}, report=report,
-                  phase='running the model once', timeout_seconds=self._seconds,
-                  patience=PATIENCE)
+        self.call(
+            {
+                'path': str(self._path),
+                'tensors_fd': self._tensors.fileno(),
+                'names': list(tensors),
+                'memory_nbytes': nbytes,
+            },
+            report=report,
+            phase='running the model once',
+            timeout_seconds=self._seconds,
+            patience=PATIENCE,
+        )
 
     def close(self) -> None:
         super().close()
@@ -228,13 +259,16 @@ def check(request: Mapping[str, Any], events: Events) -> Any:
         if _runner is not None:
             with open(f'/proc/self/fd/{request["tensors_fd"]}', 'rb') as file:
                 arrays = np.load(file)
-                _runner.infer({name: arrays[f'arr_{index}']
-                               for index, name in enumerate(request['names'])})
+                _runner.infer(
+                    {name: arrays[f'arr_{index}'] for index, name in enumerate(request['names'])}
+                )
             return None
         _runner = OnnxRuntimeRunner.open(request['path'])
     except (MemoryError, MemoryLimitError) as error:
         raise too_large(f'The check of {request["path"]}', nbytes) from error
     refuse_large(_runner.inputs)
-    return {'inputs': [asdict(spec) for spec in _runner.inputs],
-            'outputs': [asdict(spec) for spec in _runner.outputs],
-            'metadata': dict(_runner.metadata)}
+    return {
+        'inputs': [asdict(spec) for spec in _runner.inputs],
+        'outputs': [asdict(spec) for spec in _runner.outputs],
+        'metadata': dict(_runner.metadata),
+    }

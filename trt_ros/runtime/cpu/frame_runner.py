@@ -12,6 +12,7 @@ from trt_ros.runtime.runner import Runner, settle
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 ResultT = TypeVar('ResultT')
 
@@ -24,8 +25,9 @@ class StepByStep(Generic[ResultT]):
     :param batch: frames that may come together.
     """
 
-    def __init__(self, runner: Runner, preprocess: Preprocess, decoder: Decoder[ResultT],
-                 batch: int = 1) -> None:
+    def __init__(
+        self, runner: Runner, preprocess: Preprocess, decoder: Decoder[ResultT], batch: int = 1
+    ) -> None:
         self.runner, self.preprocess, self.decoder = runner, preprocess, decoder
         self.story: tuple[str, ...] = ()
         self._extra_inputs = decoder.extra_inputs
@@ -40,8 +42,8 @@ class StepByStep(Generic[ResultT]):
         elif fixed == 1:
             self._one_by_one('the network takes one in a run')
         elif not decoder.takes_batches or any(
-                spec.shape[:1] != (-1,) for spec in runner.inputs
-                if spec.name in self._extra_inputs):
+            spec.shape[:1] != (-1,) for spec in runner.inputs if spec.name in self._extra_inputs
+        ):
             self._one_by_one('the network has no batch beside its images')
         else:
             self.story = (f'up to {batch} images in a run',)
@@ -53,48 +55,47 @@ class StepByStep(Generic[ResultT]):
         grey = Frame.from_pixels(np.full((*self.preprocess.input_hw, 3), 114, np.uint8))
         if self.most > 1 and not self._is_filled_up:
             try:
-                self.infer_all([grey] * self.most, score_threshold=1.0, iou_threshold=1.0,
-                               max_detections=1)
+                self.infer_all(
+                    [grey] * self.most, Thresholds(score=1.0, iou=1.0, max_detections=1)
+                )
             except (ModelError, TensorMismatchError) as error:
                 # Exporters also name a dimension dynamic that the network then has fixed.
                 self._one_by_one(error.problem)
-        self.infer(grey, score_threshold=1.0, iou_threshold=1.0, max_detections=1)
+        self.infer(grey, Thresholds(score=1.0, iou=1.0, max_detections=1))
         self.story += settle(self.runner, self._feeds([self.preprocess(grey)[0]] * self.most))
 
-    def infer(
-            self, frame: Frame, *, score_threshold: float, iou_threshold: float,
-            max_detections: int) -> ResultT:
+    def infer(self, frame: Frame, thresholds: Thresholds) -> ResultT:
         """Find what is in one image; see FrameRunner.infer."""
-        return self._run([frame], score_threshold=score_threshold, iou_threshold=iou_threshold,
-                         max_detections=max_detections)[0]
+        return self._run([frame], thresholds)[0]
 
-    def infer_all(
-            self, frames: Sequence[Frame], *, score_threshold: float, iou_threshold: float,
-            max_detections: int) -> list[ResultT]:
+    def infer_all(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[ResultT]:
         """Find what is in each image; see FrameRunner.infer_all."""
-        return [result for start in range(0, len(frames), self.most) for result in self._run(
-            frames[start:start + self.most], score_threshold=score_threshold,
-            iou_threshold=iou_threshold, max_detections=max_detections)]
+        return [
+            result
+            for start in range(0, len(frames), self.most)
+            for result in self._run(frames[start : start + self.most], thresholds)
+        ]
 
-    def _run(
-            self, frames: Sequence[Frame], *, score_threshold: float, iou_threshold: float,
-            max_detections: int) -> list[ResultT]:
+    def _run(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[ResultT]:
         tensors, letterboxes = zip(*map(self.preprocess, frames))
         outputs = self.runner.infer(self._feeds(tensors))
         count = self._count(tensors)
-        return [self.decoder(
-            _of_one(outputs, index, count), letterbox, score_threshold=score_threshold,
-            iou_threshold=iou_threshold, max_detections=max_detections)
-            for index, letterbox in enumerate(letterboxes)]
+        return [
+            self.decoder(_of_one(outputs, index, count), letterbox, thresholds)
+            for index, letterbox in enumerate(letterboxes)
+        ]
 
     def _count(self, tensors: Sequence[np.ndarray]) -> int:
         return self.most if self._is_filled_up else len(tensors)
 
     def _feeds(self, tensors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         count = self._count(tensors)
-        return {self._input_name: _together(tensors, count), **{
-            name: np.repeat(value, count, axis=0)
-            for name, value in self._extra_inputs.items()}}
+        return {
+            self._input_name: _together(tensors, count),
+            **{
+                name: np.repeat(value, count, axis=0) for name, value in self._extra_inputs.items()
+            },
+        }
 
     def close(self) -> None:
         self.runner.close()
@@ -117,6 +118,10 @@ def _of_one(outputs: Mapping[str, np.ndarray], index: int, count: int) -> Mappin
         if count > 1 and output.shape[:1] != (count,):
             raise TensorMismatchError(
                 f'The output {name} of {count} images is {output.shape}, not of {count}.',
-                remedy='Set max_batch_size to 1.')
-    return {name: output[index:index + 1] for name, output in outputs.items()} \
-        if count > 1 else outputs
+                remedy='Set max_batch_size to 1.',
+            )
+    return (
+        {name: output[index : index + 1] for name, output in outputs.items()}
+        if count > 1
+        else outputs
+    )

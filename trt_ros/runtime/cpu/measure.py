@@ -33,8 +33,9 @@ class Summary:
     @classmethod
     def of(cls, times_ms: Sequence[float]) -> Summary:
         p50, p90, p99 = np.percentile(times_ms, [50, 90, 99])
-        return cls(float(p50), float(p90), float(p99), float(max(times_ms)),
-                   float(np.mean(times_ms)))
+        return cls(
+            float(p50), float(p90), float(p99), float(max(times_ms)), float(np.mean(times_ms))
+        )
 
 
 class _Clocked:
@@ -69,8 +70,11 @@ def measure_steps(pipeline: Pipeline[Any], frame: Frame, rounds: int) -> Mapping
     """
     assert isinstance(pipeline.frames, StepByStep)
     steps, batch = pipeline.frames, pipeline.most
-    parts = {'preprocess': _Clocked(steps.preprocess), 'network': _Clocked(steps.runner.infer),
-             'decode': _Clocked(steps.decoder)}
+    parts = {
+        'preprocess': _Clocked(steps.preprocess),
+        'network': _Clocked(steps.runner.infer),
+        'decode': _Clocked(steps.decoder),
+    }
     runner, preprocess, decoder = steps.runner, steps.preprocess, steps.decoder
     whole = _Clocked(pipeline.infer_all)
     try:
@@ -81,5 +85,9 @@ def measure_steps(pipeline: Pipeline[Any], frame: Frame, rounds: int) -> Mapping
     finally:
         steps.preprocess, steps.decoder = preprocess, decoder
         del runner.infer
-    return {name: np.reshape(clock.times_ms, (rounds + WARM_UP_RUNS, -1)).sum(axis=1)
-            .tolist()[WARM_UP_RUNS:] for name, clock in (('frame', whole), *parts.items())}
+    return {
+        name: np.reshape(clock.times_ms, (rounds + WARM_UP_RUNS, -1))
+        .sum(axis=1)
+        .tolist()[WARM_UP_RUNS:]
+        for name, clock in (('frame', whole), *parts.items())
+    }

@@ -19,33 +19,60 @@ from trt_ros.runtime.runner import check_inputs
 from trt_ros.tensors import TensorSpec
 
 DTYPES = {
-    'tensor(float)': 'float32', 'tensor(double)': 'float64', 'tensor(string)': 'object',
-    **{f'tensor({name})': name for name in (
-        'float16', 'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32',
-        'uint64')},
+    'tensor(float)': 'float32',
+    'tensor(double)': 'float64',
+    'tensor(string)': 'object',
+    **{
+        f'tensor({name})': name
+        for name in (
+            'float16',
+            'bool',
+            'int8',
+            'int16',
+            'int32',
+            'int64',
+            'uint8',
+            'uint16',
+            'uint32',
+            'uint64',
+        )
+    },
 }
 # What ONNX Runtime says, the problem it stands for, and what helps; the first that matches.
 KNOWN_FAILURES = (
-    (r'external (data|initializer)|cannot get file size',
-     'The weights that {path} keeps in another file are missing or cut short.',
-     'Put the external data file (often NAME.onnx.data) beside the model, whole.'),
-    (r'EfficientNMS_TRT|BatchedNMS',
-     "ONNX Runtime cannot run the NMS of {path}, which is a plugin of TensorRT's.",
-     'Export without NMS, or run it on a GPU, where trt_ros cuts it off or TensorRT has it.'),
-    (r'implementation for ConvInteger',
-     'ONNX Runtime cannot run convolutions that are quantised to int8 dynamically, as in {path}.',
-     'Quantise the float model statically in Q/DQ format (onnxruntime.quantization: '
-     'quantize_static with quant_format=QuantFormat.QDQ), which TensorRT builds, too; or '
-     'dynamically with weight_type=QuantType.QUInt8.'),
-    (r'not a registered function/op|No Op registered|NOT_IMPLEMENTED',
-     'ONNX Runtime cannot run an operator of {path}.',
-     'Export without custom operators, or update with `pip install -U onnxruntime`.'),
-    (r'Unsupported model IR version|Opset \d+ is under development',
-     '{path} is newer than this ONNX Runtime.',
-     '`pip install -U onnxruntime`, or export with a lower opset.'),
-    (r'INVALID_PROTOBUF|No graph was found',
-     '{path} is not an ONNX model, or is cut short.',
-     'Export or download it again, and compare its size with the original.'),
+    (
+        r'external (data|initializer)|cannot get file size',
+        'The weights that {path} keeps in another file are missing or cut short.',
+        'Put the external data file (often NAME.onnx.data) beside the model, whole.',
+    ),
+    (
+        r'EfficientNMS_TRT|BatchedNMS',
+        "ONNX Runtime cannot run the NMS of {path}, which is a plugin of TensorRT's.",
+        'Export without NMS, or run it on a GPU, where trt_ros cuts it off or TensorRT has it.',
+    ),
+    (
+        r'implementation for ConvInteger',
+        'ONNX Runtime cannot run convolutions that are quantised to int8 dynamically, '
+        'as in {path}.',
+        'Quantise the float model statically in Q/DQ format (onnxruntime.quantization: '
+        'quantize_static with quant_format=QuantFormat.QDQ), which TensorRT builds, too; or '
+        'dynamically with weight_type=QuantType.QUInt8.',
+    ),
+    (
+        r'not a registered function/op|No Op registered|NOT_IMPLEMENTED',
+        'ONNX Runtime cannot run an operator of {path}.',
+        'Export without custom operators, or update with `pip install -U onnxruntime`.',
+    ),
+    (
+        r'Unsupported model IR version|Opset \d+ is under development',
+        '{path} is newer than this ONNX Runtime.',
+        '`pip install -U onnxruntime`, or export with a lower opset.',
+    ),
+    (
+        r'INVALID_PROTOBUF|No graph was found',
+        '{path} is not an ONNX model, or is cut short.',
+        'Export or download it again, and compare its size with the original.',
+    ),
 )
 
 
@@ -66,8 +93,8 @@ class OnnxRuntimeRunner:
     backend = 'onnxruntime'
 
     def __init__(
-            self, session: Any, path: Path,
-            open_session: Callable[[int], Any] | None = None) -> None:
+        self, session: Any, path: Path, open_session: Callable[[int], Any] | None = None
+    ) -> None:
         self.inputs = _specs(session.get_inputs(), 'input', path)
         self.outputs = _specs(session.get_outputs(), 'output', path)
         self.metadata: Mapping[str, str] = dict(session.get_modelmeta().custom_metadata_map)
@@ -92,8 +119,11 @@ class OnnxRuntimeRunner:
         try:
             return cls(session, path, None if threads else open_session)
         except UnicodeDecodeError as error:
-            raise ModelError(f'Names or metadata of {path} are not UTF-8.', cause=str(error),
-                             remedy='Export or copy the model again.') from error
+            raise ModelError(
+                f'Names or metadata of {path} are not UTF-8.',
+                cause=str(error),
+                remedy='Export or copy the model again.',
+            ) from error
 
     def settle_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
         """
@@ -131,7 +161,8 @@ class OnnxRuntimeRunner:
                 f'ONNX Runtime could not run {self._path} on {shapes}.',
                 cause=_brief(error),
                 remedy='Where the input size is dynamic, choose one that the network can take '
-                       '(detectors want multiples of 32).') from error
+                '(detectors want multiples of 32).',
+            ) from error
 
     def close(self) -> None:
         """Give the session back; may be called twice."""
@@ -146,8 +177,7 @@ def _open_session(onnxruntime: Any, path: Path, threads: int) -> Any:
     # a run, where others want that CPU, from the very thread that it waits for.
     options.add_session_config_entry('session.intra_op.allow_spinning', '0')
     try:
-        return onnxruntime.InferenceSession(
-            str(path), options, providers=['CPUExecutionProvider'])
+        return onnxruntime.InferenceSession(str(path), options, providers=['CPUExecutionProvider'])
     except Exception as error:
         raise _explain(error, path) from error
 
@@ -171,7 +201,8 @@ def load_onnxruntime() -> Any:
         if error.name != 'onnxruntime':
             raise  # Installed but broken: its own message beats ours.
         raise BackendError(
-            'ONNX Runtime is not installed.', remedy='pip install onnxruntime') from error
+            'ONNX Runtime is not installed.', remedy='pip install onnxruntime'
+        ) from error
     return onnxruntime
 
 
@@ -182,14 +213,19 @@ def _explain(error: Exception, path: Path) -> TrtRosError:
         if re.search(pattern, text, re.IGNORECASE):
             return ModelError(problem.format(path=path), cause=_brief(error), remedy=remedy)
     return ModelError(
-        f'ONNX Runtime cannot load {path}.', cause=_brief(error),
-        remedy='See what `trt-ros inspect` says of it; export it again, with another opset.')
+        f'ONNX Runtime cannot load {path}.',
+        cause=_brief(error),
+        remedy='See what `trt-ros inspect` says of it; export it again, with another opset.',
+    )
 
 
 def _raise_out_of_memory(error: Exception, path: Path) -> None:
     if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)):
-        raise MemoryLimitError(f'There is not enough memory for {path}.', cause=_brief(error),
-                               remedy='Choose a smaller input size, or free memory.') from error
+        raise MemoryLimitError(
+            f'There is not enough memory for {path}.',
+            cause=_brief(error),
+            remedy='Choose a smaller input size, or free memory.',
+        ) from error
 
 
 def _brief(error: Exception) -> str:
@@ -201,16 +237,22 @@ def _brief(error: Exception) -> str:
 
 
 def _specs(
-        nodes: Sequence[Any], mode: Literal['input', 'output'], path: Path,
+    nodes: Sequence[Any],
+    mode: Literal['input', 'output'],
+    path: Path,
 ) -> tuple[TensorSpec, ...]:
     for node in nodes:
         if node.type not in DTYPES:
             raise ModelError(
                 f'The {mode} {node.name} of {path} is a {node.type}, which NumPy has no type for.',
-                remedy='Export with float32 or float16 inputs and outputs.')
+                remedy='Export with float32 or float16 inputs and outputs.',
+            )
     return tuple(
         TensorSpec(
             node.name,
             tuple(size if isinstance(size, int) else -1 for size in node.shape),
-            DTYPES[node.type], mode)
-        for node in nodes)
+            DTYPES[node.type],
+            mode,
+        )
+        for node in nodes
+    )

@@ -30,14 +30,6 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // 256) * 256
 
 
-class Thresholds(NamedTuple):
-    """What a graph does not freeze."""
-
-    score: float
-    iou: float
-    max_detections: int
-
-
 @dataclass(frozen=True)
 class Machinery:
     """What all slots of a pipeline share; borrowed by them."""
@@ -53,7 +45,7 @@ class Machinery:
     chunk_nbytes: int
     graph_capacity: int
     use_graph: bool
-    in_place: bool           # Kernels read pinned memory where it lies.
+    in_place: bool  # Kernels read pinned memory where it lies.
     blocking_sync: bool
     stream_priority: int
     on_ungraphed: Callable[[str], None]
@@ -62,12 +54,12 @@ class Machinery:
 
     @property
     def image_input(self) -> TensorSpec:
-        return next(spec for spec in self.contexts.engine.inputs
-                    if spec.name not in self.extra_inputs)
+        return next(
+            spec for spec in self.contexts.engine.inputs if spec.name not in self.extra_inputs
+        )
 
 
-def batches_for(
-        machinery: Machinery, batch: int, decoder: Decoder[Any] | None) -> tuple[int, ...]:
+def batches_for(machinery: Machinery, batch: int, decoder: Decoder[Any] | None) -> tuple[int, ...]:
     """
     Say how many images runs take: each count has a context, which costs GPU memory (72 MiB with
     tensorrt_rtx 1.5, whatever the network), so only powers of two, and the most.
@@ -77,8 +69,12 @@ def batches_for(
         return (spec.shape[0],)
     if decoder is not None and not decoder.takes_batches:
         return (1,)
-    most = min(batch, max((profile[spec.name][2][0] for profile in
-                           machinery.contexts.engine.profiles), default=1))
+    most = min(
+        batch,
+        max(
+            (profile[spec.name][2][0] for profile in machinery.contexts.engine.profiles), default=1
+        ),
+    )
     return (*(1 << power for power in range(most.bit_length()) if 1 << power < most), most)
 
 
@@ -117,15 +113,22 @@ class Piece:
     index: int
     start: int
     stop: int
-    pinned: int             # Where they go in the pinned buffer.
-    send: tuple[int, int]   # (offset, bytes); with the header for the first, (0, 0) for the last.
+    pinned: int  # Where they go in the pinned buffer.
+    send: tuple[int, int]  # (offset, bytes); with the header for the first, (0, 0) for the last.
 
 
 class Way:
     """What frames of one size and encoding need, worked out and captured once; owns a graph."""
 
-    def __init__(self, source: Source, sizes: tuple[int, ...], offsets: tuple[int, ...],
-                 results: tuple[slice, ...], pieces: tuple[Piece, ...], graph: Graph) -> None:
+    def __init__(
+        self,
+        source: Source,
+        sizes: tuple[int, ...],
+        offsets: tuple[int, ...],
+        results: tuple[slice, ...],
+        pieces: tuple[Piece, ...],
+        graph: Graph,
+    ) -> None:
         self.source, self.sizes, self.offsets = source, sizes, offsets
         self.results, self.pieces, self.graph = results, pieces, graph
 
@@ -155,26 +158,36 @@ class Plan:
         with ExitStack() as undo:
             spec = machinery.image_input
             height, width = machinery.preprocess.input_hw
-            shape = ((batch, 3, height, width) if machinery.preprocess.layout == 'nchw'
-                     else (batch, height, width, 3))
-            self._extra_inputs = {name: np.repeat(value, batch, axis=0)
-                                  for name, value in machinery.extra_inputs.items()}
-            self.execution: Execution = machinery.contexts.new({
-                spec.name: shape,
-                **{name: value.shape for name, value in self._extra_inputs.items()}})
+            shape = (
+                (batch, 3, height, width)
+                if machinery.preprocess.layout == 'nchw'
+                else (batch, height, width, 3)
+            )
+            self._extra_inputs = {
+                name: np.repeat(value, batch, axis=0)
+                for name, value in machinery.extra_inputs.items()
+            }
+            self.execution: Execution = machinery.contexts.new(
+                {
+                    spec.name: shape,
+                    **{name: value.shape for name, value in self._extra_inputs.items()},
+                }
+            )
             undo.callback(self.execution.close)
             self.shapes = {out.name: self.execution.shape_of(out.name) for out in engine.outputs}
             for name, each in self.shapes.items():
                 if batch > 1 and each[:1] != (batch,):
                     raise TensorMismatchError(
                         f'The output {name} of {batch} images is {each}, not of {batch}.',
-                        remedy='Set max_batch_size to 1.')
+                        remedy='Set max_batch_size to 1.',
+                    )
             self.image_nbytes = int(np.prod(shape[1:])) * item_nbytes(spec.dtype)
-            self.sizes = {spec.name: batch * self.image_nbytes,
-                          **{name: value.nbytes for name, value in self._extra_inputs.items()}}
+            self.sizes = {
+                spec.name: batch * self.image_nbytes,
+                **{name: value.nbytes for name, value in self._extra_inputs.items()},
+            }
             for out in engine.outputs:
-                self.sizes[out.name] = (
-                    int(np.prod(self.shapes[out.name])) * item_nbytes(out.dtype))
+                self.sizes[out.name] = int(np.prod(self.shapes[out.name])) * item_nbytes(out.dtype)
             self.decoder = machinery.decoders(self.shapes)
             self.memory: Memory = self._take_memory(undo) if larger is None else larger.memory
             self.tensors, self.scratch = self.memory
@@ -194,15 +207,19 @@ class Plan:
             undo.callback(tensors[name].close)
         if self.decoder is not None:
             scratch = DeviceBuffer(
-                self.batch * aligned(self.decoder.scratch_nbytes), 'decoder', m.account)
+                self.batch * aligned(self.decoder.scratch_nbytes), 'decoder', m.account
+            )
             undo.callback(scratch.close)
         return Memory(tensors, scratch)
 
     def result_sizes(self, geometries: Sequence[Geometry]) -> tuple[int, ...]:
         """Bytes of each image's results in host memory, or else of all raw outputs."""
         if self.decoder is None:
-            return (sum(aligned(self.sizes[out.name])
-                        for out in self.machinery.contexts.engine.outputs),)
+            return (
+                sum(
+                    aligned(self.sizes[out.name]) for out in self.machinery.contexts.engine.outputs
+                ),
+            )
         return tuple(aligned(self.decoder.result_nbytes((g.width, g.height))) for g in geometries)
 
     def prepare(self, stream: int) -> None:
@@ -217,46 +234,65 @@ class Plan:
         """List what a frame does on the GPU, in order, each as a function of the stream."""
         m, stages = self.machinery, list[Stage]()
         if source.in_graph:
+
             def copy_in(stream: int) -> None:
                 for target, origin, nbytes in source.in_graph:
                     copy_async(target, origin, nbytes, stream)
+
             stages.append(('copy in', copy_in))
         last = len(geometries) - 1
-        args = [preprocess_args(m.preprocess, geometries[min(i, last)],
-                                source.addresses[min(i, last)],
-                                self.input.ptr + i * self.image_nbytes)
-                for i in range(self.batch)]  # The last image fills up what is left.
+        args = [
+            preprocess_args(
+                m.preprocess,
+                geometries[min(i, last)],
+                source.addresses[min(i, last)],
+                self.input.ptr + i * self.image_nbytes,
+            )
+            for i in range(self.batch)
+        ]  # The last image fills up what is left.
 
         def preprocess(stream: int) -> None:
             for each in args:
                 launch_preprocess(m.preprocess_kernels, each, stream)
-        stages += [('preprocess', preprocess), ('inference', self.execution.enqueue),
-                   self._last_stage(geometries, source)]
+
+        stages += [
+            ('preprocess', preprocess),
+            ('inference', self.execution.enqueue),
+            self._last_stage(geometries, source),
+        ]
         return stages
 
     def _last_stage(self, geometries: Sequence[Geometry], source: Source) -> Stage:
         m, decoder, scratch = self.machinery, self.decoder, self.scratch
         outputs = m.contexts.engine.outputs
         if decoder is None or scratch is None or m.decode_kernels is None:
+
             def copy_out(stream: int) -> None:
-                target, = source.results
+                (target,) = source.results
                 for out in outputs:
                     nbytes = self.sizes[out.name]
                     copy_async(target, self.tensors[out.name].ptr, nbytes, stream)
                     target += aligned(nbytes)
+
             return 'copy out', copy_out
         kernels, launches = m.decode_kernels, list[Launch]()
         for i, geometry in enumerate(geometries):
+
             def address(name: str, i: int = i) -> int:
                 return self.tensors[name].ptr + i * (self.sizes[name] // self.batch)
+
             launches += decoder.launches(
-                m.preprocess.letterbox((geometry.width, geometry.height)), address,
-                request=source.request, result=source.results[i],
-                scratch=scratch.ptr + i * aligned(decoder.scratch_nbytes))
+                m.preprocess.letterbox((geometry.width, geometry.height)),
+                address,
+                request=source.request,
+                result=source.results[i],
+                scratch=scratch.ptr + i * aligned(decoder.scratch_nbytes),
+            )
 
         def decode(stream: int) -> None:
             for each in launches:
                 kernels.launch(*each, stream)
+
         return 'decode', decode
 
     def outputs(self, results: np.ndarray) -> dict[str, np.ndarray]:
@@ -265,8 +301,9 @@ class Plan:
         for out in self.machinery.contexts.engine.outputs:
             nbytes = self.sizes[out.name]
             kind = 'uint16' if out.dtype == 'bfloat16' else out.dtype
-            found[out.name] = results[offset:offset + nbytes].view(kind).reshape(
-                self.shapes[out.name])
+            found[out.name] = (
+                results[offset : offset + nbytes].view(kind).reshape(self.shapes[out.name])
+            )
             offset += aligned(nbytes)
         return found
 

@@ -19,7 +19,7 @@ from trt_ros.cuda.monitor import Monitor
 from trt_ros.engine.cache import Blob, kernel_folder
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError, ParameterError
-from trt_ros.runtime.gpu.batch_buffers import Machinery, Thresholds, batch_story, batches_for
+from trt_ros.runtime.gpu.batch_buffers import Machinery, batch_story, batches_for
 from trt_ros.runtime.gpu.decode import MOST_DETECTIONS, gpu_decoder
 from trt_ros.runtime.gpu.faults import Faults
 from trt_ros.runtime.gpu.frame_slot import FrameSlot
@@ -28,6 +28,7 @@ from trt_ros.runtime.gpu.tensorrt_context import Contexts, close_engine, widen
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 log = logging.getLogger('trt_ros.runtime')
 Read = TypeVar('Read')
@@ -73,13 +74,21 @@ class GraphOptions:
 
     def __post_init__(self) -> None:
         if self.unified_memory not in ('auto', 'on', 'off'):
-            raise ParameterError(f'unified_memory is {self.unified_memory!r}.',
-                                 remedy='Choose one of auto, on, off.')
-        for name, least in (('slots', 1), ('chunk_nbytes', 4096), ('graph_capacity', 1),
-                            ('copy_helpers', 0), ('gpu_timeout_seconds', 0)):
+            raise ParameterError(
+                f'unified_memory is {self.unified_memory!r}.',
+                remedy='Choose one of auto, on, off.',
+            )
+        for name, least in (
+            ('slots', 1),
+            ('chunk_nbytes', 4096),
+            ('graph_capacity', 1),
+            ('copy_helpers', 0),
+            ('gpu_timeout_seconds', 0),
+        ):
             if getattr(self, name) < least:
-                raise ParameterError(f'{name} is {getattr(self, name)}.',
-                                     remedy=f'Give at least {least}.')
+                raise ParameterError(
+                    f'{name} is {getattr(self, name)}.', remedy=f'Give at least {least}.'
+                )
 
 
 @dataclass
@@ -95,8 +104,14 @@ class Health:
 class Pending:
     """A frame under way; one of `results`, `outputs` and `wait` must be called, once."""
 
-    def __init__(self, pipeline: GraphPipeline, slot: FrameSlot, number: int,
-                 frames: Sequence[Frame], thresholds: Thresholds) -> None:
+    def __init__(
+        self,
+        pipeline: GraphPipeline,
+        slot: FrameSlot,
+        number: int,
+        frames: Sequence[Frame],
+        thresholds: Thresholds,
+    ) -> None:
         self._pipeline, self._slot, self._number = pipeline, slot, number
         self._frames, self._thresholds = frames, thresholds
         self.host_copy_seconds = slot.host_copy_seconds
@@ -107,8 +122,11 @@ class Pending:
 
         :raises GpuFailedError: when the GPU failed meanwhile.
         """
-        return self._pipeline._collect(self._slot, self._number, lambda: (
-            self._pipeline._results(self._slot, self._frames, self._thresholds)))
+        return self._pipeline._collect(
+            self._slot,
+            self._number,
+            lambda: self._pipeline._results(self._slot, self._frames, self._thresholds),
+        )
 
     def wait(self) -> None:
         """Wait, and leave the results."""
@@ -120,9 +138,14 @@ class Pending:
 
         :raises GpuFailedError: when the GPU failed meanwhile.
         """
-        return self._pipeline._collect(self._slot, self._number, lambda: {
-            name: widen(head) if head.dtype == np.uint16 else head.copy()
-            for name, head in self._slot.outputs().items()})
+        return self._pipeline._collect(
+            self._slot,
+            self._number,
+            lambda: {
+                name: widen(head) if head.dtype == np.uint16 else head.copy()
+                for name, head in self._slot.outputs().items()
+            },
+        )
 
 
 class GraphPipeline:
@@ -134,9 +157,15 @@ class GraphPipeline:
 
     most_detections = MOST_DETECTIONS
 
-    def __init__(self, machinery: Machinery, options: GraphOptions, decoder: Decoder[Any] | None,
-                 slots: Slots[FrameSlot], owned: ExitStack,
-                 on_fault: Callable[[GpuFailedError], None] | None) -> None:
+    def __init__(
+        self,
+        machinery: Machinery,
+        options: GraphOptions,
+        decoder: Decoder[Any] | None,
+        slots: Slots[FrameSlot],
+        owned: ExitStack,
+        on_fault: Callable[[GpuFailedError], None] | None,
+    ) -> None:
         self.machinery, self.options, self.decoder = machinery, options, decoder
         self.gpu: Gpu = machinery.gpu
         self.account = machinery.account
@@ -153,10 +182,18 @@ class GraphPipeline:
         self.faults = Faults(options.gpu_timeout_seconds, on_fault)
 
     @classmethod
-    def open(cls, engine: Engine, preprocess: Preprocess, decoder: Decoder[Any] | None, *,
-             options: GraphOptions | None = None, cache: Blob | None = None, batch: int = 1,
-             on_fault: Callable[[GpuFailedError], None] | None = None,
-             story: tuple[str, ...] = ()) -> GraphPipeline:
+    def open(
+        cls,
+        engine: Engine,
+        preprocess: Preprocess,
+        decoder: Decoder[Any] | None,
+        *,
+        options: GraphOptions | None = None,
+        cache: Blob | None = None,
+        batch: int = 1,
+        on_fault: Callable[[GpuFailedError], None] | None = None,
+        story: tuple[str, ...] = (),
+    ) -> GraphPipeline:
         """
         Take the GPU, compile the kernels; `warm_up` does the rest.
 
@@ -183,28 +220,44 @@ class GraphPipeline:
             undo.callback(close_engine, engine)
             undo.callback(account.device.pop, 'engine', None)
             account.device['engine'] = engine.plan_nbytes
-            contexts = Contexts(engine, account, share_activations=options.share_activations,
-                                cache=cache)
+            contexts = Contexts(
+                engine, account, share_activations=options.share_activations, cache=cache
+            )
             undo.callback(contexts.close)
             kernels = _kernels('preprocess', gpu, account, undo, options.cache_dir)
-            decode = _kernels('decode', gpu, account, undo, options.cache_dir) \
-                if options.gpu_decode else None
+            decode = (
+                _kernels('decode', gpu, account, undo, options.cache_dir)
+                if options.gpu_decode
+                else None
+            )
             crew = CopyCrew(options.copy_helpers, gpu.context)
             undo.callback(crew.close)
             ungraphed: list[str] = []
             in_place = options.unified_memory == 'on' or (
-                options.unified_memory == 'auto' and gpu.is_integrated)
+                options.unified_memory == 'auto' and gpu.is_integrated
+            )
             machinery = Machinery(
-                gpu=gpu, account=account, contexts=contexts, preprocess=preprocess,
-                preprocess_kernels=kernels, decode_kernels=decode,
-                decoders=lambda shapes: gpu_decoder(
-                    decoder, engine.outputs, shapes, preprocess.input_hw)
-                if decode and decoder else None,
-                crew=crew, chunk_nbytes=options.chunk_nbytes,
-                graph_capacity=options.graph_capacity, use_graph=options.use_graph,
-                in_place=in_place, blocking_sync=options.blocking_sync,
-                stream_priority=options.stream_priority, on_ungraphed=ungraphed.append,
-                extra_inputs=decoder.extra_inputs if decoder else {})
+                gpu=gpu,
+                account=account,
+                contexts=contexts,
+                preprocess=preprocess,
+                preprocess_kernels=kernels,
+                decode_kernels=decode,
+                decoders=lambda shapes: (
+                    gpu_decoder(decoder, engine.outputs, shapes, preprocess.input_hw)
+                    if decode and decoder
+                    else None
+                ),
+                crew=crew,
+                chunk_nbytes=options.chunk_nbytes,
+                graph_capacity=options.graph_capacity,
+                use_graph=options.use_graph,
+                in_place=in_place,
+                blocking_sync=options.blocking_sync,
+                stream_priority=options.stream_priority,
+                on_ungraphed=ungraphed.append,
+                extra_inputs=decoder.extra_inputs if decoder else {},
+            )
             machinery = replace(machinery, batches=batches_for(machinery, batch, decoder))
             slots: list[FrameSlot] = []
             for _ in range(options.slots):
@@ -230,7 +283,8 @@ class GraphPipeline:
         lines = [
             *self._engine_story,
             f'{m.gpu}, {plan.flavour}, {how}, {self.options.slots} slots, '
-            f'decoding on the {where}' + (', images read in place' if m.in_place else '')]
+            f'decoding on the {where}' + (', images read in place' if m.in_place else ''),
+        ]
         lines += [f'runs without a graph: {why}' for why in self.health.ungraphed[:1]]
         return tuple(lines)
 
@@ -248,18 +302,20 @@ class GraphPipeline:
         """
         if frame is None:
             frame = Frame.from_pixels(
-                np.full((*self.machinery.preprocess.input_hw, 3), 114, np.uint8))
+                np.full((*self.machinery.preprocess.input_hw, 3), 114, np.uint8)
+            )
         for images in range(self.most, 0, -1):
-            for pending in [self.submit([frame] * images, score_threshold=1.0, iou_threshold=0.5,
-                                        max_detections=1) for _ in self.slots.all]:
+            for pending in [
+                self.submit([frame] * images, Thresholds(score=1.0, iou=0.5, max_detections=1))
+                for _ in self.slots.all
+            ]:
                 pending.wait()
         self.faults.check()
         self.health.frames = self.health.lent_frames = 0
         with self.gpu.context:
             self.machinery.contexts.save_cache()
 
-    def infer(self, frame: Frame, *, score_threshold: float, iou_threshold: float,
-              max_detections: int) -> Any:
+    def infer(self, frame: Frame, thresholds: Thresholds) -> Any:
         """
         Find what is in one image; the thresholds are for boxes.
 
@@ -267,26 +323,23 @@ class GraphPipeline:
         :raises GpuFailedError: when the GPU failed; the pipeline is then of no more use.
         :raises ClosedError: after close().
         """
-        return self.submit([frame], score_threshold=score_threshold, iou_threshold=iou_threshold,
-                           max_detections=max_detections).results()[0]
+        return self.submit([frame], thresholds).results()[0]
 
-    def infer_all(self, frames: Sequence[Frame], *, score_threshold: float, iou_threshold: float,
-                  max_detections: int) -> list[Any]:
+    def infer_all(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[Any]:
         """Find what is in each image, one graph for as many as a run takes; see infer."""
         found: list[Any] = [None] * len(frames)
         for start in range(0, len(frames), self.most):
             # In one order whatever camera comes first: a graph a mix of sizes, not a permutation.
-            places = sorted(range(start, min(start + self.most, len(frames))),
-                            key=lambda i: (frames[i].wh, frames[i].encoding, frames[i].step))
-            results = self.submit(
-                [frames[i] for i in places], score_threshold=score_threshold,
-                iou_threshold=iou_threshold, max_detections=max_detections).results()
+            places = sorted(
+                range(start, min(start + self.most, len(frames))),
+                key=lambda i: (frames[i].wh, frames[i].encoding, frames[i].step),
+            )
+            results = self.submit([frames[i] for i in places], thresholds).results()
             for i, result in zip(places, results):
                 found[i] = result
         return found
 
-    def submit(self, frames: Sequence[Frame], *, score_threshold: float, iou_threshold: float,
-               max_detections: int) -> Pending:
+    def submit(self, frames: Sequence[Frame], thresholds: Thresholds) -> Pending:
         """
         Begin with a batch of images; returns while the GPU works.
 
@@ -295,12 +348,16 @@ class GraphPipeline:
         :returns: waits and gives the results; its slot is busy until then.
         """
         self.faults.check()
-        if max_detections > MOST_DETECTIONS and not self._has_told_most:
+        if thresholds.max_detections > MOST_DETECTIONS and not self._has_told_most:
             self._has_told_most = True
-            log.warning('max_detections is %d, the GPU finds the best %d of an image.',
-                        max_detections, MOST_DETECTIONS)
+            log.warning(
+                'max_detections is %d, the GPU finds the best %d of an image.',
+                thresholds.max_detections,
+                MOST_DETECTIONS,
+            )
         thresholds = Thresholds(
-            score_threshold, iou_threshold, min(max_detections, MOST_DETECTIONS))
+            thresholds.score, thresholds.iou, min(thresholds.max_detections, MOST_DETECTIONS)
+        )
         slot = self.slots.take(self.options.gpu_timeout_seconds or 60.0)
         number = next(self._numbers)
         self.faults.begin(number)
@@ -310,8 +367,9 @@ class GraphPipeline:
                 if self.options.share_activations and last is not None and last.is_under_way:
                     after = last.done
                 self._last = slot
-                slot.start(frames, thresholds,
-                           self._registered_at if self._registered else None, after)
+                slot.start(
+                    frames, thresholds, self._registered_at if self._registered else None, after
+                )
                 self.health.frames += len(frames)
                 self.health.lent_frames += slot.is_lent * len(frames)
         except BaseException as error:
@@ -332,36 +390,47 @@ class GraphPipeline:
             self.faults.end(number)
             self.slots.give_back(slot)
 
-    def _results(self, slot: FrameSlot, frames: Sequence[Frame], thresholds: Thresholds
-                 ) -> list[Any]:
+    def _results(
+        self, slot: FrameSlot, frames: Sequence[Frame], thresholds: Thresholds
+    ) -> list[Any]:
         assert slot.plan is not None
-        pairs = (slot.read(frames) if slot.plan.decoder is not None
-                 else self._decode_on_cpu(slot, slot.plan.batch, frames, thresholds))
+        pairs = (
+            slot.read(frames)
+            if slot.plan.decoder is not None
+            else self._decode_on_cpu(slot, slot.plan.batch, frames, thresholds)
+        )
         odd = sum(is_odd for _, is_odd in pairs)
         if odd and not self.health.nonfinite_frames:
-            log.warning('The network gave values that are NaN or infinite; their boxes are '
-                        'dropped. A lower precision may overflow: try precision fp32.')
+            log.warning(
+                'The network gave values that are NaN or infinite; their boxes are '
+                'dropped. A lower precision may overflow: try precision fp32.'
+            )
         self.health.nonfinite_frames += odd
         return [found for found, _ in pairs]
 
-    def _decode_on_cpu(self, slot: FrameSlot, batch: int, frames: Sequence[Frame],
-                       thresholds: Thresholds) -> list[tuple[Any, bool]]:
+    def _decode_on_cpu(
+        self, slot: FrameSlot, batch: int, frames: Sequence[Frame], thresholds: Thresholds
+    ) -> list[tuple[Any, bool]]:
         """Decode each frame, and tell whether its outputs had values that were not finite."""
         if self.decoder is None:
             raise ParameterError('This pipeline has no decoder.', remedy='Take the raw outputs.')
-        outputs = {name: widen(head) if head.dtype == np.uint16 else head
-                   for name, head in slot.outputs().items()}
+        outputs = {
+            name: widen(head) if head.dtype == np.uint16 else head
+            for name, head in slot.outputs().items()
+        }
         m, found = self.machinery, []
         for i, frame in enumerate(frames):
             letterbox = m.preprocess.letterbox(frame.wh)
             # The outputs of a single image may have no axis of images.
-            own = outputs if batch == 1 else {
-                name: head[i:i + 1] for name, head in outputs.items()}
-            is_odd = any(head.dtype.kind == 'f' and not np.isfinite(head).all()
-                         for head in own.values())
-            found.append((self.decoder(
-                own, letterbox, score_threshold=thresholds.score,
-                iou_threshold=thresholds.iou, max_detections=thresholds.max_detections), is_odd))
+            own = (
+                outputs
+                if batch == 1
+                else {name: head[i : i + 1] for name, head in outputs.items()}
+            )
+            is_odd = any(
+                head.dtype.kind == 'f' and not np.isfinite(head).all() for head in own.values()
+            )
+            found.append((self.decoder(own, letterbox, thresholds), is_odd))
         return found
 
     def register(self, memory: np.ndarray) -> None:
@@ -404,12 +473,16 @@ class GraphPipeline:
 
     def facts(self) -> Mapping[str, str]:
         """Return what /diagnostics shows: the GPU, the memory by owner, odd values seen."""
+
         def told(owners: Mapping[str, int]) -> str:
             return ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
+
         held = self.memory()
         return {
-            **self.machinery.contexts.engine.facts, 'GPU': str(self.gpu),
-            'GPU memory (MB)': told(held['device']), 'pinned memory (MB)': told(held['pinned']),
+            **self.machinery.contexts.engine.facts,
+            'GPU': str(self.gpu),
+            'GPU memory (MB)': told(held['device']),
+            'pinned memory (MB)': told(held['pinned']),
             **self._monitor.facts(),
             'without a copy on the host': f'{self.health.lent_frames} of {self.health.frames}',
             'frames with NaN or Inf': str(self.health.nonfinite_frames),
@@ -422,8 +495,7 @@ class GraphPipeline:
         self.gpu.context.release(self._owned.close)
 
 
-def _kernels(
-        name: str, gpu: Gpu, account: Account, undo: ExitStack, cache_dir: str) -> Kernels:
+def _kernels(name: str, gpu: Gpu, account: Account, undo: ExitStack, cache_dir: str) -> Kernels:
     kernels = Kernels(name, gpu.arch, kernel_folder(cache_dir))
     undo.callback(kernels.close)
     account.device['kernels'] += kernels.nbytes

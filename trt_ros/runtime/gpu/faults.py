@@ -23,8 +23,9 @@ class Faults:
     :ivar error: why it failed; None while it works.
     """
 
-    def __init__(self, timeout_seconds: float,
-                 on_fault: Callable[[GpuFailedError], None] | None = None) -> None:
+    def __init__(
+        self, timeout_seconds: float, on_fault: Callable[[GpuFailedError], None] | None = None
+    ) -> None:
         self.error: GpuFailedError | None = None
         self._on_fault, self._lock = on_fault, threading.Lock()
         self._watchdog = Watchdog(timeout_seconds, self._is_late)
@@ -64,11 +65,15 @@ class Faults:
             on_fault(error)
 
     def _is_late(self, seconds: float) -> None:
-        self.fail(GpuFailedError(
-            f'The GPU has not answered for {seconds:.1f} s.',
-            cause='a kernel that never ends, a GPU in trouble, or one that others keep busy',
-            remedy='Look at nvidia-smi and for "NVRM: Xid" in the kernel log; raise gpu_timeout '
-                   'where frames really take this long.'))
+        self.fail(
+            GpuFailedError(
+                f'The GPU has not answered for {seconds:.1f} s.',
+                cause='a kernel that never ends, a GPU in trouble, or one that others keep busy',
+                remedy='Look at nvidia-smi and for "NVRM: Xid" in the kernel log; raise '
+                'gpu_timeout '
+                'where frames really take this long.',
+            )
+        )
 
     def close(self) -> None:
         self._watchdog.close()

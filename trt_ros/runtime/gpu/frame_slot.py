@@ -22,34 +22,41 @@ from trt_ros.runtime.gpu.batch_buffers import (
     Plan,
     Source,
     Stage,
-    Thresholds,
     Way,
     aligned,
 )
 from trt_ros.runtime.gpu.preprocess import Geometry, RequestArgs, request_view
 from trt_ros.runtime.gpu.slots import chunks
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.thresholds import Thresholds
 
 Registered = Callable[[int, int], int]  # (host address, bytes) to the GPU's address, or 0.
 
 
-def cut(sizes: Sequence[int], offsets: Sequence[int], chunk_nbytes: int, *, send: bool
-        ) -> tuple[Piece, ...]:
+def cut(
+    sizes: Sequence[int], offsets: Sequence[int], chunk_nbytes: int, *, send: bool
+) -> tuple[Piece, ...]:
     """
     Cut images into pieces; each but the last is sent on by itself, the first with the header.
 
     :param offsets: where each image begins in the pinned buffer.
     :param send: False where the GPU reads the pinned buffer itself.
     """
-    found = [(index, start, stop) for index, size in enumerate(sizes)
-             for start, stop in chunks(size, chunk_nbytes)]
+    found = [
+        (index, start, stop)
+        for index, size in enumerate(sizes)
+        for start, stop in chunks(size, chunk_nbytes)
+    ]
     pieces = []
     for number, (index, start, stop) in enumerate(found):
         at = offsets[index] + start
         first = at if number else 0
         is_sent = send and number < len(found) - 1
-        pieces.append(Piece(index, start, stop, at,
-                            (first, at + stop - start - first) if is_sent else (0, 0)))
+        pieces.append(
+            Piece(
+                index, start, stop, at, (first, at + stop - start - first) if is_sent else (0, 0)
+            )
+        )
     return tuple(pieces)
 
 
@@ -85,7 +92,7 @@ class FrameSlot:
         self.plan: Plan | None = None
         self.way: Way | None = None
         self.host_copy_seconds = 0.0
-        self.is_lent = False       # Whether the GPU takes the frames from where they came in.
+        self.is_lent = False  # Whether the GPU takes the frames from where they came in.
         self.is_under_way = False  # From `start` until whoever waits has seen the end.
 
     @property
@@ -103,8 +110,7 @@ class FrameSlot:
         batches = self.machinery.batches
         batch = next((size for size in batches if size >= count), 0)
         if not batch:
-            raise TensorMismatchError(
-                f'{count} images at once, the network takes {batches[-1]}.')
+            raise TensorMismatchError(f'{count} images at once, the network takes {batches[-1]}.')
         if batch not in self._plans:
             # The smaller ones work in the largest's memory.
             larger = self.plan_for(batches[-1]) if batch < batches[-1] else None
@@ -120,8 +126,13 @@ class FrameSlot:
         while self._plans:
             self._plans.popitem()[1].close()
 
-    def start(self, frames: Sequence[Frame], thresholds: Thresholds, registered: Registered | None,
-              after: Event | None) -> None:
+    def start(
+        self,
+        frames: Sequence[Frame],
+        thresholds: Thresholds,
+        registered: Registered | None,
+        after: Event | None,
+    ) -> None:
         """
         Bring the frames to the GPU and launch their graph; returns while it runs.
 
@@ -144,8 +155,10 @@ class FrameSlot:
         """Read what the GPU has decoded of each frame, and whether values were not finite."""
         assert self.plan is not None and self.plan.decoder is not None
         assert self.way is not None and self._results is not None
-        return [self.plan.decoder.read(self._results.view[part], frame.wh)
-                for part, frame in zip(self.way.results, frames)]
+        return [
+            self.plan.decoder.read(self._results.view[part], frame.wh)
+            for part, frame in zip(self.way.results, frames)
+        ]
 
     def outputs(self) -> dict[str, np.ndarray]:
         """See the raw outputs, where a CPU decoder reads them; the memory is the next frame's."""
@@ -158,8 +171,13 @@ class FrameSlot:
         assert self.plan is not None
         return self.plan.stages(list(map(Geometry.of, frames)), way.source)
 
-    def _bring(self, frames: Sequence[Frame], thresholds: Thresholds,
-               registered: Registered | None, after: Event | None) -> Way:
+    def _bring(
+        self,
+        frames: Sequence[Frame],
+        thresholds: Thresholds,
+        registered: Registered | None,
+        after: Event | None,
+    ) -> Way:
         begin = time.perf_counter()
         plan = self.plan = self.plan_for(len(frames))
         lent: tuple[int, ...] = ()
@@ -169,8 +187,13 @@ class FrameSlot:
                 lent = addresses
         in_place = self.machinery.in_place
         # Kernels that read lent memory in place name its address; copies from it do not.
-        key = (*((frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian)
-                 for frame in frames), lent if in_place else bool(lent))
+        key = (
+            *(
+                (frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian)
+                for frame in frames
+            ),
+            lent if in_place else bool(lent),
+        )
         way = plan.ways.find(key)
         if way is None:
             way = self._open_way(plan, key, frames, lent, after)
@@ -188,8 +211,14 @@ class FrameSlot:
         self.host_copy_seconds = time.perf_counter() - begin
         return way
 
-    def _open_way(self, plan: Plan, key: tuple[object, ...], frames: Sequence[Frame],
-                  lent: tuple[int, ...], after: Event | None) -> Way:
+    def _open_way(
+        self,
+        plan: Plan,
+        key: tuple[object, ...],
+        frames: Sequence[Frame],
+        lent: tuple[int, ...],
+        after: Event | None,
+    ) -> Way:
         """Work out how frames like these travel, and capture it."""
         sizes = tuple(frame.nbytes for frame in frames)
         offsets, end = [], HEADER_NBYTES
@@ -216,14 +245,22 @@ class FrameSlot:
             if not lent:
                 first = pieces[-1].pinned if len(pieces) > 1 else 0
                 last = pieces[-1].pinned + pieces[-1].stop - pieces[-1].start
-            source = Source(tuple(image.ptr + offset for offset in offsets), image.ptr,
-                            ((image.ptr + first, pinned.ptr + first, last - first),), targets)
+            source = Source(
+                tuple(image.ptr + offset for offset in offsets),
+                image.ptr,
+                ((image.ptr + first, pinned.ptr + first, last - first),),
+                targets,
+            )
         if after is not None:
             self.stream.wait_for(after)
         stages = plan.stages(geometries, source)
 
-        return plan.ways.get(key, make=lambda: Way(
-            source, sizes, tuple(offsets), tuple(results), pieces, self._capture(plan, stages)))
+        return plan.ways.get(
+            key,
+            make=lambda: Way(
+                source, sizes, tuple(offsets), tuple(results), pieces, self._capture(plan, stages)
+            ),
+        )
 
     def _capture(self, plan: Plan, stages: list[Stage]) -> Graph:
         whole = Ungraphed([stage for _, stage in stages])
@@ -255,25 +292,29 @@ class FrameSlot:
 
         def do(piece: Piece) -> None:
             nbytes = piece.stop - piece.start
-            view[piece.pinned:piece.pinned + nbytes] = (
-                frames[piece.index].data[piece.start:piece.stop])
+            view[piece.pinned : piece.pinned + nbytes] = frames[piece.index].data[
+                piece.start : piece.stop
+            ]
             first, count = piece.send
             if count:
                 copy_async(image + first, pinned + first, count, stream)
+
         if len(pieces) == 1:
             do(pieces[0])
         else:
             self.machinery.crew.run(do, pieces)
 
-    def _memory(self, pinned_nbytes: int, image_nbytes: int, result_nbytes: int
-                ) -> tuple[PinnedBuffer, DeviceBuffer | None, PinnedBuffer]:
+    def _memory(
+        self, pinned_nbytes: int, image_nbytes: int, result_nbytes: int
+    ) -> tuple[PinnedBuffer, DeviceBuffer | None, PinnedBuffer]:
         """Return memory for images and results of so many bytes; grows where there is less."""
         if self.machinery.in_place:
             image_nbytes = 0
         wanted = pinned_nbytes, image_nbytes, result_nbytes
         pinned, results = self._pinned, self._results
-        have = tuple(0 if buffer is None else buffer.nbytes
-                     for buffer in (pinned, self._image, results))
+        have = tuple(
+            0 if buffer is None else buffer.nbytes for buffer in (pinned, self._image, results)
+        )
         if pinned is None or results is None or any(map(lt, have, wanted)):
             pinned_nbytes, image_nbytes, result_nbytes = map(max, have, wanted)
             # Graphs name the addresses that go.

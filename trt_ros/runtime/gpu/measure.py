@@ -16,10 +16,10 @@ import numpy as np
 
 from trt_ros.cuda.device import Event
 from trt_ros.runtime.cpu.measure import Summary
-from trt_ros.runtime.gpu.batch_buffers import Thresholds
 from trt_ros.runtime.gpu.executor import GraphPipeline, Pending
 from trt_ros.runtime.gpu.frame_slot import FrameSlot
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.thresholds import Thresholds
 
 ASKED = Thresholds(0.25, 0.45, 300)
 
@@ -27,8 +27,10 @@ ASKED = Thresholds(0.25, 0.45, 300)
 @contextmanager
 def _whole_slot(pipeline: GraphPipeline) -> Iterator[FrameSlot]:
     """Open a slot whose graph does the whole transfer; nothing else may run meanwhile."""
-    with pipeline.gpu.context, \
-            closing(FrameSlot(replace(pipeline.machinery, chunk_nbytes=1 << 40))) as slot:
+    with (
+        pipeline.gpu.context,
+        closing(FrameSlot(replace(pipeline.machinery, chunk_nbytes=1 << 40))) as slot,
+    ):
         yield slot
 
 
@@ -63,8 +65,11 @@ def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
         after the wait, of the same launches; 'wall alone': without those two events; all in ms.
     """
     gpu, wall, alone = [], [], []
-    with _whole_slot(pipeline) as slot, closing(Event(timing=True)) as begin, \
-            closing(Event(timing=True)) as end:
+    with (
+        _whole_slot(pipeline) as slot,
+        closing(Event(timing=True)) as begin,
+        closing(Event(timing=True)) as end,
+    ):
         slot.start([frame] * pipeline.most, ASKED, None, None)
         slot.wait()
         assert slot.way is not None
@@ -97,23 +102,21 @@ def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, 
         call; all in ms.
     """
     whole, bring, plain = [], [], []
-    asked = dict(score_threshold=ASKED.score, iou_threshold=ASKED.iou,
-                 max_detections=ASKED.max_detections)
     is_decoded = pipeline.decoder is not None
     slot = pipeline.slots.all[0]
     target: np.ndarray = np.empty(0, np.uint8)
     for number in range(rounds + 10):
         start = time.perf_counter()
-        pending = pipeline.submit([frame] * pipeline.most, **asked)  # type: ignore[arg-type]
+        pending = pipeline.submit([frame] * pipeline.most, ASKED)
         if is_decoded:
             pending.results()
         else:
             pending.outputs()
         stop = time.perf_counter()
         if not target.size:
-            target = slot.pinned_view[:frame.nbytes]
+            target = slot.pinned_view[: frame.nbytes]
         begin = time.perf_counter()
-        target[:] = frame.data[:frame.nbytes]
+        target[:] = frame.data[: frame.nbytes]
         end = time.perf_counter()
         if number >= 10:
             whole.append((stop - start) * 1e3)
@@ -128,8 +131,6 @@ def frames_per_second(pipeline: GraphPipeline, frame: Frame, runs: int) -> float
 
     :param runs: how many to measure; each takes `pipeline.most` images.
     """
-    asked = dict(score_threshold=ASKED.score, iou_threshold=ASKED.iou,
-                 max_detections=ASKED.max_detections)
     pending: list[Pending] = []
     start = 0.0
     for number in range(runs + 10):
@@ -137,8 +138,7 @@ def frames_per_second(pipeline: GraphPipeline, frame: Frame, runs: int) -> float
             start = time.perf_counter()
         if len(pending) == len(pipeline.slots.all):
             pending.pop(0).wait()
-        pending.append(pipeline.submit(
-            [frame] * pipeline.most, **asked))  # type: ignore[arg-type]
+        pending.append(pipeline.submit([frame] * pipeline.most, ASKED))
     for each in pending:
         each.wait()
     return runs * pipeline.most / (time.perf_counter() - start)
@@ -169,9 +169,12 @@ def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
             stages = dict(slot.stages_of([frame] * pipeline.most, ASKED))
             plan = slot.plan
             assert plan is not None
-            execution = pipeline.machinery.contexts.new({
-                each.name: tuple(plan.execution.context.get_tensor_shape(each.name))
-                for each in pipeline.machinery.contexts.engine.inputs})
+            execution = pipeline.machinery.contexts.new(
+                {
+                    each.name: tuple(plan.execution.context.get_tensor_shape(each.name))
+                    for each in pipeline.machinery.contexts.engine.inputs
+                }
+            )
             for name, buffer in plan.tensors.items():
                 execution.bind(name, buffer.ptr)
             for stage in ('copy in', 'preprocess'):
@@ -190,8 +193,13 @@ def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     return {name: total / rounds for name, total in totals.items()}
 
 
-def measure(pipeline: GraphPipeline, frame: Frame, *, rounds: int = 200,
-            progress: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+def measure(
+    pipeline: GraphPipeline,
+    frame: Frame,
+    *,
+    rounds: int = 200,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
     """
     Measure everything of one size of image.
 
@@ -209,9 +217,12 @@ def measure(pipeline: GraphPipeline, frame: Frame, *, rounds: int = 200,
     over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
     gpu_ms = Summary.of(graph['gpu']).p50
     return {
-        'image': f'{frame.width}x{frame.height} {frame.encoding}', 'batch': pipeline.most,
-        'stages_ms': _summaries(stages), 'graph_ms': _summaries(graph),
-        'wall_minus_gpu_ms': vars(Summary.of(over)), 'host_ms': _summaries(host),
+        'image': f'{frame.width}x{frame.height} {frame.encoding}',
+        'batch': pipeline.most,
+        'stages_ms': _summaries(stages),
+        'graph_ms': _summaries(graph),
+        'wall_minus_gpu_ms': vars(Summary.of(over)),
+        'host_ms': _summaries(host),
         'frames_per_second': rate,
         'throughput_times_gpu_ms': rate * gpu_ms / 1e3 / pipeline.most,
         'frame_times_ms': [round(each, 4) for each in host['frame']],

@@ -20,9 +20,16 @@ from trt_ros.vision.letterbox import Preprocess
 
 
 def open_network(
-        model_path: Path | str, build: BuildOptions | None = None, *, backend: str = 'auto',
-        device: int = 0, cache_dir: Path | str = '', memory_if_unwritable: bool = False,
-        report: Reporter | None = None, graph: GraphOptions | None = None) -> TensorRTRunner:
+    model_path: Path | str,
+    build: BuildOptions | None = None,
+    *,
+    backend: str = 'auto',
+    device: int = 0,
+    cache_dir: Path | str = '',
+    memory_if_unwritable: bool = False,
+    report: Reporter | None = None,
+    graph: GraphOptions | None = None,
+) -> TensorRTRunner:
     """
     Open a network with TensorRT; the first time its engine is built.
 
@@ -35,16 +42,29 @@ def open_network(
     graph = replace(graph or GraphOptions(), device=device, cache_dir=str(cache_dir))
     with open_gpu(device).context:
         found = open_engine(
-            model_path, build, backend=backend, device=device, cache_dir=cache_dir,
-            memory_if_unwritable=memory_if_unwritable, report=report)
+            model_path,
+            build,
+            backend=backend,
+            device=device,
+            cache_dir=cache_dir,
+            memory_if_unwritable=memory_if_unwritable,
+            report=report,
+        )
         return TensorRTRunner(
-            found.engine, cache=found.runtime_cache, story=found.story, options=graph)
+            found.engine, cache=found.runtime_cache, story=found.story, options=graph
+        )
 
 
 def open_frames(
-        model_path: Path | str, build: BuildOptions | None = None,
-        graph: GraphOptions | None = None, *, backend: str = 'auto', cache_dir: Path | str = '',
-        input_size: Sequence[int] = (), report: Reporter | None = None) -> GraphPipeline:
+    model_path: Path | str,
+    build: BuildOptions | None = None,
+    graph: GraphOptions | None = None,
+    *,
+    backend: str = 'auto',
+    cache_dir: Path | str = '',
+    input_size: Sequence[int] = (),
+    report: Reporter | None = None,
+) -> GraphPipeline:
     """
     Open any network of one image input for frames, to measure it.
 
@@ -54,13 +74,23 @@ def open_frames(
     graph, batch = graph or GraphOptions(), build.batch if build else 1
 
     def network() -> TensorRTRunner:
-        return open_network(model_path, build, backend=backend, device=graph.device,
-                            cache_dir=cache_dir, report=report, graph=graph)
+        return open_network(
+            model_path,
+            build,
+            backend=backend,
+            device=graph.device,
+            cache_dir=cache_dir,
+            report=report,
+            graph=graph,
+        )
+
     runner = network()
     try:
         # Only decides; nothing runs.
-        asked: Pipeline[Detections] = Pipeline.open(PipelineOptions(
-            model_path=str(model_path), input_size=tuple(input_size)), runner=runner)
+        asked: Pipeline[Detections] = Pipeline.open(
+            PipelineOptions(model_path=str(model_path), input_size=tuple(input_size)),
+            runner=runner,
+        )
     except TensorMismatchError:
         runner = network()
         spec = runner.inputs[0]

@@ -13,10 +13,28 @@ from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 
 # In the order of preprocess.cu's enum.
-_ENCODINGS = {name: number for number, names in enumerate((
-    ('rgb8',), ('bgr8', '8UC3'), ('rgba8',), ('bgra8',), ('mono8', '8UC1'),
-    ('mono16',), ('yuv422', 'uyvy'), ('yuv422_yuy2', 'yuyv'), ('nv12',), ('nv21',),
-    ('bayer_rggb8',), ('bayer_bggr8',), ('bayer_gbrg8',), ('bayer_grbg8',))) for name in names}
+_ENCODINGS = {
+    name: number
+    for number, names in enumerate(
+        (
+            ('rgb8',),
+            ('bgr8', '8UC3'),
+            ('rgba8',),
+            ('bgra8',),
+            ('mono8', '8UC1'),
+            ('mono16',),
+            ('yuv422', 'uyvy'),
+            ('yuv422_yuy2', 'yuyv'),
+            ('nv12',),
+            ('nv21',),
+            ('bayer_rggb8',),
+            ('bayer_bggr8',),
+            ('bayer_gbrg8',),
+            ('bayer_grbg8',),
+        )
+    )
+    for name in names
+}
 _DTYPES = {'float32': 0, 'float16': 1, 'bfloat16': 2, 'uint8': 3}
 
 
@@ -24,21 +42,41 @@ class PreprocessArgs(ctypes.Structure):
     """preprocess.cu: struct Preprocess."""
 
     _fields_ = [
-        ('source', c_void_p), ('target', c_void_p),
-        ('width', c_int), ('height', c_int), ('step', c_int),
-        ('encoding', c_int), ('big_endian', c_int),
-        ('input_width', c_int), ('input_height', c_int),
-        ('left', c_int), ('top', c_int), ('content_width', c_int), ('content_height', c_int),
-        ('step_x', c_float), ('step_y', c_float), ('area_x', c_int), ('area_y', c_int),
-        ('bgr', c_int), ('nhwc', c_int), ('dtype', c_int), ('pad', c_float),
-        ('multiply', c_float * 3), ('add', c_float * 3)]
+        ('source', c_void_p),
+        ('target', c_void_p),
+        ('width', c_int),
+        ('height', c_int),
+        ('step', c_int),
+        ('encoding', c_int),
+        ('big_endian', c_int),
+        ('input_width', c_int),
+        ('input_height', c_int),
+        ('left', c_int),
+        ('top', c_int),
+        ('content_width', c_int),
+        ('content_height', c_int),
+        ('step_x', c_float),
+        ('step_y', c_float),
+        ('area_x', c_int),
+        ('area_y', c_int),
+        ('bgr', c_int),
+        ('nhwc', c_int),
+        ('dtype', c_int),
+        ('pad', c_float),
+        ('multiply', c_float * 3),
+        ('add', c_float * 3),
+    ]
 
 
 class RequestArgs(ctypes.Structure):
     """decode.cu: struct Request; what may differ from frame to frame of one graph."""
 
-    _fields_ = [('score_threshold', c_float), ('iou_threshold', c_float),
-                ('max_detections', c_int), ('reserved', c_int)]
+    _fields_ = [
+        ('score_threshold', c_float),
+        ('iou_threshold', c_float),
+        ('max_detections', c_int),
+        ('reserved', c_int),
+    ]
 
 
 @dataclass(frozen=True)
@@ -57,7 +95,8 @@ class Geometry:
 
 
 def preprocess_args(
-        preprocess: Preprocess, geometry: Geometry, source: int, target: int) -> PreprocessArgs:
+    preprocess: Preprocess, geometry: Geometry, source: int, target: int
+) -> PreprocessArgs:
     """
     Say to the kernel what `preprocess` does to a frame.
 
@@ -71,12 +110,30 @@ def preprocess_args(
     step_x, step_y = geometry.width / inner_width, geometry.height / inner_height
     height, width = preprocess.input_hw
     return PreprocessArgs(
-        source, target, geometry.width, geometry.height, geometry.step,
-        _ENCODINGS[geometry.encoding], geometry.is_bigendian, width, height,
-        int(box.pad_xy[0]), int(box.pad_xy[1]), inner_width, inner_height, step_x, step_y,
-        preprocess.antialias and step_x > 2, preprocess.antialias and step_y > 2,
-        preprocess.channel_order == 'bgr', preprocess.layout == 'nhwc', _DTYPES[preprocess.dtype],
-        float(preprocess.pad_value), (c_float * 3)(*gain), (c_float * 3)(*-bias))
+        source,
+        target,
+        geometry.width,
+        geometry.height,
+        geometry.step,
+        _ENCODINGS[geometry.encoding],
+        geometry.is_bigendian,
+        width,
+        height,
+        int(box.pad_xy[0]),
+        int(box.pad_xy[1]),
+        inner_width,
+        inner_height,
+        step_x,
+        step_y,
+        preprocess.antialias and step_x > 2,
+        preprocess.antialias and step_y > 2,
+        preprocess.channel_order == 'bgr',
+        preprocess.layout == 'nhwc',
+        _DTYPES[preprocess.dtype],
+        float(preprocess.pad_value),
+        (c_float * 3)(*gain),
+        (c_float * 3)(*-bias),
+    )
 
 
 def launch_preprocess(kernels: Kernels, args: PreprocessArgs, stream: int) -> None:

@@ -100,17 +100,21 @@ class Slots(Generic[Slot]):
         :raises GpuFailedError: when none comes free in time.
         """
         with self._changed:
-            free = self._free or self._is_closed or self._changed.wait_for(
-                lambda: self._free or self._is_closed, timeout_seconds)
+            free = (
+                self._free
+                or self._is_closed
+                or self._changed.wait_for(lambda: self._free or self._is_closed, timeout_seconds)
+            )
             if self._is_closed:
                 raise ClosedError('The pipeline')
             if not free:
                 raise GpuFailedError(
                     f'No frame in flight has finished in {timeout_seconds} s.',
                     cause='the GPU does not answer, or the results of submitted frames were never '
-                          'taken',
+                    'taken',
                     remedy='Look at nvidia-smi and for "NVRM: Xid" in the kernel log; take the '
-                           'results of each submitted frame before the next but one.')
+                    'results of each submitted frame before the next but one.',
+                )
             return self._free.pop(0)
 
     def give_back(self, slot: Slot) -> None:
@@ -138,16 +142,19 @@ class Watchdog:
     :param on_late: told once, on the watchdog's thread, with the seconds waited so far.
     """
 
-    def __init__(self, timeout_seconds: float, on_late: Callable[[float], None],
-                 clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        timeout_seconds: float,
+        on_late: Callable[[float], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.timeout_seconds, self._on_late, self._clock = timeout_seconds, on_late, clock
         self._started: dict[int, float] = {}
         self._stop = threading.Event()
         self._told = False
         self._thread: threading.Thread | None = None
         if timeout_seconds > 0:
-            self._thread = threading.Thread(
-                target=self._watch, name='gpu watchdog', daemon=True)
+            self._thread = threading.Thread(target=self._watch, name='gpu watchdog', daemon=True)
             self._thread.start()
 
     def begin(self, frame: int) -> None:
@@ -195,7 +202,8 @@ class CopyCrew:
         self._busy = threading.Lock()
         self._threads = [
             threading.Thread(target=self._work, args=(context,), name=f'copy {index}', daemon=True)
-            for index in range(helpers)]
+            for index in range(helpers)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -210,6 +218,7 @@ class CopyCrew:
         def share() -> None:
             for piece in rest:
                 do(piece)
+
         helpers = min(len(self._threads), len(pieces) - 1)
         if helpers <= 0:
             share()

@@ -44,8 +44,14 @@ class TensorRTRunner:
         to wait and the timeout.
     """
 
-    def __init__(self, engine: Engine, *, cache: Blob | None = None, story: tuple[str, ...] = (),
-                 options: GraphOptions | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        cache: Blob | None = None,
+        story: tuple[str, ...] = (),
+        options: GraphOptions | None = None,
+    ) -> None:
         from trt_ros.runtime.gpu.executor import GraphOptions
 
         self.account = Account()
@@ -61,8 +67,14 @@ class TensorRTRunner:
         self._buffers: dict[str, DeviceBuffer] = {}
         self._hosts: dict[str, np.ndarray] = {}
 
-    def for_frames(self, preprocess: Preprocess, decoder: Decoder[Any] | None, *, batch: int = 1,
-                   on_fault: Callable[[GpuFailedError], None] | None = None) -> GraphPipeline:
+    def for_frames(
+        self,
+        preprocess: Preprocess,
+        decoder: Decoder[Any] | None,
+        *,
+        batch: int = 1,
+        on_fault: Callable[[GpuFailedError], None] | None = None,
+    ) -> GraphPipeline:
         """
         Turn into a pipeline that takes camera frames, each one CUDA graph.
 
@@ -77,13 +89,21 @@ class TensorRTRunner:
         engine, self._engine = self._engine, None
         self.close()
         return GraphPipeline.open(
-            engine, preprocess, decoder, cache=self._cache, on_fault=on_fault, story=self.story,
-            options=self._options, batch=batch)
+            engine,
+            preprocess,
+            decoder,
+            cache=self._cache,
+            on_fault=on_fault,
+            story=self.story,
+            options=self._options,
+            batch=batch,
+        )
 
     def _open(self, engine: Engine) -> None:
         with ExitStack() as undo:
             self._contexts = Contexts(
-                engine, self.account, share_activations=True, cache=self._cache)
+                engine, self.account, share_activations=True, cache=self._cache
+            )
             undo.callback(self._contexts.close)
             self._stream = Stream(self._options.stream_priority)
             undo.callback(self._stream.close)
@@ -102,7 +122,8 @@ class TensorRTRunner:
                     self._open(self._engine)
                 shapes = {spec.name: tuple(tensors[spec.name].shape) for spec in self.inputs}
                 execution = self._executions.get(
-                    tuple(shapes.values()), make=lambda: self._contexts.new(shapes))
+                    tuple(shapes.values()), make=lambda: self._contexts.new(shapes)
+                )
                 self.faults.begin(0)  # Not before: a new shape may compile for seconds.
                 return self._run(execution, tensors)
         except BaseException as error:
@@ -111,8 +132,9 @@ class TensorRTRunner:
         finally:
             self.faults.end(0)
 
-    def _run(self, execution: Execution, tensors: Mapping[str, np.ndarray]
-             ) -> dict[str, np.ndarray]:
+    def _run(
+        self, execution: Execution, tensors: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
         stream = self._stream.handle
         for spec in self.inputs:
             tensor = np.ascontiguousarray(tensors[spec.name])
@@ -132,8 +154,10 @@ class TensorRTRunner:
             copy_async(host.ctypes.data, self._buffers[spec.name].ptr, host.nbytes, stream)
             results[spec.name] = host
         self._stream.synchronize()
-        return {name: widen(host) if spec.dtype == 'bfloat16' else host
-                for (name, host), spec in zip(results.items(), self.outputs)}
+        return {
+            name: widen(host) if spec.dtype == 'bfloat16' else host
+            for (name, host), spec in zip(results.items(), self.outputs)
+        }
 
     def _buffer(self, name: str, nbytes: int) -> int:
         have = self._buffers.get(name)

@@ -34,8 +34,14 @@ class Contexts:
     :param cache: where RTX keeps the kernels it compiles for this GPU; None keeps none.
     """
 
-    def __init__(self, engine: Engine, account: Account, *, share_activations: bool,
-                 cache: Blob | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        account: Account,
+        *,
+        share_activations: bool,
+        cache: Blob | None = None,
+    ) -> None:
         self.engine, self.account = engine, account
         self._blob = cache
         self._cache: Any = None
@@ -58,16 +64,21 @@ class Contexts:
         if any(spec.is_dynamic for spec in self.engine.inputs):
             # LAZY would freeze its provisional kernels into the graph.
             config.dynamic_shapes_kernel_specialization_strategy = (
-                trt.DynamicShapesKernelSpecializationStrategy.EAGER)
+                trt.DynamicShapesKernelSpecializationStrategy.EAGER
+            )
         if self._blob is not None:
             self._cache = config.create_runtime_cache()
             kept = self._blob.load()
             if kept and not self._cache.deserialize(kept):
-                log.info('%s is of another GPU, driver or TensorRT-RTX: compiling anew',
-                         self._blob.path.name)
+                log.info(
+                    '%s is of another GPU, driver or TensorRT-RTX: compiling anew',
+                    self._blob.path.name,
+                )
             if not config.set_runtime_cache(self._cache):
-                log.warning('%s takes no runtime cache: it compiles anew at each start',
-                            self.engine.flavour)
+                log.warning(
+                    '%s takes no runtime cache: it compiles anew at each start',
+                    self.engine.flavour,
+                )
         return config
 
     def new(self, shapes: Mapping[str, Shape]) -> Execution:
@@ -79,12 +90,15 @@ class Contexts:
         handle = self.engine.handle
         with self.engine.flavour.log.collect() as said:
             context = handle.create_execution_context(
-                self._strategy if self._config is None else self._config)
+                self._strategy if self._config is None else self._config
+            )
         if context is None:
             raise BackendError(
-                'TensorRT gives no execution context.', cause='\n'.join(said.errors),
+                'TensorRT gives no execution context.',
+                cause='\n'.join(said.errors),
                 remedy=f'It needs {megabytes(self.activation_nbytes)} of GPU memory: free some, '
-                       'or lower the input size, the batch or the number of slots.')
+                'or lower the input size, the batch or the number of slots.',
+            )
         if self._activations is not None:
             context.set_device_memory(self._activations.ptr, self._activations.nbytes)
         else:
@@ -141,21 +155,30 @@ class Execution:
             check(runtime().cudaStreamSynchronize(0), 'choose a profile')
         for name, shape in shapes.items():
             if not self.context.set_input_shape(name, shape):
-                raise TensorMismatchError(f'The engine refuses shape {shape} for input {name}.',
-                                          remedy='Build it with a profile that holds this shape.')
+                raise TensorMismatchError(
+                    f'The engine refuses shape {shape} for input {name}.',
+                    remedy='Build it with a profile that holds this shape.',
+                )
 
     def _profile_for(self, shapes: Mapping[str, Shape]) -> int:
         for index, profile in enumerate(self.engine.profiles):
-            if all(all(low <= have <= high for low, have, high in zip(least, shapes[name], most))
-                   for name, (least, _, most) in profile.items()):
+            if all(
+                all(low <= have <= high for low, have, high in zip(least, shapes[name], most))
+                for name, (least, _, most) in profile.items()
+            ):
                 return index
         if not self.engine.profiles:
             return 0
-        ranges = '; '.join(f'{name} {least} to {most}' for profile in self.engine.profiles
-                           for name, (least, _, most) in profile.items())
+        ranges = '; '.join(
+            f'{name} {least} to {most}'
+            for profile in self.engine.profiles
+            for name, (least, _, most) in profile.items()
+        )
         raise TensorMismatchError(
-            f'No profile of the engine takes {dict(shapes)}.', cause=f'It was built for {ranges}.',
-            remedy='Build it with a profile that holds these shapes.')
+            f'No profile of the engine takes {dict(shapes)}.',
+            cause=f'It was built for {ranges}.',
+            remedy='Build it with a profile that holds these shapes.',
+        )
 
     def shape_of(self, name: str) -> Shape:
         """
@@ -168,7 +191,8 @@ class Execution:
             raise TensorMismatchError(
                 f'The shape of output {name} depends on the data.',
                 remedy='Give the ONNX file, not an engine, so that NMS at its end is cut off; '
-                       'where that is refused, export without it, or use backend onnxruntime.')
+                'where that is refused, export without it, or use backend onnxruntime.',
+            )
         return shape
 
     def bind(self, name: str, address: int) -> None:
@@ -184,8 +208,10 @@ class Execution:
         with self.engine.flavour.log.collect() as said:
             done = self.context.execute_async_v3(stream)
         if not done:
-            raise BackendError('TensorRT could not run the engine.',
-                               cause='\n'.join(said.errors) or 'it does not say')
+            raise BackendError(
+                'TensorRT could not run the engine.',
+                cause='\n'.join(said.errors) or 'it does not say',
+            )
 
     def why_not_capturable(self, stream: int) -> str:
         """Say why this context cannot be in a CUDA graph; '' where it can, or nobody knows."""

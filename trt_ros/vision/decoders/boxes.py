@@ -14,6 +14,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 from trt_ros.vision.scores import passing
+from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -72,19 +73,24 @@ class BoxesHead:
         return self.parts.batched
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Detections:
         parts, batched = self.parts, self.parts.batched
         boxes = single(outputs, parts.boxes.name, 2, batched=batched)
         scores = single(outputs, parts.scores.name, parts.score_axes, batched=batched)
         labels = None
         if parts.labels is not None:
             labels = single(outputs, parts.labels.name, 1, batched=batched)
-        if boxes.shape[1] != 4 or len(boxes) != len(scores) or (
-                labels is not None and len(labels) != len(scores)):
+        if (
+            boxes.shape[1] != 4
+            or len(boxes) != len(scores)
+            or (labels is not None and len(labels) != len(scores))
+        ):
             raise TensorMismatchError(
                 f'{len(boxes)} boxes of {boxes.shape[1]} numbers do not go with scores '
-                f'{scores.shape}.', cause=f'Expected {parts}.')
+                f'{scores.shape}.',
+                cause=f'Expected {parts}.',
+            )
         if parts.count is not None:
             count = max(0, int(np.ravel(outputs[parts.count.name])[0]))
             boxes, scores = boxes[:count], scores[:count]
@@ -94,9 +100,9 @@ class BoxesHead:
                 used = labels >= 0
                 boxes, scores, labels = boxes[used], scores[used], labels[used]
             scores = scores.astype(np.float32, copy=False)
-            passes = passing(scores, score_threshold, is_padded=labels is not None)
+            passes = passing(scores, thresholds.score, is_padded=labels is not None)
             if scores.ndim == 2:
-                rows, found = np.nonzero(passes[:, self.has_background:])
+                rows, found = np.nonzero(passes[:, self.has_background :])
                 values = scores[rows, found + self.has_background]
             else:
                 rows = np.flatnonzero(passes)
@@ -106,9 +112,13 @@ class BoxesHead:
             if self.normalised:
                 xyxy = xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32)
             return detections(
-                xyxy, values, found, letterbox,
-                iou_threshold=iou_threshold if self.suppress else None,
-                max_detections=max_detections)
+                xyxy,
+                values,
+                found,
+                letterbox,
+                iou_threshold=thresholds.iou if self.suppress else None,
+                max_detections=thresholds.max_detections,
+            )
 
 
 def box_outputs(network: Network) -> BoxOutputs | None:
@@ -116,8 +126,14 @@ def box_outputs(network: Network) -> BoxOutputs | None:
     Tell boxes, scores, labels and the count apart: by shape and dtype, and by name where both
     leave it open. None when an output is none of these, or boxes or scores are missing.
     """
-    boxes = _only([spec for spec in network.outputs if is_float(spec) and spec.shape[-1:] == (4,)
-                   and len(spec.shape) in (2, 3)], 'box')
+    boxes = _only(
+        [
+            spec
+            for spec in network.outputs
+            if is_float(spec) and spec.shape[-1:] == (4,) and len(spec.shape) in (2, 3)
+        ],
+        'box',
+    )
     if boxes is None:
         return None
     others = [spec for spec in network.outputs if spec is not boxes]
@@ -125,13 +141,20 @@ def box_outputs(network: Network) -> BoxOutputs | None:
     batched = axes == 3
     if batched and boxes.shape[0] not in (1, -1):
         return None
-    count = _only([spec for spec in others if spec.shape in ((1, 1), (-1, 1), (1,), ())
-                   and not is_float(spec) and batched], 'num')
+    count = _only(
+        [
+            spec
+            for spec in others
+            if spec.shape in ((1, 1), (-1, 1), (1,), ()) and not is_float(spec) and batched
+        ],
+        'num',
+    )
     others = [spec for spec in others if spec is not count]
     labels = None
     if len(others) == 2:
         labels = _only([spec for spec in others if not is_float(spec)], '') or _only(
-            [spec for spec in others if 'class' in spec.name.lower() or 'label' in spec.name], '')
+            [spec for spec in others if 'class' in spec.name.lower() or 'label' in spec.name], ''
+        )
         if labels is None or len(labels.shape) != axes - 1:
             return None
         others = [spec for spec in others if spec is not labels]
@@ -158,21 +181,23 @@ def open_parts(network: Network) -> BoxOutputs:
     if parts is None:
         raise TensorMismatchError(
             'Not boxes and scores: expected (1, N, 4) with (1, N, classes), or with (1, N) and '
-            'labels (1, N).', cause=f'Seen: {network}.',
-            remedy='Export without further outputs, or choose another decoder.')
+            'labels (1, N).',
+            cause=f'Seen: {network}.',
+            remedy='Export without further outputs, or choose another decoder.',
+        )
     return parts
 
 
 def _open(network: Network, *, normalised: bool) -> BoxesHead:
     parts = open_parts(network)
     one_class = parts.score_axes == 1 and parts.labels is None
-    return BoxesHead(parts, 1 if one_class else parts.class_count, normalised,
-                     suppress=parts.labels is None)
+    return BoxesHead(
+        parts, 1 if one_class else parts.class_count, normalised, suppress=parts.labels is None
+    )
 
 
-PREPROCESS: Mapping[str, object] = {
-    'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255}
-BOXES = Family('boxes', 'detect', PREPROCESS,
-               lambda network: _open(network, normalised=False))
-BOXES_NORMALISED = Family('boxes_normalised', 'detect', PREPROCESS,
-                          lambda network: _open(network, normalised=True))
+PREPROCESS: Mapping[str, object] = {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255}
+BOXES = Family('boxes', 'detect', PREPROCESS, lambda network: _open(network, normalised=False))
+BOXES_NORMALISED = Family(
+    'boxes_normalised', 'detect', PREPROCESS, lambda network: _open(network, normalised=True)
+)

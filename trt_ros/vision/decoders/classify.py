@@ -13,6 +13,7 @@ from trt_ros.vision.decoders.family import Family, Network
 from trt_ros.vision.decoders.semantic import IMAGENET
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Classification
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,11 @@ class ClassifyHead:
     class_count: int | None
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox,
-            **thresholds: float) -> Classification:
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Classification:
         """:raises TensorMismatchError: when the output is missing or of another shape."""
         scores = vector(outputs, self.output_name)
         if self.class_count not in (None, len(scores)):
@@ -53,7 +57,8 @@ def open_head(network: Network) -> ClassifyHead:
 def _mismatch(seen: str) -> TensorMismatchError:
     return TensorMismatchError(
         f'Not a classifier: expected one output of (1, classes), got {seen}.',
-        remedy='Export with the class scores as the only output.')
+        remedy='Export with the class scores as the only output.',
+    )
 
 
 #: torchvision's and timm's validation, 256 pixels of which 224 stay; newer weights keep more.
@@ -61,5 +66,7 @@ CROPPED: Mapping[str, object] = {**IMAGENET, 'resize': 'center_crop', 'crop_frac
 
 CLASSIFIER = Family('classifier', 'classify', CROPPED, open_head)
 YOLOV8_CLS = replace(
-    CLASSIFIER, name='yolov8_cls',
-    preprocess={'resize': 'center_crop', 'channel_order': 'rgb', 'scale': 1 / 255})
+    CLASSIFIER,
+    name='yolov8_cls',
+    preprocess={'resize': 'center_crop', 'channel_order': 'rgb', 'scale': 1 / 255},
+)

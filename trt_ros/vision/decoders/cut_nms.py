@@ -17,6 +17,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections, non_max_suppression
 from trt_ros.vision.scores import passing
+from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -38,41 +39,50 @@ class CutNmsHead:
         return self.parts.class_count
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
-        boxes, scores = (single(outputs, spec.name)
-                         for spec in (self.parts.boxes, self.parts.scores))
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Detections:
+        boxes, scores = (
+            single(outputs, spec.name) for spec in (self.parts.boxes, self.parts.scores)
+        )
         if boxes.shape[1] != 4 or len(boxes) != len(scores):
             raise TensorMismatchError(
                 f'{len(boxes)} boxes of {boxes.shape[1]} numbers do not go with scores '
-                f'{scores.shape}.', cause=f'Expected {self.parts}.')
+                f'{scores.shape}.',
+                cause=f'Expected {self.parts}.',
+            )
         asked = self.asked
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
             scores = scores.astype(np.float32, copy=False)
-            passes = passing(scores, score_threshold)
+            passes = passing(scores, thresholds.score)
             if asked['score_threshold'] is not None:
                 passes &= scores > np.float32(asked['score_threshold'])
             if asked['background'] >= 0:
                 passes[:, asked['background']] = False
             rows, labels = np.nonzero(passes)
             values, some = scores[rows, labels], boxes[rows].astype(np.float32)
-            xyxy = np.hstack([np.minimum(some[:, :2], some[:, 2:]),
-                              np.maximum(some[:, :2], some[:, 2:])])
+            xyxy = np.hstack(
+                [np.minimum(some[:, :2], some[:, 2:]), np.maximum(some[:, :2], some[:, 2:])]
+            )
             if asked['normalised']:
                 xyxy = xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32)
             # What lies beside the image competes, too, and goes only then: more may be wanted.
-            for most in (2 * max_detections, len(rows)):
+            for most in (2 * thresholds.max_detections, len(rows)):
                 best = non_max_suppression(
-                    xyxy, values, labels, iou_threshold=asked['iou_threshold'],
-                    max_detections=most)
+                    xyxy, values, labels, iou_threshold=asked['iou_threshold'], max_detections=most
+                )
                 chosen = best
                 if asked['per_class'] is not None:
                     chosen = chosen[_rank(labels[chosen]) < asked['per_class']]
-                chosen = chosen[:asked['in_all']]
+                chosen = chosen[: asked['in_all']]
                 found = detections(
-                    xyxy[chosen], values[chosen], labels[chosen], letterbox, iou_threshold=None,
-                    max_detections=max_detections)
-                if len(found) == max_detections or len(best) < most:
+                    xyxy[chosen],
+                    values[chosen],
+                    labels[chosen],
+                    letterbox,
+                    iou_threshold=None,
+                    max_detections=thresholds.max_detections,
+                )
+                if len(found) == thresholds.max_detections or len(best) < most:
                     break
             return found
 

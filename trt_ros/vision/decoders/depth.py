@@ -14,6 +14,7 @@ from trt_ros.vision.decoders.semantic import IMAGENET, dense
 from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Depth
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,11 @@ class DepthHead:
     class_count: None = None
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox,
-            **thresholds: float) -> Depth:
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Depth:
         """
         Turn the output into the image's depth.
 
@@ -40,7 +44,8 @@ class DepthHead:
         cells = dense(outputs, self.output_name, self.channels_first)
         if len(cells) != 1:
             raise TensorMismatchError(
-                f'The output {self.output_name!r} has {len(cells)} channels, depth has one.')
+                f'The output {self.output_name!r} has {len(cells)} channels, depth has one.'
+            )
         rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
         with np.errstate(invalid='ignore'):
             return Depth(bilinear(cells[0], rows, cols))
@@ -70,11 +75,14 @@ def open_head(network: Network) -> DepthHead:
     if found is None:
         raise TensorMismatchError(
             f'Not depth: expected one output of (1, h, w) or (1, 1, h, w), got {network}.',
-            remedy="Export with that output alone, or with 'depth' in its name.")
+            remedy="Export with that output alone, or with 'depth' in its name.",
+        )
     return DepthHead(found[0].name, found[1])
 
 
 DEPTH = Family('depth', 'depth', IMAGENET, open_head)
 YOLO_DEPTH = replace(
-    DEPTH, name='yolo_depth',
-    preprocess={'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255})
+    DEPTH,
+    name='yolo_depth',
+    preprocess={'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255},
+)

@@ -14,9 +14,10 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 from trt_ros.vision.scores import passing
+from trt_ros.vision.thresholds import Thresholds
 
 BOX_NORM = 35.0  # What TAO divides boxes by; fixed in all its specifications.
-OFFSET = 0.5     # Of a cell's corner, in pixels: not half a cell.
+OFFSET = 0.5  # Of a cell's corner, in pixels: not half a cell.
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class DetectNetHead:
     class_count: int | None
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Detections:
         coverage = single(outputs, self.coverage_name, 3)
         boxes = single(outputs, self.boxes_name, 3)
         classes, rows, columns = coverage.shape
@@ -45,20 +46,27 @@ class DetectNetHead:
         stride = np.array([-(-width // columns), -(-height // rows)], np.float32)
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
             coverage = coverage.astype(np.float32, copy=False)
-            labels, row, column = np.nonzero(passing(coverage, score_threshold))
+            labels, row, column = np.nonzero(passing(coverage, thresholds.score))
             centre = np.stack([column, row], axis=1).astype(np.float32) * stride + OFFSET
             planes = boxes.reshape(classes, 4, rows, columns)
             reach = planes[labels, :, row, column].astype(np.float32) * BOX_NORM
             return detections(
                 np.hstack([centre - reach[:, :2], centre + reach[:, 2:]]),
-                coverage[labels, row, column], labels, letterbox,
-                iou_threshold=iou_threshold, max_detections=max_detections)
+                coverage[labels, row, column],
+                labels,
+                letterbox,
+                iou_threshold=thresholds.iou,
+                max_detections=thresholds.max_detections,
+            )
 
 
 def grids(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
     """Find coverage and boxes: two grids, one of four times as many planes."""
-    found = [spec for spec in network.outputs
-             if len(spec.shape) == 4 and spec.shape[0] in (1, -1) and is_float(spec)]
+    found = [
+        spec
+        for spec in network.outputs
+        if len(spec.shape) == 4 and spec.shape[0] in (1, -1) and is_float(spec)
+    ]
     if len(found) != 2 or len(network.outputs) != 2:
         return None
     coverage, boxes = sorted(found, key=lambda spec: spec.shape[1])
@@ -78,9 +86,13 @@ def open_head(network: Network) -> DetectNetHead:
 def _mismatch(seen: str) -> TensorMismatchError:
     return TensorMismatchError(
         f'Not DetectNet_v2: expected (1, C, H, W) and (1, 4 C, H, W), got {seen}.',
-        remedy='Export with `tao model detectnet_v2 export`, or choose another decoder.')
+        remedy='Export with `tao model detectnet_v2 export`, or choose another decoder.',
+    )
 
 
 DETECTNET_V2 = Family(
-    'detectnet_v2', 'detect', {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255},
-    open_head)
+    'detectnet_v2',
+    'detect',
+    {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255},
+    open_head,
+)

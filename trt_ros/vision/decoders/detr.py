@@ -26,6 +26,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 from trt_ros.vision.scores import passing
+from trt_ros.vision.thresholds import Thresholds
 
 SIZES_INPUT = 'orig_target_sizes'
 
@@ -72,8 +73,8 @@ class DetrHead:
     to_scores: Callable[[np.ndarray], np.ndarray] = sigmoid
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Detections:
         logits = single(outputs, self.logits_name)
         if self.boxes_name:
             boxes = single(outputs, self.boxes_name)
@@ -81,15 +82,20 @@ class DetrHead:
             boxes, logits = logits[:, :4], logits[:, 4:]
         if len(logits) != len(boxes) or boxes.shape[1] != 4 or not logits.size:
             raise TensorMismatchError(
-                f'Boxes {boxes.shape} and scores {logits.shape} are not one a query.')
+                f'Boxes {boxes.shape} and scores {logits.shape} are not one a query.'
+            )
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
             scores = self.to_scores(logits.astype(np.float32))
-            queries, labels = np.nonzero(passing(scores, score_threshold))
+            queries, labels = np.nonzero(passing(scores, thresholds.score))
             xyxy = corners(boxes[queries].astype(np.float32))
             return detections(
                 xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32),
-                scores[queries, labels], labels, letterbox, iou_threshold=None,
-                max_detections=min(max_detections, len(logits)))
+                scores[queries, labels],
+                labels,
+                letterbox,
+                iou_threshold=None,
+                max_detections=min(thresholds.max_detections, len(logits)),
+            )
 
 
 class Queries(NamedTuple):
@@ -136,8 +142,11 @@ def ultralytics_rows(network: Network) -> Literal['', 'scores', 'finished']:
         is_finished = spec.shape[2] == 6 and ('head' in network.metadata or classes != 2)
         return 'finished' if is_finished else 'scores'
     # Its other networks have the boxes in columns, or finished.
-    if classes is not None and spec.shape[2] == 4 + classes and (
-            spec.shape[1] not in cell_counts(network)):
+    if (
+        classes is not None
+        and spec.shape[2] == 4 + classes
+        and (spec.shape[1] not in cell_counts(network))
+    ):
         return 'scores'
     return ''
 
@@ -154,8 +163,9 @@ def _open_rtdetr(network: Network) -> Head:
         spec = network.only_output
         if ultralytics_rows(network) == 'finished':
             return EndToEndHead(spec.name, None, is_rtdetr=True)
-        return DetrHead(spec.name, '', spec.shape[2] - 4 if spec.shape[2] > 4 else None,
-                        as_they_are)
+        return DetrHead(
+            spec.name, '', spec.shape[2] - 4 if spec.shape[2] > 4 else None, as_they_are
+        )
     return _open_raw(network, raw_outputs(network), sigmoid, 0)
 
 
@@ -171,15 +181,21 @@ def _open_rfdetr(network: Network) -> Head:
 
 
 def _open_raw(
-        network: Network, outputs: Queries | None,
-        to_scores: Callable[[np.ndarray], np.ndarray], extra: int) -> DetrHead:
+    network: Network,
+    outputs: Queries | None,
+    to_scores: Callable[[np.ndarray], np.ndarray],
+    extra: int,
+) -> DetrHead:
     if outputs is None:
         raise TensorMismatchError(
             'Not a DETR: expected logits (1, queries, classes) and pred_boxes (1, queries, 4).',
-            cause=f'Seen: {network}.', remedy='Export both, by these names.')
+            cause=f'Seen: {network}.',
+            remedy='Export both, by these names.',
+        )
     classes = outputs.channels - extra
-    return DetrHead(outputs.logits.name, outputs.boxes.name, classes if classes > 0 else None,
-                    to_scores)
+    return DetrHead(
+        outputs.logits.name, outputs.boxes.name, classes if classes > 0 else None, to_scores
+    )
 
 
 def sizes_input(network: Network) -> TensorSpec | None:
@@ -200,7 +216,10 @@ def _feed_input_size(network: Network) -> Mapping[str, np.ndarray]:
 
 STRETCHED: Mapping[str, object] = {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255}
 IMAGENET: Mapping[str, object] = {
-    **STRETCHED, 'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)}
+    **STRETCHED,
+    'mean': (0.485, 0.456, 0.406),
+    'std': (0.229, 0.224, 0.225),
+}
 DETR = Family('detr', 'detect', IMAGENET, _open_detr)
 RTDETR = Family('rtdetr', 'detect', STRETCHED, _open_rtdetr, _feed_input_size)
 RFDETR = Family('rfdetr', 'detect', IMAGENET, _open_rfdetr)

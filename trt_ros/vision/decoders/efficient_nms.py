@@ -21,7 +21,8 @@ def open_head(network: Network) -> BoxesHead | cut_nms.CutNmsHead:
     if parts.count is None or parts.labels is None:
         raise TensorMismatchError(
             f'Not EfficientNMS: expected a count, boxes, scores and classes, got {parts}.',
-            remedy='Choose the decoder `boxes`, or `boxes_normalised`.')
+            remedy='Choose the decoder `boxes`, or `boxes_normalised`.',
+        )
     return BoxesHead(parts, None, suppress=False)
 
 

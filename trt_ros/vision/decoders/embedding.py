@@ -13,6 +13,7 @@ from trt_ros.vision.decoders.family import Family, Network, is_float
 from trt_ros.vision.decoders.semantic import IMAGENET
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Tensors
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,11 @@ class EmbeddingHead:
     class_count: None = None
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox,
-            **thresholds: float) -> Tensors:
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Tensors:
         """
         Give the vector: (1, D) float32, not normalised.
 
@@ -40,8 +44,11 @@ class TensorHead:
     class_count: None = None
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox,
-            **thresholds: float) -> Tensors:
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Tensors:
         return {name: np.array(output) for name, output in outputs.items()}
 
 
@@ -53,7 +60,8 @@ def vector(outputs: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """
     if name not in outputs:
         raise TensorMismatchError(
-            f'There is no output {name!r}, only {", ".join(outputs) or "none"}.')
+            f'There is no output {name!r}, only {", ".join(outputs) or "none"}.'
+        )
     values = np.asarray(outputs[name])
     if values.ndim < 2 or len(values) != 1 or values.size != values.shape[1] or not values.size:
         raise TensorMismatchError(f'The output {name!r} is {values.shape}, not (1, D).')
@@ -62,9 +70,15 @@ def vector(outputs: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 def vectors(network: Network) -> list[TensorSpec]:
     """List the outputs that are one vector an image."""
-    return [spec for spec in network.outputs
-            if is_float(spec) and len(spec.shape) >= 2 and spec.shape[0] in (1, -1)
-            and spec.shape[1] not in (0, 1) and all(size == 1 for size in spec.shape[2:])]
+    return [
+        spec
+        for spec in network.outputs
+        if is_float(spec)
+        and len(spec.shape) >= 2
+        and spec.shape[0] in (1, -1)
+        and spec.shape[1] not in (0, 1)
+        and all(size == 1 for size in spec.shape[2:])
+    ]
 
 
 def open_head(network: Network) -> EmbeddingHead:
@@ -72,11 +86,15 @@ def open_head(network: Network) -> EmbeddingHead:
     if len(found) != 1:
         raise TensorMismatchError(
             f'Not an embedding: expected one output of (1, D), got {network}.',
-            remedy='Export with the pooled vector as the only output of that shape.')
+            remedy='Export with the pooled vector as the only output of that shape.',
+        )
     return EmbeddingHead(found[0].name)
 
 
 EMBEDDING = Family('embedding', 'embed', IMAGENET, open_head)
 TENSOR = Family(
-    'tensor', 'tensor', {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255},
-    lambda network: TensorHead())
+    'tensor',
+    'tensor',
+    {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255},
+    lambda network: TensorHead(),
+)

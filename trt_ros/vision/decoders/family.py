@@ -11,10 +11,15 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 #: How the YOLO families but YOLOX, and what is made of them, take their images.
 YOLO_PREPROCESS: Mapping[str, object] = {
-    'resize': 'letterbox', 'pad_value': 114, 'channel_order': 'rgb', 'scale': 1 / 255}
+    'resize': 'letterbox',
+    'pad_value': 114,
+    'channel_order': 'rgb',
+    'scale': 1 / 255,
+}
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,10 @@ class Network:
         """:raises TensorMismatchError: when there are more outputs, or none."""
         if len(self.outputs) != 1:
             raise TensorMismatchError(
-                f'One output was expected, not {len(self.outputs)}.', cause=f'Seen: {self}.',
-                remedy='Export the detector alone, without masks, keypoints or NMS.')
+                f'One output was expected, not {len(self.outputs)}.',
+                cause=f'Seen: {self}.',
+                remedy='Export the detector alone, without masks, keypoints or NMS.',
+            )
         return self.outputs[0]
 
     def anchor_count(self, strides: tuple[int, ...]) -> int:
@@ -72,8 +79,8 @@ class Head(Protocol[ResultT_co]):
         ...
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> ResultT_co:
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> ResultT_co:
         """
         Turn outputs into what the task finds in one image, in its pixels.
 
@@ -113,8 +120,8 @@ class Family(Generic[HeadT_co]):
 
 
 def single(
-        outputs: Mapping[str, np.ndarray], name: str, axes: int = 2, *,
-        batched: bool = True) -> np.ndarray:
+    outputs: Mapping[str, np.ndarray], name: str, axes: int = 2, *, batched: bool = True
+) -> np.ndarray:
     """
     Take one image's share of the output `name`: (1, A, B) as (A, B).
 
@@ -124,14 +131,16 @@ def single(
     """
     if name not in outputs:
         raise TensorMismatchError(
-            f'There is no output {name!r}, only {", ".join(outputs) or "none"}.')
+            f'There is no output {name!r}, only {", ".join(outputs) or "none"}.'
+        )
     head = np.asarray(outputs[name])
     if head.ndim != axes + batched or (batched and head.shape[0] != 1):
         letters = ', '.join('ABC'[:axes])
         raise TensorMismatchError(
             f'The output {name!r} is {head.shape}, not one image of '
             f'({"1, " if batched else ""}{letters}).',
-            remedy='Set `decoder` to the family of the network, or export it for one image.')
+            remedy='Set `decoder` to the family of the network, or export it for one image.',
+        )
     return np.asarray(head[0] if batched else head)
 
 

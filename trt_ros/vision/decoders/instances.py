@@ -24,6 +24,7 @@ from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import Box, above, cells_of
 from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.results import Instances
+from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class InstanceHead:
         return self.rows.class_count
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> Instances:
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Instances:
         """
         Turn outputs into masks; the parameters are those of `Head`.
 
@@ -55,19 +56,23 @@ class InstanceHead:
         if len(prototypes) != self.rows.extra_count:
             raise mismatch(f'{len(prototypes)} prototypes', self.rows.extra_count)
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
-            found = self.rows(outputs, score_threshold)
+            found = self.rows(outputs, thresholds.score)
             best, boxes = choose_boxes(
-                self.rows.xyxy(found), found.scores, found.labels, letterbox,
-                iou_threshold=None if self.rows.is_finished else iou_threshold,
-                max_detections=max_detections)
+                self.rows.xyxy(found),
+                found.scores,
+                found.labels,
+                letterbox,
+                iou_threshold=None if self.rows.is_finished else thresholds.iou,
+                max_detections=thresholds.max_detections,
+            )
             windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Centres of pixels inside.
             masks = _masks(prototypes, found.extras[best], letterbox, windows)
         return Instances(boxes, tuple(masks), windows[:, :2], letterbox.image_wh)
 
 
 def _masks(
-        prototypes: np.ndarray, coefficients: np.ndarray, letterbox: Letterbox,
-        windows: np.ndarray) -> list[np.ndarray]:
+    prototypes: np.ndarray, coefficients: np.ndarray, letterbox: Letterbox, windows: np.ndarray
+) -> list[np.ndarray]:
     """
     Compute the masks in windows of the image, of no more cells than their pixels need.
 
@@ -79,11 +84,15 @@ def _masks(
     cells = [cells_of(rows, cols, box) for box in boxes]
     # Rows of cells by themselves: products so small that BLAS computes them in this thread.
     by_row = as_float32(np.ascontiguousarray(prototypes.transpose(1, 0, 2)))
-    planes = [weights @ by_row[lines, :, columns]
-              for weights, (lines, columns) in zip(coefficients[seen], cells)]
+    planes = [
+        weights @ by_row[lines, :, columns]
+        for weights, (lines, columns) in zip(coefficients[seen], cells)
+    ]
     masks = dict(zip(seen.tolist(), above(planes, 0.0, rows, cols, boxes, sigmoid)))
-    return [masks[index] if index in masks else np.zeros((y2 - y1, x2 - x1), bool)
-            for index, (x1, y1, x2, y2) in enumerate(windows.tolist())]
+    return [
+        masks[index] if index in masks else np.zeros((y2 - y1, x2 - x1), bool)
+        for index, (x1, y1, x2, y2) in enumerate(windows.tolist())
+    ]
 
 
 def find_outputs(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
@@ -105,7 +114,8 @@ def open_head(network: Network) -> InstanceHead:
         raise TensorMismatchError(
             'Not a network of boxes with masks: expected (1, 4 + classes + M, anchors) and '
             f'prototypes (1, M, h, w), got {network}.',
-            remedy='Export it with Ultralytics, or choose another decoder.')
+            remedy='Export it with Ultralytics, or choose another decoder.',
+        )
     return InstanceHead(rows, outputs[1].name)
 
 

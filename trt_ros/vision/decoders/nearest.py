@@ -20,8 +20,10 @@ MOST_OUTPUTS = 6  # Compared.
 #: Networks that no decoder reads, by the channels of a YOLOv5 head of the same shape: 5, one class
 #: and the landmarks.
 LANDMARKS = {
-    16: 'YOLOv5-face, 1 class and 5 landmarks', 21: 'YOLOv7-face, 1 class and 5 landmarks',
-    57: 'YOLOv7-pose, 1 class and 17 keypoints'}
+    16: 'YOLOv5-face, 1 class and 5 landmarks',
+    21: 'YOLOv7-face, 1 class and 5 landmarks',
+    57: 'YOLOv7-pose, 1 class and 17 keypoints',
+}
 
 
 def lookalike(family: str, network: Network) -> str | None:
@@ -46,15 +48,17 @@ class Expected(NamedTuple):
     def __str__(self) -> str:
         axes = ', '.join(
             ' or '.join(map(str, axis)) if isinstance(axis, tuple) else str(axis)
-            for axis in self.axes)
+            for axis in self.axes
+        )
         return f'{self.name} ({axes})'.lstrip() + ('' if self.is_float else ' of integers')
 
     def distance(self, spec: TensorSpec) -> float:
         cost = COST_OF_A_TYPE * (self.is_float != is_float(spec))
         if len(spec.shape) != len(self.axes):
             return cost + COST_OF_AN_AXIS * abs(len(spec.shape) - len(self.axes))
-        return cost + sum(_axis_distance(axis, size)
-                          for axis, size in zip(self.axes, spec.shape) if size > 0)
+        return cost + sum(
+            _axis_distance(axis, size) for axis, size in zip(self.axes, spec.shape) if size > 0
+        )
 
 
 def _axis_distance(axis: int | tuple[int, ...] | str, size: int) -> float:
@@ -80,13 +84,18 @@ def layouts(network: Network) -> dict[str, tuple[Expected, ...]]:
         'rfdetr': (Expected((1, 'N', 4), 'dets'), Expected((1, 'N', 'classes'), 'labels')),
         'ssd': (boxes, Expected((1, 'N', '1 + classes'))),
         'detectnet_v2': (Expected((1, 'C', *grid)), Expected((1, '4 * C', *grid))),
-        'efficient_nms': (Expected((1, 1), is_float=False), boxes, Expected((1, 'N')),
-                          Expected((1, 'N'), is_float=False)),
-        'onnx_nms': (Expected(('K', 3), is_float=False), boxes,
-                     Expected((1, 'classes', 'N'))),
+        'efficient_nms': (
+            Expected((1, 1), is_float=False),
+            boxes,
+            Expected((1, 'N')),
+            Expected((1, 'N'), is_float=False),
+        ),
+        'onnx_nms': (Expected(('K', 3), is_float=False), boxes, Expected((1, 'classes', 'N'))),
         'boxes': (boxes, scores),
-        'yolov8_seg': (Expected((1, '4 + classes + masks', cells)),
-                       Expected((1, 'masks', height // 4, width // 4))),
+        'yolov8_seg': (
+            Expected((1, '4 + classes + masks', cells)),
+            Expected((1, 'masks', height // 4, width // 4)),
+        ),
         'semantic': (Expected((1, 'classes', 'rows', 'columns')),),
         'yolov8_pose': (Expected((1, '5 + 3 * keypoints', cells)),),
         'yolov8_obb': (Expected((1, '5 + classes', cells)),),
@@ -98,17 +107,28 @@ def layouts(network: Network) -> dict[str, tuple[Expected, ...]]:
 
 def nearest(network: Network, families: Collection[str], count: int = 3) -> tuple[str, ...]:
     """Describe the outputs that the nearest of some families read, nearest first."""
-    distances = {name: _distance(expected, network.outputs[:MOST_OUTPUTS])
-                 for name, expected in layouts(network).items() if name in families}
+    distances = {
+        name: _distance(expected, network.outputs[:MOST_OUTPUTS])
+        for name, expected in layouts(network).items()
+        if name in families
+    }
     names = sorted(distances, key=distances.__getitem__)[:count]
-    return tuple(f'{name} reads {" with ".join(map(str, layouts(network)[name]))}'
-                 for name in names)
+    return tuple(
+        f'{name} reads {" with ".join(map(str, layouts(network)[name]))}' for name in names
+    )
 
 
 def _distance(expected: tuple[Expected, ...], specs: tuple[TensorSpec, ...]) -> float:
     few, many = sorted((len(expected), len(specs)))
     wanted = permutations(expected, few)
     given = list(combinations(specs, few))
-    matched = min(sum(one.distance(spec) for one, spec in zip(some, others))
-                  for some in wanted for others in given) if few else 0.0
+    matched = (
+        min(
+            sum(one.distance(spec) for one, spec in zip(some, others))
+            for some in wanted
+            for others in given
+        )
+        if few
+        else 0.0
+    )
     return matched + COST_OF_AN_OUTPUT * (many - few)

@@ -13,6 +13,7 @@ from trt_ros.vision.decoders.yolo_rows import Rows, rows_of
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import non_max_suppression
 from trt_ros.vision.results import OrientedBoxes
+from trt_ros.vision.thresholds import Thresholds
 
 
 def probabilistic_iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -44,12 +45,17 @@ def probabilistic_iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _covariance(
-        width: np.ndarray, height: np.ndarray, theta: np.ndarray,
-        ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    width: np.ndarray,
+    height: np.ndarray,
+    theta: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     along, across = width * width / 12, height * height / 12
     cos, sin = np.cos(theta), np.sin(theta)
-    return (along * cos * cos + across * sin * sin, along * sin * sin + across * cos * cos,
-            (along - across) * cos * sin)
+    return (
+        along * cos * cos + across * sin * sin,
+        along * sin * sin + across * cos * cos,
+        (along - across) * cos * sin,
+    )
 
 
 @dataclass(frozen=True)
@@ -68,15 +74,15 @@ class ObbHead:
         return self.rows.class_count
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> OrientedBoxes:
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> OrientedBoxes:
         """
         Turn outputs into rotated boxes; the parameters are those of `Head`.
 
         :raises TensorMismatchError: when the output is missing or of another shape.
         """
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
-            found = self.rows(outputs, score_threshold)
+            found = self.rows(outputs, thresholds.score)
             boxes = np.hstack([found.boxes, found.extras])
             usable = np.isfinite(boxes).all(axis=1) & (boxes[:, 2:4] > 0).all(axis=1)
             image_boxes = to_image(boxes, letterbox)
@@ -85,11 +91,16 @@ class ObbHead:
             keep = np.flatnonzero(usable)
             boxes, scores, labels = boxes[keep], found.scores[keep], found.labels[keep]
             if self.rows.is_finished:
-                best = np.argsort(-scores, kind='stable')[:max_detections]
+                best = np.argsort(-scores, kind='stable')[: thresholds.max_detections]
             else:
                 best = non_max_suppression(
-                    boxes, scores, labels, iou_threshold=iou_threshold,
-                    max_detections=max_detections, overlap=probabilistic_iou)
+                    boxes,
+                    scores,
+                    labels,
+                    iou_threshold=thresholds.iou,
+                    max_detections=thresholds.max_detections,
+                    overlap=probabilistic_iou,
+                )
         boxes = image_boxes[keep[best]]
         return OrientedBoxes(boxes[:, :4], boxes[:, 4], scores[best], labels[best])
 
@@ -116,8 +127,12 @@ def to_image(boxes: np.ndarray, letterbox: Letterbox) -> np.ndarray:
 def hull(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Enclose (N, 5) rotated boxes in upright ones: (N, 2) lower and (N, 2) upper corners."""
     cos, sin = np.abs(np.cos(boxes[:, 4])), np.abs(np.sin(boxes[:, 4]))
-    half = np.stack([boxes[:, 2] * cos + boxes[:, 3] * sin,
-                     boxes[:, 2] * sin + boxes[:, 3] * cos], axis=1) / 2
+    half = (
+        np.stack(
+            [boxes[:, 2] * cos + boxes[:, 3] * sin, boxes[:, 2] * sin + boxes[:, 3] * cos], axis=1
+        )
+        / 2
+    )
     return boxes[:, :2] - half, boxes[:, :2] + half
 
 
@@ -130,7 +145,9 @@ def open_head(network: Network) -> ObbHead:
     if rows is None:
         raise TensorMismatchError(
             'Not a network of rotated boxes: expected (1, 4 + classes + 1, anchors), got '
-            f'{network}.', remedy='Export it with Ultralytics, or choose another decoder.')
+            f'{network}.',
+            remedy='Export it with Ultralytics, or choose another decoder.',
+        )
     return ObbHead(rows)
 
 

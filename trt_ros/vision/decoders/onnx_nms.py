@@ -24,6 +24,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 from trt_ros.vision.scores import passing
+from trt_ros.vision.thresholds import Thresholds
 
 SHAPE_INPUT = 'image_shape'
 
@@ -48,27 +49,35 @@ class OnnxNmsHead:
     takes_batches: ClassVar[bool] = False  # The choice of all images is one list.
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Detections:
         boxes, scores = single(outputs, self.boxes_name), single(outputs, self.scores_name)
         chosen = single(outputs, self.chosen_name, batched=False)
         if boxes.shape[1] != 4 or scores.shape[1] != len(boxes) or chosen.shape[1] != 3:
             raise TensorMismatchError(
                 f'The choice {chosen.shape}, boxes {boxes.shape} and scores {scores.shape} do '
-                'not go together.', cause='Expected (K, 3), (1, N, 4) and (1, classes, N).')
+                'not go together.',
+                cause='Expected (K, 3), (1, N, 4) and (1, classes, N).',
+            )
         limit = np.array([1, *scores.shape])
         chosen = chosen[((chosen >= 0) & (chosen < limit)).all(axis=1)]
         labels, rows = chosen[:, 1], chosen[:, 2]
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
             values = scores[labels, rows].astype(np.float32)
-            keep = np.flatnonzero(passing(values, score_threshold))
+            keep = np.flatnonzero(passing(values, thresholds.score))
             some = boxes[rows[keep]].astype(np.float32)
             some = some[:, [1, 0, 3, 2]] if self.rows_first else some
-            xyxy = np.hstack([np.minimum(some[:, :2], some[:, 2:]),
-                              np.maximum(some[:, :2], some[:, 2:])])
+            xyxy = np.hstack(
+                [np.minimum(some[:, :2], some[:, 2:]), np.maximum(some[:, :2], some[:, 2:])]
+            )
             return detections(
-                xyxy, values[keep], labels[keep], letterbox, iou_threshold=None,
-                max_detections=max_detections)
+                xyxy,
+                values[keep],
+                labels[keep],
+                letterbox,
+                iou_threshold=None,
+                max_detections=thresholds.max_detections,
+            )
 
 
 class Parts(NamedTuple):
@@ -78,8 +87,11 @@ class Parts(NamedTuple):
 
 
 def find_parts(network: Network) -> Parts | None:
-    chosen = [spec for spec in network.outputs
-              if not is_float(spec) and len(spec.shape) == 2 and spec.shape[1] == 3]
+    chosen = [
+        spec
+        for spec in network.outputs
+        if not is_float(spec) and len(spec.shape) == 2 and spec.shape[1] == 3
+    ]
     heads = [spec for spec in network.outputs if is_scores(spec)]
     boxes = [spec for spec in heads if spec.shape[2] == 4]
     if len(boxes) > 1:  # Four boxes, or four classes.
@@ -101,11 +113,18 @@ def _open(network: Network, *, rows_first: bool) -> Head:
     if parts is None:
         raise TensorMismatchError(
             'Not the outputs of NonMaxSuppression: expected integers (K, 3), boxes (1, N, 4) and '
-            'scores (1, classes, N).', cause=f'Seen: {network}.',
-            remedy='Export all three, or choose another decoder.')
+            'scores (1, classes, N).',
+            cause=f'Seen: {network}.',
+            remedy='Export all three, or choose another decoder.',
+        )
     classes = parts.scores.shape[1]
-    return OnnxNmsHead(parts.chosen.name, parts.boxes.name, parts.scores.name,
-                       classes if classes > 0 else None, rows_first)
+    return OnnxNmsHead(
+        parts.chosen.name,
+        parts.boxes.name,
+        parts.scores.name,
+        classes if classes > 0 else None,
+        rows_first,
+    )
 
 
 def _feed_input_shape(network: Network) -> Mapping[str, np.ndarray]:
@@ -117,9 +136,12 @@ def _feed_input_shape(network: Network) -> Mapping[str, np.ndarray]:
 
 
 ONNX_NMS = Family(
-    'onnx_nms', 'detect', YOLO_PREPROCESS,
-    lambda network: _open(network, rows_first=False))
+    'onnx_nms', 'detect', YOLO_PREPROCESS, lambda network: _open(network, rows_first=False)
+)
 YOLOV3 = Family(
-    'yolov3', 'detect',
+    'yolov3',
+    'detect',
     {'resize': 'letterbox', 'pad_value': 128, 'channel_order': 'rgb', 'scale': 1 / 255},
-    lambda network: _open(network, rows_first=True), _feed_input_shape)
+    lambda network: _open(network, rows_first=True),
+    _feed_input_shape,
+)

@@ -15,6 +15,7 @@ from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.results import Poses
 from trt_ros.vision.scores import check_range
+from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -39,22 +40,26 @@ class PoseHead:
         return self.rows.extra_count // self.values
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> Poses:
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Poses:
         """
         Turn outputs into boxes with keypoints; the parameters are those of `Head`.
 
         :raises TensorMismatchError: when the output is missing or of another shape.
         """
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
-            found = self.rows(outputs, score_threshold)
+            found = self.rows(outputs, thresholds.score)
             best, boxes = choose_boxes(
-                self.rows.xyxy(found), found.scores, found.labels, letterbox,
-                iou_threshold=None if self.rows.is_finished else iou_threshold,
-                max_detections=max_detections)
+                self.rows.xyxy(found),
+                found.scores,
+                found.labels,
+                letterbox,
+                iou_threshold=None if self.rows.is_finished else thresholds.iou,
+                max_detections=thresholds.max_detections,
+            )
         count = self.keypoint_count
         keypoints = np.ones((len(best), count, 3), np.float32)
-        keypoints[..., :self.values] = found.extras[best].reshape(len(best), count, self.values)
+        keypoints[..., : self.values] = found.extras[best].reshape(len(best), count, self.values)
         keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2])
         keypoints[~np.isfinite(keypoints).all(axis=-1)] = 0  # Not visible.
         check_range(keypoints[..., 2], is_padded=self.rows.is_finished)
@@ -91,7 +96,8 @@ def open_head(network: Network) -> PoseHead:
             'Not a network of boxes with keypoints: expected (1, 4 + classes + 3 * keypoints, '
             f'anchors), got {network}.',
             remedy='Export it with Ultralytics, name its classes (`labels`), or choose another '
-                   'decoder.')
+            'decoder.',
+        )
     return head
 
 

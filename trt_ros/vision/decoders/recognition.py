@@ -66,6 +66,7 @@ def recognise(family: str, network: Network) -> str | None:
 
 # One output: an anchor a column or row, or a finished box a row.
 
+
 @dataclass(frozen=True)
 class Anchors:
     """
@@ -87,10 +88,16 @@ class Anchors:
 #: `output` YOLOX's.
 BEFORE_CLASSES: tuple[tuple[int, Callable[[Network, int], object], str], ...] = (
     (4, lambda net, channels: 'task' in net.metadata, "its metadata is Ultralytics'"),
-    (4, lambda net, channels: net.class_count and channels == 4 + net.class_count,
-     '{channels} is 4 and {network.class_count} classes'),
-    (5, lambda net, channels: net.class_count and channels == 5 + net.class_count,
-     '{channels} is 5 and {network.class_count} classes'),
+    (
+        4,
+        lambda net, channels: net.class_count and channels == 4 + net.class_count,
+        '{channels} is 4 and {network.class_count} classes',
+    ),
+    (
+        5,
+        lambda net, channels: net.class_count and channels == 5 + net.class_count,
+        '{channels} is 5 and {network.class_count} classes',
+    ),
     (4, lambda net, channels: net.only_output.name == 'output0', "its name is Ultralytics'"),
     (5, lambda net, channels: net.only_output.name == 'output', "its name is YOLOX's"),
     (4, lambda net, channels: channels == 84, '84 is 4 and the 80 classes of COCO'),
@@ -105,8 +112,9 @@ def rows(network: Network) -> Anchors | None:
     _, count, channels = spec.shape
     for before, when, evidence in BEFORE_CLASSES:
         if when(network, channels):
-            return Anchors(spec, count, channels, before,
-                           evidence.format(network=network, channels=channels))
+            return Anchors(
+                spec, count, channels, before, evidence.format(network=network, channels=channels)
+            )
     return Anchors(spec, count, channels)
 
 
@@ -136,16 +144,22 @@ def yolov8_rows(network: Network) -> Anchors | None:
 
 def _may_be_yolov8(network: Network) -> bool:
     """Boxes after NMS, and RT-DETR's, come a row each."""
-    return scores(network) is not None and is_task(network, 'detect') and (
-        network.metadata.get('end2end') != 'True' and not network.is_ultralytics_rtdetr)
+    return (
+        scores(network) is not None
+        and is_task(network, 'detect')
+        and (network.metadata.get('end2end') != 'True' and not network.is_ultralytics_rtdetr)
+    )
 
 
 def yolov5_rows(network: Network) -> Anchors | None:
     seen = rows(network)
     if seen is None or 'task' in network.metadata:  # The ultralytics package has no objectness.
         return None
-    return seen if seen.count in (-1, *three_a_cell(network)) and not (
-        0 < seen.channels < 6) else None
+    return (
+        seen
+        if seen.count in (-1, *three_a_cell(network)) and not (0 < seen.channels < 6)
+        else None
+    )
 
 
 def three_a_cell(network: Network) -> list[int]:
@@ -182,6 +196,7 @@ def is_task(network: Network, task: str) -> bool:
 
 # Boxes and scores as outputs of their own.
 
+
 def plain_boxes(network: Network) -> BoxOutputs | None:
     """Find boxes and scores of which nothing says that they are another family's."""
     parts = box_outputs(network)
@@ -210,25 +225,26 @@ def boxes_without_background(network: Network) -> BoxOutputs | None:
 
 def on_a_yolo_grid(network: Network, parts: BoxOutputs) -> bool:
     """Tell whether there is a box a cell: then they are in pixels, and none is background."""
-    return (parts.score_axes == 2
-            and parts.boxes.shape[-2] == network.anchor_count(YOLO_STRIDES))
+    return parts.score_axes == 2 and parts.boxes.shape[-2] == network.anchor_count(YOLO_STRIDES)
 
 
 def on_ssd_priors(network: Network, parts: BoxOutputs) -> bool:
     """Tell whether there is a box a prior of a known SSD, and no names speak against it."""
-    return (parts.score_axes == 2 and parts.boxes.shape[-2] in SSD_PRIORS
-            and not network.class_count)
+    return (
+        parts.score_axes == 2 and parts.boxes.shape[-2] in SSD_PRIORS and not network.class_count
+    )
 
 
 def either_way(network: Network, parts: BoxOutputs) -> bool:
     """Tell whether nothing says if coordinates are pixels or 0 to 1 of the input."""
-    return parts.batched and not (
-        on_a_yolo_grid(network, parts) or on_ssd_priors(network, parts))
+    return parts.batched and not (on_a_yolo_grid(network, parts) or on_ssd_priors(network, parts))
 
 
 def on_stride_16(network: Network, parts: tuple[TensorSpec, TensorSpec]) -> bool:
-    return all(cells in (-1, -(-pixels // 16))
-               for cells, pixels in zip(parts[0].shape[2:], network.input_hw))
+    return all(
+        cells in (-1, -(-pixels // 16))
+        for cells, pixels in zip(parts[0].shape[2:], network.input_hw)
+    )
 
 
 def before_cut_nms(network: Network) -> Mapping[str, Any]:
@@ -238,6 +254,7 @@ def before_cut_nms(network: Network) -> Mapping[str, Any]:
 
 
 # Other tasks.
+
 
 def masked_rows(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
     parts = instances.find_outputs(network)
@@ -265,138 +282,312 @@ CHOSEN = '{seen.chosen}, {seen.boxes}, {seen.scores}'
 #: Family, what is found, why it may be that one, and what must hold. Of a family's rules the first
 #: counts.
 RULES: tuple[Rule, ...] = (
-    Rule('yolov8', yolov8_columns, WITHOUT_OBJECTNESS + "Ultralytics' metadata",
-         when=lambda net, seen: 'task' in net.metadata and seen.count >= 0),
-    Rule('yolov8', yolov8_columns, WITHOUT_OBJECTNESS + '{seen.count} cells of its grids',
-         when=lambda net, seen: 'task' not in net.metadata and seen.count in cell_counts(net)),
-    Rule('yolov8', yolov8_columns, WITHOUT_OBJECTNESS + 'the axis of the anchors is dynamic',
-         when=lambda net, seen: seen.count < 0),
-    Rule('yolov8', yolov8_rows, WITHOUT_OBJECTNESS + '{seen.evidence}',
-         when=lambda net, seen: seen.before == 4),
-    Rule('yolov8', yolov8_rows,
-         WITHOUT_OBJECTNESS + 'nothing tells them from boxes with objectness',
-         when=lambda net, seen: not seen.before),
-
-    Rule('yolox', yolox_rows, YOLOX_CELLS + '{seen.evidence}',
-         when=lambda net, seen: seen.count >= 0 and seen.before == 5),
-    Rule('yolox', yolox_rows, YOLOX_CELLS + 'nothing tells them from boxes without objectness',
-         when=lambda net, seen: seen.count >= 0 and not seen.before),
-    Rule('yolox', yolox_rows, YOLOX_GRIDS + '{seen.evidence}',
-         when=lambda net, seen: seen.count < 0 and seen.before == 5),
-    Rule('yolox', yolox_rows, YOLOX_GRIDS + 'nothing tells them from boxes without objectness',
-         when=lambda net, seen: seen.count < 0 and not seen.before),
-
-    Rule('yolov5', yolov5_rows, '{seen.spec} is three anchors a cell, with objectness',
-         when=lambda net, seen: seen.count >= 0),
-    Rule('yolov5', yolov5_rows, WITH_OBJECTNESS + '{seen.evidence}',
-         when=lambda net, seen: seen.count < 0 and seen.before == 5),
-    Rule('yolov5', yolov5_rows, WITH_OBJECTNESS + 'nothing tells them from boxes without it',
-         when=lambda net, seen: seen.count < 0 and not seen.before),
-
-    Rule('yolov10', finished_rows, FINISHED,
-         when=lambda net, seen: net.metadata.get('end2end') == 'True'),
-    Rule('yolov10', finished_rows, FINISHED,
-         when=lambda net, seen: "'nms': True" in net.metadata.get('args', '')),
-    Rule('yolov10', finished_rows, SIX + '{seen.shape[1]} rows are no grid',
-         when=lambda net, seen: (seen.shape[2] == 6 and seen.shape[1] > 0
-                                 and seen.shape[1] not in cell_counts(net))),
-    Rule('yolov10', finished_rows, SIX + 'nothing tells them from raw boxes',
-         when=lambda net, seen: seen.shape[2] == 6 and seen.shape[1] < 0),
-
-    Rule('rtdetr', box_outputs, '{seen} with the input orig_target_sizes, as its deployed model',
-         when=lambda net, seen: seen.labels is not None and detr.sizes_input(net)),
-    Rule('rtdetr', detr.ultralytics_rows, QUERIES,
-         when=lambda net, seen: net.is_ultralytics_rtdetr),
-    Rule('rtdetr', detr.ultralytics_rows, QUERIES,
-         when=lambda net, seen: not net.is_ultralytics_rtdetr),
-    Rule('rtdetr', detr.raw_outputs, SIGMOID + LOGITS,
-         when=lambda net, seen: net.class_count and seen.channels in (-1, net.class_count)),
-    Rule('rtdetr', detr.raw_outputs, SIGMOID + '80 logits, as for COCO',
-         when=lambda net, seen: not net.class_count and seen.channels == 80),
-    Rule('rtdetr', detr.raw_outputs,
-         SIGMOID + 'nothing tells whether the last logit is "no object"',
-         when=lambda net, seen: not net.class_count and seen.channels not in (80, 92)),
-
-    Rule('detr', detr.raw_outputs, SOFTMAX + LOGITS,
-         when=lambda net, seen: net.class_count and seen.channels in (-1, 1 + net.class_count)),
-    Rule('detr', detr.raw_outputs, SOFTMAX + '92 logits, as for COCO',
-         when=lambda net, seen: not net.class_count and seen.channels == 92),
-    Rule('detr', detr.raw_outputs,
-         SOFTMAX + 'nothing tells whether the last logit is "no object"',
-         when=lambda net, seen: not net.class_count and seen.channels not in (80, 92)),
-
+    Rule(
+        'yolov8',
+        yolov8_columns,
+        WITHOUT_OBJECTNESS + "Ultralytics' metadata",
+        when=lambda net, seen: 'task' in net.metadata and seen.count >= 0,
+    ),
+    Rule(
+        'yolov8',
+        yolov8_columns,
+        WITHOUT_OBJECTNESS + '{seen.count} cells of its grids',
+        when=lambda net, seen: 'task' not in net.metadata and seen.count in cell_counts(net),
+    ),
+    Rule(
+        'yolov8',
+        yolov8_columns,
+        WITHOUT_OBJECTNESS + 'the axis of the anchors is dynamic',
+        when=lambda net, seen: seen.count < 0,
+    ),
+    Rule(
+        'yolov8',
+        yolov8_rows,
+        WITHOUT_OBJECTNESS + '{seen.evidence}',
+        when=lambda net, seen: seen.before == 4,
+    ),
+    Rule(
+        'yolov8',
+        yolov8_rows,
+        WITHOUT_OBJECTNESS + 'nothing tells them from boxes with objectness',
+        when=lambda net, seen: not seen.before,
+    ),
+    Rule(
+        'yolox',
+        yolox_rows,
+        YOLOX_CELLS + '{seen.evidence}',
+        when=lambda net, seen: seen.count >= 0 and seen.before == 5,
+    ),
+    Rule(
+        'yolox',
+        yolox_rows,
+        YOLOX_CELLS + 'nothing tells them from boxes without objectness',
+        when=lambda net, seen: seen.count >= 0 and not seen.before,
+    ),
+    Rule(
+        'yolox',
+        yolox_rows,
+        YOLOX_GRIDS + '{seen.evidence}',
+        when=lambda net, seen: seen.count < 0 and seen.before == 5,
+    ),
+    Rule(
+        'yolox',
+        yolox_rows,
+        YOLOX_GRIDS + 'nothing tells them from boxes without objectness',
+        when=lambda net, seen: seen.count < 0 and not seen.before,
+    ),
+    Rule(
+        'yolov5',
+        yolov5_rows,
+        '{seen.spec} is three anchors a cell, with objectness',
+        when=lambda net, seen: seen.count >= 0,
+    ),
+    Rule(
+        'yolov5',
+        yolov5_rows,
+        WITH_OBJECTNESS + '{seen.evidence}',
+        when=lambda net, seen: seen.count < 0 and seen.before == 5,
+    ),
+    Rule(
+        'yolov5',
+        yolov5_rows,
+        WITH_OBJECTNESS + 'nothing tells them from boxes without it',
+        when=lambda net, seen: seen.count < 0 and not seen.before,
+    ),
+    Rule(
+        'yolov10',
+        finished_rows,
+        FINISHED,
+        when=lambda net, seen: net.metadata.get('end2end') == 'True',
+    ),
+    Rule(
+        'yolov10',
+        finished_rows,
+        FINISHED,
+        when=lambda net, seen: "'nms': True" in net.metadata.get('args', ''),
+    ),
+    Rule(
+        'yolov10',
+        finished_rows,
+        SIX + '{seen.shape[1]} rows are no grid',
+        when=lambda net, seen: (
+            seen.shape[2] == 6 and seen.shape[1] > 0 and seen.shape[1] not in cell_counts(net)
+        ),
+    ),
+    Rule(
+        'yolov10',
+        finished_rows,
+        SIX + 'nothing tells them from raw boxes',
+        when=lambda net, seen: seen.shape[2] == 6 and seen.shape[1] < 0,
+    ),
+    Rule(
+        'rtdetr',
+        box_outputs,
+        '{seen} with the input orig_target_sizes, as its deployed model',
+        when=lambda net, seen: seen.labels is not None and detr.sizes_input(net),
+    ),
+    Rule(
+        'rtdetr', detr.ultralytics_rows, QUERIES, when=lambda net, seen: net.is_ultralytics_rtdetr
+    ),
+    Rule(
+        'rtdetr',
+        detr.ultralytics_rows,
+        QUERIES,
+        when=lambda net, seen: not net.is_ultralytics_rtdetr,
+    ),
+    Rule(
+        'rtdetr',
+        detr.raw_outputs,
+        SIGMOID + LOGITS,
+        when=lambda net, seen: net.class_count and seen.channels in (-1, net.class_count),
+    ),
+    Rule(
+        'rtdetr',
+        detr.raw_outputs,
+        SIGMOID + '80 logits, as for COCO',
+        when=lambda net, seen: not net.class_count and seen.channels == 80,
+    ),
+    Rule(
+        'rtdetr',
+        detr.raw_outputs,
+        SIGMOID + 'nothing tells whether the last logit is "no object"',
+        when=lambda net, seen: not net.class_count and seen.channels not in (80, 92),
+    ),
+    Rule(
+        'detr',
+        detr.raw_outputs,
+        SOFTMAX + LOGITS,
+        when=lambda net, seen: net.class_count and seen.channels in (-1, 1 + net.class_count),
+    ),
+    Rule(
+        'detr',
+        detr.raw_outputs,
+        SOFTMAX + '92 logits, as for COCO',
+        when=lambda net, seen: not net.class_count and seen.channels == 92,
+    ),
+    Rule(
+        'detr',
+        detr.raw_outputs,
+        SOFTMAX + 'nothing tells whether the last logit is "no object"',
+        when=lambda net, seen: not net.class_count and seen.channels not in (80, 92),
+    ),
     Rule('rfdetr', detr.rf_outputs, '{seen.logits}, {seen.boxes}: named as its exporter does'),
-
-    Rule('ssd', ssd_boxes, '{seen}: {seen.class_count} scores are background and the classes',
-         when=lambda net, seen: net.class_count and seen.class_count == 1 + net.class_count),
-    Rule('ssd', ssd_boxes, '{seen} are the {seen.boxes.shape[1]} priors of an SSD',
-         when=on_ssd_priors),
-    Rule('ssd', ssd_boxes, '{seen} may begin with background',
-         when=lambda net, seen: (not (net.class_count and seen.class_count)
-                                 and not on_ssd_priors(net, seen))),
-
-    Rule('detectnet_v2', detectnet.grids,
-         '{seen[0]}, {seen[1]} are grids of stride 16, four box planes a class',
-         when=on_stride_16),
-
-    Rule('efficient_nms', before_cut_nms, CUT,
-         when=lambda net, seen: seen['decoder'] == 'efficient_nms'),
-    Rule('efficient_nms', box_outputs, '{seen} are a count and that many boxes',
-         when=lambda net, seen: seen.count is not None and seen.labels is not None),
-
+    Rule(
+        'ssd',
+        ssd_boxes,
+        '{seen}: {seen.class_count} scores are background and the classes',
+        when=lambda net, seen: net.class_count and seen.class_count == 1 + net.class_count,
+    ),
+    Rule(
+        'ssd',
+        ssd_boxes,
+        '{seen} are the {seen.boxes.shape[1]} priors of an SSD',
+        when=on_ssd_priors,
+    ),
+    Rule(
+        'ssd',
+        ssd_boxes,
+        '{seen} may begin with background',
+        when=lambda net, seen: (
+            not (net.class_count and seen.class_count) and not on_ssd_priors(net, seen)
+        ),
+    ),
+    Rule(
+        'detectnet_v2',
+        detectnet.grids,
+        '{seen[0]}, {seen[1]} are grids of stride 16, four box planes a class',
+        when=on_stride_16,
+    ),
+    Rule(
+        'efficient_nms',
+        before_cut_nms,
+        CUT,
+        when=lambda net, seen: seen['decoder'] == 'efficient_nms',
+    ),
+    Rule(
+        'efficient_nms',
+        box_outputs,
+        '{seen} are a count and that many boxes',
+        when=lambda net, seen: seen.count is not None and seen.labels is not None,
+    ),
     Rule('onnx_nms', before_cut_nms, CUT, when=lambda net, seen: seen['decoder'] == 'onnx_nms'),
-    Rule('onnx_nms', onnx_nms.find_parts,
-         CHOSEN + ' are what NonMaxSuppression chose, and from what',
-         when=lambda net, seen: not onnx_nms.has_shape_input(net)),
+    Rule(
+        'onnx_nms',
+        onnx_nms.find_parts,
+        CHOSEN + ' are what NonMaxSuppression chose, and from what',
+        when=lambda net, seen: not onnx_nms.has_shape_input(net),
+    ),
     Rule('yolov3', before_cut_nms, CUT, when=lambda net, seen: seen['decoder'] == 'yolov3'),
-    Rule('yolov3', onnx_nms.find_parts,
-         CHOSEN + ' with the input image_shape, as in the ONNX model zoo',
-         when=lambda net, seen: onnx_nms.has_shape_input(net)),
-
-    Rule('boxes', boxes_without_background, "{seen} have no batch, as torchvision's detectors",
-         when=lambda net, seen: not seen.batched),
-    Rule('boxes', boxes_without_background, '{seen} are the cells of strides 8, 16 and 32',
-         when=lambda net, seen: seen.batched and on_a_yolo_grid(net, seen)),
-    Rule('boxes', boxes_without_background, '{seen} may be in input pixels',
-         when=either_way),
-    Rule('boxes_normalised', boxes_without_background, '{seen} may be 0 to 1 of the input',
-         when=either_way),
-
-    Rule('yolov8_seg', masked_rows,
-         '{seen[0]} is boxes with mask coefficients, {seen[1]} the prototypes',
-         when=lambda net, seen: is_task(net, 'segment')),
-    Rule('yolo_semantic', semantic.find_layout,
-         "{seen.spec} is the classes of Ultralytics' semantic segmentation",
-         when=lambda net, seen: net.metadata.get('task') == 'semantic'),
-    Rule('semantic', semantic.find_layout, '{seen.spec} is the class of each cell',
-         when=lambda net, seen: 'task' not in net.metadata and seen.is_classes),
-    Rule('semantic', semantic.find_layout, '{seen.spec} is the scores of each cell',
-         when=lambda net, seen: ('task' not in net.metadata and not seen.is_classes
-                                 and not (seen.channels == 1 and 'depth' in seen.spec.name))),
-
-    Rule('yolov8_pose', pose.find_head,
-         '{network.only_output} is boxes with {seen.keypoint_count} keypoints',
-         when=lambda net, seen: is_task(net, 'pose')),
-    Rule('yolov8_obb', obb.find_rows, '{network.only_output} is boxes with an angle',
-         when=lambda net, seen: is_task(net, 'obb')),
-
-    Rule('yolov8_cls', vectors, "{seen[0]} is the class scores of Ultralytics' classifier",
-         when=lambda net, seen: net.metadata.get('task') == 'classify'),
-    Rule('classifier', vectors, '{seen[0]} is one score a class',
-         when=lambda net, seen: (
-             'task' not in net.metadata and len(net.outputs) == 1
-             and (not net.class_count or seen[0].shape[1] in (-1, net.class_count)))),
-
-    Rule('yolo_depth', depth.find_output, "{seen[0]} is Ultralytics' depth",
-         when=lambda net, seen: net.metadata.get('task') == 'depth'),
-    Rule('depth', depth.find_output, '{seen[0]} is one value a cell',
-         when=lambda net, seen: 'task' not in net.metadata),
-
-    Rule('embedding', only_vector, '{seen} is one vector',
-         when=lambda net, seen: len(net.outputs) == 1),
-    Rule('embedding', only_vector, '{seen} is one vector',
-         when=lambda net, seen: (len(net.outputs) > 1
-                                 and any(word in seen.name for word in ('pool', 'embed')))),
-    Rule('tensor', lambda net: not recognise('embedding', net),
-         'its outputs are published as they are'),
+    Rule(
+        'yolov3',
+        onnx_nms.find_parts,
+        CHOSEN + ' with the input image_shape, as in the ONNX model zoo',
+        when=lambda net, seen: onnx_nms.has_shape_input(net),
+    ),
+    Rule(
+        'boxes',
+        boxes_without_background,
+        "{seen} have no batch, as torchvision's detectors",
+        when=lambda net, seen: not seen.batched,
+    ),
+    Rule(
+        'boxes',
+        boxes_without_background,
+        '{seen} are the cells of strides 8, 16 and 32',
+        when=lambda net, seen: seen.batched and on_a_yolo_grid(net, seen),
+    ),
+    Rule('boxes', boxes_without_background, '{seen} may be in input pixels', when=either_way),
+    Rule(
+        'boxes_normalised',
+        boxes_without_background,
+        '{seen} may be 0 to 1 of the input',
+        when=either_way,
+    ),
+    Rule(
+        'yolov8_seg',
+        masked_rows,
+        '{seen[0]} is boxes with mask coefficients, {seen[1]} the prototypes',
+        when=lambda net, seen: is_task(net, 'segment'),
+    ),
+    Rule(
+        'yolo_semantic',
+        semantic.find_layout,
+        "{seen.spec} is the classes of Ultralytics' semantic segmentation",
+        when=lambda net, seen: net.metadata.get('task') == 'semantic',
+    ),
+    Rule(
+        'semantic',
+        semantic.find_layout,
+        '{seen.spec} is the class of each cell',
+        when=lambda net, seen: 'task' not in net.metadata and seen.is_classes,
+    ),
+    Rule(
+        'semantic',
+        semantic.find_layout,
+        '{seen.spec} is the scores of each cell',
+        when=lambda net, seen: (
+            'task' not in net.metadata
+            and not seen.is_classes
+            and not (seen.channels == 1 and 'depth' in seen.spec.name)
+        ),
+    ),
+    Rule(
+        'yolov8_pose',
+        pose.find_head,
+        '{network.only_output} is boxes with {seen.keypoint_count} keypoints',
+        when=lambda net, seen: is_task(net, 'pose'),
+    ),
+    Rule(
+        'yolov8_obb',
+        obb.find_rows,
+        '{network.only_output} is boxes with an angle',
+        when=lambda net, seen: is_task(net, 'obb'),
+    ),
+    Rule(
+        'yolov8_cls',
+        vectors,
+        "{seen[0]} is the class scores of Ultralytics' classifier",
+        when=lambda net, seen: net.metadata.get('task') == 'classify',
+    ),
+    Rule(
+        'classifier',
+        vectors,
+        '{seen[0]} is one score a class',
+        when=lambda net, seen: (
+            'task' not in net.metadata
+            and len(net.outputs) == 1
+            and (not net.class_count or seen[0].shape[1] in (-1, net.class_count))
+        ),
+    ),
+    Rule(
+        'yolo_depth',
+        depth.find_output,
+        "{seen[0]} is Ultralytics' depth",
+        when=lambda net, seen: net.metadata.get('task') == 'depth',
+    ),
+    Rule(
+        'depth',
+        depth.find_output,
+        '{seen[0]} is one value a cell',
+        when=lambda net, seen: 'task' not in net.metadata,
+    ),
+    Rule(
+        'embedding',
+        only_vector,
+        '{seen} is one vector',
+        when=lambda net, seen: len(net.outputs) == 1,
+    ),
+    Rule(
+        'embedding',
+        only_vector,
+        '{seen} is one vector',
+        when=lambda net, seen: (
+            len(net.outputs) > 1 and any(word in seen.name for word in ('pool', 'embed'))
+        ),
+    ),
+    Rule(
+        'tensor',
+        lambda net: not recognise('embedding', net),
+        'its outputs are published as they are',
+    ),
 )

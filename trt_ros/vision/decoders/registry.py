@@ -42,14 +42,27 @@ from trt_ros.vision.results import (
     Poses,
     Tensors,
 )
+from trt_ros.vision.thresholds import Thresholds
 
 #: Every family of detectors there is; a further one is one module and one row.
 FAMILIES: tuple[Family[Head[Detections]], ...] = (
-    YOLOV8, YOLOX, YOLOV5, YOLOV10, YOLOV3, RTDETR, DETR, RFDETR, SSD, DETECTNET_V2,
-    EFFICIENT_NMS, ONNX_NMS, BOXES, BOXES_NORMALISED)
+    YOLOV8,
+    YOLOX,
+    YOLOV5,
+    YOLOV10,
+    YOLOV3,
+    RTDETR,
+    DETR,
+    RFDETR,
+    SSD,
+    DETECTNET_V2,
+    EFFICIENT_NMS,
+    ONNX_NMS,
+    BOXES,
+    BOXES_NORMALISED,
+)
 #: And those of the other tasks.
-SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (
-    YOLOV8_SEG, YOLO_SEMANTIC, SEMANTIC)
+SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (YOLOV8_SEG, YOLO_SEMANTIC, SEMANTIC)
 POSES: tuple[Family[Head[Poses]], ...] = (YOLOV8_POSE,)
 ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = (YOLOV8_OBB,)
 CLASSIFIERS: tuple[Family[Head[Classification]], ...] = (YOLOV8_CLS, CLASSIFIER)
@@ -60,18 +73,37 @@ TENSORS: tuple[Family[Head[Tensors]], ...] = (*EMBEDDINGS, TENSOR)
 
 #: Those whose results can be drawn.
 DRAWN: tuple[Family[Head[Any]], ...] = (
-    *FAMILIES, *SEGMENTERS, *POSES, *ORIENTED, *CLASSIFIERS, *DEPTHS)
+    *FAMILIES,
+    *SEGMENTERS,
+    *POSES,
+    *ORIENTED,
+    *CLASSIFIERS,
+    *DEPTHS,
+)
 
 #: What the networks of a task are called.
 TASKS: Mapping[str, str] = {
-    'detect': 'detection', 'segment': 'segmentation', 'pose': 'keypoint',
-    'obb': 'oriented-box', 'classify': 'classification', 'depth': 'depth', 'embed': 'embedding',
-    'tensor': 'any'}
+    'detect': 'detection',
+    'segment': 'segmentation',
+    'pose': 'keypoint',
+    'obb': 'oriented-box',
+    'classify': 'classification',
+    'depth': 'depth',
+    'embed': 'embedding',
+    'tensor': 'any',
+}
 
 #: And the node that runs them.
 NODES: Mapping[str, str] = {
-    'detect': 'detector', 'segment': 'segmenter', 'pose': 'pose', 'obb': 'detector',
-    'classify': 'classifier', 'depth': 'depth', 'embed': 'tensor', 'tensor': 'tensor'}
+    'detect': 'detector',
+    'segment': 'segmenter',
+    'pose': 'pose',
+    'obb': 'detector',
+    'classify': 'classifier',
+    'depth': 'depth',
+    'embed': 'tensor',
+    'tensor': 'tensor',
+}
 
 ANY = 'The node `tensor` runs any network and publishes its outputs as they are.'
 
@@ -110,8 +142,8 @@ class Decoder(Generic[ResultT_co]):
         return getattr(self.head, 'takes_batches', True)
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> ResultT_co:
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> ResultT_co:
         """
         Turn the outputs for one image into what is in it, in its pixels; best score first.
 
@@ -124,17 +156,20 @@ class Decoder(Generic[ResultT_co]):
         :raises TensorMismatchError: when an output is missing or of another shape.
         :raises ScoreRangeError: when what is read as scores is outside 0 to 1.
         """
-        return self.head(
-            outputs, letterbox, score_threshold=score_threshold, iou_threshold=iou_threshold,
-            max_detections=max_detections)
+        return self.head(outputs, letterbox, thresholds)
 
 
 def choose_decoder(
-        name: str, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...],
-        metadata: Mapping[str, str], input_hw: tuple[int, int],
-        class_count: int | None = None, *, has_background: bool = False,
-        families: tuple[Family[Head[ResultT]], ...] = FAMILIES,  # type: ignore[assignment]
-        ) -> Decoder[ResultT]:
+    name: str,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    metadata: Mapping[str, str],
+    input_hw: tuple[int, int],
+    class_count: int | None = None,
+    *,
+    has_background: bool = False,
+    families: tuple[Family[Head[ResultT]], ...] = FAMILIES,  # type: ignore[assignment]
+) -> Decoder[ResultT]:
     """
     Choose the decoder by name, or by what is known of the network.
 
@@ -151,25 +186,37 @@ def choose_decoder(
     named = len(class_names((), '', metadata, None))
     network = Network(inputs, outputs, metadata, input_hw, named or class_count)
     family, why = _choose_by_names(families, name, network, has_background)
-    return Decoder(family.name, why, family.task, family.preprocess, family.open(network),
-                   family.feeds(network))
+    return Decoder(
+        family.name,
+        why,
+        family.task,
+        family.preprocess,
+        family.open(network),
+        family.feeds(network),
+    )
 
 
 def _choose_by_names(
-        families: tuple[Family[HeadT], ...], name: str, network: Network, has_background: bool,
-        ) -> tuple[Family[HeadT], str]:
+    families: tuple[Family[HeadT], ...],
+    name: str,
+    network: Network,
+    has_background: bool,
+) -> tuple[Family[HeadT], str]:
     if has_background and network.class_count:
         try:
             return choose_family(
-                families, name, replace(network, class_count=network.class_count - 1))
+                families, name, replace(network, class_count=network.class_count - 1)
+            )
         except TensorMismatchError:  # It counts the background, or fits neither way.
             pass
     return choose_family(families, name, network)
 
 
 def choose_family(
-        families: tuple[Family[HeadT], ...], name: str, network: Network,
-        ) -> tuple[Family[HeadT], str]:
+    families: tuple[Family[HeadT], ...],
+    name: str,
+    network: Network,
+) -> tuple[Family[HeadT], str]:
     """
     Choose one of some families by name, or by what is known of the network; and say why.
 
@@ -186,7 +233,8 @@ def choose_family(
         raise TensorMismatchError(
             f'This is {_a(TASKS[stated])} network; {_served(families)}.',
             cause=f"Its metadata says so: 'task' is {network.metadata['task']!r}.",
-            remedy=f'Run the node `{NODES[stated]}`, or give a network for {_wanted(families)}.')
+            remedy=f'Run the node `{NODES[stated]}`, or give a network for {_wanted(families)}.',
+        )
     if name == 'auto':
         return _recognise(families, network)
     for family in families:
@@ -195,8 +243,7 @@ def choose_family(
     raise ParameterError(f'There is no decoder {name!r}.', remedy=_set_decoder(families))
 
 
-def _recognise(
-        families: tuple[Family[HeadT], ...], network: Network) -> tuple[Family[HeadT], str]:
+def _recognise(families: tuple[Family[HeadT], ...], network: Network) -> tuple[Family[HeadT], str]:
     claims = _claims(families, network)
     if not claims:
         raise _not_recognised(families, network)
@@ -205,9 +252,12 @@ def _recognise(
             'More than one decoder may be right for this network.',
             cause='; '.join(f'{family.name}: {why}' for family, why in claims) + '.',
             remedy=_set_decoder(tuple(family for family, _ in claims))
-            + (f' {network.class_count} classes are named, which does not tell them apart.'
-               if network.class_count else
-               ' Naming the classes (`labels`) may tell them apart, too.'))
+            + (
+                f' {network.class_count} classes are named, which does not tell them apart.'
+                if network.class_count
+                else ' Naming the classes (`labels`) may tell them apart, too.'
+            ),
+        )
     family, why = claims[0]
     other = lookalike(family.name, network)
     if other:
@@ -215,20 +265,28 @@ def _recognise(
             f'This network may be one that no decoder reads: {other}.',
             cause=f'{family.name}: {why}, and has the same shape.',
             remedy=f'Set `decoder` to {family.name} if it is that, or name its classes '
-                   f'(`labels`). {ANY}')
+            f'(`labels`). {ANY}',
+        )
     return claims[0]
 
 
 def _claims(
-        families: tuple[Family[HeadT], ...], network: Network) -> list[tuple[Family[HeadT], str]]:
+    families: tuple[Family[HeadT], ...], network: Network
+) -> list[tuple[Family[HeadT], str]]:
     return [(family, why) for family in families if (why := recognise(family.name, network))]
 
 
-def _not_recognised(
-        families: tuple[Family[HeadT], ...], network: Network) -> TensorMismatchError:
+def _not_recognised(families: tuple[Family[HeadT], ...], network: Network) -> TensorMismatchError:
     """Say whose the network is instead, where that is known."""
     others: tuple[Family[object], ...] = (
-        *FAMILIES, *SEGMENTERS, *POSES, *ORIENTED, *CLASSIFIERS, *DEPTHS, *EMBEDDINGS)
+        *FAMILIES,
+        *SEGMENTERS,
+        *POSES,
+        *ORIENTED,
+        *CLASSIFIERS,
+        *DEPTHS,
+        *EMBEDDINGS,
+    )
     claims = _claims(others, network)
     kinds = {TASKS[family.task]: why for family, why in claims}
     if not kinds:
@@ -237,13 +295,15 @@ def _not_recognised(
         return TensorMismatchError(
             'No decoder recognises this network.',
             cause=f'Seen: inputs {inputs}; {network}. Nearest: {near}.',
-            remedy=f'Export it as docs/models.md says, or set `decoder` to its family. {ANY}')
+            remedy=f'Export it as docs/models.md says, or set `decoder` to its family. {ANY}',
+        )
     nodes = dict.fromkeys(f'`{NODES[family.task]}`' for family, _ in claims)
     return TensorMismatchError(
         f'This looks like {_a(" or ".join(kinds))} network; {_served(families)}.',
         cause='; '.join(dict.fromkeys(kinds.values())) + f'. Seen: {network}.',
         remedy=f'Run the node {" or ".join(nodes)}. If it is a network for {_wanted(families)}, '
-               'set `decoder` to its family (docs/models.md).')
+        'set `decoder` to its family (docs/models.md).',
+    )
 
 
 def _a(noun: str) -> str:

@@ -17,11 +17,16 @@ from trt_ros.vision.grid import covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import above, cells_of
 from trt_ros.vision.results import ClassMask
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 #: What torchvision's, timm's and transformers' networks are trained with (ImageNet).
 IMAGENET: Mapping[str, object] = {
-    'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255,
-    'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)}
+    'resize': 'stretch',
+    'channel_order': 'rgb',
+    'scale': 1 / 255,
+    'mean': (0.485, 0.456, 0.406),
+    'std': (0.229, 0.224, 0.225),
+}
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,11 @@ class SemanticHead:
         return None if self.is_classes or count < 0 else max(count, 2)
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox,
-            **thresholds: float) -> ClassMask:
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> ClassMask:
         """
         Turn the output into the image's class mask.
 
@@ -59,10 +67,12 @@ class SemanticHead:
         """
         cells = dense(outputs, self.output_name, self.channels_first)
         if (self.is_classes and len(cells) != 1) or (
-                self.class_count not in (None, max(len(cells), 2))):
+            self.class_count not in (None, max(len(cells), 2))
+        ):
             raise TensorMismatchError(
                 f'The output {self.output_name!r} has {len(cells)} channels, not those of '
-                f'{self.shape}.')
+                f'{self.shape}.'
+            )
         rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
         if self.is_classes:
             dtype = np.uint8 if cells.dtype.itemsize == 1 else np.uint16
@@ -76,12 +86,11 @@ class SemanticHead:
             is_probability = not ((plane < 0) | (plane > 1.001)).any()
             whole = (0, 0, *letterbox.image_wh)
             plane = plane[cells_of(rows, cols, whole)]
-            mask, = above([plane], 0.5 if is_probability else 0.0, rows, cols, [whole])
+            (mask,) = above([plane], 0.5 if is_probability else 0.0, rows, cols, [whole])
             return ClassMask(mask.view(np.uint8))
 
 
-def dense(
-        outputs: Mapping[str, np.ndarray], name: str, channels_first: bool = True) -> np.ndarray:
+def dense(outputs: Mapping[str, np.ndarray], name: str, channels_first: bool = True) -> np.ndarray:
     """
     Take one image's (C, h, w) out of an output of (1, C, h, w), (1, h, w, C) or (1, h, w).
 
@@ -89,11 +98,13 @@ def dense(
     """
     if name not in outputs:
         raise TensorMismatchError(
-            f'There is no output {name!r}, only {", ".join(outputs) or "none"}.')
+            f'There is no output {name!r}, only {", ".join(outputs) or "none"}.'
+        )
     cells = np.asarray(outputs[name])
     if cells.ndim not in (3, 4) or len(cells) != 1 or not cells.size:
         raise TensorMismatchError(
-            f'The output {name!r} is {cells.shape}, not a grid of one image.')
+            f'The output {name!r} is {cells.shape}, not a grid of one image.'
+        )
     if cells.ndim == 3:
         return cells
     return np.asarray(cells[0] if channels_first else cells[0].transpose(2, 0, 1))
@@ -137,9 +148,9 @@ def open_head(network: Network) -> SemanticHead:
         raise TensorMismatchError(
             'Not semantic segmentation: expected one output of (1, classes, h, w), (1, h, w, '
             f'classes) or integers (1, h, w), got {network}.',
-            remedy='Export with that output alone, or choose another decoder.')
-    return SemanticHead(
-        found.spec.name, found.spec.shape, found.channels_first, found.is_classes)
+            remedy='Export with that output alone, or choose another decoder.',
+        )
+    return SemanticHead(found.spec.name, found.spec.shape, found.channels_first, found.is_classes)
 
 
 SEMANTIC = Family('semantic', 'segment', IMAGENET, open_head)

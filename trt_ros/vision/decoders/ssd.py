@@ -18,13 +18,21 @@ def open_head(network: Network) -> BoxesHead:
     if parts.score_axes != 2 or parts.class_count == 1:
         raise TensorMismatchError(
             f'Not an SSD: expected scores (1, N, 1 + classes), got {parts.scores}.',
-            remedy='Choose the decoder `boxes`, or `boxes_normalised`.')
+            remedy='Choose the decoder `boxes`, or `boxes_normalised`.',
+        )
     classes = parts.class_count
     return BoxesHead(parts, classes and classes - 1, normalised=True, has_background=True)
 
 
 SSD = Family(
-    'ssd', 'detect',
-    {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1.0, 'mean': (127.0, 127.0, 127.0),
-     'std': (128.0, 128.0, 128.0)},
-    open_head)
+    'ssd',
+    'detect',
+    {
+        'resize': 'stretch',
+        'channel_order': 'rgb',
+        'scale': 1.0,
+        'mean': (127.0, 127.0, 127.0),
+        'std': (128.0, 128.0, 128.0),
+    },
+    open_head,
+)

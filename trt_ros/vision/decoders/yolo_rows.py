@@ -49,15 +49,18 @@ class Rows:
         head, extras = single(outputs, self.output_name), self.extra_count
         channels = head.shape[1] if self.is_finished else head.shape[0]
         classes = 1 if self.is_finished else channels - 4 - extras
-        wrong = channels != 6 + extras if self.is_finished else (
-            self.class_count not in (None, classes))
+        wrong = (
+            channels != 6 + extras
+            if self.is_finished
+            else (self.class_count not in (None, classes))
+        )
         if wrong or classes < 1:
             raise mismatch(f'(1, {head.shape[0]}, {head.shape[1]})', extras)
         if self.is_finished:
             scores = head[:, 4].astype(np.float32)
             valid = np.isfinite(head[:, 5]) & (head[:, 5] >= 0)
         else:
-            scores = highest(head[4:4 + classes])
+            scores = highest(head[4 : 4 + classes])
             valid = np.True_
         passes = passing(scores, score_threshold, is_padded=self.is_finished)
         keep = np.flatnonzero(passes & valid)
@@ -66,8 +69,8 @@ class Rows:
             labels, behind = found[:, 5], found[:, 6:]
         else:
             columns = head[:, keep].astype(np.float32)
-            labels, found = columns[4:4 + classes].argmax(axis=0), columns.T
-            behind = found[:, 4 + classes:]
+            labels, found = columns[4 : 4 + classes].argmax(axis=0), columns.T
+            behind = found[:, 4 + classes :]
         return Candidates(found[:, :4], scores[keep], labels.astype(np.int32), behind)
 
     def xyxy(self, found: Candidates) -> np.ndarray:
@@ -81,9 +84,11 @@ def rows_of(network: Network, spec: TensorSpec, extra_count: int) -> Rows | None
         return None
     metadata, (_, first, second) = network.metadata, spec.shape
     grids = cell_counts(network)
-    is_finished = metadata.get('end2end') == 'True' or (
-        "'nms': True" in metadata.get('args', '')) or (
-        second == 6 + extra_count and first not in grids)
+    is_finished = (
+        metadata.get('end2end') == 'True'
+        or ("'nms': True" in metadata.get('args', ''))
+        or (second == 6 + extra_count and first not in grids)
+    )
     if is_finished:
         fits = second in (6 + extra_count, -1)
         return Rows(spec.name, None, extra_count, True) if fits else None
@@ -99,4 +104,5 @@ def mismatch(seen: str, extra_count: int) -> TensorMismatchError:
     return TensorMismatchError(
         f'Not such boxes: expected (1, 4 + classes + {extra_count}, anchors) or '
         f'(1, boxes, {6 + extra_count}), got {seen}.',
-        remedy='Export it with Ultralytics, or choose another decoder.')
+        remedy='Export it with Ultralytics, or choose another decoder.',
+    )

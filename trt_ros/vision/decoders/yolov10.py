@@ -20,6 +20,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 from trt_ros.vision.scores import passing
+from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class EndToEndHead:
     is_rtdetr: bool = False
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Detections:
         head = single(outputs, self.output_name)
         if head.shape[1] != 6:
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
@@ -47,14 +48,21 @@ class EndToEndHead:
             head = head.astype(np.float32)
             scores, labels = head[:, 4], head[:, 5]
             keep = np.flatnonzero(
-                passing(scores, score_threshold, is_padded=True)
-                & (labels >= 0) & np.isfinite(labels))
+                passing(scores, thresholds.score, is_padded=True)
+                & (labels >= 0)
+                & np.isfinite(labels)
+            )
             xyxy = head[keep, :4]
             if self.is_rtdetr:
                 xyxy = corners(xyxy) * np.array(letterbox.input_hw[::-1] * 2, np.float32)
             return detections(
-                xyxy, scores[keep], labels[keep], letterbox, iou_threshold=None,
-                max_detections=max_detections)
+                xyxy,
+                scores[keep],
+                labels[keep],
+                letterbox,
+                iou_threshold=None,
+                max_detections=thresholds.max_detections,
+            )
 
 
 def open_head(network: Network) -> EndToEndHead:
@@ -68,7 +76,8 @@ def open_head(network: Network) -> EndToEndHead:
 def _mismatch(seen: str) -> TensorMismatchError:
     return TensorMismatchError(
         f'Not finished boxes: expected (1, boxes, 6), got {seen}.',
-        remedy='Export YOLOv10 or YOLO26 as it comes, or choose another decoder.')
+        remedy='Export YOLOv10 or YOLO26 as it comes, or choose another decoder.',
+    )
 
 
 YOLOV10 = Family('yolov10', 'detect', YOLO_PREPROCESS, open_head)

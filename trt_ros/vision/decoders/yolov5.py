@@ -20,6 +20,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 from trt_ros.vision.scores import check_range, passing
+from trt_ros.vision.thresholds import Thresholds
 
 ANCHORS_CHECKED = 64
 
@@ -42,39 +43,48 @@ class YoloV5Head:
     objectness_only: bool = False
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Detections:
         head = single(outputs, self.output_name)
         if head.shape[1] < 6 or self.class_count not in (None, head.shape[1] - 5):
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
             # No score is above its objectness, so most anchors need no look at their classes.
-            maybe = np.flatnonzero(passing(head[:, 4].astype(np.float32), score_threshold))
+            maybe = np.flatnonzero(passing(head[:, 4].astype(np.float32), thresholds.score))
             # Those of some anchors, for what stands there may be no scores (YOLOv5-face).
-            check_range(head[::len(head) // ANCHORS_CHECKED + 1, 5:])
+            check_range(head[:: len(head) // ANCHORS_CHECKED + 1, 5:])
             head = head[maybe].astype(np.float32)
             scores = head[:, 4]
             if not (self.objectness_only and head.shape[1] == 6):
                 scores = scores * head[:, 5:].max(axis=1)
-            keep = np.flatnonzero(passing(scores, score_threshold))
+            keep = np.flatnonzero(passing(scores, thresholds.score))
             return detections(
-                corners(head[keep]), scores[keep], head[keep, 5:].argmax(axis=1), letterbox,
-                iou_threshold=iou_threshold, max_detections=max_detections)
+                corners(head[keep]),
+                scores[keep],
+                head[keep, 5:].argmax(axis=1),
+                letterbox,
+                iou_threshold=thresholds.iou,
+                max_detections=thresholds.max_detections,
+            )
 
 
 def open_head(network: Network) -> YoloV5Head:
     spec = network.only_output
     if not is_scores(spec) or 0 < spec.shape[2] < 6:
         raise _mismatch(str(spec))
-    return YoloV5Head(spec.name, spec.shape[2] - 5 if spec.shape[2] > 0 else None,
-                      objectness_only='stride' not in network.metadata)  # YOLOv5 writes it.
+    return YoloV5Head(
+        spec.name,
+        spec.shape[2] - 5 if spec.shape[2] > 0 else None,
+        objectness_only='stride' not in network.metadata,
+    )  # YOLOv5 writes it.
 
 
 def _mismatch(seen: str) -> TensorMismatchError:
     return TensorMismatchError(
         f'Not a YOLOv5 head: expected (1, anchors, 5 + classes), got {seen}.',
         remedy="Export with YOLOv5's or YOLOv7's export.py, without NMS, or choose another "
-        'decoder.')
+        'decoder.',
+    )
 
 
 YOLOV5 = Family('yolov5', 'detect', YOLO_PREPROCESS, open_head)

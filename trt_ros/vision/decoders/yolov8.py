@@ -14,6 +14,7 @@ from trt_ros.vision.float16 import highest
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 from trt_ros.vision.scores import passing
+from trt_ros.vision.thresholds import Thresholds
 
 STRIDES = ((8, 16, 32), (4, 8, 16, 32), (8, 16, 32, 64))
 
@@ -34,21 +35,25 @@ class YoloV8Head:
     channels_first: bool = True
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Detections:
         head = single(outputs, self.output_name)
         head = head if self.channels_first else head.T
         if len(head) < 5 or self.class_count not in (None, len(head) - 4):
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
             scores = highest(head[4:])
-            keep = np.flatnonzero(passing(scores, score_threshold))
+            keep = np.flatnonzero(passing(scores, thresholds.score))
             head = head[:, keep].astype(np.float32)
             centre, half = head[:2], head[2:4] / 2
             return detections(
-                np.concatenate([centre - half, centre + half]).T, scores[keep],
-                head[4:].argmax(axis=0), letterbox,
-                iou_threshold=iou_threshold, max_detections=max_detections)
+                np.concatenate([centre - half, centre + half]).T,
+                scores[keep],
+                head[4:].argmax(axis=0),
+                letterbox,
+                iou_threshold=thresholds.iou,
+                max_detections=thresholds.max_detections,
+            )
 
 
 def open_head(network: Network) -> YoloV8Head:
@@ -81,7 +86,8 @@ def is_channels_first(network: Network) -> bool:
 def _mismatch(seen: str) -> TensorMismatchError:
     return TensorMismatchError(
         f'Not a YOLOv8 head: expected (1, 4 + classes, anchors), got {seen}.',
-        remedy='Export a detector without NMS, or choose another decoder.')
+        remedy='Export a detector without NMS, or choose another decoder.',
+    )
 
 
 YOLOV8 = Family('yolov8', 'detect', YOLO_PREPROCESS, open_head)

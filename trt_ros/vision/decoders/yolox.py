@@ -14,6 +14,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 from trt_ros.vision.scores import check_range, passing
+from trt_ros.vision.thresholds import Thresholds
 
 STRIDES = (8, 16, 32)
 
@@ -34,8 +35,8 @@ class YoloxHead:
     strides: tuple[int, ...] = STRIDES
 
     def __call__(
-            self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, *,
-            score_threshold: float, iou_threshold: float, max_detections: int) -> Detections:
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Detections:
         head = single(outputs, self.output_name)
         cells = grid(letterbox.input_hw, self.strides)
         if len(head) != len(cells) or head.shape[1] < 6:
@@ -44,14 +45,18 @@ class YoloxHead:
             head = head.astype(np.float32, copy=False)
             # The product of two logits below 0 would look like a score.
             scores = check_range(head[:, 4]) * check_range(head[:, 5:].max(axis=1))
-            keep = np.flatnonzero(passing(scores, score_threshold))
+            keep = np.flatnonzero(passing(scores, thresholds.score))
             head, cell, stride = head[keep], cells[keep, :2], cells[keep, 2:]
             centre = (head[:, :2] + cell) * stride
             half = np.exp(head[:, 2:4]) * stride / 2
             return detections(
-                np.hstack([centre - half, centre + half]), scores[keep],
-                head[:, 5:].argmax(axis=1), letterbox,
-                iou_threshold=iou_threshold, max_detections=max_detections)
+                np.hstack([centre - half, centre + half]),
+                scores[keep],
+                head[:, 5:].argmax(axis=1),
+                letterbox,
+                iou_threshold=thresholds.iou,
+                max_detections=thresholds.max_detections,
+            )
 
 
 def open_head(network: Network) -> YoloxHead:
@@ -67,7 +72,7 @@ def grid(input_hw: tuple[int, int], strides: tuple[int, ...]) -> np.ndarray:
     """Column, row and stride of each anchor's cell: (N, 3) float32."""
     grids = []
     for stride in strides:
-        rows, cols = np.mgrid[:input_hw[0] // stride, :input_hw[1] // stride]
+        rows, cols = np.mgrid[: input_hw[0] // stride, : input_hw[1] // stride]
         grids.append(np.stack([cols, rows, np.full_like(rows, stride)], axis=-1).reshape(-1, 3))
     cells = np.concatenate(grids, dtype=np.float32)
     cells.setflags(write=False)  # Shared by all who ask.
@@ -79,10 +84,13 @@ def _mismatch(seen: str, anchors: int) -> TensorMismatchError:
         f'Not a YOLOX head: expected (1, {anchors}, 5 + classes), got {seen}.',
         cause=f'Strides 8, 16 and 32 have {anchors} cells in this input.',
         remedy="Export with YOLOX's tools/export_onnx.py, without --decode_in_inference, or "
-        'choose another decoder.')
+        'choose another decoder.',
+    )
 
 
 YOLOX = Family(
-    'yolox', 'detect',
+    'yolox',
+    'detect',
     {'resize': 'letterbox_topleft', 'pad_value': 114, 'channel_order': 'bgr', 'scale': 1.0},
-    open_head)
+    open_head,
+)

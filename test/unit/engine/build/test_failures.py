@@ -8,27 +8,43 @@ from trt_ros.engine.build.failures import explain
 from trt_ros.engine.build.layers import counts, parse_inspector
 
 SAID = [
-    ('Error Code 2: Internal Error (Assertion !layerImpls.empty() failed. node_of_y_0 has no '
-     'runners that implement it In getSupportedFormats', 'run the layer node_of_y_0'),
+    (
+        'Error Code 2: Internal Error (Assertion !layerImpls.empty() failed. node_of_y_0 has no '
+        'runners that implement it In getSupportedFormats',
+        'run the layer node_of_y_0',
+    ),
     ('Op type EfficientNMS_TRT is not supported in TensorRT-RTX.', 'operator EfficientNMS_TRT'),
     ('NonZero plugin creator version 1 was not found in plugin registry.', 'operator NonZero'),
     ('Assertion failed: model->ParseFromCodedStream(&codedInput)', 'not an ONNX model'),
     ('WeightsContext.cpp:203: Failed to open file: m/x.data', 'kept in another file'),
     ('ITopKLayer node_of_v: K exceeds the maximum value allowed (3840).', 'more than 3840 values'),
     ('Attention operation was not supported by a dedicated kernel.', 'run the Attention'),
-    ('MyelinCheckException: cudnn_impl.cpp:89: CHECK(dtype == myelinTypeFloat || FP8E4M3) failed.',
-     'int8 convolutions'),
-    ('b0_DequantizeLinear: input has type Int32 but must have type FP8, FP4, Int4, or Int8',
-     'bias b0_DequantizeLinear'),
+    (
+        'MyelinCheckException: cudnn_impl.cpp:89: '
+        'CHECK(dtype == myelinTypeFloat || FP8E4M3) failed.',
+        'int8 convolutions',
+    ),
+    (
+        'b0_DequantizeLinear: input has type Int32 but must have type FP8, FP4, Int4, or Int8',
+        'bias b0_DequantizeLinear',
+    ),
     ('Non-zero zero point is not supported', 'asymmetrically'),
-    ('Network has dynamic or shape inputs, but no optimization profile has been defined.',
-     'no profile'),
-    ('Dimension mismatch for tensor x and profile 0. At dimension axis 1, profile has min=4',
-     'profile of x does not fit'),
-    ('Tactic Selection: no tactics to implement the operation within workspace limit.',
-     'workspace limit'),
-    ('Cannot compile for target(s) sm75, because the model contains HW-specific datatypes: b16',
-     'cannot compute with b16'),
+    (
+        'Network has dynamic or shape inputs, but no optimization profile has been defined.',
+        'no profile',
+    ),
+    (
+        'Dimension mismatch for tensor x and profile 0. At dimension axis 1, profile has min=4',
+        'profile of x does not fit',
+    ),
+    (
+        'Tactic Selection: no tactics to implement the operation within workspace limit.',
+        'workspace limit',
+    ),
+    (
+        'Cannot compile for target(s) sm75, because the model contains HW-specific datatypes: b16',
+        'cannot compute with b16',
+    ),
     ('FP32 GEMM is not supported', 'no float32 matrix product'),
     ('Cuda Runtime (In generateForCurrent at x)', 'there is none here'),
     ('Requested amount of GPU memory could not be allocated: out of memory', 'too little memory'),
@@ -36,10 +52,14 @@ SAID = [
 
 
 @pytest.mark.parametrize('op', ['ConvInteger', 'MatMulInteger', 'DynamicQuantizeLinear'])
-@pytest.mark.parametrize('text', [
-    'Node {0} n_7: Op type {0} is not supported in TensorRT-RTX.',
-    'Node {0} n_7: Plugin not found, are the plugin name, version, and namespace correct?',
-    'Node {0} n_7: {0} plugin creator version 1 was not found in plugin registry.'])
+@pytest.mark.parametrize(
+    'text',
+    [
+        'Node {0} n_7: Op type {0} is not supported in TensorRT-RTX.',
+        'Node {0} n_7: Plugin not found, are the plugin name, version, and namespace correct?',
+        'Node {0} n_7: {0} plugin creator version 1 was not found in plugin registry.',
+    ],
+)
 def test_integer_quantisation_is_told_the_format_that_builds(op, text):
     error = explain([text.format(op)], doing='parse', flavour='tensorrt 10.16')
     assert error.problem.endswith(f'The operator {op} is not supported.')
@@ -48,8 +68,11 @@ def test_integer_quantisation_is_told_the_format_that_builds(op, text):
 
 @pytest.mark.parametrize(('text', 'told'), SAID)
 def test_known_texts_are_explained_with_a_remedy(text, told):
-    error = explain(['[tacticSupply.cpp::f::48] something before', text], doing='build',
-                    flavour='tensorrt_rtx 1.5')
+    error = explain(
+        ['[tacticSupply.cpp::f::48] something before', text],
+        doing='build',
+        flavour='tensorrt_rtx 1.5',
+    )
     assert told in error.problem
     assert error.cause == text and error.remedy
 
@@ -61,8 +84,10 @@ def test_unknown_texts_are_passed_on():
 
 def test_an_operator_that_tensorrt_lacks_is_not_sent_to_tensorrt():
     said = ['(BatchedNMS_TRT plugin creator version 1 was not found)']
-    remedies = {name: explain(said, doing='parse', flavour=name).remedy
-                for name in ('tensorrt 11.4', 'tensorrt_rtx 1.5')}
+    remedies = {
+        name: explain(said, doing='parse', flavour=name).remedy
+        for name in ('tensorrt 11.4', 'tensorrt_rtx 1.5')
+    }
     assert 'backend onnxruntime; a plugin library' in remedies['tensorrt 11.4']
     assert 'backend tensorrt or onnxruntime' in remedies['tensorrt_rtx 1.5']
 
@@ -72,13 +97,15 @@ def test_silence_is_said_to_be_one():
 
 
 def test_the_inspector_of_any_release_tells_types():
-    found = list(parse_inspector("""{"Layers": [
+    found = list(
+        parse_inspector("""{"Layers": [
         {"Name": "a", "LayerType": "conv", "Outputs": [{"Format/Datatype": "Row major FP16 x"}]},
         {"Name": "b", "LayerType": "gemm", "Outputs": [{"Datatype": "BFloat16"}]},
         {"Name": "c", "LayerType": "mul", "Outputs": [{"Format/Datatype": "Half"}]},
         {"Name": "d", "LayerType": "add", "Outputs": [{"Format/Datatype": "Row major Float"}]},
         {"Name": "e", "LayerType": "no types", "Outputs": [{"Name": "half"}]},
-        "only a name"]}"""))
+        "only a name"]}""")
+    )
     assert [layer[2] for layer in found] == ['float16', 'bfloat16', 'float16', 'float32']
     assert counts(found) == {'float16': 2, 'bfloat16': 1, 'float32': 1}
 

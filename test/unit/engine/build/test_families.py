@@ -23,12 +23,23 @@ from trt_ros.vision.decoders.family import Network
 from trt_ros.vision.decoders.recognition import recognise
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 pytestmark = pytest.mark.slow  # A second each.
 
-FAMILIES = {family.name: family for families in (
-    decoder.FAMILIES, decoder.SEGMENTERS, decoder.POSES, decoder.ORIENTED, decoder.CLASSIFIERS,
-    decoder.DEPTHS, decoder.EMBEDDINGS) for family in families}
+FAMILIES = {
+    family.name: family
+    for families in (
+        decoder.FAMILIES,
+        decoder.SEGMENTERS,
+        decoder.POSES,
+        decoder.ORIENTED,
+        decoder.CLASSIFIERS,
+        decoder.DEPTHS,
+        decoder.EMBEDDINGS,
+    )
+    for family in families
+}
 IMAGE = 'float[1,3,32,32] images'
 ULTRALYTICS = {'stride': '32', 'names': "{0: 'a', 1: 'b', 2: 'c'}"}
 
@@ -52,15 +63,23 @@ def cells(name, channels):
         """
         parts.append(f'{name}_f{level}')
     lines += f'{name} = Concat <axis = 2> ({", ".join(parts)})\n'
-    weights = [declared for level in '345' for declared in (
-        f'float[{channels},3,1,1] {name}_w{level}', f'float[{channels}] {name}_b{level}')]
+    weights = [
+        declared
+        for level in '345'
+        for declared in (
+            f'float[{channels},3,1,1] {name}_w{level}',
+            f'float[{channels}] {name}_b{level}',
+        )
+    ]
     return lines, weights
 
 
 def distances():
     """Make `lt` and `rb` (1, 2, 21) as distributions: Ultralytics' DFL."""
     lines, weights = cells('box', 64)
-    return lines + """
+    return (
+        lines
+        + """
         dfl_shape = Constant <value_ints = [1, 4, 16, 21]> ()
         dfl_in = Reshape (box, dfl_shape)
         dfl_t = Transpose <perm = [0, 2, 1, 3]> (dfl_in)
@@ -74,13 +93,17 @@ def distances():
         one = Constant <value_ints = [1]> ()
         lt = Slice (dist, zero, two, one)
         rb = Slice (dist, two, four, one)
-    """, [*weights, 'float[1,16,1,1] dfl_w', 'float[1,2,21] anchors', 'float[1,21] strides']
+    """,
+        [*weights, 'float[1,16,1,1] dfl_w', 'float[1,2,21] anchors', 'float[1,21] strides'],
+    )
 
 
 def yolov8_boxes():
     """Make `xywh` (1, 4, 21)."""
     lines, weights = distances()
-    return lines + """
+    return (
+        lines
+        + """
         x1y1 = Sub (anchors, lt)
         x2y2 = Add (anchors, rb)
         sum = Add (x1y1, x2y2)
@@ -89,33 +112,53 @@ def yolov8_boxes():
         size = Sub (x2y2, x1y1)
         cells_xywh = Concat <axis = 1> (centre, size)
         xywh = Mul (cells_xywh, strides)
-    """, weights
+    """,
+        weights,
+    )
 
 
 def yolov8(extras='', extra_lines=''):
     lines, weights = yolov8_boxes()
     more, more_weights = cells('cls', 3)
-    return FEATURES + lines + more + extra_lines + f"""
+    return (
+        FEATURES
+        + lines
+        + more
+        + extra_lines
+        + f"""
         scores = Sigmoid (cls)
         output0 = Concat <axis = 1> (xywh, scores{extras})
-    """, [*weights, *more_weights]
+    """,
+        [*weights, *more_weights],
+    )
 
 
 def yolov8_seg():
     body, weights = yolov8(', coefficients')
     lines, more = cells('coefficients', 8)
-    return FEATURES + lines + body.removeprefix(FEATURES) + """
+    return (
+        FEATURES
+        + lines
+        + body.removeprefix(FEATURES)
+        + """
         proto = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (p3, proto_w)
         proto_sigmoid = Sigmoid (proto)
         output1 = Mul (proto, proto_sigmoid)
-    """, [*weights, *more, 'float[3,8,2,2] proto_w']
+    """,
+        [*weights, *more, 'float[3,8,2,2] proto_w'],
+    )
 
 
 def yolov8_pose():
     lines, weights = yolov8_boxes()
     scores, more = cells('cls', 1)
     points, even_more = cells('kpt', 51)
-    return FEATURES + lines + scores + points + """
+    return (
+        FEATURES
+        + lines
+        + scores
+        + points
+        + """
         kpt_shape = Constant <value_ints = [1, 17, 3, 21]> ()
         kpts = Reshape (kpt, kpt_shape)
         xy, seen = Split <axis = 2> (kpts, kpt_split)
@@ -128,14 +171,21 @@ def yolov8_pose():
         flat = Reshape (points, flat_shape)
         scores = Sigmoid (cls)
         output0 = Concat <axis = 1> (xywh, scores, flat)
-    """, [*weights, *more, *even_more, 'int64[2] kpt_split = {2, 1}', 'float kpt_two = {2}']
+    """,
+        [*weights, *more, *even_more, 'int64[2] kpt_split = {2, 1}', 'float kpt_two = {2}'],
+    )
 
 
 def yolov8_obb():
     lines, weights = distances()
     scores, more = cells('cls', 3)
     angles, even_more = cells('angle_raw', 1)
-    return FEATURES + lines + scores + angles + """
+    return (
+        FEATURES
+        + lines
+        + scores
+        + angles
+        + """
         angle_sigmoid = Sigmoid (angle_raw)
         angle_moved = Sub (angle_sigmoid, quarter)
         angle = Mul (angle_moved, pi)
@@ -157,15 +207,28 @@ def yolov8_obb():
         xywh = Mul (cells_xywh, strides)
         scores = Sigmoid (cls)
         output0 = Concat <axis = 1> (xywh, scores, angle)
-    """, [*weights, *more, *even_more, 'float quarter = {0.25}', 'float pi = {3.14159}',
-          'float half = {0.5}', 'int64[2] halves = {1, 1}']
+    """,
+        [
+            *weights,
+            *more,
+            *even_more,
+            'float quarter = {0.25}',
+            'float pi = {3.14159}',
+            'float half = {0.5}',
+            'int64[2] halves = {1, 1}',
+        ],
+    )
 
 
 def yolov10():
     """The two TopK of Ultralytics' end-to-end head: 9 of 21 cells, then 9 of their scores."""
     lines, weights = distances()
     scores, more = cells('cls', 3)
-    return FEATURES + lines + scores + """
+    return (
+        FEATURES
+        + lines
+        + scores
+        + """
         x1y1 = Sub (anchors, lt)
         x2y2 = Add (anchors, rb)
         corners = Concat <axis = 1> (x1y1, x2y2)
@@ -196,7 +259,9 @@ def yolov10():
         class_1 = Unsqueeze (class, last)
         class_f = Cast <to = 1> (class_1)
         output0 = Concat <axis = -1> (top_boxes, top_1, class_f)
-    """, [*weights, *more, 'int64[2] four_three = {4, 3}', 'int64[1] k = {9}']
+    """,
+        [*weights, *more, 'int64[2] four_three = {4, 3}', 'int64[1] k = {9}'],
+    )
 
 
 def yolov5():
@@ -221,7 +286,10 @@ def yolov5():
         weights += [f'float[24,3,1,1] w{level}', f'float[1,3,{size},{size},2] grid{level}']
         parts.append(f'z{level}')
     return body + f'output0 = Concat <axis = 1> ({", ".join(parts)})', [
-        *weights, 'int64[3] parts = {2, 2, 4}', 'float two = {2}']
+        *weights,
+        'int64[3] parts = {2, 2, 4}',
+        'float two = {2}',
+    ]
 
 
 def yolox():
@@ -237,18 +305,22 @@ def yolox():
             f{level} = Constant <value_ints = [1, 8, -1]> ()
             z{level} = Reshape (h{level}, f{level})
         """
-        weights += [f'float[{n},3,1,1] {w}{level}'
-                    for w, n in (('wr', 4), ('wo', 1), ('wc', 3))]
+        weights += [f'float[{n},3,1,1] {w}{level}' for w, n in (('wr', 4), ('wo', 1), ('wc', 3))]
         parts.append(f'z{level}')
-    return body + f"""
-        all = Concat <axis = 2> ({", ".join(parts)})
+    return (
+        body
+        + f"""
+        all = Concat <axis = 2> ({', '.join(parts)})
         output = Transpose <perm = [0, 2, 1]> (all)
-    """, weights
+    """,
+        weights,
+    )
 
 
 def tokens(count=16):
     """Make `x` (1, 16, 8): a patch a token, and one layer of attention with its norms."""
-    return """
+    return (
+        """
         patches = Conv <kernel_shape = [8, 8], strides = [8, 8]> (images, patch_w)
         token_shape = Constant <value_ints = [1, 8, 16]> ()
         flat = Reshape (patches, token_shape)
@@ -268,26 +340,42 @@ def tokens(count=16):
         gelu = Mul (up, erf)
         down = MatMul (gelu, wd)
         x = Add (residual, down)
-    """, ['float[8,3,8,8] patch_w', 'float[1,16,8] position', 'float[8] ln_scale',
-          'float[8] ln_bias', 'float[8,8] wq', 'float[8,8] wk', 'float[8,8] wv',
-          'float[8,16] wu', 'float[16,8] wd']
+    """,
+        [
+            'float[8,3,8,8] patch_w',
+            'float[1,16,8] position',
+            'float[8] ln_scale',
+            'float[8] ln_bias',
+            'float[8,8] wq',
+            'float[8,8] wk',
+            'float[8,8] wv',
+            'float[8,16] wu',
+            'float[16,8] wd',
+        ],
+    )
 
 
 def detr(classes, logits='logits', boxes='pred_boxes'):
     body, weights = tokens()
-    return body + f"""
+    return (
+        body
+        + f"""
         {logits} = MatMul (x, w_logits)
         hidden = MatMul (x, w_hidden)
         relu = Relu (hidden)
         raw = MatMul (relu, w_box)
         {boxes} = Sigmoid (raw)
-    """, [*weights, f'float[8,{classes}] w_logits', 'float[8,8] w_hidden', 'float[8,4] w_box']
+    """,
+        [*weights, f'float[8,{classes}] w_logits', 'float[8,8] w_hidden', 'float[8,4] w_box'],
+    )
 
 
 def rtdetr_queries():
     """Choose 9 queries by score, and sample the image around each: deformable attention."""
     body, weights = tokens()
-    return body + """
+    return (
+        body
+        + """
         encoded = MatMul (x, w_encoded)
         best = ReduceMax <axes = [-1], keepdims = 0> (encoded)
         best_scores, chosen = TopK <axis = 1> (best, nine)
@@ -311,13 +399,25 @@ def rtdetr_queries():
         ratio = Div (clipped, inverse)
         unsigmoid = Log (ratio)
         pred_boxes = Sigmoid (unsigmoid)
-    """, [*weights, 'float[8,3] w_encoded', 'float[8,4] w_offset', 'float[8,3] w_logits',
-          'float[8,4] w_box', 'float low = {0.00001}', 'float high = {1}', 'int64[1] nine = {9}']
+    """,
+        [
+            *weights,
+            'float[8,3] w_encoded',
+            'float[8,4] w_offset',
+            'float[8,3] w_logits',
+            'float[8,4] w_box',
+            'float low = {0.00001}',
+            'float high = {1}',
+            'int64[1] nine = {9}',
+        ],
+    )
 
 
 def rtdetr_deployed():
     body, weights = rtdetr_queries()
-    return body + """
+    return (
+        body
+        + """
         cxcy, wh = Split <axis = 2> (pred_boxes, halves)
         half = Mul (wh, a_half)
         x1y1 = Sub (cxcy, half)
@@ -339,12 +439,16 @@ def rtdetr_deployed():
         tile_4 = Constant <value_ints = [1, 1, 4]> ()
         row_4 = Tile (row_1, tile_4)
         boxes = GatherElements <axis = 1> (pixels, row_4)
-    """, [*weights, 'int64[2] halves = {2, 2}', 'float a_half = {0.5}']
+    """,
+        [*weights, 'int64[2] halves = {2, 2}', 'float a_half = {0.5}'],
+    )
 
 
 def priors(scores, boxes, activation):
     """Make (1, 16, 4) corners by priors, and (1, 16, 3) scores."""
-    return FEATURES + f"""
+    return (
+        FEATURES
+        + f"""
         raw_scores = Conv (p3, w_scores)
         scores_last = Transpose <perm = [0, 2, 3, 1]> (raw_scores)
         scores_shape = Constant <value_ints = [1, -1, 3]> ()
@@ -363,67 +467,101 @@ def priors(scores, boxes, activation):
         low = Sub (centre, half)
         high = Add (centre, half)
         {boxes} = Concat <axis = 2> (low, high)
-    """, ['float[3,3,1,1] w_scores', 'float[4,3,1,1] w_boxes', 'int64[2] halves = {2, 2}',
-          'float[1,16,2] prior_xy', 'float[1,16,2] prior_wh', 'float a_half = {0.5}']
+    """,
+        [
+            'float[3,3,1,1] w_scores',
+            'float[4,3,1,1] w_boxes',
+            'int64[2] halves = {2, 2}',
+            'float[1,16,2] prior_xy',
+            'float[1,16,2] prior_wh',
+            'float a_half = {0.5}',
+        ],
+    )
 
 
 def detectnet():
-    return """
+    return (
+        """
         grid = Conv <kernel_shape = [16, 16], strides = [16, 16]> (images, w)
         relu = Relu (grid)
         raw = Conv (relu, w_cov)
         output_cov = Sigmoid (raw)
         output_bbox = Conv (relu, w_box)
-    """, ['float[8,3,16,16] w', 'float[3,8,1,1] w_cov', 'float[12,8,1,1] w_box']
+    """,
+        ['float[8,3,16,16] w', 'float[3,8,1,1] w_cov', 'float[12,8,1,1] w_box'],
+    )
 
 
 def onnx_nms(chosen):
     body, weights = priors('class_scores', 'boxes', 'Sigmoid')
-    return body + f"""
+    return (
+        body
+        + f"""
         scores = Transpose <perm = [0, 2, 1]> (class_scores)
         {chosen} = NonMaxSuppression (boxes, scores, most, most_iou, least_score)
-    """, [*weights, 'int64[1] most = {20}', 'float[1] most_iou = {0.5}',
-          'float[1] least_score = {0.1}']
+    """,
+        [
+            *weights,
+            'int64[1] most = {20}',
+            'float[1] most_iou = {0.5}',
+            'float[1] least_score = {0.1}',
+        ],
+    )
 
 
 def efficient_nms():
     body, weights = priors('class_scores', 'boxes', 'Sigmoid')
-    return body + """
+    return (
+        body
+        + """
         num_dets, det_boxes, det_scores, det_classes = TRT.EfficientNMS_TRT
             <background_class = -1, box_coding = 0, iou_threshold = 0.5, max_output_boxes = 20,
              plugin_version = "1", score_activation = 0, score_threshold = 0.1>
             (boxes, class_scores)
-    """, weights
+    """,
+        weights,
+    )
 
 
 def torchvision():
     """What its detectors have before NMS: scores above a threshold, as NonZero."""
     body, weights = priors('class_scores', 'all_boxes', 'Sigmoid')
-    return body + """
+    return (
+        body
+        + """
         passes = Greater (class_scores, a_half)
         where = NonZero (passes)
         rows = Transpose <perm = [1, 0]> (where)
         scores = GatherND (class_scores, rows)
         boxes = ReduceMax <axes = [0], keepdims = 0> (all_boxes)
-    """, weights
+    """,
+        weights,
+    )
 
 
 def dense(tail, weights=()):
     """Three channels a pixel, at the image's size."""
-    return FEATURES + f"""
+    return (
+        FEATURES
+        + f"""
         low = Conv (p3, w_low)
         sizes = Constant <value_ints = [1, 3, 32, 32]> ()
         {tail}
-    """, ['float[3,3,1,1] w_low', *weights]
+    """,
+        ['float[3,3,1,1] w_low', *weights],
+    )
 
 
-BILINEAR = ('Resize <mode = "linear", coordinate_transformation_mode = "half_pixel"> '
-            '(low, , , sizes)')
+BILINEAR = (
+    'Resize <mode = "linear", coordinate_transformation_mode = "half_pixel"> (low, , , sizes)'
+)
 
 
 def depth(output):
     body, weights = tokens()
-    return body + f"""
+    return (
+        body
+        + f"""
         back = Transpose <perm = [0, 2, 1]> (x)
         map_shape = Constant <value_ints = [1, 8, 4, 4]> ()
         map = Reshape (back, map_shape)
@@ -434,17 +572,22 @@ def depth(output):
         one = Conv (large, w_one)
         positive = Relu (one)
         {output}
-    """, [*weights, 'float[8,8,2,2] w_up', 'float[1,8,1,1] w_one']
+    """,
+        [*weights, 'float[8,8,2,2] w_up', 'float[1,8,1,1] w_one'],
+    )
 
 
 def pooled(tail, weights):
-    return f"""
+    return (
+        f"""
         c = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (images, w)
         r = Relu (c)
         p = GlobalAveragePool (r)
         f = Flatten <axis = 1> (p)
         {tail}
-    """, ['float[8,3,3,3] w', *weights]
+    """,
+        ['float[8,3,3,3] w', *weights],
+    )
 
 
 GEMM = 'float[3,8] w_out', 'float[3] b_out'
@@ -453,79 +596,208 @@ CUT = {'onnx_nms', 'yolov3', 'efficient_nms'}
 # (Family, inputs beside the image, outputs, network, metadata, classes that the user names)
 BUILDS = [
     ('yolov8', '', 'float[1,7,21] output0', yolov8(), {**ULTRALYTICS, 'task': 'detect'}, None),
-    ('yolov10', '', 'float[1,9,6] output0', yolov10(),
-     {**ULTRALYTICS, 'task': 'detect', 'end2end': 'True'}, None),
+    (
+        'yolov10',
+        '',
+        'float[1,9,6] output0',
+        yolov10(),
+        {**ULTRALYTICS, 'task': 'detect', 'end2end': 'True'},
+        None,
+    ),
     ('yolov5', '', 'float[1,63,8] output0', yolov5(), ULTRALYTICS, None),
     ('yolox', '', 'float[1,21,8] output', yolox(), {}, None),
     ('rtdetr', '', 'float[1,9,3] logits, float[1,9,4] pred_boxes', rtdetr_queries(), {}, 3),
-    ('rtdetr', ', int64[1,2] orig_target_sizes',
-     'int64[1,9] labels, float[1,9,4] boxes, float[1,9] scores', rtdetr_deployed(), {}, None),
+    (
+        'rtdetr',
+        ', int64[1,2] orig_target_sizes',
+        'int64[1,9] labels, float[1,9,4] boxes, float[1,9] scores',
+        rtdetr_deployed(),
+        {},
+        None,
+    ),
     ('detr', '', 'float[1,16,4] logits, float[1,16,4] pred_boxes', detr(4), {}, 3),
-    ('rfdetr', '', 'float[1,16,4] dets, float[1,16,3] labels', detr(3, 'labels', 'dets'), {},
-     None),
-    ('ssd', '', 'float[1,16,3] scores, float[1,16,4] boxes',
-     priors('scores', 'boxes', 'Softmax <axis = 2>'), {}, 2),
-    ('boxes', '', 'float[1,16,4] boxes, float[1,16,3] scores',
-     priors('scores', 'boxes', 'Sigmoid'), {}, None),
-    ('boxes_normalised', '', 'float[1,16,4] boxes, float[1,16,3] scores',
-     priors('scores', 'boxes', 'Sigmoid'), {}, None),
-    ('detectnet_v2', '', 'float[1,3,2,2] output_cov, float[1,12,2,2] output_bbox', detectnet(),
-     {}, None),
-    ('onnx_nms', '', 'int64[n,3] chosen, float[1,16,4] boxes, float[1,3,16] scores',
-     onnx_nms('chosen'), {}, None),
-    ('yolov3', ', float[n,2] image_shape', 'int64[n,3] chosen, float[1,16,4] boxes, '
-     'float[1,3,16] scores', onnx_nms('chosen'), {}, None),
-    ('efficient_nms', '', 'int32[1,1] num_dets, float[1,20,4] det_boxes, float[1,20] det_scores, '
-     'int32[1,20] det_classes', efficient_nms(), {}, None),
-    ('yolov8_seg', '', 'float[1,15,21] output0, float[1,8,8,8] output1', yolov8_seg(),
-     {**ULTRALYTICS, 'task': 'segment'}, None),
-    ('yolov8_pose', '', 'float[1,56,21] output0', yolov8_pose(),
-     {'task': 'pose', 'kpt_shape': '[17, 3]', 'names': "{0: 'person'}"}, None),
-    ('yolov8_obb', '', 'float[1,8,21] output0', yolov8_obb(),
-     {**ULTRALYTICS, 'task': 'obb'}, None),
+    (
+        'rfdetr',
+        '',
+        'float[1,16,4] dets, float[1,16,3] labels',
+        detr(3, 'labels', 'dets'),
+        {},
+        None,
+    ),
+    (
+        'ssd',
+        '',
+        'float[1,16,3] scores, float[1,16,4] boxes',
+        priors('scores', 'boxes', 'Softmax <axis = 2>'),
+        {},
+        2,
+    ),
+    (
+        'boxes',
+        '',
+        'float[1,16,4] boxes, float[1,16,3] scores',
+        priors('scores', 'boxes', 'Sigmoid'),
+        {},
+        None,
+    ),
+    (
+        'boxes_normalised',
+        '',
+        'float[1,16,4] boxes, float[1,16,3] scores',
+        priors('scores', 'boxes', 'Sigmoid'),
+        {},
+        None,
+    ),
+    (
+        'detectnet_v2',
+        '',
+        'float[1,3,2,2] output_cov, float[1,12,2,2] output_bbox',
+        detectnet(),
+        {},
+        None,
+    ),
+    (
+        'onnx_nms',
+        '',
+        'int64[n,3] chosen, float[1,16,4] boxes, float[1,3,16] scores',
+        onnx_nms('chosen'),
+        {},
+        None,
+    ),
+    (
+        'yolov3',
+        ', float[n,2] image_shape',
+        'int64[n,3] chosen, float[1,16,4] boxes, float[1,3,16] scores',
+        onnx_nms('chosen'),
+        {},
+        None,
+    ),
+    (
+        'efficient_nms',
+        '',
+        'int32[1,1] num_dets, float[1,20,4] det_boxes, float[1,20] det_scores, '
+        'int32[1,20] det_classes',
+        efficient_nms(),
+        {},
+        None,
+    ),
+    (
+        'yolov8_seg',
+        '',
+        'float[1,15,21] output0, float[1,8,8,8] output1',
+        yolov8_seg(),
+        {**ULTRALYTICS, 'task': 'segment'},
+        None,
+    ),
+    (
+        'yolov8_pose',
+        '',
+        'float[1,56,21] output0',
+        yolov8_pose(),
+        {'task': 'pose', 'kpt_shape': '[17, 3]', 'names': "{0: 'person'}"},
+        None,
+    ),
+    (
+        'yolov8_obb',
+        '',
+        'float[1,8,21] output0',
+        yolov8_obb(),
+        {**ULTRALYTICS, 'task': 'obb'},
+        None,
+    ),
     ('semantic', '', 'float[1,3,32,32] out', dense(f'out = {BILINEAR}'), {}, None),
-    ('semantic', '', 'int64[1,32,32] out',
-     dense(f'large = {BILINEAR}\n out = ArgMax <axis = 1, keepdims = 0> (large)'), {}, None),
-    ('yolo_semantic', '', 'uint8[1,32,32] output0', dense(
-        f'large = {BILINEAR}\n index = ArgMax <axis = 1, keepdims = 0> (large)\n'
-        'output0 = Cast <to = 2> (index)'), {**ULTRALYTICS, 'task': 'semantic'}, None),
-    ('classifier', '', 'float[1,3] logits',
-     pooled('logits = Gemm <transB = 1> (f, w_out, b_out)', GEMM), {}, None),
-    ('yolov8_cls', '', 'float[1,3] output0',
-     pooled('g = Gemm <transB = 1> (f, w_out, b_out)\n output0 = Softmax <axis = 1> (g)', GEMM),
-     {**ULTRALYTICS, 'task': 'classify'}, None),
-    ('depth', '', 'float[1,32,32] predicted_depth',
-     depth('at = Constant <value_ints = [1]> ()\n predicted_depth = Squeeze (positive, at)'), {},
-     None),
-    ('yolo_depth', '', 'float[1,1,32,32] output0', depth('output0 = Identity (positive)'),
-     {'task': 'depth'}, None),
-    ('embedding', '', 'float[1,8] image_embeds', pooled(
-        'n = ReduceL2 <axes = [-1], keepdims = 1> (f)\n image_embeds = Div (f, n)', ()), {}, None),
+    (
+        'semantic',
+        '',
+        'int64[1,32,32] out',
+        dense(f'large = {BILINEAR}\n out = ArgMax <axis = 1, keepdims = 0> (large)'),
+        {},
+        None,
+    ),
+    (
+        'yolo_semantic',
+        '',
+        'uint8[1,32,32] output0',
+        dense(
+            f'large = {BILINEAR}\n index = ArgMax <axis = 1, keepdims = 0> (large)\n'
+            'output0 = Cast <to = 2> (index)'
+        ),
+        {**ULTRALYTICS, 'task': 'semantic'},
+        None,
+    ),
+    (
+        'classifier',
+        '',
+        'float[1,3] logits',
+        pooled('logits = Gemm <transB = 1> (f, w_out, b_out)', GEMM),
+        {},
+        None,
+    ),
+    (
+        'yolov8_cls',
+        '',
+        'float[1,3] output0',
+        pooled('g = Gemm <transB = 1> (f, w_out, b_out)\n output0 = Softmax <axis = 1> (g)', GEMM),
+        {**ULTRALYTICS, 'task': 'classify'},
+        None,
+    ),
+    (
+        'depth',
+        '',
+        'float[1,32,32] predicted_depth',
+        depth('at = Constant <value_ints = [1]> ()\n predicted_depth = Squeeze (positive, at)'),
+        {},
+        None,
+    ),
+    (
+        'yolo_depth',
+        '',
+        'float[1,1,32,32] output0',
+        depth('output0 = Identity (positive)'),
+        {'task': 'depth'},
+        None,
+    ),
+    (
+        'embedding',
+        '',
+        'float[1,8] image_embeds',
+        pooled('n = ReduceL2 <axes = [-1], keepdims = 1> (f)\n image_embeds = Div (f, n)', ()),
+        {},
+        None,
+    ),
 ]
 
 
 #: So that boxes lie in the image: where the cells are, and distances of up to two of them.
 GRIDS = {
-    'anchors': np.concatenate([
-        np.stack(np.meshgrid(*[np.arange(size) + 0.5] * 2)).reshape(2, -1) for size in (4, 2, 1)],
-        axis=1),
-    'strides': np.repeat([8, 16, 32], [16, 4, 1]), 'dfl_w': np.arange(16) / 8}
+    'anchors': np.concatenate(
+        [np.stack(np.meshgrid(*[np.arange(size) + 0.5] * 2)).reshape(2, -1) for size in (4, 2, 1)],
+        axis=1,
+    ),
+    'strides': np.repeat([8, 16, 32], [16, 4, 1]),
+    'dfl_w': np.arange(16) / 8,
+}
 
 
 def write(folder, inputs, outputs, network, metadata):
     body, weights = network
     text = f"""<ir_version: 8, opset_import: ["" : 17, "TRT" : 1]>
-        small ({IMAGE}{inputs}) => ({outputs}) <{", ".join(weights)}> {{ {body} }}"""
+        small ({IMAGE}{inputs}) => ({outputs}) <{', '.join(weights)}> {{ {body} }}"""
     model = onnx.parser.parse_model(text)
     rng = np.random.default_rng(0)
     for value in model.graph.value_info:
         shape = [size.dim_value for size in value.type.tensor_type.shape.dim]
         small = value.name[:2] in ('wr', 'wo', 'wc')  # YOLOX takes pixels of 0 to 255.
-        values = (GRIDS[value.name] if value.name in GRIDS
-                  else rng.uniform(4, 28, shape) if value.name.startswith('grid')
-                  else rng.normal(0, 0.001 if small else 0.3, shape))
-        model.graph.initializer.append(onnx.numpy_helper.from_array(
-            values.astype(np.float32).reshape(shape), value.name))
+        values = (
+            GRIDS[value.name]
+            if value.name in GRIDS
+            else rng.uniform(4, 28, shape)
+            if value.name.startswith('grid')
+            else rng.normal(0, 0.001 if small else 0.3, shape)
+        )
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(values.astype(np.float32).reshape(shape), value.name)
+        )
     del model.graph.value_info[:]
     onnx.helper.set_model_props(model, metadata)
     path = folder / 'model.onnx'
@@ -543,56 +815,86 @@ def built_network(path, flavour, class_count=None):
     assert parse_plan_header(plan[:64]).nbytes == len(plan)
     inputs, outputs = (
         tuple(TensorSpec(**{**each, 'shape': tuple(each['shape'])}) for each in built.report[mode])
-        for mode in ('inputs', 'outputs'))
+        for mode in ('inputs', 'outputs')
+    )
     return Network(inputs, outputs, built.report['metadata'], (32, 32), class_count)
 
 
 @pytest.mark.parametrize(
-    ('family', 'inputs', 'outputs', 'network', 'metadata', 'named'), BUILDS,
-    ids=[f'{row[0]}-{index}' for index, row in enumerate(BUILDS)])
+    ('family', 'inputs', 'outputs', 'network', 'metadata', 'named'),
+    BUILDS,
+    ids=[f'{row[0]}-{index}' for index, row in enumerate(BUILDS)],
+)
 def test_an_engine_is_built_and_recognised(
-        tmp_path, rtx, family, inputs, outputs, network, metadata, named):
+    tmp_path, rtx, family, inputs, outputs, network, metadata, named
+):
     path = write(tmp_path, inputs, outputs, network, metadata)
     engine = built_network(path, rtx, metadata.get('names', '').count(':') or named)
     if family in CUT:
         outputs = 'float[1,16,4] nms_boxes, float[1,16,3] nms_scores'
     assert ','.join(map(str, engine.outputs)).replace(') ', ')').replace(' ', '') == declared(
-        outputs).replace(' ', '')
+        outputs
+    ).replace(' ', '')
     assert recognise(family, engine)
     FAMILIES[family].open(engine)
 
 
 #: With kernels of their own; but not where what they read are class indices.
-ON_GPU = {'yolov8', 'yolov10', 'yolov5', 'yolox', 'rtdetr', 'detr', 'rfdetr', 'ssd', 'boxes',
-          'boxes_normalised', 'semantic'}
+ON_GPU = {
+    'yolov8',
+    'yolov10',
+    'yolov5',
+    'yolox',
+    'rtdetr',
+    'detr',
+    'rfdetr',
+    'ssd',
+    'boxes',
+    'boxes_normalised',
+    'semantic',
+}
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ('family', 'inputs', 'outputs', 'network', 'metadata', 'named'), BUILDS,
-    ids=[f'{row[0]}-{index}' for index, row in enumerate(BUILDS)])
+    ('family', 'inputs', 'outputs', 'network', 'metadata', 'named'),
+    BUILDS,
+    ids=[f'{row[0]}-{index}' for index, row in enumerate(BUILDS)],
+)
 def test_the_gpu_finds_in_a_frame_what_the_cpu_finds_in_its_outputs(
-        tmp_path, family, inputs, outputs, network, metadata, named):
+    tmp_path, family, inputs, outputs, network, metadata, named
+):
     if not gpu_count():
         pytest.skip('no NVIDIA GPU')
     path = write(tmp_path, inputs, outputs, network, metadata)
     rng = np.random.default_rng(0)
     frame = Frame.from_pixels(
-        rng.integers(0, 256, (6, 8, 3), dtype=np.uint8).repeat(9, axis=0).repeat(9, axis=1))
+        rng.integers(0, 256, (6, 8, 3), dtype=np.uint8).repeat(9, axis=0).repeat(9, axis=1)
+    )
     found = []
     for gpu_decode in (True, False):
         opened = open_engine(path, BuildOptions(), cache_dir=tmp_path)
         engine = opened.engine
         chosen = decoder.choose_decoder(
-            family, engine.inputs, engine.outputs, engine.metadata, (32, 32), named,
-            families=(FAMILIES[family],))
-        with closing(GraphPipeline.open(
-                engine, Preprocess((32, 32), **chosen.preprocess), chosen,
-                options=GraphOptions(gpu_decode=gpu_decode), cache=opened.runtime_cache,
-        )) as pipeline:
+            family,
+            engine.inputs,
+            engine.outputs,
+            engine.metadata,
+            (32, 32),
+            named,
+            families=(FAMILIES[family],),
+        )
+        with closing(
+            GraphPipeline.open(
+                engine,
+                Preprocess((32, 32), **chosen.preprocess),
+                chosen,
+                options=GraphOptions(gpu_decode=gpu_decode),
+                cache=opened.runtime_cache,
+            )
+        ) as pipeline:
             for _ in range(3):
-                result = pipeline.infer(
-                    frame, score_threshold=0.0, iou_threshold=0.6, max_detections=50)
+                result = pipeline.infer(frame, Thresholds(score=0.0, iou=0.6, max_detections=50))
             found.append(result)
             on_gpu = gpu_decode and family in ON_GPU and '64[1,32' not in outputs
             assert f'decoding on the {"GPU" if on_gpu else "CPU"}' in pipeline.story[-1]
@@ -622,8 +924,12 @@ def declared(outputs):
     dtypes = {1: 'float32', 2: 'uint8', 7: 'int64'}
     return ','.join(
         '{}({}){}'.format(
-            value.name, ','.join(str(size.dim_value) for size in value.type.tensor_type.shape.dim),
-            dtypes[value.type.tensor_type.elem_type]) for value in text.output)
+            value.name,
+            ','.join(str(size.dim_value) for size in value.type.tensor_type.shape.dim),
+            dtypes[value.type.tensor_type.elem_type],
+        )
+        for value in text.output
+    )
 
 
 def test_no_family_is_left_out():

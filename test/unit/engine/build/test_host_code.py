@@ -24,8 +24,11 @@ def runtimes(monkeypatch):
     handle = SimpleNamespace(num_io_tensors=0, num_optimization_profiles=0)
 
     def new_runtime(self):
-        made.append(SimpleNamespace(
-            engine_host_code_allowed=False, deserialize_cuda_engine=lambda plan: handle))
+        made.append(
+            SimpleNamespace(
+                engine_host_code_allowed=False, deserialize_cuda_engine=lambda plan: handle
+            )
+        )
         return made[-1]
 
     log = SimpleNamespace(collect=lambda: nullcontext(SimpleNamespace(errors=[])))
@@ -45,8 +48,11 @@ def plan(tmp_path):
 
 def describe(plan, **options):
     """Write the sidecar of a plan that was built with these options."""
-    sidecar = {'flavour': 'tensorrt', 'plan_sha256': hashlib.sha256(plan.read_bytes()).hexdigest(),
-               'options': json.loads(BuildOptions(**options).to_json())}
+    sidecar = {
+        'flavour': 'tensorrt',
+        'plan_sha256': hashlib.sha256(plan.read_bytes()).hexdigest(),
+        'options': json.loads(BuildOptions(**options).to_json()),
+    }
     sidecar_path(plan).write_text(json.dumps(sidecar))
 
 
@@ -64,7 +70,8 @@ def test_asking_for_a_version_compatible_engine_does_not_vouch_for_a_plan(plan, 
 
 @pytest.mark.parametrize('version_compatible', [False, True])
 def test_host_code_is_allowed_only_to_an_engine_that_was_built_version_compatible(
-        plan, runtimes, version_compatible):
+    plan, runtimes, version_compatible
+):
     describe(plan, version_compatible=version_compatible)
     opening.open_plan(plan, 0, BuildOptions())
     assert [each.engine_host_code_allowed for each in runtimes] == [version_compatible]

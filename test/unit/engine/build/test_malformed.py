@@ -16,13 +16,14 @@ def broken(whole, turn):
     """Give the bytes of one broken file: cut, flipped or random."""
     rng = np.random.default_rng(turn)
     if turn % 3 == 0:
-        return whole[:int(rng.integers(1, len(whole)))]
+        return whole[: int(rng.integers(1, len(whole)))]
     if turn % 3 == 1:
         data = bytearray(whole)
         for _ in range(int(rng.integers(1, 6))):
             # Structure rather than weights: those may have any value.
-            where = int(rng.choice([rng.integers(0, 64), rng.integers(len(whole) - 300,
-                                                                      len(whole))]))
+            where = int(
+                rng.choice([rng.integers(0, 64), rng.integers(len(whole) - 300, len(whole))])
+            )
             data[where] ^= 1 << int(rng.integers(0, 8))
         return bytes(data)
     return rng.bytes(int(rng.integers(1, 400)))

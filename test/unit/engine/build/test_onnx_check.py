@@ -119,10 +119,11 @@ def test_a_data_file_elsewhere_is_refused(with_data_file, location):
 
 
 def test_integers_outside_int32_are_told_but_not_the_end_of_a_slice(models):
-    large = models.one('Add', kind=TensorProto.INT64, weights={'big': np.int64([2 ** 40] * 4)})
+    large = models.one('Add', kind=TensorProto.INT64, weights={'big': np.int64([2**40] * 4)})
     assert 'big holds 1099511627776, outside INT32' in read_onnx(large)[1].warnings[0]
-    end = models.one('Add', kind=TensorProto.INT64, name='end',
-                     weights={'end': np.int64([2 ** 63 - 1] * 4)})
+    end = models.one(
+        'Add', kind=TensorProto.INT64, name='end', weights={'end': np.int64([2**63 - 1] * 4)}
+    )
     assert read_onnx(end)[1].warnings == ()
 
 
@@ -133,17 +134,19 @@ def test_an_operator_of_a_plugin_is_a_warning(models):
 
 def test_nms_is_refused_for_rtx_with_the_node_and_the_remedy(models):
     nodes = [helper.make_node('NonMaxSuppression', ['boxes', 'scores'], ['y'], 'suppress')]
-    path = models.save(nodes, {'boxes': [1, 9, 4], 'scores': [1, 1, 9]}, {'y': ['n', 3]},
-                       y=TensorProto.INT64)
+    path = models.save(
+        nodes, {'boxes': [1, 9, 4], 'scores': [1, 1, 9]}, {'y': ['n', 3]}, y=TensorProto.INT64
+    )
     model, _ = read_onnx(path)
     with pytest.raises(ModelError, match=r'NonMaxSuppression \(node suppress.*\n.*without NMS'):
         refuse_unbuildable(path, model)
 
 
 def test_integer_quantisation_is_refused_for_rtx_with_the_format_that_builds(models):
-    nodes = [helper.make_node(
-        'DynamicQuantizeLinear', ['x'], ['x8', 'x_scale', 'x_zero']),
-        helper.make_node('MatMulInteger', ['x8', 'x8', 'x_zero'], ['y'], 'product')]
+    nodes = [
+        helper.make_node('DynamicQuantizeLinear', ['x'], ['x8', 'x_scale', 'x_zero']),
+        helper.make_node('MatMulInteger', ['x8', 'x8', 'x_zero'], ['y'], 'product'),
+    ]
     path = models.save(nodes, {'x': [4, 4]}, {'y': [4, 4]}, y=TensorProto.INT32)
     model, _ = read_onnx(path)
     with pytest.raises(ModelError, match='cannot build DynamicQuantizeLinear') as error:
@@ -152,10 +155,12 @@ def test_integer_quantisation_is_refused_for_rtx_with_the_format_that_builds(mod
 
 
 def test_what_folds_to_a_constant_is_not_refused(models):
-    nodes = [helper.make_node('Shape', ['x'], ['shape']),
-             helper.make_node('NonZero', ['shape'], ['where']),
-             helper.make_node('Cast', ['where'], ['w'], to=TensorProto.FLOAT),
-             helper.make_node('Add', ['x', 'w'], ['y'])]
+    nodes = [
+        helper.make_node('Shape', ['x'], ['shape']),
+        helper.make_node('NonZero', ['shape'], ['where']),
+        helper.make_node('Cast', ['where'], ['w'], to=TensorProto.FLOAT),
+        helper.make_node('Add', ['x', 'w'], ['y']),
+    ]
     path = models.save(nodes, {'x': [1, 2]}, {'y': [1, 2]})
     refuse_unbuildable(path, read_onnx(path)[0])
 
@@ -176,15 +181,17 @@ def declare(path, **entries):
 def one_weight(models):
     """A model of one weight of 64 bytes in another file: path and that file."""
     path = models.one('MatMul', weights={'w': np.ones((4, 4), np.float32)})
-    onnx.save(onnx.load(path), path, save_as_external_data=True, location='w.data',
-              size_threshold=0)
+    onnx.save(
+        onnx.load(path), path, save_as_external_data=True, location='w.data', size_threshold=0
+    )
     data = path.parent / 'w.data'
     assert data.stat().st_size == 64
     return path, data
 
 
-@pytest.mark.parametrize('entries', [
-    {}, {'length': None}, {'length': 0}, {'length': None, 'offset': None}], ids=str)
+@pytest.mark.parametrize(
+    'entries', [{}, {'length': None}, {'length': 0}, {'length': None, 'offset': None}], ids=str
+)
 def test_a_data_file_one_byte_short_is_refused_however_its_size_is_declared(one_weight, entries):
     path, data = one_weight
     declare(path, **entries)
@@ -207,9 +214,13 @@ def test_an_offset_counts_towards_the_bytes_that_are_needed(one_weight):
 def test_external_data_declared_shorter_than_its_shape_needs_is_refused(one_weight, length):
     path, _ = one_weight
     declare(path, length=length)
-    with pytest.raises(ModelError, match=(
+    with pytest.raises(
+        ModelError,
+        match=(
             rf'weights w of .* are too short\.\nCause: {length} bytes are declared, '
-            r'its shape \[4, 4\] needs 64\.')):
+            r'its shape \[4, 4\] needs 64\.'
+        ),
+    ):
         read_onnx(path)
 
 
@@ -223,12 +234,18 @@ def test_a_negative_place_of_external_data_is_refused(one_weight, entries):
 
 def test_external_int4_weights_are_two_values_per_byte(models):
     node = helper.make_node('DequantizeLinear', ['w', 's'], ['y'])
-    path = models.save([node, helper.make_node('Identity', ['x'], ['z'])], {'x': [1]},
-                       {'y': [5], 'z': [1]}, opset=21, weights={'s': np.float32(1)})
+    path = models.save(
+        [node, helper.make_node('Identity', ['x'], ['z'])],
+        {'x': [1]},
+        {'y': [5], 'z': [1]},
+        opset=21,
+        weights={'s': np.float32(1)},
+    )
     model = onnx.load(path)
     model.ir_version = 10
-    model.graph.initializer.insert(0, helper.make_tensor(
-        'w', TensorProto.INT4, [5], b'\x21\x43\x05', raw=True))
+    model.graph.initializer.insert(
+        0, helper.make_tensor('w', TensorProto.INT4, [5], b'\x21\x43\x05', raw=True)
+    )
     onnx.save(model, path, save_as_external_data=True, location='w.data', size_threshold=0)
     read_onnx(path)
     declare(path, length=2)
@@ -236,15 +253,23 @@ def test_external_int4_weights_are_two_values_per_byte(models):
         read_onnx(path)
 
 
-@pytest.mark.parametrize(('fields', 'cause'), [
-    ({'data_type': 99, 'raw_data': b'0000'}, 'type is 99'),
-    ({'data_type': 0, 'raw_data': b'0000'}, 'type is 0'),
-    ({'data_type': TensorProto.FLOAT, 'raw_data': b'00'}, 'has 2 bytes, .* need 4'),
-    ({'data_type': TensorProto.FLOAT, 'raw_data': b'00000'}, 'has 5 bytes, .* need 4'),
-    ({'data_type': TensorProto.FLOAT, 'dims': [-1], 'raw_data': b'0000'}, r'shape is \[1, -1\]'),
-    ({'data_type': TensorProto.INT64, 'dims': [3], 'int64_data': [1]}, 'reshape|size')])
+@pytest.mark.parametrize(
+    ('fields', 'cause'),
+    [
+        ({'data_type': 99, 'raw_data': b'0000'}, 'type is 99'),
+        ({'data_type': 0, 'raw_data': b'0000'}, 'type is 0'),
+        ({'data_type': TensorProto.FLOAT, 'raw_data': b'00'}, 'has 2 bytes, .* need 4'),
+        ({'data_type': TensorProto.FLOAT, 'raw_data': b'00000'}, 'has 5 bytes, .* need 4'),
+        (
+            {'data_type': TensorProto.FLOAT, 'dims': [-1], 'raw_data': b'0000'},
+            r'shape is \[1, -1\]',
+        ),
+        ({'data_type': TensorProto.INT64, 'dims': [3], 'int64_data': [1]}, 'reshape|size'),
+    ],
+)
 def test_a_tensor_whose_bytes_type_and_shape_contradict_each_other_is_refused(
-        models, fields, cause):
+    models, fields, cause
+):
     path = models.one('Relu')
     model = onnx.load(path)
     tensor = TensorProto(name='w', dims=[1])

@@ -23,6 +23,7 @@ from trt_ros.trt import Flavour
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 N, C, SIZE = 200, 3, 32
 IMAGE_SIZE = (64, 48)
@@ -55,14 +56,20 @@ PICK = """
     label = Gather <axis = 1> (chosen, one)
     out_labels = Squeeze (label, one)
 """
-EFFICIENT = ('int32[1,1] num_dets, float[1,20,4] det_boxes, float[1,20] det_scores, '
-             'int32[1,20] det_classes')
+EFFICIENT = (
+    'int32[1,1] num_dets, float[1,20,4] det_boxes, float[1,20] det_scores, int32[1,20] det_classes'
+)
 PLUGIN = 'num_dets, det_boxes, det_scores, det_classes = '
 
 
 def efficient(arguments='(boxes, rows_of_scores)', **attributes):
-    given = {'iou_threshold': 0.3, 'score_threshold': 0.2, 'max_output_boxes': 20,
-             'background_class': -1, **attributes}
+    given = {
+        'iou_threshold': 0.3,
+        'score_threshold': 0.2,
+        'max_output_boxes': 20,
+        'background_class': -1,
+        **attributes,
+    }
     text = ', '.join(f'{key} = {value}' for key, value in given.items())
     return f'{PLUGIN} EfficientNMS_TRT <{text}> {arguments}'
 
@@ -93,11 +100,20 @@ def run():
         image = np.random.default_rng(seed).random((1, 3, SIZE, SIZE), np.float32)
         feeds = {'images': image, **others}
         answers = session.run(None, {one.name: feeds[one.name] for one in session.get_inputs()})
-        specs = [tuple(TensorSpec(
-            one.name, tuple(size if isinstance(size, int) else -1 for size in one.shape),
-            {'float': 'float32', 'float16': 'float16', 'int64': 'int64', 'int32': 'int32'}[
-                one.type[7:-1]], mode) for one in each)
-            for mode, each in (('input', session.get_inputs()), ('output', session.get_outputs()))]
+        specs = [
+            tuple(
+                TensorSpec(
+                    one.name,
+                    tuple(size if isinstance(size, int) else -1 for size in one.shape),
+                    {'float': 'float32', 'float16': 'float16', 'int64': 'int64', 'int32': 'int32'}[
+                        one.type[7:-1]
+                    ],
+                    mode,
+                )
+                for one in each
+            )
+            for mode, each in (('input', session.get_inputs()), ('output', session.get_outputs()))
+        ]
         outputs = dict(zip([one.name for one in session.get_outputs()], answers))
         return specs, outputs, session.get_modelmeta().custom_metadata_map
 
@@ -107,9 +123,11 @@ def run():
 def detect(ran, *, score_threshold=0.1, max_detections=100):
     (inputs, outputs), arrays, metadata = ran
     decoder = choose_decoder('auto', inputs, outputs, metadata, (SIZE, SIZE))
-    found = decoder(arrays, Letterbox.fit(IMAGE_SIZE, (SIZE, SIZE), 'letterbox'),
-                    score_threshold=score_threshold, iou_threshold=0.99,
-                    max_detections=max_detections)
+    found = decoder(
+        arrays,
+        Letterbox.fit(IMAGE_SIZE, (SIZE, SIZE), 'letterbox'),
+        Thresholds(score=score_threshold, iou=0.99, max_detections=max_detections),
+    )
     return decoder, found
 
 
@@ -122,11 +140,12 @@ def assert_equal(found, expected):
 @pytest.mark.parametrize('seed', range(5))
 @pytest.mark.parametrize(('score_threshold', 'max_detections'), [(0.1, 100), (0.9, 100), (0, 5)])
 def test_the_cut_network_finds_what_the_whole_one_finds(
-        tmp_path, run, seed, score_threshold, max_detections):
+    tmp_path, run, seed, score_threshold, max_detections
+):
     path = write(tmp_path, CHOSEN, SUPPRESS)
-    asked = {'score_threshold': score_threshold, 'max_detections': max_detections}
-    whole, expected = detect(run(path, seed), **asked)
-    decoder, found = detect(run(cut(path)[0], seed), **asked)
+    asked = Thresholds(score=score_threshold, max_detections=max_detections)
+    whole, expected = detect(run(path, seed), asked)
+    decoder, found = detect(run(cut(path)[0], seed), asked)
     assert (whole.name, decoder.name) == ('onnx_nms', 'onnx_nms')
     assert whole.preprocess == decoder.preprocess
     assert decoder.class_count == C
@@ -134,26 +153,34 @@ def test_the_cut_network_finds_what_the_whole_one_finds(
     assert_equal(found, expected)
 
 
-@pytest.mark.parametrize('suppress', [
-    'chosen = NonMaxSuppression (boxes, scores, all)',
-    'chosen = NonMaxSuppression (boxes, scores, all, most_iou)',
-    'chosen = NonMaxSuppression (boxes, scores, all, , least)',
-    'k = Add (two, three)\n chosen = NonMaxSuppression (boxes, scores, k, most_iou, least)'])
+@pytest.mark.parametrize(
+    'suppress',
+    [
+        'chosen = NonMaxSuppression (boxes, scores, all)',
+        'chosen = NonMaxSuppression (boxes, scores, all, most_iou)',
+        'chosen = NonMaxSuppression (boxes, scores, all, , least)',
+        'k = Add (two, three)\n chosen = NonMaxSuppression (boxes, scores, k, most_iou, least)',
+    ],
+)
 def test_thresholds_that_are_left_out_or_computed_hold_as_well(tmp_path, run, suppress):
     path = write(tmp_path, CHOSEN, suppress)
     assert_equal(detect(run(cut(path)[0]))[1], detect(run(path))[1])
 
 
 def test_boxes_as_centres_and_sizes_become_corners(tmp_path, run):
-    path = write(tmp_path, PICKED, SUPPRESS.replace(
-        'NonMaxSuppression', 'NonMaxSuppression <center_point_box = 1>') + PICK,
-        heads=HEADS.replace('Sub (wide, four)', 'Identity (wide)'))  # No size is below zero.
+    path = write(
+        tmp_path,
+        PICKED,
+        SUPPRESS.replace('NonMaxSuppression', 'NonMaxSuppression <center_point_box = 1>') + PICK,
+        heads=HEADS.replace('Sub (wide, four)', 'Identity (wide)'),
+    )  # No size is below zero.
     _, answers, _ = run(path)
     cx, cy, width, height = answers['out_boxes'].T
     order = np.argsort(-answers['out_scores'])
     letterbox = Letterbox.fit(IMAGE_SIZE, (SIZE, SIZE), 'letterbox')
-    corners = letterbox.to_image(np.stack(
-        [cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2], axis=1))[order]
+    corners = letterbox.to_image(
+        np.stack([cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2], axis=1)
+    )[order]
     inside = (corners[:, :2] < corners[:, 2:]).all(axis=1)
     _, found = detect(run(cut(path)[0]))
     assert found.labels.tolist() == answers['out_labels'][order][inside].tolist()
@@ -166,13 +193,15 @@ def test_what_picks_by_the_choice_is_cut_off_too(tmp_path, run):
     assert [spec.name for spec in outputs] == ['out_boxes', 'out_scores', 'out_labels']
     letterbox = Letterbox.fit(IMAGE_SIZE, (SIZE, SIZE), 'letterbox')
     boxes = answers['out_boxes']
-    corners = letterbox.to_image(np.hstack([np.minimum(boxes[:, :2], boxes[:, 2:]),
-                                            np.maximum(boxes[:, :2], boxes[:, 2:])]))
+    corners = letterbox.to_image(
+        np.hstack([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])])
+    )
     keep = np.flatnonzero((corners[:, :2] < corners[:, 2:]).all(axis=1))
     keep = keep[np.argsort(-answers['out_scores'][keep])]
     _, found = detect(run(cut(path)[0]))
-    assert_equal(found, Detections(
-        corners[keep], answers['out_scores'][keep], answers['out_labels'][keep]))
+    assert_equal(
+        found, Detections(corners[keep], answers['out_scores'][keep], answers['out_labels'][keep])
+    )
 
 
 def test_yolov3_keeps_its_size_input_and_its_rows_first(tmp_path, run):
@@ -193,11 +222,17 @@ def test_yolov3_keeps_its_size_input_and_its_rows_first(tmp_path, run):
     assert_equal(found, expected)
 
 
-@pytest.mark.parametrize(('attributes', 'like'), [
-    ({}, SUPPRESS),
-    ({'box_coding': 1}, SUPPRESS.replace(' (', ' <center_point_box = 1> (', 1)),
-    ({'score_activation': 1}, 'logistic = Sigmoid (scores)\n' + SUPPRESS.replace(
-        'scores', 'logistic'))])
+@pytest.mark.parametrize(
+    ('attributes', 'like'),
+    [
+        ({}, SUPPRESS),
+        ({'box_coding': 1}, SUPPRESS.replace(' (', ' <center_point_box = 1> (', 1)),
+        (
+            {'score_activation': 1},
+            'logistic = Sigmoid (scores)\n' + SUPPRESS.replace('scores', 'logistic'),
+        ),
+    ],
+)
 def test_efficient_nms_is_cut_like_onnx_own(tmp_path, run, attributes, like):
     """ONNX Runtime has no such plugin; the same done by NonMaxSuppression is known to be right."""
     path = write(tmp_path, EFFICIENT, efficient(**attributes))
@@ -208,8 +243,12 @@ def test_efficient_nms_is_cut_like_onnx_own(tmp_path, run, attributes, like):
     _, expected = detect(run(cut(same)[0]), max_detections=20)
     # Of its 20 some lie beside the image, and are dropped only then.
     assert 10 < len(found) <= len(expected)
-    assert_equal(found, Detections(*(each[:len(found)] for each in (
-        expected.xyxy, expected.scores, expected.labels))))
+    assert_equal(
+        found,
+        Detections(
+            *(each[: len(found)] for each in (expected.xyxy, expected.scores, expected.labels))
+        ),
+    )
 
 
 @pytest.mark.parametrize('background', ['1', '[1]'])  # A list, as YOLOv7 writes it.
@@ -219,12 +258,24 @@ def test_a_background_class_is_never_found(tmp_path, run, background):
     assert set(found.labels.tolist()) == {0, 2}
 
 
-@pytest.mark.parametrize(('operator', 'outputs', 'attributes'), [
-    ('BatchedNMS_TRT', EFFICIENT, 'iouThreshold = 0.3, scoreThreshold = 0.2, keepTopK = 20, '
-     'backgroundLabelId = -1, isNormalized = 0'),
-    ('TRTBatchedNMS', 'float[1,20,5] dets, int32[1,20] labels',
-     'iou_threshold = 0.3, score_threshold = 0.2, keep_topk = 20, background_label_id = -1, '
-     'is_normalized = 0')])
+@pytest.mark.parametrize(
+    ('operator', 'outputs', 'attributes'),
+    [
+        (
+            'BatchedNMS_TRT',
+            EFFICIENT,
+            'iouThreshold = 0.3, scoreThreshold = 0.2, keepTopK = 20, '
+            'backgroundLabelId = -1, isNormalized = 0',
+        ),
+        (
+            'TRTBatchedNMS',
+            'float[1,20,5] dets, int32[1,20] labels',
+            'iou_threshold = 0.3, score_threshold = 0.2, keep_topk = 20, '
+            'background_label_id = -1, '
+            'is_normalized = 0',
+        ),
+    ],
+)
 def test_batched_nms_is_cut_like_efficient_nms(tmp_path, run, operator, outputs, attributes):
     names = PLUGIN if operator == 'BatchedNMS_TRT' else 'dets, labels = '
     tail = f"""
@@ -247,36 +298,57 @@ def test_normalised_boxes_are_scaled_to_the_input(tmp_path, run):
 
 OTHER_NMS = 'other = NonMaxSuppression (boxes, scores, most)'
 REFUSED = [
-    (CHOSEN.replace('[n,3] chosen', '[n,3] chosen, int64[m,3] other'), SUPPRESS + '\n' + OTHER_NMS,
-     'more than one: NonMaxSuppression chosen and NonMaxSuppression other'),
+    (
+        CHOSEN.replace('[n,3] chosen', '[n,3] chosen, int64[m,3] other'),
+        SUPPRESS + '\n' + OTHER_NMS,
+        'more than one: NonMaxSuppression chosen and NonMaxSuppression other',
+    ),
     # YOLOv7's --max-wh and Ultralytics' nms=True: what is chosen is not what competes.
-    (PICKED, """best = ReduceMax <axes = [1], keepdims = 1> (scores)
+    (
+        PICKED,
+        """best = ReduceMax <axes = [1], keepdims = 1> (scores)
         moved = Add (boxes, forty)
-        chosen = NonMaxSuppression (moved, best, most, most_iou, least)""" + PICK,
-     'GatherND .* takes boxes, which is neither the boxes nor the scores'),
-    (PICKED.replace('out_boxes', 'large'), SUPPRESS + PICK + 'large = Mul (out_boxes, scale)',
-     'Mul .* computes with what it chose'),
-    (PICKED.replace('float[n] out_scores', 'bool[n] out_scores'), SUPPRESS + PICK.replace(
-        'out_scores =', 'kept =') + 'out_scores = Greater (kept, scale)',
-     'Greater .* computes with what it chose'),
-    (CHOSEN.replace('float[1,3,200] scores', 'float[1,2,2] masks'),
-     SUPPRESS + '\n masks = ReduceMean <axes = [1], keepdims = 0> (images)',
-     'another output, masks'),
-    (CHOSEN, 'level = ReduceMean <keepdims = 0> (images)\n' + SUPPRESS.replace('least', 'level'),
-     'Its level is computed by the network'),
+        chosen = NonMaxSuppression (moved, best, most, most_iou, least)"""
+        + PICK,
+        'GatherND .* takes boxes, which is neither the boxes nor the scores',
+    ),
+    (
+        PICKED.replace('out_boxes', 'large'),
+        SUPPRESS + PICK + 'large = Mul (out_boxes, scale)',
+        'Mul .* computes with what it chose',
+    ),
+    (
+        PICKED.replace('float[n] out_scores', 'bool[n] out_scores'),
+        SUPPRESS + PICK.replace('out_scores =', 'kept =') + 'out_scores = Greater (kept, scale)',
+        'Greater .* computes with what it chose',
+    ),
+    (
+        CHOSEN.replace('float[1,3,200] scores', 'float[1,2,2] masks'),
+        SUPPRESS + '\n masks = ReduceMean <axes = [1], keepdims = 0> (images)',
+        'another output, masks',
+    ),
+    (
+        CHOSEN,
+        'level = ReduceMean <keepdims = 0> (images)\n' + SUPPRESS.replace('least', 'level'),
+        'Its level is computed by the network',
+    ),
     (CHOSEN, 'chosen = NonMaxSuppression (boxes, scores)', 'chooses nothing'),
     (EFFICIENT, PLUGIN + 'BatchedNMS_TRT (boxes)', 'lacks boxes or scores'),
     (EFFICIENT, efficient(class_agnostic=1), 'different classes compete'),
     (EFFICIENT, efficient('(boxes, rows_of_scores, boxes)'), 'relative to anchors'),
-    (EFFICIENT, 'four_axes = Unsqueeze (boxes, two)\n'
-     'own = Concat <axis = 2> (four_axes, four_axes)\n' + efficient('(own, rows_of_scores)'),
-     'Each class has boxes of its own'),
+    (
+        EFFICIENT,
+        'four_axes = Unsqueeze (boxes, two)\n'
+        'own = Concat <axis = 2> (four_axes, four_axes)\n' + efficient('(own, rows_of_scores)'),
+        'Each class has boxes of its own',
+    ),
 ]
 
 
 @pytest.mark.parametrize(('outputs', 'tail', 'said'), REFUSED)
 def test_what_would_change_the_answer_is_refused_with_cause_and_remedy(
-        tmp_path, outputs, tail, said):
+    tmp_path, outputs, tail, said
+):
     path = write(tmp_path, outputs, tail)
     with pytest.raises(UncuttableError, match=f'Cause: .*{said}') as error:
         cut(path)
@@ -297,12 +369,16 @@ def test_several_images_are_refused(tmp_path):
 def test_rtx_cuts_by_itself_and_the_sidecar_tells(tmp_path, rtx):
     path = write(tmp_path, CHOSEN, SUPPRESS)
     entry = EngineCache(tmp_path / 'cache').get_or_build(path, BuildOptions(), rtx)
-    told = 'NonMaxSuppression (node chosen) is cut off the network and done after it, as it ' \
-           'says: IoU 0.3, scores above 0.2, at most 9 a class'
+    told = (
+        'NonMaxSuppression (node chosen) is cut off the network and done after it, as it '
+        'says: IoU 0.3, scores above 0.2, at most 9 a class'
+    )
     assert entry.sidecar['cut_nms'] == told
     assert told in describe(entry.sidecar)
     assert [(one['name'], one['shape']) for one in entry.sidecar['outputs']] == [
-        ('nms_boxes', [1, N, 4]), ('nms_scores', [1, N, C])]
+        ('nms_boxes', [1, N, 4]),
+        ('nms_scores', [1, N, C]),
+    ]
     said = json.loads(entry.sidecar['metadata'][CUT_NMS])
     assert (said['decoder'], said['per_class']) == ('onnx_nms', 9)
     assert 'names' in entry.sidecar['metadata']
@@ -316,8 +392,9 @@ def test_a_cut_network_is_converted_and_finds_its_weights_in_another_file(tmp_pa
     tail = 'seen = Conv (images, w)'
     path = write(tmp_path, CHOSEN, SUPPRESS, heads=tail + heads)
     model = onnx.load(path)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(
-        np.ones((3, 3, 1, 1), np.float32), 'w'))
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.ones((3, 3, 1, 1), np.float32), 'w')
+    )
     onnx.save(model, path, save_as_external_data=True, location='w.data', size_threshold=0)
     for precision, layers in (('auto', 'float32'), ('fp16', 'float16')):
         built = build(path, BuildOptions(precision=precision), rtx)
@@ -329,8 +406,11 @@ def test_a_cut_network_is_converted_and_finds_its_weights_in_another_file(tmp_pa
 @pytest.mark.slow
 def test_rtx_says_why_it_cuts_where_that_cannot_be(tmp_path, rtx):
     path = write(tmp_path, *REFUSED[0][:2])
-    with pytest.raises(ModelError, match=r'^\S+ cannot be built: tensorrt_rtx \S+ cannot build '
-                                         r'NonMaxSuppression\. The NMS of '):
+    with pytest.raises(
+        ModelError,
+        match=r'^\S+ cannot be built: tensorrt_rtx \S+ cannot build '
+        r'NonMaxSuppression\. The NMS of ',
+    ):
         build(path, BuildOptions(), rtx)
 
 
@@ -340,7 +420,8 @@ def flavour(*version, name='tensorrt'):
 
 BATCHED = f'{PLUGIN} BatchedNMS_TRT <{{}}> (boxes, rows_of_scores)'.format(
     f'shareLocation = 1, backgroundLabelId = -1, numClasses = {C}, topK = 100, keepTopK = 20, '
-    'scoreThreshold = 0.2, iouThreshold = 0.3, isNormalized = 0, clipBoxes = 0')
+    'scoreThreshold = 0.2, iouThreshold = 0.3, isNormalized = 0, clipBoxes = 0'
+)
 MMDEPLOY = BATCHED.replace('BatchedNMS_TRT', 'TRTBatchedNMS')
 
 
@@ -348,18 +429,21 @@ def cut_for(path, library, **options):
     return cut_where_needed(path, read_onnx(path)[0], BuildOptions(**options), library)
 
 
-@pytest.mark.parametrize(('outputs', 'tail', 'library', 'is_cut'), [
-    (CHOSEN, SUPPRESS, flavour(10, 3), True),  # Its size depends on the image.
-    (CHOSEN, SUPPRESS, flavour(11, 4), True),
-    (EFFICIENT, efficient(), flavour(10, 3), False),
-    (EFFICIENT, efficient(), flavour(11, 4), False),
-    (EFFICIENT, efficient(), flavour(1, 5, name='tensorrt_rtx'), True),
-    (EFFICIENT, BATCHED, flavour(10, 16), False),
-    (EFFICIENT, BATCHED, flavour(11, 0), True),
-    (EFFICIENT, BATCHED, flavour(1, 5, name='tensorrt_rtx'), True),
-    (EFFICIENT, MMDEPLOY, flavour(10, 3), True)])
-def test_what_this_tensorrt_cannot_run_is_cut_by_itself(
-        tmp_path, outputs, tail, library, is_cut):
+@pytest.mark.parametrize(
+    ('outputs', 'tail', 'library', 'is_cut'),
+    [
+        (CHOSEN, SUPPRESS, flavour(10, 3), True),  # Its size depends on the image.
+        (CHOSEN, SUPPRESS, flavour(11, 4), True),
+        (EFFICIENT, efficient(), flavour(10, 3), False),
+        (EFFICIENT, efficient(), flavour(11, 4), False),
+        (EFFICIENT, efficient(), flavour(1, 5, name='tensorrt_rtx'), True),
+        (EFFICIENT, BATCHED, flavour(10, 16), False),
+        (EFFICIENT, BATCHED, flavour(11, 0), True),
+        (EFFICIENT, BATCHED, flavour(1, 5, name='tensorrt_rtx'), True),
+        (EFFICIENT, MMDEPLOY, flavour(10, 3), True),
+    ],
+)
+def test_what_this_tensorrt_cannot_run_is_cut_by_itself(tmp_path, outputs, tail, library, is_cut):
     path = write(tmp_path, outputs, tail)
     model, told = cut_for(path, library)
     assert (model is not None) == is_cut == ('is cut off the network' in told)
@@ -386,8 +470,11 @@ def test_tensorrt_is_tried_where_nms_is_in_the_middle_and_the_log_says_why(tmp_p
 def test_what_tensorrt_11_has_no_more_is_refused_with_the_release_that_had_it(tmp_path):
     outputs = EFFICIENT + f', float[1,{N},4] moved'
     path = write(tmp_path, outputs, 'moved = Neg (boxes)' + BATCHED)
-    with pytest.raises(ModelError, match=r'tensorrt 11\.4 has no BatchedNMS_TRT\.(.|\n)*'
-                                         'or use TensorRT 10, the last release'):
+    with pytest.raises(
+        ModelError,
+        match=r'tensorrt 11\.4 has no BatchedNMS_TRT\.(.|\n)*'
+        'or use TensorRT 10, the last release',
+    ):
         cut_for(path, flavour(11, 4))
 
 
@@ -407,8 +494,9 @@ def test_a_cut_network_is_written_with_its_weights(tmp_path, run):
     path = write(tmp_path, CHOSEN, SUPPRESS)
     model = onnx.load(path)
     for weight in model.graph.initializer:  # Of raw bytes, as exporters write them.
-        weight.CopyFrom(onnx.numpy_helper.from_array(
-            onnx.numpy_helper.to_array(weight), weight.name))
+        weight.CopyFrom(
+            onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight), weight.name)
+        )
     onnx.save(model, path, save_as_external_data=True, location='w.data', size_threshold=0)
     write_cut(path, tmp_path / 'elsewhere.onnx')
     (tmp_path / 'w.data').unlink()

@@ -12,9 +12,15 @@ from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError
 
 
-@pytest.mark.parametrize(('equation', 'lower'), [
-    ('', ''), ('ij,jk->ik', 'ij,jk->ik'), ('BHID,BHJD->BHIJ', 'acdb,aceb->acde'),
-    ('...Aa, aB -> ...AB', '...ba, ac -> ...bc')])
+@pytest.mark.parametrize(
+    ('equation', 'lower'),
+    [
+        ('', ''),
+        ('ij,jk->ik', 'ij,jk->ik'),
+        ('BHID,BHJD->BHIJ', 'acdb,aceb->acde'),
+        ('...Aa, aB -> ...AB', '...ba, ac -> ...bc'),
+    ],
+)
 def test_letters_are_renamed_to_free_ones(equation, lower):
     assert lower_equation(equation) == lower
     if lower:
@@ -33,7 +39,10 @@ def upper(models):
     """Write a product of x with a weight, in upper-case letters."""
     return models.save(
         [helper.make_node('Einsum', ['x', 'w'], ['y'], equation='BIJ,JK->BIK')],
-        {'x': [1, 4, 4]}, {'y': [1, 4, 4]}, weights={'w': np.eye(4, dtype=np.float32)})
+        {'x': [1, 4, 4]},
+        {'y': [1, 4, 4]},
+        weights={'w': np.eye(4, dtype=np.float32)},
+    )
 
 
 @pytest.mark.slow

@@ -36,15 +36,25 @@ def report_of(path, flavour, **options):
         plan = built.plan.read()
         header = parse_plan_header(plan[:64])
         assert (header.flavour, header.version, header.nbytes) == (
-            'tensorrt_rtx', flavour.version, len(plan))
+            'tensorrt_rtx',
+            flavour.version,
+            len(plan),
+        )
         return {**built.report, 'header': header}
     finally:
         built.close()
 
 
-@pytest.mark.parametrize(('precision', 'layers'), [
-    ('auto', {'float32': 6}), ('fp32', {'float32': 6}), ('tf32', {'float32': 6}),
-    ('fp16', {'float16': 3, 'float32': 3}), ('bf16', {'bfloat16': 3, 'float32': 3})])
+@pytest.mark.parametrize(
+    ('precision', 'layers'),
+    [
+        ('auto', {'float32': 6}),
+        ('fp32', {'float32': 6}),
+        ('tf32', {'float32': 6}),
+        ('fp16', {'float16': 3, 'float32': 3}),
+        ('bf16', {'bfloat16': 3, 'float32': 3}),
+    ],
+)
 def test_the_layers_have_the_precision_that_was_asked(models, rtx, precision, layers):
     report = report_of(models.conv(), rtx, precision=precision)
     assert report['layer_precisions'] == layers
@@ -62,17 +72,21 @@ def test_the_report_tells_metadata_opset_and_shapes(models, rtx):
     assert report['metadata'] == {'names': '{0: "a"}'}
     assert (report['onnx_opset'], report['batch'], report['profiles']) == (17, 1, [])
     assert report['inputs'] == [
-        {'name': 'x', 'shape': [1, 3, 32, 32], 'dtype': 'float32', 'mode': 'input'}]
+        {'name': 'x', 'shape': [1, 3, 32, 32], 'dtype': 'float32', 'mode': 'input'}
+    ]
 
 
 def test_dynamic_shapes_get_the_profiles_that_were_asked(models, rtx):
     path = models.conv(batch='n', size=('h', 'w'))
-    small, large = (ShapeRange('x', (1, 3, s, s), (2, 3, s, s), (4, 3, 2 * s, s))
-                    for s in (32, 64))
+    small, large = (
+        ShapeRange('x', (1, 3, s, s), (2, 3, s, s), (4, 3, 2 * s, s)) for s in (32, 64)
+    )
     report = report_of(path, rtx, profiles=((small,), (large,)))
     assert report['batch'] == 4
     assert [profile[0]['high'] for profile in report['profiles']] == [
-        [4, 3, 64, 32], [4, 3, 128, 64]]
+        [4, 3, 64, 32],
+        [4, 3, 128, 64],
+    ]
 
 
 def test_dynamic_shapes_without_a_profile_take_the_input_size(models, rtx):
@@ -83,19 +97,27 @@ def test_dynamic_shapes_without_a_profile_take_the_input_size(models, rtx):
 
 def test_compute_capabilities_are_in_the_plan(models, rtx):
     assert report_of(models.conv(), rtx, compute_capabilities=('8.6', '12.0'))[
-        'header'].compute_capabilities == ((8, 6), (12, 0))
+        'header'
+    ].compute_capabilities == ((8, 6), (12, 0))
 
 
 def test_fp8_of_the_model_is_kept(models, rtx):
     if rtx.version < (1, 5):
         pytest.skip('tensorrt_rtx 1.4 needs a GPU for that')
-    nodes = [helper.make_node('QuantizeLinear', ['x', 's', 'z'], ['xq']),
-             helper.make_node('DequantizeLinear', ['xq', 's', 'z'], ['xd']),
-             helper.make_node('QuantizeLinear', ['w', 's', 'z'], ['wq']),
-             helper.make_node('DequantizeLinear', ['wq', 's', 'z'], ['wd']),
-             helper.make_node('MatMul', ['xd', 'wd'], ['y'])]
-    path = models.save(nodes, {'x': [16, 64]}, {'y': [16, 64]}, opset=19, weights={
-        's': np.float32(0.1), 'w': np.eye(64, dtype=np.float32)})
+    nodes = [
+        helper.make_node('QuantizeLinear', ['x', 's', 'z'], ['xq']),
+        helper.make_node('DequantizeLinear', ['xq', 's', 'z'], ['xd']),
+        helper.make_node('QuantizeLinear', ['w', 's', 'z'], ['wq']),
+        helper.make_node('DequantizeLinear', ['wq', 's', 'z'], ['wd']),
+        helper.make_node('MatMul', ['xd', 'wd'], ['y']),
+    ]
+    path = models.save(
+        nodes,
+        {'x': [16, 64]},
+        {'y': [16, 64]},
+        opset=19,
+        weights={'s': np.float32(0.1), 'w': np.eye(64, dtype=np.float32)},
+    )
     model = onnx.load(path)
     model.graph.initializer.append(helper.make_tensor('z', FP8, [], [0.0]))
     onnx.save(model, path)
@@ -106,7 +128,10 @@ def test_fp8_of_the_model_is_kept(models, rtx):
 def test_options_that_rtx_takes_without_effect_are_told(models, rtx):
     report = report_of(models.conv(), rtx, precision='fp32', optimization_level=5, aux_streams=2)
     assert [line.split(':')[0] for line in report['ignored_options']] == [
-        'precision fp32', 'optimization_level', 'aux_streams']
+        'precision fp32',
+        'optimization_level',
+        'aux_streams',
+    ]
     assert report_of(models.conv(), rtx, precision='tf32')['ignored_options'] == []
 
 
@@ -144,11 +169,13 @@ def test_a_path_with_spaces_and_signs_builds(models, rtx):
 
 
 REFUSED = [
-    ({'dla_core': 0}, 'dla_core'), ({'plugins': ('x.so',)}, 'plugins'),
+    ({'dla_core': 0}, 'dla_core'),
+    ({'plugins': ('x.so',)}, 'plugins'),
     ({'version_compatible': True}, 'version_compatible'),
     ({'hardware_compatible': 'ampere_plus'}, 'hardware_compatible'),
     ({'compute_capabilities': ('5.3',)}, 'compute_capabilities.*knows no 5.3.*8.6, 8.9, 12.0'),
-    ({'strip_weights': True, 'precision': 'fp16'}, 'strip_weights')]
+    ({'strip_weights': True, 'precision': 'fp16'}, 'strip_weights'),
+]
 
 
 @pytest.mark.parametrize(('options', 'said'), REFUSED)
@@ -168,28 +195,44 @@ def node(op, inputs, outputs, name='', **attributes):
 
 
 def topk(models):
-    return models.save([node('TopK', ['x', 'k'], ['y', 'i'], 'top')], {'x': [1, 8400]},
-                       {'y': [1, 5000]}, weights={'k': np.int64([5000])})
+    return models.save(
+        [node('TopK', ['x', 'k'], ['y', 'i'], 'top')],
+        {'x': [1, 8400]},
+        {'y': [1, 5000]},
+        weights={'k': np.int64([5000])},
+    )
 
 
 def attention(models):
-    return models.save([node('Attention', ['q', 'k', 'v'], ['y'], 'attend')],
-                       {name: [1, 4, 16, 32] for name in 'qkv'}, {'y': [1, 4, 16, 32]}, opset=23)
+    return models.save(
+        [node('Attention', ['q', 'k', 'v'], ['y'], 'attend')],
+        {name: [1, 4, 16, 32] for name in 'qkv'},
+        {'y': [1, 4, 16, 32]},
+        opset=23,
+    )
 
 
 def int8_convolution(models):
     return models.save(
-        [node('QuantizeLinear', ['x', 's', 'z'], ['xq']),
-         node('DequantizeLinear', ['xq', 's', 'z'], ['xd']),
-         node('DequantizeLinear', ['wq', 's', 'z'], ['wd']), node('Conv', ['xd', 'wd'], ['y'])],
-        {'x': [1, 3, 8, 8]}, {'y': [1, 8, 6, 6]}, weights={
-            's': np.float32(0.1), 'z': np.int8(0), 'wq': np.ones((8, 3, 3, 3), np.int8)})
+        [
+            node('QuantizeLinear', ['x', 's', 'z'], ['xq']),
+            node('DequantizeLinear', ['xq', 's', 'z'], ['xd']),
+            node('DequantizeLinear', ['wq', 's', 'z'], ['wd']),
+            node('Conv', ['xd', 'wd'], ['y']),
+        ],
+        {'x': [1, 3, 8, 8]},
+        {'y': [1, 8, 6, 6]},
+        weights={'s': np.float32(0.1), 'z': np.int8(0), 'wq': np.ones((8, 3, 3, 3), np.int8)},
+    )
 
 
 def scatter(models):
-    return models.save([node('ScatterND', ['x', 'i', 'u'], ['y'], 'scatter', reduction='add')],
-                       {'x': [4, 4], 'u': [2, 4], 'i': [2, 1]}, {'y': [4, 4]},
-                       i=TensorProto.INT64)
+    return models.save(
+        [node('ScatterND', ['x', 'i', 'u'], ['y'], 'scatter', reduction='add')],
+        {'x': [4, 4], 'u': [2, 4], 'i': [2, 1]},
+        {'y': [4, 4]},
+        i=TensorProto.INT64,
+    )
 
 
 def plugin(models):
@@ -208,18 +251,26 @@ def convolutions(models):
     return models.conv(size=(512, 512), layers=4)
 
 
-@pytest.mark.parametrize(('make', 'options', 'said', 'below'), [
-    (topk, {}, 'TopK takes more than 3840 values', (9,)),
-    (attention, {}, 'No kernel can run the Attention(?s:.*)Choose precision fp16', (9,)),
-    (int8_convolution, {}, 'int8 convolutions(?s:.*)1.7 or newer', (1, 7)),
-    (scatter, {}, 'cannot parse(?s:.*)Cause: Node ScatterND scatter: .*reduction', (9,)),
-    (plugin, {}, 'the_EfficientNMS_TRT. cannot be cut off(?s:.*)lacks boxes', (9,)),
-    (own_operator, {}, 'operator MyOwnOp|only a plugin has', (9,)),
-    (uint8_at_once, {}, 'cannot parse the model', (9,)),
-    (convolutions, {'workspace_mib': 0}, 'workspace limit(?s:.*)Raise workspace_mib', (9,)),
-    (convolutions, {'workspace_mib': 1}, 'workspace limit(?s:.*)Raise workspace_mib', (9,)),
-    (convolutions, {'precision': 'bf16', 'compute_capabilities': ('7.5',)},
-     'A target GPU cannot compute with b16(?s:.*)Drop the older', (9,))])
+@pytest.mark.parametrize(
+    ('make', 'options', 'said', 'below'),
+    [
+        (topk, {}, 'TopK takes more than 3840 values', (9,)),
+        (attention, {}, 'No kernel can run the Attention(?s:.*)Choose precision fp16', (9,)),
+        (int8_convolution, {}, 'int8 convolutions(?s:.*)1.7 or newer', (1, 7)),
+        (scatter, {}, 'cannot parse(?s:.*)Cause: Node ScatterND scatter: .*reduction', (9,)),
+        (plugin, {}, 'the_EfficientNMS_TRT. cannot be cut off(?s:.*)lacks boxes', (9,)),
+        (own_operator, {}, 'operator MyOwnOp|only a plugin has', (9,)),
+        (uint8_at_once, {}, 'cannot parse the model', (9,)),
+        (convolutions, {'workspace_mib': 0}, 'workspace limit(?s:.*)Raise workspace_mib', (9,)),
+        (convolutions, {'workspace_mib': 1}, 'workspace limit(?s:.*)Raise workspace_mib', (9,)),
+        (
+            convolutions,
+            {'precision': 'bf16', 'compute_capabilities': ('7.5',)},
+            'A target GPU cannot compute with b16(?s:.*)Drop the older',
+            (9,),
+        ),
+    ],
+)
 def test_what_rtx_cannot_build_says_why_and_what_to_do(models, rtx, make, options, said, below):
     if rtx.version >= below:
         pytest.skip('this release builds it')
@@ -233,8 +284,13 @@ def test_attention_builds_in_the_precision_that_the_remedy_names(models, rtx):
 
 def test_a_profile_that_contradicts_the_model_says_so(models, rtx):
     with pytest.raises(ParameterError, match=r'The model has x \(\?, 3, 32, 32\)'):
-        build(models.conv(batch='n'), BuildOptions(profiles=((ShapeRange(
-            'x', (1, 4, 32, 32), (1, 4, 32, 32), (1, 4, 32, 32)),),)), rtx)
+        build(
+            models.conv(batch='n'),
+            BuildOptions(
+                profiles=((ShapeRange('x', (1, 4, 32, 32), (1, 4, 32, 32), (1, 4, 32, 32)),),)
+            ),
+            rtx,
+        )
 
 
 def test_progress_names_phases_and_never_falls(models, rtx):
@@ -242,7 +298,11 @@ def test_progress_names_phases_and_never_falls(models, rtx):
     build(models.conv(layers=40), BuildOptions(), rtx, report=Reporter(seen.append)).close()
     phases = [one.phase for one in seen]
     assert list(dict.fromkeys(phases))[:4] == [
-        'starting the build', 'checking the model', 'parsing the model', 'Building engine']
+        'starting the build',
+        'checking the model',
+        'parsing the model',
+        'Building engine',
+    ]
     percents = [one.percent for one in seen if one.percent is not None]
     assert percents == sorted(percents) and percents[-1] == 100.0
     elapsed = [one.elapsed_seconds for one in seen]
@@ -268,6 +328,7 @@ def when(phase, action):
         if not done and progress.phase.startswith(phase):
             done.append(progress)
             action()
+
     return told
 
 
@@ -301,6 +362,7 @@ def test_a_timeout_kills_the_build_and_says_where_it_was(slow_model, rtx):
 def test_a_callback_that_raises_ends_the_build(slow_model, rtx):
     def broken(_):
         raise RuntimeError('the listener broke')
+
     with pytest.raises(RuntimeError, match='listener'):
         build(slow_model, BuildOptions(), rtx, report=Reporter(broken))
     assert children() == []
@@ -315,14 +377,25 @@ def test_the_parent_stays_small(models, rtx):
 
 
 def test_twenty_kills_in_mid_build_leave_nothing_and_the_next_build_works(
-        slow_model, models, rtx, tmp_path, monkeypatch):
+    slow_model, models, rtx, tmp_path, monkeypatch
+):
     temporary = tmp_path / 'tmp'
     temporary.mkdir()
     monkeypatch.setenv('TMPDIR', str(temporary))
     cache = EngineCache(models.folder / 'cache')
     descriptors = len(os.listdir('/proc/self/fd'))
-    phases = ['starting', 'checking', 'parsing', 'Building engine', 'Cloning', 'Preparing',
-              'Building engine from', 'Optimizing', 'Computing profile', 'Timing']
+    phases = [
+        'starting',
+        'checking',
+        'parsing',
+        'Building engine',
+        'Cloning',
+        'Preparing',
+        'Building engine from',
+        'Optimizing',
+        'Computing profile',
+        'Timing',
+    ]
     for phase in phases * 2:
         reporter = Reporter(when(phase, lambda: signal_child(signal.SIGKILL)))
         with pytest.raises(BackendError, match='was killed'):
@@ -343,9 +416,11 @@ def test_a_parent_that_is_killed_takes_the_build_with_it(slow_model, rtx, tmp_pa
         'from trt_ros.engine.options import BuildOptions\n'
         'from trt_ros.progress import Reporter\n'
         'build(Path(sys.argv[1]), BuildOptions(), load_trt("tensorrt_rtx"),\n'
-        '      report=Reporter(lambda one: print(one.phase, flush=True)))\n')
-    parent = subprocess.Popen([sys.executable, '-c', script, str(slow_model)],
-                              stdout=subprocess.PIPE, text=True)
+        '      report=Reporter(lambda one: print(one.phase, flush=True)))\n'
+    )
+    parent = subprocess.Popen(
+        [sys.executable, '-c', script, str(slow_model)], stdout=subprocess.PIPE, text=True
+    )
     for line in parent.stdout:
         if line.startswith('Cloning'):
             break
@@ -378,10 +453,15 @@ def test_a_cancel_kills_a_child_that_does_not_end_by_itself(slow_model, rtx):
 
     def work():
         try:
-            build(slow_model, BuildOptions(), rtx,
-                  report=Reporter(when('Cloning', stop_and_cancel), cancelled))
+            build(
+                slow_model,
+                BuildOptions(),
+                rtx,
+                report=Reporter(when('Cloning', stop_and_cancel), cancelled),
+            )
         except CancelledError:
             ended.append('cancelled')
+
     thread = threading.Thread(target=work)
     thread.start()
     thread.join(120)
@@ -410,14 +490,15 @@ def test_a_child_that_hears_of_nothing_dies_with_its_parent(slow_model, rtx):
         'from trt_ros.engine.options import BuildOptions\n'
         'from trt_ros.progress import Reporter\n'
         'build(Path(sys.argv[1]), BuildOptions(), load_trt("tensorrt_rtx"),\n'
-        '      report=Reporter(lambda one: print(one.phase, flush=True)))\n')
-    parent = subprocess.Popen([sys.executable, '-c', script, str(slow_model)],
-                              stdout=subprocess.PIPE, text=True)
+        '      report=Reporter(lambda one: print(one.phase, flush=True)))\n'
+    )
+    parent = subprocess.Popen(
+        [sys.executable, '-c', script, str(slow_model)], stdout=subprocess.PIPE, text=True
+    )
     for line in parent.stdout:
         if line.startswith('Cloning'):
             break
-    (child,) = map(int, Path(
-        f'/proc/{parent.pid}/task/{parent.pid}/children').read_text().split())
+    (child,) = map(int, Path(f'/proc/{parent.pid}/task/{parent.pid}/children').read_text().split())
     os.kill(child, signal.SIGSTOP)  # It writes to no broken pipe: only the kernel can end it.
     parent.kill()
     parent.wait()

@@ -16,17 +16,24 @@ def spec(*shape, name='x'):
 
 def settle(*inputs, asked=(), metadata=None, input_size=(), batch=1):
     return settle_profiles(
-        inputs, asked, metadata=metadata or {}, input_size=input_size, batch=batch)
+        inputs, asked, metadata=metadata or {}, input_size=input_size, batch=batch
+    )
 
 
 def test_fixed_shapes_need_no_profile():
     assert settle(spec(1, 3, 8, 8)) == ()
 
 
-@pytest.mark.parametrize(('inputs', 'best'), [
-    (spec(-1, 3, 8, 8), (1, 3, 8, 8)), (spec(-1, 3, -1, -1), (1, 3, 640, 640)),
-    (spec(1, -1, -1, 3), (1, 640, 640, 3)), (spec(-1, -1, -1, -1), (1, 3, 640, 640)),
-    (spec(-1, 9), (1, 9))])
+@pytest.mark.parametrize(
+    ('inputs', 'best'),
+    [
+        (spec(-1, 3, 8, 8), (1, 3, 8, 8)),
+        (spec(-1, 3, -1, -1), (1, 3, 640, 640)),
+        (spec(1, -1, -1, 3), (1, 640, 640, 3)),
+        (spec(-1, -1, -1, -1), (1, 3, 640, 640)),
+        (spec(-1, 9), (1, 9)),
+    ],
+)
 def test_batch_and_size_of_images_have_defaults(inputs, best):
     ((only,),) = settle(inputs)
     assert only == ShapeRange('x', best, best, best)
@@ -45,7 +52,11 @@ def test_the_size_is_asked_then_the_metadata_then_640():
     image = spec(1, 3, -1, -1)
     assert settle(image, metadata={'imgsz': '[320, 416]'})[0][0].best == (1, 3, 320, 416)
     assert settle(image, metadata={'imgsz': '[320, 416]'}, input_size=(8, 16))[0][0].best == (
-        1, 3, 8, 16)
+        1,
+        3,
+        8,
+        16,
+    )
     assert settle(image, metadata={'imgsz': 'nonsense'})[0][0].best == (1, 3, 640, 640)
 
 
@@ -76,24 +87,47 @@ def test_the_batch_is_the_largest_of_all_profiles():
     assert largest_batch((spec(),), ()) == 1
 
 
-@pytest.mark.parametrize(('low', 'best', 'high'), [
-    ((2,), (1,), (3,)), ((1,), (3,), (2,)), ((0,), (1,), (1,)), ((1,), (1, 1), (1,))])
+@pytest.mark.parametrize(
+    ('low', 'best', 'high'),
+    [((2,), (1,), (3,)), ((1,), (3,), (2,)), ((0,), (1,), (1,)), ((1,), (1, 1), (1,))],
+)
 def test_a_range_must_be_one(low, best, high):
     with pytest.raises(ParameterError, match='is no range'):
         ShapeRange('x', low, best, high)
 
 
-@pytest.mark.parametrize('values', [
-    {'precision': 'int8'}, {'io_dtypes': 'x'}, {'converter': 'x'}, {'hardware_compatible': 'x'},
-    {'optimization_level': 6}, {'input_size': (0, 4)}])
+@pytest.mark.parametrize(
+    'values',
+    [
+        {'precision': 'int8'},
+        {'io_dtypes': 'x'},
+        {'converter': 'x'},
+        {'hardware_compatible': 'x'},
+        {'optimization_level': 6},
+        {'input_size': (0, 4)},
+    ],
+)
 def test_options_out_of_range_are_refused(values):
     with pytest.raises(ParameterError, match=next(iter(values))):
         BuildOptions(**values)
 
 
-@pytest.mark.parametrize('imgsz', [
-    '', '640', '[1e999, 1e999]', '[nan, 1]', '[0, 0]', '[-1, 640]', '[' * 5000, '9' * 5000,
-    '["a", "b"]', '{}', '\0'])
+@pytest.mark.parametrize(
+    'imgsz',
+    [
+        '',
+        '640',
+        '[1e999, 1e999]',
+        '[nan, 1]',
+        '[0, 0]',
+        '[-1, 640]',
+        '[' * 5000,
+        '9' * 5000,
+        '["a", "b"]',
+        '{}',
+        '\0',
+    ],
+)
 def test_an_image_size_that_makes_no_sense_counts_as_none(imgsz):
     assert metadata_hw({'imgsz': imgsz}) is None
 
@@ -103,7 +137,7 @@ def test_an_image_size_is_read_from_the_metadata():
 
 
 def test_inputs_that_cannot_be_allocated_are_refused():
-    fixed = TensorSpec('x', (1, 3, 2 ** 31, 2 ** 31), 'float32', 'input')
+    fixed = TensorSpec('x', (1, 3, 2**31, 2**31), 'float32', 'input')
     dynamic = TensorSpec('x', (1, 3, -1, -1), 'float32', 'input')
     for spec, metadata in ((fixed, {}), (dynamic, {'imgsz': '[1000000000, 1000000000]'})):
         with pytest.raises(ModelError, match=r'The input x .* is too large'):

@@ -50,9 +50,15 @@ def test_the_pixels_are_a_view_into_the_message():
     assert np.shares_memory(read_image(message).data, message)
 
 
-@pytest.mark.parametrize('encoded, decoded', [
-    (b'', ''), ('vorn, ü'.encode(), 'vorn, ü'), (b'front\0camera', 'front'), (b'\xff!', '\ufffd!'),
-])
+@pytest.mark.parametrize(
+    'encoded, decoded',
+    [
+        (b'', ''),
+        ('vorn, ü'.encode(), 'vorn, ü'),
+        (b'front\0camera', 'front'),
+        (b'\xff!', '\ufffd!'),
+    ],
+)
 def test_texts_are_read_as_rclpy_does(encoded, decoded):
     assert read_image(image(frame_id=encoded)).frame_id == decoded
     assert read_image(image(encoding=encoded)).encoding == decoded
@@ -82,7 +88,7 @@ def test_bytes_behind_the_message_do_no_harm():
 @pytest.mark.parametrize('at, field', [(12, 'frame_id'), (32, 'encoding'), (48, 'data')])
 def test_a_length_that_leads_out_of_the_message_names_its_field(at, field):
     message = image().copy()
-    message[at:at + 4] = 255
+    message[at : at + 4] = 255
     with pytest.raises(BadFrameError, match=f'within its {field}'):
         read_image(message)
 
@@ -128,17 +134,29 @@ def test_a_written_image_is_read_back():
 
 def test_what_changes_between_images_of_one_size_is_written_and_a_kept_one_stays_as_it_is():
     writer, written, kept = ImageWriter(), [], []
-    sent = [((1, 2), 'left', (4, 2), 'bgr8', 3), ((3, 4), 'left', (4, 2), 'bgr8', 3),
-            ((3, 4), 'right', (4, 2), 'bgr8', 3), ((3, 4), 'right', (4, 2), 'rgb8', 3),
-            ((3, 4), 'right', (2, 4), 'rgb8', 3), ((5, 6), 'right', (2, 4), 'mono8', 1)]
+    sent = [
+        ((1, 2), 'left', (4, 2), 'bgr8', 3),
+        ((3, 4), 'left', (4, 2), 'bgr8', 3),
+        ((3, 4), 'right', (4, 2), 'bgr8', 3),
+        ((3, 4), 'right', (4, 2), 'rgb8', 3),
+        ((3, 4), 'right', (2, 4), 'rgb8', 3),
+        ((5, 6), 'right', (2, 4), 'mono8', 1),
+    ]
     for number, (stamp, frame_id, image_wh, encoding, channels) in enumerate(sent):
         writer.begin(stamp, frame_id, image_wh, encoding, channels=channels)[:] = number
         kept.append(writer.message)
     for number, message in enumerate(kept):
         found = read_image(message)
         assert (found.data == number).all()
-        written.append((found.stamp, found.frame_id, (found.width, found.height), found.encoding,
-                        found.step // found.width))
+        written.append(
+            (
+                found.stamp,
+                found.frame_id,
+                (found.width, found.height),
+                found.encoding,
+                found.step // found.width,
+            )
+        )
     assert written == sent
 
 

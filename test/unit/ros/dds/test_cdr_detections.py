@@ -16,20 +16,20 @@ from trt_ros.vision.detections import Detections
 
 def one_box(label=0):
     return Detections(
-        np.array([[10, 20, 40, 80]], np.float32), np.array([0.5], np.float32),
-        np.array([label], np.int32))
+        np.array([[10, 20, 40, 80]], np.float32),
+        np.array([0.5], np.float32),
+        np.array([label], np.int32),
+    )
 
 
 def test_no_detections_are_a_header_and_a_zero():
-    message = DetectionWriter(()).write(
-        Detections.empty(), (1, 2), 'abc', class_id_format='name')
+    message = DetectionWriter(()).write(Detections.empty(), (1, 2), 'abc', class_id_format='name')
     assert message.tobytes() == b'\0\1\0\0' + struct.pack('<iII', 1, 2, 4) + b'abc\0' + bytes(4)
 
 
 @pytest.mark.parametrize('frame_id', ['', 'abc', 'abcd'])
 def test_a_box_is_written_as_centre_and_size_behind_its_score(frame_id):
-    message = DetectionWriter(('cat',)).write(
-        one_box(), (1, 2), frame_id, class_id_format='name')
+    message = DetectionWriter(('cat',)).write(one_box(), (1, 2), frame_id, class_id_format='name')
     assert message.tobytes().count(b'\4\0\0\0cat\0') == 1
     assert struct.unpack_from('<5dI', message, message.size - 45) == (25, 50, 0, 30, 60, 1)
     assert struct.unpack_from('<d', message, message.size - 397) == (0.5,)
@@ -53,10 +53,20 @@ def test_a_frame_id_that_never_stays_the_same_does_not_fill_the_memory():
 
 
 def two_boxes():
-    return DetectionWriter(('cat', 'a dog')).write(
-        Detections(np.array([[10, 20, 40, 80], [0, 0, 2, 4]], np.float32),
-                   np.array([0.5, 0.25], np.float32), np.array([1, 0], np.int32)),
-        (1, 2), 'abc', class_id_format='name').copy()
+    return (
+        DetectionWriter(('cat', 'a dog'))
+        .write(
+            Detections(
+                np.array([[10, 20, 40, 80], [0, 0, 2, 4]], np.float32),
+                np.array([0.5, 0.25], np.float32),
+                np.array([1, 0], np.int32),
+            ),
+            (1, 2),
+            'abc',
+            class_id_format='name',
+        )
+        .copy()
+    )
 
 
 def test_no_detections_are_read_from_a_message_without_any():
@@ -66,7 +76,9 @@ def test_no_detections_are_read_from_a_message_without_any():
 
 def test_what_was_written_is_read_back():
     assert read_detections(two_boxes()) == [
-        ('a dog', 0.5, (25, 50, 0, 30, 60)), ('cat', 0.25, (1, 2, 0, 2, 4))]
+        ('a dog', 0.5, (25, 50, 0, 30, 60)),
+        ('cat', 0.25, (1, 2, 0, 2, 4)),
+    ]
 
 
 def test_a_message_cut_off_anywhere_is_refused():
@@ -92,5 +104,6 @@ def test_a_damaged_message_is_read_or_refused(changes):
 def test_a_message_that_is_kept_stays_as_it_is():
     writer = DetectionWriter(('cat',))
     first, second = (
-        writer.write(one_box(), (number, 0), 'abc', class_id_format='name') for number in (1, 2))
+        writer.write(one_box(), (number, 0), 'abc', class_id_format='name') for number in (1, 2)
+    )
     assert (first[4], second[4]) == (1, 2)

@@ -34,10 +34,12 @@ def fuzz():
 @pytest.fixture
 def write(tmp_path):
     """Write a model and give its path."""
+
     def make(model) -> Path:
         path = tmp_path / 'model.onnx'
         path.write_bytes(model.SerializeToString())
         return path
+
     return make
 
 
@@ -69,7 +71,9 @@ def test_a_model_is_checked_once_on_a_machine(fuzz, write, cache, starts):
     for _ in range(2):
         runner = CheckedRunner.open(path, cache_dir=cache)
         assert [spec.shape for spec in (*runner.inputs, *runner.outputs)] == [
-            (1, 3, 64, 64), (1, 7, 84)]
+            (1, 3, 64, 64),
+            (1, 7, 84),
+        ]
         assert runner.metadata['names'] == "['a', 'b', 'c']"
         answers.append(runner.infer(picture())['output0'])
         runner.infer(picture())
@@ -87,7 +91,9 @@ def test_another_content_or_other_shapes_are_checked_again(fuzz, write, cache, s
 
     dynamic = fuzz.model(
         [fuzz.node('ReduceMean', ['images'], ['sum'], keepdims=0), *fuzz.to_head()],
-        image=(1, 3, 'h', 'w'), weights=fuzz.HEAD_SHAPE)
+        image=(1, 3, 'h', 'w'),
+        weights=fuzz.HEAD_SHAPE,
+    )
     run(dynamic, (1, 3, 8, 8))
     run(dynamic, (1, 3, 16, 16))
     run(dynamic, (1, 3, 8, 8))
@@ -110,8 +116,11 @@ def test_a_model_that_crashes_is_an_error_each_time(fuzz, write, cache, starts):
     path = write(fuzz.detector(strides=[0, 0]))
     for _ in range(2):
         with pytest.raises(ModelError, match=r'The check of .*model\.onnx ended by SIGFPE'):
-            Pipeline.open(LabelledOptions(model_path=str(path), backend='onnxruntime',
-                                          engine_cache_dir=cache))
+            Pipeline.open(
+                LabelledOptions(
+                    model_path=str(path), backend='onnxruntime', engine_cache_dir=cache
+                )
+            )
     assert len(starts) == 2
 
 
@@ -120,8 +129,9 @@ def test_a_model_that_crashes_is_an_error_each_time(fuzz, write, cache, starts):
 def test_a_memory_bomb_is_an_error(fuzz, write, cache, name):
     path = write(dict(fuzz.memory())[name])
     with pytest.raises(MemoryLimitError, match=r'model\.onnx needs more than .* GiB of memory'):
-        Pipeline.open(LabelledOptions(model_path=str(path), backend='onnxruntime',
-                                      engine_cache_dir=cache))
+        Pipeline.open(
+            LabelledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
+        )
 
 
 @pytest.fixture
@@ -148,16 +158,20 @@ def test_a_model_that_hangs_can_be_cancelled(endless, cache):
 
     with pytest.raises(CancelledError):
         Pipeline.open(
-            LabelledOptions(model_path=str(endless), backend='onnxruntime',
-                            engine_cache_dir=cache),
-            on_progress=cancel_when_running, cancelled=cancelled)
+            LabelledOptions(
+                model_path=str(endless), backend='onnxruntime', engine_cache_dir=cache
+            ),
+            on_progress=cancel_when_running,
+            cancelled=cancelled,
+        )
 
 
 def test_a_check_goes_on_after_the_thread_that_began_it(fuzz, write, cache):
     opened: list[CheckedRunner] = []
     path = write(fuzz.detector())
-    thread = threading.Thread(target=lambda: opened.append(
-        CheckedRunner.open(path, cache_dir=cache)))
+    thread = threading.Thread(
+        target=lambda: opened.append(CheckedRunner.open(path, cache_dir=cache))
+    )
     thread.start()
     thread.join()
     (runner,) = opened
@@ -174,10 +188,15 @@ def test_names_that_numpy_uses_itself_do_no_harm(write, cache):
     names = ['file', 'a/b', 'allow_pickle']
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in names]
     graph = helper.make_graph(
-        [helper.make_node('Sum', names, ['y'])], 'graph', values,
-        [helper.make_tensor_value_info('y', TensorProto.FLOAT, [2])])
-    runner = CheckedRunner.open(write(helper.make_model(
-        graph, ir_version=8, opset_imports=[helper.make_opsetid('', 17)])), cache_dir=cache)
+        [helper.make_node('Sum', names, ['y'])],
+        'graph',
+        values,
+        [helper.make_tensor_value_info('y', TensorProto.FLOAT, [2])],
+    )
+    runner = CheckedRunner.open(
+        write(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid('', 17)])),
+        cache_dir=cache,
+    )
     assert runner.infer({name: np.ones(2, np.float32) for name in names})['y'].tolist() == [3, 3]
     runner.close()
 
@@ -186,8 +205,9 @@ def test_names_that_numpy_uses_itself_do_no_harm(write, cache):
 def test_an_input_that_cannot_be_allocated_is_refused(fuzz, write, cache, name):
     path = write(dict(fuzz.shapes())[name])
     with pytest.raises(ModelError, match=r'The input images .* is too large') as caught:
-        Pipeline.open(LabelledOptions(model_path=str(path), backend='onnxruntime',
-                                      engine_cache_dir=cache))
+        Pipeline.open(
+            LabelledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
+        )
     assert 'input_size' in caught.value.remedy
 
 
@@ -200,9 +220,12 @@ def test_metadata_that_is_not_utf8_is_an_error(fuzz, tmp_path, cache):
 
 def test_reports_name_what_the_child_does(fuzz, write, cache):
     seen = []
-    runner = CheckedRunner.open(write(fuzz.detector()), cache_dir=cache,
-                                report=Reporter(seen.append))
+    runner = CheckedRunner.open(
+        write(fuzz.detector()), cache_dir=cache, report=Reporter(seen.append)
+    )
     runner.infer(picture())
     runner.close()
     assert list(dict.fromkeys(one.phase for one in seen)) == [
-        'loading the model', 'running the model once']
+        'loading the model',
+        'running the model once',
+    ]

@@ -13,10 +13,11 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 IMAGE = TensorSpec('images', (1, 3, 64, 64), 'float32', 'input')
 HEAD = TensorSpec('output0', (1, 7, 84), 'float32', 'output')
-ASKED = {'score_threshold': 0.1, 'iou_threshold': 0.5, 'max_detections': 9}
+ASKED = Thresholds(score=0.1, iou=0.5, max_detections=9)
 
 
 def grey(value, wh=(128, 128)):
@@ -43,8 +44,9 @@ def brightness_finder(size, batch):
     image = TensorSpec('images', (size, 3, 64, 64), 'float32', 'input')
     head = TensorSpec('output0', (size, 7, 84), 'float32', 'output')
     decoder = choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64))
-    return StepByStep(FakeRunner(answer, inputs=[image], outputs=[head]), Preprocess((64, 64)),
-                      decoder, batch), seen
+    return StepByStep(
+        FakeRunner(answer, inputs=[image], outputs=[head]), Preprocess((64, 64)), decoder, batch
+    ), seen
 
 
 def scores(results):
@@ -59,8 +61,11 @@ def test_warming_up_runs_once_on_grey_of_the_networks_size_and_close_closes_the_
         return {'output0': np.zeros((1, 7, 84), np.float32)}
 
     runner = FakeRunner(answer, inputs=[IMAGE], outputs=[HEAD])
-    frames = StepByStep(runner, Preprocess((64, 64), scale=1.0),
-                        choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)))
+    frames = StepByStep(
+        runner,
+        Preprocess((64, 64), scale=1.0),
+        choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)),
+    )
     frames.warm_up()
     assert seen == [[114.0]]
     frames.close()
@@ -70,9 +75,12 @@ def test_warming_up_runs_once_on_grey_of_the_networks_size_and_close_closes_the_
 
 def test_warming_up_fails_where_scores_are_logits():
     frames = StepByStep(
-        FakeRunner([{'output0': np.full((1, 7, 84), -5, np.float32)}], inputs=[IMAGE],
-                   outputs=[HEAD]),
-        Preprocess((64, 64)), choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)))
+        FakeRunner(
+            [{'output0': np.full((1, 7, 84), -5, np.float32)}], inputs=[IMAGE], outputs=[HEAD]
+        ),
+        Preprocess((64, 64)),
+        choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)),
+    )
     with pytest.raises(ScoreRangeError, match='a score of -5, scores are 0 to 1'):
         frames.warm_up()
 
@@ -81,8 +89,9 @@ def test_warming_up_fails_where_scores_are_logits():
 def test_warming_up_settles_the_threads_on_as_many_images_as_run_together(batch):
     frames, _ = brightness_finder(-1, batch)
     settled = []
-    frames.runner.settle_threads = lambda tensors: settled.append(
-        tensors['images'].shape) or ('2 threads',)
+    frames.runner.settle_threads = lambda tensors: (
+        settled.append(tensors['images'].shape) or ('2 threads',)
+    )
     frames.warm_up()
     assert settled == [(batch, 3, 64, 64)]
     assert frames.story[-1] == '2 threads'
@@ -91,32 +100,38 @@ def test_warming_up_settles_the_threads_on_as_many_images_as_run_together(batch)
 @pytest.mark.parametrize('size', [-1, 1, 4])
 def test_no_frames_give_no_results_and_run_nothing(size):
     frames, seen = brightness_finder(size, 4)
-    assert frames.infer_all([], **ASKED) == []
+    assert frames.infer_all([], ASKED) == []
     assert seen == []
 
 
-@pytest.mark.parametrize(('size', 'batch', 'runs', 'told'), [
-    (-1, 3, [3, 2], 'up to 3 images in a run'),
-    (-1, 8, [5], 'up to 8 images in a run'),
-    (4, 3, [4, 4], 'the network takes 4 images in each run: fewer are filled up'),
-    (1, 3, [1] * 5, 'images run one after another: the network takes one in a run'),
-])
+@pytest.mark.parametrize(
+    ('size', 'batch', 'runs', 'told'),
+    [
+        (-1, 3, [3, 2], 'up to 3 images in a run'),
+        (-1, 8, [5], 'up to 8 images in a run'),
+        (4, 3, [4, 4], 'the network takes 4 images in each run: fewer are filled up'),
+        (1, 3, [1] * 5, 'images run one after another: the network takes one in a run'),
+    ],
+)
 def test_each_frame_of_a_batch_gets_its_own_result_in_its_own_pixels(size, batch, runs, told):
     frames, seen = brightness_finder(size, batch)
     sizes = [(64, 64), (128, 128)] * 3
     found = frames.infer_all(
-        [grey(value, wh) for value, wh in zip((50, 100, 150, 200, 250), sizes)], **ASKED)
+        [grey(value, wh) for value, wh in zip((50, 100, 150, 200, 250), sizes)], ASKED
+    )
     assert seen == runs
     assert scores(found) == [[50], [100], [150], [200], [250]]
     assert [result.xyxy.tolist() for result in found[:2]] == [
-        [[24, 24, 40, 40]], [[48, 48, 80, 80]]]
+        [[24, 24, 40, 40]],
+        [[48, 48, 80, 80]],
+    ]
     assert frames.story == (told,)
 
 
 def test_one_camera_of_a_fixed_batch_is_filled_up_too():
     frames, seen = brightness_finder(4, 1)
     frames.warm_up()
-    assert scores([frames.infer(grey(70), **ASKED)]) == [[70]]
+    assert scores([frames.infer(grey(70), ASKED)]) == [[70]]
     assert seen == [4, 4]
 
 
@@ -132,8 +147,8 @@ def test_a_real_network_finds_in_a_batch_what_it_finds_alone(colour_detector):
     frames.warm_up()
     assert frames.story == ('up to 3 images in a run',)
     pictures = [grey(value, wh) for value, wh in ((60, (64, 64)), (90, (80, 40)), (99, (30, 50)))]
-    for together, picture in zip(frames.infer_all(pictures, **ASKED), pictures):
-        alone = frames.infer(picture, **ASKED)
+    for together, picture in zip(frames.infer_all(pictures, ASKED), pictures):
+        alone = frames.infer(picture, ASKED)
         np.testing.assert_allclose(together.scores, alone.scores, rtol=1e-6)
         np.testing.assert_array_equal(together.xyxy, alone.xyxy)
         assert len(alone) == 1
@@ -148,7 +163,7 @@ def test_a_batch_that_is_dynamic_in_name_only_is_found_out_when_warming_up(colou
     frames.warm_up()
     (told,) = frames.story
     assert told.startswith(f'images run one after another: ONNX Runtime could not run {path}')
-    assert len(frames.infer_all([grey(90), grey(80)], **ASKED)) == 2
+    assert len(frames.infer_all([grey(90), grey(80)], ASKED)) == 2
     frames.close()
 
 
@@ -158,55 +173,71 @@ def test_an_output_without_a_batch_is_found_out_when_warming_up():
 
     image = TensorSpec('images', (-1, 3, 64, 64), 'float32', 'input')
     frames = StepByStep(
-        FakeRunner(answer, inputs=[image], outputs=[HEAD]), Preprocess((64, 64)),
-        choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)), 2)
+        FakeRunner(answer, inputs=[image], outputs=[HEAD]),
+        Preprocess((64, 64)),
+        choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)),
+        2,
+    )
     with pytest.raises(TensorMismatchError, match=r'output0 of 2 images is \(1, 7, 84\)'):
-        frames.infer_all([grey(0)] * 2, **ASKED)
+        frames.infer_all([grey(0)] * 2, ASKED)
     frames.warm_up()
     assert frames.most == 1
-    assert scores(frames.infer_all([grey(40), grey(50)], **ASKED)) == [[40], [50]]
+    assert scores(frames.infer_all([grey(40), grey(50)], ASKED)) == [[40], [50]]
 
 
 def test_a_family_whose_output_is_one_list_for_all_images_takes_them_one_after_another():
     image = TensorSpec('images', (-1, 3, 64, 64), 'float32', 'input')
-    outputs = [TensorSpec('selected', (-1, 3), 'int64', 'output'),
-               TensorSpec('boxes', (-1, 2, 4), 'float32', 'output'),
-               TensorSpec('scores', (-1, 2, 2), 'float32', 'output')]
+    outputs = [
+        TensorSpec('selected', (-1, 3), 'int64', 'output'),
+        TensorSpec('boxes', (-1, 2, 4), 'float32', 'output'),
+        TensorSpec('scores', (-1, 2, 2), 'float32', 'output'),
+    ]
 
     def answer(tensors):
         count = len(tensors['images'])
-        return {'selected': np.array([[0, 1, 1]]),
-                'boxes': np.full((count, 2, 4), [0, 0, 9, 9], np.float32),
-                'scores': np.full((count, 2, 2), 0.5, np.float32)}
+        return {
+            'selected': np.array([[0, 1, 1]]),
+            'boxes': np.full((count, 2, 4), [0, 0, 9, 9], np.float32),
+            'scores': np.full((count, 2, 2), 0.5, np.float32),
+        }
 
     decoder = choose_decoder('auto', (image,), tuple(outputs), {}, (64, 64))
-    frames = StepByStep(FakeRunner(answer, inputs=[image], outputs=outputs), Preprocess((64, 64)),
-                        decoder, 2)
-    assert frames.story == ('images run one after another: the network has no batch beside its '
-                            'images',)
-    assert [result.labels.tolist() for result in frames.infer_all([grey(0)] * 2, **ASKED)] == [
-        [1], [1]]
+    frames = StepByStep(
+        FakeRunner(answer, inputs=[image], outputs=outputs), Preprocess((64, 64)), decoder, 2
+    )
+    assert frames.story == (
+        'images run one after another: the network has no batch beside its images',
+    )
+    assert [result.labels.tolist() for result in frames.infer_all([grey(0)] * 2, ASKED)] == [
+        [1],
+        [1],
+    ]
 
 
 @pytest.mark.parametrize('size', [-1, 1])
 def test_what_goes_in_beside_the_images_is_repeated_for_each(size):
     image = TensorSpec('images', (-1, 3, 64, 64), 'float32', 'input')
     sizes = TensorSpec('orig_target_sizes', (size, 2), 'int64', 'input')
-    outputs = [TensorSpec('labels', (-1, 2), 'int64', 'output'),
-               TensorSpec('boxes', (-1, 2, 4), 'float32', 'output'),
-               TensorSpec('scores', (-1, 2), 'float32', 'output')]
+    outputs = [
+        TensorSpec('labels', (-1, 2), 'int64', 'output'),
+        TensorSpec('boxes', (-1, 2, 4), 'float32', 'output'),
+        TensorSpec('scores', (-1, 2), 'float32', 'output'),
+    ]
     seen = []
 
     def answer(tensors):
         seen.append(tensors['orig_target_sizes'].tolist())
         count = len(tensors['images'])
-        return {'labels': np.zeros((count, 2), np.int64),
-                'boxes': np.zeros((count, 2, 4), np.float32),
-                'scores': np.ones((count, 2), np.float32)}
+        return {
+            'labels': np.zeros((count, 2), np.int64),
+            'boxes': np.zeros((count, 2, 4), np.float32),
+            'scores': np.ones((count, 2), np.float32),
+        }
 
     inputs = (image, sizes)
     decoder = choose_decoder('auto', inputs, tuple(outputs), {}, (64, 64))
-    frames = StepByStep(FakeRunner(answer, inputs=inputs, outputs=outputs), Preprocess((64, 64)),
-                        decoder, 2)
-    frames.infer_all([grey(0)] * 2, **ASKED)
+    frames = StepByStep(
+        FakeRunner(answer, inputs=inputs, outputs=outputs), Preprocess((64, 64)), decoder, 2
+    )
+    frames.infer_all([grey(0)] * 2, ASKED)
     assert seen == ([[[64, 64]] * 2] if size == -1 else [[[64, 64]]] * 2)

@@ -25,19 +25,33 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 def write(tmp_path):
     """Write a one-node model y = op(x) and give its path."""
 
-    def make(op='Identity', shape=(1, 3), *, type_=TensorProto.FLOAT, domain='', opset=17,
-             ir_version=8, weights=(), name='model.onnx', **save):
+    def make(
+        op='Identity',
+        shape=(1, 3),
+        *,
+        type_=TensorProto.FLOAT,
+        domain='',
+        opset=17,
+        ir_version=8,
+        weights=(),
+        name='model.onnx',
+        **save,
+    ):
         inputs = ['x', *(weight.name for weight in weights)]
         graph = helper.make_graph(
-            [helper.make_node(op, inputs, ['y'], domain=domain)], 'graph',
+            [helper.make_node(op, inputs, ['y'], domain=domain)],
+            'graph',
             [helper.make_tensor_value_info('x', type_, shape)],
-            [helper.make_tensor_value_info('y', type_, shape)], list(weights))
+            [helper.make_tensor_value_info('y', type_, shape)],
+            list(weights),
+        )
         opsets = [helper.make_opsetid('', opset)]
         if domain:
             opsets.append(helper.make_opsetid(domain, 1))
         path = tmp_path / name
-        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=ir_version), path,
-                  **save)
+        onnx.save(
+            helper.make_model(graph, opset_imports=opsets, ir_version=ir_version), path, **save
+        )
         return path
 
     return make
@@ -48,8 +62,9 @@ def test_an_empty_batch_comes_back_empty(write):
     assert runner.infer({'x': np.zeros((0, 3), np.float32)})['y'].shape == (0, 3)
 
 
-@pytest.mark.parametrize('dtype', [
-    'float32', 'float16', 'float64', 'uint8', 'int8', 'int32', 'int64', 'bool'])
+@pytest.mark.parametrize(
+    'dtype', ['float32', 'float16', 'float64', 'uint8', 'int8', 'int32', 'int64', 'bool']
+)
 def test_values_of_every_dtype_pass_through_unchanged(write, dtype):
     type_ = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     runner = OnnxRuntimeRunner.open(write(type_=type_))
@@ -86,13 +101,16 @@ def test_an_answer_stays_valid_after_the_next_call(write):
     assert first.tolist() == [[-1, -1, -1]]
 
 
-@pytest.mark.parametrize(('tensors', 'message'), [
-    ({}, r'The input x \(1, 3\) float32 is missing'),
-    ({'z': np.zeros((1, 3), np.float32)}, 'is missing'),
-    ({'x': np.zeros((1, 4), np.float32)}, r'takes x \(1, 3\) float32, but x came as \(1, 4\)'),
-    ({'x': np.zeros((1, 3), np.float16)}, r'came as \(1, 3\) float16'),
-    ({'x': np.zeros((1, 3), np.float32), 'z': np.zeros(1)}, 'no input named z'),
-])
+@pytest.mark.parametrize(
+    ('tensors', 'message'),
+    [
+        ({}, r'The input x \(1, 3\) float32 is missing'),
+        ({'z': np.zeros((1, 3), np.float32)}, 'is missing'),
+        ({'x': np.zeros((1, 4), np.float32)}, r'takes x \(1, 3\) float32, but x came as \(1, 4\)'),
+        ({'x': np.zeros((1, 3), np.float16)}, r'came as \(1, 3\) float16'),
+        ({'x': np.zeros((1, 3), np.float32), 'z': np.zeros(1)}, 'no input named z'),
+    ],
+)
 def test_wrong_tensors_are_refused(write, tensors, message):
     runner = OnnxRuntimeRunner.open(write())
     with pytest.raises(TensorMismatchError, match=message):
@@ -136,6 +154,7 @@ def on_cpus(monkeypatch):
             assert tensors is X
             tried.append(session.get_session_options().intra_op_num_threads)
             return seconds[tried[-1]]
+
         monkeypatch.setattr(onnx_cpu.os, 'sched_getaffinity', lambda pid: range(max(seconds)))
         monkeypatch.setattr(onnx_cpu, '_run_seconds', run_seconds)
         return tried
@@ -143,15 +162,18 @@ def on_cpus(monkeypatch):
     return pretend
 
 
-@pytest.mark.parametrize(('seconds', 'tried', 'chosen'), [
-    ({1: 0.01}, [], 1),
-    ({2: 0.01, 1: 0.0105}, [2, 1], 1),
-    ({2: 0.01, 1: 0.012}, [2, 1], 2),
-    ({8: 0.01, 4: 0.009, 2: 0.0098, 1: 0.01}, [8, 4, 2, 1], 2),
-    ({8: 0.010, 4: 0.009, 2: 0.0101, 1: 0.009}, [8, 4, 2], 4),
-    ({6: 0.01, 3: 0.01, 1: 0.03}, [6, 3, 1], 3),
-    ({8: 0.2, 4: 0.1}, [8], 8),
-])
+@pytest.mark.parametrize(
+    ('seconds', 'tried', 'chosen'),
+    [
+        ({1: 0.01}, [], 1),
+        ({2: 0.01, 1: 0.0105}, [2, 1], 1),
+        ({2: 0.01, 1: 0.012}, [2, 1], 2),
+        ({8: 0.01, 4: 0.009, 2: 0.0098, 1: 0.01}, [8, 4, 2, 1], 2),
+        ({8: 0.010, 4: 0.009, 2: 0.0101, 1: 0.009}, [8, 4, 2], 4),
+        ({6: 0.01, 3: 0.01, 1: 0.03}, [6, 3, 1], 3),
+        ({8: 0.2, 4: 0.1}, [8], 8),
+    ],
+)
 def test_as_few_threads_are_used_as_are_about_as_fast(write, on_cpus, seconds, tried, chosen):
     seen = on_cpus(seconds)
     runner = OnnxRuntimeRunner.open(write())
@@ -165,7 +187,8 @@ def test_as_few_threads_are_used_as_are_about_as_fast(write, on_cpus, seconds, t
 def test_the_line_for_the_log_tells_what_was_measured(write, on_cpus):
     on_cpus({2: 0.01, 1: 0.0132})
     assert OnnxRuntimeRunner.open(write()).settle_threads(X) == (
-        'CPU threads: 2 (median run with 2: 10 ms; with 1: 13.2 ms)',)
+        'CPU threads: 2 (median run with 2: 10 ms; with 1: 13.2 ms)',
+    )
 
 
 def test_threads_that_are_asked_for_are_used_and_nothing_is_tried(write, on_cpus):
@@ -189,12 +212,15 @@ def test_no_thread_spins(write):
 def test_the_number_of_threads_changes_no_answer():
     shapes = Path(onnx_cpu.__file__).parents[2] / 'demo/shapes.onnx'
     picture = np.random.default_rng(0).random((1, 3, 320, 320), np.float32)
-    one, two = (OnnxRuntimeRunner.open(shapes, threads=threads).infer({'images': picture})
-                for threads in (1, 2))
+    one, two = (
+        OnnxRuntimeRunner.open(shapes, threads=threads).infer({'images': picture})
+        for threads in (1, 2)
+    )
     assert np.array_equal(one['output0'], two['output0'])
 
 
 # Files that are no models.
+
 
 def test_a_missing_file_is_named(tmp_path, monkeypatch):
     with pytest.raises(ModelError, match=r'no model file .*nowhere\.onnx'):
@@ -233,35 +259,57 @@ def test_an_empty_file_says_so(tmp_path):
         OnnxRuntimeRunner.open(path)
 
 
-@pytest.mark.parametrize('damage', [
-    lambda data: data[:len(data) // 2], lambda data: b'<html>not found</html>',
-    lambda data: bytes(reversed(data))], ids=['cut short', 'a web page', 'noise'])
+@pytest.mark.parametrize(
+    'damage',
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: b'<html>not found</html>',
+        lambda data: bytes(reversed(data)),
+    ],
+    ids=['cut short', 'a web page', 'noise'],
+)
 def test_what_is_not_onnx_says_so(write, damage):
-    path = write('Add', shape=(1000,), weights=[
-        numpy_helper.from_array(np.ones(1000, np.float32), 'w')])
+    path = write(
+        'Add', shape=(1000,), weights=[numpy_helper.from_array(np.ones(1000, np.float32), 'w')]
+    )
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ModelError, match='is not an ONNX model, or is cut short') as caught:
         OnnxRuntimeRunner.open(path)
     assert 'ONNXRuntimeError' not in str(caught.value)
 
 
-@pytest.mark.parametrize('damage', [os.remove, lambda path: os.truncate(path, 10)],
-                         ids=['missing', 'cut short'])
+@pytest.mark.parametrize(
+    'damage', [os.remove, lambda path: os.truncate(path, 10)], ids=['missing', 'cut short']
+)
 def test_missing_external_data_says_which_file(write, tmp_path, damage):
     weights = numpy_helper.from_array(np.ones(1000, np.float32), 'w')
-    path = write('Add', shape=(1000,), weights=[weights], save_as_external_data=True,
-                 location='weights.data', size_threshold=0)
-    assert OnnxRuntimeRunner.open(path).infer(
-        {'x': np.ones(1000, np.float32)})['y'].tolist() == [2.0] * 1000
+    path = write(
+        'Add',
+        shape=(1000,),
+        weights=[weights],
+        save_as_external_data=True,
+        location='weights.data',
+        size_threshold=0,
+    )
+    assert (
+        OnnxRuntimeRunner.open(path).infer({'x': np.ones(1000, np.float32)})['y'].tolist()
+        == [2.0] * 1000
+    )
     damage(tmp_path / 'weights.data')
     with pytest.raises(ModelError, match=r'weights that .* keeps in another file') as caught:
         OnnxRuntimeRunner.open(path)
     assert 'beside the model' in caught.value.remedy
 
 
-@pytest.mark.parametrize('more', [
-    {'op': 'Frobnicate'}, {'op': 'Frobnicate', 'domain': 'my.domain'},
-    {'op': 'Relu', 'type_': TensorProto.INT16}], ids=['unknown', 'custom', 'not implemented'])
+@pytest.mark.parametrize(
+    'more',
+    [
+        {'op': 'Frobnicate'},
+        {'op': 'Frobnicate', 'domain': 'my.domain'},
+        {'op': 'Relu', 'type_': TensorProto.INT16},
+    ],
+    ids=['unknown', 'custom', 'not implemented'],
+)
 def test_an_operator_that_cannot_run_says_so(write, more):
     with pytest.raises(ModelError, match='cannot run an operator') as caught:
         OnnxRuntimeRunner.open(write(**more))
@@ -271,12 +319,15 @@ def test_an_operator_that_cannot_run_says_so(write, more):
 def test_convolutions_quantised_dynamically_name_what_helps(tmp_path):
     path = tmp_path / 'dynamic.onnx'
     graph = helper.make_graph(
-        [helper.make_node('ConvInteger', ['x', 'w'], ['y'])], 'g',
+        [helper.make_node('ConvInteger', ['x', 'w'], ['y'])],
+        'g',
         [helper.make_tensor_value_info('x', TensorProto.UINT8, (1, 3, 8, 8))],
         [helper.make_tensor_value_info('y', TensorProto.INT32, (1, 2, 6, 6))],
-        [helper.make_tensor('w', TensorProto.INT8, (2, 3, 3, 3), [1] * 54)])
-    onnx.save(helper.make_model(
-        graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), path)
+        [helper.make_tensor('w', TensorProto.INT8, (2, 3, 3, 3), [1] * 54)],
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), path
+    )
     with pytest.raises(ModelError, match=r'int8 dynamically, as in .*dynamic\.onnx') as error:
         OnnxRuntimeRunner.open(path)
     assert 'QuantFormat.QDQ' in error.value.remedy

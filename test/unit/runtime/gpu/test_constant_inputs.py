@@ -10,23 +10,30 @@ from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 SIZE = np.array([[96, 64]], np.int64)
 
 
 def test_an_extra_input_lies_in_the_gpus_memory_once_an_image_and_no_frame_touches_it(
-        cuda, make_engine, picture):
+    cuda, make_engine, picture
+):
     engine = make_engine(batch=-1)
     decoder = choose_decoder('yolov8', engine.inputs, engine.outputs, {}, (64, 96))
     engine.inputs = (TensorSpec('orig_target_sizes', (-1, 2), 'int64', 'input'), *engine.inputs)
     engine.profiles = ({**engine.profiles[0], 'orig_target_sizes': ((1, 2), (1, 2), (4, 2))},)
     pipeline = GraphPipeline.open(
-        engine, Preprocess((64, 96)), replace(decoder, extra_inputs={'orig_target_sizes': SIZE}),
-        batch=3, options=GraphOptions(gpu_timeout_seconds=0, copy_helpers=0))
+        engine,
+        Preprocess((64, 96)),
+        replace(decoder, extra_inputs={'orig_target_sizes': SIZE}),
+        batch=3,
+        options=GraphOptions(gpu_timeout_seconds=0, copy_helpers=0),
+    )
     for batch in (1, 3):
         for _ in range(2):
-            pipeline.submit([picture()] * batch, score_threshold=0.5, iou_threshold=0.5,
-                            max_detections=9).wait()
+            pipeline.submit(
+                [picture()] * batch, Thresholds(score=0.5, iou=0.5, max_detections=9)
+            ).wait()
         plan = pipeline.slots.all[0].plan_for(batch)
         context, tensor = plan.execution.context, plan.tensors['orig_target_sizes']
         assert context.shapes == {'images': (batch, 3, 64, 96), 'orig_target_sizes': (batch, 2)}

@@ -30,13 +30,16 @@ BOX = Letterbox.fit((1918, 1080), (640, 640), 'letterbox')
 
 def outputs(**shapes):
     """Specs of a name and a shape, or a name and (shape, dtype)."""
-    return [TensorSpec(name, *(shape if isinstance(shape[-1], str) else (shape, 'float32')),
-                       'output') for name, shape in shapes.items()]
+    return [
+        TensorSpec(name, *(shape if isinstance(shape[-1], str) else (shape, 'float32')), 'output')
+        for name, shape in shapes.items()
+    ]
 
 
 def decoder_of(head, specs):
-    return gpu_decoder(SimpleNamespace(head=head), specs, {
-        spec.name: spec.shape for spec in specs}, BOX.input_hw)
+    return gpu_decoder(
+        SimpleNamespace(head=head), specs, {spec.name: spec.shape for spec in specs}, BOX.input_hw
+    )
 
 
 def parts(**specs):
@@ -51,20 +54,37 @@ def boxes(**how):
     return BoxesHead(parts(**said), None, **how), outputs(**said)
 
 
-@pytest.mark.parametrize('head, specs, select, candidates', [
-    (YoloV8Head('head', 80), outputs(head=(1, 84, 8400)), 'columns', 8400),
-    (YoloV8Head('head', 80, channels_first=False), outputs(head=(1, 8400, 84)), 'rows', 8400),
-    (YoloxHead('head', 3), outputs(head=(1, 8400, 8)), 'rows', 8400),
-    (YoloV5Head('head', 3), outputs(head=(1, 25200, 8)), 'rows', 25200),
-    (EndToEndHead('head', None), outputs(head=(1, 300, 6)), 'each', 300),
-    (DetrHead('logits', 'boxes', None), outputs(logits=(1, 300, 80), boxes=(1, 300, 4)), 'each',
-     24000),
-    (DetrHead('logits', 'boxes', None, softmax_without_last),
-     outputs(logits=(1, 100, 92), boxes=(1, 100, 4)), 'rows', 100),
-    (DetrHead('logits', 'boxes', None, sigmoid_without_last),
-     outputs(logits=(1, 300, 6), boxes=(1, 300, 4)), 'each', 1500),
-    (*boxes(), 'each', 60), (*boxes(labels='int64', suppress=False), 'each', 20),
-], ids=str)
+@pytest.mark.parametrize(
+    'head, specs, select, candidates',
+    [
+        (YoloV8Head('head', 80), outputs(head=(1, 84, 8400)), 'columns', 8400),
+        (YoloV8Head('head', 80, channels_first=False), outputs(head=(1, 8400, 84)), 'rows', 8400),
+        (YoloxHead('head', 3), outputs(head=(1, 8400, 8)), 'rows', 8400),
+        (YoloV5Head('head', 3), outputs(head=(1, 25200, 8)), 'rows', 25200),
+        (EndToEndHead('head', None), outputs(head=(1, 300, 6)), 'each', 300),
+        (
+            DetrHead('logits', 'boxes', None),
+            outputs(logits=(1, 300, 80), boxes=(1, 300, 4)),
+            'each',
+            24000,
+        ),
+        (
+            DetrHead('logits', 'boxes', None, softmax_without_last),
+            outputs(logits=(1, 100, 92), boxes=(1, 100, 4)),
+            'rows',
+            100,
+        ),
+        (
+            DetrHead('logits', 'boxes', None, sigmoid_without_last),
+            outputs(logits=(1, 300, 6), boxes=(1, 300, 4)),
+            'each',
+            1500,
+        ),
+        (*boxes(), 'each', 60),
+        (*boxes(labels='int64', suppress=False), 'each', 20),
+    ],
+    ids=str,
+)
 def test_boxes_are_selected_by_row_or_score_by_score(head, specs, select, candidates):
     decoder = decoder_of(head, specs)
     assert isinstance(decoder, GpuBoxes)
@@ -90,21 +110,29 @@ def test_of_an_only_class_of_yolov7_objectness_is_the_score(only, column, multip
     assert (args.score_row, args.classes) == (6, 1)
 
 
-@pytest.mark.parametrize('head, specs', [
-    (YoloV8Head('head', None), outputs(head=((1, 84, 8400), 'float64'))),
-    (YoloV8Head('head', None), outputs(head=(1, 4 + 5000, 100))),
-    (YoloV8Head('head', None), outputs(head=(1, 84, (1 << 20) + 1))),
-    (DetrHead('logits', 'boxes', None), outputs(logits=(1, 900, 2000), boxes=(1, 900, 4))),
-    (DetrHead('logits', 'boxes', None),
-     outputs(logits=((1, 9, 3), 'float16'), boxes=(1, 9, 4))),
-    (DetrHead('logits', 'boxes', None), outputs(logits=(1, 9, 3), boxes=(1, 8, 4))),
-    (YoloxHead('head', None), outputs(head=(1, 8401, 8))),
-    (EndToEndHead('head', None), outputs(head=(1, 300, 7))), boxes(scores=(1, 19, 3)),
-    boxes(labels='int32'), boxes(labels='uint8', suppress=False),
-    (SemanticHead('scores', (1, 1, 8, 8), True, False), outputs(scores=(1, 1, 8, 8))),
-    (SemanticHead('scores', (1, 8, 8), True, True), outputs(scores=((1, 8, 8), 'int64'))),
-    (ClassifyHead('scores', 3), outputs(scores=(1, 3))),
-], ids=str)
+@pytest.mark.parametrize(
+    'head, specs',
+    [
+        (YoloV8Head('head', None), outputs(head=((1, 84, 8400), 'float64'))),
+        (YoloV8Head('head', None), outputs(head=(1, 4 + 5000, 100))),
+        (YoloV8Head('head', None), outputs(head=(1, 84, (1 << 20) + 1))),
+        (DetrHead('logits', 'boxes', None), outputs(logits=(1, 900, 2000), boxes=(1, 900, 4))),
+        (
+            DetrHead('logits', 'boxes', None),
+            outputs(logits=((1, 9, 3), 'float16'), boxes=(1, 9, 4)),
+        ),
+        (DetrHead('logits', 'boxes', None), outputs(logits=(1, 9, 3), boxes=(1, 8, 4))),
+        (YoloxHead('head', None), outputs(head=(1, 8401, 8))),
+        (EndToEndHead('head', None), outputs(head=(1, 300, 7))),
+        boxes(scores=(1, 19, 3)),
+        boxes(labels='int32'),
+        boxes(labels='uint8', suppress=False),
+        (SemanticHead('scores', (1, 1, 8, 8), True, False), outputs(scores=(1, 1, 8, 8))),
+        (SemanticHead('scores', (1, 8, 8), True, True), outputs(scores=((1, 8, 8), 'int64'))),
+        (ClassifyHead('scores', 3), outputs(scores=(1, 3))),
+    ],
+    ids=str,
+)
 def test_what_no_kernel_reads_is_left_to_the_cpu(head, specs):
     assert decoder_of(head, specs) is None
 
@@ -128,13 +156,14 @@ def test_scores_of_the_gpu_are_checked_as_those_of_the_cpu(score):
 @pytest.mark.parametrize('channels_first', [True, False])
 def test_a_class_mask_leaves_as_the_cpu_makes_it(classes, dtype, channels_first):
     shape = (1, classes, 40, 50) if channels_first else (1, 40, 50, classes)
-    decoder = decoder_of(SemanticHead('scores', shape, channels_first, False),
-                         outputs(scores=shape))
+    decoder = decoder_of(
+        SemanticHead('scores', shape, channels_first, False), outputs(scores=shape)
+    )
     assert isinstance(decoder, GpuArgmax)
     assert decoder.grid_hw == (40, 50)
     memory = np.zeros(decoder.result_nbytes((7, 3)), np.uint8)
     memory[:16].view(np.int32)[2] = 5
-    lines = memory[gpu_decode.MASK_AT:].view(dtype).reshape(3, 8)
+    lines = memory[gpu_decode.MASK_AT :].view(dtype).reshape(3, 8)
     lines[:] = np.arange(24).reshape(3, 8)
     mask, is_odd = decoder.read(memory, (7, 3))
     lines[:] = 0  # The next frame's.
@@ -143,18 +172,28 @@ def test_a_class_mask_leaves_as_the_cpu_makes_it(classes, dtype, channels_first)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('source, name, told', [
-    ('preprocess', 'Preprocess', graph_steps.PreprocessArgs),
-    ('decode', 'Request', graph_steps.RequestArgs), ('decode', 'Head', gpu_decode.HeadArgs),
-    ('decode', 'Argmax', gpu_decode.ArgmaxArgs)])
+@pytest.mark.parametrize(
+    'source, name, told',
+    [
+        ('preprocess', 'Preprocess', graph_steps.PreprocessArgs),
+        ('decode', 'Request', graph_steps.RequestArgs),
+        ('decode', 'Head', gpu_decode.HeadArgs),
+        ('decode', 'Argmax', gpu_decode.ArgmaxArgs),
+    ],
+)
 def test_structs_have_the_layout_that_the_kernels_compile_to(source, name, told):
     pytest.importorskip('cuda.bindings.nvrtc')
     source_text = kernels.source_of(source)
     body = re.search(rf'struct {name} {{(.*?)}};', re.sub('//.*', '', source_text), re.DOTALL)[1]
-    declared = [re.search(r'(\w+)(\[\d+\])?\s*$', part)[1]
-                for statement in body.split(';')[:-1] for part in statement.split(',')]
+    declared = [
+        re.search(r'(\w+)(\[\d+\])?\s*$', part)[1]
+        for statement in body.split(';')[:-1]
+        for part in statement.split(',')
+    ]
     assert declared == [field for field, _ in told._fields_]
     sizes = [f'static_assert(sizeof({name}) == {ctypes.sizeof(told)}, "all");']
-    sizes += [f'static_assert(sizeof({name}::{field}) == {ctypes.sizeof(kind)}, "{field}");'
-              for field, kind in told._fields_]
+    sizes += [
+        f'static_assert(sizeof({name}::{field}) == {ctypes.sizeof(kind)}, "{field}");'
+        for field, kind in told._fields_
+    ]
     kernels.compile_source('\n'.join([source_text, *sizes]), 'sm_90')

@@ -15,8 +15,9 @@ from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
 from trt_ros.errors import GpuFailedError
 from trt_ros.runtime.gpu.executor import GraphOptions
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
+from trt_ros.vision.thresholds import Thresholds
 
-ASKED = {'score_threshold': 0.5, 'iou_threshold': 0.5, 'max_detections': 50}
+ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 TENSORS = {'images': np.zeros((1, 3, 64, 96), np.float32)}
 
 
@@ -29,6 +30,7 @@ def in_thread(work) -> None:
             work()
         except BaseException as error:
             errors.append(error)
+
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
@@ -39,7 +41,7 @@ def in_thread(work) -> None:
 def test_a_thread_with_the_id_of_an_earlier_one_has_the_gpu_too(open_graph, cuda, picture):
     pipeline = open_graph(device=1, copy_helpers=2, chunk_nbytes=4096)
     for size in (100, 120, 140, 400):  # Each is captured anew; the last makes memory grow.
-        in_thread(lambda size=size: pipeline.infer(picture(size, 90), **ASKED))
+        in_thread(lambda size=size: pipeline.infer(picture(size, 90), ASKED))
     assert cuda.used == {1}
 
 
@@ -50,14 +52,14 @@ def test_one_thread_serves_pipelines_on_two_gpus(order, open_graph, cuda, pictur
         for pipeline in pipelines:
             cuda.used.clear()
             pipeline.warm_up(picture(width, 90))
-            pipeline.infer(picture(400, 90 + width), **ASKED)
+            pipeline.infer(picture(400, 90 + width), ASKED)
             assert cuda.used == {pipeline.gpu.index}
     assert cuda.current is None
 
 
 def test_results_may_be_taken_by_another_thread(open_graph, picture):
     pipeline = open_graph(device=1)
-    pending = pipeline.submit([picture()], **ASKED)
+    pending = pipeline.submit([picture()], ASKED)
     in_thread(pending.results)
 
 
@@ -73,8 +75,9 @@ def test_receive_buffers_are_registered_and_given_back_on_the_pipelines_gpu(open
 
 @pytest.mark.parametrize('order', [(0, 1), (1, 0)])
 def test_one_thread_serves_tensors_on_two_gpus(order, make_engine, cuda):
-    runners = [TensorRTRunner(make_engine(), options=GraphOptions(device=device))
-               for device in order]
+    runners = [
+        TensorRTRunner(make_engine(), options=GraphOptions(device=device)) for device in order
+    ]
     for _ in range(2):
         for runner in runners:
             runner.infer(TENSORS)

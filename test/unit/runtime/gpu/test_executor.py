@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -19,8 +21,9 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import TENSORS, choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
-ASKED = {'score_threshold': 0.5, 'iou_threshold': 0.5, 'max_detections': 50}
+ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 
 
 def ways(pipeline, slot=0, batch=1):
@@ -41,7 +44,10 @@ def test_the_first_piece_takes_the_header_along_and_the_last_is_the_graphs():
 def test_images_of_a_batch_are_cut_one_by_one():
     pieces = cut([5000, 10], [256, 5376], 4096, send=True)
     assert [(piece.index, piece.start, piece.stop) for piece in pieces] == [
-        (0, 0, 4096), (0, 4096, 5000), (1, 0, 10)]
+        (0, 0, 4096),
+        (0, 4096, 5000),
+        (1, 0, 10),
+    ]
 
 
 def test_memory_that_is_read_in_place_is_not_sent():
@@ -50,10 +56,10 @@ def test_memory_that_is_read_in_place_is_not_sent():
 
 def test_a_frame_is_one_launch_of_all_its_steps(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
-    pipeline.infer(picture(), **ASKED)
+    pipeline.infer(picture(), ASKED)
     cuda.launched.clear()
     before = cuda.calls['cudaGraphLaunch']
-    pipeline.infer(picture(), **ASKED)
+    pipeline.infer(picture(), ASKED)
     assert cuda.calls['cudaGraphLaunch'] == before + 1
     assert cuda.launched == ['preprocess', 'select_columns_float32', 'suppress_float32']
 
@@ -62,9 +68,9 @@ def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture):
     for chunk_nbytes in (4096, 1 << 20):
         pipeline = open_graph(slots=1, chunk_nbytes=chunk_nbytes)
         frame = picture()
-        pipeline.infer(frame, **ASKED)
+        pipeline.infer(frame, ASKED)
         slot = pipeline.slots.all[0]
-        image = bytes(cuda._memory[slot._image.ptr])[256:256 + frame.nbytes]
+        image = bytes(cuda._memory[slot._image.ptr])[256 : 256 + frame.nbytes]
         assert image == frame.data.tobytes()
         request = np.frombuffer(bytes(cuda._memory[slot._image.ptr])[:8], np.float32)
         assert request.tolist() == [0.5, 0.5]
@@ -72,10 +78,10 @@ def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture):
 
 def test_a_size_is_captured_once_and_found_again(open_graph, picture):
     pipeline = open_graph(slots=1)
-    pipeline.infer(picture(400, 300), **ASKED)
+    pipeline.infer(picture(400, 300), ASKED)
     for _ in range(3):
         for width in (100, 120):
-            pipeline.infer(picture(width, 90), **ASKED)
+            pipeline.infer(picture(width, 90), ASKED)
     assert ways(pipeline).made == 3
 
 
@@ -84,60 +90,63 @@ def test_every_encoding_and_step_is_a_graph_of_its_own(open_graph, picture):
     frame = picture(64, 64)
     wide = Frame(np.zeros(64 * 200, np.uint8), 64, 64, 200, 'bgr8')
     for each in (wide, frame, picture(64, 64, 'rgb8'), frame):
-        pipeline.infer(each, **ASKED)
+        pipeline.infer(each, ASKED)
     assert ways(pipeline).made == 3
 
 
 def test_a_larger_image_drops_the_graphs_that_name_the_old_memory(open_graph, picture):
     pipeline = open_graph(slots=1)
-    pipeline.infer(picture(100, 90), **ASKED)
-    pipeline.infer(picture(400, 300), **ASKED)
+    pipeline.infer(picture(100, 90), ASKED)
+    pipeline.infer(picture(400, 300), ASKED)
     assert len(ways(pipeline)) == 1
-    pipeline.infer(picture(100, 90), **ASKED)
+    pipeline.infer(picture(100, 90), ASKED)
     assert len(ways(pipeline)) == 2
 
 
 def test_the_least_recently_seen_size_goes(open_graph, picture):
     pipeline = open_graph(slots=1, graph_capacity=2)
     for width in (200, 100, 120, 140):
-        pipeline.infer(picture(width, 90), **ASKED)
+        pipeline.infer(picture(width, 90), ASKED)
     assert live()['graph'] == 2
 
 
 def test_batches_are_powers_of_two_each_with_a_context_and_every_count_has_a_graph(
-        open_graph, make_engine, picture):
+    open_graph, make_engine, picture
+):
     pipeline = open_graph(make_engine(-1, most=6), batch=6)
     for count in (6, 1, 2, 3, 4, 5, 6, 1, 3):
-        found = pipeline.submit([picture()] * count, **ASKED).results()
+        found = pipeline.submit([picture()] * count, ASKED).results()
         assert len(found) == count
-    slot, = pipeline.slots.all
+    (slot,) = pipeline.slots.all
     assert [slot.plan_for(count).batch for count in range(1, 7)] == [1, 2, 4, 4, 6, 6]
     assert [ways(pipeline, batch=batch).made for batch in (1, 2, 4, 6)] == [1, 1, 2, 2]
 
 
 def test_what_a_batch_lacks_is_filled_with_its_last_image_where_that_lies(
-        open_graph, make_engine, cuda, picture):
+    open_graph, make_engine, cuda, picture
+):
     pipeline = open_graph(make_engine(4), batch=4)
     frames = [picture(100, 90), picture(120, 90)]
-    pipeline.infer_all(frames, **ASKED)
-    slot, = pipeline.slots.all
+    pipeline.infer_all(frames, ASKED)
+    (slot,) = pipeline.slots.all
     assert slot.way.sizes == tuple(frame.nbytes for frame in frames)
     assert len(slot.way.source.addresses) == len(slot.way.results) == 2
     cuda.launched.clear()
-    pipeline.infer_all(frames, **ASKED)
-    assert cuda.launched == ['preprocess'] * 4 + [
-        'select_columns_float32', 'suppress_float32'] * 2
+    pipeline.infer_all(frames, ASKED)
+    assert cuda.launched == ['preprocess'] * 4 + ['select_columns_float32', 'suppress_float32'] * 2
 
 
 def test_cameras_of_other_sizes_share_a_graph_whatever_their_order(
-        open_graph, make_engine, cuda, picture):
+    open_graph, make_engine, cuda, picture
+):
     pipeline = open_graph(make_engine(-1), batch=2, gpu_decode=False)
     small, large = picture(100, 90), picture(120, 90)
     seen = []
     pipeline._decode_on_cpu = lambda slot, batch, frames, thresholds: [
-        (seen.append(frame.wh) or frame.wh, False) for frame in frames]
+        (seen.append(frame.wh) or frame.wh, False) for frame in frames
+    ]
     for frames in ([small, large], [large, small]):
-        assert pipeline.infer_all(frames, **ASKED) == [frame.wh for frame in frames]
+        assert pipeline.infer_all(frames, ASKED) == [frame.wh for frame in frames]
     assert seen == [small.wh, large.wh] * 2
     assert ways(pipeline, batch=2).made == 1
 
@@ -145,56 +154,67 @@ def test_cameras_of_other_sizes_share_a_graph_whatever_their_order(
 def test_a_batch_beyond_the_profile_is_refused_and_the_slot_free_again(open_graph, picture):
     pipeline = open_graph(slots=1)
     with pytest.raises(TensorMismatchError, match='2 images at once, the network takes 1'):
-        pipeline.submit([picture()] * 2, **ASKED)
-    pipeline.infer(picture(), **ASKED)
+        pipeline.submit([picture()] * 2, ASKED)
+    pipeline.infer(picture(), ASKED)
 
 
 def test_no_images_at_once_launch_nothing(open_graph, cuda):
     pipeline = open_graph(slots=1)
     before = cuda.calls['cudaGraphLaunch']
-    assert pipeline.infer_all([], **ASKED) == []
+    assert pipeline.infer_all([], ASKED) == []
     assert cuda.calls['cudaGraphLaunch'] == before
 
 
-@pytest.mark.parametrize('size, batch, launches, told', [
-    (-1, 3, 2, 'up to 3 images in a run'),
-    (-1, 8, 2, 'up to 4 images in a run'),  # The profile takes no more.
-    (4, 3, 2, 'the network takes 4 images in each run: fewer are filled up'),
-    (1, 3, 5, 'images run one after another: the network takes one in a run')])
+@pytest.mark.parametrize(
+    'size, batch, launches, told',
+    [
+        (-1, 3, 2, 'up to 3 images in a run'),
+        (-1, 8, 2, 'up to 4 images in a run'),  # The profile takes no more.
+        (4, 3, 2, 'the network takes 4 images in each run: fewer are filled up'),
+        (1, 3, 5, 'images run one after another: the network takes one in a run'),
+    ],
+)
 def test_several_images_take_as_few_launches_as_the_engine_allows(
-        open_graph, make_engine, cuda, picture, size, batch, launches, told):
+    open_graph, make_engine, cuda, picture, size, batch, launches, told
+):
     pipeline = open_graph(make_engine(size), batch=batch)
     pipeline.warm_up(picture())
     before = cuda.calls['cudaGraphLaunch'], cuda.calls['cudaMalloc']
-    assert len(pipeline.infer_all([picture()] * 5, **ASKED)) == 5
-    assert len(pipeline.infer(picture(), **ASKED).scores) == 0
+    assert len(pipeline.infer_all([picture()] * 5, ASKED)) == 5
+    assert len(pipeline.infer(picture(), ASKED).scores) == 0
     # What may come has its context and memory since the warming up.
     assert (cuda.calls['cudaGraphLaunch'], cuda.calls['cudaMalloc']) == (
-        before[0] + launches + 1, before[1])
+        before[0] + launches + 1,
+        before[1],
+    )
     assert told in pipeline.story
 
 
 def test_an_output_that_is_of_one_image_whatever_comes_is_refused_with_the_remedy(
-        open_graph, make_engine, cuda, monkeypatch):
+    open_graph, make_engine, cuda, monkeypatch
+):
     from trt_ros.runtime.gpu.tensorrt_context import Execution
 
     monkeypatch.setattr(Execution, 'shape_of', lambda self, name: (1, 7, 96))
     pipeline = open_graph(make_engine(-1), batch=2)
-    with pytest.raises(TensorMismatchError, match=r'output0 of 2 images is \(1, 7, 96\)(?s:.*)'
-                                                  'Set max_batch_size to 1'):
+    with pytest.raises(
+        TensorMismatchError,
+        match=r'output0 of 2 images is \(1, 7, 96\)(?s:.*)'
+        'Set max_batch_size to 1',
+    ):
         pipeline.warm_up()
 
 
 @pytest.mark.parametrize('gpu_decode', [True, False])
 def test_eight_cameras_take_more_memory_only_for_what_goes_in_and_out(
-        open_graph, make_engine, picture, gpu_decode):
+    open_graph, make_engine, picture, gpu_decode
+):
     held = {}
     for cameras in (1, 8):
-        pipeline = open_graph(
-            make_engine(-1, most=8), batch=cameras, gpu_decode=gpu_decode)
+        pipeline = open_graph(make_engine(-1, most=8), batch=cameras, gpu_decode=gpu_decode)
         pipeline.warm_up(picture())
         for count in range(1, cameras + 1):
-            pipeline.infer_all([picture()] * count, **ASKED)
+            pipeline.infer_all([picture()] * count, ASKED)
         held[cameras] = pipeline.memory()['device']
     one_image = 4 * (3 * 64 * 96 + 7 * 96)
     pixels = 57_600  # 160 × 120 × 3, and the request of 256 bytes once a slot.
@@ -205,12 +225,16 @@ def test_eight_cameras_take_more_memory_only_for_what_goes_in_and_out(
     assert held[8].get('decoder', 0) == 4 * held[1].get('decoder', 0)
     for owner in ('engine', 'activations', 'kernels'):
         assert held[1][owner] == held[8][owner]
-    assert set(held[8]) == set(held[1]) <= {
-        'engine', 'activations', 'kernels', 'tensors', 'slots', 'decoder'}
+    assert (
+        set(held[8])
+        == set(held[1])
+        <= {'engine', 'activations', 'kernels', 'tensors', 'slots', 'decoder'}
+    )
 
 
 def test_a_smaller_batch_is_read_where_it_lies_in_the_larger_ones_memory(
-        open_graph, make_engine, cuda, picture):
+    open_graph, make_engine, cuda, picture
+):
     """The outputs of a batch of two in the memory for four, on their way to a decoder's arrays."""
     pipeline = open_graph(make_engine(-1), batch=4, gpu_decode=False)
     pipeline.warm_up(picture())
@@ -220,7 +244,7 @@ def test_a_smaller_batch_is_read_where_it_lies_in_the_larger_ones_memory(
     values = np.arange(4 * 7 * 96, dtype=np.float32).reshape(4, 7, 96)
     # Of four images, as the network would leave them; only two are asked for.
     cuda._memory[plan.tensors['output0'].ptr][:] = values.tobytes()
-    pipeline.submit([picture()] * 2, **ASKED).wait()
+    pipeline.submit([picture()] * 2, ASKED).wait()
     np.testing.assert_array_equal(slot.outputs()['output0'], values[:2])
 
 
@@ -230,33 +254,33 @@ def test_lent_memory_is_sent_from_where_it_lies(open_graph, cuda, picture):
     pipeline.register(ring)
     frame = picture()
     for offset in (0, 77):
-        ring[offset:offset + frame.nbytes] = frame.data
-        lying = Frame(ring[offset:offset + frame.nbytes], 160, 120, 480, 'bgr8')
-        pipeline.infer(lying, **ASKED)
+        ring[offset : offset + frame.nbytes] = frame.data
+        lying = Frame(ring[offset : offset + frame.nbytes], 160, 120, 480, 'bgr8')
+        pipeline.infer(lying, ASKED)
     slot = pipeline.slots.all[0]
-    assert bytes(cuda._memory[slot._image.ptr])[256:256 + frame.nbytes] == frame.data.tobytes()
+    assert bytes(cuda._memory[slot._image.ptr])[256 : 256 + frame.nbytes] == frame.data.tobytes()
     assert ways(pipeline).made == 1  # The address is no part of the graph.
     pipeline.unregister(ring)
     assert 'receive buffers' not in pipeline.memory()['pinned']
-    pipeline.infer(lying, **ASKED)
+    pipeline.infer(lying, ASKED)
     assert pipeline.facts()['without a copy on the host'] == '2 of 3'
 
 
 def test_lent_memory_of_a_new_size_takes_no_pinned_memory_beside_it(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
-    pipeline.infer(picture(), **ASKED)
+    pipeline.infer(picture(), ASKED)
     ring = np.zeros(300_000, np.uint8)
     pipeline.register(ring)
-    lying = Frame(ring[:320 * 240 * 3], 320, 240, 960, 'bgr8')
-    ring[:lying.nbytes] = picture(320, 240).data
-    pipeline.infer(lying, **ASKED)
+    lying = Frame(ring[: 320 * 240 * 3], 320, 240, 960, 'bgr8')
+    ring[: lying.nbytes] = picture(320, 240).data
+    pipeline.infer(lying, ASKED)
     assert pipeline.memory()['pinned']['slots'] == 256 + 57_600
     assert pipeline.memory()['device']['slots'] == 256 + lying.nbytes
     slot = pipeline.slots.all[0]
     assert bytes(cuda._memory[slot._image.ptr])[256:] == lying.data.tobytes()
-    pipeline.infer(picture(320, 240), **ASKED)  # Not lent: now there must be.
+    pipeline.infer(picture(320, 240), ASKED)  # Not lent: now there must be.
     assert pipeline.memory()['pinned']['slots'] == 256 + lying.nbytes
-    pipeline.infer(lying, **ASKED)
+    pipeline.infer(lying, ASKED)
     assert len(ways(pipeline)) == 2
 
 
@@ -265,22 +289,23 @@ def test_read_in_place_each_address_of_lent_memory_is_a_graph(open_graph, pictur
     ring = np.zeros(200_000, np.uint8)
     pipeline.register(ring)
     for offset in (0, 100_000, 0):
-        lying = Frame(ring[offset:offset + 57_600], 160, 120, 480, 'bgr8')
-        pipeline.infer(lying, **ASKED)
+        lying = Frame(ring[offset : offset + 57_600], 160, 120, 480, 'bgr8')
+        pipeline.infer(lying, ASKED)
     assert ways(pipeline).made == 2
     assert 'slots' not in pipeline.memory()['device']
 
 
 def test_slots_take_turns_and_wait_for_each_other_in_shared_scratch_memory(
-        open_graph, cuda, picture):
+    open_graph, cuda, picture
+):
     for share, waits in ((True, 1), (False, 0)):  # A frame that has ended is not waited for.
         pipeline = open_graph(slots=2, share_activations=share)
         pipeline.warm_up(picture())
         before = cuda.calls['cudaStreamWaitEvent']
-        pending = [pipeline.submit([picture()], **ASKED) for _ in range(2)]
+        pending = [pipeline.submit([picture()], ASKED) for _ in range(2)]
         for each in pending:
             each.wait()
-        pipeline.infer(picture(), **ASKED)
+        pipeline.infer(picture(), ASKED)
         assert cuda.calls['cudaStreamWaitEvent'] - before == waits
         pipeline.close()
 
@@ -288,7 +313,7 @@ def test_slots_take_turns_and_wait_for_each_other_in_shared_scratch_memory(
 def test_what_cannot_be_captured_runs_step_by_step_and_says_why(open_graph, engine, cuda, picture):
     engine.is_capturable = False
     pipeline = open_graph(engine, slots=1)
-    pipeline.infer(picture(), **ASKED)
+    pipeline.infer(picture(), ASKED)
     assert cuda.calls['cudaGraphLaunch'] == 0
     assert cuda.launched[-1] == 'suppress_float32'
     assert 'cannot be captured' in pipeline.story[-1]
@@ -297,18 +322,18 @@ def test_what_cannot_be_captured_runs_step_by_step_and_says_why(open_graph, engi
 def test_a_capture_that_fails_falls_back_too(open_graph, cuda, picture):
     cuda.fail['cudaStreamEndCapture'] = 900
     pipeline = open_graph(slots=1)
-    pipeline.infer(picture(), **ASKED)
+    pipeline.infer(picture(), ASKED)
     assert 'end a capture' in pipeline.story[-1]
 
 
 def test_a_sticky_error_fails_the_pipeline_and_is_told_once(open_graph, engine, cuda, picture):
     told: list[GpuFailedError] = []
     pipeline = open_graph(engine, told.append, slots=1)
-    pipeline.infer(picture(), **ASKED)
+    pipeline.infer(picture(), ASKED)
     cuda.fail['cudaEventSynchronize'] = 700
     for _ in range(2):
         with pytest.raises(GpuFailedError, match='cudaErrorIllegalAddress'):
-            pipeline.infer(picture(), **ASKED)
+            pipeline.infer(picture(), ASKED)
     assert len(told) == 1
     pipeline.close()
     assert not engine.is_closed  # TensorRT would crash.
@@ -316,18 +341,18 @@ def test_a_sticky_error_fails_the_pipeline_and_is_told_once(open_graph, engine, 
 
 def test_an_error_that_is_not_sticky_ends_only_its_frame(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
-    pipeline.infer(picture(), **ASKED)
+    pipeline.infer(picture(), ASKED)
     cuda.fail['cudaGraphLaunch'] = 2
     with pytest.raises(CudaError, match='launch a graph'):
-        pipeline.infer(picture(), **ASKED)
-    pipeline.infer(picture(), **ASKED)
+        pipeline.infer(picture(), ASKED)
+    pipeline.infer(picture(), ASKED)
 
 
 def test_a_network_that_tensorrt_refuses_to_run_says_what_it_said(open_graph, engine, picture):
     engine.refuses = True
     pipeline = open_graph(engine, slots=1)
     with pytest.raises(BackendError, match=r'(?s)could not run.*the fake refused'):
-        pipeline.infer(picture(), **ASKED)
+        pipeline.infer(picture(), ASKED)
 
 
 @pytest.mark.parametrize('call', ['cudaMalloc', 'cudaHostAlloc', 'cudaEventCreateWithFlags'])
@@ -335,22 +360,23 @@ def test_out_of_memory_while_opening_or_capturing_leaves_nothing(open_graph, cud
     before = live()
     cuda.fail[call] = 2
     with pytest.raises(CudaError, match=r'(?s)(wanted|Remedy)'):
-        open_graph(slots=2).infer(picture(), **ASKED)
+        open_graph(slots=2).infer(picture(), ASKED)
     if call == 'cudaEventCreateWithFlags':
         assert live() == before
 
 
 def test_a_slot_that_got_no_memory_for_a_larger_image_gets_it_with_the_next(
-        open_graph, cuda, picture):
+    open_graph, cuda, picture
+):
     pipeline = open_graph(slots=1)
-    pipeline.infer(picture(), **ASKED)
+    pipeline.infer(picture(), ASKED)
     ring = np.zeros(300_000, np.uint8)
     pipeline.register(ring)
-    lying = Frame(ring[:320 * 240 * 3], 320, 240, 960, 'bgr8')
+    lying = Frame(ring[: 320 * 240 * 3], 320, 240, 960, 'bgr8')
     cuda.fail['cudaMalloc'] = 2
     with pytest.raises(CudaError, match='wanted'):
-        pipeline.infer(lying, **ASKED)
-    pipeline.infer(lying, **ASKED)
+        pipeline.infer(lying, ASKED)
+    pipeline.infer(lying, ASKED)
     assert pipeline.memory()['device']['slots'] == 256 + lying.nbytes
 
 
@@ -358,9 +384,9 @@ def test_a_batch_that_could_not_be_made_ready_is_made_anew(open_graph, cuda, pic
     pipeline = open_graph(slots=1)
     cuda.fail['cudaMemsetAsync'] = 2  # The decoder's counters.
     with pytest.raises(CudaError):
-        pipeline.infer(picture(), **ASKED)
+        pipeline.infer(picture(), ASKED)
     before = cuda.calls['cudaMemsetAsync']
-    pipeline.infer(picture(), **ASKED)
+    pipeline.infer(picture(), ASKED)
     assert cuda.calls['cudaMemsetAsync'] == before + 2  # And the image's memory.
 
 
@@ -370,14 +396,18 @@ def test_a_hundred_frames_allocate_nothing(open_graph, cuda, picture):
     pipeline.warm_up(frame)
     before = live(), pipeline.memory(), cuda.calls['cudaMalloc'], cuda.calls['cudaHostAlloc']
     for _ in range(100):
-        pipeline.infer(frame, **ASKED)
+        pipeline.infer(frame, ASKED)
     assert before == (
-        live(), pipeline.memory(), cuda.calls['cudaMalloc'], cuda.calls['cudaHostAlloc'])
+        live(),
+        pipeline.memory(),
+        cuda.calls['cudaMalloc'],
+        cuda.calls['cudaHostAlloc'],
+    )
 
 
 def test_memory_is_told_by_owner(open_graph, picture):
     pipeline = open_graph(slots=1)
-    pipeline.infer(picture(), **ASKED)
+    pipeline.infer(picture(), ASKED)
     held = pipeline.memory()
     assert held['device']['engine'] == 1000
     assert held['device']['activations'] == 2000
@@ -388,19 +418,27 @@ def test_memory_is_told_by_owner(open_graph, picture):
     assert pipeline.facts()['engine key'] == '0123456789abcdef'
 
 
-@pytest.mark.parametrize('wrong', [
-    {'slots': 0}, {'chunk_nbytes': 1}, {'unified_memory': 'maybe'}, {'copy_helpers': -1},
-    {'graph_capacity': 0}, {'gpu_timeout_seconds': -1.0}], ids=str)
+@pytest.mark.parametrize(
+    'wrong',
+    [
+        {'slots': 0},
+        {'chunk_nbytes': 1},
+        {'unified_memory': 'maybe'},
+        {'copy_helpers': -1},
+        {'graph_capacity': 0},
+        {'gpu_timeout_seconds': -1.0},
+    ],
+    ids=str,
+)
 def test_options_that_cannot_be_honoured_are_refused(wrong):
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         GraphOptions(**wrong)
 
 
-def test_more_detections_than_there_is_room_for_are_cut_and_told_once(
-        open_graph, picture, caplog):
+def test_more_detections_than_there_is_room_for_are_cut_and_told_once(open_graph, picture, caplog):
     pipeline = open_graph(slots=1)
     for _ in range(2):
-        pipeline.infer(picture(), **{**ASKED, 'max_detections': 5000})
+        pipeline.infer(picture(), replace(ASKED, max_detections=5000))
     request = pipeline.slots.all[0]._request
     assert request.max_detections == 1024
     assert caplog.text.count('the best 1024') == 1
@@ -411,13 +449,14 @@ def test_use_after_close_is_an_error(open_graph, picture):
     pipeline.close()
     pipeline.close()
     with pytest.raises(ClosedError):
-        pipeline.infer(picture(), **ASKED)
+        pipeline.infer(picture(), ASKED)
 
 
 def test_outputs_without_an_axis_of_images_reach_the_decoder_whole(engine, picture):
     engine.outputs = (TensorSpec('any', (7, 5), 'float32', 'output'),)
     decoder = choose_decoder('auto', engine.inputs, engine.outputs, {}, (64, 96), families=TENSORS)
     pipeline = GraphPipeline.open(
-        engine, Preprocess((64, 96)), decoder, options=GraphOptions(gpu_timeout_seconds=0))
-    assert pipeline.infer(picture(), **ASKED)['any'].shape == (7, 5)
+        engine, Preprocess((64, 96)), decoder, options=GraphOptions(gpu_timeout_seconds=0)
+    )
+    assert pipeline.infer(picture(), ASKED)['any'].shape == (7, 5)
     pipeline.close()

@@ -14,8 +14,11 @@ from trt_ros.runtime.gpu.frame_slot import FrameSlot
 def counts(monkeypatch):
     """List how many images each run brings in."""
     seen, bring = [], FrameSlot._bring
-    monkeypatch.setattr(FrameSlot, '_bring', lambda self, frames, *args: (
-        seen.append(len(frames)), bring(self, frames, *args))[1])
+    monkeypatch.setattr(
+        FrameSlot,
+        '_bring',
+        lambda self, frames, *args: (seen.append(len(frames)), bring(self, frames, *args))[1],
+    )
     return seen
 
 
@@ -23,8 +26,11 @@ def counts(monkeypatch):
 def test_every_run_takes_the_whole_batch(open_graph, make_engine, picture, counts, size, batch):
     pipeline = open_graph(make_engine(size), batch=batch)
     pipeline.warm_up(picture())
-    for measured in (graph_measure.graph_times, graph_measure.stage_times,
-                     graph_measure.host_times):
+    for measured in (
+        graph_measure.graph_times,
+        graph_measure.stage_times,
+        graph_measure.host_times,
+    ):
         del counts[:]
         times = measured(pipeline, picture(), 3)
         assert all(len(each) == 3 for each in times.values())

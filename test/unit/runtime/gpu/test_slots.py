@@ -27,8 +27,10 @@ def test_an_empty_copy_is_one_empty_chunk():
     assert chunks(0, 4) == ((0, 0),)
 
 
-@pytest.mark.parametrize('nbytes, size, want', [
-    (4, 4, ((0, 4),)), (5, 4, ((0, 4), (4, 5))), (12, 4, ((0, 4), (4, 8), (8, 12)))])
+@pytest.mark.parametrize(
+    'nbytes, size, want',
+    [(4, 4, ((0, 4),)), (5, 4, ((0, 4), (4, 5))), (12, 4, ((0, 4), (4, 8), (8, 12)))],
+)
 def test_chunks_cover_everything_without_gaps(nbytes, size, want):
     assert chunks(nbytes, size) == want
 
@@ -56,6 +58,7 @@ def test_what_cannot_be_made_leaves_nothing_behind():
 
     def fail():
         raise ValueError('no')
+
     with pytest.raises(ValueError, match='no'):
         recent.get('a', make=fail)
     assert len(recent) == 0
@@ -119,6 +122,7 @@ def test_closing_wakes_who_waits():
             slots.take(60)
         except ClosedError as error:
             errors.append(error)
+
     thread = threading.Thread(target=wait)
     thread.start()
     slots.close()
@@ -145,6 +149,7 @@ def clock():
 
         def __call__(self) -> float:
             return self.now
+
     return Clock()
 
 
@@ -214,6 +219,7 @@ def test_a_crew_copies_every_piece(helpers):
 
     def copy(part: tuple[int, int]) -> None:
         target[slice(*part)] = source[slice(*part)]
+
     for count in (1, 2, 7):
         target[:] = 0
         crew.run(copy, chunks(len(source), -(-len(source) // count)))
@@ -255,6 +261,7 @@ def test_an_error_in_any_piece_reaches_the_caller_and_the_crew_goes_on(bad):
     def work(number: int) -> None:
         if number == bad:
             raise ValueError(f'piece {number}')
+
     with pytest.raises(ValueError, match=f'piece {bad}'):
         crew.run(work, range(3))
     done: list = []
@@ -279,13 +286,17 @@ def test_frames_copied_from_two_threads_at_once_do_not_take_each_others_answers(
                 assert helped.wait(60)  # So each frame has one piece that the helper fails.
                 for _ in delay:
                     pass
+
             try:
                 crew.run(work, range(2))
                 answers[frame].append('no error')
             except ValueError as error:
                 answers[frame].append(str(error))
-    threads = [threading.Thread(target=copy, args=(frame, np.random.default_rng(seed)))
-               for seed, frame in enumerate(answers)]
+
+    threads = [
+        threading.Thread(target=copy, args=(frame, np.random.default_rng(seed)))
+        for seed, frame in enumerate(answers)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

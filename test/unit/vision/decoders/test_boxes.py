@@ -9,6 +9,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 INPUT = TensorSpec('images', (1, 3, 100, 200), 'float32', 'input')
 WHOLE = Letterbox.fit((200, 100), (100, 200), 'stretch')
@@ -18,21 +19,32 @@ FOUR = [[10, 10, 30, 30], [11, 10, 31, 30], [100, 20, 180, 80], [0, 0, 5, 5]]
 def decode(family, outputs, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100):
     """Decode {name: array} as `family`, with the specs that they say."""
     outputs = {name: np.asarray(array) for name, array in outputs.items()}
-    specs = tuple(TensorSpec(name, array.shape, array.dtype.name, 'output')
-                  for name, array in outputs.items())
+    specs = tuple(
+        TensorSpec(name, array.shape, array.dtype.name, 'output')
+        for name, array in outputs.items()
+    )
     return choose_decoder(family, (INPUT,), specs, {}, (100, 200))(
-        outputs, letterbox, score_threshold=score_threshold, iou_threshold=0.45,
-        max_detections=max_detections)
+        outputs,
+        letterbox,
+        Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections),
+    )
 
 
 def plain(boxes, scores, **others):
-    return {'boxes': np.array([boxes], np.float32).reshape(1, -1, 4),
-            'scores': np.array([scores], np.float32), **others}
+    return {
+        'boxes': np.array([boxes], np.float32).reshape(1, -1, 4),
+        'scores': np.array([scores], np.float32),
+        **others,
+    }
 
 
 def found(detections):
-    return [(label, pytest.approx(score), xyxy) for label, score, xyxy in zip(
-        detections.labels.tolist(), detections.scores.tolist(), detections.xyxy.tolist())]
+    return [
+        (label, pytest.approx(score), xyxy)
+        for label, score, xyxy in zip(
+            detections.labels.tolist(), detections.scores.tolist(), detections.xyxy.tolist()
+        )
+    ]
 
 
 @pytest.mark.parametrize('family', ['boxes', 'boxes_normalised'])
@@ -45,24 +57,35 @@ def test_no_boxes_are_nothing(family):
 def test_a_score_a_class_competes_class_by_class():
     scores = [[0.6, 0.0], [0.9, 0.3], [0.0, 0.5], [0.1, 0.2]]
     assert found(decode('boxes', plain(FOUR, scores))) == [
-        (0, 0.9, FOUR[1]), (1, 0.5, FOUR[2]), (1, 0.3, FOUR[1])]
+        (0, 0.9, FOUR[1]),
+        (1, 0.5, FOUR[2]),
+        (1, 0.3, FOUR[1]),
+    ]
 
 
 def test_boxes_with_labels_are_final():
     labels = {'labels': np.array([[4, 4, 7, 4]])}
     assert found(decode('boxes', plain(FOUR, [0.6, 0.9, 0.5, 0.1], **labels))) == [
-        (4, 0.9, FOUR[1]), (4, 0.6, FOUR[0]), (7, 0.5, FOUR[2])]
+        (4, 0.9, FOUR[1]),
+        (4, 0.6, FOUR[0]),
+        (7, 0.5, FOUR[2]),
+    ]
 
 
 def test_scores_without_labels_are_of_one_class_and_compete():
     assert found(decode('boxes', plain(FOUR, [0.6, 0.9, 0.5, 0.1]))) == [
-        (0, 0.9, FOUR[1]), (0, 0.5, FOUR[2])]
+        (0, 0.9, FOUR[1]),
+        (0, 0.5, FOUR[2]),
+    ]
 
 
 def test_torchvision_has_no_batch_and_any_number_of_boxes():
     def outputs(count):
-        return {'boxes': np.array(FOUR[:count], np.float32).reshape(-1, 4),
-                'labels': np.arange(1, count + 1), 'scores': np.full(count, 0.5, np.float32)}
+        return {
+            'boxes': np.array(FOUR[:count], np.float32).reshape(-1, 4),
+            'labels': np.arange(1, count + 1),
+            'scores': np.full(count, 0.5, np.float32),
+        }
 
     assert len(decode('auto', outputs(0))) == 0
     assert found(decode('auto', outputs(2))) == [(1, 0.5, FOUR[0]), (2, 0.5, FOUR[1])]
@@ -75,8 +98,9 @@ def test_normalised_boxes_are_of_the_input_and_come_back_in_image_pixels():
 
 
 def test_the_first_class_of_an_ssd_is_none():
-    outputs = plain([[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]],
-                    [[0.9, 0.1, 0.0], [0.2, 0.1, 0.7]])
+    outputs = plain(
+        [[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]], [[0.9, 0.1, 0.0], [0.2, 0.1, 0.7]]
+    )
     assert found(decode('ssd', outputs)) == [(1, 0.7, [100, 50, 200, 100])]
 
 
@@ -87,10 +111,12 @@ def test_an_ssd_of_one_score_a_box_is_refused():
 
 @pytest.mark.parametrize('count', [0, 2, 4, 99, -1])
 def test_efficient_nms_counts_its_boxes_and_the_rest_is_rubbish(count):
-    outputs = {'num_dets': np.array([[count]], np.int32),
-               **plain(FOUR, [0.9, 0.8, 0.7, 0.6]),
-               'classes': np.array([[3, 3, 5, -1]], np.int32)}
-    expected = [(3, 0.9, FOUR[0]), (3, 0.8, FOUR[1]), (5, 0.7, FOUR[2])][:max(count, 0)]
+    outputs = {
+        'num_dets': np.array([[count]], np.int32),
+        **plain(FOUR, [0.9, 0.8, 0.7, 0.6]),
+        'classes': np.array([[3, 3, 5, -1]], np.int32),
+    }
+    expected = [(3, 0.9, FOUR[0]), (3, 0.8, FOUR[1]), (5, 0.7, FOUR[2])][: max(count, 0)]
     assert found(decode('auto', outputs)) == expected
 
 
@@ -122,9 +148,17 @@ def test_what_is_not_finite_never_passes(where, bad):
 
 
 def test_outputs_that_do_not_go_together_are_refused():
-    decoder = choose_decoder('boxes', (INPUT,), (
-        TensorSpec('boxes', (1, -1, 4), 'float32', 'output'),
-        TensorSpec('scores', (1, -1, 3), 'float32', 'output')), {}, (100, 200))
+    decoder = choose_decoder(
+        'boxes',
+        (INPUT,),
+        (
+            TensorSpec('boxes', (1, -1, 4), 'float32', 'output'),
+            TensorSpec('scores', (1, -1, 3), 'float32', 'output'),
+        ),
+        {},
+        (100, 200),
+    )
     with pytest.raises(TensorMismatchError, match='do not go with'):
-        decoder(plain(FOUR, np.zeros((3, 3))), WHOLE, score_threshold=0.5, iou_threshold=0.5,
-                max_detections=9)
+        decoder(
+            plain(FOUR, np.zeros((3, 3))), WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9)
+        )

@@ -9,23 +9,34 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import CUT_NMS, TensorSpec
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
-ASKED = {'operator': 'NonMaxSuppression', 'decoder': 'onnx_nms', 'iou_threshold': 0.5,
-         'score_threshold': None, 'normalised': False, 'per_class': None, 'in_all': None,
-         'background': -1}
+ASKED = {
+    'operator': 'NonMaxSuppression',
+    'decoder': 'onnx_nms',
+    'iou_threshold': 0.5,
+    'score_threshold': None,
+    'normalised': False,
+    'per_class': None,
+    'in_all': None,
+    'background': -1,
+}
 
 
-def detect(boxes, scores, *, score_threshold=0.25, max_detections=100, asked_score=None,
-           **asked):
+def detect(boxes, scores, *, score_threshold=0.25, max_detections=100, asked_score=None, **asked):
     boxes = np.array(boxes, np.float32).reshape(1, -1, 4)
     scores = np.array(scores, np.float32).reshape(1, -1, 2)
-    specs = tuple(TensorSpec(name, (1, -1, each.shape[2]), 'float32', 'output')
-                  for name, each in (('nms_boxes', boxes), ('nms_scores', scores)))
+    specs = tuple(
+        TensorSpec(name, (1, -1, each.shape[2]), 'float32', 'output')
+        for name, each in (('nms_boxes', boxes), ('nms_scores', scores))
+    )
     said = json.dumps({**ASKED, **asked, 'score_threshold': asked_score})
     decoder = choose_decoder('auto', (), specs, {CUT_NMS: said}, (64, 64))
-    found = decoder({'nms_boxes': boxes, 'nms_scores': scores},
-                    Letterbox.fit((64, 64), (64, 64), 'letterbox'), iou_threshold=0.99,
-                    score_threshold=score_threshold, max_detections=max_detections)
+    found = decoder(
+        {'nms_boxes': boxes, 'nms_scores': scores},
+        Letterbox.fit((64, 64), (64, 64), 'letterbox'),
+        Thresholds(iou=0.99, score=score_threshold, max_detections=max_detections),
+    )
     return [(*map(round, xyxy.tolist()), label) for xyxy, label in zip(found.xyxy, found.labels)]
 
 
@@ -73,7 +84,8 @@ def test_as_many_are_found_as_are_wanted_however_many_lie_beside_the_image():
 
 def test_normalised_boxes_and_a_background():
     assert detect([(0.25, 0.25, 0.5, 0.5)], [(0.9, 0.8)], normalised=True, background=0) == [
-        (16, 16, 32, 32, 1)]
+        (16, 16, 32, 32, 1)
+    ]
 
 
 def test_what_is_not_finite_is_dropped():

@@ -12,6 +12,7 @@ from trt_ros.vision.decoders.detr import (
     softmax_without_last,
 )
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 WHOLE = Letterbox.fit((200, 100), (100, 200), 'stretch')
 NEVER = -50.0
@@ -31,17 +32,21 @@ def outputs(*queries, classes=3, count=6, dtype=np.float32):
     return {'logits': logits.astype(dtype), 'pred_boxes': boxes.astype(dtype)}
 
 
-def decode(tensors, to_scores=sigmoid, letterbox=WHOLE, *, score_threshold=0.25,
-           max_detections=100):
+def decode(
+    tensors, to_scores=sigmoid, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100
+):
     return DetrHead('logits', 'pred_boxes', None, to_scores)(
-        tensors, letterbox, score_threshold=score_threshold, iou_threshold=0.45,
-        max_detections=max_detections)
+        tensors,
+        letterbox,
+        Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections),
+    )
 
 
 @pytest.mark.parametrize('to_scores', [sigmoid, softmax_without_last])
 def test_queries_that_see_no_object_find_nothing(to_scores):
-    tensors = outputs(*[(0.5, 0.5, 0.5, 0.5, {2: 9.0 if to_scores is softmax_without_last
-                                              else NEVER})] * 6)
+    tensors = outputs(
+        *[(0.5, 0.5, 0.5, 0.5, {2: 9.0 if to_scores is softmax_without_last else NEVER})] * 6
+    )
     assert len(decode(tensors, to_scores)) == 0
 
 
@@ -53,16 +58,21 @@ def test_boxes_are_of_the_input_and_come_back_in_image_pixels():
 
 
 def test_sigmoid_scores_stand_each_for_itself():
-    found = decode(outputs((0.5, 0.5, 0.5, 0.5, {0: logit(0.5), 2: logit(0.75)}),
-                           (0.2, 0.2, 0.1, 0.1, {1: logit(0.6)})))
+    found = decode(
+        outputs(
+            (0.5, 0.5, 0.5, 0.5, {0: logit(0.5), 2: logit(0.75)}),
+            (0.2, 0.2, 0.1, 0.1, {1: logit(0.6)}),
+        )
+    )
     assert found.scores.tolist() == pytest.approx([0.75, 0.6, 0.5])
     assert found.labels.tolist() == [2, 1, 0]
     assert found.xyxy[0].tolist() == found.xyxy[2].tolist()
 
 
 def test_a_last_logit_that_is_no_class_is_never_found():
-    found = decode(outputs((0.5, 0.5, 0.5, 0.5, {1: logit(0.5), 2: logit(0.75)})),
-                   sigmoid_without_last)
+    found = decode(
+        outputs((0.5, 0.5, 0.5, 0.5, {1: logit(0.5), 2: logit(0.75)})), sigmoid_without_last
+    )
     assert (found.labels.tolist(), found.scores.tolist()) == ([1], pytest.approx([0.5]))
 
 
@@ -73,17 +83,23 @@ def test_no_more_are_found_than_there_are_queries():
 
 
 def test_softmax_scores_are_of_the_best_class_among_all_and_no_object():
-    found = decode(outputs((0.5, 0.5, 0.5, 0.5, {0: np.log(3), 1: np.log(6), 2: 0.0}),
-                           (0.2, 0.2, 0.1, 0.1, {0: 0.0, 1: 0.0, 2: 1.0})), softmax_without_last,
-                   score_threshold=0.25)
+    found = decode(
+        outputs(
+            (0.5, 0.5, 0.5, 0.5, {0: np.log(3), 1: np.log(6), 2: 0.0}),
+            (0.2, 0.2, 0.1, 0.1, {0: 0.0, 1: 0.0, 2: 1.0}),
+        ),
+        softmax_without_last,
+        score_threshold=0.25,
+    )
     assert found.scores.tolist() == pytest.approx([0.6])
     assert found.labels.tolist() == [1]
 
 
 def test_a_query_is_found_though_no_object_is_likelier():
     """As transformers does: the best class counts, if it is above the threshold."""
-    found = decode(outputs((0.5, 0.5, 0.5, 0.5, {0: np.log(2), 2: np.log(3)})),
-                   softmax_without_last)
+    found = decode(
+        outputs((0.5, 0.5, 0.5, 0.5, {0: np.log(2), 2: np.log(3)})), softmax_without_last
+    )
     assert found.scores.tolist() == pytest.approx([0.4])
 
 
@@ -95,7 +111,8 @@ def test_boxes_and_scores_may_come_in_one_output():
     rows = np.zeros((1, 4, 4 + 3), np.float32)
     rows[0, 2] = 0.5, 0.5, 0.5, 0.5, 0.1, 0.0, 0.75
     found = DetrHead('output0', '', 3, as_they_are)(
-        {'output0': rows}, WHOLE, score_threshold=0.25, iou_threshold=0.45, max_detections=9)
+        {'output0': rows}, WHOLE, Thresholds(score=0.25, iou=0.45, max_detections=9)
+    )
     assert (found.xyxy.tolist(), found.labels.tolist()) == ([[50, 25, 150, 75]], [2])
     assert found.scores.tolist() == [0.75]
 
@@ -126,9 +143,15 @@ def test_logits_too_large_for_exp_are_scores_all_the_same():
     assert found.scores == [1.0]
 
 
-@pytest.mark.parametrize(('logits', 'boxes'), [
-    ((1, 6, 3), (1, 5, 4)), ((1, 6, 3), (1, 6, 5)), ((2, 6, 3), (2, 6, 4)), ((1, 6, 0), (1, 6, 4)),
-])
+@pytest.mark.parametrize(
+    ('logits', 'boxes'),
+    [
+        ((1, 6, 3), (1, 5, 4)),
+        ((1, 6, 3), (1, 6, 5)),
+        ((2, 6, 3), (2, 6, 4)),
+        ((1, 6, 0), (1, 6, 4)),
+    ],
+)
 def test_other_shapes_are_refused(logits, boxes):
     with pytest.raises(TensorMismatchError):
         decode({'logits': np.zeros(logits), 'pred_boxes': np.zeros(boxes)})
@@ -136,9 +159,15 @@ def test_other_shapes_are_refused(logits, boxes):
 
 def test_with_a_threshold_of_zero_a_softmax_query_still_is_its_best_class_alone():
     box = (0.5, 0.5, 0.5, 0.5)
-    found = decode(outputs((*box, {1: 3.0}), (*box, {0: 2.0}), count=2), softmax_without_last,
-                   score_threshold=0.0)
+    found = decode(
+        outputs((*box, {1: 3.0}), (*box, {0: 2.0}), count=2),
+        softmax_without_last,
+        score_threshold=0.0,
+    )
     assert found.labels.tolist() == [1, 0]
-    tied = decode(outputs(*[(*box, {1: 3.0})] * 5, count=5, classes=4), softmax_without_last,
-                  score_threshold=0.0)
+    tied = decode(
+        outputs(*[(*box, {1: 3.0})] * 5, count=5, classes=4),
+        softmax_without_last,
+        score_threshold=0.0,
+    )
     assert tied.labels.tolist() == [1] * 5

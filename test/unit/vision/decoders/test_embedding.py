@@ -13,8 +13,7 @@ LETTERBOX = Letterbox.fit((4, 4), (4, 4), 'stretch')
 @pytest.mark.parametrize('shape', [(1, 3), (1, 3, 1, 1)])
 def test_a_vector_comes_as_it_is_in_memory_of_its_own(shape):
     output = np.array([3, -4, 12], np.float16).reshape(shape)
-    found = EmbeddingHead('pooled')(
-        {'pooled': output, 'hidden': np.zeros((1, 9, 3))}, LETTERBOX)
+    found = EmbeddingHead('pooled')({'pooled': output, 'hidden': np.zeros((1, 9, 3))}, LETTERBOX)
     assert {name: values.tolist() for name, values in found.items()} == {'pooled': [[3, -4, 12]]}
     assert found['pooled'].dtype == np.float32
     single = np.ones((1, 3), np.float32)

@@ -8,6 +8,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.instances import InstanceHead
 from trt_ros.vision.decoders.yolo_rows import Rows
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 WHOLE = Letterbox.fit((64, 64), (64, 64), 'stretch')
 
@@ -19,14 +20,15 @@ def outputs(*anchors, prototypes, classes=2, count=20):
     for index, (*box, label, score, coefficients) in enumerate(anchors):
         head[0, :4, index] = box
         head[0, 4 + label, index] = score
-        head[0, 4 + classes:, index] = coefficients
+        head[0, 4 + classes :, index] = coefficients
     return {'output0': head, 'output1': prototypes}
 
 
 def decode(tensors, letterbox=WHOLE, *, is_finished=False, max_detections=100):
     rows = Rows('output0', None, tensors['output1'].shape[1], is_finished)
     return InstanceHead(rows, 'output1')(
-        tensors, letterbox, score_threshold=0.25, iou_threshold=0.5, max_detections=max_detections)
+        tensors, letterbox, Thresholds(score=0.25, iou=0.5, max_detections=max_detections)
+    )
 
 
 def left_half(value=9.0):
@@ -69,29 +71,37 @@ def test_masks_are_the_probabilities_that_opencv_resizes(resize):
     prototypes = rng.normal(size=(8, 24, 24)).astype(np.float32)
     coefficients = rng.normal(size=(3, 8)).astype(np.float32)
     boxes = [(30.3, 40, 41, 30), (60, 50, 30, 41.7), (80, 70, 50, 50)]
-    found = decode(outputs(
-        *((*box, 0, 0.9 - i / 10, coefficients[i]) for i, box in enumerate(boxes)),
-        prototypes=prototypes), letterbox)
+    found = decode(
+        outputs(
+            *((*box, 0, 0.9 - i / 10, coefficients[i]) for i, box in enumerate(boxes)),
+            prototypes=prototypes,
+        ),
+        letterbox,
+    )
     assert len(found) == 3
     logits = np.tensordot(coefficients, prototypes, 1)
     top = int(letterbox.pad_xy[1]) // 4
-    inner = 1 / (1 + np.exp(-logits[:, top:24 - top]))
+    inner = 1 / (1 + np.exp(-logits[:, top : 24 - top]))
     assert letterbox.pad_xy[1] % 4 == 0
     for mask, origin, box, plane in zip(
-            found.masks, found.origins_xy, found.detections.xyxy, inner):
+        found.masks, found.origins_xy, found.detections.xyxy, inner
+    ):
         whole = cv2.resize(plane, (150, 100), interpolation=cv2.INTER_LINEAR) > 0.5
         x, y = np.arange(150) + 0.5, np.arange(100) + 0.5
         inside = ((x >= box[0]) & (x < box[2])) & ((y >= box[1]) & (y < box[3]))[:, None]
         expected = np.zeros_like(whole)
-        expected[origin[1]:origin[1] + mask.shape[0], origin[0]:origin[0] + mask.shape[1]] = mask
+        expected[origin[1] : origin[1] + mask.shape[0], origin[0] : origin[0] + mask.shape[1]] = (
+            mask
+        )
         assert 0 < mask.sum() < mask.size
         assert np.array_equal(expected, whole & inside)
 
 
 def test_of_masks_that_overlap_the_better_is_on_top():
     full = np.full((1, 16, 16), 9.0)
-    found = decode(outputs((20, 20, 20, 20, 0, 0.6, [1.0]), (30, 20, 20, 20, 1, 0.8, [1.0]),
-                           prototypes=full))
+    found = decode(
+        outputs((20, 20, 20, 20, 0, 0.6, [1.0]), (30, 20, 20, 20, 1, 0.8, [1.0]), prototypes=full)
+    )
     image = found.paint(np.array([1, 2], np.uint16))
     assert image.dtype == np.uint16
     assert image[20, [9, 10, 19, 20, 30, 39, 40]].tolist() == [0, 2, 2, 1, 1, 1, 0]
@@ -109,8 +119,13 @@ def test_finished_boxes_have_their_coefficients_behind_the_class():
 
 
 def test_boxes_that_are_suppressed_keep_no_mask():
-    found = decode(outputs((30, 20, 20, 10, 0, 0.5, [1.0]), (30, 20, 21, 10, 0, 0.9, [-1.0]),
-                           prototypes=left_half()))
+    found = decode(
+        outputs(
+            (30, 20, 20, 10, 0, 0.5, [1.0]),
+            (30, 20, 21, 10, 0, 0.9, [-1.0]),
+            prototypes=left_half(),
+        )
+    )
     assert len(found) == len(found.detections) == 1
     assert not found.masks[0][:, :12].any()
 
@@ -126,14 +141,16 @@ def test_coefficients_that_are_not_finite_make_an_empty_mask():
     assert not found.masks[0].any()
 
 
-@pytest.mark.parametrize('change', [
-    {'output1': np.zeros((1, 2, 16, 16), np.float32)},
-    {'output1': np.zeros((1, 16, 16), np.float32)},
-    {'output0': np.zeros((1, 5, 20), np.float32)},
-])
+@pytest.mark.parametrize(
+    'change',
+    [
+        {'output1': np.zeros((1, 2, 16, 16), np.float32)},
+        {'output1': np.zeros((1, 16, 16), np.float32)},
+        {'output0': np.zeros((1, 5, 20), np.float32)},
+    ],
+)
 def test_another_shape_is_refused(change):
     tensors = outputs(prototypes=left_half())
     head = InstanceHead(Rows('output0', None, 1, False), 'output1')
     with pytest.raises(TensorMismatchError):
-        head({**tensors, **change}, WHOLE, score_threshold=0.5, iou_threshold=0.5,
-             max_detections=9)
+        head({**tensors, **change}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9))

@@ -10,6 +10,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.obb import ObbHead, probabilistic_iou, to_image
 from trt_ros.vision.decoders.yolo_rows import Rows
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 WHOLE = Letterbox.fit((200, 200), (200, 200), 'stretch')
 
@@ -26,8 +27,10 @@ def head(*anchors, classes=2, count=20):
 
 def decode(output, letterbox=WHOLE, *, is_finished=False, max_detections=100):
     return ObbHead(Rows('output0', None, 1, is_finished))(
-        {'output0': output}, letterbox, score_threshold=0.25, iou_threshold=0.5,
-        max_detections=max_detections)
+        {'output0': output},
+        letterbox,
+        Thresholds(score=0.25, iou=0.5, max_detections=max_detections),
+    )
 
 
 def density(box, points):
@@ -40,12 +43,15 @@ def density(box, points):
     return np.exp(-power / 2) / (2 * math.pi * math.sqrt(np.linalg.det(covariance)))
 
 
-@pytest.mark.parametrize(('box', 'other'), [
-    ((0, 0, 20, 10, 0.0), (3, 2, 20, 10, 0.0)),
-    ((0, 0, 20, 10, 0.3), (3, -2, 15, 12, -0.6)),
-    ((0, 0, 30, 6, 0.7), (0, 0, 30, 6, 0.7 + math.pi / 2)),
-    ((0, 0, 20, 10, 1.2), (9, 9, 12, 12, 0.1)),
-])
+@pytest.mark.parametrize(
+    ('box', 'other'),
+    [
+        ((0, 0, 20, 10, 0.0), (3, 2, 20, 10, 0.0)),
+        ((0, 0, 20, 10, 0.3), (3, -2, 15, 12, -0.6)),
+        ((0, 0, 30, 6, 0.7), (0, 0, 30, 6, 0.7 + math.pi / 2)),
+        ((0, 0, 20, 10, 1.2), (9, 9, 12, 12, 0.1)),
+    ],
+)
 def test_probabilistic_iou_is_that_of_the_distributions_summed_over_a_fine_grid(box, other):
     step = 0.1
     axis = np.arange(-60, 60, step)
@@ -78,9 +84,14 @@ def test_boxes_come_back_in_image_pixels_with_their_angle():
 
 
 def test_boxes_of_one_class_that_resemble_one_another_are_one():
-    found = decode(head((50, 50, 40, 10, 0, 0.6, 0.5), (51, 50, 40, 10, 0, 0.8, 0.55),
-                        (50, 50, 40, 10, 0, 0.7, 0.5 + math.pi / 2),
-                        (50, 50, 40, 10, 1, 0.5, 0.5)))
+    found = decode(
+        head(
+            (50, 50, 40, 10, 0, 0.6, 0.5),
+            (51, 50, 40, 10, 0, 0.8, 0.55),
+            (50, 50, 40, 10, 0, 0.7, 0.5 + math.pi / 2),
+            (50, 50, 40, 10, 1, 0.5, 0.5),
+        )
+    )
     assert found.scores.tolist() == pytest.approx([0.8, 0.7, 0.5])
 
 
@@ -91,8 +102,10 @@ def test_a_box_that_was_dropped_drops_no_other():
     likeness = probabilistic_iou(boxes[:, None], boxes)
     assert likeness[0, 1] > 0.5 and likeness[1, 2] > 0.5 and likeness[0, 2] < 0.7
     found = ObbHead(Rows('output0', None, 1, False))(
-        {'output0': head(*chain)}, WHOLE, score_threshold=0.25,
-        iou_threshold=float(likeness[0, 2] + likeness[0, 1]) / 2, max_detections=9)
+        {'output0': head(*chain)},
+        WHOLE,
+        Thresholds(score=0.25, iou=float(likeness[0, 2] + likeness[0, 1]) / 2, max_detections=9),
+    )
     assert found.scores.tolist() == pytest.approx([0.9, 0.7])
 
 

@@ -6,22 +6,36 @@ import pytest
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.onnx_nms import OnnxNmsHead
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 WHOLE = Letterbox.fit((200, 200), (200, 200), 'stretch')
 BOXES = [[10, 20, 30, 60], [11, 20, 31, 60], [180, 90, 100, 20]]
 SCORES = [[0.6, 0.9, 0.1], [0.3, 0.2, 0.7]]
 
 
-def decode(*chosen, boxes=BOXES, scores=SCORES, rows_first=False, score_threshold=0.25,
-           max_detections=9, dtype=np.float32):
+def decode(
+    *chosen,
+    boxes=BOXES,
+    scores=SCORES,
+    rows_first=False,
+    score_threshold=0.25,
+    max_detections=9,
+    dtype=np.float32,
+):
     outputs = {
         'chosen': np.array(chosen, np.int64).reshape(-1, 3),
-        'boxes': np.array([boxes], dtype), 'scores': np.array([scores], dtype)}
+        'boxes': np.array([boxes], dtype),
+        'scores': np.array([scores], dtype),
+    }
     found = OnnxNmsHead('chosen', 'boxes', 'scores', 2, rows_first)(
-        outputs, WHOLE, score_threshold=score_threshold, iou_threshold=0.45,
-        max_detections=max_detections)
-    return [(label, pytest.approx(score, abs=1e-3), xyxy) for label, score, xyxy in zip(
-        found.labels.tolist(), found.scores.tolist(), found.xyxy.tolist())]
+        outputs, WHOLE, Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections)
+    )
+    return [
+        (label, pytest.approx(score, abs=1e-3), xyxy)
+        for label, score, xyxy in zip(
+            found.labels.tolist(), found.scores.tolist(), found.xyxy.tolist()
+        )
+    ]
 
 
 def test_nothing_chosen_is_nothing_found():
@@ -31,7 +45,10 @@ def test_nothing_chosen_is_nothing_found():
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
 def test_what_was_chosen_is_found_best_first_and_does_not_compete(dtype):
     assert decode((0, 0, 0), (0, 0, 1), (0, 1, 2), dtype=dtype) == [
-        (0, 0.9, [11, 20, 31, 60]), (1, 0.7, [100, 20, 180, 90]), (0, 0.6, [10, 20, 30, 60])]
+        (0, 0.9, [11, 20, 31, 60]),
+        (1, 0.7, [100, 20, 180, 90]),
+        (0, 0.6, [10, 20, 30, 60]),
+    ]
 
 
 def test_corners_may_be_rows_first():
@@ -40,7 +57,8 @@ def test_corners_may_be_rows_first():
 
 def test_rows_that_fill_unused_places_are_none():
     assert decode((-1, -1, -1), (0, 0, 0), (1, 0, 1), (0, 2, 0), (0, 0, 3)) == [
-        (0, 0.6, [10, 20, 30, 60])]
+        (0, 0.6, [10, 20, 30, 60])
+    ]
 
 
 def test_the_thresholds_hold():

@@ -7,6 +7,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.pose import PoseHead
 from trt_ros.vision.decoders.yolo_rows import Rows
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 WHOLE = Letterbox.fit((200, 200), (200, 200), 'stretch')
 
@@ -22,8 +23,8 @@ def head(*anchors, points=2, values=3, count=20, dtype=np.float32):
 def decode(output, letterbox=WHOLE, *, points=2, values=3, is_finished=False):
     rows = Rows('output0', None, points * values, is_finished)
     return PoseHead(rows, values)(
-        {'output0': output}, letterbox, score_threshold=0.25, iou_threshold=0.5,
-        max_detections=100)
+        {'output0': output}, letterbox, Thresholds(score=0.25, iou=0.5, max_detections=100)
+    )
 
 
 def test_an_empty_head_finds_nothing():
@@ -42,12 +43,18 @@ def test_keypoints_come_back_in_image_pixels_and_may_lie_outside():
 
 
 def test_keypoints_stay_with_their_box():
-    found = decode(head((50, 50, 20, 20, 0.6, 0, 1, 1, 3, 4, 1),
-                        (51, 50, 20, 20, 0.8, 10, 11, 1, 13, 14, 0),
-                        (150, 50, 20, 20, 0.7, 20, 21, 0, 23, 24, 1)))
+    found = decode(
+        head(
+            (50, 50, 20, 20, 0.6, 0, 1, 1, 3, 4, 1),
+            (51, 50, 20, 20, 0.8, 10, 11, 1, 13, 14, 0),
+            (150, 50, 20, 20, 0.7, 20, 21, 0, 23, 24, 1),
+        )
+    )
     assert found.detections.scores.tolist() == pytest.approx([0.8, 0.7])
     assert found.keypoints.reshape(2, 6).tolist() == [
-        [10, 11, 1, 13, 14, 0], [20, 21, 0, 23, 24, 1]]
+        [10, 11, 1, 13, 14, 0],
+        [20, 21, 0, 23, 24, 1],
+    ]
 
 
 def test_keypoints_without_visibility_count_as_visible():

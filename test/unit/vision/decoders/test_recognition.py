@@ -15,9 +15,15 @@ from trt_ros.vision.decoders.recognition import BEFORE_CLASSES, RULES, recognise
 from trt_ros.vision.decoders.registry import choose_family
 
 TABLE = {
-    'detect': decoder.FAMILIES, 'segment': decoder.SEGMENTERS, 'pose': decoder.POSES,
-    'obb': decoder.ORIENTED, 'classify': decoder.CLASSIFIERS, 'depth': decoder.DEPTHS,
-    'embed': decoder.EMBEDDINGS, 'tensor': decoder.TENSORS}
+    'detect': decoder.FAMILIES,
+    'segment': decoder.SEGMENTERS,
+    'pose': decoder.POSES,
+    'obb': decoder.ORIENTED,
+    'classify': decoder.CLASSIFIERS,
+    'depth': decoder.DEPTHS,
+    'embed': decoder.EMBEDDINGS,
+    'tensor': decoder.TENSORS,
+}
 FAMILIES = {family.name: family for families in TABLE.values() for family in families}
 
 COCO = {'task': 'detect', 'class_count': 80}
@@ -45,8 +51,8 @@ TOLD = [
     ('yolov8', 80, '8400 cells of its grids', 'head (?, 84, 8400)', {}),
     ('yolov8', 2, '8400 cells of its grids', 'head (1, 6, 8400)', {}),
     ('yolov8', 80, '6300 cells of its grids', 'head (1, 84, 6300)', {'hw': (480, 640)}),
-    ('yolov8', 80, '34000 cells of its grids', 'head (1, 84, 34000)', {}),             # P2
-    ('yolov8', 80, '8500 cells of its grids', 'head (1, 84, 8500)', {}),               # P6
+    ('yolov8', 80, '34000 cells of its grids', 'head (1, 84, 34000)', {}),  # P2
+    ('yolov8', 80, '8500 cells of its grids', 'head (1, 84, 8500)', {}),  # P6
     ('yolov8', 996, '21 cells of its grids', 'head (1, 1000, 21)', {'hw': (32, 32)}),
     ('yolov8', 80, 'objectness: the axis of the anchors is dynamic', 'head (1, 84, ?)', {}),
     ('yolov8', 80, 'the axis of the anchors is dynamic', 'head (?, 84, ?)', {}),
@@ -54,174 +60,466 @@ TOLD = [
     ('yolov8', 80, "its name is Ultralytics'", 'output0 (1, ?, 84)', {}),
     ('yolov8', 80, "its metadata is Ultralytics'", 'head (1, 8400, 84)', COCO),
     ('yolov8', 79, '83 is 4 and 79 classes', 'output (1, 8400, 83)', {'class_count': 79}),
-    ('yolox', 3, "8400 cells of strides 8, 16 and 32 with objectness: its name is YOLOX's",
-     'output (1, 8400, 8)', {}),
+    (
+        'yolox',
+        3,
+        "8400 cells of strides 8, 16 and 32 with objectness: its name is YOLOX's",
+        'output (1, 8400, 8)',
+        {},
+    ),
     ('yolox', 3, '8 is 5 and 3 classes', 'head (1, 8400, 8)', {'class_count': 3}),
     ('yolox', 79, '84 is 5 and 79 classes', 'head (1, 8400, 84)', {'class_count': 79}),
     ('yolox', 80, '85 is 5 and the 80 classes of COCO', 'head (1, 8400, 85)', {}),
-    ('yolox', 3, "3549 cells of strides 8, 16 and 32 with objectness: its name is YOLOX's",
-     'output (1, 3549, 8)', {'hw': (416, 416)}),
+    (
+        'yolox',
+        3,
+        "3549 cells of strides 8, 16 and 32 with objectness: its name is YOLOX's",
+        'output (1, 3549, 8)',
+        {'hw': (416, 416)},
+    ),
     ('yolov5', 80, 'three anchors a cell, with objectness', 'output (1, 25200, 85)', {}),
-    ('yolov5', 3, 'three anchors a cell, with objectness', 'output0 (1, 25200, 8)',
-     {'stride': '32'}),
-    ('yolov5', 80, 'three anchors a cell, with objectness', 'output0 (1, 102000, 85)',
-     {'hw': (1280, 1280)}),                                                             # P6
-    ('yolov5', 80, 'three anchors a cell, with objectness', 'output (1, 18900, 85)',
-     {'hw': (480, 640)}),
+    (
+        'yolov5',
+        3,
+        'three anchors a cell, with objectness',
+        'output0 (1, 25200, 8)',
+        {'stride': '32'},
+    ),
+    (
+        'yolov5',
+        80,
+        'three anchors a cell, with objectness',
+        'output0 (1, 102000, 85)',
+        {'hw': (1280, 1280)},
+    ),  # P6
+    (
+        'yolov5',
+        80,
+        'three anchors a cell, with objectness',
+        'output (1, 18900, 85)',
+        {'hw': (480, 640)},
+    ),
     ('yolov5', 80, 'with objectness: 85 is 5 and 80 classes', 'output0 (1, ?, 85)', V5),
     ('yolov5', 1, 'three anchors a cell, with objectness', 'output (1, 25200, 6)', {}),
-    ('yolov5', 1, 'with objectness: 6 is 5 and 1 classes', 'output0 (1, ?, 6)',
-     {'stride': '32', 'class_count': 1}),
+    (
+        'yolov5',
+        1,
+        'with objectness: 6 is 5 and 1 classes',
+        'output0 (1, ?, 6)',
+        {'stride': '32', 'class_count': 1},
+    ),
     # Finished boxes in one output.
-    ('yolov10', None, "finished boxes: Ultralytics' metadata", 'output0 (1, 300, ?)',
-     {**TWO, 'end2end': 'True'}),
-    ('yolov10', None, "finished boxes: Ultralytics' metadata", 'output0 (1, 300, 6)',
-     {**TWO, 'end2end': 'True'}),
-    ('yolov10', None, "finished boxes: Ultralytics' metadata", 'output0 (1, 300, ?)',
-     {**COCO, **NMS_INSIDE}),
-    ('yolov10', None, "finished boxes: Ultralytics' metadata", 'output0 (1, 300, 6)',
-     {**COCO, **NMS_INSIDE}),
+    (
+        'yolov10',
+        None,
+        "finished boxes: Ultralytics' metadata",
+        'output0 (1, 300, ?)',
+        {**TWO, 'end2end': 'True'},
+    ),
+    (
+        'yolov10',
+        None,
+        "finished boxes: Ultralytics' metadata",
+        'output0 (1, 300, 6)',
+        {**TWO, 'end2end': 'True'},
+    ),
+    (
+        'yolov10',
+        None,
+        "finished boxes: Ultralytics' metadata",
+        'output0 (1, 300, ?)',
+        {**COCO, **NMS_INSIDE},
+    ),
+    (
+        'yolov10',
+        None,
+        "finished boxes: Ultralytics' metadata",
+        'output0 (1, 300, 6)',
+        {**COCO, **NMS_INSIDE},
+    ),
     ('yolov10', None, 'score, class: 300 rows are no grid', 'output0 (1, 300, 6)', {}),
     ('yolov10', None, '300 rows are no grid', 'output0 (1, 300, 6)', COCO),
     # Queries.
-    ('rtdetr', None, 'with the input orig_target_sizes, as its deployed model', DEPLOYED,
-     {'inputs': 'orig_target_sizes (?, 2) int64'}),
-    ('rtdetr', 2, "a row a query: Ultralytics' metadata", 'output0 (1, 300, 6)',
-     {**TWO, **RTDETR_L}),
-    ('rtdetr', None, "a row a query: Ultralytics' metadata", 'output0 (?, ?, 6)',
-     {**TWO, 'head': 'RTDETRDecoder'}),
-    ('rtdetr', None, "a row a query: Ultralytics' metadata", 'output0 (1, 300, 6)',
-     {**COCO, 'head': 'RTDETRDecoder', 'end2end': 'False'}),
+    (
+        'rtdetr',
+        None,
+        'with the input orig_target_sizes, as its deployed model',
+        DEPLOYED,
+        {'inputs': 'orig_target_sizes (?, 2) int64'},
+    ),
+    (
+        'rtdetr',
+        2,
+        "a row a query: Ultralytics' metadata",
+        'output0 (1, 300, 6)',
+        {**TWO, **RTDETR_L},
+    ),
+    (
+        'rtdetr',
+        None,
+        "a row a query: Ultralytics' metadata",
+        'output0 (?, ?, 6)',
+        {**TWO, 'head': 'RTDETRDecoder'},
+    ),
+    (
+        'rtdetr',
+        None,
+        "a row a query: Ultralytics' metadata",
+        'output0 (1, 300, 6)',
+        {**COCO, 'head': 'RTDETRDecoder', 'end2end': 'False'},
+    ),
     ('rtdetr', 80, "a row a query: Ultralytics' metadata", 'output0 (1, 300, 84)', COCO),
-    ('rtdetr', 3, 'by sigmoid, a score a class: 3 logits for 3 classes',
-     'logits (1, 300, 3); pred_boxes (1, 300, 4)', {'class_count': 3}),
+    (
+        'rtdetr',
+        3,
+        'by sigmoid, a score a class: 3 logits for 3 classes',
+        'logits (1, 300, 3); pred_boxes (1, 300, 4)',
+        {'class_count': 3},
+    ),
     ('rtdetr', 80, '80 logits, as for COCO', 'logits (1, 300, 80); pred_boxes (1, 300, 4)', {}),
-    ('rtdetr', 80, '80 logits, as for COCO',
-     'pred_logits (1, 300, 80); pred_boxes (1, 300, 4); last (1, 300, 256)', {}),
-    ('detr', 3, 'by softmax over the classes and "no object": 4 logits for 3 classes',
-     'pred_logits (1, 100, 4); pred_boxes (1, 100, 4)', {'class_count': 3}),
+    (
+        'rtdetr',
+        80,
+        '80 logits, as for COCO',
+        'pred_logits (1, 300, 80); pred_boxes (1, 300, 4); last (1, 300, 256)',
+        {},
+    ),
+    (
+        'detr',
+        3,
+        'by softmax over the classes and "no object": 4 logits for 3 classes',
+        'pred_logits (1, 100, 4); pred_boxes (1, 100, 4)',
+        {'class_count': 3},
+    ),
     ('detr', 91, '92 logits, as for COCO', 'logits (1, 100, 92); pred_boxes (1, 100, 4)', {}),
-    ('rfdetr', 91, 'labels (1, 300, 91) float32, dets (1, 300, 4) float32: named as its exporter '
-     'does', 'dets (1, 300, 4); labels (1, 300, 91)', {}),
-    ('rfdetr', 3, 'named as its exporter does', 'dets (1, 300, 4); labels (1, 300, 4)',
-     {'class_count': 3}),                                      # Of one's own: the last is none.
-    ('rfdetr', 4, 'named as its exporter does', 'dets (1, 300, 4); labels (1, 300, 4)',
-     {'class_count': 4}),
+    (
+        'rfdetr',
+        91,
+        'labels (1, 300, 91) float32, dets (1, 300, 4) float32: named as its exporter does',
+        'dets (1, 300, 4); labels (1, 300, 91)',
+        {},
+    ),
+    (
+        'rfdetr',
+        3,
+        'named as its exporter does',
+        'dets (1, 300, 4); labels (1, 300, 4)',
+        {'class_count': 3},
+    ),  # Of one's own: the last is none.
+    (
+        'rfdetr',
+        4,
+        'named as its exporter does',
+        'dets (1, 300, 4); labels (1, 300, 4)',
+        {'class_count': 4},
+    ),
     # Boxes with scores.
-    ('ssd', 20, '21 scores are background and the classes',
-     'scores (1, 99, 21); boxes (1, 99, 4)', {'class_count': 20}),
-    ('ssd', 3, 'are the 3000 priors of an SSD', 'scores (1, 3000, 4); boxes (1, 3000, 4)',
-     {'hw': (300, 300)}),
-    ('efficient_nms', 3, 'are what NonMaxSuppression got, before it was cut off', CUT,
-     cut('efficient_nms')),
-    ('efficient_nms', None, 'are a count and that many boxes', 'num_dets (1, 1) int32; '
-     'det_boxes (1, 100, 4); det_scores (1, 100); det_classes (1, 100) int32', {}),
-    ('efficient_nms', None, 'are a count and that many boxes', 'num_dets (?, 1) int64; '
-     'boxes (?, 100, 4); scores (?, 100); labels (?, 100) int32', {}),                  # MMYOLO
-    ('efficient_nms', None, 'are a count and that many boxes', 'num_detections (1, 1) int32; '
-     'nmsed_boxes (1, 100, 4); nmsed_scores (1, 100); nmsed_classes (1, 100)', {}),   # BatchedNMS
-    ('onnx_nms', 3, 'are what NonMaxSuppression got, before it was cut off', CUT,
-     cut('onnx_nms')),
-    ('onnx_nms', 80, 'are what NonMaxSuppression chose, and from what',
-     'selected_indices (?, 3) int64; boxes (1, 8400, 4); scores (1, 80, 8400)', {}),
-    ('onnx_nms', 4, 'are what NonMaxSuppression chose, and from what',
-     'chosen (?, 3) int64; boxes (1, 4, 4); scores (1, 4, 4)', {}),
+    (
+        'ssd',
+        20,
+        '21 scores are background and the classes',
+        'scores (1, 99, 21); boxes (1, 99, 4)',
+        {'class_count': 20},
+    ),
+    (
+        'ssd',
+        3,
+        'are the 3000 priors of an SSD',
+        'scores (1, 3000, 4); boxes (1, 3000, 4)',
+        {'hw': (300, 300)},
+    ),
+    (
+        'efficient_nms',
+        3,
+        'are what NonMaxSuppression got, before it was cut off',
+        CUT,
+        cut('efficient_nms'),
+    ),
+    (
+        'efficient_nms',
+        None,
+        'are a count and that many boxes',
+        'num_dets (1, 1) int32; '
+        'det_boxes (1, 100, 4); det_scores (1, 100); det_classes (1, 100) int32',
+        {},
+    ),
+    (
+        'efficient_nms',
+        None,
+        'are a count and that many boxes',
+        'num_dets (?, 1) int64; boxes (?, 100, 4); scores (?, 100); labels (?, 100) int32',
+        {},
+    ),  # MMYOLO
+    (
+        'efficient_nms',
+        None,
+        'are a count and that many boxes',
+        'num_detections (1, 1) int32; '
+        'nmsed_boxes (1, 100, 4); nmsed_scores (1, 100); nmsed_classes (1, 100)',
+        {},
+    ),  # BatchedNMS
+    ('onnx_nms', 3, 'are what NonMaxSuppression got, before it was cut off', CUT, cut('onnx_nms')),
+    (
+        'onnx_nms',
+        80,
+        'are what NonMaxSuppression chose, and from what',
+        'selected_indices (?, 3) int64; boxes (1, 8400, 4); scores (1, 80, 8400)',
+        {},
+    ),
+    (
+        'onnx_nms',
+        4,
+        'are what NonMaxSuppression chose, and from what',
+        'chosen (?, 3) int64; boxes (1, 4, 4); scores (1, 4, 4)',
+        {},
+    ),
     ('yolov3', 3, 'are what NonMaxSuppression got, before it was cut off', CUT, cut('yolov3')),
-    ('yolov3', 80, 'with the input image_shape, as in the ONNX model zoo',
-     'yolonms_layer_1 (1, ?, 4); yolonms_layer_1:1 (1, 80, ?); yolonms_layer_1:2 (?, 3) int32',
-     {'inputs': 'image_shape (1, 2)', 'hw': (416, 416)}),
-    ('boxes', None, "have no batch, as torchvision's detectors",
-     'boxes (?, 4); labels (?) int64; scores (?)', {}),
-    ('boxes', 80, 'are the cells of strides 8, 16 and 32',
-     'boxes (1, 8400, 4); scores (1, 8400, 80)', {}),                                   # YOLO-NAS
+    (
+        'yolov3',
+        80,
+        'with the input image_shape, as in the ONNX model zoo',
+        'yolonms_layer_1 (1, ?, 4); yolonms_layer_1:1 (1, 80, ?); yolonms_layer_1:2 (?, 3) int32',
+        {'inputs': 'image_shape (1, 2)', 'hw': (416, 416)},
+    ),
+    (
+        'boxes',
+        None,
+        "have no batch, as torchvision's detectors",
+        'boxes (?, 4); labels (?) int64; scores (?)',
+        {},
+    ),
+    (
+        'boxes',
+        80,
+        'are the cells of strides 8, 16 and 32',
+        'boxes (1, 8400, 4); scores (1, 8400, 80)',
+        {},
+    ),  # YOLO-NAS
     # Grids.
-    ('detectnet_v2', 3, 'are grids of stride 16, four box planes a class',
-     'output_cov/Sigmoid:0 (?, 3, 34, 60); output_bbox/BiasAdd:0 (?, 12, 34, 60)',
-     {'hw': (544, 960)}),
-    ('detectnet_v2', 1, 'are grids of stride 16, four box planes a class',
-     'output_bbox (1, 4, 23, 40); output_cov (1, 1, 23, 40)', {'hw': (368, 640)}),
+    (
+        'detectnet_v2',
+        3,
+        'are grids of stride 16, four box planes a class',
+        'output_cov/Sigmoid:0 (?, 3, 34, 60); output_bbox/BiasAdd:0 (?, 12, 34, 60)',
+        {'hw': (544, 960)},
+    ),
+    (
+        'detectnet_v2',
+        1,
+        'are grids of stride 16, four box planes a class',
+        'output_bbox (1, 4, 23, 40); output_cov (1, 1, 23, 40)',
+        {'hw': (368, 640)},
+    ),
     # Other tasks.
-    ('yolov8_seg', 80, 'output0 (1, 116, 8400) float32 is boxes with mask coefficients, output1 '
-     '(1, 32, 160, 160) float32 the prototypes', SEG, {'task': 'segment', 'class_count': 80}),
+    (
+        'yolov8_seg',
+        80,
+        'output0 (1, 116, 8400) float32 is boxes with mask coefficients, output1 '
+        '(1, 32, 160, 160) float32 the prototypes',
+        SEG,
+        {'task': 'segment', 'class_count': 80},
+    ),
     ('yolov8_seg', 80, 'the prototypes', SEG, {}),
     ('yolov8_seg', 80, 'the prototypes', 'protos (1, 32, 160, 160); boxes (1, 116, 8400)', {}),
-    ('yolov8_seg', 80, 'the prototypes', 'output0 (?, 116, ?); output1 (?, 32, ?, ?)',
-     {'task': 'segment'}),
-    ('yolov8_seg', None, 'the prototypes', SEG_26,
-     {'task': 'segment', 'class_count': 80, 'end2end': 'True'}),
+    (
+        'yolov8_seg',
+        80,
+        'the prototypes',
+        'output0 (?, 116, ?); output1 (?, 32, ?, ?)',
+        {'task': 'segment'},
+    ),
+    (
+        'yolov8_seg',
+        None,
+        'the prototypes',
+        SEG_26,
+        {'task': 'segment', 'class_count': 80, 'end2end': 'True'},
+    ),
     ('yolov8_seg', None, 'the prototypes', SEG_26, {}),
-    ('yolo_semantic', None, "the classes of Ultralytics' semantic segmentation",
-     'output0 (1, 640, 640) uint8', {'task': 'semantic', 'class_count': 19}),
+    (
+        'yolo_semantic',
+        None,
+        "the classes of Ultralytics' semantic segmentation",
+        'output0 (1, 640, 640) uint8',
+        {'task': 'semantic', 'class_count': 19},
+    ),
     ('semantic', None, 'the class of each cell', 'out (1, 640, 640) int64', {}),
     ('semantic', None, 'the class of each cell', 'out (1, ?, ?) int64', {}),
-    ('semantic', None, 'the class of each cell', 'argmax_1 (1, 544, 960, 1) int32',
-     {'hw': (544, 960)}),
+    (
+        'semantic',
+        None,
+        'the class of each cell',
+        'argmax_1 (1, 544, 960, 1) int32',
+        {'hw': (544, 960)},
+    ),
     ('semantic', 21, 'the scores of each cell', 'out (1, 21, 640, 640)', {}),
-    ('semantic', 150, 'the scores of each cell', 'logits (1, 150, 128, 128)',
-     {'hw': (512, 512)}),                                                               # SegFormer
+    (
+        'semantic',
+        150,
+        'the scores of each cell',
+        'logits (1, 150, 128, 128)',
+        {'hw': (512, 512)},
+    ),  # SegFormer
     ('semantic', 2, 'the scores of each cell', 'sigmoid (1, 1, 544, 960)', {'hw': (544, 960)}),
-    ('semantic', 2, 'the scores of each cell', 'softmax_1 (1, 544, 960, 2)',
-     {'hw': (544, 960)}),                                                         # PeopleSemSegNet
-    ('yolov8_pose', 1, 'boxes with 17 keypoints', 'output0 (1, 56, 8400)',
-     {**POSE, 'class_count': 1}),
+    (
+        'semantic',
+        2,
+        'the scores of each cell',
+        'softmax_1 (1, 544, 960, 2)',
+        {'hw': (544, 960)},
+    ),  # PeopleSemSegNet
+    (
+        'yolov8_pose',
+        1,
+        'boxes with 17 keypoints',
+        'output0 (1, 56, 8400)',
+        {**POSE, 'class_count': 1},
+    ),
     ('yolov8_pose', 1, 'boxes with 17 keypoints', 'output0 (1, 56, 8400)', {}),
     ('yolov8_pose', 2, 'boxes with 3 keypoints', 'output0 (1, 15, 8400)', {'class_count': 2}),
-    ('yolov8_pose', 1, 'boxes with 4 keypoints', 'output0 (1, 13, 8400)',
-     {'task': 'pose', 'kpt_shape': '[4, 2]'}),
-    ('yolov8_pose', None, 'boxes with 17 keypoints', 'output0 (1, 300, 57)',
-     {**POSE, 'end2end': 'True'}),
+    (
+        'yolov8_pose',
+        1,
+        'boxes with 4 keypoints',
+        'output0 (1, 13, 8400)',
+        {'task': 'pose', 'kpt_shape': '[4, 2]'},
+    ),
+    (
+        'yolov8_pose',
+        None,
+        'boxes with 17 keypoints',
+        'output0 (1, 300, 57)',
+        {**POSE, 'end2end': 'True'},
+    ),
     ('yolov8_pose', None, 'boxes with 17 keypoints', 'output0 (1, 300, 57)', {}),
-    ('yolov8_obb', 15, 'boxes with an angle', 'output0 (1, 20, 8400)',
-     {'task': 'obb', 'class_count': 15}),
+    (
+        'yolov8_obb',
+        15,
+        'boxes with an angle',
+        'output0 (1, 20, 8400)',
+        {'task': 'obb', 'class_count': 15},
+    ),
     ('yolov8_obb', 15, 'boxes with an angle', 'output0 (1, 20, 8400)', {}),
-    ('yolov8_obb', None, 'boxes with an angle', 'output0 (1, 300, 7)',
-     {'task': 'obb', 'end2end': 'True'}),
-    ('yolov8_cls', 1000, "the class scores of Ultralytics' classifier", 'output0 (1, 1000)',
-     {'task': 'classify', 'class_count': 1000}),
+    (
+        'yolov8_obb',
+        None,
+        'boxes with an angle',
+        'output0 (1, 300, 7)',
+        {'task': 'obb', 'end2end': 'True'},
+    ),
+    (
+        'yolov8_cls',
+        1000,
+        "the class scores of Ultralytics' classifier",
+        'output0 (1, 1000)',
+        {'task': 'classify', 'class_count': 1000},
+    ),
     ('classifier', 1000, 'one score a class', 'logits (1, 1000)', {}),
     ('classifier', 9, 'one score a class', 'logits (?, 9, 1, 1)', {'class_count': 9}),
     ('classifier', None, 'one score a class', 'logits (?, ?)', {}),
     ('yolo_depth', None, "Ultralytics' depth", 'output0 (1, 1, 640, 640)', {'task': 'depth'}),
     ('depth', None, 'one value a cell', 'predicted_depth (1, 518, 518)', {'hw': (518, 518)}),
     ('depth', None, 'one value a cell', 'out (1, 1, 266, 476)', {'hw': (266, 476)}),
-    ('depth', None, 'one value a cell', 'depth (1, 1, 280, 504); sky (1, 1, 280, 504)',
-     {'hw': (280, 504)}),
-    ('embedding', None, 'image_embeds (1, 512) float32 is one vector', 'image_embeds (1, 512)',
-     {}),
-    ('embedding', None, 'pooler_output (1, 768) float32 is one vector',
-     'last_hidden_state (1, 257, 768); pooler_output (1, 768)', {}),
+    (
+        'depth',
+        None,
+        'one value a cell',
+        'depth (1, 1, 280, 504); sky (1, 1, 280, 504)',
+        {'hw': (280, 504)},
+    ),
+    (
+        'embedding',
+        None,
+        'image_embeds (1, 512) float32 is one vector',
+        'image_embeds (1, 512)',
+        {},
+    ),
+    (
+        'embedding',
+        None,
+        'pooler_output (1, 768) float32 is one vector',
+        'last_hidden_state (1, 257, 768); pooler_output (1, 768)',
+        {},
+    ),
     ('tensor', None, 'are published as they are', 'a (1, 3, 5); b (7) int64', {}),
     ('tensor', None, 'are published as they are', 'output0 (1, 56, 8400)', POSE),
 ]
 
 # Families and the ends of their why, in the order they are named; and the network.
 AMBIGUOUS = [
-    ({'yolox': 'grids of strides 8, 16 and 32 with objectness: 85 is 5 and the 80 classes of COCO',
-      'yolov5': 'with objectness: 85 is 5 and the 80 classes of COCO'}, 'head (1, ?, 85)', {}),
-    ({'yolov8': 'without objectness: nothing tells them from boxes with objectness',
-      'yolox': '8400 cells of strides 8, 16 and 32 with objectness: nothing tells them from boxes '
-      'without objectness'}, 'head (1, 8400, 8)', {}),
-    ({'yolov8': 'nothing tells them from boxes with objectness',
-      'yolox': 'grids of strides 8, 16 and 32 with objectness: nothing tells them from boxes '
-      'without objectness',
-      'yolov5': 'with objectness: nothing tells them from boxes without it',
-      'yolov10': 'score, class: nothing tells them from raw boxes'}, 'head (1, ?, 6)', {}),
-    ({'yolov10': '300 rows are no grid', 'rtdetr': "a row a query: Ultralytics' metadata"},
-     'output0 (1, 300, 6)', TWO),
-    ({'rtdetr': 'a score a class: nothing tells whether the last logit is "no object"',
-      'detr': '"no object": nothing tells whether the last logit is "no object"'},
-     'logits (1, 300, 91); pred_boxes (1, 300, 4)', {}),
-    ({'ssd': 'may begin with background', 'boxes': 'may be in input pixels',
-      'boxes_normalised': 'may be 0 to 1 of the input'},
-     'boxes (1, 99, 4); scores (1, 99, 21)', {}),
-    ({'boxes': 'may be in input pixels', 'boxes_normalised': 'may be 0 to 1 of the input'},
-     'boxes (1, 99, 4); scores (1, 99, 21)', {'class_count': 21}),
-    ({'boxes': 'may be in input pixels', 'boxes_normalised': 'may be 0 to 1 of the input'},
-     'boxes (1, 99, 4); scores (1, 99); labels (1, 99) int64', {}),
-    ({'boxes': 'may be in input pixels', 'boxes_normalised': 'may be 0 to 1 of the input'},
-     'boxes (1, 99, 4); confidence (1, 99)', {}),
-    ({'semantic': 'the scores of each cell', 'depth': 'one value a cell'},
-     'out (1, 1, 640, 640)', {}),
+    (
+        {
+            'yolox': 'grids of strides 8, 16 and 32 with objectness: '
+            '85 is 5 and the 80 classes of COCO',
+            'yolov5': 'with objectness: 85 is 5 and the 80 classes of COCO',
+        },
+        'head (1, ?, 85)',
+        {},
+    ),
+    (
+        {
+            'yolov8': 'without objectness: nothing tells them from boxes with objectness',
+            'yolox': '8400 cells of strides 8, 16 and 32 with objectness: nothing tells '
+            'them from boxes '
+            'without objectness',
+        },
+        'head (1, 8400, 8)',
+        {},
+    ),
+    (
+        {
+            'yolov8': 'nothing tells them from boxes with objectness',
+            'yolox': 'grids of strides 8, 16 and 32 with objectness: nothing tells them '
+            'from boxes '
+            'without objectness',
+            'yolov5': 'with objectness: nothing tells them from boxes without it',
+            'yolov10': 'score, class: nothing tells them from raw boxes',
+        },
+        'head (1, ?, 6)',
+        {},
+    ),
+    (
+        {'yolov10': '300 rows are no grid', 'rtdetr': "a row a query: Ultralytics' metadata"},
+        'output0 (1, 300, 6)',
+        TWO,
+    ),
+    (
+        {
+            'rtdetr': 'a score a class: nothing tells whether the last logit is "no object"',
+            'detr': '"no object": nothing tells whether the last logit is "no object"',
+        },
+        'logits (1, 300, 91); pred_boxes (1, 300, 4)',
+        {},
+    ),
+    (
+        {
+            'ssd': 'may begin with background',
+            'boxes': 'may be in input pixels',
+            'boxes_normalised': 'may be 0 to 1 of the input',
+        },
+        'boxes (1, 99, 4); scores (1, 99, 21)',
+        {},
+    ),
+    (
+        {'boxes': 'may be in input pixels', 'boxes_normalised': 'may be 0 to 1 of the input'},
+        'boxes (1, 99, 4); scores (1, 99, 21)',
+        {'class_count': 21},
+    ),
+    (
+        {'boxes': 'may be in input pixels', 'boxes_normalised': 'may be 0 to 1 of the input'},
+        'boxes (1, 99, 4); scores (1, 99); labels (1, 99) int64',
+        {},
+    ),
+    (
+        {'boxes': 'may be in input pixels', 'boxes_normalised': 'may be 0 to 1 of the input'},
+        'boxes (1, 99, 4); confidence (1, 99)',
+        {},
+    ),
+    (
+        {'semantic': 'the scores of each cell', 'depth': 'one value a cell'},
+        'out (1, 1, 640, 640)',
+        {},
+    ),
     ({'classifier': 'one score a class', 'embedding': 'one vector'}, 'out (1, 1000)', {}),
 ]
 
@@ -249,9 +547,14 @@ def test_what_shape_and_name_leave_open_is_for_the_user(network, evidence, outpu
         assert choose_family((FAMILIES[family],), family, seen)[0].open(seen)
 
 
-@pytest.mark.parametrize(('channels', 'name'), [
-    (16, 'YOLOv5-face, 1 class and 5 landmarks'), (21, 'YOLOv7-face, 1 class and 5 landmarks'),
-    (57, 'YOLOv7-pose, 1 class and 17 keypoints')])
+@pytest.mark.parametrize(
+    ('channels', 'name'),
+    [
+        (16, 'YOLOv5-face, 1 class and 5 landmarks'),
+        (21, 'YOLOv7-face, 1 class and 5 landmarks'),
+        (57, 'YOLOv7-pose, 1 class and 17 keypoints'),
+    ],
+)
 @pytest.mark.parametrize('known', [{}, {'class_count': 1}])
 def test_a_head_that_may_hold_landmarks_is_not_taken_for_classes(network, channels, name, known):
     seen = network(f'output (1, 25200, {channels})', **known)
@@ -262,9 +565,10 @@ def test_a_head_that_may_hold_landmarks_is_not_taken_for_classes(network, channe
     assert 'node `tensor`' in error.value.remedy
 
 
-@pytest.mark.parametrize(('name', 'known'), [
-    ('yolov5', {}), ('auto', {'class_count': 11}),
-    ('auto', {'class_count': 11, 'stride': '32'})])
+@pytest.mark.parametrize(
+    ('name', 'known'),
+    [('yolov5', {}), ('auto', {'class_count': 11}), ('auto', {'class_count': 11, 'stride': '32'})],
+)
 def test_its_name_or_its_classes_decide(network, name, known):
     seen = network('output (1, 25200, 16)', **known)
     family, _ = choose_family(decoder.FAMILIES, name, seen)
@@ -288,16 +592,19 @@ def test_every_family_has_a_rule():
 
 
 # A row for each of `BEFORE_CLASSES`.
-@pytest.mark.parametrize(('row', 'before', 'evidence', 'outputs', 'known'), [
-    (0, 4, "its metadata is Ultralytics'", 'output (1, 8400, 85)', COCO),
-    (1, 4, '85 is 4 and 81 classes', 'output (1, 8400, 85)', {'class_count': 81}),
-    (2, 5, '84 is 5 and 79 classes', 'output0 (1, 8400, 84)', {'class_count': 79}),
-    (3, 4, "its name is Ultralytics'", 'output0 (1, 8400, 85)', {}),
-    (4, 5, "its name is YOLOX's", 'output (1, 8400, 84)', {}),
-    (5, 4, '84 is 4 and the 80 classes of COCO', 'head (1, 8400, 84)', {'class_count': 3}),
-    (6, 5, '85 is 5 and the 80 classes of COCO', 'head (1, 8400, 85)', {}),
-    (len(BEFORE_CLASSES), 0, '', 'head (1, 8400, 8)', {}),
-])
+@pytest.mark.parametrize(
+    ('row', 'before', 'evidence', 'outputs', 'known'),
+    [
+        (0, 4, "its metadata is Ultralytics'", 'output (1, 8400, 85)', COCO),
+        (1, 4, '85 is 4 and 81 classes', 'output (1, 8400, 85)', {'class_count': 81}),
+        (2, 5, '84 is 5 and 79 classes', 'output0 (1, 8400, 84)', {'class_count': 79}),
+        (3, 4, "its name is Ultralytics'", 'output0 (1, 8400, 85)', {}),
+        (4, 5, "its name is YOLOX's", 'output (1, 8400, 84)', {}),
+        (5, 4, '84 is 4 and the 80 classes of COCO', 'head (1, 8400, 84)', {'class_count': 3}),
+        (6, 5, '85 is 5 and the 80 classes of COCO', 'head (1, 8400, 85)', {}),
+        (len(BEFORE_CLASSES), 0, '', 'head (1, 8400, 8)', {}),
+    ],
+)
 def test_what_tells_boxes_with_objectness(network, row, before, evidence, outputs, known):
     seen = network(outputs, **known)
     channels = seen.only_output.shape[2]
@@ -306,49 +613,52 @@ def test_what_tells_boxes_with_objectness(network, row, before, evidence, output
     assert (rows(seen).before, rows(seen).evidence) == (before, evidence)
 
 
-@pytest.mark.parametrize(('task', 'outputs', 'known'), [
-    ('detect', 'output0 (1, 25200, 85)', COCO),
-    ('detect', 'output (1, 25201, 85)', {}),
-    ('detect', 'output (1, 25200, 5)', {}),
-    ('detect', 'output (1, 3549, 8)', {}),
-    ('detect', 'output0 (1, 84, 8400)', {**COCO, 'end2end': 'True'}),
-    ('detect', 'logits (1, 300, 80); pred_boxes (1, 300, 4)', {'class_count': 4}),
-    ('detect', 'logits (1, 300, 80); pred_boxes (1, 300, 6)', {}),
-    ('detect', 'dets (1, 100, 5); labels (1, 100) int64', {}),
-    ('detect', 'boxes (1, 99, 4)', {}),
-    ('detect', 'boxes (1, 99, 4); scores (1, 98, 21)', {}),
-    ('detect', 'boxes (1, 99, 4); scores (1, 99, 21)', {'class_count': 7}),
-    ('detect', 'boxes (1, 99, 4); scores (1, 99, 21); masks (1, 99, 28, 28)', {}),
-    ('detect', 'boxes (2, 99, 4); scores (2, 99, 21)', {}),
-    ('detect', 'num (1) int32; boxes (1, 99, 4); scores (1, 99)', {}),
-    ('detect', 'chosen (?, 3) int64; boxes (1, 99, 4)', {}),
-    ('detect', 'cov (1, 3, 34, 60); bbox (1, 12, 34, 60)', {'hw': (640, 640)}),
-    ('detect', 'cov (1, 3, 40, 40); bbox (1, 12, 20, 20)', {}),
-    ('detect', 'cov (1, 3, 40, 40); bbox (1, 11, 40, 40)', {}),
-    ('segment', 'output0 (1, 84, 8400)', {}),
-    ('segment', 'output0 (1, 116, 8400); output1 (1, 32, 160, 90)', {}),
-    ('segment', 'output0 (1, 116, 8400); output1 (1, 32, 160, 160)', {'class_count': 81}),
-    ('segment', 'output0 (1, 36, 8400); output1 (1, 32, 160, 160)', {}),
-    ('segment', 'out (1, 21, 640, 480)', {}),
-    ('segment', 'out (1, 21, 640, 640)', {'class_count': 3}),
-    ('segment', 'depth (1, 1, 640, 640)', {}),
-    ('segment', 'out (2, 21, 640, 640)', {}),
-    ('segment', SEG, {'task': 'detect'}),
-    ('pose', 'output0 (1, 55, 8400)', {}),
-    ('pose', 'output0 (1, 56, 8400)', {'task': 'detect'}),
-    ('pose', 'output0 (1, 56, 8401)', {}),
-    ('obb', 'output0 (1, 5, 8400)', {}),
-    ('obb', 'output0 (1, 20, 8400)', {'task': 'detect'}),
-    ('obb', 'output0 (1, 20, 8401)', {}),
-    ('classify', 'out (1, 9)', {'class_count': 10}),
-    ('classify', 'out (1, 9) int64', {}),
-    ('classify', 'out (1, 9, 9)', {}),
-    ('depth', 'out (1, 2, 640, 640)', {}),
-    ('depth', 'out (1, 640, 640) int32', {}),
-    ('depth', 'near_depth (1, 640, 640); far_depth (1, 640, 640)', {}),
-    ('embed', 'a (1, 9); b (1, 9)', {}),
-    ('embed', 'scores (1, 99); boxes (1, 99, 4)', {}),
-])
+@pytest.mark.parametrize(
+    ('task', 'outputs', 'known'),
+    [
+        ('detect', 'output0 (1, 25200, 85)', COCO),
+        ('detect', 'output (1, 25201, 85)', {}),
+        ('detect', 'output (1, 25200, 5)', {}),
+        ('detect', 'output (1, 3549, 8)', {}),
+        ('detect', 'output0 (1, 84, 8400)', {**COCO, 'end2end': 'True'}),
+        ('detect', 'logits (1, 300, 80); pred_boxes (1, 300, 4)', {'class_count': 4}),
+        ('detect', 'logits (1, 300, 80); pred_boxes (1, 300, 6)', {}),
+        ('detect', 'dets (1, 100, 5); labels (1, 100) int64', {}),
+        ('detect', 'boxes (1, 99, 4)', {}),
+        ('detect', 'boxes (1, 99, 4); scores (1, 98, 21)', {}),
+        ('detect', 'boxes (1, 99, 4); scores (1, 99, 21)', {'class_count': 7}),
+        ('detect', 'boxes (1, 99, 4); scores (1, 99, 21); masks (1, 99, 28, 28)', {}),
+        ('detect', 'boxes (2, 99, 4); scores (2, 99, 21)', {}),
+        ('detect', 'num (1) int32; boxes (1, 99, 4); scores (1, 99)', {}),
+        ('detect', 'chosen (?, 3) int64; boxes (1, 99, 4)', {}),
+        ('detect', 'cov (1, 3, 34, 60); bbox (1, 12, 34, 60)', {'hw': (640, 640)}),
+        ('detect', 'cov (1, 3, 40, 40); bbox (1, 12, 20, 20)', {}),
+        ('detect', 'cov (1, 3, 40, 40); bbox (1, 11, 40, 40)', {}),
+        ('segment', 'output0 (1, 84, 8400)', {}),
+        ('segment', 'output0 (1, 116, 8400); output1 (1, 32, 160, 90)', {}),
+        ('segment', 'output0 (1, 116, 8400); output1 (1, 32, 160, 160)', {'class_count': 81}),
+        ('segment', 'output0 (1, 36, 8400); output1 (1, 32, 160, 160)', {}),
+        ('segment', 'out (1, 21, 640, 480)', {}),
+        ('segment', 'out (1, 21, 640, 640)', {'class_count': 3}),
+        ('segment', 'depth (1, 1, 640, 640)', {}),
+        ('segment', 'out (2, 21, 640, 640)', {}),
+        ('segment', SEG, {'task': 'detect'}),
+        ('pose', 'output0 (1, 55, 8400)', {}),
+        ('pose', 'output0 (1, 56, 8400)', {'task': 'detect'}),
+        ('pose', 'output0 (1, 56, 8401)', {}),
+        ('obb', 'output0 (1, 5, 8400)', {}),
+        ('obb', 'output0 (1, 20, 8400)', {'task': 'detect'}),
+        ('obb', 'output0 (1, 20, 8401)', {}),
+        ('classify', 'out (1, 9)', {'class_count': 10}),
+        ('classify', 'out (1, 9) int64', {}),
+        ('classify', 'out (1, 9, 9)', {}),
+        ('depth', 'out (1, 2, 640, 640)', {}),
+        ('depth', 'out (1, 640, 640) int32', {}),
+        ('depth', 'near_depth (1, 640, 640); far_depth (1, 640, 640)', {}),
+        ('embed', 'a (1, 9); b (1, 9)', {}),
+        ('embed', 'scores (1, 99); boxes (1, 99, 4)', {}),
+    ],
+)
 def test_others_are_not(network, task, outputs, known):
     seen = network(outputs, **known)
     assert [family.name for family in TABLE[task] if recognise(family.name, seen)] == []
@@ -369,8 +679,10 @@ def test_the_docs_have_every_family_in_the_tables_of_exports_and_of_preprocessin
     detecting = [family.name for family in decoder.FAMILIES]
     elsewhere = [name for name in FAMILIES if name not in (*detecting, 'tensor')]
     for table, families in (
-            (detectors, detecting), (others, elsewhere),
-            (preprocessing, [*detecting, *elsewhere])):
+        (detectors, detecting),
+        (others, elsewhere),
+        (preprocessing, [*detecting, *elsewhere]),
+    ):
         first_column = ' '.join(re.findall(r'^\| (`.*?) \|', table, re.MULTILINE))
         named = re.findall(r'`(\w+)`', first_column.replace('`decoder`', ''))
         assert sorted(named) == sorted(families)

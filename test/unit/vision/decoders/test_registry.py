@@ -13,16 +13,26 @@ from trt_ros.vision.decoders.registry import (
     choose_family,
 )
 from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.thresholds import Thresholds
 
 
-def choose(*shapes, name='auto', output='head', dtype='float32', metadata=None, hw=(640, 640),
-           class_count=None, has_background=False):
+def choose(
+    *shapes,
+    name='auto',
+    output='head',
+    dtype='float32',
+    metadata=None,
+    hw=(640, 640),
+    class_count=None,
+    has_background=False,
+):
     outputs = tuple(
-        TensorSpec(output + str(i or ''), shape, dtype, 'output')
-        for i, shape in enumerate(shapes))
+        TensorSpec(output + str(i or ''), shape, dtype, 'output') for i, shape in enumerate(shapes)
+    )
     images = TensorSpec('images', (1, 3, *hw), dtype, 'input')
-    return choose_decoder(name, (images,), outputs, metadata or {}, hw, class_count,
-                          has_background=has_background)
+    return choose_decoder(
+        name, (images,), outputs, metadata or {}, hw, class_count, has_background=has_background
+    )
 
 
 def test_an_ambiguous_network_names_the_candidates_and_the_way_out():
@@ -33,14 +43,17 @@ def test_an_ambiguous_network_names_the_candidates_and_the_way_out():
     assert '`labels`' in error.value.remedy
 
 
-@pytest.mark.parametrize(('shapes', 'arguments'), [
-    ([], {}),
-    ([(1, 84, 8401)], {}),
-    ([(1, 4, 8400)], {}),
-    ([(2, 84, 8400)], {}),
-    ([(1, 84, 8400)], {'dtype': 'int64'}),
-    ([(1, 8400, 5)], {'output': 'output'}),
-])
+@pytest.mark.parametrize(
+    ('shapes', 'arguments'),
+    [
+        ([], {}),
+        ([(1, 84, 8401)], {}),
+        ([(1, 4, 8400)], {}),
+        ([(2, 84, 8400)], {}),
+        ([(1, 84, 8400)], {'dtype': 'int64'}),
+        ([(1, 8400, 5)], {'output': 'output'}),
+    ],
+)
 def test_an_unknown_network_says_what_was_seen_what_is_near_and_where_to_go(shapes, arguments):
     with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
         choose(*shapes, **arguments)
@@ -57,24 +70,38 @@ def test_names_in_the_metadata_weigh_more_than_names_of_the_user():
     assert choose((1, 8400, 8), metadata=metadata, class_count=4).name == 'yolox'
 
 
-@pytest.mark.parametrize(('name', 'shape', 'classes'), [
-    ('yolov8', (1, 8400, 8), 4), ('yolox', (1, 8400, 8), 3), ('yolov8', (1, 12, 5000), 8),
-    ('yolov8', (1, 5000, 12), 8), ('yolov8', (1, -1, -1), None), ('yolox', (-1, -1, -1), None),
-    ('yolov5', (-1, -1, -1), None),
-])
+@pytest.mark.parametrize(
+    ('name', 'shape', 'classes'),
+    [
+        ('yolov8', (1, 8400, 8), 4),
+        ('yolox', (1, 8400, 8), 3),
+        ('yolov8', (1, 12, 5000), 8),
+        ('yolov8', (1, 5000, 12), 8),
+        ('yolov8', (1, -1, -1), None),
+        ('yolox', (-1, -1, -1), None),
+        ('yolov5', (-1, -1, -1), None),
+    ],
+)
 def test_a_name_decides(name, shape, classes):
     decoder = choose(shape, name=name)
     assert (decoder.name, decoder.why, decoder.class_count) == (name, 'as asked', classes)
 
 
-@pytest.mark.parametrize(('name', 'shapes', 'message'), [
-    ('yolox', [(1, 84, 8400)], r'expected \(1, 8400, 5 \+ classes\), got head \(1, 84, 8400\)'),
-    ('yolox', [(1, 8400, 5)], 'Not a YOLOX head'),
-    ('yolov8', [(1, 4, 8400)], 'Not a YOLOv8 head'),
-    ('yolov8', [(1, 1000)], 'Not a YOLOv8 head'),
-    ('yolov8', [(1, 84, 8400), (1, 32, 160, 160)], 'One output was expected, not 2'),
-    ('yolox', [], 'One output was expected, not 0'),
-])
+@pytest.mark.parametrize(
+    ('name', 'shapes', 'message'),
+    [
+        (
+            'yolox',
+            [(1, 84, 8400)],
+            r'expected \(1, 8400, 5 \+ classes\), got head \(1, 84, 8400\)',
+        ),
+        ('yolox', [(1, 8400, 5)], 'Not a YOLOX head'),
+        ('yolov8', [(1, 4, 8400)], 'Not a YOLOv8 head'),
+        ('yolov8', [(1, 1000)], 'Not a YOLOv8 head'),
+        ('yolov8', [(1, 84, 8400), (1, 32, 160, 160)], 'One output was expected, not 2'),
+        ('yolox', [], 'One output was expected, not 0'),
+    ],
+)
 def test_a_name_that_does_not_fit_is_refused(name, shapes, message):
     with pytest.raises(TensorMismatchError, match=message):
         choose(*shapes, name=name)
@@ -105,8 +132,9 @@ def test_only_the_families_that_ask_for_it_are_fed_a_size(network):
         seen = network(outputs, inputs=inputs, hw=(480, 640))
         return choose_family(FAMILIES, 'auto', seen)[0].feeds(seen)
 
-    size = fed('labels (1, 9) int64; boxes (1, 9, 4); scores (1, 9)',
-               'orig_target_sizes (1, 2) int64')['orig_target_sizes']
+    size = fed(
+        'labels (1, 9) int64; boxes (1, 9, 4); scores (1, 9)', 'orig_target_sizes (1, 2) int64'
+    )['orig_target_sizes']
     assert (size.tolist(), size.dtype) == ([[640, 480]], 'int64')
     size = fed('boxes (1, ?, 4); scores (1, 80, ?); chosen (?, 3) int32', 'image_shape (1, 2)')
     assert size['image_shape'].tolist() == [[480, 640]]
@@ -118,8 +146,10 @@ def test_the_choice_decodes():
     output = np.zeros((1, 6, 8400), np.float32)
     output[0, :, 7] = 320, 320, 64, 32, 0.1, 0.9
     found = decoder(
-        {'output0': output}, Letterbox.fit((1280, 1280), (640, 640), 'letterbox'),
-        score_threshold=0.5, iou_threshold=0.5, max_detections=10)
+        {'output0': output},
+        Letterbox.fit((1280, 1280), (640, 640), 'letterbox'),
+        Thresholds(score=0.5, iou=0.5, max_detections=10),
+    )
     assert found.xyxy.tolist() == [[576, 608, 704, 672]]
     assert found.labels.tolist() == [1]
     assert (decoder.task, decoder.class_count) == ('detect', 2)
@@ -129,15 +159,24 @@ SSD = [(1, 3000, 21), (1, 3000, 4)]
 PASCAL_AND_BACKGROUND = {'class_count': 21, 'has_background': True}
 
 
-@pytest.mark.parametrize(('shapes', 'output', 'family', 'classes'), [
-    (SSD, 'boxes', 'ssd', 20),
-    ([(1, 99, 21), (1, 99, 4)], 'boxes', 'ssd', 20),
-    ([(1, 24, 8400)], 'output0', 'yolov8', 20),
-    ([(1, 8400, 25)], 'head', 'yolox', 20),
-    ([(1, 8400, 4), (1, 8400, 21)], 'boxes', 'boxes', 21),  # A box a cell: as many as there are.
-])
+@pytest.mark.parametrize(
+    ('shapes', 'output', 'family', 'classes'),
+    [
+        (SSD, 'boxes', 'ssd', 20),
+        ([(1, 99, 21), (1, 99, 4)], 'boxes', 'ssd', 20),
+        ([(1, 24, 8400)], 'output0', 'yolov8', 20),
+        ([(1, 8400, 25)], 'head', 'yolox', 20),
+        (
+            [(1, 8400, 4), (1, 8400, 21)],
+            'boxes',
+            'boxes',
+            21,
+        ),  # A box a cell: as many as there are.
+    ],
+)
 def test_background_in_front_of_the_names_counts_where_the_network_has_it(
-        shapes, output, family, classes):
+    shapes, output, family, classes
+):
     decoder = choose(*shapes, output=output, **PASCAL_AND_BACKGROUND)
     assert (decoder.name, decoder.class_count) == (family, classes)
 
@@ -145,8 +184,15 @@ def test_background_in_front_of_the_names_counts_where_the_network_has_it(
 def test_other_tasks_keep_the_background_that_they_count(network):
     for families, outputs in ((SEGMENTERS, 'out (1, 21, 640, 640)'), (CLASSIFIERS, 'out (1, 21)')):
         seen = network(outputs)
-        decoder = choose_decoder('auto', seen.inputs, seen.outputs, {}, (640, 640),
-                                 families=families, **PASCAL_AND_BACKGROUND)
+        decoder = choose_decoder(
+            'auto',
+            seen.inputs,
+            seen.outputs,
+            {},
+            (640, 640),
+            families=families,
+            **PASCAL_AND_BACKGROUND,
+        )
         assert decoder.class_count == 21
 
 

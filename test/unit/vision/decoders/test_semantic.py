@@ -19,8 +19,12 @@ def decode(cells, letterbox=FOUR, *, channels_first=True, is_classes=False):
 def smooth(count, height, width, seed=0):
     """Give (1, C, h, w) scores with regions of several cells."""
     coarse = np.random.default_rng(seed).normal(size=(height // 4, width // 4, count))
-    return cv2.resize(coarse, (width, height)).reshape(height, width, count).transpose(
-        2, 0, 1)[None].astype(np.float32)
+    return (
+        cv2.resize(coarse, (width, height))
+        .reshape(height, width, count)
+        .transpose(2, 0, 1)[None]
+        .astype(np.float32)
+    )
 
 
 def test_the_best_class_wins_and_of_equals_the_first():
@@ -32,18 +36,30 @@ def test_the_best_class_wins_and_of_equals_the_first():
     assert labels.tolist() == [[2] * 4, [1] * 4, [0] * 4, [0] * 4]
 
 
-@pytest.mark.parametrize(('image_wh', 'resize'), [
-    ((96, 64), 'stretch'), ((150, 90), 'stretch'), ((31, 77), 'stretch'), ((192, 96), 'letterbox'),
-    ((200, 100), 'letterbox_topleft')])
+@pytest.mark.parametrize(
+    ('image_wh', 'resize'),
+    [
+        ((96, 64), 'stretch'),
+        ((150, 90), 'stretch'),
+        ((31, 77), 'stretch'),
+        ((192, 96), 'letterbox'),
+        ((200, 100), 'letterbox_topleft'),
+    ],
+)
 @pytest.mark.parametrize('stride', [1, 4])
 def test_it_is_the_best_class_of_scores_that_opencv_resizes(image_wh, resize, stride):
     letterbox = Letterbox.fit(image_wh, (64, 96), resize)
     cells = smooth(7, 64 // stride, 96 // stride)
     (left, top), (width, height) = letterbox.pad_xy, letterbox.inner_wh
-    inner = cells[0, :, int(top) // stride:int(top + height) // stride,
-                  int(left) // stride:int(left + width) // stride]
-    resized = np.stack([
-        cv2.resize(plane, image_wh, interpolation=cv2.INTER_LINEAR) for plane in inner])
+    inner = cells[
+        0,
+        :,
+        int(top) // stride : int(top + height) // stride,
+        int(left) // stride : int(left + width) // stride,
+    ]
+    resized = np.stack(
+        [cv2.resize(plane, image_wh, interpolation=cv2.INTER_LINEAR) for plane in inner]
+    )
     labels = decode(cells, letterbox)
     assert len(np.unique(labels)) == 7
     assert np.mean(labels == resized.argmax(axis=0)) > 0.999  # All but equals, up to rounding.
@@ -59,8 +75,9 @@ def test_logits_and_their_softmax_give_the_same_mask_where_the_grid_is_the_image
     cells = smooth(5, 32, 32)
     powers = np.exp(cells)
     letterbox = Letterbox.fit((32, 32), (32, 32), 'stretch')
-    assert np.array_equal(decode(cells, letterbox),
-                          decode(powers / powers.sum(axis=1, keepdims=True), letterbox))
+    assert np.array_equal(
+        decode(cells, letterbox), decode(powers / powers.sum(axis=1, keepdims=True), letterbox)
+    )
 
 
 def test_channels_may_come_last():
@@ -77,12 +94,15 @@ def test_many_classes_need_more_bits():
     assert (labels.dtype, labels[0, 0]) == (np.uint16, 299)
 
 
-@pytest.mark.parametrize(('scores', 'expected'), [
-    ([0.2, 0.5, 0.51, 1.0], [0, 0, 1, 1]),     # Sigmoid.
-    ([0.2, 0.5, 0.51, 1.0000002], [0, 0, 1, 1]),  # And interpolated.
-    ([-3.0, -0.1, 0.2, 0.4], [0, 0, 1, 1]),    # Logits.
-    ([0.1, 0.2, 0.7, 4.0], [1, 1, 1, 1]),
-])
+@pytest.mark.parametrize(
+    ('scores', 'expected'),
+    [
+        ([0.2, 0.5, 0.51, 1.0], [0, 0, 1, 1]),  # Sigmoid.
+        ([0.2, 0.5, 0.51, 1.0000002], [0, 0, 1, 1]),  # And interpolated.
+        ([-3.0, -0.1, 0.2, 0.4], [0, 0, 1, 1]),  # Logits.
+        ([0.1, 0.2, 0.7, 4.0], [1, 1, 1, 1]),
+    ],
+)
 def test_one_class_is_where_it_is_likelier_than_not(scores, expected):
     cells = np.array([[[scores] * 4]], np.float32)
     assert decode(cells)[0].tolist() == expected
@@ -95,18 +115,25 @@ def test_what_is_not_a_number_does_not_make_logits_of_probabilities(dtype):
     assert np.argwhere(decode(cells)).tolist() == [[0, 0]]
 
 
-@pytest.mark.parametrize(('shape', 'channels_first'), [
-    ((1, 4, 4), True), ((1, 1, 4, 4), True), ((1, 4, 4, 1), False)])
+@pytest.mark.parametrize(
+    ('shape', 'channels_first'), [((1, 4, 4), True), ((1, 1, 4, 4), True), ((1, 4, 4, 1), False)]
+)
 def test_classes_themselves_are_those_under_the_pixels(shape, channels_first):
     classes = np.arange(16).reshape(shape)
-    labels = decode(classes, Letterbox.fit((8, 2), (4, 4), 'stretch'), is_classes=True,
-                    channels_first=channels_first)
+    labels = decode(
+        classes,
+        Letterbox.fit((8, 2), (4, 4), 'stretch'),
+        is_classes=True,
+        channels_first=channels_first,
+    )
     assert labels.dtype == np.uint16
     assert labels.tolist() == [[4, 4, 5, 5, 6, 6, 7, 7], [12, 12, 13, 13, 14, 14, 15, 15]]
 
 
-@pytest.mark.parametrize(('dtype', 'expected'), [
-    ('uint8', 'uint8'), ('bool', 'uint8'), ('int32', 'uint16'), ('int64', 'uint16')])
+@pytest.mark.parametrize(
+    ('dtype', 'expected'),
+    [('uint8', 'uint8'), ('bool', 'uint8'), ('int32', 'uint16'), ('int64', 'uint16')],
+)
 def test_classes_keep_as_many_bits_as_they_need(dtype, expected):
     assert decode(np.ones((1, 4, 4), dtype), is_classes=True).dtype == expected
 

@@ -6,6 +6,7 @@ import pytest
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.yolov10 import EndToEndHead
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 WHOLE = Letterbox.fit((200, 200), (200, 200), 'stretch')
 
@@ -13,14 +14,16 @@ WHOLE = Letterbox.fit((200, 200), (200, 200), 'stretch')
 def rows(*boxes, count=8, dtype=np.float32) -> np.ndarray:
     """Each (x1, y1, x2, y2, score, class); the rest of `count` is empty."""
     output = np.zeros((1, count, 6), dtype)
-    output[0, :len(boxes)] = np.reshape(boxes, (-1, 6))
+    output[0, : len(boxes)] = np.reshape(boxes, (-1, 6))
     return output
 
 
 def decode(output, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100):
     return EndToEndHead('output0', None)(
-        {'output0': output}, letterbox, score_threshold=score_threshold, iou_threshold=0.45,
-        max_detections=max_detections)
+        {'output0': output},
+        letterbox,
+        Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections),
+    )
 
 
 def test_no_boxes_are_nothing():
@@ -41,8 +44,10 @@ def test_boxes_come_back_in_image_pixels_best_first():
 def test_rtdetr_of_ultralytics_gives_centres_of_0_to_1():
     letterbox = Letterbox.fit((400, 300), (100, 200), 'stretch')
     found = EndToEndHead('output0', None, is_rtdetr=True)(
-        {'output0': rows((0.5, 0.5, 0.25, 0.5, 0.75, 3))}, letterbox, score_threshold=0.25,
-        iou_threshold=0.45, max_detections=9)
+        {'output0': rows((0.5, 0.5, 0.25, 0.5, 0.75, 3))},
+        letterbox,
+        Thresholds(score=0.25, iou=0.45, max_detections=9),
+    )
     assert (found.xyxy.tolist(), found.labels.tolist()) == ([[150, 75, 250, 225]], [3])
 
 

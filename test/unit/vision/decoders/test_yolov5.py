@@ -6,6 +6,7 @@ import pytest
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.yolov5 import YoloV5Head, open_head
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 WHOLE = Letterbox.fit((200, 200), (200, 200), 'stretch')
 
@@ -22,8 +23,10 @@ def head(*anchors, classes=3, count=20, dtype=np.float32) -> np.ndarray:
 
 def decode(output, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100, only=False):
     return YoloV5Head('output', None, only)(
-        {'output': output}, letterbox, score_threshold=score_threshold, iou_threshold=0.45,
-        max_detections=max_detections)
+        {'output': output},
+        letterbox,
+        Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections),
+    )
 
 
 def test_an_empty_head_finds_nothing():
@@ -56,8 +59,11 @@ def test_of_an_only_class_that_was_never_trained_the_score_is_objectness():
 @pytest.mark.parametrize('metadata, score', [({}, 0.8), ({'stride': '32'}, 0.4)])
 def test_only_yolov5_says_so_by_its_metadata(network, metadata, score):
     opened = open_head(network('output (1, 20, 6)', **metadata))
-    found = opened({'output': head((50, 50, 20, 20, 0.8, {0: 0.5}), classes=1)}, WHOLE,
-                   score_threshold=0.25, iou_threshold=0.45, max_detections=9)
+    found = opened(
+        {'output': head((50, 50, 20, 20, 0.8, {0: 0.5}), classes=1)},
+        WHOLE,
+        Thresholds(score=0.25, iou=0.45, max_detections=9),
+    )
     assert found.scores.tolist() == pytest.approx([score])
 
 
@@ -100,5 +106,6 @@ def test_another_shape_is_refused(shape):
 
 def test_another_number_of_classes_than_promised_is_refused():
     with pytest.raises(TensorMismatchError, match=r'got \(1, 20, 8\)'):
-        YoloV5Head('output', 80)({'output': head()}, WHOLE, score_threshold=0.5,
-                                 iou_threshold=0.5, max_detections=9)
+        YoloV5Head('output', 80)(
+            {'output': head()}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9)
+        )

@@ -6,6 +6,7 @@ import pytest
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 WHOLE = Letterbox.fit((200, 200), (200, 200), 'stretch')
 
@@ -20,11 +21,14 @@ def head(*anchors, classes=3, count=20, dtype=np.float32) -> np.ndarray:
     return output
 
 
-def decode(output, letterbox=WHOLE, *, channels_first=True, score_threshold=0.25,
-           max_detections=100):
+def decode(
+    output, letterbox=WHOLE, *, channels_first=True, score_threshold=0.25, max_detections=100
+):
     return YoloV8Head('output0', None, channels_first)(
-        {'output0': output}, letterbox, score_threshold=score_threshold, iou_threshold=0.45,
-        max_detections=max_detections)
+        {'output0': output},
+        letterbox,
+        Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections),
+    )
 
 
 def test_an_empty_head_finds_nothing():
@@ -47,8 +51,9 @@ def test_the_best_class_of_an_anchor_counts_and_the_first_of_equals():
 
 def test_either_order_of_the_axes_is_the_same():
     rng = np.random.default_rng(0)
-    output = np.concatenate([rng.uniform(20, 180, (1, 4, 300)), rng.uniform(0, 1, (1, 3, 300))],
-                            axis=1).astype(np.float32)
+    output = np.concatenate(
+        [rng.uniform(20, 180, (1, 4, 300)), rng.uniform(0, 1, (1, 3, 300))], axis=1
+    ).astype(np.float32)
     first = decode(output)
     last = decode(np.ascontiguousarray(output.transpose(0, 2, 1)), channels_first=False)
     assert len(first) > 10
@@ -58,8 +63,9 @@ def test_either_order_of_the_axes_is_the_same():
 
 
 def test_boxes_of_one_class_that_overlap_are_one():
-    found = decode(head((50, 50, 20, 20, {0: 0.6}), (51, 50, 20, 20, {0: 0.8}),
-                        (50, 51, 20, 20, {1: 0.7})))
+    found = decode(
+        head((50, 50, 20, 20, {0: 0.6}), (51, 50, 20, 20, {0: 0.8}), (50, 51, 20, 20, {1: 0.7}))
+    )
     assert found.labels.tolist() == [0, 1]
     assert found.scores.tolist() == pytest.approx([0.8, 0.7])
 
@@ -114,4 +120,5 @@ def test_another_shape_is_refused(shape):
 def test_another_number_of_classes_than_promised_is_refused():
     with pytest.raises(TensorMismatchError, match=r'got \(1, 7, 20\)'):
         YoloV8Head('output0', 80)(
-            {'output0': head()}, WHOLE, score_threshold=0.5, iou_threshold=0.5, max_detections=9)
+            {'output0': head()}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9)
+        )

@@ -6,6 +6,7 @@ import pytest
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.yolox import YoloxHead
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 WHOLE = Letterbox.fit((96, 64), (64, 96), 'stretch')  # Cells: 8 × 12, 4 × 6 and 2 × 3.
 ANCHORS = 96 + 24 + 6
@@ -23,21 +24,26 @@ def head(*anchors, classes=3, dtype=np.float32) -> np.ndarray:
 
 def decode(output, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100):
     return YoloxHead('output', output.shape[2] - 5)(
-        {'output': output}, letterbox, score_threshold=score_threshold, iou_threshold=0.45,
-        max_detections=max_detections)
+        {'output': output},
+        letterbox,
+        Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections),
+    )
 
 
 def test_an_empty_head_finds_nothing():
     assert len(decode(head())) == 0
 
 
-@pytest.mark.parametrize(('index', 'centre', 'size'), [
-    (0, (4, 4), 8),                      # Stride 8, first cell: (0 + 0.5) * 8.
-    (11, (92, 4), 8),                    # The end of its first row.
-    (12, (4, 12), 8),                    # The second row.
-    (96 + 7, (24, 24), 16),              # Stride 16, row 1, column 1.
-    (96 + 24 + 5, (80, 48), 32),         # Stride 32, the last cell: row 1, column 2.
-])
+@pytest.mark.parametrize(
+    ('index', 'centre', 'size'),
+    [
+        (0, (4, 4), 8),  # Stride 8, first cell: (0 + 0.5) * 8.
+        (11, (92, 4), 8),  # The end of its first row.
+        (12, (4, 12), 8),  # The second row.
+        (96 + 7, (24, 24), 16),  # Stride 16, row 1, column 1.
+        (96 + 24 + 5, (80, 48), 32),  # Stride 32, the last cell: row 1, column 2.
+    ],
+)
 def test_boxes_lie_around_their_cells(index, centre, size):
     found = decode(head((index, 0.5, 0.5, np.log(0.5), np.log(0.25), 1.0, {1: 0.9})))
     (x, y), width, height = centre, size / 2, size / 4
@@ -93,11 +99,14 @@ def test_a_size_too_large_for_a_number_goes():
 def test_another_shape_is_refused(shape):
     with pytest.raises(TensorMismatchError):
         YoloxHead('output', None)(
-            {'output': np.zeros(shape, np.float32)}, WHOLE, score_threshold=0.5,
-            iou_threshold=0.5, max_detections=10)
+            {'output': np.zeros(shape, np.float32)},
+            WHOLE,
+            Thresholds(score=0.5, iou=0.5, max_detections=10),
+        )
 
 
 def test_a_missing_output_is_named():
     with pytest.raises(TensorMismatchError, match="no output 'output', only other"):
         YoloxHead('output', None)(
-            {'other': head()}, WHOLE, score_threshold=0.5, iou_threshold=0.5, max_detections=10)
+            {'other': head()}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=10)
+        )
