@@ -210,7 +210,7 @@ def checks(folder: Path) -> dict[str, str]:
     def in_memory() -> None:
         opened = open_engine(model, cache_dir=folder / 'file' / 'x', memory_if_unwritable=True)
         opened.engine.close()
-        assert opened.runtime_cache is None and opened.story[0] == 'engine built in memory'
+        assert opened.runtime_cache is None and opened.log_lines[0] == 'engine built in memory'
 
     def closed_twice() -> None:
         engine = open_engine(model, cache_dir=private).engine
@@ -223,7 +223,7 @@ def checks(folder: Path) -> dict[str, str]:
 
         opened = open_engine(model, cache_dir=private)
         opened.engine.close()
-        path = Path(opened.story[0].split(' ')[1].rstrip(','))
+        path = Path(opened.log_lines[0].split(' ')[1].rstrip(','))
         data = bytearray(path.read_bytes())
         data[64:4096] = bytes(4096 - 64)
         path.write_bytes(data)
@@ -232,7 +232,7 @@ def checks(folder: Path) -> dict[str, str]:
         Path(f'{path}.json').write_text(json.dumps(sidecar))
         again = open_engine(model, cache_dir=private)
         again.engine.close()
-        assert 'built' in again.story[0], again.story
+        assert 'built' in again.log_lines[0], again.log_lines
 
     def cut_plan_is_refused() -> None:
         path = next(EngineCache(private).entries())

@@ -47,7 +47,7 @@ def picture(width: int, height: int) -> Frame:
 
 def naive(runner: Any, pipeline: GraphPipeline) -> Callable[[Frame], object]:
     """Do what a plain Python node does: OpenCV, NumPy, pageable memory, no graph."""
-    preprocess, decoder = pipeline.machinery.preprocess, pipeline.decoder
+    preprocess, decoder = pipeline.shared.preprocess, pipeline.decoder
     name = runner.inputs[0].name
     mean, std = np.array(preprocess.mean, 'f4'), np.array(preprocess.std, 'f4')
 

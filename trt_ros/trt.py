@@ -176,7 +176,7 @@ def library_version(name: str, major: int) -> tuple[int, ...]:
     return packed // 10000, packed // 100 % 100, packed % 100
 
 
-class Said:
+class CapturedLog:
     """What TensorRT said while someone listened."""
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ def _logger(trt: ModuleType) -> Any:
     class Log(trt.ILogger):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
-            self.listeners: list[Said] = []
+            self.listeners: list[CapturedLog] = []
 
         def log(self, severity: Any, message: str) -> None:
             level = levels.get(severity)
@@ -218,8 +218,8 @@ def _logger(trt: ModuleType) -> Any:
                 out.log(level, message)
 
         @contextmanager
-        def collect(self) -> Iterator[Said]:
-            said = Said()
+        def collect(self) -> Iterator[CapturedLog]:
+            said = CapturedLog()
             self.listeners.append(said)
             try:
                 yield said

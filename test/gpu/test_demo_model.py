@@ -53,7 +53,7 @@ def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, cache, preci
         )
     )
     assert on_gpu.backend != 'onnxruntime'
-    assert 'CUDA graph' in on_gpu.story[-1]
+    assert 'CUDA graph' in on_gpu.log_lines[-1]
     on_cpu = Pipeline.open(LabelledOptions(model_path=str(MODEL), backend='onnxruntime'))
     found = alike = 0
     for image, _, _ in held_out(20):

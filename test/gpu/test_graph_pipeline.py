@@ -106,7 +106,9 @@ def assert_same(got, want) -> None:
 
 def test_the_graph_finds_what_the_cpu_finds(open_graph, on_cpu):
     pipeline = open_graph()
-    assert 'CUDA graph' in pipeline.story[-1] and 'decoding on the GPU' in pipeline.story[-1]
+    assert (
+        'CUDA graph' in pipeline.log_lines[-1] and 'decoding on the GPU' in pipeline.log_lines[-1]
+    )
     for seed in range(5):
         frame = picture(seed=seed)
         assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
@@ -316,7 +318,7 @@ def test_a_network_that_cannot_be_captured_runs_without_and_says_why(
 
     monkeypatch.setattr(Execution, 'why_not_capturable', lambda *_: 'it loops on the host')
     pipeline = open_graph()
-    assert 'runs without a graph: it loops on the host' in pipeline.story
+    assert 'runs without a graph: it loops on the host' in pipeline.log_lines
     assert_same(pipeline.infer(picture(), ASKED), on_cpu(picture()))
 
 

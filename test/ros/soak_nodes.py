@@ -61,7 +61,7 @@ class Camera(ManagedNode):
     def __init__(self, name: str = 'camera', **kwargs) -> None:
         super().__init__(name, **kwargs)
         self._counts = FrameCounts()
-        Diagnostics(self, self._counts, task='image', facts=self._facts)
+        Diagnostics(self, self._counts, task='image', diagnostics=self._diagnostics)
 
     def configure(self) -> None:
         self._rng = np.random.default_rng(self.parameters.seed)
@@ -72,7 +72,7 @@ class Camera(ManagedNode):
             self, self.publisher(Image, 'image', QoSProfile(depth=10))
         )
 
-    def _facts(self) -> dict[str, str]:
+    def _diagnostics(self) -> dict[str, str]:
         if self.state_label != 'active':
             gc.collect()  # Python keeps small objects that are free, and counts them.
         return held()

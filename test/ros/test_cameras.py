@@ -96,7 +96,7 @@ class Rig:
     def stamps(self, topic):
         return [found.header.stamp.sec for found in self.found[topic].messages]
 
-    def facts(self):
+    def diagnostics(self):
         """Return the next diagnostics, as a dictionary, of a time after this call."""
         seen = len(self.diagnostics.messages)
 
@@ -113,7 +113,7 @@ class Rig:
 
     def wait_for_received(self, count):
         self.node.peer.wait_until(
-            lambda: int(self.facts()['frames received']) == count, f'{count} received'
+            lambda: int(self.diagnostics()['frames received']) == count, f'{count} received'
         )
 
     def runs(self):
@@ -196,7 +196,7 @@ def test_what_is_said_of_the_network_is_said_once(rig):
 
 def test_images_that_wait_together_go_through_the_network_together(rig):
     assert 'up to 3 images in a run' in rig.node.log
-    before, runs = int(rig.facts()['frames received']), len(rig.runs())
+    before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
     first = rig.hold()
     stamps = {topic: [rig.publish(topic) for _ in range(3)] for topic in TOPICS}
     rig.wait_for_received(before + 10)
@@ -211,7 +211,7 @@ def test_images_that_wait_together_go_through_the_network_together(rig):
 def test_a_network_for_one_image_takes_the_cameras_one_after_another(one_by_one):
     rig = one_by_one
     assert 'images run one after another: the network takes one in a run' in rig.node.log
-    before, runs = int(rig.facts()['frames received']), len(rig.runs())
+    before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
     rig.hold()
     # The front camera is the fastest, and has had its turn.
     stamps = {
@@ -228,10 +228,10 @@ def test_a_network_for_one_image_takes_the_cameras_one_after_another(one_by_one)
 def test_every_image_of_every_camera_is_accounted_for(rig):
     for topic in TOPICS:
         rig.detect(topic)
-    facts = rig.facts()
+    diagnostics = rig.diagnostics()
 
     def count(key):
-        return int(facts[key])
+        return int(diagnostics[key])
 
     for key in ('frames received', 'frames published', 'frames dropped'):
         assert count(key) == sum(count(f'{topic}: {key}') for topic in TOPICS)
@@ -244,7 +244,7 @@ def test_every_image_of_every_camera_is_accounted_for(rig):
 
 
 def test_a_bad_image_does_not_hurt_those_that_came_with_it(rig):
-    before, runs = int(rig.facts()['frames received']), len(rig.runs())
+    before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
     rig.hold()
     bad = rig.publish(LEFT, data=b'\0' * 100)
     good = {topic: rig.publish(topic) for topic in (FRONT, REAR)}
@@ -253,9 +253,9 @@ def test_a_bad_image_does_not_hurt_those_that_came_with_it(rig):
     for topic, stamp in good.items():
         rig.result(topic, stamp)
     assert rig.runs()[runs:] == [1, 2]
-    facts = rig.facts()
-    assert facts[f'{LEFT}: dropped: short data'] == facts['dropped: short data'] == '1'
-    assert not any(f'{topic}: dropped: short data' in facts for topic in (FRONT, REAR))
+    diagnostics = rig.diagnostics()
+    assert diagnostics[f'{LEFT}: dropped: short data'] == diagnostics['dropped: short data'] == '1'
+    assert not any(f'{topic}: dropped: short data' in diagnostics for topic in (FRONT, REAR))
     assert 'A frame of /cameras_left/image was dropped (short data).' in rig.node.log
     assert len(rig.detect(LEFT).detections) == 2
     assert bad not in rig.stamps(LEFT)
@@ -287,9 +287,9 @@ def test_of_a_lazy_node_only_the_cameras_work_whose_results_somebody_wants(rig):
     peer.close_inbox(rig.found[LEFT])
     dropped = f'{LEFT}: dropped: nobody subscribes'
     # The node learns in its time that the subscriber has gone.
-    peer.wait_until(lambda: (rig.publish(LEFT), dropped in rig.facts())[1], dropped)
+    peer.wait_until(lambda: (rig.publish(LEFT), dropped in rig.diagnostics())[1], dropped)
     rig.detect(FRONT)
-    assert f'{FRONT}: dropped: nobody subscribes' not in rig.facts()
+    assert f'{FRONT}: dropped: nobody subscribes' not in rig.diagnostics()
     assert rig.node.set(lazy=False) == ''
 
 
@@ -299,7 +299,7 @@ def test_a_camera_without_images_is_named(one_by_one):
     def message_while(*topics):
         for topic in topics:
             rig.detect(topic)
-        return rig.facts()['message']
+        return rig.diagnostics()['message']
 
     ending = 'on /one_by_one_rear/image_raw: 1 publisher, nothing comes'
     peer.wait_until(lambda: ending in message_while(FRONT, LEFT), ending)
@@ -332,7 +332,7 @@ def test_fewer_in_a_run_than_there_are_cameras(fake_detector, tmp_path, picture,
         picture,
         as_image,
     )
-    before, runs = int(rig.facts()['frames received']), len(rig.runs())
+    before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
     rig.hold()
     stamps = {topic: rig.publish(topic) for topic in TOPICS}
     rig.wait_for_received(before + 4)

@@ -55,7 +55,7 @@ def test_a_lazy_detector_works_only_while_somebody_subscribes(
     images, image = offer(peer, 'reliable', '/lazy'), as_image(picture(), 'rgb8')
     diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
 
-    def facts():
+    def statuses():
         return next(
             (
                 {each.key: each.value for each in array.status[0].values}
@@ -67,11 +67,11 @@ def test_a_lazy_detector_works_only_while_somebody_subscribes(
 
     def dropped():
         images.publish(image)
-        return int(facts().get('dropped: nobody subscribes', 0)) > 3
+        return int(statuses().get('dropped: nobody subscribes', 0)) > 3
 
     peer.wait_until(dropped, 'images to be given up')
-    assert facts()['frames published'] == '0'
-    assert facts()['last error'] == ''
+    assert statuses()['frames published'] == '0'
+    assert statuses()['last error'] == ''
     found = peer.inbox(Detection2DArray, '/lazy/detections')
     image.header.stamp.sec = 7  # The very next one.
     images.publish(image)

@@ -71,11 +71,11 @@ def run(args: Namespace) -> int:
             remedy='Create the folder, or give another one.',
         )
     backend, chosen = choose_backend(args.backend)
-    story, results = (
+    log_lines, results = (
         _on_the_cpu(args, chosen) if backend.name == 'onnxruntime' else _on_the_gpu(args)
     )
     if args.json:
-        args.json.write_text(json.dumps({'story': story, 'results': results}, indent=1))
+        args.json.write_text(json.dumps({'log': log_lines, 'results': results}, indent=1))
     if args.plot:
         _plot(args.plot, {found['image']: np.array(found['frame_times_ms']) for found in results})
     return 0
@@ -102,8 +102,8 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
     try:
         _refuse_other_batch(args, pipeline.most)
         pipeline.warm_up()
-        story = pipeline.story
-        print('\n'.join(story))
+        log_lines = pipeline.log_lines
+        print('\n'.join(log_lines))
         for frame in _frames(args):
             found = measure(pipeline, frame, rounds=args.frames)
             if args.layers:
@@ -112,7 +112,7 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
             _print(found)
     finally:
         pipeline.close()
-    return story, results
+    return log_lines, results
 
 
 def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[str, Any]]]:
@@ -140,8 +140,8 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
     results = []
     try:
         _refuse_other_batch(args, pipeline.most)
-        story = (chosen, *pipeline.story[1:])
-        print('\n'.join(story))
+        log_lines = (chosen, *pipeline.log_lines[1:])
+        print('\n'.join(log_lines))
         for frame in _frames(args):
             times = measure_steps(pipeline, frame, args.frames)
             host_ms = {name: vars(Summary.of(each)) for name, each in times.items()}
@@ -159,7 +159,7 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
                 _row(f'  of it {name}', host_ms[name])
     finally:
         pipeline.close()
-    return story, results
+    return log_lines, results
 
 
 def _refuse_other_batch(args: Namespace, most: int) -> None:

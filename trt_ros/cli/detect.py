@@ -92,7 +92,7 @@ def run(args: Namespace) -> int:
         families: Any = (*FAMILIES, *ORIENTED)
         pipeline: Pipeline[Detections | OrientedBoxes] = Pipeline.open(options, families=families)
         stack.callback(pipeline.close)
-        for line in pipeline.story:
+        for line in pipeline.log_lines:
             print(line, file=sys.stderr)
         if folder is not None:
             # Also what was found before an interrupt.

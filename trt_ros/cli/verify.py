@@ -129,7 +129,7 @@ def _draw(args: Namespace) -> None:
     with ExitStack() as stack:
         pipeline: Pipeline[object] = Pipeline.open(options, families=DRAWN)
         stack.callback(pipeline.close)
-        print('\n'.join(pipeline.story), file=sys.stderr)
+        print('\n'.join(pipeline.log_lines), file=sys.stderr)
         name, way_in = pipeline.decoder.name, pipeline.preprocess
         if way_in.dtype != 'uint8':
             way_in = replace(way_in, dtype='float32')
@@ -267,7 +267,7 @@ def _inputs(args: Namespace, network: Any) -> Iterator[dict[str, np.ndarray]]:
         )
         image = next(spec.name for spec in network.inputs if len(spec.shape) == 4)
         for frame in _frames(args.images):
-            yield {image: pipeline.preprocess(frame)[0], **pipeline.decoder.extra_inputs}
+            yield {image: pipeline.preprocess(frame)[0], **pipeline.decoder.constant_inputs}
         return
     rng = np.random.default_rng(0)
     for _ in range(args.random):

@@ -35,14 +35,14 @@ class Monitor:
             )  # NVML counts GPUs that CUDA was told to hide.
         self._jetson = JetsonFiles(sysfs) if gpu.is_integrated else None
 
-    def facts(self) -> dict[str, str]:
+    def diagnostics(self) -> dict[str, str]:
         """Return what can be read, by name and unit; what cannot is left out."""
-        facts = {} if self._jetson is None else self._jetson.facts()
+        diagnostics = {} if self._jetson is None else self._jetson.diagnostics()
         if self._nvml is not None:
             for name, read in NVML.items():
                 with suppress(Exception):  # Not every GPU has it all.
-                    facts[name] = read(self._nvml)
-        return facts
+                    diagnostics[name] = read(self._nvml)
+        return diagnostics
 
 
 def _held_back(device: Any) -> str:
@@ -92,10 +92,10 @@ class JetsonFiles:
             if 'gpu' in _text(path / 'type')
         ]
 
-    def facts(self) -> dict[str, str]:
-        return dict(self._facts())
+    def diagnostics(self) -> dict[str, str]:
+        return dict(self._diagnostics())
 
-    def _facts(self) -> Iterator[tuple[str, str]]:
+    def _diagnostics(self) -> Iterator[tuple[str, str]]:
         load, temperature = _number(self._load), _number(self._temperature)
         if load is not None:
             yield UTILISATION, f'{load / 10:.0f}'  # In thousandths.

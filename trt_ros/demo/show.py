@@ -73,7 +73,7 @@ def show(seconds: float, output: Path) -> str:
         watch = Watch()
         try:
             wait_for(detector, watch)
-            for line in story(detector):
+            for line in log_lines(detector):
                 print(f'detector: {line}')
             nodes.append(
                 NodeProcess.start('image_source', output, {'source': pictures, 'rate_hz': RATE_HZ})
@@ -146,7 +146,7 @@ def wait_for(detector: NodeProcess, watch: Watch) -> None:
             raise detector.trouble('The detector did not start.')
 
 
-def story(detector: NodeProcess) -> list[str]:
+def log_lines(detector: NodeProcess) -> list[str]:
     """Pick out what the detector says about its backend, its decoder and its input."""
     lines = re.findall(r'\[detector\]: (.*)', detector.log_text())
     return [line for line in lines if line.startswith(('backend ', 'decoder ', 'input '))]

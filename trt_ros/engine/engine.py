@@ -39,7 +39,7 @@ class Engine:
     :param handle: TensorRT's ICudaEngine.
     :param metadata: the ONNX file's, where the engine came with its sidecar.
     :param path: where the plan lies; None for one built in memory.
-    :ivar facts: of how it was built, for /diagnostics; empty where nothing tells.
+    :ivar diagnostics: of how it was built, for /diagnostics; empty where nothing tells.
     :param profiles: one mapping a profile, of a dynamic input's name to its (min, opt, max) shape.
     """
 
@@ -55,7 +55,7 @@ class Engine:
     ) -> None:
         self.flavour, self.path, self.plan_nbytes = flavour, path, plan_nbytes
         self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata))
-        self.facts: Mapping[str, str] = {}
+        self.diagnostics: Mapping[str, str] = {}
         self._runtime, self._handle = runtime, handle
         specs = [
             tensor_spec(handle, handle.get_tensor_name(index))

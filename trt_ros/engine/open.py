@@ -32,13 +32,13 @@ class OpenedEngine:
 
     :param runtime_cache: where tensorrt_rtx's compiled kernels are kept; None where it has none.
     :param sidecar: what is known of the build; empty for an engine that came without.
-    :param story: lines for the log.
+    :param log_lines: lines for the log.
     """
 
     engine: Engine
     runtime_cache: caches.Blob | None
     sidecar: Mapping[str, Any]
-    story: tuple[str, ...]
+    log_lines: tuple[str, ...]
 
 
 def open_engine(
@@ -123,13 +123,13 @@ def _precisions(sidecar: Mapping[str, Any]) -> str:
     return ', '.join(f'{count} {dtype}' for dtype, count in counts.items())
 
 
-def facts_of(sidecar: Mapping[str, Any]) -> dict[str, str]:
+def diagnostics_of(sidecar: Mapping[str, Any]) -> dict[str, str]:
     """Return what is worth showing of it all the time; its key as in the file's name."""
-    facts = {
+    diagnostics = {
         'engine key': str(sidecar.get('key', ''))[:16],
         'layer precisions': _precisions(sidecar),
     }
-    return {name: value for name, value in facts.items() if value}
+    return {name: value for name, value in diagnostics.items() if value}
 
 
 def _load(path: Path | bytes, sidecar: Mapping[str, Any]) -> Engine:
@@ -142,7 +142,7 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any]) -> Engine:
         trusted_code=bool(options.get('version_compatible')),
         dla_core=options.get('dla_core'),
     )
-    engine.facts = facts_of(sidecar)
+    engine.diagnostics = diagnostics_of(sidecar)
     if options.get('strip_weights'):
         _refit(engine, Path(sidecar['onnx']['path']))
     return engine

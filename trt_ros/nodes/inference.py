@@ -110,7 +110,7 @@ class InferenceNode(ManagedNode):
             self,
             self._counts,
             task='image',
-            facts=self._facts,
+            diagnostics=self._diagnostics,
             why_no_image=lambda _, topic: self.why_no_input(topic),
             why_lost=lambda _, topic: self.why_input_lost(topic),
             cameras=self._counts_by_topic,
@@ -191,7 +191,7 @@ class InferenceNode(ManagedNode):
             )
         )
         self.pipeline.tell_fault(self.fail)
-        return self.pipeline.story
+        return self.pipeline.log_lines
 
     def activate(self) -> None:
         pipeline = self.pipeline
@@ -221,15 +221,15 @@ class InferenceNode(ManagedNode):
         if self._is_due(progress):
             self.get_logger().info(str(progress))
 
-    def _facts(self) -> Mapping[str, str]:
-        facts = {'model': self.get_parameter('model_path').value}
+    def _diagnostics(self) -> Mapping[str, str]:
+        diagnostics = {'model': self.get_parameter('model_path').value}
         pipeline, progress = self.pipeline, self._progress
         if pipeline is not None:
-            facts.update(backend=pipeline.backend, decoder=pipeline.decoder.name)
-            facts.update(pipeline.facts())
+            diagnostics.update(backend=pipeline.backend, decoder=pipeline.decoder.name)
+            diagnostics.update(pipeline.diagnostics())
         elif progress is not None:
-            facts['progress'] = str(progress)
-        return facts
+            diagnostics['progress'] = str(progress)
+        return diagnostics
 
     def _counts_by_topic(self) -> Mapping[str, FrameCounts]:
         return {

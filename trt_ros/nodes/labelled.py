@@ -88,5 +88,8 @@ class ObjectNode(LabelledNode):
         )
         return results
 
-    def _facts(self) -> Mapping[str, str]:
-        return {**super()._facts(), 'frames that reached max_detections': str(self._full_frames)}
+    def _diagnostics(self) -> Mapping[str, str]:
+        return {
+            **super()._diagnostics(),
+            'frames that reached max_detections': str(self._full_frames),
+        }

@@ -108,7 +108,7 @@ class TensorNode(InferenceNode):
         return (
             chosen,
             *lines,
-            *getattr(runner, 'story', ()),
+            *getattr(runner, 'log_lines', ()),
             *map(str, (*runner.inputs, *runner.outputs)),
         )
 

@@ -196,7 +196,7 @@ class Diagnostics:
     with.
 
     :param task: what the status is about, the part of its name after the colon.
-    :param facts: more key-value pairs, asked once a second in the executor's thread.
+    :param diagnostics: more key-value pairs, asked once a second in the executor's thread.
     :param why_no_image: given the node and a topic, says where images should come from and what
         may be wrong there, asked likewise.
     :param why_lost: likewise, why frames of a topic may be lost before they arrive.
@@ -209,12 +209,12 @@ class Diagnostics:
         counts: FrameCounts,
         *,
         task: str,
-        facts: Callable[[], Mapping[str, str]] = dict,
+        diagnostics: Callable[[], Mapping[str, str]] = dict,
         why_no_image: Callable[[ManagedNode, str], str] = lambda node, topic: '',
         why_lost: Callable[[ManagedNode, str], str] = lambda node, topic: '',
         cameras: Callable[[], Mapping[str, FrameCounts]] = dict,
     ) -> None:
-        self._node, self._counts, self._facts = node, counts, facts
+        self._node, self._counts, self._diagnostics = node, counts, diagnostics
         self._why_no_image, self._why_lost, self._cameras = why_no_image, why_lost, cameras
         self._losses: dict[str, RecentLoss] = {}
         self._name = f'{node.get_fully_qualified_name()[1:]}: {task}'
@@ -237,7 +237,7 @@ class Diagnostics:
         seconds = now - self._before[0]
         values = {
             'state': state,
-            **self._facts(),
+            **self._diagnostics(),
             **{key: str(count) for key, count in told.items()},
             'rate in (Hz)': f'{(received - self._before[1]) / seconds:.1f}',
             'rate out (Hz)': f'{(published - self._before[2]) / seconds:.1f}',

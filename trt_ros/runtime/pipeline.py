@@ -44,7 +44,7 @@ class Pipeline(Generic[ResultT]):
     Owns an open network; turns frames into what its task finds with it, one call at a time.
 
     :param backend: the name of what runs it.
-    :param story: lines for the log: what was chosen, and why.
+    :param log_lines: lines for the log: what was chosen, and why.
     :param class_names: by class index; () where nothing names them.
     """
 
@@ -55,12 +55,12 @@ class Pipeline(Generic[ResultT]):
         decoder: Decoder[ResultT],
         *,
         backend: str,
-        story: tuple[str, ...],
+        log_lines: tuple[str, ...],
         class_names: tuple[str, ...],
     ) -> None:
         self.frames: FrameRunner[ResultT] | None = frames
         self.preprocess, self.decoder = preprocess, decoder
-        self.backend, self.story, self.class_names = backend, story, class_names
+        self.backend, self.log_lines, self.class_names = backend, log_lines, class_names
 
     @classmethod
     def open(
@@ -113,7 +113,10 @@ class Pipeline(Generic[ResultT]):
                 has_background=begins_with_background(given),
                 families=families,
             )
-            if {spec.name for spec in network.inputs} != {image_input.name, *decoder.extra_inputs}:
+            if {spec.name for spec in network.inputs} != {
+                image_input.name,
+                *decoder.constant_inputs,
+            }:
                 raise _too_many_inputs(network)
             names = class_names(labels, labels_path, network.metadata, decoder.class_count)
             preprocess = _preprocess(options, decoder.preprocess, image_input, layout, input_hw)
@@ -129,20 +132,20 @@ class Pipeline(Generic[ResultT]):
                 report('warming up')
                 frames.warm_up()
             report('ready', 100.0)
-            story = [
+            log_lines = [
                 chosen,
                 f'decoder {decoder.name}: {decoder.why}',
                 _describe(preprocess, size_why),
             ]
             if isinstance(options, LabelledOptions):
-                story.append(_describe_names(names, given))
+                log_lines.append(_describe_names(names, given))
             undo.pop_all()
             return cls(
                 frames,
                 preprocess,
                 decoder,
                 backend=network.backend,
-                story=(*story, *frames.story),
+                log_lines=(*log_lines, *frames.log_lines),
                 class_names=names,
             )
 
@@ -190,10 +193,10 @@ class Pipeline(Generic[ResultT]):
         if faults is not None:
             faults.report_to(on_fault)
 
-    def facts(self) -> Mapping[str, str]:
+    def diagnostics(self) -> Mapping[str, str]:
         """Return what else is worth showing on /diagnostics; empty where there is nothing."""
-        facts: Callable[[], Mapping[str, str]] = getattr(self.frames, 'facts', dict)
-        return facts()
+        diagnostics: Callable[[], Mapping[str, str]] = getattr(self.frames, 'diagnostics', dict)
+        return diagnostics()
 
     def register(self, memory: np.ndarray) -> None:
         """

@@ -60,12 +60,11 @@ class FrameRunner(Protocol[ResultT_co]):
     """
     Runs one network from frame to result, the whole way; owns the network.
 
-    `story` are lines for the log, beyond what is known without it. `most` is how many frames one
-    run takes.
+    `log_lines` are what else the log should show. `most` is the number of frames per run.
     """
 
     @property
-    def story(self) -> tuple[str, ...]: ...
+    def log_lines(self) -> tuple[str, ...]: ...
 
     @property
     def most(self) -> int: ...

@@ -42,8 +42,8 @@ def bench(colour_detector, tmp_path, capsys):
 def test_without_a_gpu_onnx_runtime_is_measured_and_named(bench, tmp_path):
     code, found, said = bench('--plot', tmp_path / 'latency.png')
     assert code == 0
-    assert found['story'][0].startswith('backend onnxruntime: ONNX Runtime on the CPU (no tens')
-    assert said.out.startswith(found['story'][0])
+    assert found['log'][0].startswith('backend onnxruntime: ONNX Runtime on the CPU (no tens')
+    assert said.out.startswith(found['log'][0])
     (result,) = found['results']
     assert set(result['host_ms']) == {'frame', 'preprocess', 'network', 'decode'}
     assert len(result['frame_times_ms']) == 4

@@ -37,13 +37,13 @@ def orin(tmp_path):
 
 
 def test_a_machine_without_a_gpu_tells_nothing(tmp_path):
-    assert JetsonFiles(tmp_path).facts() == {}
-    assert Monitor(JETSON, tmp_path).facts() == {}
+    assert JetsonFiles(tmp_path).diagnostics() == {}
+    assert Monitor(JETSON, tmp_path).diagnostics() == {}
 
 
 def test_a_jetsons_load_temperature_and_throttling_are_read(orin):
     files = JetsonFiles(orin)
-    assert files.facts() == {
+    assert files.diagnostics() == {
         'GPU utilisation (%)': '73',
         'GPU temperature (°C)': '49',
         'GPU clocks held back by': '',
@@ -51,7 +51,7 @@ def test_a_jetsons_load_temperature_and_throttling_are_read(orin):
     write(orin / 'class/devfreq/17000000.gpu', device__load='1000\n')
     write(orin / 'class/thermal/cooling_device1', cur_state='1\n')
     write(orin / 'class/thermal/cooling_device2', cur_state='4\n')
-    assert files.facts() == {
+    assert files.diagnostics() == {
         'GPU utilisation (%)': '100',
         'GPU temperature (°C)': '49',
         'GPU clocks held back by': 'gpu-throttle-alert, devfreq-17000000.gpu',
@@ -65,7 +65,7 @@ def test_an_older_jetson_has_other_names(tmp_path):
         device__load='0\n',
     )
     write(tmp_path / 'class/thermal/thermal_zone2', type='GPU-therm\n', temp='31500\n')
-    assert JetsonFiles(tmp_path).facts() == {
+    assert JetsonFiles(tmp_path).diagnostics() == {
         'GPU utilisation (%)': '0',
         'GPU temperature (°C)': '32',
     }
@@ -76,11 +76,11 @@ def test_what_a_jetson_does_not_tell_now_is_left_out(orin):
     write(orin / 'class/devfreq/17000000.gpu', device__load='\n')
     write(orin / 'class/thermal/thermal_zone1', temp='-256000\n')
     (orin / 'class/thermal/cooling_device1/cur_state').unlink()
-    assert files.facts() == {'GPU clocks held back by': ''}
+    assert files.diagnostics() == {'GPU clocks held back by': ''}
 
 
 def test_only_an_integrated_gpu_is_looked_for_in_the_kernels_files(orin):
-    assert 'GPU utilisation (%)' in Monitor(JETSON, orin).facts()
+    assert 'GPU utilisation (%)' in Monitor(JETSON, orin).diagnostics()
     assert Monitor(DESKTOP, orin)._jetson is None
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from trt_ros.engine.cache import EngineCache, sidecar_path
-from trt_ros.engine.open import describe, facts_of, open_engine, open_plan, without_effect
+from trt_ros.engine.open import describe, diagnostics_of, open_engine, open_plan, without_effect
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.errors import BackendError, ModelError
 
@@ -20,7 +20,7 @@ def test_without_a_gpu_nothing_is_built_in_vain(models, no_gpu, tmp_path):
 
 def test_nothing_known_is_nothing_told():
     assert describe({}) == ()
-    assert facts_of({}) == {}
+    assert diagnostics_of({}) == {}
 
 
 def test_the_diagnostics_get_the_key_of_the_files_name_and_the_real_precisions(
@@ -29,11 +29,11 @@ def test_the_diagnostics_get_the_key_of_the_files_name_and_the_real_precisions(
     entry = EngineCache(tmp_path / 'cache').get_or_build(
         models.conv(), BuildOptions(precision='fp16'), rtx
     )
-    facts = facts_of(entry.sidecar)
-    assert list(facts) == ['engine key', 'layer precisions']
-    assert len(facts['engine key']) == 16
-    assert entry.path.stem.endswith(f'-{facts["engine key"]}')
-    assert 'float16' in facts['layer precisions']
+    diagnostics = diagnostics_of(entry.sidecar)
+    assert list(diagnostics) == ['engine key', 'layer precisions']
+    assert len(diagnostics['engine key']) == 16
+    assert entry.path.stem.endswith(f'-{diagnostics["engine key"]}')
+    assert 'float16' in diagnostics['layer precisions']
 
 
 def test_precisions_ignored_options_and_fallbacks_are_told():

@@ -296,7 +296,7 @@ class FakeEngine:
         self.inputs = (TensorSpec('images', (batch, 3, 64, 96), 'float32', 'input'),)
         self.outputs = (TensorSpec('output0', (batch, 7, 96), 'float32', 'output'),)
         self.metadata: dict[str, str] = {}
-        self.facts = {'engine key': '0123456789abcdef'}
+        self.diagnostics = {'engine key': '0123456789abcdef'}
         self.most = most if batch == -1 else batch
         self.profiles: tuple = ()
         if batch == -1:

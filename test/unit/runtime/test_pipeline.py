@@ -183,8 +183,8 @@ def classifier(**options):
 
 
 def test_a_classifier_sees_the_middle_unless_told_otherwise():
-    assert 'center_crop of 0.875 of the shorter side, rgb' in classifier().story[2]
-    assert 'center_crop of 1 of the shorter side' in classifier(crop_fraction=1.0).story[2]
+    assert 'center_crop of 0.875 of the shorter side, rgb' in classifier().log_lines[2]
+    assert 'center_crop of 1 of the shorter side' in classifier(crop_fraction=1.0).log_lines[2]
     assert classifier(resize='stretch').preprocess.resize == 'stretch'
     with pytest.raises(ParameterError, match='with resize stretch nothing is cropped'):
         classifier(resize='stretch', crop_fraction=0.9)
@@ -205,7 +205,7 @@ def test_the_story_tells_backend_decoder_and_preprocessing(colour_detector):
     pipeline = Pipeline.open(
         LabelledOptions(model_path=str(colour_detector()), mean=(0.5, 0.5, 0.5), cpu_threads=1)
     )
-    backend, decoder, preprocess, classes = pipeline.story
+    backend, decoder, preprocess, classes = pipeline.log_lines
     assert backend.startswith('backend onnxruntime: ONNX Runtime on the CPU')
     assert decoder.startswith('decoder yolov8: ')
     assert preprocess == (
@@ -224,7 +224,7 @@ def test_the_story_tells_of_a_background_that_the_network_does_not_count(
         LabelledOptions(model_path=str(colour_detector()), labels_path=str(labels), cpu_threads=1)
     )
     assert pipeline.class_names == ('a', 'b', 'c')
-    assert pipeline.story[-1] == (
+    assert pipeline.log_lines[-1] == (
         "3 class names, without 'BACKGROUND', which the network does not count"
     )
 
@@ -254,7 +254,7 @@ def test_a_dynamic_size_comes_from_the_metadata_or_is_640(metadata, input_hw, wh
     )
     pipeline = Pipeline.open(LabelledOptions(decoder='yolov8'), runner=runner)
     assert pipeline.preprocess.input_hw == input_hw
-    assert why in pipeline.story[2]
+    assert why in pipeline.log_lines[2]
 
 
 def test_phases_are_told_in_their_order(colour_detector):
@@ -291,7 +291,7 @@ def test_several_images_go_through_one_run_and_close_ends_that():
     pipeline = Pipeline.open(LabelledOptions(), runner=runner, batch=3)
     assert pipeline.infer_all([], THRESHOLDS) == []
     assert pipeline.most == 3
-    assert pipeline.story[-1] == 'up to 3 images in a run'
+    assert pipeline.log_lines[-1] == 'up to 3 images in a run'
     results = pipeline.infer_all([picture((0, 0, 0)), picture((0, 0, 0), (64, 64))], THRESHOLDS)
     assert [found(result) for result in results] == [
         [([48, 48, 80, 80], 2, 0.9)],
@@ -509,7 +509,7 @@ def test_a_task_without_classes_says_nothing_of_them():
         [{'depth': np.full(depth.shape, 2.5, np.float32)}], inputs=(IMAGE,), outputs=(depth,)
     )
     pipeline = Pipeline.open(PipelineOptions(), families=DEPTHS, runner=runner)
-    assert not [line for line in pipeline.story if 'class' in line]
+    assert not [line for line in pipeline.log_lines if 'class' in line]
     values = pipeline.infer(picture((0, 0, 0), wh=(5, 3))).values
     assert values.tolist() == [[2.5] * 5] * 3
     with pytest.raises(TensorMismatchError, match='looks like a depth network'):

@@ -87,7 +87,7 @@ class Nms:
         return f'{self.node.op_type} (node {self.node.name or self.node.output[0]})'
 
     @property
-    def story(self) -> str:
+    def log_lines(self) -> str:
         asked = [f'IoU {self.iou_threshold:g}']
         if self.score_threshold is not None:
             asked.append(f'scores above {self.score_threshold:g}')
@@ -185,7 +185,7 @@ def cut_nms(path: Path, model: Any) -> tuple[Any, str]:
             remedy=NOT_IN_RTX[found[0].op_type],
         ) from error
     onnx.helper.set_model_props(cut, {**metadata_of(model), CUT_NMS: nms.metadata})
-    return cut, nms.story
+    return cut, nms.log_lines
 
 
 def write_cut(path: Path, target: Path) -> None:

@@ -29,27 +29,29 @@ class StepByStep(Generic[ResultT]):
         self, runner: Runner, preprocess: Preprocess, decoder: Decoder[ResultT], batch: int = 1
     ) -> None:
         self.runner, self.preprocess, self.decoder = runner, preprocess, decoder
-        self.story: tuple[str, ...] = ()
-        self._extra_inputs = decoder.extra_inputs
-        image = next(spec for spec in runner.inputs if spec.name not in self._extra_inputs)
+        self.log_lines: tuple[str, ...] = ()
+        self._constant_inputs = decoder.constant_inputs
+        image = next(spec for spec in runner.inputs if spec.name not in self._constant_inputs)
         self._input_name, fixed = image.name, image.shape[0]
         self.most = batch if fixed == -1 else fixed
         self._is_filled_up = fixed > 1
         if self._is_filled_up:
-            self.story = (f'the network takes {fixed} images in each run: fewer are filled up',)
+            self.log_lines = (
+                f'the network takes {fixed} images in each run: fewer are filled up',
+            )
         elif batch == 1:
             pass
         elif fixed == 1:
             self._one_by_one('the network takes one in a run')
         elif not decoder.takes_batches or any(
-            spec.shape[:1] != (-1,) for spec in runner.inputs if spec.name in self._extra_inputs
+            spec.shape[:1] != (-1,) for spec in runner.inputs if spec.name in self._constant_inputs
         ):
             self._one_by_one('the network has no batch beside its images')
         else:
-            self.story = (f'up to {batch} images in a run',)
+            self.log_lines = (f'up to {batch} images in a run',)
 
     def _one_by_one(self, why: str) -> None:
-        self.most, self.story = 1, (f'images run one after another: {why}',)
+        self.most, self.log_lines = 1, (f'images run one after another: {why}',)
 
     def warm_up(self) -> None:
         grey = Frame.from_pixels(np.full((*self.preprocess.input_hw, 3), 114, np.uint8))
@@ -62,7 +64,7 @@ class StepByStep(Generic[ResultT]):
                 # Exporters also name a dimension dynamic that the network then has fixed.
                 self._one_by_one(error.problem)
         self.infer(grey, Thresholds(score=1.0, iou=1.0, max_detections=1))
-        self.story += settle(self.runner, self._feeds([self.preprocess(grey)[0]] * self.most))
+        self.log_lines += settle(self.runner, self._feeds([self.preprocess(grey)[0]] * self.most))
 
     def infer(self, frame: Frame, thresholds: Thresholds) -> ResultT:
         """Find what is in one image; see FrameRunner.infer."""
@@ -93,7 +95,8 @@ class StepByStep(Generic[ResultT]):
         return {
             self._input_name: _together(tensors, count),
             **{
-                name: np.repeat(value, count, axis=0) for name, value in self._extra_inputs.items()
+                name: np.repeat(value, count, axis=0)
+                for name, value in self._constant_inputs.items()
             },
         }
 

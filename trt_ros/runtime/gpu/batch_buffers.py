@@ -16,7 +16,7 @@ from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async, fill_async
 from trt_ros.errors import TensorMismatchError
 from trt_ros.runtime.gpu.decode import GpuDecoder, Launch
 from trt_ros.runtime.gpu.preprocess import Geometry, launch_preprocess, preprocess_args
-from trt_ros.runtime.gpu.slots import CopyCrew, Recent
+from trt_ros.runtime.gpu.slots import CopyThreadPool, LruCache
 from trt_ros.runtime.gpu.tensorrt_context import Contexts, Execution, Shape, item_nbytes
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import Decoder
@@ -31,7 +31,7 @@ def aligned(nbytes: int) -> int:
 
 
 @dataclass(frozen=True)
-class Machinery:
+class SharedResources:
     """What all slots of a pipeline share; borrowed by them."""
 
     gpu: Gpu
@@ -41,46 +41,46 @@ class Machinery:
     preprocess_kernels: Kernels
     decode_kernels: Kernels | None
     decoders: Callable[[Mapping[str, Shape]], GpuDecoder | None]
-    crew: CopyCrew
+    copy_threads: CopyThreadPool
     chunk_nbytes: int
     graph_capacity: int
     use_graph: bool
     in_place: bool  # Kernels read pinned memory where it lies.
     blocking_sync: bool
     stream_priority: int
-    on_ungraphed: Callable[[str], None]
-    extra_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # Beside the images.
+    on_graph_fallback: Callable[[str], None]
+    constant_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # Beside the images.
     batches: tuple[int, ...] = (1,)  # The sizes that runs have, ascending.
 
     @property
     def image_input(self) -> TensorSpec:
         return next(
-            spec for spec in self.contexts.engine.inputs if spec.name not in self.extra_inputs
+            spec for spec in self.contexts.engine.inputs if spec.name not in self.constant_inputs
         )
 
 
-def batches_for(machinery: Machinery, batch: int, decoder: Decoder[Any] | None) -> tuple[int, ...]:
+def batches_for(
+    shared: SharedResources, batch: int, decoder: Decoder[Any] | None
+) -> tuple[int, ...]:
     """
     Say how many images runs take: each count has a context, which costs GPU memory (72 MiB with
     tensorrt_rtx 1.5, whatever the network), so only powers of two, and the most.
     """
-    spec = machinery.image_input
+    spec = shared.image_input
     if spec.shape[0] != -1:
         return (spec.shape[0],)
     if decoder is not None and not decoder.takes_batches:
         return (1,)
     most = min(
         batch,
-        max(
-            (profile[spec.name][2][0] for profile in machinery.contexts.engine.profiles), default=1
-        ),
+        max((profile[spec.name][2][0] for profile in shared.contexts.engine.profiles), default=1),
     )
     return (*(1 << power for power in range(most.bit_length()) if 1 << power < most), most)
 
 
-def batch_story(machinery: Machinery, batch: int) -> tuple[str, ...]:
+def batch_log_lines(shared: SharedResources, batch: int) -> tuple[str, ...]:
     """Tell the log what comes of asking for `batch` images in a run."""
-    fixed, most = machinery.image_input.shape[0], machinery.batches[-1]
+    fixed, most = shared.image_input.shape[0], shared.batches[-1]
     if fixed > 1:
         return (f'the network takes {fixed} images in each run: fewer are filled up',)
     if most == 1 < batch:
@@ -151,26 +151,26 @@ class Plan:
         after another. It must live as long.
     """
 
-    def __init__(self, machinery: Machinery, batch: int, larger: Plan | None = None) -> None:
-        self.machinery, self.batch = machinery, batch
-        engine = machinery.contexts.engine
+    def __init__(self, shared: SharedResources, batch: int, larger: Plan | None = None) -> None:
+        self.shared, self.batch = shared, batch
+        engine = shared.contexts.engine
         self._owned = ExitStack()
         with ExitStack() as undo:
-            spec = machinery.image_input
-            height, width = machinery.preprocess.input_hw
+            spec = shared.image_input
+            height, width = shared.preprocess.input_hw
             shape = (
                 (batch, 3, height, width)
-                if machinery.preprocess.layout == 'nchw'
+                if shared.preprocess.layout == 'nchw'
                 else (batch, height, width, 3)
             )
-            self._extra_inputs = {
+            self._constant_inputs = {
                 name: np.repeat(value, batch, axis=0)
-                for name, value in machinery.extra_inputs.items()
+                for name, value in shared.constant_inputs.items()
             }
-            self.execution: Execution = machinery.contexts.new(
+            self.execution: Execution = shared.contexts.new(
                 {
                     spec.name: shape,
-                    **{name: value.shape for name, value in self._extra_inputs.items()},
+                    **{name: value.shape for name, value in self._constant_inputs.items()},
                 }
             )
             undo.callback(self.execution.close)
@@ -184,23 +184,23 @@ class Plan:
             self.image_nbytes = int(np.prod(shape[1:])) * item_nbytes(spec.dtype)
             self.sizes = {
                 spec.name: batch * self.image_nbytes,
-                **{name: value.nbytes for name, value in self._extra_inputs.items()},
+                **{name: value.nbytes for name, value in self._constant_inputs.items()},
             }
             for out in engine.outputs:
                 self.sizes[out.name] = int(np.prod(self.shapes[out.name])) * item_nbytes(out.dtype)
-            self.decoder = machinery.decoders(self.shapes)
+            self.decoder = shared.decoders(self.shapes)
             self.memory: Memory = self._take_memory(undo) if larger is None else larger.memory
             self.tensors, self.scratch = self.memory
             for name, buffer in self.tensors.items():
                 self.execution.bind(name, buffer.ptr)
             self.input = self.tensors[spec.name]
-            self.ways: Recent[Way] = Recent(machinery.graph_capacity)
+            self.ways: LruCache[Way] = LruCache(shared.graph_capacity)
             undo.callback(self.ways.clear)
             self._owned = undo.pop_all()
         self.is_warm = False
 
     def _take_memory(self, undo: ExitStack) -> Memory:
-        m, scratch = self.machinery, None
+        m, scratch = self.shared, None
         tensors = {}
         for name, nbytes in self.sizes.items():
             tensors[name] = DeviceBuffer(nbytes, 'tensors', m.account)
@@ -216,15 +216,13 @@ class Plan:
         """Bytes of each image's results in host memory, or else of all raw outputs."""
         if self.decoder is None:
             return (
-                sum(
-                    aligned(self.sizes[out.name]) for out in self.machinery.contexts.engine.outputs
-                ),
+                sum(aligned(self.sizes[out.name]) for out in self.shared.contexts.engine.outputs),
             )
         return tuple(aligned(self.decoder.result_nbytes((g.width, g.height))) for g in geometries)
 
     def prepare(self, stream: int) -> None:
         """Set the decoder's counters to zero, and the extra inputs: each frame leaves them so."""
-        for name, value in self._extra_inputs.items():
+        for name, value in self._constant_inputs.items():
             # From pageable memory: CUDA has read it all when this returns.
             copy_async(self.tensors[name].ptr, value.ctypes.data, value.nbytes, stream)
         if self.scratch is not None:
@@ -232,7 +230,7 @@ class Plan:
 
     def stages(self, geometries: Sequence[Geometry], source: Source) -> list[Stage]:
         """List what a frame does on the GPU, in order, each as a function of the stream."""
-        m, stages = self.machinery, list[Stage]()
+        m, stages = self.shared, list[Stage]()
         if source.in_graph:
 
             def copy_in(stream: int) -> None:
@@ -263,7 +261,7 @@ class Plan:
         return stages
 
     def _last_stage(self, geometries: Sequence[Geometry], source: Source) -> Stage:
-        m, decoder, scratch = self.machinery, self.decoder, self.scratch
+        m, decoder, scratch = self.shared, self.decoder, self.scratch
         outputs = m.contexts.engine.outputs
         if decoder is None or scratch is None or m.decode_kernels is None:
 
@@ -298,7 +296,7 @@ class Plan:
     def outputs(self, results: np.ndarray) -> dict[str, np.ndarray]:
         """See the raw outputs in pinned memory, where a CPU decoder reads them; borrowed."""
         found, offset = {}, 0
-        for out in self.machinery.contexts.engine.outputs:
+        for out in self.shared.contexts.engine.outputs:
             nbytes = self.sizes[out.name]
             kind = 'uint16' if out.dtype == 'bfloat16' else out.dtype
             found[out.name] = (

@@ -19,11 +19,11 @@ from trt_ros.cuda.monitor import Monitor
 from trt_ros.engine.cache import Blob, kernel_folder
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError, ParameterError
-from trt_ros.runtime.gpu.batch_buffers import Machinery, batch_story, batches_for
+from trt_ros.runtime.gpu.batch_buffers import SharedResources, batch_log_lines, batches_for
 from trt_ros.runtime.gpu.decode import MOST_DETECTIONS, gpu_decoder
 from trt_ros.runtime.gpu.faults import Faults
 from trt_ros.runtime.gpu.frame_slot import FrameSlot
-from trt_ros.runtime.gpu.slots import CopyCrew, Slots
+from trt_ros.runtime.gpu.slots import CopyThreadPool, Slots
 from trt_ros.runtime.gpu.tensorrt_context import Contexts, close_engine, widen
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
@@ -96,9 +96,9 @@ class Health:
     """Counts for /diagnostics, since warming up."""
 
     frames: int = 0
-    lent_frames: int = 0  # Those that the host did not copy.
+    zero_copy_frames: int = 0  # Those that the host did not copy.
     nonfinite_frames: int = 0
-    ungraphed: list[str] = field(default_factory=list)
+    graph_fallbacks: list[str] = field(default_factory=list)
 
 
 class Pending:
@@ -159,16 +159,16 @@ class GraphPipeline:
 
     def __init__(
         self,
-        machinery: Machinery,
+        shared: SharedResources,
         options: GraphOptions,
         decoder: Decoder[Any] | None,
         slots: Slots[FrameSlot],
         owned: ExitStack,
         on_fault: Callable[[GpuFailedError], None] | None,
     ) -> None:
-        self.machinery, self.options, self.decoder = machinery, options, decoder
-        self.gpu: Gpu = machinery.gpu
-        self.account = machinery.account
+        self.shared, self.options, self.decoder = shared, options, decoder
+        self.gpu: Gpu = shared.gpu
+        self.account = shared.account
         self.health = Health()
         self.slots = slots
         self._owned = owned
@@ -176,7 +176,7 @@ class GraphPipeline:
         self._numbers = count(1)
         self._last: FrameSlot | None = None
         self._registered: list[RegisteredMemory] = []
-        self._engine_story: tuple[str, ...] = ()
+        self._engine_log_lines: tuple[str, ...] = ()
         self._monitor = Monitor(self.gpu)
         self._has_told_most = False
         self.faults = Faults(options.gpu_timeout_seconds, on_fault)
@@ -192,7 +192,7 @@ class GraphPipeline:
         cache: Blob | None = None,
         batch: int = 1,
         on_fault: Callable[[GpuFailedError], None] | None = None,
-        story: tuple[str, ...] = (),
+        log_lines: tuple[str, ...] = (),
     ) -> GraphPipeline:
         """
         Take the GPU, compile the kernels; `warm_up` does the rest.
@@ -203,7 +203,7 @@ class GraphPipeline:
         :param cache: RTX's compiled kernels of this engine.
         :param batch: frames that may come together. More than one share one slot, for a batch is
             waited for, and a second slot would take its memory twice.
-        :param story: where the engine came from, to begin `story` with.
+        :param log_lines: where the engine came from, to begin `log_lines` with.
         :param on_fault: told once, on any thread, when the GPU failed for good.
         :raises CudaError: out of memory (what was needed, what there is), or no GPU.
         """
@@ -230,13 +230,13 @@ class GraphPipeline:
                 if options.gpu_decode
                 else None
             )
-            crew = CopyCrew(options.copy_helpers, gpu.context)
-            undo.callback(crew.close)
-            ungraphed: list[str] = []
+            copy_threads = CopyThreadPool(options.copy_helpers, gpu.context)
+            undo.callback(copy_threads.close)
+            graph_fallbacks: list[str] = []
             in_place = options.unified_memory == 'on' or (
                 options.unified_memory == 'auto' and gpu.is_integrated
             )
-            machinery = Machinery(
+            shared = SharedResources(
                 gpu=gpu,
                 account=account,
                 contexts=contexts,
@@ -248,50 +248,54 @@ class GraphPipeline:
                     if decode and decoder
                     else None
                 ),
-                crew=crew,
+                copy_threads=copy_threads,
                 chunk_nbytes=options.chunk_nbytes,
                 graph_capacity=options.graph_capacity,
                 use_graph=options.use_graph,
                 in_place=in_place,
                 blocking_sync=options.blocking_sync,
                 stream_priority=options.stream_priority,
-                on_ungraphed=ungraphed.append,
-                extra_inputs=decoder.extra_inputs if decoder else {},
+                on_graph_fallback=graph_fallbacks.append,
+                constant_inputs=decoder.constant_inputs if decoder else {},
             )
-            machinery = replace(machinery, batches=batches_for(machinery, batch, decoder))
+            shared = replace(shared, batches=batches_for(shared, batch, decoder))
             slots: list[FrameSlot] = []
             for _ in range(options.slots):
-                slot = FrameSlot(machinery)
+                slot = FrameSlot(shared)
                 undo.callback(slot.close)
                 slots.append(slot)
             pool = Slots(slots)
-            pipeline = cls(machinery, options, decoder, pool, ExitStack(), on_fault)
+            pipeline = cls(shared, options, decoder, pool, ExitStack(), on_fault)
             undo.callback(pipeline._unregister_all)
             undo.callback(pipeline.faults.close)
-            pipeline.health.ungraphed = ungraphed
-            pipeline._engine_story = (*story, *batch_story(machinery, batch))
+            pipeline.health.graph_fallbacks = graph_fallbacks
+            pipeline._engine_log_lines = (*log_lines, *batch_log_lines(shared, batch))
             pipeline._owned = undo.pop_all()
             return pipeline
 
     @property
-    def story(self) -> tuple[str, ...]:
+    def log_lines(self) -> tuple[str, ...]:
         """Lines for the log: what runs where."""
-        m = self.machinery
+        m = self.shared
         plan = m.contexts.engine
-        how = 'CUDA graph' if self.options.use_graph and not self.health.ungraphed else 'no graph'
+        how = (
+            'CUDA graph'
+            if self.options.use_graph and not self.health.graph_fallbacks
+            else 'no graph'
+        )
         where = 'GPU' if self.slots.all[0].plan_for(1).decoder is not None else 'CPU'
         lines = [
-            *self._engine_story,
+            *self._engine_log_lines,
             f'{m.gpu}, {plan.flavour}, {how}, {self.options.slots} slots, '
             f'decoding on the {where}' + (', images read in place' if m.in_place else ''),
         ]
-        lines += [f'runs without a graph: {why}' for why in self.health.ungraphed[:1]]
+        lines += [f'runs without a graph: {why}' for why in self.health.graph_fallbacks[:1]]
         return tuple(lines)
 
     @property
     def most(self) -> int:
         """How many frames one run takes."""
-        return self.machinery.batches[-1]
+        return self.shared.batches[-1]
 
     def warm_up(self, frame: Frame | None = None) -> None:
         """
@@ -302,7 +306,7 @@ class GraphPipeline:
         """
         if frame is None:
             frame = Frame.from_pixels(
-                np.full((*self.machinery.preprocess.input_hw, 3), 114, np.uint8)
+                np.full((*self.shared.preprocess.input_hw, 3), 114, np.uint8)
             )
         for images in range(self.most, 0, -1):
             for pending in [
@@ -311,9 +315,9 @@ class GraphPipeline:
             ]:
                 pending.wait()
         self.faults.check()
-        self.health.frames = self.health.lent_frames = 0
+        self.health.frames = self.health.zero_copy_frames = 0
         with self.gpu.context:
-            self.machinery.contexts.save_cache()
+            self.shared.contexts.save_cache()
 
     def infer(self, frame: Frame, thresholds: Thresholds) -> Any:
         """
@@ -371,7 +375,7 @@ class GraphPipeline:
                     frames, thresholds, self._registered_at if self._registered else None, after
                 )
                 self.health.frames += len(frames)
-                self.health.lent_frames += slot.is_lent * len(frames)
+                self.health.zero_copy_frames += slot.is_lent * len(frames)
         except BaseException as error:
             self._ended_badly(slot, number, error)
             raise
@@ -418,7 +422,7 @@ class GraphPipeline:
             name: widen(head) if head.dtype == np.uint16 else head
             for name, head in slot.outputs().items()
         }
-        m, found = self.machinery, []
+        m, found = self.shared, []
         for i, frame in enumerate(frames):
             letterbox = m.preprocess.letterbox(frame.wh)
             # The outputs of a single image may have no axis of images.
@@ -471,7 +475,7 @@ class GraphPipeline:
         """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}}."""
         return self.account.report()
 
-    def facts(self) -> Mapping[str, str]:
+    def diagnostics(self) -> Mapping[str, str]:
         """Return what /diagnostics shows: the GPU, the memory by owner, odd values seen."""
 
         def told(owners: Mapping[str, int]) -> str:
@@ -479,14 +483,18 @@ class GraphPipeline:
 
         held = self.memory()
         return {
-            **self.machinery.contexts.engine.facts,
+            **self.shared.contexts.engine.diagnostics,
             'GPU': str(self.gpu),
             'GPU memory (MB)': told(held['device']),
             'pinned memory (MB)': told(held['pinned']),
-            **self._monitor.facts(),
-            'without a copy on the host': f'{self.health.lent_frames} of {self.health.frames}',
+            **self._monitor.diagnostics(),
+            'without a copy on the host': (
+                f'{self.health.zero_copy_frames} of {self.health.frames}'
+            ),
             'frames with NaN or Inf': str(self.health.nonfinite_frames),
-            'without a CUDA graph': self.health.ungraphed[0] if self.health.ungraphed else '',
+            'without a CUDA graph': self.health.graph_fallbacks[0]
+            if self.health.graph_fallbacks
+            else '',
         }
 
     def close(self) -> None:

@@ -17,9 +17,9 @@ from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer, copy_async, fill_asy
 from trt_ros.errors import BackendError, TensorMismatchError
 from trt_ros.runtime.gpu.batch_buffers import (
     HEADER_NBYTES,
-    Machinery,
     Piece,
     Plan,
+    SharedResources,
     Source,
     Stage,
     Way,
@@ -74,12 +74,12 @@ class FrameSlot:
     registered source, which must stay until `wait`.
     """
 
-    def __init__(self, machinery: Machinery) -> None:
-        self.machinery = machinery
+    def __init__(self, shared: SharedResources) -> None:
+        self.shared = shared
         with ExitStack() as undo:
-            self.stream = Stream(machinery.stream_priority)
+            self.stream = Stream(shared.stream_priority)
             undo.callback(self.stream.close)
-            self.done = Event(blocking_sync=machinery.blocking_sync)
+            self.done = Event(blocking_sync=shared.blocking_sync)
             undo.callback(self.done.close)
             self._request = RequestArgs()
             self._pinned: PinnedBuffer | None = None
@@ -107,7 +107,7 @@ class FrameSlot:
 
         :raises TensorMismatchError: when none does, or the engine refuses its shape.
         """
-        batches = self.machinery.batches
+        batches = self.shared.batches
         batch = next((size for size in batches if size >= count), 0)
         if not batch:
             raise TensorMismatchError(f'{count} images at once, the network takes {batches[-1]}.')
@@ -115,7 +115,7 @@ class FrameSlot:
             # The smaller ones work in the largest's memory.
             larger = self.plan_for(batches[-1]) if batch < batches[-1] else None
             with ExitStack() as undo:
-                plan = Plan(self.machinery, batch, larger)
+                plan = Plan(self.shared, batch, larger)
                 undo.callback(plan.close)
                 plan.prepare(self.stream.handle)
                 undo.pop_all()
@@ -185,7 +185,7 @@ class FrameSlot:
             addresses = tuple(registered(address_of(frame), frame.nbytes) for frame in frames)
             if all(addresses):
                 lent = addresses
-        in_place = self.machinery.in_place
+        in_place = self.shared.in_place
         # Kernels that read lent memory in place name its address; copies from it do not.
         key = (
             *(
@@ -235,7 +235,7 @@ class FrameSlot:
         targets = tuple(found.device_ptr + part.start for part in results)
         pieces: tuple[Piece, ...] = ()
         if not lent:
-            pieces = cut(sizes, offsets, self.machinery.chunk_nbytes, send=image is not None)
+            pieces = cut(sizes, offsets, self.shared.chunk_nbytes, send=image is not None)
         if image is None:
             addresses = lent or tuple(pinned.device_ptr + offset for offset in offsets)
             source = Source(addresses, pinned.device_ptr, (), targets)
@@ -264,7 +264,7 @@ class FrameSlot:
 
     def _capture(self, plan: Plan, stages: list[Stage]) -> Graph:
         whole = Ungraphed([stage for _, stage in stages])
-        if not self.machinery.use_graph:
+        if not self.shared.use_graph:
             return whole
         stream = self.stream.handle
         if not plan.is_warm:
@@ -280,7 +280,7 @@ class FrameSlot:
                 if isinstance(error, CudaError) and error.is_sticky:
                     raise
                 why_not = str(error)
-        self.machinery.on_ungraphed(why_not)
+        self.shared.on_graph_fallback(why_not)
         return whole
 
     def _copy(self, frames: Sequence[Frame], pieces: Sequence[Piece]) -> None:
@@ -302,13 +302,13 @@ class FrameSlot:
         if len(pieces) == 1:
             do(pieces[0])
         else:
-            self.machinery.crew.run(do, pieces)
+            self.shared.copy_threads.run(do, pieces)
 
     def _memory(
         self, pinned_nbytes: int, image_nbytes: int, result_nbytes: int
     ) -> tuple[PinnedBuffer, DeviceBuffer | None, PinnedBuffer]:
         """Return memory for images and results of so many bytes; grows where there is less."""
-        if self.machinery.in_place:
+        if self.shared.in_place:
             image_nbytes = 0
         wanted = pinned_nbytes, image_nbytes, result_nbytes
         pinned, results = self._pinned, self._results
@@ -321,14 +321,14 @@ class FrameSlot:
             for plan in self._plans.values():
                 plan.ways.clear()
             self._drop_memory()
-            account = self.machinery.account
+            account = self.shared.account
             with ExitStack() as undo:
                 undo.callback(self._drop_memory)
                 pinned = self._pinned = PinnedBuffer(aligned(pinned_nbytes), 'slots', account)
                 pinned.view[:HEADER_NBYTES] = 0
                 self._request = request_view(pinned.view[:16])
                 results = self._results = PinnedBuffer(result_nbytes, 'results', account)
-                if not self.machinery.in_place:
+                if not self.shared.in_place:
                     self._image = DeviceBuffer(aligned(image_nbytes), 'slots', account)
                     fill_async(self._image.ptr, 0, self._image.nbytes, self.stream.handle)
                 undo.pop_all()

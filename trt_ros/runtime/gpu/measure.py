@@ -29,7 +29,7 @@ def _whole_slot(pipeline: GraphPipeline) -> Iterator[FrameSlot]:
     """Open a slot whose graph does the whole transfer; nothing else may run meanwhile."""
     with (
         pipeline.gpu.context,
-        closing(FrameSlot(replace(pipeline.machinery, chunk_nbytes=1 << 40))) as slot,
+        closing(FrameSlot(replace(pipeline.shared, chunk_nbytes=1 << 40))) as slot,
     ):
         yield slot
 
@@ -150,7 +150,7 @@ def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
 
     The profiler waits between layers, so that their sum is more than the network's time.
     """
-    trt = pipeline.machinery.contexts.engine.flavour.trt
+    trt = pipeline.shared.contexts.engine.flavour.trt
     totals: dict[str, float] = {}
 
     class Layers(trt.IProfiler):  # type: ignore[misc, name-defined]
@@ -169,10 +169,10 @@ def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
             stages = dict(slot.stages_of([frame] * pipeline.most, ASKED))
             plan = slot.plan
             assert plan is not None
-            execution = pipeline.machinery.contexts.new(
+            execution = pipeline.shared.contexts.new(
                 {
                     each.name: tuple(plan.execution.context.get_tensor_shape(each.name))
-                    for each in pipeline.machinery.contexts.engine.inputs
+                    for each in pipeline.shared.contexts.engine.inputs
                 }
             )
             for name, buffer in plan.tensors.items():

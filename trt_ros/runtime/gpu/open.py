@@ -51,7 +51,7 @@ def open_network(
             report=report,
         )
         return TensorRTRunner(
-            found.engine, cache=found.runtime_cache, story=found.story, options=graph
+            found.engine, cache=found.runtime_cache, log_lines=found.log_lines, options=graph
         )
 
 

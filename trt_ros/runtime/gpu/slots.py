@@ -35,7 +35,7 @@ def chunks(nbytes: int, chunk_nbytes: int) -> tuple[tuple[int, int], ...]:
     return tuple((start, min(start + chunk_nbytes, nbytes)) for start in starts)
 
 
-class Recent(Generic[Kept]):
+class LruCache(Generic[Kept]):
     """
     Keeps the `capacity` most recently used of what is dear to make; owns and closes them.
 
@@ -188,7 +188,7 @@ class Watchdog:
             self._thread.join()
 
 
-class CopyCrew:
+class CopyThreadPool:
     """
     A few threads that share a large copy; NumPy frees the GIL while it copies.
 

@@ -14,7 +14,7 @@ from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import ClosedError, GpuFailedError
 from trt_ros.runtime.gpu.faults import Faults
-from trt_ros.runtime.gpu.slots import Recent
+from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.tensorrt_context import (
     Contexts,
     Execution,
@@ -39,7 +39,7 @@ class TensorRTRunner:
     last few shapes.
 
     :param cache: RTX's compiled kernels of this engine.
-    :param story: lines for the log: where the engine came from.
+    :param log_lines: lines for the log: where the engine came from.
     :param options: how it uses the GPU; tensors need only the device, the stream's priority, how
         to wait and the timeout.
     """
@@ -49,7 +49,7 @@ class TensorRTRunner:
         engine: Engine,
         *,
         cache: Blob | None = None,
-        story: tuple[str, ...] = (),
+        log_lines: tuple[str, ...] = (),
         options: GraphOptions | None = None,
     ) -> None:
         from trt_ros.runtime.gpu.executor import GraphOptions
@@ -58,12 +58,12 @@ class TensorRTRunner:
         self.backend = engine.flavour.name
         self.inputs, self.outputs, self.metadata = engine.inputs, engine.outputs, engine.metadata
         self._engine: Engine | None = engine
-        self._cache, self.story = cache, story
+        self._cache, self.log_lines = cache, log_lines
         self._options = options or GraphOptions()
         self._gpu = open_gpu(self._options.device)
         self.faults = Faults(self._options.gpu_timeout_seconds)
         self._owned: ExitStack | None = None
-        self._executions: Recent[Execution] = Recent(capacity=4)
+        self._executions: LruCache[Execution] = LruCache(capacity=4)
         self._buffers: dict[str, DeviceBuffer] = {}
         self._hosts: dict[str, np.ndarray] = {}
 
@@ -94,7 +94,7 @@ class TensorRTRunner:
             decoder,
             cache=self._cache,
             on_fault=on_fault,
-            story=self.story,
+            log_lines=self.log_lines,
             options=self._options,
             batch=batch,
         )

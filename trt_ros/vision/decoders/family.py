@@ -109,14 +109,14 @@ class Family(Generic[HeadT_co]):
 
     :param preprocess: the fields of `Preprocess` that this family is trained with.
     :param open: reads the shapes; raises TensorMismatchError when they cannot be this family's.
-    :param feeds: what the network takes beside the image, the same for every frame.
+    :param constant_inputs: what the network takes beside the image, the same for every frame.
     """
 
     name: str
     task: str
     preprocess: Mapping[str, object]
     open: Callable[[Network], HeadT_co]
-    feeds: Callable[[Network], Mapping[str, np.ndarray]] = field(default=nothing)
+    constant_inputs: Callable[[Network], Mapping[str, np.ndarray]] = field(default=nothing)
 
 
 def single(

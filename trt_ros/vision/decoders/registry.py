@@ -121,7 +121,7 @@ class Decoder(Generic[ResultT_co]):
     :param why: one line for the log.
     :param preprocess: the fields of `Preprocess` that the family is trained with.
     :param head: reads the outputs; says how they are laid out.
-    :param extra_inputs: what the network takes beside the image, the same for every frame.
+    :param constant_inputs: what the network takes beside the image, the same for every frame.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Decoder(Generic[ResultT_co]):
     task: str
     preprocess: Mapping[str, object]
     head: Head[ResultT_co]
-    extra_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    constant_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def class_count(self) -> int | None:
@@ -192,7 +192,7 @@ def choose_decoder(
         family.task,
         family.preprocess,
         family.open(network),
-        family.feeds(network),
+        family.constant_inputs(network),
     )
 
 

@@ -897,7 +897,7 @@ def test_the_gpu_finds_in_a_frame_what_the_cpu_finds_in_its_outputs(
                 result = pipeline.infer(frame, Thresholds(score=0.0, iou=0.6, max_detections=50))
             found.append(result)
             on_gpu = gpu_decode and family in ON_GPU and '64[1,32' not in outputs
-            assert f'decoding on the {"GPU" if on_gpu else "CPU"}' in pipeline.story[-1]
+            assert f'decoding on the {"GPU" if on_gpu else "CPU"}' in pipeline.log_lines[-1]
     got, want = ({'it': each} if not is_dataclass(each) else vars(each) for each in found)
     assert_alike(got, want)
     if family in ON_GPU - {'semantic'}:

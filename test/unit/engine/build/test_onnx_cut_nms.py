@@ -218,7 +218,7 @@ def test_yolov3_keeps_its_size_input_and_its_rows_first(tmp_path, run):
     whole, expected = detect(run(path, image_shape=shape))
     decoder, found = detect(run(cut(path)[0], image_shape=shape))
     assert whole.name == decoder.name == 'yolov3'
-    assert decoder.extra_inputs.keys() == {'image_shape'}
+    assert decoder.constant_inputs.keys() == {'image_shape'}
     assert_equal(found, expected)
 
 

@@ -94,7 +94,7 @@ def test_warming_up_settles_the_threads_on_as_many_images_as_run_together(batch)
     )
     frames.warm_up()
     assert settled == [(batch, 3, 64, 64)]
-    assert frames.story[-1] == '2 threads'
+    assert frames.log_lines[-1] == '2 threads'
 
 
 @pytest.mark.parametrize('size', [-1, 1, 4])
@@ -125,7 +125,7 @@ def test_each_frame_of_a_batch_gets_its_own_result_in_its_own_pixels(size, batch
         [[24, 24, 40, 40]],
         [[48, 48, 80, 80]],
     ]
-    assert frames.story == (told,)
+    assert frames.log_lines == (told,)
 
 
 def test_one_camera_of_a_fixed_batch_is_filled_up_too():
@@ -137,7 +137,7 @@ def test_one_camera_of_a_fixed_batch_is_filled_up_too():
 
 def test_a_single_frame_of_a_network_without_a_batch_has_nothing_to_tell():
     frames, _ = brightness_finder(-1, 1)
-    assert (frames.story, frames.most) == ((), 1)
+    assert (frames.log_lines, frames.most) == ((), 1)
 
 
 def test_a_real_network_finds_in_a_batch_what_it_finds_alone(colour_detector):
@@ -145,7 +145,7 @@ def test_a_real_network_finds_in_a_batch_what_it_finds_alone(colour_detector):
     decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))
     frames = StepByStep(runner, Preprocess((64, 64)), decoder, 3)
     frames.warm_up()
-    assert frames.story == ('up to 3 images in a run',)
+    assert frames.log_lines == ('up to 3 images in a run',)
     pictures = [grey(value, wh) for value, wh in ((60, (64, 64)), (90, (80, 40)), (99, (30, 50)))]
     for together, picture in zip(frames.infer_all(pictures, ASKED), pictures):
         alone = frames.infer(picture, ASKED)
@@ -161,7 +161,7 @@ def test_a_batch_that_is_dynamic_in_name_only_is_found_out_when_warming_up(colou
     decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))
     frames = StepByStep(runner, Preprocess((64, 64)), decoder, 2)
     frames.warm_up()
-    (told,) = frames.story
+    (told,) = frames.log_lines
     assert told.startswith(f'images run one after another: ONNX Runtime could not run {path}')
     assert len(frames.infer_all([grey(90), grey(80)], ASKED)) == 2
     frames.close()
@@ -205,7 +205,7 @@ def test_a_family_whose_output_is_one_list_for_all_images_takes_them_one_after_a
     frames = StepByStep(
         FakeRunner(answer, inputs=[image], outputs=outputs), Preprocess((64, 64)), decoder, 2
     )
-    assert frames.story == (
+    assert frames.log_lines == (
         'images run one after another: the network has no batch beside its images',
     )
     assert [result.labels.tolist() for result in frames.infer_all([grey(0)] * 2, ASKED)] == [

@@ -25,7 +25,7 @@ def test_an_extra_input_lies_in_the_gpus_memory_once_an_image_and_no_frame_touch
     pipeline = GraphPipeline.open(
         engine,
         Preprocess((64, 96)),
-        replace(decoder, extra_inputs={'orig_target_sizes': SIZE}),
+        replace(decoder, constant_inputs={'orig_target_sizes': SIZE}),
         batch=3,
         options=GraphOptions(gpu_timeout_seconds=0, copy_helpers=0),
     )

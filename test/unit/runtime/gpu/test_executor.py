@@ -187,7 +187,7 @@ def test_several_images_take_as_few_launches_as_the_engine_allows(
         before[0] + launches + 1,
         before[1],
     )
-    assert told in pipeline.story
+    assert told in pipeline.log_lines
 
 
 def test_an_output_that_is_of_one_image_whatever_comes_is_refused_with_the_remedy(
@@ -263,7 +263,7 @@ def test_lent_memory_is_sent_from_where_it_lies(open_graph, cuda, picture):
     pipeline.unregister(ring)
     assert 'receive buffers' not in pipeline.memory()['pinned']
     pipeline.infer(lying, ASKED)
-    assert pipeline.facts()['without a copy on the host'] == '2 of 3'
+    assert pipeline.diagnostics()['without a copy on the host'] == '2 of 3'
 
 
 def test_lent_memory_of_a_new_size_takes_no_pinned_memory_beside_it(open_graph, cuda, picture):
@@ -316,14 +316,14 @@ def test_what_cannot_be_captured_runs_step_by_step_and_says_why(open_graph, engi
     pipeline.infer(picture(), ASKED)
     assert cuda.calls['cudaGraphLaunch'] == 0
     assert cuda.launched[-1] == 'suppress_float32'
-    assert 'cannot be captured' in pipeline.story[-1]
+    assert 'cannot be captured' in pipeline.log_lines[-1]
 
 
 def test_a_capture_that_fails_falls_back_too(open_graph, cuda, picture):
     cuda.fail['cudaStreamEndCapture'] = 900
     pipeline = open_graph(slots=1)
     pipeline.infer(picture(), ASKED)
-    assert 'end a capture' in pipeline.story[-1]
+    assert 'end a capture' in pipeline.log_lines[-1]
 
 
 def test_a_sticky_error_fails_the_pipeline_and_is_told_once(open_graph, engine, cuda, picture):
@@ -413,9 +413,9 @@ def test_memory_is_told_by_owner(open_graph, picture):
     assert held['device']['activations'] == 2000
     assert held['device']['slots'] == held['pinned']['slots'] == 256 + 57_600
     assert held['device']['tensors'] == 4 * (3 * 64 * 96 + 7 * 96)
-    assert 'activations 0.0' in pipeline.facts()['GPU memory (MB)']
-    assert pipeline.facts()['frames with NaN or Inf'] == '0'
-    assert pipeline.facts()['engine key'] == '0123456789abcdef'
+    assert 'activations 0.0' in pipeline.diagnostics()['GPU memory (MB)']
+    assert pipeline.diagnostics()['frames with NaN or Inf'] == '0'
+    assert pipeline.diagnostics()['engine key'] == '0123456789abcdef'
 
 
 @pytest.mark.parametrize(

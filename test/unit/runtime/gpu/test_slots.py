@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import ClosedError, GpuFailedError
-from trt_ros.runtime.gpu.slots import CopyCrew, Recent, Slots, Watchdog, chunks
+from trt_ros.runtime.gpu.slots import CopyThreadPool, LruCache, Slots, Watchdog, chunks
 
 
 class Thing:
@@ -37,7 +37,7 @@ def test_chunks_cover_everything_without_gaps(nbytes, size, want):
 
 def test_what_is_kept_is_found_and_made_once():
     closed: list = []
-    recent = Recent(capacity=2)
+    recent = LruCache(capacity=2)
     first = recent.get('a', make=lambda: Thing('a', closed))
     assert recent.get('a', make=lambda: pytest.fail('made again')) is first
     assert recent.made == 1
@@ -46,7 +46,7 @@ def test_what_is_kept_is_found_and_made_once():
 
 def test_the_least_recently_used_goes_first():
     closed: list = []
-    recent = Recent(capacity=2)
+    recent = LruCache(capacity=2)
     for name in ('a', 'b', 'a', 'c'):
         recent.get(name, make=lambda name=name: Thing(name, closed))
     assert closed == ['b']
@@ -54,7 +54,7 @@ def test_the_least_recently_used_goes_first():
 
 
 def test_what_cannot_be_made_leaves_nothing_behind():
-    recent = Recent(capacity=2)
+    recent = LruCache(capacity=2)
 
     def fail():
         raise ValueError('no')
@@ -67,7 +67,7 @@ def test_what_cannot_be_made_leaves_nothing_behind():
 
 def test_clearing_closes_the_newest_first():
     closed: list = []
-    recent = Recent(capacity=3)
+    recent = LruCache(capacity=3)
     for name in 'abc':
         recent.get(name, make=lambda name=name: Thing(name, closed))
     recent.clear()
@@ -215,16 +215,16 @@ def test_a_crew_copies_every_piece(helpers):
             left.append(threading.get_ident())
 
     left: list[int] = []
-    crew = CopyCrew(helpers, Context())
+    copy_threads = CopyThreadPool(helpers, Context())
 
     def copy(part: tuple[int, int]) -> None:
         target[slice(*part)] = source[slice(*part)]
 
     for count in (1, 2, 7):
         target[:] = 0
-        crew.run(copy, chunks(len(source), -(-len(source) // count)))
+        copy_threads.run(copy, chunks(len(source), -(-len(source) // count)))
         assert (target == source).all()
-    crew.close()
+    copy_threads.close()
     assert sorted(entered) == sorted(left)
     assert bool(entered) == bool(helpers)
     assert threading.get_ident() not in entered
@@ -238,40 +238,40 @@ def test_a_helper_without_its_gpu_fails_the_copy_and_does_not_hang_it():
         def __exit__(self, *_) -> None:
             pass
 
-    crew = CopyCrew(1, Lost())
+    copy_threads = CopyThreadPool(1, Lost())
     with pytest.raises(ValueError, match='the GPU is lost'):
-        crew.run(lambda _: None, range(2))
-    crew.close()
+        copy_threads.run(lambda _: None, range(2))
+    copy_threads.close()
 
 
 def test_every_piece_is_done_once_whoever_takes_it():
-    crew = CopyCrew(3, nullcontext())
+    copy_threads = CopyThreadPool(3, nullcontext())
     done: list = []
     for _ in range(50):
         done.clear()
-        crew.run(done.append, range(20))
+        copy_threads.run(done.append, range(20))
         assert sorted(done) == list(range(20))
-    crew.close()
+    copy_threads.close()
 
 
 @pytest.mark.parametrize('bad', [0, 1, 2])
 def test_an_error_in_any_piece_reaches_the_caller_and_the_crew_goes_on(bad):
-    crew = CopyCrew(1, nullcontext())
+    copy_threads = CopyThreadPool(1, nullcontext())
 
     def work(number: int) -> None:
         if number == bad:
             raise ValueError(f'piece {number}')
 
     with pytest.raises(ValueError, match=f'piece {bad}'):
-        crew.run(work, range(3))
+        copy_threads.run(work, range(3))
     done: list = []
-    crew.run(done.append, range(4))
+    copy_threads.run(done.append, range(4))
     assert len(done) == 4
-    crew.close()
+    copy_threads.close()
 
 
 def test_frames_copied_from_two_threads_at_once_do_not_take_each_others_answers():
-    crew = CopyCrew(1, nullcontext())
+    copy_threads = CopyThreadPool(1, nullcontext())
     answers: dict[str, list] = {'left': [], 'right': []}
 
     def copy(frame: str, order: np.random.Generator) -> None:
@@ -288,7 +288,7 @@ def test_frames_copied_from_two_threads_at_once_do_not_take_each_others_answers(
                     pass
 
             try:
-                crew.run(work, range(2))
+                copy_threads.run(work, range(2))
                 answers[frame].append('no error')
             except ValueError as error:
                 answers[frame].append(str(error))
@@ -302,4 +302,4 @@ def test_frames_copied_from_two_threads_at_once_do_not_take_each_others_answers(
     for thread in threads:
         thread.join()
     assert answers == {frame: [frame] * 100 for frame in answers}
-    crew.close()
+    copy_threads.close()

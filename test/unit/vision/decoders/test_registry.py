@@ -130,7 +130,7 @@ def test_each_family_brings_preprocessing_that_can_be_honoured():
 def test_only_the_families_that_ask_for_it_are_fed_a_size(network):
     def fed(outputs, inputs=''):
         seen = network(outputs, inputs=inputs, hw=(480, 640))
-        return choose_family(FAMILIES, 'auto', seen)[0].feeds(seen)
+        return choose_family(FAMILIES, 'auto', seen)[0].constant_inputs(seen)
 
     size = fed(
         'labels (1, 9) int64; boxes (1, 9, 4); scores (1, 9)', 'orig_target_sizes (1, 2) int64'
