@@ -16,7 +16,7 @@ import pytest
 
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.vision.decoders import registry as decoder
-from trt_ros.vision.decoders.family import Network
+from trt_ros.vision.decoders.family import NetworkDescription
 from trt_ros.vision.labels import class_names
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
@@ -36,7 +36,9 @@ def open_export(ultralytics, picture):
             path = model.export(format='onnx', imgsz=SIZE, simplify=False, opset=17, **options)
         runner = OnnxRuntimeRunner.open(path)
         names = class_names((), '', runner.metadata, None)
-        network = Network(runner.inputs, runner.outputs, runner.metadata, (SIZE, SIZE), len(names))
+        network = NetworkDescription(
+            runner.inputs, runner.outputs, runner.metadata, (SIZE, SIZE), len(names)
+        )
         chosen, _ = decoder.choose_family(families, 'auto', network)
         assert chosen.name == family
         tensor, letterbox = Preprocess((SIZE, SIZE), **chosen.preprocess)(picture)

@@ -15,7 +15,7 @@ AT_ONCE = 128  # Planes: few calls for many small ones, and no end of memory for
 BLOCK_VALUES = 1 << 15  # Computed at once, so that they stay in the cache.
 
 
-def above(
+def threshold_masks(
     planes: Sequence[np.ndarray],
     threshold: float,
     rows: Taps,

@@ -8,13 +8,13 @@ import re
 import pytest
 
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Network
+from trt_ros.vision.decoders.family import NetworkDescription
 
 
 @pytest.fixture(scope='session')
-def network() -> Callable[..., Network]:
+def network() -> Callable[..., NetworkDescription]:
     """
-    Make a `Network` of outputs (and inputs beside the image) written as it prints them.
+    Make a `NetworkDescription` of outputs (and inputs beside the image) written as it prints them.
 
     'boxes (1, ?, 4); labels (1, ?) int64': float32 may be left out. Keywords are its metadata.
     """
@@ -32,7 +32,7 @@ def network() -> Callable[..., Network]:
 
     def make(outputs, *, inputs='', hw=(640, 640), class_count=None, **metadata):
         image = TensorSpec('images', (1, 3, *hw), 'float32', 'input')
-        return Network(
+        return NetworkDescription(
             (image, *specs(inputs, 'input')), specs(outputs, 'output'), metadata, hw, class_count
         )
 

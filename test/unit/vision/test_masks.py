@@ -7,7 +7,7 @@ import pytest
 
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import RESIZES, Letterbox
-from trt_ros.vision.masks import above, cells_of
+from trt_ros.vision.masks import cells_of, threshold_masks
 
 REPEATABLE = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
@@ -20,13 +20,13 @@ def assert_same_but_at_the_threshold(mask, values, threshold):
 
 def test_no_planes_have_no_masks():
     rows, cols = taps(Letterbox.fit((8, 8), (8, 8), 'stretch'), (4, 4))
-    assert above([], 0.5, rows, cols, []) == []
+    assert threshold_masks([], 0.5, rows, cols, []) == []
 
 
 def test_a_mask_changes_at_the_pixel_behind_the_crossing():
     rows, cols = taps(Letterbox.fit((1, 8), (8, 8), 'stretch'), (2, 1))
     rises, falls = np.array([[0.0], [1.0]], np.float32), np.array([[1.0], [0.0]], np.float32)
-    masks = above([rises, falls], 0.3, rows, cols, [(0, 0, 1, 8)] * 2)
+    masks = threshold_masks([rises, falls], 0.3, rows, cols, [(0, 0, 1, 8)] * 2)
     # The cells' centres are at 2 and 6, the pixels' at a half: 0, 0, 0.125, 0.375, .. 0.875, 1, 1.
     assert masks[0][:, 0].tolist() == [False] * 3 + [True] * 5
     assert masks[1][:, 0].tolist() == [True] * 5 + [False] * 3
@@ -49,7 +49,7 @@ def test_it_is_the_interpolated_values_that_are_compared(image_wh, grid_hw, resi
     boxes = [(0, 0, *image_wh), (x1, y1, x2, y2)]
     planes = [whole[cells_of(rows, cols, box)] for box in boxes]
     values = bilinear(whole, rows, cols)
-    for mask, (x1, y1, x2, y2) in zip(above(planes, 0.25, rows, cols, boxes), boxes):
+    for mask, (x1, y1, x2, y2) in zip(threshold_masks(planes, 0.25, rows, cols, boxes), boxes):
         assert_same_but_at_the_threshold(mask, values[y1:y2, x1:x2], 0.25)
 
 
@@ -64,7 +64,9 @@ def test_it_is_the_curves_values_that_are_interpolated():
     boxes = [(x, y, x + width, y + height) for x, y, width, height in corners.tolist()]
     planes = [whole[cells_of(rows, cols, box)] for box in boxes]
     values = bilinear(curve(whole), rows, cols)
-    for mask, (x1, y1, x2, y2) in zip(above(planes, 1.0, rows, cols, boxes, curve), boxes):
+    for mask, (x1, y1, x2, y2) in zip(
+        threshold_masks(planes, 1.0, rows, cols, boxes, curve), boxes
+    ):
         assert_same_but_at_the_threshold(mask, values[y1:y2, x1:x2], curve(1.0))
 
 
@@ -73,7 +75,7 @@ def test_many_pixels_may_lie_between_two_cells(height):
     rows, cols = taps(Letterbox.fit((5, height), (8, 8), 'stretch'), (4, 4))
     plane = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
     box = (0, 0, 5, height)
-    (mask,) = above([plane], 0.0, rows, cols, [box])
+    (mask,) = threshold_masks([plane], 0.0, rows, cols, [box])
     assert_same_but_at_the_threshold(mask, bilinear(plane, rows, cols), 0.0)
 
 
@@ -83,7 +85,7 @@ def test_the_threshold_may_be_passed_far_outside_of_the_image():
     plane = np.array([[0.0] * 6, [-0.01] * 6, [1.0] * 6, [0.0] * 6], np.float32)
     box = (0, 0, 314, 23)
     for values in (plane, -plane):
-        (mask,) = above([values[cells_of(rows, cols, box)]], 0.0, rows, cols, [box])
+        (mask,) = threshold_masks([values[cells_of(rows, cols, box)]], 0.0, rows, cols, [box])
         assert_same_but_at_the_threshold(mask, bilinear(values, rows, cols), 0.0)
 
 
@@ -94,7 +96,7 @@ def test_more_planes_than_are_computed_at_once_keep_their_order():
         np.full((4, 4), index % 3 - 1.0, np.float32)[cells_of(rows, cols, box)]
         for index, box in enumerate(boxes)
     ]
-    masks = above(planes, 0.5, rows, cols, boxes)
+    masks = threshold_masks(planes, 0.5, rows, cols, boxes)
     assert [mask.shape for mask in masks] == [(y2 - y1, x2 - x1) for x1, y1, x2, y2 in boxes]
     assert [bool(mask.any()) for mask in masks] == [index % 3 == 2 for index in range(40)]
     assert all(mask.all() == mask.any() for mask in masks)
@@ -103,5 +105,7 @@ def test_more_planes_than_are_computed_at_once_keep_their_order():
 def test_what_is_not_a_number_is_below():
     rows, cols = taps(Letterbox.fit((4, 4), (4, 4), 'stretch'), (2, 2))
     with np.errstate(invalid='ignore'):
-        (mask,) = above([np.full((2, 2), np.nan, np.float32)], 0.5, rows, cols, [(0, 0, 4, 4)])
+        (mask,) = threshold_masks(
+            [np.full((2, 2), np.nan, np.float32)], 0.5, rows, cols, [(0, 0, 4, 4)]
+        )
     assert not mask.any()

@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Family, Network, is_float, single
+from trt_ros.vision.decoders.family import Family, NetworkDescription, image_output, is_float
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
@@ -76,11 +76,11 @@ class BoxesHead:
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
         parts, batched = self.parts, self.parts.batched
-        boxes = single(outputs, parts.boxes.name, 2, batched=batched)
-        scores = single(outputs, parts.scores.name, parts.score_axes, batched=batched)
+        boxes = image_output(outputs, parts.boxes.name, 2, batched=batched)
+        scores = image_output(outputs, parts.scores.name, parts.score_axes, batched=batched)
         labels = None
         if parts.labels is not None:
-            labels = single(outputs, parts.labels.name, 1, batched=batched)
+            labels = image_output(outputs, parts.labels.name, 1, batched=batched)
         if (
             boxes.shape[1] != 4
             or len(boxes) != len(scores)
@@ -121,7 +121,7 @@ class BoxesHead:
             )
 
 
-def box_outputs(network: Network) -> BoxOutputs | None:
+def box_outputs(network: NetworkDescription) -> BoxOutputs | None:
     """
     Tell boxes, scores, labels and the count apart: by shape and dtype, and by name where both
     leave it open. None when an output is none of these, or boxes or scores are missing.
@@ -175,7 +175,7 @@ def _only(specs: list[TensorSpec], word: str) -> TensorSpec | None:
     return specs[0] if len(specs) == 1 else None
 
 
-def open_parts(network: Network) -> BoxOutputs:
+def open_parts(network: NetworkDescription) -> BoxOutputs:
     """:raises TensorMismatchError: when the outputs are not boxes and scores."""
     parts = box_outputs(network)
     if parts is None:
@@ -188,7 +188,7 @@ def open_parts(network: Network) -> BoxOutputs:
     return parts
 
 
-def _open(network: Network, *, normalised: bool) -> BoxesHead:
+def _open(network: NetworkDescription, *, normalised: bool) -> BoxesHead:
     parts = open_parts(network)
     one_class = parts.score_axes == 1 and parts.labels is None
     return BoxesHead(

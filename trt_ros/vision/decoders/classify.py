@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.embedding import vector, vectors
-from trt_ros.vision.decoders.family import Family, Network
+from trt_ros.vision.decoders.family import Family, NetworkDescription
 from trt_ros.vision.decoders.semantic import IMAGENET
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Classification
@@ -47,7 +47,7 @@ class ClassifyHead:
         return Classification(powers / powers.sum())
 
 
-def open_head(network: Network) -> ClassifyHead:
+def open_head(network: NetworkDescription) -> ClassifyHead:
     if len(network.outputs) != 1 or not vectors(network):
         raise _mismatch(str(network))
     spec = network.only_output

@@ -12,7 +12,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import CUT_NMS
 from trt_ros.vision.decoders.boxes import BoxOutputs, open_parts
-from trt_ros.vision.decoders.family import Network, single
+from trt_ros.vision.decoders.family import NetworkDescription, image_output
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections, non_max_suppression
@@ -42,7 +42,7 @@ class CutNmsHead:
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
         boxes, scores = (
-            single(outputs, spec.name) for spec in (self.parts.boxes, self.parts.scores)
+            image_output(outputs, spec.name) for spec in (self.parts.boxes, self.parts.scores)
         )
         if boxes.shape[1] != 4 or len(boxes) != len(scores):
             raise TensorMismatchError(
@@ -96,12 +96,12 @@ def _rank(labels: np.ndarray) -> np.ndarray:
     return rank
 
 
-def asked(network: Network) -> Mapping[str, Any]:
+def asked(network: NetworkDescription) -> Mapping[str, Any]:
     """Give what the NMS was asked that was cut off; nothing where none was."""
     said = network.metadata.get(CUT_NMS)
     return {} if said is None else json.loads(said)
 
 
-def open_head(network: Network) -> CutNmsHead:
+def open_head(network: NetworkDescription) -> CutNmsHead:
     """:raises TensorMismatchError: when the outputs are not boxes and scores."""
     return CutNmsHead(open_parts(network), asked(network))

@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Family, Network, is_float
+from trt_ros.vision.decoders.family import Family, NetworkDescription, is_float
 from trt_ros.vision.decoders.semantic import IMAGENET, dense
 from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
@@ -51,7 +51,7 @@ class DepthHead:
             return Depth(bilinear(cells[0], rows, cols))
 
 
-def find_output(network: Network) -> tuple[TensorSpec, bool] | None:
+def find_output(network: NetworkDescription) -> tuple[TensorSpec, bool] | None:
     """The depth, alone or the only one that says so, and whether its channel comes first."""
     specs = [spec for spec in network.outputs if 'depth' in spec.name.lower()]
     if not specs:
@@ -70,7 +70,7 @@ def find_output(network: Network) -> tuple[TensorSpec, bool] | None:
     return None
 
 
-def open_head(network: Network) -> DepthHead:
+def open_head(network: NetworkDescription) -> DepthHead:
     found = find_output(network)
     if found is None:
         raise TensorMismatchError(

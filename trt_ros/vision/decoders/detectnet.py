@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Family, Network, is_float, single
+from trt_ros.vision.decoders.family import Family, NetworkDescription, image_output, is_float
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
@@ -37,8 +37,8 @@ class DetectNetHead:
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
-        coverage = single(outputs, self.coverage_name, 3)
-        boxes = single(outputs, self.boxes_name, 3)
+        coverage = image_output(outputs, self.coverage_name, 3)
+        boxes = image_output(outputs, self.boxes_name, 3)
         classes, rows, columns = coverage.shape
         if boxes.shape != (4 * classes, rows, columns) or not coverage.size:
             raise _mismatch(f'{coverage.shape} and {boxes.shape}')
@@ -60,7 +60,7 @@ class DetectNetHead:
             )
 
 
-def grids(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
+def grids(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
     """Find coverage and boxes: two grids, one of four times as many planes."""
     found = [
         spec
@@ -75,7 +75,7 @@ def grids(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
     return (coverage, boxes) if coverage.shape[2:] == boxes.shape[2:] else None
 
 
-def open_head(network: Network) -> DetectNetHead:
+def open_head(network: NetworkDescription) -> DetectNetHead:
     parts = grids(network)
     if parts is None:
         raise _mismatch(str(network))

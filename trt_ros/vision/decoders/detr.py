@@ -14,11 +14,11 @@ from trt_ros.vision.decoders.boxes import BoxesHead, box_outputs
 from trt_ros.vision.decoders.family import (
     Family,
     Head,
-    Network,
+    NetworkDescription,
     corners,
+    image_output,
     is_scores,
     sigmoid,
-    single,
 )
 from trt_ros.vision.decoders.yolov8 import cell_counts
 from trt_ros.vision.decoders.yolov10 import EndToEndHead
@@ -75,9 +75,9 @@ class DetrHead:
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
-        logits = single(outputs, self.logits_name)
+        logits = image_output(outputs, self.logits_name)
         if self.boxes_name:
-            boxes = single(outputs, self.boxes_name)
+            boxes = image_output(outputs, self.boxes_name)
         else:
             boxes, logits = logits[:, :4], logits[:, 4:]
         if len(logits) != len(boxes) or boxes.shape[1] != 4 or not logits.size:
@@ -108,7 +108,7 @@ class Queries(NamedTuple):
         return self.logits.shape[2]
 
 
-def raw_outputs(network: Network) -> Queries | None:
+def raw_outputs(network: NetworkDescription) -> Queries | None:
     """Find logits and boxes by name; there may be more outputs (hidden states)."""
     found = []
     for ending in ('logits', 'boxes'):
@@ -120,7 +120,7 @@ def raw_outputs(network: Network) -> Queries | None:
     return Queries(logits, boxes) if boxes.shape[2] in (4, -1) else None
 
 
-def rf_outputs(network: Network) -> Queries | None:
+def rf_outputs(network: NetworkDescription) -> Queries | None:
     """Find them as RF-DETR's exporter names them."""
     named = {spec.name: spec for spec in network.outputs if is_scores(spec)}
     if 'dets' in named and 'labels' in named and named['dets'].shape[2] == 4:
@@ -128,7 +128,7 @@ def rf_outputs(network: Network) -> Queries | None:
     return None
 
 
-def ultralytics_rows(network: Network) -> Literal['', 'scores', 'finished']:
+def ultralytics_rows(network: NetworkDescription) -> Literal['', 'scores', 'finished']:
     """
     Tell whether this is RT-DETR as Ultralytics exports it: a row a query of cx, cy, w, h, 0 to 1
     of the input, then C scores, or ('finished', since 8.4) the score and the class.
@@ -151,11 +151,11 @@ def ultralytics_rows(network: Network) -> Literal['', 'scores', 'finished']:
     return ''
 
 
-def _open_detr(network: Network) -> Head:
+def _open_detr(network: NetworkDescription) -> Head:
     return _open_raw(network, raw_outputs(network), softmax_without_last, 1)
 
 
-def _open_rtdetr(network: Network) -> Head:
+def _open_rtdetr(network: NetworkDescription) -> Head:
     parts = box_outputs(network)
     if parts is not None and parts.labels is not None:
         return BoxesHead(parts, None, suppress=False)
@@ -169,7 +169,7 @@ def _open_rtdetr(network: Network) -> Head:
     return _open_raw(network, raw_outputs(network), sigmoid, 0)
 
 
-def _open_rfdetr(network: Network) -> Head:
+def _open_rfdetr(network: NetworkDescription) -> Head:
     """
     Trained on C classes it has C + 1 logits; the 91 of COCO are all classes, with gaps, so only
     the names tell. Source: `decode_detections` of the package rfdetr.
@@ -181,7 +181,7 @@ def _open_rfdetr(network: Network) -> Head:
 
 
 def _open_raw(
-    network: Network,
+    network: NetworkDescription,
     outputs: Queries | None,
     to_scores: Callable[[np.ndarray], np.ndarray],
     extra: int,
@@ -198,14 +198,14 @@ def _open_raw(
     )
 
 
-def sizes_input(network: Network) -> TensorSpec | None:
+def sizes_input(network: NetworkDescription) -> TensorSpec | None:
     for spec in network.inputs:
         if spec.name == SIZES_INPUT and len(spec.shape) == 2:
             return spec
     return None
 
 
-def _feed_input_size(network: Network) -> Mapping[str, np.ndarray]:
+def _feed_input_size(network: NetworkDescription) -> Mapping[str, np.ndarray]:
     """Say that each image is as large as the input: then boxes come back in input pixels."""
     spec = sizes_input(network)
     if spec is None or spec.dtype == 'bfloat16':

@@ -5,10 +5,10 @@ from __future__ import annotations
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders import cut_nms
 from trt_ros.vision.decoders.boxes import BoxesHead, open_parts
-from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Network
+from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, NetworkDescription
 
 
-def open_head(network: Network) -> BoxesHead | cut_nms.CutNmsHead:
+def open_head(network: NetworkDescription) -> BoxesHead | cut_nms.CutNmsHead:
     """
     Read num_dets (1, 1), boxes (1, K, 4) x1, y1, x2, y2 in input pixels, scores (1, K) and
     classes (1, K); what lies behind the first num_dets is rubbish. No NMS is wanted.

@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Family, Network, is_float
+from trt_ros.vision.decoders.family import Family, NetworkDescription, is_float
 from trt_ros.vision.decoders.semantic import IMAGENET
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Tensors
@@ -68,7 +68,7 @@ def vector(outputs: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     return values.reshape(-1).astype(np.float32)
 
 
-def vectors(network: Network) -> list[TensorSpec]:
+def vectors(network: NetworkDescription) -> list[TensorSpec]:
     """List the outputs that are one vector an image."""
     return [
         spec
@@ -81,7 +81,7 @@ def vectors(network: Network) -> list[TensorSpec]:
     ]
 
 
-def open_head(network: Network) -> EmbeddingHead:
+def open_head(network: NetworkDescription) -> EmbeddingHead:
     found = vectors(network)
     if len(found) != 1:
         raise TensorMismatchError(

@@ -23,7 +23,7 @@ YOLO_PREPROCESS: Mapping[str, object] = {
 
 
 @dataclass(frozen=True)
-class Network:
+class NetworkDescription:
     """
     All that is known of a network before it runs.
 
@@ -94,7 +94,7 @@ class Head(Protocol[ResultT_co]):
         ...
 
 
-def nothing(network: Network) -> Mapping[str, np.ndarray]:
+def nothing(network: NetworkDescription) -> Mapping[str, np.ndarray]:
     """Feed the image alone, as most networks want it."""
     return {}
 
@@ -115,11 +115,13 @@ class Family(Generic[HeadT_co]):
     name: str
     task: str
     preprocess: Mapping[str, object]
-    open: Callable[[Network], HeadT_co]
-    constant_inputs: Callable[[Network], Mapping[str, np.ndarray]] = field(default=nothing)
+    open: Callable[[NetworkDescription], HeadT_co]
+    constant_inputs: Callable[[NetworkDescription], Mapping[str, np.ndarray]] = field(
+        default=nothing
+    )
 
 
-def single(
+def image_output(
     outputs: Mapping[str, np.ndarray], name: str, axes: int = 2, *, batched: bool = True
 ) -> np.ndarray:
     """

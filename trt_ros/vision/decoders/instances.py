@@ -12,16 +12,16 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     YOLO_PREPROCESS,
     Family,
-    Network,
+    NetworkDescription,
+    image_output,
     is_float,
     sigmoid,
-    single,
 )
 from trt_ros.vision.decoders.yolo_rows import Rows, mismatch, rows_of
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import covers, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.masks import Box, above, cells_of
+from trt_ros.vision.masks import Box, cells_of, threshold_masks
 from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.results import Instances
 from trt_ros.vision.thresholds import Thresholds
@@ -52,7 +52,7 @@ class InstanceHead:
 
         :raises TensorMismatchError: when an output is missing or of another shape.
         """
-        prototypes = single(outputs, self.prototypes_name, 3)
+        prototypes = image_output(outputs, self.prototypes_name, 3)
         if len(prototypes) != self.rows.extra_count:
             raise mismatch(f'{len(prototypes)} prototypes', self.rows.extra_count)
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
@@ -88,14 +88,14 @@ def _masks(
         weights @ by_row[lines, :, columns]
         for weights, (lines, columns) in zip(coefficients[seen], cells)
     ]
-    masks = dict(zip(seen.tolist(), above(planes, 0.0, rows, cols, boxes, sigmoid)))
+    masks = dict(zip(seen.tolist(), threshold_masks(planes, 0.0, rows, cols, boxes, sigmoid)))
     return [
         masks[index] if index in masks else np.zeros((y2 - y1, x2 - x1), bool)
         for index, (x1, y1, x2, y2) in enumerate(windows.tolist())
     ]
 
 
-def find_outputs(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
+def find_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
     """Find the boxes and the prototypes."""
     outputs = sorted(network.outputs, key=lambda spec: len(spec.shape))
     if [len(spec.shape) for spec in outputs] != [3, 4]:
@@ -107,7 +107,7 @@ def find_outputs(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
     return boxes, prototypes
 
 
-def open_head(network: Network) -> InstanceHead:
+def open_head(network: NetworkDescription) -> InstanceHead:
     outputs = find_outputs(network)
     rows = outputs and rows_of(network, outputs[0], outputs[1].shape[1])
     if not outputs or not rows:

@@ -8,7 +8,7 @@ import math
 from typing import NamedTuple
 
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Network, is_float
+from trt_ros.vision.decoders.family import NetworkDescription, is_float
 from trt_ros.vision.decoders.recognition import YOLO_STRIDES, three_a_cell, yolov5_rows
 from trt_ros.vision.decoders.yolov8 import cell_counts
 
@@ -26,7 +26,7 @@ LANDMARKS = {
 }
 
 
-def lookalike(family: str, network: Network) -> str | None:
+def lookalike(family: str, network: NetworkDescription) -> str | None:
     """Name a network without a decoder that has the outputs of a family; None: there is none."""
     seen = yolov5_rows(network) if family == 'yolov5' else None
     if seen is None or network.class_count not in (None, 0, 1):
@@ -68,7 +68,7 @@ def _axis_distance(axis: int | tuple[int, ...] | str, size: int) -> float:
     return min(abs(math.log(max(want, 1) / size)) for want in wanted)
 
 
-def layouts(network: Network) -> dict[str, tuple[Expected, ...]]:
+def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
     """List the outputs that each family reads, for images of this network's size."""
     height, width = network.input_hw
     cells, grid = tuple(cell_counts(network)), (-(-height // 16), -(-width // 16))
@@ -105,7 +105,9 @@ def layouts(network: Network) -> dict[str, tuple[Expected, ...]]:
     }
 
 
-def nearest(network: Network, families: Collection[str], count: int = 3) -> tuple[str, ...]:
+def nearest(
+    network: NetworkDescription, families: Collection[str], count: int = 3
+) -> tuple[str, ...]:
     """Describe the outputs that the nearest of some families read, nearest first."""
     distances = {
         name: _distance(expected, network.outputs[:MOST_OUTPUTS])

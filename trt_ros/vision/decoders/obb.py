@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Network
+from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, NetworkDescription
 from trt_ros.vision.decoders.yolo_rows import Rows, rows_of
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import non_max_suppression
@@ -136,11 +136,11 @@ def hull(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return boxes[:, :2] - half, boxes[:, :2] + half
 
 
-def find_rows(network: Network) -> Rows | None:
+def find_rows(network: NetworkDescription) -> Rows | None:
     return rows_of(network, network.only_output, 1) if len(network.outputs) == 1 else None
 
 
-def open_head(network: Network) -> ObbHead:
+def open_head(network: NetworkDescription) -> ObbHead:
     rows = find_rows(network)
     if rows is None:
         raise TensorMismatchError(

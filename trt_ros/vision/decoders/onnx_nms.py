@@ -15,10 +15,10 @@ from trt_ros.vision.decoders.family import (
     YOLO_PREPROCESS,
     Family,
     Head,
-    Network,
+    NetworkDescription,
+    image_output,
     is_float,
     is_scores,
-    single,
 )
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
@@ -51,8 +51,11 @@ class OnnxNmsHead:
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
-        boxes, scores = single(outputs, self.boxes_name), single(outputs, self.scores_name)
-        chosen = single(outputs, self.chosen_name, batched=False)
+        boxes, scores = (
+            image_output(outputs, self.boxes_name),
+            image_output(outputs, self.scores_name),
+        )
+        chosen = image_output(outputs, self.chosen_name, batched=False)
         if boxes.shape[1] != 4 or scores.shape[1] != len(boxes) or chosen.shape[1] != 3:
             raise TensorMismatchError(
                 f'The choice {chosen.shape}, boxes {boxes.shape} and scores {scores.shape} do '
@@ -86,7 +89,7 @@ class Parts(NamedTuple):
     scores: TensorSpec
 
 
-def find_parts(network: Network) -> Parts | None:
+def find_parts(network: NetworkDescription) -> Parts | None:
     chosen = [
         spec
         for spec in network.outputs
@@ -102,11 +105,11 @@ def find_parts(network: Network) -> Parts | None:
     return Parts(chosen[0], boxes[0], scores)
 
 
-def has_shape_input(network: Network) -> bool:
+def has_shape_input(network: NetworkDescription) -> bool:
     return any(spec.name == SHAPE_INPUT for spec in network.inputs)
 
 
-def _open(network: Network, *, rows_first: bool) -> Head:
+def _open(network: NetworkDescription, *, rows_first: bool) -> Head:
     if cut_nms.asked(network):
         return cut_nms.open_head(network)
     parts = find_parts(network)
@@ -127,7 +130,7 @@ def _open(network: Network, *, rows_first: bool) -> Head:
     )
 
 
-def _feed_input_shape(network: Network) -> Mapping[str, np.ndarray]:
+def _feed_input_shape(network: NetworkDescription) -> Mapping[str, np.ndarray]:
     """Say that the image is as large as the input: then boxes come back in input pixels."""
     for spec in network.inputs:
         if spec.name == SHAPE_INPUT and spec.dtype != 'bfloat16':

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Network
+from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, NetworkDescription
 from trt_ros.vision.decoders.yolo_rows import Rows, rows_of
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
@@ -66,7 +66,7 @@ class PoseHead:
         return Poses(boxes, keypoints)
 
 
-def _extras(network: Network) -> tuple[int, int] | None:
+def _extras(network: NetworkDescription) -> tuple[int, int] | None:
     """How many values stand behind each box, and how many a keypoint has."""
     try:
         count, values = ast.literal_eval(network.metadata['kpt_shape'])
@@ -81,7 +81,7 @@ def _extras(network: Network) -> tuple[int, int] | None:
     return (extras, 3) if extras > 0 and extras % 3 == 0 else None
 
 
-def find_head(network: Network) -> PoseHead | None:
+def find_head(network: NetworkDescription) -> PoseHead | None:
     extras = _extras(network)
     if extras is None or extras[1] not in (2, 3) or len(network.outputs) != 1:
         return None
@@ -89,7 +89,7 @@ def find_head(network: Network) -> PoseHead | None:
     return PoseHead(rows, extras[1]) if rows else None
 
 
-def open_head(network: Network) -> PoseHead:
+def open_head(network: NetworkDescription) -> PoseHead:
     head = find_head(network)
     if head is None:
         raise TensorMismatchError(

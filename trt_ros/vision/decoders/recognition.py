@@ -20,7 +20,7 @@ from trt_ros.vision.decoders import (
 )
 from trt_ros.vision.decoders.boxes import BoxOutputs, box_outputs
 from trt_ros.vision.decoders.embedding import vectors
-from trt_ros.vision.decoders.family import Network, is_scores
+from trt_ros.vision.decoders.family import NetworkDescription, is_scores
 from trt_ros.vision.decoders.yolo_rows import rows_of
 from trt_ros.vision.decoders.yolov8 import cell_counts, is_channels_first
 
@@ -30,7 +30,7 @@ P6_STRIDES = (8, 16, 32, 64)
 SSD_PRIORS = (3000, 1917, 8732, 24564)
 
 
-def always(network: Network, seen: object) -> bool:
+def always(network: NetworkDescription, seen: object) -> bool:
     return True
 
 
@@ -46,11 +46,11 @@ class Rule:
     """
 
     family: str
-    find: Callable[[Network], Any]
+    find: Callable[[NetworkDescription], Any]
     why: str
-    when: Callable[[Network, Any], object] = always
+    when: Callable[[NetworkDescription, Any], object] = always
 
-    def __call__(self, network: Network) -> str | None:
+    def __call__(self, network: NetworkDescription) -> str | None:
         """Say why this may be one of the family; None: it is not, by this rule."""
         seen = self.find(network)
         if not seen or not self.when(network, seen):
@@ -58,7 +58,7 @@ class Rule:
         return self.why.format(network=network, seen=seen)
 
 
-def recognise(family: str, network: Network) -> str | None:
+def recognise(family: str, network: NetworkDescription) -> str | None:
     """Say why this may be one of the family, by the first rule that holds; None: it is not."""
     reasons = (rule(network) for rule in RULES if rule.family == family)
     return next((why for why in reasons if why is not None), None)
@@ -86,7 +86,7 @@ class Anchors:
 #: What tells (1, N, 4 + C) from (1, N, 5 + C), boxes without and with objectness: the first that
 #: holds of the network and its channels. `output0` is what Ultralytics' exporter writes, and
 #: `output` YOLOX's.
-BEFORE_CLASSES: tuple[tuple[int, Callable[[Network, int], object], str], ...] = (
+BEFORE_CLASSES: tuple[tuple[int, Callable[[NetworkDescription, int], object], str], ...] = (
     (4, lambda net, channels: 'task' in net.metadata, "its metadata is Ultralytics'"),
     (
         4,
@@ -105,7 +105,7 @@ BEFORE_CLASSES: tuple[tuple[int, Callable[[Network, int], object], str], ...] = 
 )
 
 
-def rows(network: Network) -> Anchors | None:
+def rows(network: NetworkDescription) -> Anchors | None:
     spec = scores(network)
     if spec is None:
         return None
@@ -118,13 +118,13 @@ def rows(network: Network) -> Anchors | None:
     return Anchors(spec, count, channels)
 
 
-def scores(network: Network) -> TensorSpec | None:
+def scores(network: NetworkDescription) -> TensorSpec | None:
     if len(network.outputs) != 1 or not is_scores(network.only_output):
         return None
     return network.only_output
 
 
-def yolov8_columns(network: Network) -> Anchors | None:
+def yolov8_columns(network: NetworkDescription) -> Anchors | None:
     if not _may_be_yolov8(network) or not is_channels_first(network):
         return None
     _, channels, count = network.only_output.shape
@@ -134,7 +134,7 @@ def yolov8_columns(network: Network) -> Anchors | None:
     return Anchors(network.only_output, count, channels)
 
 
-def yolov8_rows(network: Network) -> Anchors | None:
+def yolov8_rows(network: NetworkDescription) -> Anchors | None:
     seen = rows(network)
     if seen is None or not _may_be_yolov8(network) or is_channels_first(network):
         return None
@@ -142,7 +142,7 @@ def yolov8_rows(network: Network) -> Anchors | None:
     return seen if fits else None
 
 
-def _may_be_yolov8(network: Network) -> bool:
+def _may_be_yolov8(network: NetworkDescription) -> bool:
     """Boxes after NMS, and RT-DETR's, come a row each."""
     return (
         scores(network) is not None
@@ -151,7 +151,7 @@ def _may_be_yolov8(network: Network) -> bool:
     )
 
 
-def yolov5_rows(network: Network) -> Anchors | None:
+def yolov5_rows(network: NetworkDescription) -> Anchors | None:
     seen = rows(network)
     if seen is None or 'task' in network.metadata:  # The ultralytics package has no objectness.
         return None
@@ -162,11 +162,11 @@ def yolov5_rows(network: Network) -> Anchors | None:
     )
 
 
-def three_a_cell(network: Network) -> list[int]:
+def three_a_cell(network: NetworkDescription) -> list[int]:
     return [3 * network.anchor_count(strides) for strides in (YOLO_STRIDES, P6_STRIDES)]
 
 
-def yolox_rows(network: Network) -> Anchors | None:
+def yolox_rows(network: NetworkDescription) -> Anchors | None:
     seen = rows(network)
     if seen is None or 0 < seen.channels < 6:
         return None
@@ -175,7 +175,7 @@ def yolox_rows(network: Network) -> Anchors | None:
     return seen if seen.count in (-1, network.anchor_count(YOLO_STRIDES)) else None
 
 
-def finished_rows(network: Network) -> TensorSpec | None:
+def finished_rows(network: NetworkDescription) -> TensorSpec | None:
     spec = scores(network)
     if spec is None or not is_task(network, 'detect') or network.is_ultralytics_rtdetr:
         return None
@@ -184,12 +184,12 @@ def finished_rows(network: Network) -> TensorSpec | None:
     return spec if spec.shape[2] in (6, -1) else None
 
 
-def has_yolov5_metadata(network: Network) -> bool:
+def has_yolov5_metadata(network: NetworkDescription) -> bool:
     """Tell what YOLOv5's exporter writes: less than the ultralytics package's; others nothing."""
     return 'stride' in network.metadata and 'task' not in network.metadata
 
 
-def is_task(network: Network, task: str) -> bool:
+def is_task(network: NetworkDescription, task: str) -> bool:
     """Tell whether the metadata, which is Ultralytics' then, names this task, or none."""
     return network.metadata.get('task', task) == task
 
@@ -197,7 +197,7 @@ def is_task(network: Network, task: str) -> bool:
 # Boxes and scores as outputs of their own.
 
 
-def plain_boxes(network: Network) -> BoxOutputs | None:
+def plain_boxes(network: NetworkDescription) -> BoxOutputs | None:
     """Find boxes and scores of which nothing says that they are another family's."""
     parts = box_outputs(network)
     if parts is None or parts.count is not None or CUT_NMS in network.metadata:
@@ -209,45 +209,45 @@ def plain_boxes(network: Network) -> BoxOutputs | None:
     return parts
 
 
-def ssd_boxes(network: Network) -> BoxOutputs | None:
+def ssd_boxes(network: NetworkDescription) -> BoxOutputs | None:
     parts = plain_boxes(network)
     if parts is None or not parts.batched or parts.score_axes != 2:
         return None
     return None if on_a_yolo_grid(network, parts) else parts
 
 
-def boxes_without_background(network: Network) -> BoxOutputs | None:
+def boxes_without_background(network: NetworkDescription) -> BoxOutputs | None:
     parts = plain_boxes(network)
     if parts is None or None in (network.class_count, parts.class_count):
         return parts
     return parts if network.class_count == parts.class_count else None
 
 
-def on_a_yolo_grid(network: Network, parts: BoxOutputs) -> bool:
+def on_a_yolo_grid(network: NetworkDescription, parts: BoxOutputs) -> bool:
     """Tell whether there is a box a cell: then they are in pixels, and none is background."""
     return parts.score_axes == 2 and parts.boxes.shape[-2] == network.anchor_count(YOLO_STRIDES)
 
 
-def on_ssd_priors(network: Network, parts: BoxOutputs) -> bool:
+def on_ssd_priors(network: NetworkDescription, parts: BoxOutputs) -> bool:
     """Tell whether there is a box a prior of a known SSD, and no names speak against it."""
     return (
         parts.score_axes == 2 and parts.boxes.shape[-2] in SSD_PRIORS and not network.class_count
     )
 
 
-def either_way(network: Network, parts: BoxOutputs) -> bool:
+def either_way(network: NetworkDescription, parts: BoxOutputs) -> bool:
     """Tell whether nothing says if coordinates are pixels or 0 to 1 of the input."""
     return parts.batched and not (on_a_yolo_grid(network, parts) or on_ssd_priors(network, parts))
 
 
-def on_stride_16(network: Network, parts: tuple[TensorSpec, TensorSpec]) -> bool:
+def on_stride_16(network: NetworkDescription, parts: tuple[TensorSpec, TensorSpec]) -> bool:
     return all(
         cells in (-1, -(-pixels // 16))
         for cells, pixels in zip(parts[0].shape[2:], network.input_hw)
     )
 
 
-def before_cut_nms(network: Network) -> Mapping[str, Any]:
+def before_cut_nms(network: NetworkDescription) -> Mapping[str, Any]:
     """Give what the NMS was asked that was cut off, with the outputs; nothing where none was."""
     asked = cut_nms.asked(network)
     return asked and {**asked, 'outputs': ', '.join(map(str, network.outputs))}
@@ -256,12 +256,12 @@ def before_cut_nms(network: Network) -> Mapping[str, Any]:
 # Other tasks.
 
 
-def masked_rows(network: Network) -> tuple[TensorSpec, TensorSpec] | None:
+def masked_rows(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
     parts = instances.find_outputs(network)
     return parts if parts and rows_of(network, parts[0], parts[1].shape[1]) else None
 
 
-def only_vector(network: Network) -> TensorSpec | None:
+def only_vector(network: NetworkDescription) -> TensorSpec | None:
     found = vectors(network)
     return found[0] if len(found) == 1 and 'task' not in network.metadata else None
 

@@ -17,7 +17,7 @@ from trt_ros.vision.decoders.detectnet import DETECTNET_V2
 from trt_ros.vision.decoders.detr import DETR, RFDETR, RTDETR
 from trt_ros.vision.decoders.efficient_nms import EFFICIENT_NMS
 from trt_ros.vision.decoders.embedding import EMBEDDING, TENSOR
-from trt_ros.vision.decoders.family import Family, Head, Network
+from trt_ros.vision.decoders.family import Family, Head, NetworkDescription
 from trt_ros.vision.decoders.instances import YOLOV8_SEG
 from trt_ros.vision.decoders.nearest import lookalike, nearest
 from trt_ros.vision.decoders.obb import YOLOV8_OBB
@@ -184,7 +184,7 @@ def choose_decoder(
         no family's, or more than one's.
     """
     named = len(class_names((), '', metadata, None))
-    network = Network(inputs, outputs, metadata, input_hw, named or class_count)
+    network = NetworkDescription(inputs, outputs, metadata, input_hw, named or class_count)
     family, why = _choose_by_names(families, name, network, has_background)
     return Decoder(
         family.name,
@@ -199,7 +199,7 @@ def choose_decoder(
 def _choose_by_names(
     families: tuple[Family[HeadT], ...],
     name: str,
-    network: Network,
+    network: NetworkDescription,
     has_background: bool,
 ) -> tuple[Family[HeadT], str]:
     if has_background and network.class_count:
@@ -215,7 +215,7 @@ def _choose_by_names(
 def choose_family(
     families: tuple[Family[HeadT], ...],
     name: str,
-    network: Network,
+    network: NetworkDescription,
 ) -> tuple[Family[HeadT], str]:
     """
     Choose one of some families by name, or by what is known of the network; and say why.
@@ -243,7 +243,9 @@ def choose_family(
     raise ParameterError(f'There is no decoder {name!r}.', remedy=_set_decoder(families))
 
 
-def _recognise(families: tuple[Family[HeadT], ...], network: Network) -> tuple[Family[HeadT], str]:
+def _recognise(
+    families: tuple[Family[HeadT], ...], network: NetworkDescription
+) -> tuple[Family[HeadT], str]:
     claims = _claims(families, network)
     if not claims:
         raise _not_recognised(families, network)
@@ -271,12 +273,14 @@ def _recognise(families: tuple[Family[HeadT], ...], network: Network) -> tuple[F
 
 
 def _claims(
-    families: tuple[Family[HeadT], ...], network: Network
+    families: tuple[Family[HeadT], ...], network: NetworkDescription
 ) -> list[tuple[Family[HeadT], str]]:
     return [(family, why) for family in families if (why := recognise(family.name, network))]
 
 
-def _not_recognised(families: tuple[Family[HeadT], ...], network: Network) -> TensorMismatchError:
+def _not_recognised(
+    families: tuple[Family[HeadT], ...], network: NetworkDescription
+) -> TensorMismatchError:
     """Say whose the network is instead, where that is known."""
     others: tuple[Family[object], ...] = (
         *FAMILIES,

@@ -11,11 +11,11 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_masks import best_class
-from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Network, is_float
+from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, NetworkDescription, is_float
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import covers, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.masks import above, cells_of
+from trt_ros.vision.masks import cells_of, threshold_masks
 from trt_ros.vision.results import ClassMask
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
@@ -86,7 +86,7 @@ class SemanticHead:
             is_probability = not ((plane < 0) | (plane > 1.001)).any()
             whole = (0, 0, *letterbox.image_wh)
             plane = plane[cells_of(rows, cols, whole)]
-            (mask,) = above([plane], 0.5 if is_probability else 0.0, rows, cols, [whole])
+            (mask,) = threshold_masks([plane], 0.5 if is_probability else 0.0, rows, cols, [whole])
             return ClassMask(mask.view(np.uint8))
 
 
@@ -124,7 +124,7 @@ class Layout(NamedTuple):
         return shape[1 if self.channels_first else 3] if len(shape) == 4 else 1
 
 
-def find_layout(network: Network) -> Layout | None:
+def find_layout(network: NetworkDescription) -> Layout | None:
     if len(network.outputs) != 1:
         return None
     spec = network.only_output
@@ -142,7 +142,7 @@ def find_layout(network: Network) -> Layout | None:
     return None
 
 
-def open_head(network: Network) -> SemanticHead:
+def open_head(network: NetworkDescription) -> SemanticHead:
     found = find_layout(network)
     if found is None:
         raise TensorMismatchError(

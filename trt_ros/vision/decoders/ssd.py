@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.boxes import BoxesHead, open_parts
-from trt_ros.vision.decoders.family import Family, Network
+from trt_ros.vision.decoders.family import Family, NetworkDescription
 
 
-def open_head(network: Network) -> BoxesHead:
+def open_head(network: NetworkDescription) -> BoxesHead:
     """
     Read (1, N, 4) x1, y1, x2, y2, 0 to 1 of the input, and (1, N, 1 + C) softmax scores.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Network, corners, is_scores, single
+from trt_ros.vision.decoders.family import NetworkDescription, corners, image_output, is_scores
 from trt_ros.vision.decoders.yolov8 import cell_counts
 from trt_ros.vision.float16 import highest
 from trt_ros.vision.scores import passing
@@ -46,7 +46,7 @@ class Rows:
 
     def __call__(self, outputs: Mapping[str, np.ndarray], score_threshold: float) -> Candidates:
         """:raises TensorMismatchError: when the output is missing or of another shape."""
-        head, extras = single(outputs, self.output_name), self.extra_count
+        head, extras = image_output(outputs, self.output_name), self.extra_count
         channels = head.shape[1] if self.is_finished else head.shape[0]
         classes = 1 if self.is_finished else channels - 4 - extras
         wrong = (
@@ -78,7 +78,7 @@ class Rows:
         return found.boxes if self.is_finished else corners(found.boxes)
 
 
-def rows_of(network: Network, spec: TensorSpec, extra_count: int) -> Rows | None:
+def rows_of(network: NetworkDescription, spec: TensorSpec, extra_count: int) -> Rows | None:
     """Say how an output with `extra_count` values behind each box is read; None: it has not."""
     if not is_scores(spec):
         return None

@@ -11,10 +11,10 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.family import (
     YOLO_PREPROCESS,
     Family,
-    Network,
+    NetworkDescription,
     corners,
+    image_output,
     is_scores,
-    single,
 )
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
@@ -45,7 +45,7 @@ class YoloV5Head:
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
-        head = single(outputs, self.output_name)
+        head = image_output(outputs, self.output_name)
         if head.shape[1] < 6 or self.class_count not in (None, head.shape[1] - 5):
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
         with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
@@ -68,7 +68,7 @@ class YoloV5Head:
             )
 
 
-def open_head(network: Network) -> YoloV5Head:
+def open_head(network: NetworkDescription) -> YoloV5Head:
     spec = network.only_output
     if not is_scores(spec) or 0 < spec.shape[2] < 6:
         raise _mismatch(str(spec))

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Network, is_scores, single
+from trt_ros.vision.decoders.family import (
+    YOLO_PREPROCESS,
+    Family,
+    NetworkDescription,
+    image_output,
+    is_scores,
+)
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.float16 import highest
 from trt_ros.vision.letterbox import Letterbox
@@ -37,7 +43,7 @@ class YoloV8Head:
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
-        head = single(outputs, self.output_name)
+        head = image_output(outputs, self.output_name)
         head = head if self.channels_first else head.T
         if len(head) < 5 or self.class_count not in (None, len(head) - 4):
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
@@ -56,7 +62,7 @@ class YoloV8Head:
             )
 
 
-def open_head(network: Network) -> YoloV8Head:
+def open_head(network: NetworkDescription) -> YoloV8Head:
     spec = network.only_output
     if not is_scores(spec):
         raise _mismatch(str(spec))
@@ -67,12 +73,12 @@ def open_head(network: Network) -> YoloV8Head:
     return YoloV8Head(spec.name, channels - 4 if channels > 0 else None, channels_first)
 
 
-def cell_counts(network: Network) -> list[int]:
+def cell_counts(network: NetworkDescription) -> list[int]:
     """Count the cells of the usual grids, and of those of P2 and P6 models."""
     return [network.anchor_count(strides) for strides in STRIDES]
 
 
-def is_channels_first(network: Network) -> bool:
+def is_channels_first(network: NetworkDescription) -> bool:
     """Tell the axes apart: the anchors are as many as the grids have cells, else the longer."""
     _, first, second = network.only_output.shape
     counts = cell_counts(network)

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.vision.decoders.family import Family, Network, is_scores, single
+from trt_ros.vision.decoders.family import Family, NetworkDescription, image_output, is_scores
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
@@ -37,7 +37,7 @@ class YoloxHead:
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
-        head = single(outputs, self.output_name)
+        head = image_output(outputs, self.output_name)
         cells = grid(letterbox.input_hw, self.strides)
         if len(head) != len(cells) or head.shape[1] < 6:
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})', len(cells))
@@ -59,7 +59,7 @@ class YoloxHead:
             )
 
 
-def open_head(network: Network) -> YoloxHead:
+def open_head(network: NetworkDescription) -> YoloxHead:
     spec, expected = network.only_output, network.anchor_count(STRIDES)
     if not is_scores(spec) or spec.shape[1] not in (-1, expected) or 0 < spec.shape[2] < 6:
         raise _mismatch(str(spec), expected)

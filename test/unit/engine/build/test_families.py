@@ -19,7 +19,7 @@ from trt_ros.errors import ModelError
 from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders import registry as decoder
-from trt_ros.vision.decoders.family import Network
+from trt_ros.vision.decoders.family import NetworkDescription
 from trt_ros.vision.decoders.recognition import recognise
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -817,7 +817,7 @@ def built_network(path, flavour, class_count=None):
         tuple(TensorSpec(**{**each, 'shape': tuple(each['shape'])}) for each in built.report[mode])
         for mode in ('inputs', 'outputs')
     )
-    return Network(inputs, outputs, built.report['metadata'], (32, 32), class_count)
+    return NetworkDescription(inputs, outputs, built.report['metadata'], (32, 32), class_count)
 
 
 @pytest.mark.parametrize(
