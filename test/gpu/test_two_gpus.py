@@ -93,7 +93,7 @@ def test_a_node_that_is_activated_again_and_sees_new_sizes_stays_on_its_gpu(
                     got = pipeline.infer(picture(width))
                 if width == 160:
                     same(got, want)
-                assert pipeline.facts()['without a copy on the host'].startswith('0 of')
+                assert pipeline.diagnostics()['zero-copy frames'].startswith('0 of')
                 frame = picture(width)
                 ring[:frame.nbytes] = frame.data[:frame.nbytes]
                 pipeline.infer(Frame(ring[:frame.nbytes], frame.width, frame.height, frame.step,
@@ -134,7 +134,7 @@ def test_one_thread_serves_two_gpus(order, small_detector, tmp_path):
             assert other.free_bytes()[0] == free, (free, other.free_bytes())
         for width in (160, 200, 640):
             same(*(pipeline.infer(picture(width)) for pipeline in pipelines))
-        facts = [pipeline.facts()['GPU'] for pipeline in pipelines]
+        facts = [pipeline.diagnostics()['GPU'] for pipeline in pipelines]
         assert [fact.split('device ')[1][0] for fact in facts] == list(sys.argv[3]), facts
         for pipeline in pipelines:
             pipeline.close()

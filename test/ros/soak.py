@@ -41,7 +41,7 @@ PLUGINS = {  # In the order of their loading.
     'overlay': 'trt_ros.nodes.overlay:OverlayNode',
 }
 MODEL = CHECKOUT / 'trt_ros' / 'demo' / 'shapes.onnx'
-HARMLESS = {'replaced by a newer frame', 'the node stopped', 'nobody subscribes'}
+HARMLESS = {'replaced by a newer frame', 'node stopped', 'no subscribers'}
 CAUSES = {  # Why a frame may be dropped.
     'camera': set(),
     'detector': HARMLESS | set(BAD),

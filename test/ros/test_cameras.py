@@ -285,11 +285,11 @@ def test_of_a_lazy_node_only_the_cameras_work_whose_results_somebody_wants(rig):
     peer = rig.node.peer
     assert rig.node.set(lazy=True) == ''
     peer.close_inbox(rig.found[LEFT])
-    dropped = f'{LEFT}: dropped: nobody subscribes'
+    dropped = f'{LEFT}: dropped: no subscribers'
     # The node learns in its time that the subscriber has gone.
     peer.wait_until(lambda: (rig.publish(LEFT), dropped in rig.diagnostics())[1], dropped)
     rig.detect(FRONT)
-    assert f'{FRONT}: dropped: nobody subscribes' not in rig.diagnostics()
+    assert f'{FRONT}: dropped: no subscribers' not in rig.diagnostics()
     assert rig.node.set(lazy=False) == ''
 
 

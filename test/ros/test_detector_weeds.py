@@ -40,4 +40,4 @@ def test_the_node_finds_in_real_photographs_what_is_expected(
         )
     assert 'decoder yolox' in lane.node.log
     if backend != 'onnxruntime':
-        lane.status('without a copy on the host', f'{len(expected)} of {len(expected)}')
+        lane.status('zero-copy frames', f'{len(expected)} of {len(expected)}')

@@ -180,7 +180,7 @@ def test_a_frame_that_is_stuck_is_stale_and_then_counts_as_long(
         ]
 
     status = lane.node.peer.wait_until(is_stale, 'a stale node')[0].status[0]
-    assert status.message.startswith('images come, but no result for ')
+    assert status.message.startswith('images arrive, but no result for ')
     held_ms = 1e3 * (time.monotonic() - held_since)
     go_on.touch()
     replaced = 'dropped: replaced by a newer frame'

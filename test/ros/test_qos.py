@@ -67,7 +67,7 @@ def test_a_lazy_detector_works_only_while_somebody_subscribes(
 
     def dropped():
         images.publish(image)
-        return int(statuses().get('dropped: nobody subscribes', 0)) > 3
+        return int(statuses().get('dropped: no subscribers', 0)) > 3
 
     peer.wait_until(dropped, 'images to be given up')
     assert statuses()['frames published'] == '0'

@@ -428,7 +428,7 @@ def test_images_lost_before_they_arrive_are_told_with_the_remedy(
                 array.status[0]
                 for array in list(diagnostics.messages)
                 if array.status[0].name == 'starved: image'
-                and 'lost before they arrived' in array.status[0].message
+                and 'lost before arrival' in array.status[0].message
             ),
             None,
         )
@@ -436,7 +436,7 @@ def test_images_lost_before_they_arrive_are_told_with_the_remedy(
     status = peer.wait_until(warned, 'the warning')
     assert status.level == DiagnosticStatus.WARN
     assert status.message.endswith(
-        ' s were lost before they arrived on /starved: the publishers are reliable, this node '
+        ' s were lost before arrival on /starved: the publishers are reliable, this node '
         'asks for best_effort: set qos_reliability to auto'
     )
     values = {each.key: each.value for each in status.values}

@@ -11,7 +11,7 @@ from typing import Any
 from trt_ros.cuda.device import Gpu
 
 UTILISATION, TEMPERATURE = 'GPU utilisation (%)', 'GPU temperature (°C)'
-HELD_BACK, MEMORY = 'GPU clocks held back by', 'GPU memory of all (MB)'
+HELD_BACK, MEMORY = 'GPU throttle reasons', 'GPU memory, all processes (MB)'
 
 # NVML's reasons for lower clocks that are none: nothing to do, or somebody has set them so.
 _NO_REASON = ('none', 'gpu_idle', 'applications_clocks_setting', 'display_clock_setting')

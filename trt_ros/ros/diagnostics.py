@@ -288,11 +288,11 @@ class Diagnostics:
                     return DiagnosticStatus.STALE, f'no image for {waited:.0f} s {why}'.rstrip()
             waited = self._counts.seconds_unsettled()
             if waited > patience:
-                return DiagnosticStatus.STALE, f'images come, but no result for {waited:.0f} s'
+                return DiagnosticStatus.STALE, f'images arrive, but no result for {waited:.0f} s'
             for topic, loss in losses.items():
                 if loss:
                     why = self._why_lost(self._node, topic)
-                    return DiagnosticStatus.WARN, f'{loss} lost before they arrived {why}'.rstrip()
+                    return DiagnosticStatus.WARN, f'{loss} lost before arrival {why}'.rstrip()
         return DiagnosticStatus.OK, state
 
     def _seconds_between_frames(self) -> float:

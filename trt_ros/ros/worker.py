@@ -16,8 +16,8 @@ LONGEST_WAIT_SECONDS = 0.5
 
 #: Why an item is given up.
 REPLACED = 'replaced by a newer frame'
-STOPPED = 'the node stopped'
-UNWANTED = 'nobody subscribes'
+STOPPED = 'node stopped'
+UNWANTED = 'no subscribers'
 
 
 class Lane(Generic[T]):

@@ -46,7 +46,7 @@ def test_a_jetsons_load_temperature_and_throttling_are_read(orin):
     assert files.diagnostics() == {
         'GPU utilisation (%)': '73',
         'GPU temperature (°C)': '49',
-        'GPU clocks held back by': '',
+        'GPU throttle reasons': '',
     }
     write(orin / 'class/devfreq/17000000.gpu', device__load='1000\n')
     write(orin / 'class/thermal/cooling_device1', cur_state='1\n')
@@ -54,7 +54,7 @@ def test_a_jetsons_load_temperature_and_throttling_are_read(orin):
     assert files.diagnostics() == {
         'GPU utilisation (%)': '100',
         'GPU temperature (°C)': '49',
-        'GPU clocks held back by': 'gpu-throttle-alert, devfreq-17000000.gpu',
+        'GPU throttle reasons': 'gpu-throttle-alert, devfreq-17000000.gpu',
     }
 
 
@@ -76,7 +76,7 @@ def test_what_a_jetson_does_not_tell_now_is_left_out(orin):
     write(orin / 'class/devfreq/17000000.gpu', device__load='\n')
     write(orin / 'class/thermal/thermal_zone1', temp='-256000\n')
     (orin / 'class/thermal/cooling_device1/cur_state').unlink()
-    assert files.diagnostics() == {'GPU clocks held back by': ''}
+    assert files.diagnostics() == {'GPU throttle reasons': ''}
 
 
 def test_only_an_integrated_gpu_is_looked_for_in_the_kernels_files(orin):
@@ -103,8 +103,8 @@ def test_nvml_is_asked_by_the_names_that_cuda_core_has():
     assert list(NVML) == [
         'GPU utilisation (%)',
         'GPU temperature (°C)',
-        'GPU clocks held back by',
-        'GPU memory of all (MB)',
+        'GPU throttle reasons',
+        'GPU memory, all processes (MB)',
     ]
 
 

@@ -488,11 +488,9 @@ class GraphPipeline:
             'GPU memory (MB)': told(held['device']),
             'pinned memory (MB)': told(held['pinned']),
             **self._monitor.diagnostics(),
-            'without a copy on the host': (
-                f'{self.health.zero_copy_frames} of {self.health.frames}'
-            ),
-            'frames with NaN or Inf': str(self.health.nonfinite_frames),
-            'without a CUDA graph': self.health.graph_fallbacks[0]
+            'zero-copy frames': (f'{self.health.zero_copy_frames} of {self.health.frames}'),
+            'frames with non-finite values': str(self.health.nonfinite_frames),
+            'CUDA graph fallbacks': self.health.graph_fallbacks[0]
             if self.health.graph_fallbacks
             else '',
         }

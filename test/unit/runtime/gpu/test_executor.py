@@ -263,7 +263,7 @@ def test_lent_memory_is_sent_from_where_it_lies(open_graph, cuda, picture):
     pipeline.unregister(ring)
     assert 'receive buffers' not in pipeline.memory()['pinned']
     pipeline.infer(lying, ASKED)
-    assert pipeline.diagnostics()['without a copy on the host'] == '2 of 3'
+    assert pipeline.diagnostics()['zero-copy frames'] == '2 of 3'
 
 
 def test_lent_memory_of_a_new_size_takes_no_pinned_memory_beside_it(open_graph, cuda, picture):
@@ -414,7 +414,7 @@ def test_memory_is_told_by_owner(open_graph, picture):
     assert held['device']['slots'] == held['pinned']['slots'] == 256 + 57_600
     assert held['device']['tensors'] == 4 * (3 * 64 * 96 + 7 * 96)
     assert 'activations 0.0' in pipeline.diagnostics()['GPU memory (MB)']
-    assert pipeline.diagnostics()['frames with NaN or Inf'] == '0'
+    assert pipeline.diagnostics()['frames with non-finite values'] == '0'
     assert pipeline.diagnostics()['engine key'] == '0123456789abcdef'
 
 
