@@ -30,7 +30,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trt_ros
 from trt_ros.cuda.device import open_gpu
-from trt_ros.driver import driver
+from trt_ros.driver import nvidia_driver
 from trt_ros.engine.cache import EngineCache, read_sidecar
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
@@ -281,10 +281,10 @@ def inspector_sample(folder: Path) -> str:
 
 
 def run(folder: Path, json_path: Path | None) -> int:
-    gpu = driver().gpu(0)
+    gpu = nvidia_driver().gpu(0)
     result: dict[str, Any] = {
         'gpu': gpu.name,
-        'driver': driver().version,
+        'driver': nvidia_driver().version,
         'flavour': str(load_trt()),
         'precisions': {},
         'failed': {},

@@ -35,7 +35,7 @@ from trt_ros.errors import (
 from trt_ros.progress import Reporter
 
 HEARTBEAT_SECONDS = 0.05  # How soon a cancel and excessive memory are noticed.
-PATIENCE = 10.0  # For checks whose time limit nobody has asked for.
+BUSY_FACTOR = 10.0  # For checks whose time limit nobody has asked for.
 PR_SET_PDEATHSIG = 1
 _FREE = ('MemAvailable', 'SwapFree')
 _USED = ('RssAnon', 'RssShmem', 'VmSwap')  # Not the libraries: those are files.
@@ -114,14 +114,14 @@ class Child:
         report: Reporter,
         phase: str,
         timeout_seconds: float | None = None,
-        patience: float = 1.0,
+        busy_factor: float = 1.0,
     ) -> Any:
         """
         Run the function once.
 
         :param report: called with the function's phases, or `phase` until it names one, and asked
             whether to stop, every `HEARTBEAT_SECONDS`.
-        :param patience: how many times `timeout_seconds` it may take while it has had less CPU
+        :param busy_factor: how many times `timeout_seconds` it may take while it has had less CPU
             time than that, as on a busy machine.
         :returns: what the function returned.
         :raises CancelledError: when `report` was cancelled.
@@ -135,7 +135,7 @@ class Child:
         with suppress(BrokenPipeError):  # It ended at once; _death says how.
             stdin.write(json.dumps(request).encode() + b'\n')
             stdin.flush()
-        outcome = self._follow(report, phase, timeout_seconds, patience)
+        outcome = self._follow(report, phase, timeout_seconds, busy_factor)
         if 'error' in outcome:
             kind, problem, cause, remedy = outcome['error']
             error: type[TrtRosError] = getattr(errors, kind, ModelError)
@@ -161,7 +161,7 @@ class Child:
         return self._thread is threading.current_thread() and self._process.poll() is None
 
     def _follow(
-        self, report: Reporter, phase: str, timeout_seconds: float | None, patience: float
+        self, report: Reporter, phase: str, timeout_seconds: float | None, busy_factor: float
     ) -> dict[str, Any]:
         """Report until the function returns or raises; {} when the process ended instead."""
         began, percent, buffer = time.monotonic(), None, b''
@@ -186,7 +186,7 @@ class Child:
                     timeout_seconds is not None
                     and elapsed > timeout_seconds
                     and (
-                        elapsed > patience * timeout_seconds
+                        elapsed > busy_factor * timeout_seconds
                         or self._cpu_seconds() > timeout_seconds
                     )
                 ):

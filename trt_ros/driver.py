@@ -17,7 +17,7 @@ _MULTIPROCESSORS, _INTEGRATED, _CC_MAJOR, _CC_MINOR = 16, 18, 75, 76  # CUdevice
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuInfo:
     """One GPU as the driver numbers it (CUDA_VISIBLE_DEVICES heeded)."""
 
     index: int
@@ -40,10 +40,10 @@ class Driver:
 
     version: str
     cuda_version: tuple[int, int]
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[GpuInfo, ...]
     problem: str
 
-    def gpu(self, index: int) -> Gpu:
+    def gpu(self, index: int) -> GpuInfo:
         """:raises BackendError: when there is no such GPU."""
         if self.problem:
             raise BackendError(
@@ -69,7 +69,7 @@ def device_order() -> str:
 
 
 @cache
-def driver() -> Driver:
+def nvidia_driver() -> Driver:
     """Ask once a process; never raises."""
     device_order()
     version = _version()
@@ -104,7 +104,7 @@ def _error_name(cuda: ctypes.CDLL, status: int) -> str:
     return (name.value or b'error').decode() + f' ({status})'
 
 
-def _gpu(cuda: ctypes.CDLL, index: int) -> Gpu:
+def _gpu(cuda: ctypes.CDLL, index: int) -> GpuInfo:
     device, value, size = ctypes.c_int(), ctypes.c_int(), ctypes.c_size_t()
     text, raw = ctypes.create_string_buffer(256), (ctypes.c_ubyte * 16)()
 
@@ -118,7 +118,7 @@ def _gpu(cuda: ctypes.CDLL, index: int) -> Gpu:
     cuda.cuDeviceGetPCIBusId(text, len(text), device)
     cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device)
     cuda.cuDeviceGetUuid(raw, device)
-    return Gpu(
+    return GpuInfo(
         index,
         name,
         (attribute(_CC_MAJOR), attribute(_CC_MINOR)),

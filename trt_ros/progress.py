@@ -33,7 +33,7 @@ class Progress:
         return f'{self.phase}{percent}, {self.elapsed_seconds:.0f} s'
 
 
-class NowAndThen:
+class ProgressThrottle:
     """
     Tells which reports of one slow step are worth a line: the first, then one every few seconds.
 

@@ -14,7 +14,7 @@ import re
 from types import ModuleType
 from typing import Any
 
-from trt_ros.driver import driver
+from trt_ros.driver import nvidia_driver
 from trt_ros.errors import BackendError
 
 FLAVOURS = ('tensorrt', 'tensorrt_rtx')
@@ -70,17 +70,17 @@ class Flavour:
     def new_builder(self) -> Any:
         """:raises BackendError: where this library cannot build here (it would crash)."""
         if not self.builds_without_gpu:
-            driver().gpu(0)
+            nvidia_driver().gpu(0)
         return self._made('Builder', self.trt.Builder)
 
     def new_runtime(self) -> Any:
         """:raises BackendError: without a GPU (the library would crash, or hide the reason)."""
-        driver().gpu(0)
+        nvidia_driver().gpu(0)
         return self._made('Runtime', self.trt.Runtime)
 
     def _made(self, what: str, factory: Any) -> Any:
         self.trt.init_libnvinfer_plugins(self.log, '')
-        with self.log.collect() as said:
+        with self.log.collect() as captured:
             try:
                 made = factory(self.log)
             except TypeError:  # pybind11: the library returned null.
@@ -88,7 +88,7 @@ class Flavour:
         if made is None:
             raise BackendError(
                 f'{self} gives no {what}.',
-                cause='\n'.join(said.errors),
+                cause='\n'.join(captured.errors),
                 remedy='See `trt-ros doctor`.',
             )
         return made
@@ -205,14 +205,14 @@ def _logger(trt: ModuleType) -> Any:
             if (
                 level is None
                 or NOISE.search(message)
-                or (NOISE_WITHOUT_GPU.search(message) and not driver().gpus)
+                or (NOISE_WITHOUT_GPU.search(message) and not nvidia_driver().gpus)
             ):
                 return
             for said in self.listeners:
                 if level == logging.ERROR:
-                    said.errors.append(message)
+                    captured.errors.append(message)
                 elif level == logging.WARNING:
-                    said.warnings.append(message)
+                    captured.warnings.append(message)
             # Whoever listens turns errors into an exception that says more.
             if level != logging.ERROR or not self.listeners:
                 out.log(level, message)

@@ -83,13 +83,13 @@ def start(tmp_path, monkeypatch):
     return make
 
 
-def call(child, report=None, timeout_seconds=60.0, patience=1.0, **request):
+def call(child, report=None, timeout_seconds=60.0, busy_factor=1.0, **request):
     return child.call(
         request,
         report=report or Reporter(),
         phase='starting',
         timeout_seconds=timeout_seconds,
-        patience=patience,
+        busy_factor=busy_factor,
     )
 
 
@@ -150,11 +150,11 @@ def test_what_takes_too_long_is_killed(start):
 
 def test_a_busy_machine_is_not_taken_for_a_hang_until_patience_ends(start):
     with start('wait') as child:
-        assert call(child, timeout_seconds=1.0, patience=1000.0) == 'done'
+        assert call(child, timeout_seconds=1.0, busy_factor=1000.0) == 'done'
     with start('spin') as child, pytest.raises(TimeLimitError):
-        call(child, timeout_seconds=0.3, patience=1000.0)
+        call(child, timeout_seconds=0.3, busy_factor=1000.0)
     with start('hang') as child, pytest.raises(TimeLimitError):
-        call(child, timeout_seconds=0.1, patience=3.0)
+        call(child, timeout_seconds=0.1, busy_factor=3.0)
 
 
 def test_a_cancel_kills_it(start):

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 CALLS = {
-    'the driver by ctypes': 'from trt_ros.driver import driver; driver()',
+    'the driver by ctypes': 'from trt_ros.driver import nvidia_driver; nvidia_driver()',
     'cuda-python': 'from trt_ros.cuda.device import gpu_count; gpu_count()',
 }
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from trt_ros.progress import NowAndThen, Progress
+from trt_ros.progress import Progress, ProgressThrottle
 
 
 def told(seconds):
     """Give those of the reports, made at these seconds, that get a line."""
-    is_due = NowAndThen(5.0)
+    is_due = ProgressThrottle(5.0)
     return [each for each in seconds if is_due(Progress('Timing tactics', None, each))]
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from trt_ros import trt as backend
-from trt_ros.driver import driver
+from trt_ros.driver import nvidia_driver
 from trt_ros.errors import BackendError
 from trt_ros.trt import Flavour, installed, library_version, load_trt, numbers
 
@@ -81,15 +81,15 @@ def test_enums_that_a_version_lacks_are_none():
 
 def test_rtx_builds_without_a_gpu_and_says_why_it_cannot_run(rtx):
     assert rtx.new_builder() is not None
-    if not driver().gpus:
+    if not nvidia_driver().gpus:
         with pytest.raises(BackendError, match='No NVIDIA GPU') as caught:
             rtx.new_runtime()
-        assert caught.value.cause == driver().problem
+        assert caught.value.cause == nvidia_driver().problem
 
 
 def test_a_gpu_that_is_not_there_is_refused():
     with pytest.raises(BackendError, match=r'No NVIDIA GPU|There is no GPU 99'):
-        driver().gpu(99)
+        nvidia_driver().gpu(99)
 
 
 def test_what_tensorrt_says_goes_to_python_logging_without_the_noise(rtx, caplog):
@@ -99,7 +99,7 @@ def test_what_tensorrt_says_goes_to_python_logging_without_the_noise(rtx, caplog
         rtx.log.log(severity.INFO, 'a detail')
         rtx.log.log(severity.VERBOSE, 'nobody reads this')
         rtx.log.log(severity.WARNING, 'Make sure input x has Int64 binding.')
-        if not driver().gpus:
+        if not nvidia_driver().gpus:
             rtx.log.log(severity.ERROR, '[checkMacros.cpp::catchCudaError] 35')
     assert [(one.levelname, one.message) for one in caplog.records] == [
         ('WARNING', 'worth reading'),
@@ -109,9 +109,9 @@ def test_what_tensorrt_says_goes_to_python_logging_without_the_noise(rtx, caplog
 
 def test_who_listens_gets_the_errors_instead_of_the_log(rtx, caplog):
     severity = rtx.trt.ILogger.Severity
-    with rtx.log.collect() as said:
+    with rtx.log.collect() as captured:
         rtx.log.log(severity.ERROR, 'it failed')
         rtx.log.log(severity.WARNING, 'it may fail')
     rtx.log.log(severity.ERROR, 'later')
-    assert (said.errors, said.warnings) == (['it failed'], ['it may fail'])
+    assert (captured.errors, captured.warnings) == (['it failed'], ['it may fail'])
     assert caplog.messages == ['it may fail', 'later']

@@ -21,7 +21,7 @@ from trt_ros.engine.options import (
     ShapeRange,
 )
 from trt_ros.errors import ParameterError
-from trt_ros.progress import NowAndThen, Progress, Reporter
+from trt_ros.progress import Progress, ProgressThrottle, Reporter
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -121,7 +121,7 @@ def build_options(args: Namespace) -> BuildOptions:
 
 def run(args: Namespace) -> int:
     from trt_ros.engine.cache import EngineCache
-    from trt_ros.engine.open import describe
+    from trt_ros.engine.open import build_summary
     from trt_ros.trt import load_trt
 
     with Bar() as bar:
@@ -139,8 +139,8 @@ def run(args: Namespace) -> int:
             json.dumps(
                 {
                     'engine': str(entry.path),
-                    'built': bool(entry.why_built),
-                    'why': entry.why_built,
+                    'built': bool(entry.build_reason),
+                    'why': entry.build_reason,
                     **entry.sidecar,
                 },
                 indent=1,
@@ -148,10 +148,14 @@ def run(args: Namespace) -> int:
         )
         return 0
     seconds = entry.sidecar['build_seconds']
-    how = f'built in {seconds:.1f} s: {entry.why_built}' if entry.why_built else 'from the cache'
+    how = (
+        f'built in {seconds:.1f} s: {entry.build_reason}'
+        if entry.build_reason
+        else 'from the cache'
+    )
     for line in (
         f'{how}, {entry.sidecar["plan_nbytes"] / 2**20:.1f} MiB',
-        *describe(entry.sidecar),
+        *build_summary(entry.sidecar),
         *entry.sidecar['parser_warnings'],
     ):
         print(line, file=sys.stderr)
@@ -164,7 +168,7 @@ class Bar:
 
     def __init__(self) -> None:
         self._watched = sys.stderr.isatty()
-        self._is_due = NowAndThen()
+        self._is_due = ProgressThrottle()
         self._bar: Any = None
 
     def __enter__(self) -> Bar:

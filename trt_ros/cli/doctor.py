@@ -156,9 +156,9 @@ def _packages() -> Iterator[Finding]:
 
 
 def _gpus() -> Iterator[Finding]:
-    from trt_ros.driver import driver
+    from trt_ros.driver import nvidia_driver
 
-    found = driver()
+    found = nvidia_driver()
     if found.problem:
         yield Finding(
             'gpu',
@@ -247,7 +247,7 @@ def read_state(name: str, values: list[str]) -> Finding:
 
 
 def _flavour(name: str) -> Finding:
-    from trt_ros.driver import driver
+    from trt_ros.driver import nvidia_driver
     from trt_ros.engine.key import cuda_package
     from trt_ros.errors import BackendError
     from trt_ros.trt import INSTALL, installed, load_trt
@@ -258,8 +258,8 @@ def _flavour(name: str) -> Finding:
         flavour = load_trt(name)
     except BackendError as error:
         return Finding(name, 'problem', f'{error.problem} {error.cause}', error.remedy)
-    wheel, newest = cuda_package(flavour), driver().cuda_version
-    if driver().gpus and wheel and newest[0] < int(wheel[2:]):
+    wheel, newest = cuda_package(flavour), nvidia_driver().cuda_version
+    if nvidia_driver().gpus and wheel and newest[0] < int(wheel[2:]):
         return Finding(
             name,
             'problem',
@@ -268,9 +268,9 @@ def _flavour(name: str) -> Finding:
             'install a newer NVIDIA driver',
         )
     can = []
-    if flavour.builds_without_gpu or driver().gpus:
+    if flavour.builds_without_gpu or nvidia_driver().gpus:
         can.append('builds engines')
-    can.append('runs engines' if driver().gpus else 'runs none without a GPU')
+    can.append('runs engines' if nvidia_driver().gpus else 'runs none without a GPU')
     return Finding(name, 'ok', f'{flavour.version_text}: {", ".join(can)}')
 
 

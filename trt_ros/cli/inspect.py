@@ -36,7 +36,7 @@ def _onnx(path: Path) -> dict[str, Any]:
     """Describe a model in a child process: it may be hostile."""
     from contextlib import closing
 
-    from trt_ros.child import PATIENCE, Child, memory_limit
+    from trt_ros.child import BUSY_FACTOR, Child, memory_limit
     from trt_ros.engine.build.onnx_check import check_model_file
     from trt_ros.engine.key import total_nbytes
     from trt_ros.progress import Reporter
@@ -57,7 +57,7 @@ def _onnx(path: Path) -> dict[str, Any]:
             report=Reporter(),
             phase='checking the model',
             timeout_seconds=30.0 + nbytes / 2**22,
-            patience=PATIENCE,
+            busy_factor=BUSY_FACTOR,
         )
     return found
 
@@ -66,7 +66,7 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     """Return what is known of the ONNX file `path`; runs in a child process."""
     path = Path(request['path'])
     from trt_ros.engine.build.onnx_check import read_onnx, refuse_unbuildable
-    from trt_ros.engine.build.onnx_cut_nms import cut_nms, who_cuts
+    from trt_ros.engine.build.onnx_cut_nms import cut_nms, releases_that_cut
     from trt_ros.engine.key import OnnxFile
     from trt_ros.errors import ModelError
 
@@ -74,7 +74,7 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     file = OnnxFile.read(path)
     refusal = cut = ''
     try:
-        cutters = who_cuts(model)
+        cutters = releases_that_cut(model)
         if cutters:
             model, cut = cut_nms(path, model)
             cut = f'with {cutters}, {cut}'
@@ -116,7 +116,7 @@ def _engine(path: Path) -> dict[str, Any]:
 
 def _usable(header: Any) -> str:
     """Say 'yes', or why not."""
-    from trt_ros.driver import driver
+    from trt_ros.driver import nvidia_driver
     from trt_ros.errors import BackendError
     from trt_ros.trt import load_trt
 
@@ -126,7 +126,7 @@ def _usable(header: Any) -> str:
         return f'no: {error.problem}'
     if flavour.is_rtx and flavour.version != header.version:
         return f'no: here is {flavour}'
-    return f'no: {driver().problem}' if driver().problem else 'yes'
+    return f'no: {nvidia_driver().problem}' if nvidia_driver().problem else 'yes'
 
 
 def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
@@ -150,7 +150,7 @@ def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
 
 
 def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
-    from trt_ros.engine.open import describe
+    from trt_ros.engine.open import build_summary
 
     yield (
         f'{found["file"]}: engine of {found["flavour"]} {found["tensorrt"]}, '
@@ -173,7 +173,7 @@ def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
             f'best {_shape(each["best"])}'
             for each in profile
         )
-    yield from describe(found)
+    yield from build_summary(found)
     if layers:
         yield from (f'  {name} {kind} {dtype}' for name, kind, dtype in found['layers'])
     for kind in ('parser_errors', 'parser_warnings', 'build_warnings'):

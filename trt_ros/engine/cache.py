@@ -18,7 +18,7 @@ from pathlib import Path
 import re
 from typing import Any
 
-from trt_ros.driver import driver
+from trt_ros.driver import nvidia_driver
 from trt_ros.engine.build.parent import Built, build
 from trt_ros.engine.files import (
     LOCK,
@@ -47,12 +47,12 @@ class Entry:
     One engine of the cache.
 
     :param sidecar: what its `.engine.json` says.
-    :param why_built: '' when it was found; else why it had to be built.
+    :param build_reason: '' when it was found; else why it had to be built.
     """
 
     path: Path
     sidecar: Mapping[str, Any]
-    why_built: str = ''
+    build_reason: str = ''
 
 
 class Blob:
@@ -250,7 +250,7 @@ class EngineCache:
             return None
         folder = self.root / '.timing'
         make_private(folder, self.root)
-        gpu = _safe_name(driver().gpu(device).name)
+        gpu = _safe_name(nvidia_driver().gpu(device).name)
         return Blob(folder / f'{flavour.name}{flavour.version_text}-{gpu}.timing')
 
 
@@ -258,7 +258,7 @@ def runtime_cache(flavour: Flavour, engine: Path, device: int) -> Blob | None:
     """Where tensorrt_rtx's compiled kernels of an engine are kept: one file a GPU and driver."""
     if not flavour.is_rtx:
         return None
-    found = driver()
+    found = nvidia_driver()
     tag = _safe_name(f'{found.gpu(device).name}-{found.version or found.cuda_version}')
     return Blob(engine.with_name(f'{engine.name}.{tag}.runtime'))
 

@@ -141,12 +141,12 @@ def load_engine(
         runtime.engine_host_code_allowed = True
     if dla_core is not None:
         runtime.DLA_core = dla_core
-    with flavour.log.collect() as said:
+    with flavour.log.collect() as captured:
         handle = runtime.deserialize_cuda_engine(plan)
     if handle is None:
         raise ModelError(
             f'{name} does not load with {flavour}.',
-            cause='\n'.join(said.errors),
+            cause='\n'.join(captured.errors),
             remedy='Build it here: trt-ros build MODEL.onnx',
         )
     try:

@@ -14,7 +14,7 @@ import re
 import subprocess
 from typing import Any
 
-from trt_ros.driver import Gpu, driver
+from trt_ros.driver import GpuInfo, nvidia_driver
 from trt_ros.engine.files import sha256_of_file
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError, ParameterError
@@ -112,9 +112,9 @@ def cache_key(onnx: OnnxFile, options: BuildOptions, flavour: Flavour, device: i
     }
     if flavour.is_rtx:
         if 'current' in options.compute_capabilities:
-            parts['gpu'] = driver().gpu(device).compute_capability
+            parts['gpu'] = nvidia_driver().gpu(device).compute_capability
     else:
-        gpu = driver().gpu(device)
+        gpu = nvidia_driver().gpu(device)
         parts['os'], parts['cuda'] = platform.system(), cuda_version(flavour)
         if options.version_compatible:
             parts['version'] = flavour.version[:1]
@@ -134,8 +134,8 @@ def cache_key(onnx: OnnxFile, options: BuildOptions, flavour: Flavour, device: i
 
 def machine(flavour: Flavour, device: int) -> dict[str, Any]:
     """Tell where an engine was built, as the sidecar keeps it; `gpu` is None without one."""
-    found = driver()
-    gpu: Gpu | None = found.gpus[device] if device < len(found.gpus) else None
+    found = nvidia_driver()
+    gpu: GpuInfo | None = found.gpus[device] if device < len(found.gpus) else None
     return {
         'flavour': flavour.name,
         'tensorrt': flavour.version_text,
@@ -169,7 +169,7 @@ def cuda_version(flavour: Flavour) -> str:
     if wheel:
         return wheel
     stem = 'libtensorrt-rtx' if flavour.is_rtx else 'libnvinfer'
-    newest = '.'.join(map(str, driver().cuda_version))
+    newest = '.'.join(map(str, nvidia_driver().cuda_version))
     return f'{_debian_version(f"{stem}{flavour.version[0]}")} driver {newest}'.strip()
 
 

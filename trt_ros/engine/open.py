@@ -10,7 +10,7 @@ from pathlib import Path
 import shlex
 from typing import Any
 
-from trt_ros.driver import driver
+from trt_ros.driver import nvidia_driver
 from trt_ros.engine import cache as caches
 from trt_ros.engine.build.config import load_plugins
 from trt_ros.engine.build.parent import build
@@ -63,7 +63,7 @@ def open_engine(
     """
     path, options = Path(model).expanduser(), options or BuildOptions()
     report = report or Reporter()
-    driver().gpu(device)  # Before minutes of building what could not be loaded.
+    nvidia_driver().gpu(device)  # Before minutes of building what could not be loaded.
     if is_plan(path):
         return open_plan(path, device, options)
     flavour = load_trt(backend)
@@ -88,23 +88,23 @@ def open_engine(
             engine = _load(entry.path, entry.sidecar)
             break
         except ModelError as error:
-            if entry.why_built:
+            if entry.build_reason:
                 raise  # Fresh from the builder: another build would not differ.
             log.warning('Rebuilding %s: %s', entry.path.name, error)
     how = (
-        f'built ({entry.why_built}) in {entry.sidecar["build_seconds"]:.1f} s'
-        if (entry.why_built)
+        f'built ({entry.build_reason}) in {entry.sidecar["build_seconds"]:.1f} s'
+        if (entry.build_reason)
         else 'from the cache'
     )
     return OpenedEngine(
         engine,
         caches.runtime_cache(flavour, entry.path, device),
         entry.sidecar,
-        (f'engine {entry.path}, {how}', *describe(entry.sidecar)),
+        (f'engine {entry.path}, {how}', *build_summary(entry.sidecar)),
     )
 
 
-def describe(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
+def build_summary(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     """Say what was really built, a line each: precisions, options without effect, fallbacks."""
     lines = []
     precisions = _precisions(sidecar)
@@ -151,7 +151,7 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any]) -> Engine:
 def _refit(engine: Engine, onnx: Path) -> None:
     """Put the weights back into an engine that was built without them."""
     trt, log_ = engine.flavour.trt, engine.flavour.log
-    with log_.collect() as said:
+    with log_.collect() as captured:
         refitter = trt.Refitter(engine.handle, log_)
         weights = trt.OnnxParserRefitter(refitter, log_)
         done = weights.refit_from_file(str(onnx)) and refitter.refit_cuda_engine()
@@ -159,7 +159,7 @@ def _refit(engine: Engine, onnx: Path) -> None:
         engine.close()
         raise ModelError(
             f'The stripped engine cannot take its weights from {onnx}.',
-            cause='\n'.join(said.errors),
+            cause='\n'.join(captured.errors),
             remedy='Build it again.',
         )
 
@@ -185,7 +185,7 @@ def _build_in_memory(
         engine = _load(built.plan.read(), sidecar)
     finally:
         built.close()
-    return OpenedEngine(engine, None, sidecar, ('engine built in memory', *describe(sidecar)))
+    return OpenedEngine(engine, None, sidecar, ('engine built in memory', *build_summary(sidecar)))
 
 
 def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
@@ -205,13 +205,13 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
         sidecar,
         (
             f'engine {path}, of {header.flavour} {header.version_text}',
-            *describe(sidecar),
-            *without_effect(options, sidecar),
+            *build_summary(sidecar),
+            *ineffective_options(options, sidecar),
         ),
     )
 
 
-def without_effect(options: BuildOptions, sidecar: Mapping[str, Any]) -> tuple[str, ...]:
+def ineffective_options(options: BuildOptions, sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     """Name what was asked of an engine that is built already, and is not so as far as known."""
     have = sidecar.get('options', {})
     wanted, plain = (json.loads(each.to_json()) for each in (options, BuildOptions()))

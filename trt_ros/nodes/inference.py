@@ -14,7 +14,7 @@ from rclpy.qos import QoSProfile
 from std_msgs.msg import Header
 
 from trt_ros.errors import ParameterError
-from trt_ros.progress import NowAndThen, Progress
+from trt_ros.progress import Progress, ProgressThrottle
 from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts
 from trt_ros.ros.images import (
@@ -148,7 +148,7 @@ class InferenceNode(ManagedNode):
     # What a subclass uses.
 
     def configure(self) -> None:
-        self._is_due = NowAndThen()
+        self._is_due = ProgressThrottle()
         self.while_configured.callback(self._forget)
         cameras = self._make_cameras()
         for line in self.open():

@@ -86,12 +86,12 @@ def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) ->
 
 
 def _tensorrt_missing(name: str) -> str:
-    from trt_ros.driver import driver
+    from trt_ros.driver import nvidia_driver
     from trt_ros.trt import installed
 
     if not installed(name):
         return f'{name} is not installed'
-    return driver().problem
+    return nvidia_driver().problem
 
 
 def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch: int) -> Runner:

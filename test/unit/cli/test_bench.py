@@ -7,11 +7,11 @@ import json
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.driver import driver
+from trt_ros.driver import nvidia_driver
 
 pytest.importorskip('cv2')
 pytest.importorskip('onnxruntime')
-pytestmark = pytest.mark.skipif(bool(driver().gpus), reason='this machine has a GPU')
+pytestmark = pytest.mark.skipif(bool(nvidia_driver().gpus), reason='this machine has a GPU')
 
 
 @pytest.fixture

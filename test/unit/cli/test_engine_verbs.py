@@ -16,7 +16,7 @@ from trt_ros.cli import main
 from trt_ros.cli._ros2 import TrtCommand
 from trt_ros.cli.build import build_options, parse_profile
 from trt_ros.cli.doctor import findings, read_state
-from trt_ros.driver import Driver, Gpu
+from trt_ros.driver import Driver, GpuInfo
 from trt_ros.engine.open import build_command
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.trt import installed
@@ -270,8 +270,8 @@ def test_doctor_names_the_python_that_has_no_ros(monkeypatch, cache):
     ],
 )
 def test_doctor_sees_a_driver_older_than_tensorrt(monkeypatch, cache, cuda, state, said):
-    h200 = Gpu(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
-    monkeypatch.setattr('trt_ros.driver.driver', lambda: Driver('', cuda, (h200,), ''))
+    h200 = GpuInfo(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
+    monkeypatch.setattr('trt_ros.driver.nvidia_driver', lambda: Driver('', cuda, (h200,), ''))
     (rtx,) = [each for each in findings() if each.name == 'tensorrt_rtx']
     assert rtx.state == state and said in rtx.detail
 

@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 import pytest
 
-from trt_ros.driver import driver
+from trt_ros.driver import nvidia_driver
 from trt_ros.trt import installed, load_trt
 
 FLOAT = TensorProto.FLOAT
@@ -130,5 +130,5 @@ def no_tensorrt():
 @pytest.fixture
 def no_gpu():
     """Skip where there is a GPU."""
-    if driver().gpus:
+    if nvidia_driver().gpus:
         pytest.skip('this machine has a GPU')

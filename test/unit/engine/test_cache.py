@@ -47,7 +47,7 @@ def test_an_engine_is_built_once_and_then_found(cache, models, rtx):
     path = models.conv(name='My model')
     first = cache.get_or_build(path, BuildOptions(precision='fp16'), rtx)
     again = cache.get_or_build(path, BuildOptions(precision='fp16'), rtx)
-    assert (first.why_built, again.why_built) == ('not built yet', '')
+    assert (first.build_reason, again.build_reason) == ('not built yet', '')
     assert again.path == first.path
     assert again.sidecar == json.loads(json.dumps(first.sidecar))
     folder = first.path.relative_to(cache.root).parent
@@ -158,16 +158,16 @@ def test_a_bad_entry_is_rebuilt_once_and_said_so(cache, models, rtx, caplog, dam
     damage(entry.path)
     assert said in cache.problem(entry.path)
     again = cache.get_or_build(path, OPTIONS, rtx)
-    assert said in again.why_built
+    assert said in again.build_reason
     assert any(f'Rebuilding {entry.path.name}' in line for line in caplog.messages)
     assert cache.problem(again.path) == ''
-    assert cache.get_or_build(path, OPTIONS, rtx).why_built == ''
+    assert cache.get_or_build(path, OPTIONS, rtx).build_reason == ''
 
 
 def test_another_model_of_the_same_name_gets_its_own_engine(cache, models, rtx):
     first = cache.get_or_build(models.conv(seed=1), OPTIONS, rtx)
     second = cache.get_or_build(models.conv(seed=2), OPTIONS, rtx)
-    assert second.why_built == 'the model has changed'
+    assert second.build_reason == 'the model has changed'
     assert first.path != second.path
     assert cache.get_or_build(models.conv(seed=1), OPTIONS, rtx).path == first.path
 
@@ -175,12 +175,12 @@ def test_another_model_of_the_same_name_gets_its_own_engine(cache, models, rtx):
 def test_other_options_are_named_as_the_reason(cache, models, rtx):
     cache.get_or_build(models.conv(), OPTIONS, rtx)
     other = cache.get_or_build(models.conv(), BuildOptions(weight_streaming=True), rtx)
-    assert other.why_built == 'other weight_streaming than before'
+    assert other.build_reason == 'other weight_streaming than before'
 
 
 def test_forcing_builds_again(cache, models, rtx):
     cache.get_or_build(models.conv(), OPTIONS, rtx)
-    assert cache.get_or_build(models.conv(), OPTIONS, rtx, force=True).why_built == 'as asked'
+    assert cache.get_or_build(models.conv(), OPTIONS, rtx, force=True).build_reason == 'as asked'
     assert len(list(cache.entries())) == 1
 
 
@@ -199,7 +199,7 @@ def test_clock_and_locale_do_not_matter(cache, models, rtx, monkeypatch):
         os.utime(each, (2**33, 2**33))  # The year 2242
     monkeypatch.setenv('LC_ALL', 'de_DE.UTF-8')
     monkeypatch.setenv('TZ', 'Pacific/Kiritimati')
-    assert cache.get_or_build(models.conv(), OPTIONS, rtx).why_built == ''
+    assert cache.get_or_build(models.conv(), OPTIONS, rtx).build_reason == ''
     monkeypatch.setenv('LC_ALL', 'C')
     monkeypatch.setenv('PYTHONUTF8', '0')
     assert cache.get_or_build(models.conv(seed=9), OPTIONS, rtx).path.exists()
@@ -227,7 +227,7 @@ print('ready', flush=True)
 sys.stdin.readline()
 entry = EngineCache(sys.argv[2]).get_or_build(
     Path(sys.argv[1]), BuildOptions(), load_trt('tensorrt_rtx'))
-print(entry.why_built or 'found', flush=True)
+print(entry.build_reason or 'found', flush=True)
 """
 
 
@@ -302,7 +302,7 @@ def test_an_engine_in_a_cache_that_cannot_be_written_still_serves(cache, models,
     lock.unlink()
     lock.mkdir()  # As on a read-only disk, but for root too: the lock cannot be opened.
     again = cache.get_or_build(models.conv(), OPTIONS, rtx)
-    assert (again.path, again.why_built) == (entry.path, '')
+    assert (again.path, again.build_reason) == (entry.path, '')
     flip(entry.path)
     with pytest.raises(ParameterError, match=r'cannot be used(?s:.*)engine_in_memory'):
         cache.get_or_build(models.conv(), OPTIONS, rtx)
@@ -379,5 +379,5 @@ def test_a_sidecar_with_another_key_of_the_same_beginning_is_not_believed(cache,
     sidecar_path(entry.path).write_text(json.dumps({**entry.sidecar, 'key': other}))
     assert cache.problem(entry.path, key=key) == 'it was made of something else'
     again = cache.get_or_build(models.conv(), OPTIONS, rtx)
-    assert again.why_built == 'it was made of something else'
+    assert again.build_reason == 'it was made of something else'
     assert read_sidecar(entry.path)['key'] == key

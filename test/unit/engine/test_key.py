@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import onnx
 import pytest
 
-from trt_ros.driver import Driver, Gpu
+from trt_ros.driver import Driver, GpuInfo
 from trt_ros.engine import key as keys
 from trt_ros.engine.key import OnnxFile, cache_key, external_names
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.trt import Flavour
 
-H200 = Gpu(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
+H200 = GpuInfo(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
 RTX = Flavour('tensorrt_rtx', SimpleNamespace(), (1, 5, 0, 114), '1.5.0.114', None)
 TRT = Flavour('tensorrt', SimpleNamespace(), (10, 13, 3, 9), '10.13.3.9', None)
 MODEL = OnnxFile(None, 'aa', 10, ())
@@ -26,7 +26,7 @@ def on(monkeypatch):
 
     def choose(gpu):
         found = Driver('580.65.06', (13, 0), (gpu,), '')
-        monkeypatch.setattr(keys, 'driver', lambda: found)
+        monkeypatch.setattr(keys, 'nvidia_driver', lambda: found)
 
     return choose
 
@@ -159,7 +159,7 @@ def test_where_tensorrt_is_no_wheel_the_key_has_the_cuda_of_its_package_and_of_t
     assert keys.cuda_version(TRT) == '10.3.0.30-1+cuda12.5 driver 13.0'
     debian('10.3.0.30-1+cuda12.8')
     newer = found()
-    monkeypatch.setattr(keys, 'driver', lambda: Driver('570', (12, 8), (H200,), ''))
+    monkeypatch.setattr(keys, 'nvidia_driver', lambda: Driver('570', (12, 8), (H200,), ''))
     assert len({old, newer, found()}) == 3
 
 

@@ -7,7 +7,13 @@ import json
 import pytest
 
 from trt_ros.engine.cache import EngineCache, sidecar_path
-from trt_ros.engine.open import describe, diagnostics_of, open_engine, open_plan, without_effect
+from trt_ros.engine.open import (
+    build_summary,
+    diagnostics_of,
+    ineffective_options,
+    open_engine,
+    open_plan,
+)
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.errors import BackendError, ModelError
 
@@ -19,7 +25,7 @@ def test_without_a_gpu_nothing_is_built_in_vain(models, no_gpu, tmp_path):
 
 
 def test_nothing_known_is_nothing_told():
-    assert describe({}) == ()
+    assert build_summary({}) == ()
     assert diagnostics_of({}) == {}
 
 
@@ -37,7 +43,7 @@ def test_the_diagnostics_get_the_key_of_the_files_name_and_the_real_precisions(
 
 
 def test_precisions_ignored_options_and_fallbacks_are_told():
-    assert describe(
+    assert build_summary(
         {
             'layer_precisions': {'float16': 3, 'float32': 1},
             'layers_from': 'engine',
@@ -54,10 +60,10 @@ def test_precisions_ignored_options_and_fallbacks_are_told():
 def test_options_that_come_too_late_for_an_engine_are_told():
     shapes = ((ShapeRange('x', (1,), (1,), (2,)),),)
     built = {'options': json.loads(BuildOptions(precision='fp16', profiles=shapes).to_json())}
-    assert without_effect(BuildOptions(), {}) == ()
-    assert without_effect(BuildOptions(), built) == ()
-    assert without_effect(BuildOptions(precision='fp16', profiles=shapes), built) == ()
-    assert without_effect(BuildOptions(precision='fp32', input_size=(4, 5)), built) == (
+    assert ineffective_options(BuildOptions(), {}) == ()
+    assert ineffective_options(BuildOptions(), built) == ()
+    assert ineffective_options(BuildOptions(precision='fp16', profiles=shapes), built) == ()
+    assert ineffective_options(BuildOptions(precision='fp32', input_size=(4, 5)), built) == (
         'option without effect: input_size [4, 5], the engine is built already',
         'option without effect: precision fp32, the engine is built already',
     )

@@ -12,7 +12,7 @@ from typing import Any
 from trt_ros.child import Events
 from trt_ros.engine.build import config as settings
 from trt_ros.engine.build import layers
-from trt_ros.engine.build.failures import explain, parser_errors
+from trt_ros.engine.build.failures import error_from_log, parser_errors
 from trt_ros.engine.build.onnx_check import (
     OnnxInfo,
     metadata_of,
@@ -20,10 +20,10 @@ from trt_ros.engine.build.onnx_check import (
     read_onnx,
     refuse_unbuildable,
 )
-from trt_ros.engine.build.onnx_cut_nms import BATCHED, UncuttableError, cut_nms, why_cut
+from trt_ros.engine.build.onnx_cut_nms import BATCHED, UncuttableError, cut_nms, cut_reason
 from trt_ros.engine.build.onnx_einsum import lower_equations
 from trt_ros.engine.build.onnx_precision import convert
-from trt_ros.engine.build.profiles import largest_batch, settle_profiles
+from trt_ros.engine.build.profiles import largest_batch, resolve_profiles
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError
 from trt_ros.trt import Flavour, load_trt
@@ -87,7 +87,7 @@ def monitor(flavour: Flavour, events: Events) -> Any:
     return Monitor()
 
 
-def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
+def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     """Build as `spec` says, write the plan, and report what was built."""
     path, options = Path(spec['onnx']), BuildOptions.from_json(spec['options'])
     events.phase('checking the model')
@@ -106,7 +106,7 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     if flavour.is_rtx:
         refuse_unbuildable(path, model)
     _refuse_other_floats(path, info, options)
-    profiles = settle_profiles(
+    profiles = resolve_profiles(
         info.inputs,
         options.profiles,
         metadata=info.metadata,
@@ -145,10 +145,10 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     config.progress_monitor = monitor(flavour, events)
     timing = _timing_cache(flavour, config, spec.get('timing_cache'))
     fallback = settings.not_on_dla(network, config) if options.dla_core is not None else []
-    with flavour.log.collect() as said:
+    with flavour.log.collect() as captured:
         plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise explain(said.errors, doing='build', flavour=flavour)
+        raise error_from_log(captured.errors, doing='build', flavour=flavour)
     _write(spec['plan_fd'], plan)
     seconds = time.monotonic() - began
     if timing is not None and spec.get('timing_fd') is not None:
@@ -167,7 +167,7 @@ def build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
         'build_seconds': round(seconds, 3),
         'parser_errors': complaints,
         'parser_warnings': [*info.warnings, *warnings],
-        'build_warnings': said.warnings,
+        'build_warnings': captured.warnings,
         'ignored_options': ignored,
         'dla_fallback': fallback,
         'cut_nms': told,
@@ -188,7 +188,7 @@ def cut_where_needed(
     :returns: the network without it, or None; and a line for the log.
     :raises ModelError: when it must go, and cannot.
     """
-    why = why_cut(model, flavour, options.plugins)
+    why = cut_reason(model, flavour, options.plugins)
     if not (options.cut_nms or why):
         return None, ''
     try:
@@ -238,7 +238,7 @@ def _parse(
     path: Path,
     converted: bytes | None,
 ) -> tuple[list[str], list[str]]:
-    with flavour.log.collect() as said:
+    with flavour.log.collect() as captured:
         parser = flavour.trt.OnnxParser(network, flavour.log)
         parsed = (
             parser.parse_from_file(str(path))
@@ -246,10 +246,12 @@ def _parse(
             else parser.parse(converted, str(path))
         )
     if not parsed:
-        raise explain(parser_errors(parser) or said.errors, doing='parse', flavour=flavour)
+        raise error_from_log(
+            parser_errors(parser) or captured.errors, doing='parse', flavour=flavour
+        )
     if not network.num_inputs or not network.num_outputs:  # It says True to an empty file.
         raise ModelError(f'{path} holds no network.', remedy='Export it again.')
-    return parser_errors(parser), said.warnings
+    return parser_errors(parser), captured.warnings
 
 
 def _timing_cache(flavour: Flavour, config: Any, path: str | None) -> Any | None:

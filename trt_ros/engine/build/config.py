@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trt_ros.driver import driver
+from trt_ros.driver import nvidia_driver
 from trt_ros.engine.options import BuildOptions, Profile
 from trt_ros.errors import BackendError, ParameterError
 from trt_ros.trt import Flavour
@@ -46,7 +46,7 @@ def refuse_unsupported(flavour: Flavour, options: BuildOptions) -> None:
         ),
         (
             'strip_weights',
-            rtx and options.strip_weights and not driver().gpus,
+            rtx and options.strip_weights and not nvidia_driver().gpus,
             'It needs a GPU to build such an engine.',
             'Build on a machine with a GPU.',
         ),
@@ -64,7 +64,7 @@ def refuse_unsupported(flavour: Flavour, options: BuildOptions) -> None:
         ),
         (
             'compute_capabilities',
-            'current' in options.compute_capabilities and not driver().gpus,
+            'current' in options.compute_capabilities and not nvidia_driver().gpus,
             'There is no GPU here to be the current one.',
             'Name one, such as 8.6.',
         ),
@@ -157,12 +157,12 @@ def apply(
 def load_plugins(flavour: Flavour, plugins: Sequence[str]) -> None:
     """:raises BackendError: when a plugin library does not load."""
     for path in plugins:
-        with flavour.log.collect() as said:
+        with flavour.log.collect() as captured:
             handle = flavour.trt.get_plugin_registry().load_library(path)
         if handle is None:
             raise BackendError(
                 f'The plugin library {path} does not load.',
-                cause='\n'.join(said.errors),
+                cause='\n'.join(captured.errors),
                 remedy='Try `ldd` on it.',
             )
 

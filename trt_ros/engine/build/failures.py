@@ -112,7 +112,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def explain(errors: Sequence[str], *, doing: str, flavour: object) -> TrtRosError:
+def error_from_log(errors: Sequence[str], *, doing: str, flavour: object) -> TrtRosError:
     """
     Make an error of what TensorRT said, first cause first.
 

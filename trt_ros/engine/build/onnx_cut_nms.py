@@ -120,7 +120,7 @@ class Nms:
 BATCHED = {'BatchedNMS_TRT', 'BatchedNMSDynamic_TRT', 'TRTBatchedNMS'}
 
 
-def why_cut(model: Any, flavour: Flavour, plugins: Sequence[str] = ()) -> str:
+def cut_reason(model: Any, flavour: Flavour, plugins: Sequence[str] = ()) -> str:
     """Return why NMS has to be cut off for this TensorRT, '' where it may stay."""
     found = {node.op_type for node in nodes(model.graph)}.intersection(READERS)
     if not found:
@@ -135,7 +135,7 @@ def why_cut(model: Any, flavour: Flavour, plugins: Sequence[str] = ()) -> str:
     return ''
 
 
-def who_cuts(model: Any) -> str:
+def releases_that_cut(model: Any) -> str:
     """Name the releases that have NMS cut off this network, '' where it has none."""
     found = {node.op_type for node in nodes(model.graph)}.intersection(READERS)
     if 'NonMaxSuppression' in found:

@@ -60,7 +60,7 @@ def build(
     check_model_file(onnx)
     with _memory_file('plan') as plan, _memory_file('timing') as timing:
         child = Child(
-            'trt_ros.engine.build.child:build',
+            'trt_ros.engine.build.child:run_build',
             title=f'The build of {onnx}',
             remedy='Check the model with `trt-ros inspect`, allow more time, or lower '
             'optimization_level.',

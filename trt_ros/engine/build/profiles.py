@@ -12,7 +12,7 @@ from trt_ros.tensors import TensorSpec, refuse_large
 DEFAULT_INPUT_HW = (640, 640)
 
 
-def settle_profiles(
+def resolve_profiles(
     inputs: Sequence[TensorSpec],
     asked: Sequence[Profile],
     *,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.child import PATIENCE, Child, Events, limit_memory, memory_limit, too_large
+from trt_ros.child import BUSY_FACTOR, Child, Events, limit_memory, memory_limit, too_large
 from trt_ros.engine.build.onnx_check import check_model_file
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.files import check_private, make_private, write_atomically
@@ -167,7 +167,7 @@ class _CheckingChild(Child):
             report=report,
             phase='loading the model',
             timeout_seconds=self._seconds,
-            patience=PATIENCE,
+            busy_factor=BUSY_FACTOR,
         )
         self.inputs, self.outputs = (
             tuple(
@@ -202,7 +202,7 @@ class _CheckingChild(Child):
             report=report,
             phase='running the model once',
             timeout_seconds=self._seconds,
-            patience=PATIENCE,
+            busy_factor=BUSY_FACTOR,
         )
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trt_ros.engine.build.failures import explain
+from trt_ros.engine.build.failures import error_from_log
 from trt_ros.engine.build.layers import counts, parse_inspector
 
 SAID = [
@@ -61,14 +61,14 @@ SAID = [
     ],
 )
 def test_integer_quantisation_is_told_the_format_that_builds(op, text):
-    error = explain([text.format(op)], doing='parse', flavour='tensorrt 10.16')
+    error = error_from_log([text.format(op)], doing='parse', flavour='tensorrt 10.16')
     assert error.problem.endswith(f'The operator {op} is not supported.')
     assert 'QuantFormat.QDQ' in error.remedy and 'backend onnxruntime' in error.remedy
 
 
 @pytest.mark.parametrize(('text', 'told'), SAID)
 def test_known_texts_are_explained_with_a_remedy(text, told):
-    error = explain(
+    error = error_from_log(
         ['[tacticSupply.cpp::f::48] something before', text],
         doing='build',
         flavour='tensorrt_rtx 1.5',
@@ -78,14 +78,14 @@ def test_known_texts_are_explained_with_a_remedy(text, told):
 
 
 def test_unknown_texts_are_passed_on():
-    error = explain(['never seen', 'and more'], doing='parse', flavour='tensorrt 10.3')
+    error = error_from_log(['never seen', 'and more'], doing='parse', flavour='tensorrt 10.3')
     assert str(error) == 'tensorrt 10.3 cannot parse the model.\nCause: never seen\nand more'
 
 
 def test_an_operator_that_tensorrt_lacks_is_not_sent_to_tensorrt():
     said = ['(BatchedNMS_TRT plugin creator version 1 was not found)']
     remedies = {
-        name: explain(said, doing='parse', flavour=name).remedy
+        name: error_from_log(said, doing='parse', flavour=name).remedy
         for name in ('tensorrt 11.4', 'tensorrt_rtx 1.5')
     }
     assert 'backend onnxruntime; a plugin library' in remedies['tensorrt 11.4']
@@ -93,7 +93,7 @@ def test_an_operator_that_tensorrt_lacks_is_not_sent_to_tensorrt():
 
 
 def test_silence_is_said_to_be_one():
-    assert explain([], doing='build', flavour='x').cause == 'It gave no reason.'
+    assert error_from_log([], doing='build', flavour='x').cause == 'It gave no reason.'
 
 
 def test_the_inspector_of_any_release_tells_types():

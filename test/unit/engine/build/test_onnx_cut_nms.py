@@ -15,7 +15,7 @@ from trt_ros.engine.build.onnx_check import read_onnx
 from trt_ros.engine.build.onnx_cut_nms import UncuttableError, cut_nms, write_cut
 from trt_ros.engine.build.parent import build
 from trt_ros.engine.cache import EngineCache
-from trt_ros.engine.open import describe
+from trt_ros.engine.open import build_summary
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.tensors import CUT_NMS, TensorSpec
@@ -374,7 +374,7 @@ def test_rtx_cuts_by_itself_and_the_sidecar_tells(tmp_path, rtx):
         'says: IoU 0.3, scores above 0.2, at most 9 a class'
     )
     assert entry.sidecar['cut_nms'] == told
-    assert told in describe(entry.sidecar)
+    assert told in build_summary(entry.sidecar)
     assert [(one['name'], one['shape']) for one in entry.sidecar['outputs']] == [
         ('nms_boxes', [1, N, 4]),
         ('nms_scores', [1, N, C]),
@@ -383,7 +383,7 @@ def test_rtx_cuts_by_itself_and_the_sidecar_tells(tmp_path, rtx):
     assert (said['decoder'], said['per_class']) == ('onnx_nms', 9)
     assert 'names' in entry.sidecar['metadata']
     asked = EngineCache(tmp_path / 'cache').get_or_build(path, BuildOptions(cut_nms=True), rtx)
-    assert (asked.path, asked.why_built) == (entry.path, '')
+    assert (asked.path, asked.build_reason) == (entry.path, '')
 
 
 @pytest.mark.slow

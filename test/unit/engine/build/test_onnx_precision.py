@@ -11,7 +11,7 @@ import pytest
 
 from trt_ros.engine.build.onnx_precision import convert
 from trt_ros.engine.build.parent import build
-from trt_ros.engine.open import describe
+from trt_ros.engine.open import build_summary
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import BackendError, ParameterError
 
@@ -361,7 +361,7 @@ def test_rtx_builds_a_quantised_model_in_mixed_precision_and_says_how_much(model
     low = {'fp16': 'float16', 'bf16': 'bfloat16'}[precision]
     assert (found[low], found['float8_e4m3fn']) == (11, 6) and found['float32'] <= 2
     assert f'{precision}: 13 of 19 nodes' in built.report['lowered']
-    assert built.report['lowered'] in describe(built.report)
+    assert built.report['lowered'] in build_summary(built.report)
 
 
 def test_modelopt_is_named_when_it_is_missing(models):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trt_ros.engine.build.profiles import largest_batch, metadata_hw, settle_profiles
+from trt_ros.engine.build.profiles import largest_batch, metadata_hw, resolve_profiles
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.tensors import TensorSpec
@@ -15,7 +15,7 @@ def spec(*shape, name='x'):
 
 
 def settle(*inputs, asked=(), metadata=None, input_size=(), batch=1):
-    return settle_profiles(
+    return resolve_profiles(
         inputs, asked, metadata=metadata or {}, input_size=input_size, batch=batch
     )
 
@@ -141,4 +141,4 @@ def test_inputs_that_cannot_be_allocated_are_refused():
     dynamic = TensorSpec('x', (1, 3, -1, -1), 'float32', 'input')
     for spec, metadata in ((fixed, {}), (dynamic, {'imgsz': '[1000000000, 1000000000]'})):
         with pytest.raises(ModelError, match=r'The input x .* is too large'):
-            settle_profiles([spec], (), metadata=metadata, input_size=())
+            resolve_profiles([spec], (), metadata=metadata, input_size=())
