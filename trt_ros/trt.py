@@ -208,7 +208,7 @@ def _logger(trt: ModuleType) -> Any:
                 or (NOISE_WITHOUT_GPU.search(message) and not nvidia_driver().gpus)
             ):
                 return
-            for said in self.listeners:
+            for captured in self.listeners:
                 if level == logging.ERROR:
                     captured.errors.append(message)
                 elif level == logging.WARNING:
@@ -219,11 +219,11 @@ def _logger(trt: ModuleType) -> Any:
 
         @contextmanager
         def collect(self) -> Iterator[CapturedLog]:
-            said = CapturedLog()
-            self.listeners.append(said)
+            captured = CapturedLog()
+            self.listeners.append(captured)
             try:
-                yield said
+                yield captured
             finally:
-                self.listeners.remove(said)
+                self.listeners.remove(captured)
 
     return Log()
