@@ -275,7 +275,7 @@ def test_parameters_describe_themselves(lane):
         '/detector/describe_parameters',
         names=['score_threshold', 'backend', 'labels', 'autostart'],
     ).descriptors
-    assert score.description == 'Drop detections scored below this.'
+    assert score.description == 'Minimum score of a published detection.'
     assert score.type == ParameterType.PARAMETER_DOUBLE
     assert (score.floating_point_range[0].from_value, score.floating_point_range[0].to_value) == (
         0.0,

@@ -9,7 +9,7 @@ pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 
 from trt_ros.errors import ParameterError
-from trt_ros.nodes.__main__ import IN_README, PARAMETERS, page, with_table
+from trt_ros.nodes.__main__ import IN_README, PARAMETERS, parameters_page, with_table
 from trt_ros.ros.parameters import markdown_table, param, specifications, yaml_text
 
 CHECKOUT = Path(__file__).parents[2]
@@ -29,11 +29,11 @@ def test_the_table_in_the_readme_is_what_the_class_says(name):
 
 
 def test_the_page_of_all_parameters_is_what_the_classes_say():
-    assert (CHECKOUT / 'docs' / 'parameters.md').read_text() == page(), REMEDY
+    assert (CHECKOUT / 'docs' / 'parameters.md').read_text() == parameters_page(), REMEDY
 
 
 def test_a_readme_without_the_markers_is_told():
-    with pytest.raises(ValueError, match='There is no <!-- parameters:detector -->'):
+    with pytest.raises(ValueError, match='Markers <!-- parameters:detector -->'):
         with_table('no markers here', 'detector')
 
 

@@ -18,12 +18,15 @@ from trt_ros.ros.process import (
     tune_process,
 )
 
-DESCRIPTION = 'Load Python components into one process, as rclcpp_components does with C++ ones.'
+DESCRIPTION = (
+    'Load Python components into one process, as rclcpp_components does for C++ components.'
+)
 PARAMETERS = """/**:
   ros__parameters:
-    # Number of threads that components are spread over. From 1 to the number of cores.
+    # Number of executor threads, which share the components. From 1 to the number of CPUs.
     thread_num: {thread_num}
-    # Load any Python class that is named `module:Class`, not registered components only.
+    # Whether any Python class named `module:Class` can be loaded; false allows registered
+    # components only.
     allow_modules: false
 """
 
@@ -57,7 +60,7 @@ def main(args: list[str] | None = None, *, thread_num: int = 1) -> int:
 
 
 def main_mt(args: list[str] | None = None) -> int:
-    """Like `main`, but components are spread over as many threads as the machine has cores."""
+    """Run `main` with one executor thread per CPU."""
     return main(args, thread_num=os.cpu_count() or 1)
 
 

@@ -58,7 +58,7 @@ class ComponentManager(Node):
             'thread_num',
             thread_num,
             ParameterDescriptor(
-                description='Number of threads that components are spread over.',
+                description='Number of executor threads, which share the components.',
                 read_only=True,
                 integer_range=[IntegerRange(from_value=1, to_value=cpus, step=1)],
             ),
@@ -67,8 +67,8 @@ class ComponentManager(Node):
             'allow_modules',
             False,
             ParameterDescriptor(
-                description='Load any Python class that is named module:Class, not registered '
-                'components only.',
+                description='Whether any Python class named module:Class can be loaded; false '
+                'allows registered components only.',
                 read_only=True,
             ),
         ).value

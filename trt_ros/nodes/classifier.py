@@ -27,10 +27,13 @@ class ClassificationParameters:
     """Which classes are published."""
 
     score_threshold: float = param(
-        0.0, 'Drop classes scored below this.', between=(0.0, 1.0), mutable=True
+        0.0, 'Minimum score of a published class.', between=(0.0, 1.0), mutable=True
     )
     max_classes: int = param(
-        5, 'Publish the best so many classes of an image.', between=(1, 65536), mutable=True
+        5,
+        'Maximum number of classes per image, highest scores first.',
+        between=(1, 65536),
+        mutable=True,
     )
 
 

@@ -29,8 +29,8 @@ class DepthKindParameters:
 
     depth_kind: str = param(
         'relative',
-        "What the network's numbers are; metric: metres, published as REP 118 wants "
-        'them, NaN where there is none; relative: published as they are.',
+        "Meaning of the network's output: metric is metres, published as in REP 118 with NaN "
+        'for invalid pixels; relative is published unchanged.',
         choices=('relative', 'metric'),
         mutable=True,
     )

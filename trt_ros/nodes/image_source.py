@@ -36,31 +36,40 @@ class ImageSourceParameters(NodeParameters):
 
     source: str = param(
         '',
-        'A folder of pictures, a picture, a pattern (photos/*.jpg), a video, or a V4L2 camera '
-        '(/dev/video0, or just its number).',
+        'Image source: a picture, a folder or glob pattern of pictures (photos/*.jpg), a video '
+        'file, or a V4L2 camera (/dev/video0, or its number).',
     )
     rate_hz: float = param(
         10.0,
-        'Images a second; 0.0: as fast as they come, a video at its own rate.',
+        "Publishing rate in Hz; 0.0 uses a video's own rate, and publishes everything else as "
+        'fast as it is read.',
         between=(0.001, 1000.0),
         or_zero=True,
         mutable=True,
     )
-    loop: bool = param(True, 'Begin again after the last picture.', mutable=True)
-    frame_id: str = param('camera', "Coordinate frame in the images' headers.", mutable=True)
-    compressed: bool = param(False, 'Publish image/compressed (JPEG) too.')
-    camera_size: tuple[int, ...] = param((), 'Width and height asked of a camera; empty: its own.')
+    loop: bool = param(True, 'Whether to restart after the last picture.', mutable=True)
+    frame_id: str = param(
+        'camera', 'Coordinate frame (frame_id) of the published headers.', mutable=True
+    )
+    compressed: bool = param(False, 'Whether to publish JPEG images on image/compressed, too.')
+    camera_size: tuple[int, ...] = param(
+        (),
+        'Image width and height in pixels requested from a V4L2 camera; empty uses the '
+        "camera's default.",
+    )
     calibration_path: str = param(
-        '', 'YAML file of camera_calibration, published as camera_info; empty: uncalibrated.'
+        '',
+        'Path of a YAML file of camera_calibration, published as camera_info; empty publishes '
+        'an uncalibrated camera_info.',
     )
     qos_reliability: str = param(
         'reliable',
-        'Reliability offered to subscribers; reliable serves all of them.',
+        'Reliability of the publishers; reliable matches every subscriber.',
         choices=('best_effort', 'reliable'),
     )
-    qos_depth: int = param(2, 'Images kept for subscribers that are slow.', between=(1, 1000))
+    qos_depth: int = param(2, 'Queue depth of the publishers in messages.', between=(1, 1000))
     autostart: bool = param(
-        True, 'Configure and activate at start, without waiting to be asked.', read_only=True
+        True, 'Whether the node configures and activates itself at startup.', read_only=True
     )
 
     def __post_init__(self) -> None:

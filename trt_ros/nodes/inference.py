@@ -38,11 +38,11 @@ class InferenceParameters(NodeParameters, ImageTopicsParameters):
     """What every such node has, beside the options that open its pipeline."""
 
     lazy: bool = param(
-        False, 'Look at images only while somebody subscribes to a result.', mutable=True
+        False, 'Whether to process images only while a result topic has subscribers.', mutable=True
     )
     output_qos_preset: str = param(
         'default',
-        "QoS that the results are offered with, by ROS's name for it.",
+        'ROS QoS profile of the result publishers.',
         choices=PRESETS[1:],
     )
 

@@ -21,17 +21,17 @@ class ThresholdParameters:
     """Which objects are published."""
 
     score_threshold: float = param(
-        0.25, 'Drop detections scored below this.', between=(0.0, 1.0), mutable=True
+        0.25, 'Minimum score of a published detection.', between=(0.0, 1.0), mutable=True
     )
     iou_threshold: float = param(
         0.45,
-        'Overlap (intersection over union) above which the weaker of two boxes of a class goes.',
+        'IoU above which the lower-scoring of two boxes of one class is suppressed.',
         between=(0.0, 1.0),
         mutable=True,
     )
     max_detections: int = param(
         100,
-        'Publish the best so many of an image; on a GPU at most 1024.',
+        'Maximum number of detections per image; the GPU returns at most 1024.',
         between=(1, 10000),
         mutable=True,
     )
@@ -46,7 +46,10 @@ class ClassIdParameters:
     """How classes are said."""
 
     class_id_format: str = param(
-        'name', 'What class_id holds.', choices=('name', 'index'), mutable=True
+        'name',
+        'Content of the class_id fields: class name or class index.',
+        choices=('name', 'index'),
+        mutable=True,
     )
 
 

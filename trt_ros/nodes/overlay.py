@@ -53,14 +53,19 @@ class OverlayParameters(NodeParameters, ImageInputParameters):
     """All of the overlay's parameters."""
 
     output_dir: str = param(
-        '', 'Folder that gets every drawn image as a PNG file, named by its stamp; empty: none.'
+        '',
+        'Folder for the annotated images, as PNG files named by their stamps; empty writes none.',
     )
     buffer_size: int = param(
-        30, 'Images, and detections, that wait for their counterpart.', between=(1, 1000)
+        30,
+        'Maximum number of images, and of detection messages, that wait for their counterpart.',
+        between=(1, 1000),
     )
-    qos_depth: int = param(5, 'Images that DDS keeps until they are taken.', between=(1, 1000))
+    qos_depth: int = param(
+        5, 'Queue depth of the image subscription in messages.', between=(1, 1000)
+    )
     autostart: bool = param(
-        True, 'Configure and activate at start, without waiting to be asked.', read_only=True
+        True, 'Whether the node configures and activates itself at startup.', read_only=True
     )
 
 

@@ -29,10 +29,10 @@ class KeypointParameters:
     """Which keypoints are published, and what they are called."""
 
     keypoint_threshold: float = param(
-        0.5, 'Drop keypoints less visible than this.', between=(0.0, 1.0), mutable=True
+        0.5, 'Minimum visibility score of a published keypoint.', between=(0.0, 1.0), mutable=True
     )
     keypoint_names: tuple[str, ...] = param(
-        (), 'Names of the keypoints by index; empty: their numbers.'
+        (), 'Keypoint names in index order; empty uses the indices.'
     )
 
 

@@ -33,7 +33,7 @@ class MaskParameters:
 
     overlay_opacity: float = param(
         0.5,
-        'How much of the picture the colours of ~/overlay hide.',
+        'Opacity of the mask colours in ~/overlay.',
         between=(0.0, 1.0),
         mutable=True,
     )

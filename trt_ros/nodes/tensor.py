@@ -35,8 +35,7 @@ class TensorInputParameters:
 
     input: str = param(
         'image',
-        'The topic that feeds the network: `image`, preprocessed as asked, or `tensors`, '
-        "one of each of the network's inputs.",
+        'Input topic: `image` (preprocessed) or `tensors` (one tensor per network input).',
         choices=('image', 'tensors'),
     )
 

@@ -34,34 +34,37 @@ class ImageInputParameters:
 
     image_transport: str = param(
         'raw',
-        'Subscribe to `image` (raw) or to `image/compressed`.',
+        'Image transport: raw subscribes to `image`, compressed to `image/compressed`.',
         choices=('raw', 'compressed'),
     )
     qos_preset: str = param(
         'auto',
-        "QoS asked of the image publishers, by ROS's name for it; auto: as qos_reliability says.",
+        'ROS QoS profile of the image subscriptions; auto follows qos_reliability.',
         choices=PRESETS,
     )
     qos_reliability: str = param(
         'auto',
-        "Reliability asked of them; best_effort takes from any; auto: the preset's; "
-        'without one reliable while all publishers are reliable, else best_effort.',
+        'Reliability of the image subscriptions; best_effort matches every publisher; auto '
+        'uses that of qos_preset, where one is set, else reliable while all publishers are '
+        'reliable and best_effort otherwise.',
         choices=('auto', 'best_effort', 'reliable'),
     )
     qos_depth: int = param(
         1,
-        'Images that DDS keeps until they are taken; the newest wins in any case.',
+        'Queue depth of the image subscriptions in messages; only the newest image is processed.',
         between=(1, 1000),
     )
     max_rate_hz: float = param(
         0.0,
-        'Images handled in a second at most; 0.0 is no limit.',
+        'Maximum rate of processed images in Hz; 0.0 sets no limit.',
         between=(0.001, 1000.0),
         or_zero=True,
         mutable=True,
     )
     publish_latency: bool = param(
-        False, "Publish on ~/latency the milliseconds from each image's stamp to its result."
+        False,
+        "Whether to publish the time from each image's stamp to its result on ~/latency, in "
+        'milliseconds.',
     )
 
 
@@ -71,20 +74,20 @@ class ImageTopicsParameters(ImageInputParameters):
 
     image_topics: tuple[str, ...] = param(
         (),
-        'Topics of images, of a camera each; empty: `image`. The results of TOPIC come on '
-        '~/TOPIC/...',
+        'Image topics, one per camera, with results on ~/TOPIC/...; empty subscribes to '
+        '`image` only.',
     )
     batch_wait_ms: float = param(
         0.0,
-        "How long an image waits for the other cameras' to go through the network with it, "
-        'where that takes several; 0.0: not at all, those go that are there.',
+        'Maximum time in milliseconds to wait for images of the other cameras before running a '
+        'partial batch; 0.0 runs at once.',
         between=(0.0, 1000.0),
         mutable=True,
     )
     max_batch_size: int = param(
         4,
-        'Images of several cameras that go through the network together at most. More take '
-        'more GPU memory.',
+        'Maximum number of images of several cameras per batch; larger batches need more GPU '
+        'memory.',
         between=(1, 64),
     )
 

@@ -52,12 +52,12 @@ class NodeParameters:
     """What every managed node has."""
 
     autostart: bool = param(
-        False, 'Configure and activate at start, without waiting to be asked.', read_only=True
+        False, 'Whether the node configures and activates itself at startup.', read_only=True
     )
     bond_period: float = param(
         0.0,
-        "Seconds between heartbeats on `bond` for nav2's lifecycle manager, while active; "
-        '0.0: none.',
+        "Heartbeat period in seconds of the `bond` with nav2's lifecycle manager while the "
+        'node is active; 0.0 disables the bond.',
         between=(0.01, 10.0),
         or_zero=True,
     )

@@ -55,103 +55,118 @@ class PipelineOptions:
     :raises ParameterError: at construction, when a value or a combination makes no sense.
     """
 
-    model_path: str = option('', 'ONNX file of the network, or a TensorRT engine of it.')
+    model_path: str = option('', 'Path of the ONNX model, or of a TensorRT engine built from it.')
     backend: str = option(
-        'auto', 'What runs the network; auto takes the best this machine has.', choices=BACKENDS
+        'auto',
+        'Inference backend; auto selects the fastest one available on this machine.',
+        choices=BACKENDS,
     )
     precision: str = option(
         'auto',
-        "Arithmetic of a TensorRT engine; auto: the model's own, TF32 allowed.",
+        "Arithmetic precision of the TensorRT engine; auto keeps the model's types and allows "
+        'TF32.',
         choices=PRECISIONS,
     )
     dla_core: int = option(
         -1,
-        'Deep learning accelerator (Jetson) that an engine is built for, with the GPU for '
-        'what it cannot do; -1: none. Backend tensorrt only.',
+        'DLA core (Jetson) that engines are built for, with GPU fallback for unsupported '
+        'layers; -1 uses the GPU only. Backend tensorrt only.',
         between=(-1, 7),
     )
     device: int = option(
         0,
-        'CUDA device index, in PCI bus order as in nvidia-smi; counts only the GPUs of '
-        'CUDA_VISIBLE_DEVICES where that is set.',
+        'CUDA device index (order of CUDA_DEVICE_ORDER=PCI_BUS_ID, as in nvidia-smi) among the '
+        'GPUs of CUDA_VISIBLE_DEVICES, where that is set.',
         between=(0, 63),
     )
     engine_cache_dir: str = option(
-        '', 'Where built engines are kept; empty: $XDG_CACHE_HOME/trt_ros, ~/.cache/trt_ros.'
+        '', 'Folder of the engine cache; empty uses $XDG_CACHE_HOME/trt_ros or ~/.cache/trt_ros.'
     )
     engine_in_memory: bool = option(
-        False, 'Where that cannot be written, build in memory at each start instead of failing.'
+        False,
+        'Whether to build the engine in memory at each start where the cache folder cannot be '
+        'written; false fails.',
     )
     gpu_wait: str = option(
         'spin',
-        'How to wait for the GPU: spin has the lowest latency; block is 0.1 to 0.4 ms '
-        'later, and frees the CPU core meanwhile.',
+        'How to wait for the GPU: spin has the lowest latency, block frees the CPU core and '
+        'adds 0.1 to 0.4 ms.',
         choices=('spin', 'block'),
     )
     gpu_timeout: float = option(
         10.0,
-        'Seconds after which a GPU that does not answer counts as failed; 0.0: never.',
+        'Timeout of a GPU run in seconds, after which the GPU is reported as failed; 0.0 '
+        'disables it.',
         between=(0.001, 3600.0),
         or_zero=True,
     )
     stream_priority: int = option(
-        0, "Of this node's work among all on the GPU; negative goes first.", between=(-10, 0)
+        0, 'CUDA stream priority; lower values run first.', between=(-10, 0)
     )
     unified_memory: str = option(
         'auto',
-        'Whether kernels read images in pinned memory in place; auto: where the GPU has '
-        'no memory of its own (Jetson).',
+        'Whether kernels read images in place from pinned host memory; auto does so on GPUs '
+        'without memory of their own (Jetson).',
         choices=('auto', 'on', 'off'),
     )
     cpu_threads: int = option(
         0,
-        'Threads that ONNX Runtime runs the network with; 0: as few as are about as fast as '
-        'all CPUs, measured at configure. Backend onnxruntime only.',
+        'Number of ONNX Runtime threads; 0 measures at configure and uses the fewest threads '
+        'that are about as fast as all CPUs. Backend onnxruntime only.',
         between=(0, 1024),
     )
     decoder: str = option(
-        'auto', 'How the outputs are read (a model family); auto tells by their shapes.'
+        'auto',
+        "Decoder of the network's outputs (a model family); auto recognises it from the "
+        "model's tensors and metadata.",
     )
     resize: str = option(
         'auto',
-        "How the image is fitted to the network's input; auto: as the family wants it.",
+        "Method of fitting the image to the network's input size; auto uses the model family's.",
         choices=('auto', *RESIZES),
     )
     crop_fraction: float = option(
         0.0,
-        "With center_crop, what the network sees of the image's shorter side; 0.0: the family's.",
+        "Fraction of the image's shorter side that center_crop keeps; 0.0 uses the model "
+        "family's.",
         between=(0.01, 1.0),
         or_zero=True,
     )
     antialias: bool = option(
         False,
-        'Average what an image is shrunk by, where that is more than 2; else sample it '
-        'bilinearly, as most networks were trained.',
+        'Whether to average pixels when an image is reduced by more than a factor of 2; false '
+        'interpolates bilinearly, as most networks were trained.',
     )
     pad_value: int = option(
-        -1, "Grey (0 to 255) around a letterboxed image; -1: the family's.", between=(-1, 255)
+        -1,
+        "Grey level of the letterbox padding, 0 to 255; -1 uses the model family's.",
+        between=(-1, 255),
     )
     channel_order: str = option(
         'auto',
-        "Order of colours the network wants; auto: the family's.",
+        "Channel order of the network's input; auto uses the model family's.",
         choices=('auto', 'rgb', 'bgr'),
     )
     mean: tuple[float, ...] = option(
-        (), "Subtracted from the scaled pixels, one a channel; empty: the family's."
+        (),
+        'Mean subtracted from the scaled pixels, one value per channel; empty uses the model '
+        "family's.",
     )
     std: tuple[float, ...] = option(
-        (), "What is then divided by, one a channel; empty: the family's."
+        (),
+        'Standard deviation that the pixels are then divided by, one value per channel; empty '
+        "uses the model family's.",
     )
     scale: float = option(
         0.0,
-        "Factor on the pixels' 0 to 255; 0.0: the family's.",
+        "Factor applied to the pixel values 0 to 255; 0.0 uses the model family's.",
         between=(1 / LARGEST_FACTOR, LARGEST_FACTOR),
         or_zero=True,
     )
     input_size: tuple[int, ...] = option(
         (),
-        "Height and width for a network that leaves them open; empty: its metadata's, "
-        'else 640 640.',
+        'Input height and width in pixels of a network with a dynamic input size; empty uses '
+        "the model's metadata, else 640 640.",
     )
 
     def __post_init__(self) -> None:
@@ -201,9 +216,9 @@ class PipelineOptions:
 class LabelledOptions(PipelineOptions):
     """Those of a network that knows classes."""
 
-    labels: tuple[str, ...] = option((), 'Class names by index; empty: labels_path.')
+    labels: tuple[str, ...] = option((), 'Class names in index order; empty reads labels_path.')
     labels_path: str = option(
-        '', "File with a class name a line; empty: the model's own metadata."
+        '', "Path of a text file with one class name per line; empty uses the model's metadata."
     )
 
     def __post_init__(self) -> None:
