@@ -277,7 +277,7 @@ def test_cameras_that_are_foreseen_share_the_memory_of_the_largest_batch(
     )
     try:
         pipeline.warm_up()
-        assert pipeline.most == 4
+        assert pipeline.max_batch == 4
         frames = [
             picture(seed=0),
             picture(200, 100, seed=1),

@@ -49,7 +49,7 @@ def find_in(channels):
 class FailingGpu:
     """Where a GPU's frames go: tells that it failed, and fails, as GraphPipeline does."""
 
-    on_fault, most = None, 1
+    on_fault, max_batch = None, 1
 
     def __init__(self, is_told):
         self.is_told, self.faults = is_told, self

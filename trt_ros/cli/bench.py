@@ -100,7 +100,7 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
     )
     results = []
     try:
-        _refuse_other_batch(args, pipeline.most)
+        _refuse_other_batch(args, pipeline.max_batch)
         pipeline.warm_up()
         log_lines = pipeline.log_lines
         print('\n'.join(log_lines))
@@ -139,7 +139,7 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
     pipeline = open_on_the_cpu(args.model, options.input_size, options.batch)
     results = []
     try:
-        _refuse_other_batch(args, pipeline.most)
+        _refuse_other_batch(args, pipeline.max_batch)
         log_lines = (chosen, *pipeline.log_lines[1:])
         print('\n'.join(log_lines))
         for frame in _frames(args):
@@ -147,8 +147,8 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
             host_ms = {name: vars(Summary.of(each)) for name, each in times.items()}
             found: dict[str, Any] = {
                 'image': f'{frame.width}x{frame.height} {frame.encoding}',
-                'batch': pipeline.most,
-                'frames_per_second': 1e3 * pipeline.most / host_ms['frame']['mean'],
+                'batch': pipeline.max_batch,
+                'frames_per_second': 1e3 * pipeline.max_batch / host_ms['frame']['mean'],
                 'frame_times_ms': times['frame'],
                 'host_ms': host_ms,
             }

@@ -210,7 +210,7 @@ class InferenceNode(ManagedNode):
                         for camera in self.cameras
                     ],
                     self.infer,
-                    most=min(pipeline.most, self.parameters.batch_size()),
+                    most=min(pipeline.max_batch, self.parameters.batch_size()),
                     hooks=MemoryHooks(pipeline.register, pipeline.unregister),
                 )
             )

@@ -173,9 +173,9 @@ class Pipeline(Generic[ResultT]):
         return self._open_frames().infer_all(frames, thresholds)
 
     @property
-    def most(self) -> int:
+    def max_batch(self) -> int:
         """How many frames one run takes."""
-        return self._open_frames().most
+        return self._open_frames().max_batch
 
     @property
     def most_detections(self) -> int:

@@ -60,14 +60,14 @@ class FrameRunner(Protocol[ResultT_co]):
     """
     Runs one network from frame to result, the whole way; owns the network.
 
-    `log_lines` are what else the log should show. `most` is the number of frames per run.
+    `log_lines` are what else the log should show. `max_batch` is the number of frames per run.
     """
 
     @property
     def log_lines(self) -> tuple[str, ...]: ...
 
     @property
-    def most(self) -> int: ...
+    def max_batch(self) -> int: ...
 
     def warm_up(self) -> None:
         """Run on grey frames: allocate, and show whether it works."""

@@ -265,7 +265,7 @@ class FakeContext:
 
     def set_input_shape(self, name, shape) -> bool:
         self.shapes[name] = shape
-        return shape[0] <= self.engine.most
+        return shape[0] <= self.engine.max_batch
 
     def get_tensor_shape(self, name):
         batch = self.shapes['images'][0]
@@ -292,15 +292,15 @@ class FakeEngine:
 
     cuda: FakeCuda
 
-    def __init__(self, batch: int = 1, most: int = 4) -> None:
+    def __init__(self, batch: int = 1, max_batch: int = 4) -> None:
         self.inputs = (TensorSpec('images', (batch, 3, 64, 96), 'float32', 'input'),)
         self.outputs = (TensorSpec('output0', (batch, 7, 96), 'float32', 'output'),)
         self.metadata: dict[str, str] = {}
         self.diagnostics = {'engine key': '0123456789abcdef'}
-        self.most = most if batch == -1 else batch
+        self.max_batch = max_batch if batch == -1 else batch
         self.profiles: tuple = ()
         if batch == -1:
-            self.profiles = ({'images': ((1, 3, 64, 96), (1, 3, 64, 96), (most, 3, 64, 96))},)
+            self.profiles = ({'images': ((1, 3, 64, 96), (1, 3, 64, 96), (max_batch, 3, 64, 96))},)
         self.plan_nbytes, self.runs = 1000, 0
         self.is_capturable, self.refuses, self.is_closed = True, False, False
         self.device_memory_size_v2 = 2000

@@ -290,7 +290,7 @@ def test_several_images_go_through_one_run_and_close_ends_that():
     )
     pipeline = Pipeline.open(LabelledOptions(), runner=runner, batch=3)
     assert pipeline.infer_all([], THRESHOLDS) == []
-    assert pipeline.most == 3
+    assert pipeline.max_batch == 3
     assert pipeline.log_lines[-1] == 'up to 3 images in a run'
     results = pipeline.infer_all([picture((0, 0, 0)), picture((0, 0, 0), (64, 64))], THRESHOLDS)
     assert [found(result) for result in results] == [

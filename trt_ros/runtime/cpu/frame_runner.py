@@ -33,7 +33,7 @@ class StepByStep(Generic[ResultT]):
         self._constant_inputs = decoder.constant_inputs
         image = next(spec for spec in runner.inputs if spec.name not in self._constant_inputs)
         self._input_name, fixed = image.name, image.shape[0]
-        self.most = batch if fixed == -1 else fixed
+        self.max_batch = batch if fixed == -1 else fixed
         self._is_filled_up = fixed > 1
         if self._is_filled_up:
             self.log_lines = (
@@ -51,20 +51,22 @@ class StepByStep(Generic[ResultT]):
             self.log_lines = (f'up to {batch} images in a run',)
 
     def _one_by_one(self, why: str) -> None:
-        self.most, self.log_lines = 1, (f'images run one after another: {why}',)
+        self.max_batch, self.log_lines = 1, (f'images run one after another: {why}',)
 
     def warm_up(self) -> None:
         grey = Frame.from_pixels(np.full((*self.preprocess.input_hw, 3), 114, np.uint8))
-        if self.most > 1 and not self._is_filled_up:
+        if self.max_batch > 1 and not self._is_filled_up:
             try:
                 self.infer_all(
-                    [grey] * self.most, Thresholds(score=1.0, iou=1.0, max_detections=1)
+                    [grey] * self.max_batch, Thresholds(score=1.0, iou=1.0, max_detections=1)
                 )
             except (ModelError, TensorMismatchError) as error:
                 # Exporters also name a dimension dynamic that the network then has fixed.
                 self._one_by_one(error.problem)
         self.infer(grey, Thresholds(score=1.0, iou=1.0, max_detections=1))
-        self.log_lines += settle(self.runner, self._feeds([self.preprocess(grey)[0]] * self.most))
+        self.log_lines += settle(
+            self.runner, self._feeds([self.preprocess(grey)[0]] * self.max_batch)
+        )
 
     def infer(self, frame: Frame, thresholds: Thresholds) -> ResultT:
         """Find what is in one image; see FrameRunner.infer."""
@@ -74,8 +76,8 @@ class StepByStep(Generic[ResultT]):
         """Find what is in each image; see FrameRunner.infer_all."""
         return [
             result
-            for start in range(0, len(frames), self.most)
-            for result in self._run(frames[start : start + self.most], thresholds)
+            for start in range(0, len(frames), self.max_batch)
+            for result in self._run(frames[start : start + self.max_batch], thresholds)
         ]
 
     def _run(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[ResultT]:
@@ -88,7 +90,7 @@ class StepByStep(Generic[ResultT]):
         ]
 
     def _count(self, tensors: Sequence[np.ndarray]) -> int:
-        return self.most if self._is_filled_up else len(tensors)
+        return self.max_batch if self._is_filled_up else len(tensors)
 
     def _feeds(self, tensors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         count = self._count(tensors)

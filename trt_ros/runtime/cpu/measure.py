@@ -63,13 +63,13 @@ def open_on_the_cpu(model: Path, input_size: tuple[int, ...], batch: int) -> Pip
 
 def measure_steps(pipeline: Pipeline[Any], frame: Frame, rounds: int) -> Mapping[str, list[float]]:
     """
-    Time runs of `pipeline.most` images each, all the same frame.
+    Time runs of `pipeline.max_batch` images each, all the same frame.
 
     :returns: 'frame': image in hand to result; of it 'preprocess', 'network' and 'decode'; in ms
         per run.
     """
     assert isinstance(pipeline.frames, StepByStep)
-    steps, batch = pipeline.frames, pipeline.most
+    steps, batch = pipeline.frames, pipeline.max_batch
     parts = {
         'preprocess': _Clocked(steps.preprocess),
         'network': _Clocked(steps.runner.infer),

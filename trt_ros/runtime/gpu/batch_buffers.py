@@ -64,29 +64,32 @@ def batches_for(
 ) -> tuple[int, ...]:
     """
     Say how many images runs take: each count has a context, which costs GPU memory (72 MiB with
-    tensorrt_rtx 1.5, whatever the network), so only powers of two, and the most.
+    tensorrt_rtx 1.5, whatever the network), so only powers of two, and the largest batch.
     """
     spec = shared.image_input
     if spec.shape[0] != -1:
         return (spec.shape[0],)
     if decoder is not None and not decoder.takes_batches:
         return (1,)
-    most = min(
+    max_batch = min(
         batch,
         max((profile[spec.name][2][0] for profile in shared.contexts.engine.profiles), default=1),
     )
-    return (*(1 << power for power in range(most.bit_length()) if 1 << power < most), most)
+    return (
+        *(1 << power for power in range(max_batch.bit_length()) if 1 << power < max_batch),
+        max_batch,
+    )
 
 
 def batch_log_lines(shared: SharedResources, batch: int) -> tuple[str, ...]:
     """Tell the log what comes of asking for `batch` images in a run."""
-    fixed, most = shared.image_input.shape[0], shared.batches[-1]
+    fixed, max_batch = shared.image_input.shape[0], shared.batches[-1]
     if fixed > 1:
         return (f'the network takes {fixed} images in each run: fewer are filled up',)
-    if most == 1 < batch:
+    if max_batch == 1 < batch:
         which = 'network' if fixed == 1 else 'engine'
         return (f'images run one after another: the {which} takes one in a run',)
-    return (f'up to {most} images in a run',) if batch > 1 else ()
+    return (f'up to {max_batch} images in a run',) if batch > 1 else ()
 
 
 @dataclass(frozen=True)

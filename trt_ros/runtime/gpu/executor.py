@@ -293,7 +293,7 @@ class GraphPipeline:
         return tuple(lines)
 
     @property
-    def most(self) -> int:
+    def max_batch(self) -> int:
         """How many frames one run takes."""
         return self.shared.batches[-1]
 
@@ -308,7 +308,7 @@ class GraphPipeline:
             frame = Frame.from_pixels(
                 np.full((*self.shared.preprocess.input_hw, 3), 114, np.uint8)
             )
-        for images in range(self.most, 0, -1):
+        for images in range(self.max_batch, 0, -1):
             for pending in [
                 self.submit([frame] * images, Thresholds(score=1.0, iou=0.5, max_detections=1))
                 for _ in self.slots.all
@@ -332,10 +332,10 @@ class GraphPipeline:
     def infer_all(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[Any]:
         """Find what is in each image, one graph for as many as a run takes; see infer."""
         found: list[Any] = [None] * len(frames)
-        for start in range(0, len(frames), self.most):
+        for start in range(0, len(frames), self.max_batch):
             # In one order whatever camera comes first: a graph a mix of sizes, not a permutation.
             places = sorted(
-                range(start, min(start + self.most, len(frames))),
+                range(start, min(start + self.max_batch, len(frames))),
                 key=lambda i: (frames[i].wh, frames[i].encoding, frames[i].step),
             )
             results = self.submit([frames[i] for i in places], thresholds).results()
@@ -347,7 +347,7 @@ class GraphPipeline:
         """
         Begin with a batch of images; returns while the GPU works.
 
-        :param frames: one to `most`, of any sizes and encodings.
+        :param frames: one to `max_batch`, of any sizes and encodings.
         :param max_detections: of an image; the best 1024 where it is more.
         :returns: waits and gives the results; its slot is busy until then.
         """

@@ -1,7 +1,7 @@
 """
 Where a frame's time goes: on the GPU by CUDA events, on the host by the clock.
 
-Every run takes as many images as the pipeline can: the same frame, `pipeline.most` times.
+Every run takes as many images as the pipeline can: the same frame, `pipeline.max_batch` times.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def stage_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     """
     times: dict[str, list[float]] = {}
     with _whole_slot(pipeline) as slot, ExitStack() as owned:
-        stages = slot.stages_of([frame] * pipeline.most, ASKED)
+        stages = slot.stages_of([frame] * pipeline.max_batch, ASKED)
         marks = [owned.enter_context(closing(Event(timing=True))) for _ in range(len(stages) + 1)]
         stream = slot.stream.handle
         for number in range(rounds + 5):
@@ -70,7 +70,7 @@ def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
         closing(Event(timing=True)) as begin,
         closing(Event(timing=True)) as end,
     ):
-        slot.start([frame] * pipeline.most, ASKED, None, None)
+        slot.start([frame] * pipeline.max_batch, ASKED, None, None)
         slot.wait()
         assert slot.way is not None
         graph = slot.way.graph
@@ -107,7 +107,7 @@ def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, 
     target: np.ndarray = np.empty(0, np.uint8)
     for number in range(rounds + 10):
         start = time.perf_counter()
-        pending = pipeline.submit([frame] * pipeline.most, ASKED)
+        pending = pipeline.submit([frame] * pipeline.max_batch, ASKED)
         if is_decoded:
             pending.results()
         else:
@@ -129,7 +129,7 @@ def frames_per_second(pipeline: GraphPipeline, frame: Frame, runs: int) -> float
     """
     Measure the images per second while every slot is always busy.
 
-    :param runs: how many to measure; each takes `pipeline.most` images.
+    :param runs: how many to measure; each takes `pipeline.max_batch` images.
     """
     pending: list[Pending] = []
     start = 0.0
@@ -138,10 +138,10 @@ def frames_per_second(pipeline: GraphPipeline, frame: Frame, runs: int) -> float
             start = time.perf_counter()
         if len(pending) == len(pipeline.slots.all):
             pending.pop(0).wait()
-        pending.append(pipeline.submit([frame] * pipeline.most, ASKED))
+        pending.append(pipeline.submit([frame] * pipeline.max_batch, ASKED))
     for each in pending:
         each.wait()
-    return runs * pipeline.most / (time.perf_counter() - start)
+    return runs * pipeline.max_batch / (time.perf_counter() - start)
 
 
 def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, float]:
@@ -166,7 +166,7 @@ def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     execution = None
     with pipeline.gpu.context:
         try:
-            stages = dict(slot.stages_of([frame] * pipeline.most, ASKED))
+            stages = dict(slot.stages_of([frame] * pipeline.max_batch, ASKED))
             plan = slot.plan
             assert plan is not None
             execution = pipeline.shared.contexts.new(
@@ -218,13 +218,13 @@ def measure(
     gpu_ms = Summary.of(graph['gpu']).p50
     return {
         'image': f'{frame.width}x{frame.height} {frame.encoding}',
-        'batch': pipeline.most,
+        'batch': pipeline.max_batch,
         'stages_ms': _summaries(stages),
         'graph_ms': _summaries(graph),
         'wall_minus_gpu_ms': vars(Summary.of(over)),
         'host_ms': _summaries(host),
         'frames_per_second': rate,
-        'throughput_times_gpu_ms': rate * gpu_ms / 1e3 / pipeline.most,
+        'throughput_times_gpu_ms': rate * gpu_ms / 1e3 / pipeline.max_batch,
         'frame_times_ms': [round(each, 4) for each in host['frame']],
         'memory': pipeline.memory(),
     }

@@ -137,7 +137,7 @@ def test_one_camera_of_a_fixed_batch_is_filled_up_too():
 
 def test_a_single_frame_of_a_network_without_a_batch_has_nothing_to_tell():
     frames, _ = brightness_finder(-1, 1)
-    assert (frames.log_lines, frames.most) == ((), 1)
+    assert (frames.log_lines, frames.max_batch) == ((), 1)
 
 
 def test_a_real_network_finds_in_a_batch_what_it_finds_alone(colour_detector):
@@ -181,7 +181,7 @@ def test_an_output_without_a_batch_is_found_out_when_warming_up():
     with pytest.raises(TensorMismatchError, match=r'output0 of 2 images is \(1, 7, 84\)'):
         frames.infer_all([grey(0)] * 2, ASKED)
     frames.warm_up()
-    assert frames.most == 1
+    assert frames.max_batch == 1
     assert scores(frames.infer_all([grey(40), grey(50)], ASKED)) == [[40], [50]]
 
 

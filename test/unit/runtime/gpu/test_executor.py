@@ -113,7 +113,7 @@ def test_the_least_recently_seen_size_goes(open_graph, picture):
 def test_batches_are_powers_of_two_each_with_a_context_and_every_count_has_a_graph(
     open_graph, make_engine, picture
 ):
-    pipeline = open_graph(make_engine(-1, most=6), batch=6)
+    pipeline = open_graph(make_engine(-1, max_batch=6), batch=6)
     for count in (6, 1, 2, 3, 4, 5, 6, 1, 3):
         found = pipeline.submit([picture()] * count, ASKED).results()
         assert len(found) == count
@@ -211,7 +211,7 @@ def test_eight_cameras_take_more_memory_only_for_what_goes_in_and_out(
 ):
     held = {}
     for cameras in (1, 8):
-        pipeline = open_graph(make_engine(-1, most=8), batch=cameras, gpu_decode=gpu_decode)
+        pipeline = open_graph(make_engine(-1, max_batch=8), batch=cameras, gpu_decode=gpu_decode)
         pipeline.warm_up(picture())
         for count in range(1, cameras + 1):
             pipeline.infer_all([picture()] * count, ASKED)
