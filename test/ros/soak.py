@@ -24,8 +24,6 @@ import time
 from typing import Any
 
 from composition_interfaces.srv import ListNodes, LoadNode, UnloadNode
-import conftest
-from conftest import CHECKOUT, NodeProcess, Peer, RemoteNode, reserved_domain, wait_until
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 import numpy as np
 from rclpy.parameter import Parameter
@@ -33,6 +31,14 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from soak_nodes import BAD, STAMP
 from vision_msgs.msg import Detection2DArray
+
+CHECKOUT = Path(__file__).parents[2]
+sys.path.append(str(CHECKOUT / 'test'))
+os.environ.setdefault('TRT_ROS_TEST_DEADLINE_SECONDS', '300')  # Others use this machine meanwhile.
+
+from support.ros_nodes import NodeProcess, RemoteNode  # noqa: E402
+from support.ros_peer import Peer, reserved_domain  # noqa: E402
+from support.waiting import wait_until  # noqa: E402
 
 CONTAINER = 'soak_container'
 PLUGINS = {  # In the order of their loading.
@@ -57,7 +63,6 @@ VIEWED = {'/image': Image, '/overlay/image': Image, '/detector/detections': Dete
 BOND_PERIODS = (0.0, 0.05 if find_spec('bond') else 0.0)
 LEAST_EPOCHS = 9
 KIB_A_LOAD = 105  # What stays of each node that goes, also of a bare one of rclpy 7.1.
-conftest.DEADLINE_SECONDS = 300.0  # Others use this machine meanwhile.
 #: How much more may be held at the end of a run than after its first third. Freed memory stays
 #: resident, and DDS holds as many of the larger images as chance brought together.
 ALLOWED_GROWTH = {

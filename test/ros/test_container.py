@@ -20,8 +20,9 @@ from rclpy.parameter import Parameter  # noqa: E402
 pytestmark = pytest.mark.ros
 
 DEADLINE_SECONDS = 60.0
-HERE = Path(__file__).parent
-MODEL = HERE.parents[1] / 'trt_ros' / 'demo' / 'shapes.onnx'
+CHECKOUT = Path(__file__).parents[2]
+NODES = CHECKOUT / 'test' / 'support' / 'nodes'
+MODEL = CHECKOUT / 'trt_ros' / 'demo' / 'shapes.onnx'
 
 
 class Container:
@@ -105,7 +106,7 @@ def packages(tmp_path_factory):
     (index / 'indexed_pkg').write_text('indexed_pkg::Options;components:Options\n')
     (index / 'malformed_pkg').write_text('malformed_pkg::Camera\n')
     with pytest.MonkeyPatch.context() as patch:
-        for name, paths in (('PYTHONPATH', [root, HERE]), ('AMENT_PREFIX_PATH', [root])):
+        for name, paths in (('PYTHONPATH', [root, NODES]), ('AMENT_PREFIX_PATH', [root])):
             patch.setenv(
                 name, os.pathsep.join([*map(str, paths), *filter(None, [os.environ.get(name)])])
             )
@@ -477,7 +478,7 @@ def test_a_number_of_threads_out_of_range_is_refused(packages, start_node, threa
 
 
 def test_the_multi_threaded_container_serves_alike(start):
-    container = start(program=HERE / 'components.py')
+    container = start(program=NODES / 'components.py')
     for name in ('first', 'second', 'third'):
         assert container.load('components:Options', node_name=name).success
     assert list(container.list().values()) == ['/first', '/second', '/third']

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
+from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.container.loading import INTRA_PROCESS, construct
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
@@ -32,16 +32,8 @@ from trt_ros.ros.messages import ImageSender
 
 pytestmark = pytest.mark.ros
 
-DEADLINE_SECONDS = 60.0
 MODEL = Path(__file__).parents[2] / 'trt_ros/demo/shapes.onnx'
 RELIABLE = QoSProfile(depth=20)
-
-
-def wait_until(condition, what='it'):
-    never, deadline = threading.Event(), time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f'waited in vain for {what}'
-        never.wait(0.01)
 
 
 class Inbox:

@@ -9,10 +9,12 @@ pytest.importorskip('rclpy')
 
 pytestmark = pytest.mark.ros
 
+NODES = Path(__file__).parents[1] / 'support' / 'nodes'
+
 
 @pytest.fixture(scope='module')
 def shared(start_node):
-    return start_node('faulty', Path(__file__).with_name('faulty_node.py'))
+    return start_node('faulty', NODES / 'faulty_node.py')
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_a_callback_that_raises_is_logged_and_the_node_goes_on(node):
 
 
 def test_the_end_of_the_process_releases_everything_too(start_node):
-    node = start_node('ended', Path(__file__).with_name('faulty_node.py'), autostart=True)
+    node = start_node('ended', NODES / 'faulty_node.py', autostart=True)
     node.wait_for_log('Started: active.')
     node.seen = 0
     node.stop()

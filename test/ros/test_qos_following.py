@@ -2,9 +2,7 @@
 
 import gc
 from pathlib import Path
-import runpy
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +19,8 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from vision_msgs.msg import Detection2DArray
 
+from support.nodes.fake_detector import open_pipeline
+from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
@@ -31,19 +31,10 @@ from trt_ros.ros.diagnostics import CameraCounts, FrameCounts, RecentLoss
 
 pytestmark = pytest.mark.ros
 
-DEADLINE_SECONDS = 60.0
 QOS = {
     name.lower(): QoSProfile(depth=100, reliability=ReliabilityPolicy[name])
     for name in ('RELIABLE', 'BEST_EFFORT')
 }
-
-
-def wait_until(condition, what='it'):
-    never, deadline = threading.Event(), time.monotonic() + DEADLINE_SECONDS
-    while not (result := condition()):
-        assert time.monotonic() < deadline, f'waited in vain for {what}'
-        never.wait(0.01)
-    return result
 
 
 # The subscription.
@@ -467,9 +458,7 @@ class LocalDetector:
             ],
         )
         self.node = DetectorNode(
-            open_pipeline=runpy.run_path(str(Path(__file__).with_name('fake_detector.py')))[
-                'open_pipeline'
-            ],
+            open_pipeline=open_pipeline,
             context=self.context,
         )
         self.executor = SingleThreadedExecutor(context=self.context)

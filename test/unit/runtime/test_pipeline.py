@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 
+from support.fake_runner import FakeRunner
 from trt_ros.errors import (
     BackendError,
     ClosedError,
@@ -20,7 +21,6 @@ from trt_ros.progress import CancelledError
 from trt_ros.runtime import backends as choice
 from trt_ros.runtime.backends import Backend
 from trt_ros.runtime.cpu.frame_runner import StepByStep
-from trt_ros.runtime.fake import FakeRunner
 from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.fake_runner import FakeRunner
 from trt_ros.errors import ClosedError, TensorMismatchError
-from trt_ros.runtime.fake import FakeRunner
 from trt_ros.tensors import TensorSpec
 
 INPUT = TensorSpec('x', (1, 2), 'float32', 'input')

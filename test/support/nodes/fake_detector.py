@@ -9,13 +9,13 @@ import time
 
 import numpy as np
 
+from support.fake_runner import FakeRunner
 from trt_ros.engine.build.parent import build
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import GpuFailedError, ModelError
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.progress import Progress, Reporter
 from trt_ros.ros.process import run_node
-from trt_ros.runtime.fake import FakeRunner
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
 from trt_ros.trt import load_trt

@@ -1,0 +1,180 @@
+"""Nodes under test in other processes, and the requests a test makes to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import re
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from support.ros_peer import Peer
+from support.waiting import DEADLINE_SECONDS, wait_until
+
+
+def shared_memory_of(pid: int) -> set[str]:
+    """Fast DDS's files that a process has mapped; not its ports, which it shares with others."""
+    try:
+        maps = Path(f'/proc/{pid}/maps').read_text()
+    except OSError:  # Gone, or another user's.
+        return set()
+    return set(re.findall(r'/dev/shm/fastrtps_(?!port)\S+', maps))
+
+
+class RemoteNode:
+    """A lifecycle node that runs somewhere, and the requests one makes to it."""
+
+    log = ''  # What an assertion shows.
+
+    def __init__(self, peer: Peer, name: str) -> None:
+        self.peer, self.name, self._is_known = peer, name, False
+
+    def ask_transition(self, label: str = '', id: int = 0) -> Any:
+        from lifecycle_msgs.msg import Transition
+        from lifecycle_msgs.srv import ChangeState
+
+        service = f'/{self.name}/change_state'
+        if not self._is_known:
+            # Refused in every state; once it is answered, no answer gets lost.
+            self.peer.call(ChangeState, service, transition=Transition(label='hello'))
+            self._is_known = True
+        return self.peer.ask(ChangeState, service, transition=Transition(id=id, label=label))
+
+    def change(self, label: str = '', id: int = 0) -> bool:
+        """Make a transition; tell whether it succeeded."""
+        return self.peer.wait(self.ask_transition(label, id), label).success
+
+    @property
+    def state(self) -> str:
+        from lifecycle_msgs.srv import GetState
+
+        return self.peer.call(GetState, f'/{self.name}/get_state').current_state.label
+
+    def set(self, **values: Any) -> str:
+        """Set parameters all at once; return the reason why not, '' where they were set."""
+        from rcl_interfaces.srv import SetParametersAtomically
+        from rclpy.parameter import Parameter
+
+        return self.peer.call(
+            SetParametersAtomically,
+            f'/{self.name}/set_parameters_atomically',
+            parameters=[
+                value.to_parameter_msg()
+                if isinstance(value, Parameter)
+                else Parameter(name, value=value).to_parameter_msg()
+                for name, value in values.items()
+            ],
+        ).result.reason
+
+    def get(self, name: str) -> Any:
+        from rcl_interfaces.srv import GetParameters
+        from rclpy.parameter import parameter_value_to_python
+
+        answer = self.peer.call(GetParameters, f'/{self.name}/get_parameters', names=[name])
+        return parameter_value_to_python(answer.values[0])
+
+    def back_to_unconfigured(self) -> None:
+        for state, label in (('active', 'deactivate'), ('inactive', 'cleanup')):
+            if self.state == state:
+                assert self.change(label), self.log
+
+
+class NodeProcess(RemoteNode):
+    """A node in a process of its own."""
+
+    def __init__(
+        self, peer: Peer, name: str, command: list[str], environment: dict[str, str], folder: Path
+    ) -> None:
+        super().__init__(peer, name)
+        self._log_path = folder / f'{name}.log'
+        with self._log_path.open('wb') as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *command], env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def log(self) -> str:
+        return self._log_path.read_text(errors='replace')
+
+    def wait_for_log(self, text: str) -> None:
+        wait_until(lambda: text in self.log or self.process.poll() is not None, f'{text!r}')
+        assert text in self.log, self.log
+
+    def stop(self) -> None:
+        """End the process as Ctrl-C does: it leaves nothing behind and exits with 0."""
+        if self.process.poll() is None:
+            mapped = shared_memory_of(self.process.pid)
+            self.process.send_signal(signal.SIGINT)
+            assert self.process.wait(DEADLINE_SECONDS) == 0, self.log
+            # It had also mapped what belongs to processes that are still there.
+            left = {name for name in mapped if Path(name).exists()}.difference(
+                *(shared_memory_of(int(path.name)) for path in Path('/proc').glob('[0-9]*'))
+            )
+            assert not left, f'{self.name} left {left}'
+        else:
+            assert self.process.returncode == 0, self.log
+
+
+class Lane:
+    """The way through one active detector: images in, detections and diagnostics out."""
+
+    def __init__(
+        self,
+        node: NodeProcess,
+        kind: type | None = None,
+        topic: str = '/image',
+    ) -> None:
+        from diagnostic_msgs.msg import DiagnosticArray
+        from sensor_msgs.msg import Image
+        from vision_msgs.msg import Detection2DArray
+
+        self.node = node
+        node.wait_for_log('Started: active.')
+        self.images = node.peer.publisher(kind or Image, topic)
+        self.detections = node.peer.inbox(Detection2DArray, f'/{node.name}/detections')
+        self.diagnostics = node.peer.inbox(DiagnosticArray, '/diagnostics')
+        wait_until(self.images.get_subscription_count, 'the detector to subscribe')
+        self.last_stamp = 0
+
+    def publish(self, image: Any) -> int:
+        """Publish an image under a stamp of its own, return the stamp."""
+        self.last_stamp += 1
+        image.header.stamp.sec = self.last_stamp
+        self.images.publish(image)
+        return self.last_stamp
+
+    def detect(self, image: Any) -> Any:
+        """Publish an image and return what was found in it."""
+        stamp = self.publish(image)
+        return self.detections.wait_for(
+            lambda found: found.header.stamp.sec == stamp, f'detections of image {stamp}'
+        )
+
+    def status(self, key: str, value: str) -> tuple[bytes, str]:
+        """Wait until the detector's diagnostics have this value, return level and message."""
+
+        def matches(array: Any) -> bool:
+            return array.status[0].name == f'{self.node.name}: image' and any(
+                entry.key == key and entry.value == value for entry in array.status[0].values
+            )
+
+        status = self.diagnostics.wait_for(matches, f'{key}: {value}').status[0]
+        return status.level, status.message
+
+    @staticmethod
+    def boxes(found: Any) -> list[tuple[str, float, list[float]]]:
+        """(class, score, [x1, y1, x2, y2]) of each detection, in the order published."""
+        return [
+            (
+                detection.results[0].hypothesis.class_id,
+                round(detection.results[0].hypothesis.score, 3),
+                [
+                    detection.bbox.center.position.x - detection.bbox.size_x / 2,
+                    detection.bbox.center.position.y - detection.bbox.size_y / 2,
+                    detection.bbox.center.position.x + detection.bbox.size_x / 2,
+                    detection.bbox.center.position.y + detection.bbox.size_y / 2,
+                ],
+            )
+            for detection in found.detections
+        ]

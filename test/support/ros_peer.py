@@ -1,0 +1,185 @@
+"""A ROS node in the test's process that talks to the nodes under test, in a domain of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+import fcntl
+from pathlib import Path
+import random
+import tempfile
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from support.waiting import DEADLINE_SECONDS, wait_until
+
+
+class Inbox:
+    """The messages of one topic, in the order of their coming."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.subscription: Any = None
+        self._grown = threading.Condition()
+
+    def put(self, message: Any) -> None:
+        with self._grown:
+            self.messages.append(message)
+            self._grown.notify_all()
+
+    def wait_for(
+        self, matches: Callable[[Any], bool] = lambda message: True, what: str = 'a message'
+    ) -> Any:
+        """Wait for a message that matches, also among those that came already."""
+
+        def first() -> Any:
+            return next((message for message in self.messages if matches(message)), None)
+
+        with self._grown:
+            assert self._grown.wait_for(lambda: first() is not None, DEADLINE_SECONDS), (
+                f'waited in vain for {what}; last of {len(self.messages)}: {self.messages[-1:]}'
+            )
+            return first()
+
+
+class Peer:
+    """Another program in the domain: calls services, publishes, subscribes."""
+
+    def __init__(self, domain_id: int) -> None:
+        import rclpy
+        from rclpy.executors import SingleThreadedExecutor
+
+        self.context = rclpy.Context()
+        rclpy.init(context=self.context, domain_id=domain_id)
+        self.node = rclpy.create_node(
+            'peer', context=self.context, start_parameter_services=False, enable_rosout=False
+        )
+        self._clients: dict[str, Any] = {}
+        self._executor = SingleThreadedExecutor(context=self.context)
+        self._executor.add_node(self.node)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._spin)
+        self._thread.start()
+
+    def _spin(self) -> None:
+        while not self._ending.is_set():
+            self._executor.spin_once()
+
+    def between_callbacks(self, work: Callable[[], Any]) -> Any:
+        """Change the node's entities while nothing waits for them."""
+        done, result = threading.Event(), []
+        self._executor.create_task(lambda: (result.append(work()), done.set()))
+        assert done.wait(DEADLINE_SECONDS)
+        return result[0]
+
+    #: For tests that have a peer at hand.
+    wait_until = staticmethod(wait_until)
+
+    def close(self) -> None:
+        import rclpy
+
+        self._ending.set()
+        self._executor.create_task(lambda: None)  # wake() alone does not end a spin_once().
+        self._thread.join()
+        self._executor.shutdown()
+        self.node.destroy_node()
+        rclpy.shutdown(context=self.context)
+
+    def ask(self, kind: type, service: str, **fields: Any) -> Any:
+        """Send a request, return the future of its answer."""
+        if service not in self._clients:
+            self._clients[service] = self.between_callbacks(
+                lambda: self.node.create_client(kind, service)
+            )
+            wait_until(self._clients[service].service_is_ready, service)
+        return self._clients[service].call_async(kind.Request(**fields))
+
+    def call(self, kind: type, service: str, **fields: Any) -> Any:
+        """
+        Send a request that may be repeated, and return the answer.
+
+        The first answer to a new client is lost when the server has not discovered it yet.
+        """
+        return self._repeat(lambda: self.ask(kind, service, **fields), service)
+
+    def _repeat(self, ask: Callable[[], Any], service: str) -> Any:
+        """Ask again and again until there is an answer."""
+
+        def answered() -> Any:
+            deadline, asked = time.monotonic() + 2.0, ask()
+            while time.monotonic() < deadline and not asked.done():
+                threading.Event().wait(0.002)
+            return asked.result()
+
+        return wait_until(answered, f'an answer of {service}')
+
+    def wait(self, answered: Any, what: str = 'an answer') -> Any:
+        """Wait for the future of an answer."""
+        wait_until(answered.done, what)
+        return answered.result()
+
+    def inbox(self, kind: type, topic: str, qos: Any = 100) -> Inbox:
+        """Subscribe, and wait until the publisher is there."""
+        box = Inbox()
+        subscription = self.between_callbacks(
+            lambda: self.node.create_subscription(kind, topic, box.put, qos)
+        )
+        wait_until(subscription.get_publisher_count, f'a publisher of {topic}')
+        self._become_known_to_publishers(topic)
+        box.subscription = subscription
+        return box
+
+    def _become_known_to_publishers(self, topic: str) -> None:
+        """
+        Wait until the nodes that publish a topic have discovered all that was made here so far.
+
+        What they publish before that is lost. They discover in the order of making: who answers
+        a client that is made now knows the rest.
+        """
+        from rcl_interfaces.srv import GetParameters
+
+        def publishers() -> list[Any]:
+            found = self.node.get_publishers_info_by_topic(topic)
+            return [] if any('UNKNOWN' in each.node_name for each in found) else found
+
+        for each in wait_until(publishers, f'the names of the nodes that publish {topic}'):
+            name = f'{each.node_namespace.rstrip("/")}/{each.node_name}'
+            if f'{name}/get_parameters' not in (
+                service for service, _ in self.node.get_service_names_and_types()
+            ):
+                continue
+            client = self.between_callbacks(
+                lambda name=name: self.node.create_client(GetParameters, f'{name}/get_parameters')
+            )
+            wait_until(client.service_is_ready, f'{name}/get_parameters')
+            self._repeat(lambda client=client: client.call_async(GetParameters.Request()), name)
+            self.between_callbacks(lambda client=client: self.node.destroy_client(client))
+
+    def close_inbox(self, box: Inbox) -> None:
+        self.between_callbacks(lambda: self.node.destroy_subscription(box.subscription))
+
+    def publisher(self, kind: type, topic: str, qos: Any = 100) -> Any:
+        return self.between_callbacks(lambda: self.node.create_publisher(kind, topic, qos))
+
+
+@contextmanager
+def reserved_domain() -> Iterator[int]:
+    """Hold a ROS domain that no other test run on this machine uses at this time."""
+    for number in random.sample(range(1, 101), 100):
+        path = Path(tempfile.gettempdir()) / f'trt_ros_test_domain_{number}.lock'
+        try:
+            lock = path.open('w')
+        except PermissionError:  # Another user's.
+            continue
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            yield number
+            path.unlink(missing_ok=True)
+            return
+    pytest.fail('All ROS domains are in use.')
