@@ -55,24 +55,24 @@ def untrained(torch, torchvision, settle, spread, picture):
 
 DETECTORS = {
     'ssdlite320_mobilenet_v3_large': (
-        {'score_thresh': ASKED['score_threshold'], 'nms_thresh': ASKED['iou_threshold']},
+        {'score_thresh': ASKED.score, 'nms_thresh': ASKED.iou},
         lambda model: [each[-1] for each in model.head.classification_head.module_list],
         1.5,
     ),
     'fasterrcnn_mobilenet_v3_large_320_fpn': (
-        {'box_score_thresh': ASKED['score_threshold'], 'min_size': 320, 'max_size': 320},
+        {'box_score_thresh': ASKED.score, 'min_size': 320, 'max_size': 320},
         lambda model: [model.roi_heads.box_predictor.cls_score],
         3.0,
     ),
     'ssd300_vgg16': (
-        {'score_thresh': ASKED['score_threshold'], 'nms_thresh': ASKED['iou_threshold']},
+        {'score_thresh': ASKED.score, 'nms_thresh': ASKED.iou},
         lambda model: model.head.classification_head.module_list,
         1.5,
     ),
     'fcos_resnet50_fpn': (
         {
-            'score_thresh': ASKED['score_threshold'],
-            'nms_thresh': ASKED['iou_threshold'],
+            'score_thresh': ASKED.score,
+            'nms_thresh': ASKED.iou,
             'min_size': 320,
             'max_size': 320,
         },
@@ -84,8 +84,8 @@ DETECTORS = {
     ),
     'retinanet_resnet50_fpn': (
         {
-            'score_thresh': ASKED['score_threshold'],
-            'nms_thresh': ASKED['iou_threshold'],
+            'score_thresh': ASKED.score,
+            'nms_thresh': ASKED.iou,
             'min_size': 320,
             'max_size': 320,
         },

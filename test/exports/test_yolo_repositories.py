@@ -20,7 +20,7 @@ from trt_ros.vision.thresholds import Thresholds
 
 SIZE = 192
 ASKED = Thresholds(score=0.3, iou=0.5, max_detections=300)
-THRESHOLDS = (ASKED['score_threshold'], ASKED['iou_threshold'])
+THRESHOLDS = (ASKED.score, ASKED.iou)
 
 
 def package(name, how):
@@ -139,7 +139,7 @@ def test_yolov7_with_the_nms_of_tensorrt(torch, yolov7, export, picture, assert_
     from trt_ros.engine.build.onnx_cut_nms import write_cut
 
     model, image = yolov7(5)
-    whole = End2End(model, 100, ASKED['iou_threshold'], ASKED['score_threshold'], None, None, 5)
+    whole = End2End(model, 100, ASKED.iou, ASKED.score, None, None, 5)
     path = export(
         whole, (image,), ['images'], ['num_dets', 'det_boxes', 'det_scores', 'det_classes']
     )
@@ -154,8 +154,8 @@ def test_yolov7_with_the_nms_of_tensorrt(torch, yolov7, export, picture, assert_
     rows = outputs_of(torch, path, pipeline, picture)[0]
     scores = rows[:, 5:] * rows[:, 4:5]
     boxes = general.xywh2xyxy(rows[:, :4])
-    row, label = torch.nonzero(scores > ASKED['score_threshold'], as_tuple=True)
-    best = batched_nms(boxes[row], scores[row, label], label, ASKED['iou_threshold'])[:100]
+    row, label = torch.nonzero(scores > ASKED.score, as_tuple=True)
+    best = batched_nms(boxes[row], scores[row, label], label, ASKED.iou)[:100]
     own = general.scale_coords((SIZE, SIZE), boxes[row[best]], (picture.height, picture.width))
     assert_same(found, own.numpy(), scores[row, label][best].numpy(), label[best].numpy())
     pipeline.close()

@@ -289,7 +289,7 @@ def test_no_more_boxes_than_queries_are_found(decode_on_gpu):
 def test_boxes_of_a_network_without_nms_do_not_suppress_each_other(decode_on_gpu):
     rows = np.tile(np.array([10, 200, 50, 250, 0.9, 1], np.float32), (4, 1))
     found, _ = decode_on_gpu(
-        EndToEndHead('head', None), {'head': rows[None]}, BOX, iou_threshold=0.0
+        EndToEndHead('head', None), {'head': rows[None]}, BOX, Thresholds(0.5, 0.0, 300)
     )
     assert len(found) == 4
 
