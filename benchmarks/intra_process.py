@@ -41,16 +41,16 @@ if SIZE in os.environ:  # One of the processes that are measured.
     from trt_ros.ros.images import to_frame
     from trt_ros.ros.messages import ImageSender
     from trt_ros.ros.process import run_node
-    from trt_ros.ros.sources import Source
+    from trt_ros.ros.sources import PictureSource
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.tensors import TensorSpec
     from trt_ros.vision.detections import Detections
     from trt_ros.vision.frame import Frame
 
-    def open_still(*_: Any) -> Source:
+    def open_still(*_: Any) -> PictureSource:
         width, height = map(int, os.environ[SIZE].split('x'))
         still = np.full((height, width, 3), 90, np.uint8)
-        return Source('a still', 0.0, lambda: still, lambda: None, lambda: None)
+        return PictureSource('a still', 0.0, lambda: still, lambda: None, lambda: None)
 
     class StampingSender(ImageSender):
         """Writes into the first pixels when they were sent."""

@@ -77,17 +77,17 @@ def test_the_time_of_a_stage_that_fails_does_not_count():
 def test_a_frame_is_unsettled_until_it_is_published_or_dropped_for_its_own(monkeypatch):
     counts, now = FrameCounts(), time.monotonic()
     monkeypatch.setattr(time, 'monotonic', lambda: now)
-    assert counts.seconds_unsettled() == -math.inf
+    assert counts.seconds_without_result() == -math.inf
     counts.receive()
     now += 3
     counts.receive()
     counts.drop(REPLACED)
-    assert counts.seconds_unsettled() == 3
+    assert counts.seconds_without_result() == 3
     counts.publish()
-    assert counts.seconds_unsettled() == -math.inf
+    assert counts.seconds_without_result() == -math.inf
     counts.receive()
     counts.drop(UNWANTED)
-    assert counts.seconds_unsettled() == -math.inf
+    assert counts.seconds_without_result() == -math.inf
 
 
 def test_nobody_waits_for_more_than_a_source_has(monkeypatch):

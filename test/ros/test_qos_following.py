@@ -139,7 +139,7 @@ def test_no_image_is_lost_or_comes_twice_while_the_qos_changes(nodes, where, bef
     finally:
         taken.subscription.close()
         camera.close()
-    assert intra.open_inlets() == 0
+    assert intra.count_buffers() == 0
 
 
 def test_a_publisher_that_comes_after_the_change_is_heard_by_reference_too(nodes):
@@ -226,12 +226,16 @@ def test_gaps_are_counted_per_publisher_and_only_where_messages_are_numbered(cou
     missed = []
     subscription = object.__new__(RclSubscription)
     subscription._rcl = Numbered(counts_messages=counts_messages)
-    subscription._taps, subscription._last, subscription._brought = ('old', 'new'), {}, set()
+    subscription._subscriptions, subscription._last, subscription._brought = (
+        ('old', 'new'),
+        {},
+        set(),
+    )
     subscription._on_missed = missed.append
-    subscription._ring, subscription._handover_ends = SimpleNamespace(), float('inf')
+    subscription._receive_buffers, subscription._handover_ends = SimpleNamespace(), float('inf')
 
     def arrives(publisher, number, is_new=False):
-        subscription._ring.info = (publisher, number)
+        subscription._receive_buffers.info = (publisher, number)
         return subscription._arrives(is_new)
 
     assert [arrives('a', 7), arrives('b', 1), arrives('a', 8), arrives('a', 11)] == [True] * 4
@@ -272,7 +276,7 @@ def info_with(gid, source_timestamp, number):
 def test_what_the_middleware_says_of_messages_is_found_out(stamps, numbers, orders, counts):
     rcl, gid = object.__new__(Rcl), bytes(range(1, 17))
     infos = [info_with(gid, *each) for each in zip(stamps, numbers)]
-    rcl.learn_info(gid, infos)
+    rcl.detect_info_layout(gid, infos)
     assert rcl.knows_gids
     assert (rcl.orders_messages, rcl.counts_messages) == (orders, counts)
     if orders:

@@ -58,7 +58,7 @@ def node(context):
 @pytest.fixture(scope='module')
 def rcl(context):
     rcl = Rcl()
-    transport.check(rcl, context)
+    transport.check_transport(rcl, context)
     return rcl
 
 
@@ -297,7 +297,7 @@ def test_the_executor_is_left_alone_and_an_offer_that_does_not_fit_is_told(
     spinning = threading.Thread(target=spin)
     spinning.start()
     inbox = Inbox(number_of)
-    taking = subscribe(inbox, publisher)._taps[0].subscription
+    taking = subscribe(inbox, publisher)._subscriptions[0].subscription
     # Its events would wake the executor for each message, again and again until it is taken.
     assert not any(map(executor.can_execute, [taking, *taking.event_handlers]))
     other = rclpy.create_node('unreliable', context=context)

@@ -25,7 +25,7 @@ from vision_msgs.msg import (
 )
 
 from trt_ros.ros.dds.cdr import ImageWriter, read_compressed_image, read_image, read_stamp
-from trt_ros.ros.dds.cdr_detections import MOST_ID, DetectionWriter, read_detections
+from trt_ros.ros.dds.cdr_detections import MAX_ID, DetectionWriter, read_detections
 from trt_ros.ros.messages import from_detection_array, to_detection_array
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.results import OrientedBoxes
@@ -128,7 +128,7 @@ def detections(draw):
     stamps,
     texts,
     st.sampled_from(['name', 'index']),
-    st.integers(0, MOST_ID),
+    st.integers(0, MAX_ID),
     st.booleans(),
 )
 def test_detections_are_written_as_the_typed_message_says_them(
@@ -136,7 +136,7 @@ def test_detections_are_written_as_the_typed_message_says_them(
 ):
     writer = DetectionWriter(NAMES)
     for each in found:  # One after another into the same memory.
-        ids = (np.arange(len(each)) * 137 + first_id) % (MOST_ID + 1) if has_ids else None
+        ids = (np.arange(len(each)) * 137 + first_id) % (MAX_ID + 1) if has_ids else None
         message = writer.write(each, stamp, frame_id, class_id_format=class_id_format, ids=ids)
         typed = to_detection_array(
             each, header_of(stamp, frame_id), NAMES, class_id_format=class_id_format, ids=ids

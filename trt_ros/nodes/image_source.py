@@ -17,7 +17,7 @@ from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.ros.camera_info import camera_info_for, camera_info_topic, load_calibration
-from trt_ros.ros.dds.transport import is_heard
+from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.images import compressed_topic, dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
@@ -172,10 +172,10 @@ class ImageSourceNode(ManagedNode):
                 throttle_duration_sec=10.0,
             )
         self._camera_infos.publish(info)
-        if is_heard(self._images.publisher):
+        if should_publish(self._images.publisher):
             self._images.begin(header, (width, height))[:] = pixels_bgr
             self._images.send()
-        if self._compressed is not None and is_heard(self._compressed):
+        if self._compressed is not None and should_publish(self._compressed):
             jpeg = cv2.imencode('.jpg', pixels_bgr)[1]
             self._compressed.publish(
                 CompressedImage(

@@ -19,8 +19,8 @@ from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts
 from trt_ros.ros.images import (
     ImageStream,
+    ImageTopic,
     ImageTopicsParameters,
-    Source,
     why_images_lost,
     why_no_image,
 )
@@ -201,7 +201,7 @@ class InferenceNode(ManagedNode):
                     self,
                     self._counts,
                     [
-                        Source(
+                        ImageTopic(
                             camera.topic,
                             camera.counts,
                             partial(self.publish, camera.outputs),
@@ -210,7 +210,7 @@ class InferenceNode(ManagedNode):
                         for camera in self.cameras
                     ],
                     self.infer,
-                    most=min(pipeline.max_batch, self.parameters.batch_size()),
+                    max_batch=min(pipeline.max_batch, self.parameters.batch_size()),
                     hooks=MemoryHooks(pipeline.register, pipeline.unregister),
                 )
             )

@@ -14,7 +14,7 @@ from vision_msgs.msg import Detection2DArray
 from trt_ros.draw import draw_result
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
-from trt_ros.ros.dds.transport import is_heard
+from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import ImageSender, detection_publish, keypoint_boxes
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
@@ -81,7 +81,7 @@ class PoseNode(ObjectNode):
         outputs.detections(result.detections, header, parameters.class_id_format)
         points, places = keypoint_boxes(result, parameters.keypoint_threshold)
         outputs.keypoints(points, header, 'name', places)
-        if is_heard(outputs.overlay.publisher):
+        if should_publish(outputs.overlay.publisher):
             pixels = outputs.overlay.begin(header, frame.wh)
             pixels[:] = to_colour(frame, 'bgr')
             draw_result(

@@ -16,7 +16,7 @@ from vision_msgs.msg import Detection2DArray
 from trt_ros.draw import draw_result
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
-from trt_ros.ros.dds.transport import is_heard
+from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
@@ -89,7 +89,7 @@ class SegmenterNode(ObjectNode):
     ) -> None:
         if isinstance(result, Instances):
             mask = result.paint((result.detections.labels + 1).astype(outputs.mask_dtype))
-            if is_heard(outputs.instances.publisher):
+            if should_publish(outputs.instances.publisher):
                 outputs.instances.begin(header, frame.wh, 'mono16')[:] = result.paint(
                     np.arange(1, len(result) + 1, dtype=np.uint16)
                 )
@@ -100,7 +100,7 @@ class SegmenterNode(ObjectNode):
         encoding = 'mono8' if mask.dtype == np.uint8 else 'mono16'
         outputs.mask.begin(header, frame.wh, encoding)[:] = mask
         outputs.mask.send()
-        if is_heard(outputs.overlay.publisher):
+        if should_publish(outputs.overlay.publisher):
             pixels = outputs.overlay.begin(header, frame.wh)
             pixels[:] = to_colour(frame, 'bgr')
             draw_result(

@@ -133,7 +133,7 @@ class FrameCounts:
             return self.received, self.published, dict(self.dropped)
 
     @property
-    def is_troubled(self) -> bool:
+    def has_recent_errors(self) -> bool:
         """Whether a frame was dropped for a bad reason within the last seconds."""
         return time.monotonic() - self._last_trouble < SECONDS_A_WARNING_STAYS
 
@@ -141,7 +141,7 @@ class FrameCounts:
         """Seconds without a frame, counted from the monotonic time `since` at the earliest."""
         return time.monotonic() - max(self._last_received, since)
 
-    def seconds_unsettled(self) -> float:
+    def seconds_without_result(self) -> float:
         """Seconds for which frames have come, and none was published or dropped for its own."""
         return time.monotonic() - self._unsettled_since
 
@@ -278,7 +278,7 @@ class Diagnostics:
                 topic: self._losses.setdefault(topic, RecentLoss()).add(counts)
                 for topic, counts in cameras.items()
             }
-            if self._counts.is_troubled:
+            if self._counts.has_recent_errors:
                 return DiagnosticStatus.WARN, f'frames dropped: {self._counts.last_error}'
             patience = SECONDS_WITHOUT_A_FRAME + self._seconds_between_frames()
             for topic, counts in cameras.items():
@@ -286,7 +286,7 @@ class Diagnostics:
                 if waited > patience:
                     why = self._why_no_image(self._node, topic)
                     return DiagnosticStatus.STALE, f'no image for {waited:.0f} s {why}'.rstrip()
-            waited = self._counts.seconds_unsettled()
+            waited = self._counts.seconds_without_result()
             if waited > patience:
                 return DiagnosticStatus.STALE, f'images arrive, but no result for {waited:.0f} s'
             for topic, loss in losses.items():

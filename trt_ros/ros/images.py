@@ -17,7 +17,7 @@ from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, GpuFailedError, ScoreRangeError, TrtRosError
 from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_compressed_image, read_image
-from trt_ros.ros.dds.rcl import NOBODY, MemoryHooks
+from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.transport import SerializedSubscription, subscribe_serialized
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
 from trt_ros.ros.following import FollowingSubscription, wait_for_publishers
@@ -98,18 +98,18 @@ class ImageTopicsParameters(ImageInputParameters):
 
 
 @dataclass(frozen=True)
-class Source:
+class ImageTopic:
     """
     A topic that images are taken from, and what becomes of them.
 
-    :param topic: as for create_subscription().
+    :param name: as for create_subscription().
     :param counts: of its images.
     :param publish: called with the result, the image's own header and the frame; what it raises
         counts as a dropped frame.
     :param is_wanted: asked of each image as it comes; must not raise.
     """
 
-    topic: str
+    name: str
     counts: FrameCounts
     publish: Callable[[Any, Header, Frame], None]
     is_wanted: Callable[[], bool]
@@ -117,7 +117,7 @@ class Source:
 
 @dataclass(frozen=True)
 class _Taken:
-    source: Source
+    topic: ImageTopic
     stamp: tuple[int, int]
     header: Header
     frame: Frame
@@ -133,7 +133,7 @@ class ImageStream:
     :param counts: of all images; told how long things take.
     :param infer: gives a result for each of some frames, of a topic each. Their bytes are used
         again when nobody refers to them.
-    :param most: how many frames it takes at once.
+    :param max_batch: how many frames it takes at once.
     :param hooks: told of the memory that raw images lie in, where it is used again and again.
     """
 
@@ -141,13 +141,13 @@ class ImageStream:
         self,
         node: ManagedNode,
         counts: FrameCounts,
-        sources: Sequence[Source],
+        topics: Sequence[ImageTopic],
         infer: Callable[[list[Frame]], Sequence[Any]],
         *,
-        most: int = 1,
-        hooks: MemoryHooks = NOBODY,
+        max_batch: int = 1,
+        hooks: MemoryHooks = NO_HOOKS,
     ) -> None:
-        self._node, self._counts, self._sources, self._infer = node, counts, sources, infer
+        self._node, self._counts, self._topics, self._infer = node, counts, topics, infer
         self._latency = LatencyMeter(node, counts)
         self._read = image_reader(node)
         with ExitStack() as undo:
@@ -155,9 +155,9 @@ class ImageStream:
                 closing(
                     FairWorker(
                         self._handle,
-                        lambda number, cause: sources[number].counts.drop(cause),
-                        lanes=len(sources),
-                        most=most,
+                        lambda number, cause: topics[number].counts.drop(cause),
+                        lanes=len(topics),
+                        max_batch=max_batch,
                         on_taken=partial(counts.took, QUEUE_AGE),
                         max_rate_hz=lambda: node.parameters.max_rate_hz,
                         wait_seconds=lambda: node.parameters.batch_wait_ms / 1e3,
@@ -165,17 +165,17 @@ class ImageStream:
                 )
             )
             wait_for_input(
-                node, [image_topic(node, node.parameters, source.topic)[1] for source in sources]
+                node, [image_topic(node, node.parameters, topic.name)[1] for topic in topics]
             )
-            for number, source in enumerate(sources):
+            for number, topic in enumerate(topics):
                 undo.enter_context(
                     closing(
                         subscribe_images(
                             node,
                             partial(self._receive, number),
-                            source.topic,
-                            on_replaced=partial(self._replace, source),
-                            on_missed=source.counts.miss,
+                            topic.name,
+                            on_replaced=partial(self._replace, topic),
+                            on_missed=topic.counts.miss,
                             hooks=hooks,
                         )
                     )
@@ -187,29 +187,29 @@ class ImageStream:
         self._owned.close()
 
     def _receive(self, number: int, message: np.ndarray) -> None:
-        source = self._sources[number]
-        source.counts.receive()
-        if source.is_wanted():
+        topic = self._topics[number]
+        topic.counts.receive()
+        if topic.is_wanted():
             self._worker.put(message, number)
         else:
-            source.counts.drop(UNWANTED)
+            topic.counts.drop(UNWANTED)
 
-    def _replace(self, source: Source) -> None:
-        source.counts.receive()
-        source.counts.drop(REPLACED)
+    def _replace(self, topic: ImageTopic) -> None:
+        topic.counts.receive()
+        topic.counts.drop(REPLACED)
 
     def _handle(self, messages: list[tuple[int, np.ndarray]]) -> None:
         taken = []
         for number, message in messages:
-            source = self._sources[number]
-            with self._dropping(source):
+            topic = self._topics[number]
+            with self._dropping(topic):
                 image = self._read(message)
-                taken.append(_Taken(source, image.stamp, header_of(image), to_frame(image)))
+                taken.append(_Taken(topic, image.stamp, header_of(image), to_frame(image)))
         for each, result in self._results(taken):
-            with self._dropping(each.source):
+            with self._dropping(each.topic):
                 with self._counts.timed('publish'):
-                    each.source.publish(result, each.header, each.frame)
-                each.source.counts.publish()
+                    each.topic.publish(result, each.header, each.frame)
+                each.topic.counts.publish()
                 self._latency.done(each.stamp)
 
     def _results(self, taken: list[_Taken]) -> list[tuple[_Taken, Any]]:
@@ -223,13 +223,13 @@ class ImageStream:
                 # One of them: which?
                 return [pair for each in taken for pair in self._results([each])]
             for each in taken:
-                with self._dropping(each.source):
+                with self._dropping(each.topic):
                     raise error
             return []
 
-    def _dropping(self, source: Source) -> AbstractContextManager[None]:
-        of = f' of {self._node.resolve_topic_name(source.topic)}' if len(self._sources) > 1 else ''
-        return dropping(self._node, source.counts, of)
+    def _dropping(self, topic: ImageTopic) -> AbstractContextManager[None]:
+        of = f' of {self._node.resolve_topic_name(topic.name)}' if len(self._topics) > 1 else ''
+        return dropping(self._node, topic.counts, of)
 
 
 @contextmanager
@@ -263,7 +263,7 @@ def subscribe_images(
     on_replaced: Callable[[], None] | None = None,
     on_lost: Callable[[], None] | None = None,
     on_missed: Callable[[int], None] | None = None,
-    hooks: MemoryHooks = NOBODY,
+    hooks: MemoryHooks = NO_HOOKS,
 ) -> SerializedSubscription | FollowingSubscription:
     """
     Take `topic` or `topic`/compressed, as the node's ImageInputParameters say, as bytes.
@@ -279,7 +279,7 @@ def subscribe_images(
         on_replaced=on_replaced,
         on_lost=on_lost,
         on_missed=on_missed,
-        hooks=hooks if message_type is Image else NOBODY,
+        hooks=hooks if message_type is Image else NO_HOOKS,
     )
 
 

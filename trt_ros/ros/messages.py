@@ -26,7 +26,7 @@ from vision_msgs.msg import (
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr import ImageWriter
 from trt_ros.ros.dds.cdr_detections import (
-    MOST_ID,
+    MAX_ID,
     DetectionWriter,
     Entry,
     bounding_boxes,
@@ -83,14 +83,14 @@ def to_detection_array(
     return array
 
 
-def keypoint_boxes(poses: Poses, least_visibility: float) -> tuple[OrientedBoxes, np.ndarray]:
+def keypoint_boxes(poses: Poses, min_visibility: float) -> tuple[OrientedBoxes, np.ndarray]:
     """
     See keypoints as boxes without size, in source-image pixels; the score is how visible each is.
 
-    :param least_visibility: what is less visible is left out.
+    :param min_visibility: what is less visible is left out.
     :returns: the boxes, labelled with the keypoint's index, and of each the place of its object.
     """
-    places, indices = np.nonzero(poses.keypoints[..., 2] >= least_visibility)
+    places, indices = np.nonzero(poses.keypoints[..., 2] >= min_visibility)
     points = poses.keypoints[places, indices]
     boxes = np.zeros((len(points), 4), np.float32)
     boxes[:, :2] = points[:, :2]
@@ -137,7 +137,7 @@ def detection_publish(
         class_id_format: str,
         ids: np.ndarray | None = None,
     ) -> None:
-        if ids is not None and ids.max(initial=0) > MOST_ID:
+        if ids is not None and ids.max(initial=0) > MAX_ID:
             publish_typed(found, header, class_id_format, ids)
             return
         stamp = header.stamp.sec, header.stamp.nanosec

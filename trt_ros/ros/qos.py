@@ -215,7 +215,7 @@ def why_lost(node: Node, topic: str) -> str:
 
     :param topic: as given to create_subscription().
     """
-    asked = _asked_for(node, topic)
+    asked = _requested_qos(node, topic)
     offered = {info.qos_profile.reliability for info in node.get_publishers_info_by_topic(topic)}
     if asked is not None and asked.reliability == BEST_EFFORT and offered == {RELIABLE}:
         return (
@@ -250,7 +250,7 @@ def why_silent(node: Node, topic: str, type_name: str) -> str:
 
 def _misfits(node: Node, topic: str, offers: list[QoSProfile]) -> Iterator[str]:
     """Name each policy of which less is offered than the node's subscription has asked for."""
-    asked = _asked_for(node, topic)
+    asked = _requested_qos(node, topic)
     if asked is None:
         return
     for policy, (most, least) in _ENDS.items():
@@ -266,7 +266,7 @@ def _misfits(node: Node, topic: str, offers: list[QoSProfile]) -> Iterator[str]:
             yield why
 
 
-def _asked_for(node: Node, topic: str) -> QoSProfile | None:
+def _requested_qos(node: Node, topic: str) -> QoSProfile | None:
     return next(
         (
             info.qos_profile

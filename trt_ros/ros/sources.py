@@ -20,7 +20,7 @@ PICTURE_SUFFIXES = frozenset(
 
 
 @dataclass(frozen=True)
-class Source:
+class PictureSource:
     """
     An endless or finite row of pictures; whoever opened it closes it.
 
@@ -38,7 +38,7 @@ class Source:
     close: Callable[[], None]
 
 
-def open_source(source: str, camera_wh: Sequence[int] = ()) -> Source:
+def open_source(source: str, camera_wh: Sequence[int] = ()) -> PictureSource:
     """
     Open pictures by the name of a folder, a file, a pattern, a video or a V4L2 camera.
 
@@ -72,7 +72,7 @@ def is_picture(path: Path) -> bool:
     return path.suffix.lower() in PICTURE_SUFFIXES
 
 
-def _files(source: str, paths: list[Path]) -> Source:
+def _files(source: str, paths: list[Path]) -> PictureSource:
     if not paths:
         raise ParameterError(
             f'No picture in {source!r}.',
@@ -96,10 +96,10 @@ def _files(source: str, paths: list[Path]) -> Source:
         left[:] = reversed(paths)
 
     count = f'{len(paths)} picture{"s" if len(paths) > 1 else ""} of {source}'
-    return Source(count, 0.0, read, rewind, lambda: None)
+    return PictureSource(count, 0.0, read, rewind, lambda: None)
 
 
-def _video(path: Path) -> Source:
+def _video(path: Path) -> PictureSource:
     try:
         capture = open_video(path)
     except BadFrameError as error:
@@ -114,7 +114,7 @@ def _video(path: Path) -> Source:
         # Seeking is not exact in every format.
         capture.open(str(path))
 
-    return Source(
+    return PictureSource(
         f'video {path}',
         rate_hz if 0 < rate_hz < 1000 else 0.0,
         lambda: capture.read()[1],
@@ -123,7 +123,7 @@ def _video(path: Path) -> Source:
     )
 
 
-def _camera(source: str, camera_wh: Sequence[int]) -> Source:
+def _camera(source: str, camera_wh: Sequence[int]) -> PictureSource:
     capture = cv2.VideoCapture(
         int(source) if source.isdigit() else printable(source), cv2.CAP_V4L2
     )
@@ -156,4 +156,4 @@ def _camera(source: str, camera_wh: Sequence[int]) -> Source:
             raise BadFrameError('no image', f'The camera {source} gave no image.')
         return pixels
 
-    return Source(f'camera {source}', 0.0, read, lambda: None, capture.release)
+    return PictureSource(f'camera {source}', 0.0, read, lambda: None, capture.release)

@@ -53,7 +53,7 @@ class Lane(Generic[T]):
 
 class FairWorker(Generic[T]):
     """
-    Handles the newest items of several lanes, up to `most` together. Owns a thread until close().
+    A thread that handles the newest items of several lanes, up to `max_batch` together.
 
     Where there are more, the lanes that were served longest ago come first.
 
@@ -62,11 +62,11 @@ class FairWorker(Generic[T]):
     :param on_drop: called with lane and cause when an item is given up, in whichever thread finds
         out.
     :param on_taken: called before `handle` with the seconds that an item has waited.
-    :param most: how many items are handled together.
+    :param max_batch: how many items are handled together.
     :param max_rate_hz: of a lane, asked before each item; 0.0 is no limit. What comes faster is
         replaced.
     :param wait_seconds: how long an item waits for those of the other lanes, as long as fewer
-        than `most` are there.
+        than `max_batch` are there.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class FairWorker(Generic[T]):
         on_drop: Callable[[int, str], None],
         *,
         lanes: int,
-        most: int = 1,
+        max_batch: int = 1,
         on_taken: Callable[[float], None] = lambda seconds: None,
         max_rate_hz: Callable[[], float] = lambda: 0.0,
         wait_seconds: Callable[[], float] = lambda: 0.0,
@@ -83,7 +83,7 @@ class FairWorker(Generic[T]):
     ) -> None:
         self._handle, self._on_drop, self._on_taken = handle, on_drop, on_taken
         self._max_rate_hz, self._wait_seconds = max_rate_hz, wait_seconds
-        self._most = min(lanes, most)
+        self._max_batch = min(lanes, max_batch)
         self._lanes = [Lane[T](number) for number in range(lanes)]
         self._order = list(self._lanes)  # Served longest ago first.
         self._condition = threading.Condition()
@@ -137,8 +137,8 @@ class FairWorker(Generic[T]):
                 if ready:
                     first = min(max(lane.since, lane.due(period)) for lane in ready)
                     times.append(first + self._wait_seconds())
-                    if len(ready) >= self._most or times[-1] <= now:
-                        return self._serve(ready[: self._most])
+                    if len(ready) >= self._max_batch or times[-1] <= now:
+                        return self._serve(ready[: self._max_batch])
                 self._condition.wait(
                     min(min(times) - now, LONGEST_WAIT_SECONDS) if times else None
                 )

@@ -132,7 +132,7 @@ def test_no_lane_starves_while_the_others_always_have_something_newer():
 
 def test_of_more_lanes_than_fit_together_each_has_its_turn():
     handler = Handler()
-    worker = fair_worker(handler, lanes=5, most=2)
+    worker = fair_worker(handler, lanes=5, max_batch=2)
     worker.put('first', 4)
     assert handler.started.acquire(timeout=DEADLINE_SECONDS)
     for _ in range(5):
@@ -148,7 +148,7 @@ def test_of_more_lanes_than_fit_together_each_has_its_turn():
 
 def test_items_that_wait_together_are_handled_together_each_lane_once():
     handler = Handler()
-    worker = fair_worker(handler, lanes=3, most=3)
+    worker = fair_worker(handler, lanes=3, max_batch=3)
     worker.put('a', 1)
     assert handler.started.acquire(timeout=DEADLINE_SECONDS)
     for lane, item in ((2, 'b'), (0, 'c'), (2, 'd')):
@@ -163,7 +163,7 @@ def test_items_that_wait_together_are_handled_together_each_lane_once():
 def test_an_item_waits_for_those_of_the_other_lanes_no_longer_than_until_all_are_there():
     handler = Handler()
     handler.go_on.release(2)
-    worker = fair_worker(handler, lanes=2, most=2, wait_seconds=lambda: 1000.0)
+    worker = fair_worker(handler, lanes=2, max_batch=2, wait_seconds=lambda: 1000.0)
     worker.put('a', 1)
     worker.put('b', 1)
     assert not handler.handled
@@ -177,7 +177,7 @@ def test_an_item_waits_for_those_of_the_other_lanes_no_longer_than_until_all_are
 
 def test_a_silent_lane_is_not_waited_for_longer_than_asked_and_newer_items_do_not_prolong_it():
     handler = Handler()
-    worker = fair_worker(handler, lanes=2, most=2, wait_seconds=lambda: 0.2)
+    worker = fair_worker(handler, lanes=2, max_batch=2, wait_seconds=lambda: 0.2)
     handler.go_on.release(1000)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not handler.started.acquire(timeout=0.01):
@@ -190,7 +190,7 @@ def test_a_silent_lane_is_not_waited_for_longer_than_asked_and_newer_items_do_no
 def test_where_only_one_fits_nothing_waits_for_others():
     handler = Handler()
     handler.go_on.release()
-    worker = fair_worker(handler, lanes=2, most=1, wait_seconds=lambda: 1000.0)
+    worker = fair_worker(handler, lanes=2, max_batch=1, wait_seconds=lambda: 1000.0)
     worker.put('a', 1)
     assert handler.started.acquire(timeout=DEADLINE_SECONDS)
     worker.close()

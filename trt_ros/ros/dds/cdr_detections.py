@@ -23,7 +23,7 @@ _PADDING_NBYTES = 3
 _SCORE_AND_BOX = np.array([-50, -6, -5, -4, -3, -2])
 
 #: The largest `id` that needs no more room than an empty one, which DetectionWriter leaves.
-MOST_ID = 999
+MAX_ID = 999
 
 _LAYOUTS_KEPT = 32
 
@@ -85,7 +85,7 @@ class DetectionWriter:
         Say detections as to_detection_array does.
 
         :param stamp: seconds, nanoseconds.
-        :param ids: (N,) integers, 0 to MOST_ID; None: no ids.
+        :param ids: (N,) integers, 0 to MAX_ID; None: no ids.
         :returns: (N,) uint8.
         """
         key = frame_id, class_id_format

@@ -33,7 +33,7 @@ _SENT_AS: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(np.bool_): np.dtype('u1'),
 }
 
-_MOST_DIMENSIONS = 32  # NumPy's, before 2.0.
+_MAX_DIMENSIONS = 32  # NumPy's, before 2.0.
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ def _tensor(
         end = max(
             nbytes, dtype.itemsize + sum((size - 1) * step for size, step in zip(shape, strides))
         )
-    if rank > _MOST_DIMENSIONS or end > data.size:
+    if rank > _MAX_DIMENSIONS or end > data.size:
         raise BadFrameError(
             'bad tensor',
             f'The tensor {name!r} of {list(shape)} {dtype} ends at byte {end} of {data.size}.',

@@ -32,10 +32,10 @@ from trt_ros.ros.dds.memory import read_only
 _Key = tuple[Context, str, type]  # Context, resolved topic, type.
 
 _lock = threading.Lock()
-_inlets: dict[_Key, tuple[Inlet, ...]] = {}  # A tuple is replaced, never changed.
+_buffers: dict[_Key, tuple[IntraProcessBuffer, ...]] = {}  # A tuple is replaced, never changed.
 
 
-def is_asked_for(node: Node, qos: QoSProfile) -> bool:
+def is_requested(node: Node, qos: QoSProfile) -> bool:
     """
     Tell whether messages of this node and QoS may go by reference.
 
@@ -48,13 +48,13 @@ def is_asked_for(node: Node, qos: QoSProfile) -> bool:
     )
 
 
-def open_inlets() -> int:
+def count_buffers() -> int:
     """Count the subscriptions of this process that messages are handed to."""
     with _lock:
-        return sum(map(len, _inlets.values()))
+        return sum(map(len, _buffers.values()))
 
 
-class Inlet:
+class IntraProcessBuffer:
     """
     Where messages wait for a subscription of this process: the newest, as many as its depth.
 
@@ -77,7 +77,7 @@ class Inlet:
         self._strangers: set[bytes] = set()
         self._is_closed = False
         with _lock:
-            _inlets[self._key] = (*_inlets.get(self._key, ()), self)
+            _buffers[self._key] = (*_buffers.get(self._key, ()), self)
 
     def change_qos(self, qos: QoSProfile) -> None:
         """Take from publishers with another QoS from now on; the depth stays."""
@@ -123,9 +123,9 @@ class Inlet:
     def close(self) -> None:
         """Take nothing more; may be called twice."""
         with _lock:
-            left = tuple(each for each in _inlets.pop(self._key, ()) if each is not self)
+            left = tuple(each for each in _buffers.pop(self._key, ()) if each is not self)
             if left:
-                _inlets[self._key] = left
+                _buffers[self._key] = left
         with self._lock:
             self._is_closed = True
             self._waiting.clear()
@@ -139,7 +139,7 @@ class Inlet:
         return gid in self._publishers
 
 
-class Outlet:
+class IntraProcessPublisher:
     """
     Where a publisher hands its messages over to the subscriptions of its process.
 
@@ -159,6 +159,6 @@ class Outlet:
         return sum(
             [
                 each.put(read_only(message), self._gid, self._qos)
-                for each in _inlets.get(self._key, ())
+                for each in _buffers.get(self._key, ())
             ]
         )

@@ -175,7 +175,7 @@ class Rcl:
             )[0]
         )
 
-    def learn_info(self, gid: bytes, infos: list[bytes]) -> None:
+    def detect_info_layout(self, gid: bytes, infos: list[bytes]) -> None:
         """
         Find out where a MessageInfo holds the id, which differs between versions of ROS, and
         whether the middleware numbers messages, or tells when they were published.
@@ -199,7 +199,7 @@ class Rcl:
 
     @property
     def knows_gids(self) -> bool:
-        """Whether learn_info() found the place, and gid_in() works."""
+        """Whether detect_info_layout() found the place, and gid_in() works."""
         return self._gid_at >= 0
 
     def _error(self, problem: str, code: int) -> RclError:
@@ -237,18 +237,18 @@ class MemoryHooks(NamedTuple):
     """
     Who is told of the memory that messages are taken into; must not raise.
 
-    :param lend: called with (N,) uint8 when messages will lie there from now on.
-    :param take_back: called with the same array before they no longer do.
+    :param register: called with (N,) uint8 when messages will lie there from now on.
+    :param unregister: called with the same array before they no longer do.
     """
 
-    lend: Callable[[np.ndarray], None]
-    take_back: Callable[[np.ndarray], None]
+    register: Callable[[np.ndarray], None]
+    unregister: Callable[[np.ndarray], None]
 
 
-NOBODY = MemoryHooks(lambda memory: None, lambda memory: None)
+NO_HOOKS = MemoryHooks(lambda memory: None, lambda memory: None)
 
 
-class Ring:
+class ReceiveBuffers:
     """
     Owns the buffers that messages are taken into: as many as are in use at the same time.
 
@@ -257,7 +257,7 @@ class Ring:
     :ivar info: the MessageInfo of the message that was taken last.
     """
 
-    def __init__(self, hooks: MemoryHooks = NOBODY, *, nbytes: int = 1 << 16) -> None:
+    def __init__(self, hooks: MemoryHooks = NO_HOOKS, *, nbytes: int = 1 << 16) -> None:
         self._hooks, self._nbytes = hooks, nbytes
         self._free: deque[_Buffer] = deque()
         self._next: tuple[_Loan, np.ndarray, int] | None = None
@@ -289,7 +289,7 @@ class Ring:
             self._next = None
             raise
         self._next = None
-        nbytes = loan.buffer.lend()
+        nbytes = loan.buffer.expose()
         if loan.buffer.c_bytes.buffer != address:  # It has grown.
             memory = np.asarray(loan)
         return memory[:nbytes]
@@ -311,8 +311,8 @@ class Ring:
 class _Loan:
     """A buffer as a read-only array: it and all views of it keep this alive."""
 
-    def __init__(self, buffer: _Buffer, ring: Ring) -> None:
-        self.buffer, self._ring = buffer, ring
+    def __init__(self, buffer: _Buffer, ring: ReceiveBuffers) -> None:
+        self.buffer, self._receive_buffers = buffer, ring
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -325,14 +325,14 @@ class _Loan:
         }
 
     def __del__(self) -> None:
-        self._ring.give_back(self.buffer)
+        self._receive_buffers.give_back(self.buffer)
 
 
 class _Buffer:
     """Owns page-aligned memory that grows to the largest message."""
 
     def __init__(self, nbytes: int, hooks: MemoryHooks) -> None:
-        self._hooks, self._is_lent = hooks, False
+        self._hooks, self._is_registered = hooks, False
         self.c_bytes = _Bytes(
             allocator=_Allocator(
                 _ALLOCATE(lambda nbytes, state: None),
@@ -347,21 +347,21 @@ class _Buffer:
         """Show the middleware all of the memory; else it knows what it asked for last."""
         self.c_bytes.buffer, self.c_bytes.capacity = self._memory.ctypes.data, self._memory.size
 
-    def lend(self) -> int:
+    def expose(self) -> int:
         """Let the message be read; return its size."""
-        if not self._is_lent:
-            self._hooks.lend(self._memory)
-            self._is_lent = True
+        if not self._is_registered:
+            self._hooks.register(self._memory)
+            self._is_registered = True
         return int(self.c_bytes.length)
 
     def close(self) -> None:
-        self._take_back()
+        self._unregister()
         self.c_bytes.allocator = _Allocator()  # Its callbacks hold this buffer.
 
-    def _take_back(self) -> None:
-        if self._is_lent:
-            self._is_lent = False
-            self._hooks.take_back(self._memory)
+    def _unregister(self) -> None:
+        if self._is_registered:
+            self._is_registered = False
+            self._hooks.unregister(self._memory)
 
     def _allocate(self, nbytes: int) -> None:
         self._memory = whole_pages(nbytes)
@@ -374,7 +374,7 @@ class _Buffer:
                 return None
             if nbytes <= old.size:
                 return pointer
-            self._take_back()
+            self._unregister()
             self._allocate(nbytes)
             kept = min(old.size, self._memory.size)
             self._memory[:kept] = old[:kept]

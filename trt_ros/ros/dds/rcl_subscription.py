@@ -18,7 +18,7 @@ from rclpy.qos import QoSProfile, qos_policy_name_from_kind
 from rclpy.subscription import Subscription
 
 from trt_ros.ros.dds import intra_process as intra
-from trt_ros.ros.dds.rcl import NOBODY, MemoryHooks, Rcl, Ring
+from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks, Rcl, ReceiveBuffers
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks
@@ -30,7 +30,7 @@ HANDOVER_SECONDS = 2.0
 _MAX_PUBLISHERS = 64  # Whose last message is remembered.
 
 
-class _Tap(NamedTuple):
+class _DdsSubscription(NamedTuple):
     """A subscription in DDS and its events."""
 
     subscription: Subscription
@@ -60,7 +60,7 @@ class RclSubscription:
         on_lost: Callable[[], None] | None = None,
         on_missed: Callable[[int], None] | None = None,
         on_incompatible: Callable[[str], None] | None = None,
-        hooks: MemoryHooks = NOBODY,
+        hooks: MemoryHooks = NO_HOOKS,
     ) -> None:
         self._rcl, self._node = rcl, node
         self._message_type, self._topic = message_type, topic
@@ -69,23 +69,27 @@ class RclSubscription:
         self._on_missed = on_missed or (lambda count: None)
         self._on_incompatible = on_incompatible
         self._at_once = max(1, qos.depth)
-        self._ring = Ring(hooks)
-        self.info = self._ring.info
+        self._receive_buffers = ReceiveBuffers(hooks)
+        self.info = self._receive_buffers.info
         self._last: dict[bytes, int] = {}  # The newest message of each publisher.
         self._brought: set[bytes] = set()  # By the newest subscription, while there are two.
         self._handover_ends = 0.0
         self._stopping = threading.Event()
         self._is_closed = False
         self._guard = GuardCondition(None, None, node.context)
-        self._taps: tuple[_Tap, ...] = ()  # Replaced, never changed; the newest is last.
-        self._replaced: list[_Tap] = []
-        self._inlet: intra.Inlet | None = None
+        self._subscriptions: tuple[
+            _DdsSubscription, ...
+        ] = ()  # Replaced, never changed; the newest is last.
+        self._replaced: list[_DdsSubscription] = []
+        self._buffer: intra.IntraProcessBuffer | None = None
         try:
             if goes_by_reference(rcl, node, qos):
-                self._inlet = intra.Inlet(node, message_type, topic, qos, self._guard.trigger)
-            self._taps = (self._subscribe(qos),)
+                self._buffer = intra.IntraProcessBuffer(
+                    node, message_type, topic, qos, self._guard.trigger
+                )
+            self._subscriptions = (self._subscribe(qos),)
         except Exception:
-            self._close_inlet()
+            self._close_buffer()
             raise
         if rcl.counts_messages:
             self._on_missed(0)
@@ -99,12 +103,12 @@ class RclSubscription:
 
         The subscription before goes on until the new one brings its messages.
         """
-        if self._inlet is not None:
-            self._inlet.change_qos(qos)
-        tap = self._subscribe(qos)
+        if self._buffer is not None:
+            self._buffer.change_qos(qos)
+        entity = self._subscribe(qos)
         self._brought = set()
         self._handover_ends = time.monotonic() + HANDOVER_SECONDS
-        self._taps = (*self._taps, tap)
+        self._subscriptions = (*self._subscriptions, entity)
         self._guard.trigger()
 
     def is_settled(self) -> bool:
@@ -115,36 +119,36 @@ class RclSubscription:
         """
         while self._replaced:
             destroy(self._node, self._replaced.pop().subscription)
-        return len(self._taps) == 1
+        return len(self._subscriptions) == 1
 
     def close(self) -> None:
         if self._is_closed:
             return
         self._is_closed = True
-        self._close_inlet()
+        self._close_buffer()
         self._wake()
         self._thread.join()
-        for tap in (*self._replaced, *self._taps):
-            destroy(self._node, tap.subscription)
+        for entity in (*self._replaced, *self._subscriptions):
+            destroy(self._node, entity.subscription)
         self._replaced.clear()
         self._guard.destroy()
-        self._ring.close()
+        self._receive_buffers.close()
 
-    def _subscribe(self, qos: QoSProfile) -> _Tap:
+    def _subscribe(self, qos: QoSProfile) -> _DdsSubscription:
         subscription = self._node.create_subscription(
             self._message_type,
             self._topic,
             lambda _: None,
             qos,
             raw=True,
-            callback_group=_Nobody(),
+            callback_group=_NeverExecuted(),
             event_callbacks=event_callbacks(self._on_incompatible),
         )
-        return _Tap(subscription, list(subscription.event_handlers))
+        return _DdsSubscription(subscription, list(subscription.event_handlers))
 
-    def _close_inlet(self) -> None:
-        if self._inlet is not None:
-            self._inlet.close()
+    def _close_buffer(self) -> None:
+        if self._buffer is not None:
+            self._buffer.close()
 
     def _wake(self) -> None:
         self._stopping.set()
@@ -154,7 +158,7 @@ class RclSubscription:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._take_from(self._taps)
+                self._take_from(self._subscriptions)
             except Exception:
                 self._node.get_logger().error(
                     f'Messages could not be taken.\n{traceback.format_exc()}',
@@ -162,35 +166,39 @@ class RclSubscription:
                 )
                 self._stopping.wait(0.1)
 
-    def _take_from(self, taps: tuple[_Tap, ...]) -> None:
+    def _take_from(self, entities: tuple[_DdsSubscription, ...]) -> None:
         """Take messages until the subscriptions are others."""
         context = self._node.context.handle
-        subscriptions = [tap.subscription.handle for tap in taps]
-        events = [event for tap in taps for event in tap.events]
+        subscriptions = [entity.subscription.handle for entity in entities]
+        events = [event for entity in entities for event in entity.events]
         # Entered for the whole time: none of them goes away while rcl has a pointer to it.
         with ExitStack() as entered:
             for each in (context, self._guard.handle, *subscriptions, *events):
                 entered.enter_context(each)
-            wait_set = rclpy_implementation.WaitSet(len(taps), 1, 0, 0, 0, len(events), context)
+            wait_set = rclpy_implementation.WaitSet(
+                len(entities), 1, 0, 0, 0, len(events), context
+            )
             entered.callback(wait_set.destroy_when_not_in_use)
             entered.enter_context(wait_set)
-            while not self._stopping.is_set() and taps is self._taps:
+            while not self._stopping.is_set() and entities is self._subscriptions:
                 wait_set.clear_entities()
                 for subscription in subscriptions:
                     wait_set.add_subscription(subscription)
                 wait_set.add_guard_condition(self._guard.handle)
                 for event in events:
                     event.add_to_wait_set(wait_set)
-                self._ring.prepare()
+                self._receive_buffers.prepare()
                 seconds = (
-                    -1.0 if len(taps) == 1 else max(0.0, self._handover_ends - time.monotonic())
+                    -1.0
+                    if len(entities) == 1
+                    else max(0.0, self._handover_ends - time.monotonic())
                 )
                 wait_set.wait(int(seconds * 1e9))
                 self._take_all(subscriptions)
                 self._tell_events(events, wait_set)
-                if len(taps) > 1 and self._is_handed_over():
-                    self._replaced.append(taps[0])
-                    self._taps = taps[1:]
+                if len(entities) > 1 and self._is_handed_over():
+                    self._replaced.append(entities[0])
+                    self._subscriptions = entities[1:]
 
     def _is_handed_over(self) -> bool:
         return (
@@ -201,7 +209,7 @@ class RclSubscription:
 
     def _take_all(self, subscriptions: list[Any]) -> None:
         newest = None
-        for _ in range(self._inlet.take_lost() if self._inlet else 0):
+        for _ in range(self._buffer.take_lost() if self._buffer else 0):
             self._on_lost()
         for message in self._waiting(subscriptions):
             if self._on_replaced is None:
@@ -216,22 +224,25 @@ class RclSubscription:
 
     def _waiting(self, subscriptions: list[Any]) -> Iterator[np.ndarray]:
         """Take what waits, but no more than waited at the beginning: more may come always."""
-        inlet = self._inlet
+        buffer = self._buffer
         for subscription in subscriptions:
             is_new = len(subscriptions) > 1 and subscription is subscriptions[-1]
             for _ in range(self._at_once):
                 message = (
-                    None if self._stopping.is_set() else self._ring.take(self._rcl, subscription)
+                    None
+                    if self._stopping.is_set()
+                    else self._receive_buffers.take(self._rcl, subscription)
                 )
                 if message is None:
                     break
                 if self._arrives(is_new) and (
-                    inlet is None or not inlet.is_copy(self._rcl.gid_in(self._ring.info))
+                    buffer is None
+                    or not buffer.is_copy(self._rcl.gid_in(self._receive_buffers.info))
                 ):
                     yield message
                 del message
-        for _ in range(self._at_once if inlet is not None else 0):
-            message = None if self._stopping.is_set() else inlet.take()
+        for _ in range(self._at_once if buffer is not None else 0):
+            message = None if self._stopping.is_set() else buffer.take()
             if message is None:
                 break
             yield message
@@ -244,7 +255,7 @@ class RclSubscription:
         :param is_new: the new one of two subscriptions has brought it.
         :returns: False where it was taken before.
         """
-        rcl, info = self._rcl, self._ring.info
+        rcl, info = self._rcl, self._receive_buffers.info
         if not rcl.orders_messages:
             return True
         gid, number = rcl.gid_in(info), rcl.number_in(info)
@@ -257,7 +268,7 @@ class RclSubscription:
         elif number > last:
             if rcl.counts_messages and number > last + 1:
                 self._on_missed(number - last - 1)
-        elif len(self._taps) > 1 or rcl.counts_messages:
+        elif len(self._subscriptions) > 1 or rcl.counts_messages:
             return False
         self._last[gid] = number
         return True
@@ -270,14 +281,14 @@ class RclSubscription:
 
 
 def goes_by_reference(rcl: Rcl, node: Node, qos: QoSProfile) -> bool:
-    is_asked_for = intra.is_asked_for(node, qos)
-    if is_asked_for and not rcl.knows_gids:
+    is_requested = intra.is_requested(node, qos)
+    if is_requested and not rcl.knows_gids:
         node.get_logger().warning(
             'use_intra_process_comms has no effect. Cause: this middleware does not tell who '
             'published a message.',
             once=True,
         )
-    return is_asked_for and rcl.knows_gids
+    return is_requested and rcl.knows_gids
 
 
 def event_callbacks(on_incompatible: Callable[[str], None] | None) -> SubscriptionEventCallbacks:
@@ -297,7 +308,7 @@ def destroy(node: Node, subscription: Subscription | None) -> None:
         between_callbacks(lambda: node.destroy_subscription(subscription))
 
 
-class _Nobody(ReentrantCallbackGroup):
+class _NeverExecuted(ReentrantCallbackGroup):
     """
     Keeps a subscription and its events from the executor.
 

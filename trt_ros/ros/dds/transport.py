@@ -18,7 +18,7 @@ from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
 
 from trt_ros.ros.dds import intra_process as intra
-from trt_ros.ros.dds.rcl import NOBODY, MemoryHooks, Rcl, RclError
+from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks, Rcl, RclError
 from trt_ros.ros.dds.rcl_subscription import (
     RclSubscription,
     destroy,
@@ -58,7 +58,7 @@ def subscribe_serialized(
     on_lost: Callable[[], None] | None = None,
     on_missed: Callable[[int], None] | None = None,
     on_incompatible: Callable[[str], None] | None = None,
-    hooks: MemoryHooks = NOBODY,
+    hooks: MemoryHooks = NO_HOOKS,
 ) -> SerializedSubscription:
     """
     Take a topic's messages as bytes; by reference from a node of this process, where both of them
@@ -107,10 +107,10 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
     rcl = usable_rcl(node)
     if rcl is None:
         return lambda message: publisher.publish(message.tobytes())
-    is_kept, handle, outlet = _is_kept(publisher), publisher.handle, None
+    is_kept, handle, intra_publisher = _is_kept(publisher), publisher.handle, None
     if goes_by_reference(rcl, node, publisher.qos_profile):
         with handle:
-            outlet = intra.Outlet(node, publisher, rcl.gid_of(handle))
+            intra_publisher = intra.IntraProcessPublisher(node, publisher, rcl.gid_of(handle))
 
     def publish(message: np.ndarray) -> None:
         if not getattr(publisher, 'is_activated', True):
@@ -118,15 +118,15 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
         with handle:
             # Counted first: one that goes after that costs a message, but nobody misses one.
             listeners = handle.get_subscription_count()
-            if outlet is not None:
-                listeners -= outlet.hand_over(message)
+            if intra_publisher is not None:
+                listeners -= intra_publisher.hand_over(message)
             if listeners > 0 or is_kept:
                 rcl.publish(handle, message)
 
     return publish
 
 
-def is_heard(publisher: Publisher) -> bool:
+def should_publish(publisher: Publisher) -> bool:
     """Tell whether a message would reach somebody, now or when one comes."""
     return publisher.get_subscription_count() > 0 or _is_kept(publisher)
 
@@ -192,7 +192,7 @@ def usable_rcl(node: Node) -> Rcl | None:
             if os.environ.get(VARIABLE) != 'rclpy':
                 try:
                     rcl = Rcl()
-                    check(rcl, node.context)
+                    check_transport(rcl, node.context)
                 except Exception as error:  # Whatever it is: rclpy's own way is there.
                     rcl, why = None, repr(error)
             if rcl is None:
@@ -201,7 +201,7 @@ def usable_rcl(node: Node) -> Rcl | None:
         return _known[0]
 
 
-def check(rcl: Rcl, context: Context) -> None:
+def check_transport(rcl: Rcl, context: Context) -> None:
     """
     Send images there and back within this process, and compare them with rclpy's own.
 
@@ -250,7 +250,7 @@ def check(rcl: Rcl, context: Context) -> None:
             if not done.wait(SECONDS_FOR_THE_TEST):
                 raise RclError(f'{len(taken)} of {2 * len(images)} messages came')
             with publisher.handle:
-                rcl.learn_info(rcl.gid_of(publisher.handle), infos)
+                rcl.detect_info_layout(rcl.gid_of(publisher.handle), infos)
         finally:
             subscription.close()
     finally:
