@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 import sys
 
@@ -141,6 +141,66 @@ def test_arrows_point_down_only(path):
 )
 def test_an_arrow_that_points_up_is_found(file, source, complaint):
     assert complaints(PACKAGE / file, source) == [complaint]
+
+
+def module_name(path: Path) -> str:
+    """Return the dotted name of a file; a package's is that of its `__init__.py`."""
+    return '.'.join(path.relative_to(PACKAGE.parent).with_suffix('').parts).removesuffix(
+        '.__init__'
+    )
+
+
+def dependencies(name: str, source: str, modules: Set[str], is_package: bool = False) -> set[str]:
+    """Return which of `modules` a source text imports, also within functions."""
+    package = name if is_package else name.rpartition('.')[0]
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            parents = package.split('.')[: len(package.split('.')) - node.level + 1]
+            base = '.'.join([*(parents if node.level else []), *filter(None, [node.module])])
+            # `from package import module` depends on the module.
+            for full in (f'{base}.{alias.name}' for alias in node.names):
+                found.add(full if full in modules else base)
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+    return (found & modules) - {name}
+
+
+def cycles(imports: Mapping[str, Set[str]]) -> list[str]:
+    """Return one 'a -> b -> a' for each module from which an import cycle is reached first."""
+    found, done = [], set()
+
+    def follow(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            found.append(' -> '.join([*path[path.index(name) :], name]))
+        elif name not in done:
+            for other in sorted(imports[name]):
+                follow(other, (*path, name))
+            done.add(name)
+
+    for name in sorted(imports):
+        follow(name, ())
+    return found
+
+
+def test_no_modules_import_each_other():
+    files = {module_name(path): path for path in PACKAGE.rglob('*.py')}
+    imports = {
+        name: dependencies(name, path.read_text(), files.keys(), path.name == '__init__.py')
+        for name, path in files.items()
+    }
+    assert cycles(imports) == []
+
+
+def test_a_cycle_through_a_function_is_found():
+    modules = {'p.a', 'p.b', 'p.c'}
+    sources = {
+        'p.a': 'def f():\n    from p import b',
+        'p.b': 'from .c import x',
+        'p.c': 'import p.a',
+    }
+    imports = {name: dependencies(name, source, modules) for name, source in sources.items()}
+    assert cycles(imports) == ['p.a -> p.b -> p.c -> p.a']
 
 
 def test_no_two_layers_import_each_other():

@@ -136,19 +136,19 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
             cause=chosen,
             remedy='Leave it out, or see `trt-ros doctor` why TensorRT is not used.',
         )
-    pipeline = open_on_the_cpu(args.model, options.input_size, options.batch)
+    steps, lines = open_on_the_cpu(args.model, options.input_size, options.batch)
     results = []
     try:
-        _refuse_other_batch(args, pipeline.max_batch)
-        log_lines = (chosen, *pipeline.log_lines[1:])
+        _refuse_other_batch(args, steps.max_batch)
+        log_lines = (chosen, *lines)
         print('\n'.join(log_lines))
         for frame in _frames(args):
-            times = measure_steps(pipeline, frame, args.frames)
+            times = measure_steps(steps, frame, args.frames)
             host_ms = {name: vars(Summary.of(each)) for name, each in times.items()}
             found: dict[str, Any] = {
                 'image': f'{frame.width}x{frame.height} {frame.encoding}',
-                'batch': pipeline.max_batch,
-                'frames_per_second': 1e3 * pipeline.max_batch / host_ms['frame']['mean'],
+                'batch': steps.max_batch,
+                'frames_per_second': 1e3 * steps.max_batch / host_ms['frame']['mean'],
                 'frame_times_ms': times['frame'],
                 'host_ms': host_ms,
             }
@@ -158,7 +158,7 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
             for name in ('preprocess', 'network', 'decode'):
                 _row(f'  of it {name}', host_ms[name])
     finally:
-        pipeline.close()
+        steps.close()
     return log_lines, results
 
 

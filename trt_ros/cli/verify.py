@@ -184,11 +184,9 @@ def _compare(args: Namespace) -> int:
             device=args.device,
             cache_dir=args.cache_dir,
         )
-        try:
-            outputs = _compare_outputs(args, ours, _alike(args.model, ours, reference, stack))
-        finally:
-            ours.close()
-        boxes = _compare_boxes(args, reference)
+        stack.callback(ours.close)
+        outputs = _compare_outputs(args, ours, _alike(args.model, ours, reference, stack))
+        boxes = _compare_boxes(args, ours, reference)
     reasons = {name: each.problem(args.min_cosine) for name, each in outputs.items()}
     if boxes and not boxes['matched'] >= args.min_matched:
         reasons['boxes'] = f'{boxes["matched"]:.1%} matched is below {args.min_matched:.1%}'
@@ -258,16 +256,14 @@ def _inputs(args: Namespace, network: Any) -> Iterator[dict[str, np.ndarray]]:
     import numpy as np
 
     if args.images:
+        from trt_ros.runtime.fitting import fit
         from trt_ros.runtime.options import PipelineOptions
-        from trt_ros.runtime.pipeline import Pipeline
+        from trt_ros.vision.decoders.registry import FAMILIES
 
-        # Only decides how a picture goes in; the runner is not its own to close.
-        pipeline: Pipeline[Detections] = Pipeline.open(
-            PipelineOptions(model_path=str(args.model)), runner=network
-        )
+        fitted = fit(network, PipelineOptions(model_path=str(args.model)), FAMILIES)
         image = next(spec.name for spec in network.inputs if len(spec.shape) == 4)
         for frame in _frames(args.images):
-            yield {image: pipeline.preprocess(frame)[0], **pipeline.decoder.constant_inputs}
+            yield {image: fitted.preprocess(frame)[0], **fitted.decoder.constant_inputs}
         return
     rng = np.random.default_rng(0)
     for _ in range(args.random):
@@ -299,24 +295,29 @@ def _compare_outputs(args: Namespace, ours: Any, reference: Any) -> dict[str, Ag
     return found
 
 
-def _compare_boxes(args: Namespace, reference: Any) -> dict[str, float]:
-    """Compare what the whole pipeline finds with the CPU's; {} where no decoder fits."""
+def _compare_boxes(args: Namespace, ours: Any, reference: Any) -> dict[str, float]:
+    """
+    Compare the detections of both networks; return {} where no decoder fits.
+
+    :param ours: closed afterwards; its engine runs as a pipeline.
+    """
     import numpy as np
 
     from trt_ros.errors import TensorMismatchError
-    from trt_ros.runtime.gpu.executor import GraphOptions
-    from trt_ros.runtime.gpu.open import open_frames
+    from trt_ros.runtime.cpu.frame_runner import StepByStep
+    from trt_ros.runtime.fitting import fit
+    from trt_ros.runtime.gpu.open import frames_of
     from trt_ros.runtime.options import PipelineOptions
-    from trt_ros.runtime.pipeline import Pipeline
+    from trt_ros.vision.decoders.registry import FAMILIES
     from trt_ros.vision.frame import Frame
     from trt_ros.vision.nms import iou
 
+    options = PipelineOptions(model_path=str(args.model))
     try:
-        on_cpu: Pipeline[Detections] = Pipeline.open(
-            PipelineOptions(model_path=str(args.model)), runner=reference
-        )
+        fitted = fit(reference, options, FAMILIES)
     except TensorMismatchError:
         return {}
+    on_cpu = StepByStep(reference, fitted.preprocess, fitted.decoder)
     rng = np.random.default_rng(0)
     frames = list(_frames(args.images)) or [
         Frame.from_pixels(rng.integers(0, 256, (480, 640, 3), dtype=np.uint8))
@@ -324,16 +325,10 @@ def _compare_boxes(args: Namespace, reference: Any) -> dict[str, float]:
     ]
     thresholds = Thresholds(score=args.score_threshold, max_detections=300)
     counts, matched, smallest = [0, 0], 0, 1.0
-    pipeline = open_frames(
-        args.model,
-        build_options(args),
-        GraphOptions(device=args.device),
-        backend=args.backend,
-        cache_dir=args.cache_dir,
-    )
+    pipeline = frames_of(ours, options, batch=build_options(args).batch)
     try:
         for frame in frames:
-            want: Detections = on_cpu.infer(frame, thresholds)
+            want = on_cpu.infer(frame, thresholds)
             got: Detections = pipeline.infer(frame, thresholds)
             counts = [counts[0] + len(got), counts[1] + len(want)]
             for box, label in zip(want.xyxy, want.labels):

@@ -186,14 +186,14 @@ def test_a_classifier_sees_the_middle_unless_told_otherwise():
     assert 'center_crop of 0.875 of the shorter side, rgb' in classifier().log_lines[2]
     assert 'center_crop of 1 of the shorter side' in classifier(crop_fraction=1.0).log_lines[2]
     assert classifier(resize='stretch').preprocess.resize == 'stretch'
-    with pytest.raises(ParameterError, match='with resize stretch nothing is cropped'):
+    with pytest.raises(ParameterError, match='resize stretch does not crop'):
         classifier(resize='stretch', crop_fraction=0.9)
 
 
 def test_what_is_wanted_of_the_whole_image_is_not_cropped():
     depth = TensorSpec('depth', (1, 1, 32, 32), 'float32', 'output')
     runner = FakeRunner([{}], inputs=(IMAGE,), outputs=(depth,))
-    with pytest.raises(ParameterError, match='does not see the whole image'):
+    with pytest.raises(ParameterError, match='would not see the whole image'):
         Pipeline.open(PipelineOptions(resize='center_crop'), families=DEPTHS, runner=runner)
     assert runner.is_closed
 
@@ -225,7 +225,7 @@ def test_the_story_tells_of_a_background_that_the_network_does_not_count(
     )
     assert pipeline.class_names == ('a', 'b', 'c')
     assert pipeline.log_lines[-1] == (
-        "3 class names, without 'BACKGROUND', which the network does not count"
+        "3 class names, without 'BACKGROUND', which is not a class of the network"
     )
 
 
@@ -323,10 +323,10 @@ def test_a_network_of_a_fixed_batch_is_known_by_what_it_gives_for_one_image():
 @pytest.mark.parametrize(
     ('shape', 'dtype', 'message'),
     [
-        ((4, 3, 64, 64), 'float32', 'takes 4 images at a time, the outputs are not of so many'),
-        ((1, 3, 64), 'float32', 'is no batch of images'),
+        ((4, 3, 64, 64), 'float32', 'has a batch size of 4, which the outputs do not have'),
+        ((1, 3, 64), 'float32', 'is not a batch of images'),
         ((1, 4, 64, 64), 'float32', 'no dimension of 3 colours'),
-        ((1, 3, 64, 64), 'int64', 'takes no pixels'),
+        ((1, 3, 64, 64), 'int64', 'unsupported image dtype int64'),
     ],
 )
 def test_an_input_that_is_no_image_is_refused(shape, dtype, message):
@@ -405,7 +405,7 @@ def test_a_fixed_size_may_be_asked_for_as_it_is():
 
 def test_normalising_a_uint8_input_is_refused():
     runner = fake(inputs=[TensorSpec('images', (1, 3, 64, 64), 'uint8', 'input')])
-    with pytest.raises(ParameterError, match='mean and scale cannot be honoured'):
+    with pytest.raises(ParameterError, match='mean and scale cannot be applied'):
         Pipeline.open(LabelledOptions(mean=(1.0, 1.0, 1.0), scale=0.5), runner=runner)
 
 

@@ -1,8 +1,9 @@
-"""Where a frame's time goes on the CPU, step by step."""
+"""Time per step of a frame on the CPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 import time
@@ -11,18 +12,21 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.progress import Reporter
+from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.frame_runner import StepByStep
+from trt_ros.runtime.fitting import Fitted, fit
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.registry import DRAWN, TENSORS
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 WARM_UP_RUNS = 3
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of many times, in milliseconds."""
+    """Percentiles, maximum and mean of many times, in milliseconds."""
 
     p50: float
     p90: float
@@ -32,6 +36,7 @@ class Summary:
 
     @classmethod
     def of(cls, times_ms: Sequence[float]) -> Summary:
+        """Summarise times, of which there is at least one."""
         p50, p90, p99 = np.percentile(times_ms, [50, 90, 99])
         return cls(
             float(p50), float(p90), float(p99), float(max(times_ms)), float(np.mean(times_ms))
@@ -39,7 +44,7 @@ class Summary:
 
 
 class _Clocked:
-    """A callable that keeps how long each call took, in ms."""
+    """A callable that records the duration of each call, in ms."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call, self.times_ms = call, list[float]()
@@ -52,36 +57,50 @@ class _Clocked:
             self.times_ms.append((time.perf_counter() - start) * 1e3)
 
 
-def open_on_the_cpu(model: Path, input_size: tuple[int, ...], batch: int) -> Pipeline[Any]:
-    """Open a network of one image input; one that no decoder recognises gives raw outputs."""
+def open_on_the_cpu(
+    model: Path, input_size: tuple[int, ...], batch: int
+) -> tuple[StepByStep[Any], tuple[str, ...]]:
+    """
+    Open a network of one image input; one that no decoder recognises returns raw outputs.
+
+    :param batch: maximum number of images per run.
+    :returns: the caller's to close, warmed up; and lines for the log.
+    :raises TrtRosError: a ParameterError, ModelError, BackendError or TensorMismatchError.
+    """
     options = PipelineOptions(model_path=str(model), backend='onnxruntime', input_size=input_size)
-    try:
-        return Pipeline.open(options, families=DRAWN, batch=batch)
-    except TensorMismatchError:
-        return Pipeline.open(replace(options, decoder='tensor'), families=TENSORS, batch=batch)
+    with ExitStack() as undo:
+        network = open_network(options, Reporter(None, None), batch)[0]
+        undo.callback(network.close)
+        fitted: Fitted[Any]
+        try:
+            fitted = fit(network, options, DRAWN)
+        except TensorMismatchError:
+            fitted = fit(network, replace(options, decoder='tensor'), TENSORS)
+        steps = StepByStep[Any](network, fitted.preprocess, fitted.decoder, batch)
+        steps.warm_up()
+        undo.pop_all()
+        return steps, (*fitted.log_lines, *steps.log_lines)
 
 
-def measure_steps(pipeline: Pipeline[Any], frame: Frame, rounds: int) -> Mapping[str, list[float]]:
+def measure_steps(steps: StepByStep[Any], frame: Frame, rounds: int) -> Mapping[str, list[float]]:
     """
-    Time runs of `pipeline.max_batch` images each, all the same frame.
+    Time runs of as many images as the network takes, all the same frame.
 
-    :returns: 'frame': image in hand to result; of it 'preprocess', 'network' and 'decode'; in ms
-        per run.
+    :returns: milliseconds per run. 'frame' is the time from image in hand to result; it includes
+        'preprocess', 'network' and 'decode'.
     """
-    assert isinstance(pipeline.frames, StepByStep)
-    steps, batch = pipeline.frames, pipeline.max_batch
     parts = {
         'preprocess': _Clocked(steps.preprocess),
         'network': _Clocked(steps.runner.infer),
         'decode': _Clocked(steps.decoder),
     }
     runner, preprocess, decoder = steps.runner, steps.preprocess, steps.decoder
-    whole = _Clocked(pipeline.infer_all)
+    whole = _Clocked(steps.infer_all)
     try:
         steps.preprocess, steps.decoder = parts['preprocess'], parts['decode']  # type: ignore[assignment]
         runner.infer = parts['network']  # type: ignore[method-assign]
         for _ in range(rounds + WARM_UP_RUNS):
-            whole([frame] * batch)
+            whole([frame] * steps.max_batch, DEFAULT_THRESHOLDS)
     finally:
         steps.preprocess, steps.decoder = preprocess, decoder
         del runner.infer

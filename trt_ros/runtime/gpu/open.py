@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,11 @@ from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import TensorMismatchError
 from trt_ros.progress import Reporter
+from trt_ros.runtime.fitting import fit, raw_preprocess
 from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.detections import Detections
-from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.decoders.registry import FAMILIES
 
 
 def open_network(
@@ -68,38 +68,38 @@ def open_frames(
     """
     Open any network of one image input for frames, to measure it.
 
-    What no decoder recognises gets its pixels as 0 to 1 and gives raw outputs. Runs take as many
-    images as `build.batch` says, where the network allows that.
+    A network that no decoder recognises gets pixels of 0 to 1 and returns raw outputs. Runs take
+    `build.batch` images where the network allows that.
     """
-    graph, batch = graph or GraphOptions(), build.batch if build else 1
+    graph = graph or GraphOptions()
+    runner = open_network(
+        model_path,
+        build,
+        backend=backend,
+        device=graph.device,
+        cache_dir=cache_dir,
+        report=report,
+        graph=graph,
+    )
+    options = PipelineOptions(model_path=str(model_path), input_size=tuple(input_size))
+    return frames_of(runner, options, batch=build.batch if build else 1)
 
-    def network() -> TensorRTRunner:
-        return open_network(
-            model_path,
-            build,
-            backend=backend,
-            device=graph.device,
-            cache_dir=cache_dir,
-            report=report,
-            graph=graph,
-        )
 
-    runner = network()
-    try:
-        # Only decides; nothing runs.
-        asked: Pipeline[Detections] = Pipeline.open(
-            PipelineOptions(model_path=str(model_path), input_size=tuple(input_size)),
-            runner=runner,
-        )
-    except TensorMismatchError:
-        runner = network()
-        spec = runner.inputs[0]
-        if len(runner.inputs) != 1 or len(spec.shape) != 4 or min(spec.shape[1:]) < 1:
-            runner.close()
-            raise
-        layout = 'nchw' if spec.shape[1] == 3 else 'nhwc'
-        height, width = spec.shape[2:] if layout == 'nchw' else spec.shape[1:3]
-        scale = 1.0 if spec.dtype == 'uint8' else 1 / 255
-        preprocess = Preprocess((height, width), scale=scale, layout=layout, dtype=spec.dtype)
-        return runner.for_frames(preprocess, None, batch=batch)
-    return runner.for_frames(asked.preprocess, asked.decoder, batch=batch)
+def frames_of(
+    runner: TensorRTRunner, options: PipelineOptions, *, batch: int = 1
+) -> GraphPipeline:
+    """
+    Turn an open network into a pipeline of frames; see open_frames.
+
+    :param runner: closed when this returns or raises; its engine goes to the pipeline.
+    """
+    with ExitStack() as undo:
+        undo.callback(runner.close)
+        try:
+            fitted = fit(runner, options, FAMILIES)
+        except TensorMismatchError:
+            preprocess = raw_preprocess(runner)
+            if preprocess is None:
+                raise
+            return runner.for_frames(preprocess, None, batch=batch)
+        return runner.for_frames(fitted.preprocess, fitted.decoder, batch=batch)
