@@ -59,7 +59,7 @@ class Rig:
             topic: peer.publisher(Image, name) for topic, name in names_of(node.name).items()
         }
         self.found = {topic: peer.inbox(Detection2DArray, self.output(topic)) for topic in TOPICS}
-        self.diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
+        self.statuses = peer.inbox(DiagnosticArray, '/diagnostics')
         self.last_stamp = 0
         for topic in TOPICS:
             # What is sent before both sides have matched may be lost.
@@ -98,12 +98,12 @@ class Rig:
 
     def diagnostics(self):
         """Return the next diagnostics, as a dictionary, of a time after this call."""
-        seen = len(self.diagnostics.messages)
+        seen = len(self.statuses.messages)
 
         def fresh():
             own = [
                 array.status[0]
-                for array in self.diagnostics.messages[seen:]
+                for array in self.statuses.messages[seen:]
                 if array.status[0].name == f'{self.node.name}: image'
             ]
             return own[1:]  # The first may have been on its way.
