@@ -1,4 +1,4 @@
-"""A detector for each camera of a YAML file, or for all; config/cameras.example.yaml is one."""
+"""One detector per camera of a YAML file, or one for all; see config/cameras.example.yaml."""
 
 from pathlib import Path
 
@@ -13,24 +13,26 @@ from trt_ros.launching.arguments import (
     launch_description,
     parameter_arguments,
 )
-from trt_ros.launching.graph import Part, graph
+from trt_ros.launching.graph import NodeDescription, launch_nodes
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.nodes.image_source import ImageSourceNode
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 
 
 def generate_launch_description():
+    """Return the launch description."""
     return launch_description(
         [
-            DeclareLaunchArgument('cameras', description='YAML file of the cameras.'),
+            DeclareLaunchArgument(
+                'cameras', description='YAML file of the cameras, as config/cameras.example.yaml.'
+            ),
             DeclareLaunchArgument(
                 'one_node',
                 default_value='false',
                 choices=('true', 'false'),
                 description=(
-                    'One detector for all cameras, with one network in memory, whose '
-                    'results are on the '
-                    'same topics.'
+                    'Whether one detector, with one network in memory, serves all cameras; '
+                    'the result topics are the same.'
                 ),
             ),
             *common_arguments(container='new'),
@@ -41,6 +43,7 @@ def generate_launch_description():
 
 
 def nodes(context):
+    """Return the actions that start the detectors and the image sources."""
     file = Path(context.launch_configurations['cameras'])
     given = given_parameters(context, DetectorNode)
     for_all, cameras = read_cameras(file)
@@ -48,7 +51,7 @@ def nodes(context):
         detectors = [detector_of_all(file, for_all, cameras, given)]
     else:
         detectors = [
-            Part(
+            NodeDescription(
                 DetectorNode,
                 'detector',
                 namespace,
@@ -60,7 +63,7 @@ def nodes(context):
             for namespace, camera in cameras.items()
         ]
     sources = [
-        Part(
+        NodeDescription(
             ImageSourceNode,
             'image_source',
             namespace,
@@ -70,29 +73,30 @@ def nodes(context):
         for namespace, camera in cameras.items()
         if 'source' in camera
     ]
-    return graph(context, detectors + sources)
+    return launch_nodes(context, detectors + sources)
 
 
 def remappings_of(camera):
+    """Return the remapping of the image topic of a camera."""
     return {'image': camera.get('image', 'image')}
 
 
 def detector_of_all(file, for_all, cameras, given):
-    """Return the one detector; what it subscribes to and publishes is as of one a camera."""
+    """Return one detector for all cameras, with the topics of one detector per camera."""
     remappings = {}
     for namespace, camera in cameras.items():
         if 'parameters' in camera:
             raise ParameterError(
-                f'{file}: camera {namespace} has parameters of its own, but with one_node there '
-                'is one detector.',
-                remedy='Move them up, to those of all cameras.',
+                f'{file}: camera {namespace} has parameters, but one_node is true.',
+                cause='One detector serves all cameras.',
+                remedy='Move them to the parameters of all cameras.',
             )
         image = camera.get('image', 'image')
         name = namespace.strip('/')
         remappings[name] = image if image.startswith('/') else f'/{name}/{image}'
         remappings[f'~/{name}/detections'] = f'/{name}/detector/detections'
     topics = tuple(name for name in remappings if not name.startswith('~'))
-    return Part(
+    return NodeDescription(
         DetectorNode,
         'detector',
         remappings=remappings,
@@ -102,7 +106,7 @@ def detector_of_all(file, for_all, cameras, given):
 
 
 def read_cameras(file):
-    """Return the parameters for all cameras, and the settings of each by its namespace."""
+    """Return the parameters of all cameras, and the settings per camera by namespace."""
     try:
         content = yaml.safe_load(read_regular(file, MAX_TEXT_NBYTES))
     except (OSError, yaml.YAMLError) as error:
@@ -111,28 +115,28 @@ def read_cameras(file):
     for_all = settings(f'{file}: parameters', content.get('parameters'))
     cameras = settings(f'{file}: cameras', content.get('cameras'))
     if not cameras:
-        raise ParameterError(f'{file} names no cameras.', remedy='List them under `cameras:`.')
+        raise ParameterError(f'{file} lists no cameras.', remedy='Add them under `cameras:`.')
     for namespace, camera in cameras.items():
-        what = f'{file}: camera {namespace}'
-        cameras[namespace] = camera = settings(what, camera, ('image', 'source', 'parameters'))
+        place = f'{file}: camera {namespace}'
+        cameras[namespace] = camera = settings(place, camera, ('image', 'source', 'parameters'))
         if 'parameters' in camera:
-            camera['parameters'] = settings(f'{what}: parameters', camera['parameters'])
+            camera['parameters'] = settings(f'{place}: parameters', camera['parameters'])
     return for_all, cameras
 
 
-def settings(what, content, names=()):
-    """Return what stands at a place of the file, by name; which names it may have, if not all."""
+def settings(place, content, names=()):
+    """Return a mapping of the file; `names` are the allowed keys, all when empty."""
     content = {} if content is None else content
     if not isinstance(content, dict):
         raise ParameterError(
-            f'{what} is {content!r}.',
-            cause='It should be names and values.',
-            remedy='Write it as config/cameras.example.yaml is.',
+            f'{place} is {content!r}.',
+            cause='It must be a mapping of names to values.',
+            remedy='Follow config/cameras.example.yaml.',
         )
     unknown = set(content) - set(names or content)
     if unknown:
         raise ParameterError(
-            f'{what} has {", ".join(sorted(map(str, unknown)))}.',
-            remedy=f'There may be {", ".join(names)}.',
+            f'{place} has unknown keys: {", ".join(sorted(map(str, unknown)))}.',
+            remedy=f'Allowed keys are {", ".join(names)}.',
         )
     return content

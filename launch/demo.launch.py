@@ -1,4 +1,4 @@
-"""Pictures, a video or a camera through the detector, with what it finds drawn on them."""
+"""A detector on pictures, a video or a camera, and its detections drawn on the images."""
 
 import atexit
 from pathlib import Path
@@ -12,7 +12,7 @@ from trt_ros.launching.arguments import (
     launch_description,
     parameter_arguments,
 )
-from trt_ros.launching.graph import Part, graph
+from trt_ros.launching.graph import NodeDescription, launch_nodes
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.nodes.image_source import ImageSourceNode
 from trt_ros.nodes.overlay import OverlayNode
@@ -22,6 +22,7 @@ SCENE_SECONDS = 6.0
 
 
 def generate_launch_description():
+    """Return the launch description."""
     return launch_description(
         [
             *common_arguments(container='new'),
@@ -34,35 +35,36 @@ def generate_launch_description():
 
 
 def nodes(context):
+    """Return the actions that start the three nodes."""
     source = given_parameters(context, ImageSourceNode, 'image_source.')
     if 'source' not in source and not context.launch_configurations['params_file']:
         source['source'] = draw_scene(context.launch_configurations['container'])
-    return graph(
+    return launch_nodes(
         context,
         [
-            Part(
+            NodeDescription(
                 OverlayNode,
                 'overlay',
                 remappings={'detections': 'detector/detections'},
                 parameters=given_parameters(context, OverlayNode, 'overlay.'),
             ),
-            Part(
+            NodeDescription(
                 DetectorNode,
                 'detector',
                 has_platform=True,
                 parameters=given_parameters(context, DetectorNode),
             ),
-            Part(ImageSourceNode, 'image_source', parameters=source),
+            NodeDescription(ImageSourceNode, 'image_source', parameters=source),
         ],
     )
 
 
 def draw_scene(container):
-    """Return a folder of pictures of the moving scene that the demo's network knows."""
+    """Draw pictures of a moving scene with the shapes of the demo model; return their folder."""
     from trt_ros.demo.show import draw_pictures
 
     folder = mkdtemp(prefix='trt_ros_demo_')
-    if container in ('none', 'new'):  # In another container the nodes outlive the launch.
+    if container in ('none', 'new'):  # Nodes in another container outlive the launch.
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     draw_pictures(Path(folder), SCENE_SECONDS)
     return folder

@@ -1,8 +1,9 @@
-"""Depth on an image topic, or on pictures, a video or a camera that it is given."""
+"""Depth on an image topic or on pictures, a video or a camera."""
 
-from trt_ros.launching.task_launch import single
+from trt_ros.launching.task_launch import task_launch
 from trt_ros.nodes.depth import DepthNode
 
 
 def generate_launch_description():
-    return single(DepthNode)
+    """Return the launch description."""
+    return task_launch(DepthNode)

@@ -1,8 +1,9 @@
-"""Keypoints on an image topic, or on pictures, a video or a camera that it is given."""
+"""Keypoints on an image topic or on pictures, a video or a camera."""
 
-from trt_ros.launching.task_launch import single
+from trt_ros.launching.task_launch import task_launch
 from trt_ros.nodes.pose import PoseNode
 
 
 def generate_launch_description():
-    return single(PoseNode)
+    """Return the launch description."""
+    return task_launch(PoseNode)

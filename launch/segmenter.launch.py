@@ -1,8 +1,9 @@
-"""A segmenter on an image topic, or on pictures, a video or a camera that it is given."""
+"""A segmenter on an image topic or on pictures, a video or a camera."""
 
-from trt_ros.launching.task_launch import single
+from trt_ros.launching.task_launch import task_launch
 from trt_ros.nodes.segmenter import SegmenterNode
 
 
 def generate_launch_description():
-    return single(SegmenterNode)
+    """Return the launch description."""
+    return task_launch(SegmenterNode)

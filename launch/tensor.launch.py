@@ -1,8 +1,9 @@
-"""Any network on a topic of images or of tensors, or on pictures that it is given."""
+"""Any network on a topic of images or of tensors, or on pictures."""
 
-from trt_ros.launching.task_launch import single
+from trt_ros.launching.task_launch import task_launch
 from trt_ros.nodes.tensor import TensorNode
 
 
 def generate_launch_description():
-    return single(TensorNode, {'tensors': 'Topic of the tensors, for input:=tensors.'})
+    """Return the launch description."""
+    return task_launch(TensorNode, {'tensors': 'Topic of the tensors, for input:=tensors.'})

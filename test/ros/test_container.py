@@ -247,8 +247,8 @@ def test_only_registered_components_are_loaded_unless_modules_are_allowed(start)
         refused = container.load(plugin, 'python_pkg')
         assert (refused.success, refused.error_message) == (
             False,
-            f'Failed to load library: {plugin} is not a registered component; the '
-            'parameter allow_modules of the container lets it load any Python module',
+            f'Failed to load library: {plugin} is not a registered component; set the '
+            'parameter allow_modules of the container to load any Python module',
         )
     for package in ('python_pkg', 'indexed_pkg'):
         assert container.load(f'{package}::Options', package).success
@@ -435,7 +435,7 @@ def test_the_container_can_be_moved_and_its_components_are_not(start):
         'components:Options',
         extra=[('forward_global_arguments', True)],
     ).full_node_name.startswith('/robot/container_')
-    container.says('forward_global_arguments lets the container')
+    container.says('forward_global_arguments applies the container')
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-import rclpy
+from rclpy.utilities import get_default_context, try_shutdown
 
 from trt_ros.container.manager import ComponentManager
 from trt_ros.container.spinner import Spinner
@@ -33,10 +33,10 @@ PARAMETERS = """/**:
 
 def main(args: list[str] | None = None, *, thread_num: int = 1) -> int:
     """
-    Serve until a signal stops it, then unload everything, last loaded first.
+    Run the container until a signal stops it, then unload all components in reverse order.
 
     :param thread_num: default of the parameter of that name.
-    :raises SystemExit: of start_ros().
+    :raises SystemExit: as start_ros() does.
     """
     tune_process()
     stop = StopSignal()
@@ -45,17 +45,17 @@ def main(args: list[str] | None = None, *, thread_num: int = 1) -> int:
     try:
         manager = ComponentManager(thread_num=thread_num)
     except REFUSED as error:
-        rclpy.try_shutdown()
+        try_shutdown()
         raise refusal(error) from None
-    # A component may end the ROS context; the process then ends too, in order.
-    rclpy.get_default_context().on_shutdown(stop.send)
+    # A component may shut down the ROS context; the process then exits, too, after cleaning up.
+    get_default_context().on_shutdown(stop.send)
     control = Spinner('control', manager.get_logger())
     control.executor.add_node(manager)
     stop.wait()
     manager.close()
     control.close()
     manager.destroy_node()
-    rclpy.try_shutdown()
+    try_shutdown()
     return 0
 
 

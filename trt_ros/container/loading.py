@@ -1,4 +1,4 @@
-"""From a LoadNode request to a node: find its class, read its options, construct it."""
+"""Component classes and options of LoadNode requests, and the construction of nodes from them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 import inspect
 from operator import attrgetter
 import re
+from typing import Any
 
 from ament_index_python import get_resource, has_resource
 from composition_interfaces.srv import LoadNode
@@ -18,19 +19,19 @@ from rclpy.parameter import Parameter
 from trt_ros.container.spinner import Thrown
 
 ENTRY_POINTS = 'rclpy_components'
-AMENT_RESOURCE = 'rclcpp_components'  # What `ros2 component types` lists, Python or not.
+AMENT_RESOURCE = 'rclcpp_components'  # Listed by `ros2 component types`, for C++ and Python.
 PLACE = re.compile(r'[\w.]+:[\w.]+')  # module:Class
 
-#: Extra argument: the keyword of rclpy.node.Node that honours it.
+#: Extra arguments, and the keywords of rclpy.node.Node that implement them.
 NODE_KEYWORDS = {
     'forward_global_arguments': 'use_global_arguments',
     'enable_rosout': 'enable_rosout',
     'start_parameter_services': 'start_parameter_services',
     'enable_logger_service': 'enable_logger_service',
 }
-#: Extra argument that becomes an attribute of the node: its transport looks at it.
+#: Extra argument that becomes an attribute of the node, which trt_ros.ros.dds.transport reads.
 INTRA_PROCESS = 'use_intra_process_comms'
-#: Extra argument without either: the only value that rclpy can give.
+#: Extra arguments without a counterpart in rclpy, and the only value that rclpy supports.
 FIXED_IN_RCLPY = {
     'enable_topic_statistics': False,
     'start_parameter_event_publisher': True,
@@ -39,22 +40,22 @@ FIXED_IN_RCLPY = {
 
 
 class LoadError(Exception):
-    """Why a component was not loaded; the text is rclcpp's where rclcpp has one."""
+    """A component that could not be loaded; the message is rclcpp's where rclcpp has one."""
 
 
 def find_component(package: str, plugin: str, *, allow_modules: bool) -> type[Node]:
     """
-    Find the class of a component.
+    Return the class of a component.
 
-    :param plugin: `package::Class`, as the entry point is named, or `module:Class`.
-    :param allow_modules: whether `module:Class` may be any; to import a module is to run it.
-    :raises LoadError: no such package, no such plugin, or it cannot be imported.
+    :param plugin: `package::Class`, the name of the entry point, or `module:Class`.
+    :param allow_modules: whether any `module:Class` is accepted; importing a module runs its code.
+    :raises LoadError: when the package or plugin does not exist, or its import fails.
     """
     if PLACE.fullmatch(plugin):
         if not allow_modules:
             raise LoadError(
-                f'Failed to load library: {plugin} is not a registered component; the parameter '
-                'allow_modules of the container lets it load any Python module'
+                f'Failed to load library: {plugin} is not a registered component; set the '
+                'parameter allow_modules of the container to load any Python module'
             )
         return import_class(plugin)
     known = {
@@ -69,9 +70,11 @@ def find_component(package: str, plugin: str, *, allow_modules: bool) -> type[No
 
 def ament_components(package: str) -> dict[str, str]:
     """
-    Return what `package` lists in the ament index: a class name and where it is, each.
+    Return the components that `package` registers in the ament index, by class name.
 
-    Of a component in C++ that is a library, of one in Python `module:Class`.
+    The values are libraries for C++ components, `module:Class` for Python components.
+
+    :raises LoadError: when there is no such resource, or it is malformed.
     """
     if not package or not has_resource(AMENT_RESOURCE, package):
         raise LoadError('Could not find requested resource in ament index')
@@ -83,6 +86,11 @@ def ament_components(package: str) -> dict[str, str]:
 
 
 def import_class(place: str) -> type[Node]:
+    """
+    Return the node class at `module:Class`.
+
+    :raises LoadError: when its import fails, or it is no rclpy Node.
+    """
     if not PLACE.fullmatch(place):
         raise LoadError(
             f'Failed to load library: {place} is not a Python component; '
@@ -92,7 +100,7 @@ def import_class(place: str) -> type[Node]:
     try:
         module = import_module(module_name)
     except Thrown as error:
-        raise LoadError(f'Failed to load library: {describe(error)}') from error
+        raise LoadError(f'Failed to load library: {error_text(error)}') from error
     try:
         cls = attrgetter(name)(module)
     except AttributeError as error:
@@ -102,18 +110,18 @@ def import_class(place: str) -> type[Node]:
     return cls
 
 
-def node_options(request: LoadNode.Request) -> dict[str, object]:
+def node_options(request: LoadNode.Request) -> dict[str, Any]:
     """
-    Turn a request into keyword arguments for rclpy.node.Node, and INTRA_PROCESS.
+    Return the keyword arguments of rclpy.node.Node for a request, and INTRA_PROCESS.
 
-    :raises LoadError: for an extra argument that cannot be honoured.
+    :raises LoadError: for an extra argument that is not supported.
     """
     rules = list(request.remap_rules)
     if request.node_name:
         rules.append(f'__node:={request.node_name}')
     if request.node_namespace:
         rules.append(f'__ns:={request.node_namespace}')
-    options = {
+    options: dict[str, Any] = {
         'cli_args': ['--ros-args', *(part for rule in rules for part in ('-r', rule))],
         'use_global_arguments': False,
         'parameter_overrides': [Parameter.from_parameter_msg(p) for p in request.parameters],
@@ -135,12 +143,12 @@ def node_options(request: LoadNode.Request) -> dict[str, object]:
     return options
 
 
-def construct(cls: type[Node], options: dict[str, object]) -> Node:
+def construct(cls: type[Node], options: dict[str, Any]) -> Node:
     """
-    Construct a component; one that fails half-way leaves nothing behind.
+    Construct a component, and destroy it again when its constructor fails.
 
-    :param options: of node_options().
-    :raises LoadError: when its constructor throws.
+    :param options: from node_options().
+    :raises LoadError: when its constructor raises.
     """
     is_intra_process = options.pop(INTRA_PROCESS)
     try:
@@ -149,31 +157,37 @@ def construct(cls: type[Node], options: dict[str, object]) -> Node:
         cls = with_options(cls, options)
         options = {}
     node = cls.__new__(cls)
-    setattr(node, INTRA_PROCESS, is_intra_process)  # First: a constructor may make publishers.
+    setattr(
+        node, INTRA_PROCESS, is_intra_process
+    )  # Set first: the constructor may create publishers.
     try:
-        node.__init__(**options)
+        cls.__init__(node, **options)
     except Thrown as error:
-        with suppress(Thrown):  # It may not even have become a Node.
+        with suppress(Thrown):  # Node.__init__ may not have run.
             node.destroy_node()
-        raise LoadError(f'Component constructor threw an exception: {describe(error)}') from error
+        raise LoadError(
+            f'Component constructor threw an exception: {error_text(error)}'
+        ) from error
     return node
 
 
-def with_options(cls: type[Node], options: dict[str, object]) -> type[Node]:
+def with_options(cls: type[Node], options: dict[str, Any]) -> type[Node]:
     """
-    Give options to a class whose constructor takes none, as most Python nodes are written.
+    Return a subclass that passes options to a class whose constructor takes none.
 
-    The method resolution order becomes `cls`, Handover, Node: the class's own call of
-    super().__init__('name') arrives at Handover, which adds the options.
+    Most Python nodes are written that way. The method resolution order becomes `cls`,
+    OptionsAdapter, Node: the class's own call of super().__init__('name') reaches OptionsAdapter,
+    which adds the options.
     """
-    base = LifecycleNode if issubclass(cls, LifecycleNode) else Node
+    base: Any = LifecycleNode if issubclass(cls, LifecycleNode) else Node
 
-    class Handover(base):
+    class OptionsAdapter(base):  # type: ignore[misc]  # Chosen at run time.
         def __init__(self, *args: object, **kwargs: object) -> None:
             super().__init__(*args, **{**kwargs, **options})
 
-    return type(cls.__name__, (cls, Handover), {'__module__': cls.__module__})
+    return type(cls.__name__, (cls, OptionsAdapter), {'__module__': cls.__module__})
 
 
-def describe(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
+    """Return the message of an error; its repr where it has none."""
     return str(error) or repr(error)

@@ -1,4 +1,4 @@
-"""The node that loads, lists and unloads components, as rclcpp's ComponentManager does."""
+"""Node that loads, lists and unloads components, compatible with rclcpp's ComponentManager."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rclpy.task import Future
 from trt_ros.container.loading import (
     LoadError,
     construct,
-    describe,
+    error_text,
     find_component,
     node_options,
 )
-from trt_ros.container.spinner import Spinner, Thrown, explain
+from trt_ros.container.spinner import Spinner, Thrown, log_text
 from trt_ros.errors import TrtRosError
 from trt_ros.ros.lifecycle import freeze_garbage_collector
 
@@ -30,6 +30,8 @@ REQUESTS = QoSProfile(depth=200)  # rclcpp's; reliable and volatile, as services
 
 
 class Component(NamedTuple):
+    """A loaded node, its fully qualified name and the thread that spins it."""
+
     node: Node
     name: str
     spinner: Spinner
@@ -37,11 +39,11 @@ class Component(NamedTuple):
 
 class ComponentManager(Node):
     """
-    Owns the components and their spinners; must itself be spun elsewhere.
+    A node that owns the components and their spinners; another executor spins the manager.
 
-    A component lives on one of `thread_num` spinners, so its callbacks never run at the same time.
-    Loading and unloading happen one after the other on a thread of their own: a constructor may
-    take its time, and list_nodes still answers at once.
+    Each component is assigned to one of `thread_num` spinners, so its callbacks never run
+    concurrently. One separate thread loads and unloads components in sequence: a constructor may
+    take long, and list_nodes still responds at once.
     """
 
     def __init__(self, *, thread_num: int) -> None:
@@ -51,7 +53,7 @@ class ComponentManager(Node):
         self._spinners: list[Spinner] = []
         self._requests: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._is_closed = False
-        # No ThreadPoolExecutor: what a component imports can shut down all of them for good.
+        # Not a ThreadPoolExecutor: a module that a component imports can shut all of them down.
         self._worker = threading.Thread(target=self._work, name='loading')
         cpus = os.cpu_count() or 1
         self._thread_num = self.declare_parameter(
@@ -94,7 +96,7 @@ class ComponentManager(Node):
         self._worker.start()
 
     def close(self) -> None:
-        """Finish the load under way, refuse the waiting ones, destroy all, last loaded first."""
+        """Finish the current request, drop pending ones, destroy components in reverse order."""
         self._is_closed = True
         self._requests.put(None)
         self._worker.join()
@@ -103,26 +105,26 @@ class ComponentManager(Node):
         for spinner in self._spinners:
             spinner.close()
 
-    def _on_worker(self, answer: Callable) -> Callable:
-        """Make a service callback that answers from the worker and blocks nobody meanwhile."""
+    def _on_worker(self, handle: Callable) -> Callable:
+        """Return a service callback that responds from the worker thread and does not block."""
 
         async def callback(request: object, response: object) -> object:
-            answered = Future(executor=self.executor)
+            future = Future(executor=self.executor)
             # Awaiting alone would not wake the executor; a done callback does.
-            answered.add_done_callback(lambda _: None)
-            self._requests.put(lambda: answered.set_result(answer(request, response)))
-            return await answered
+            future.add_done_callback(lambda _: None)
+            self._requests.put(lambda: future.set_result(handle(request, response)))
+            return await future
 
         return callback
 
     def _work(self) -> None:
-        """Load and unload what is asked for, one after the other."""
+        """Handle load and unload requests in sequence."""
         while (request := self._requests.get()) is not None:
             if not self._is_closed:
                 request()
 
     def _load(self, request: LoadNode.Request, response: LoadNode.Response) -> LoadNode.Response:
-        what = f"'{request.plugin_name}' of package '{request.package_name}'"
+        plugin = f"'{request.plugin_name}' of package '{request.package_name}'"
         try:
             cls = find_component(
                 request.package_name, request.plugin_name, allow_modules=self._allow_modules
@@ -130,33 +132,35 @@ class ComponentManager(Node):
             options = node_options(request)
             if options['use_global_arguments']:
                 self.get_logger().warning(
-                    f"{what}: forward_global_arguments lets the container's own arguments, such "
-                    'as __node, apply to this node too'
+                    f"{plugin}: forward_global_arguments applies the container's own arguments, "
+                    'such as __node, to this node, too'
                 )
-            self._last_id += 1  # Before construction: a failed attempt uses up its id.
+            self._last_id += (
+                1  # Incremented before construction: a failed attempt consumes its id.
+            )
             self._add(construct(cls, options))
         except Thrown as error:
-            self.get_logger().error(f'Could not load {what}: {_with_traceback(error)}')
-            response.error_message = describe(error)
+            self.get_logger().error(f'Failed to load {plugin}: {_with_traceback(error)}')
+            response.error_message = error_text(error)
         else:
             response.success = True
             response.unique_id = self._last_id
             response.full_node_name = self._components[self._last_id].name
             self.get_logger().info(
-                f'Loaded {what} as {response.full_node_name}, id {self._last_id}'
+                f'Loaded {plugin} as {response.full_node_name}, id {self._last_id}'
             )
         if not response.success:
             _collect_nodes()
         return response
 
     def _add(self, node: Node) -> None:
-        """Have a new component spun, by the spinner with the fewest; a new one while all have."""
-        nodes_on = {spinner: 0 for spinner in self._spinners}
+        """Assign a component to the spinner with the fewest, or to a new one up to thread_num."""
+        node_counts = {spinner: 0 for spinner in self._spinners}
         for component in self._components.values():
-            nodes_on[component.spinner] += 1
-        idlest = min(nodes_on, key=nodes_on.get, default=None)
-        if idlest is None or (nodes_on[idlest] and len(nodes_on) < self._thread_num):
-            idlest = Spinner(f'components {len(nodes_on) + 1}', self.get_logger())
+            node_counts[component.spinner] += 1
+        idlest = min(node_counts, key=node_counts.__getitem__, default=None)
+        if idlest is None or (node_counts[idlest] and len(node_counts) < self._thread_num):
+            idlest = Spinner(f'components {len(node_counts) + 1}', self.get_logger())
             self._spinners.append(idlest)
         self._components[self._last_id] = Component(node, node.get_fully_qualified_name(), idlest)
         idlest.executor.add_node(node)
@@ -181,29 +185,29 @@ class ComponentManager(Node):
         return response
 
     def _destroy(self, unique_id: int) -> None:
-        name, spinner = self._components[unique_id][1:]
-        spinner.between_callbacks(lambda: self._take_down(unique_id))
-        spinner.between_callbacks(lambda: None)  # Its executor has let go of the node after that.
+        _, name, spinner = self._components[unique_id]
+        spinner.between_callbacks(lambda: self._remove(unique_id))
+        spinner.between_callbacks(lambda: None)  # Then the executor no longer refers to the node.
         _collect_nodes()
         self.get_logger().info(f'Unloaded {name}, id {unique_id}')
 
-    def _take_down(self, unique_id: int) -> None:
+    def _remove(self, unique_id: int) -> None:
         node, name, spinner = self._components.pop(unique_id)
         spinner.executor.remove_node(node)
         try:
             node.destroy_node()
         except Thrown as error:
-            self.get_logger().error(f'{name} failed while it was unloaded. {explain(error)}')
-            Node.destroy_node(node)  # What is rclpy's goes in any case.
+            self.get_logger().error(f'Failed to destroy {name}. {log_text(error)}')
+            Node.destroy_node(node)  # Releases rclpy's entities in any case.
 
 
 def _with_traceback(error: BaseException) -> str:
     bug = error.__cause__ if isinstance(error, LoadError) else error
     if bug is None or isinstance(bug, TrtRosError):
         return str(error)
-    return f'{error}\n{explain(bug)}'
+    return f'{error}\n{log_text(bug)}'
 
 
 def _collect_nodes() -> None:
-    """Have destroyed nodes leave the graph: a lifecycle node holds on in reference cycles."""
+    """Collect destroyed nodes: reference cycles keep a lifecycle node in the ROS graph."""
     freeze_garbage_collector()

@@ -1,4 +1,4 @@
-"""A thread that spins nodes and outlives whatever they throw."""
+"""Threads that spin nodes and survive the exceptions of their callbacks."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from rclpy.node import Node
 
 from trt_ros.errors import TrtRosError
 
-#: What a component may throw at its container: its sys.exit() or asyncio.CancelledError, too.
+#: Base class of all exceptions of components, including SystemExit and asyncio.CancelledError.
 Thrown = BaseException
 
 
-def explain(error: BaseException) -> str:
-    """Turn an error into log text: a traceback, unless it is one that the user can act on."""
+def log_text(error: BaseException) -> str:
+    """Return an error as log text: the message of a TrtRosError, the traceback of others."""
     if isinstance(error, TrtRosError):
         return str(error)
     return ''.join(traceback.format_exception(error)).rstrip()
 
 
 class ForgivingExecutor(SingleThreadedExecutor):
-    """Logs what a callback throws, where rclpy's own executors would end their spin()."""
+    """An executor that logs exceptions of callbacks; rclpy's own executors leave spin()."""
 
     def __init__(self, logger: RcutilsLogger) -> None:
         super().__init__()
         self._logger = logger
 
     def spin_once(self, timeout_sec: float | None = None) -> None:
+        """Run at most one callback, waiting up to `timeout_sec` for it."""
         try:
             task, _, node = self.wait_for_ready_callbacks(timeout_sec)
         except ExternalShutdownException:
@@ -44,34 +45,35 @@ class ForgivingExecutor(SingleThreadedExecutor):
         except (ShutdownException, TimeoutException):
             return
         except Exception as error:
-            self._complain(self._logger, error)
+            self._log_failure(self._logger, error)
             return
         try:
             task()
-            error = task.exception()
-        except Thrown as thrown:  # rclpy's Task lets through, unfinished, what is no Exception.
+            failure: BaseException | None = task.exception()
+        except Thrown as error:  # rclpy's Task only catches Exception, and stays unfinished.
             task.cancel()
-            error = thrown
-        if error is not None:
-            self._complain(node.get_logger() if node else self._logger, error)
+            failure = error
+        if failure is not None:
+            self._log_failure(node.get_logger() if node else self._logger, failure)
 
     def remove_node(self, node: Node) -> None:
+        """Remove a node and its suspended coroutines."""
         super().remove_node(node)
-        # rclpy would keep the node's suspended coroutines, and by them the node, for ever.
+        # rclpy would keep the node's suspended coroutines, and thereby the node, for ever.
         with self._tasks_lock:
             self._tasks = [task for task in self._tasks if task[2] is not node]
 
     @staticmethod
-    def _complain(logger: RcutilsLogger, error: BaseException) -> None:
-        logger.error(f'A callback failed. {explain(error)}', throttle_duration_sec=1.0)
+    def _log_failure(logger: RcutilsLogger, error: BaseException) -> None:
+        logger.error(f'A callback failed. {log_text(error)}', throttle_duration_sec=1.0)
 
 
 class Spinner:
     """
-    Owns one executor and the thread that spins it; borrows the nodes.
+    An executor and the thread that spins it; both are owned, the nodes are borrowed.
 
-    rclpy's MultiThreadedExecutor is no base for image topics: it hands the same ready entity to
-    several threads (rclpy 7.1.6: 736 ms median at 300 Hz, 169 of 3000 messages received).
+    rclpy's MultiThreadedExecutor is unsuitable for image topics: it passes the same ready entity
+    to several threads (rclpy 7.1.6: 736 ms median at 300 Hz, 169 of 3000 messages received).
     """
 
     def __init__(self, name: str, logger: RcutilsLogger) -> None:
@@ -80,12 +82,12 @@ class Spinner:
         self._thread.start()
 
     def close(self) -> None:
-        """Let the callback under way be the last one and wait for its end."""
+        """Finish the running callback, stop spinning and join the thread."""
         self.executor.shutdown()
         self._thread.join()
 
     def between_callbacks(self, work: Callable[[], None]) -> None:
-        """Run `work` on the spinning thread and wait for its end; what it throws is logged."""
+        """Run `work` on the spinning thread and wait for it; its exceptions are logged."""
         done = threading.Event()
 
         def task() -> None:
@@ -96,7 +98,7 @@ class Spinner:
 
         self.executor.create_task(task)
         while not done.wait(0.5):
-            if not self._thread.is_alive():  # The ROS context is gone: nothing spins any more.
+            if not self._thread.is_alive():  # The ROS context was shut down, which ended spin().
                 return task()
 
     def _spin(self) -> None:

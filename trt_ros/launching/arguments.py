@@ -1,4 +1,4 @@
-"""Node parameters as launch arguments: declared from the parameter class, read back with types."""
+"""Node parameters as launch arguments, declared and typed by the parameter classes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,22 @@ from trt_ros.ros.parameters import Specification, meant, specifications
 
 PACKAGE = 'trt_ros'
 PLATFORMS = ('x86', 'jetson')
-#: Those of launch itself, which no file declares.
-LAUNCHS_OWN = {'launch-prefix', 'launch-prefix-filter', 'sigterm_timeout', 'sigkill_timeout'}
+#: Arguments of launch itself, which no launch file declares.
+BUILT_IN_ARGUMENTS = {
+    'launch-prefix',
+    'launch-prefix-filter',
+    'sigterm_timeout',
+    'sigkill_timeout',
+}
 
 
 def launch_description(
     arguments: list[DeclareLaunchArgument], nodes: Callable[[LaunchContext], list[Action]]
 ) -> LaunchDescription:
     """
-    Make a launch description that refuses unknown arguments.
+    Return a launch description that rejects unknown arguments.
 
-    :param nodes: called at launch for the actions.
+    :param nodes: called at launch; returns the actions.
     """
     names = {each.name for each in arguments}
 
@@ -41,12 +46,12 @@ def launch_description(
 
 def check_names(words: list[str], known: Collection[str], file: Path) -> None:
     """
-    Refuse unknown arguments on the command line `words`, where that launches one of our files.
+    Check the arguments on the command line `words`, where it launches a file of trt_ros.
 
-    A file that includes ours may have more arguments of its own.
+    A launch file that includes one of trt_ros may declare further arguments.
 
-    :param file: the launch file, which lies in our folder of them.
-    :raises ParameterError: with the nearest names.
+    :param file: the launch file, in the folder of launch files.
+    :raises ParameterError: for an unknown argument, with the nearest names.
     """
     folder = file.resolve().parent
     plain = [word for word in words if ':=' not in word]
@@ -57,35 +62,35 @@ def check_names(words: list[str], known: Collection[str], file: Path) -> None:
         return
     for word in words:
         name, found, _ = word.partition(':=')
-        if found and name not in {*known, *LAUNCHS_OWN}:
+        if found and name not in {*known, *BUILT_IN_ARGUMENTS}:
             raise ParameterError(
-                f'The launch file has no argument {name!r}.',
-                remedy=f'{meant(name, known)}`ros2 launch ... --show-args` lists them all.',
+                f'Launch argument {name!r} does not exist.',
+                remedy=f'{meant(name, known)}Run `ros2 launch ... --show-args` for a list.',
             )
 
 
 def common_arguments(*, container: str) -> list[DeclareLaunchArgument]:
-    """Declare what every launch file of ours takes; `graph` reads it."""
+    """Declare the arguments of every launch file; launch_nodes() reads them."""
     return [
         DeclareLaunchArgument(
             'container',
             default_value=container,
             description=(
-                'Where nodes run. none: in a process each. new: together in a new container. '
-                'Else the name of a running container, as /ComponentManager.'
+                'Container of the nodes: none starts one process per node, new starts a '
+                'container, a name (/ComponentManager) loads them into that running container.'
             ),
         ),
         DeclareLaunchArgument(
             'params_file',
             default_value='',
-            description=('Parameter file for all nodes; arguments beat it.'),
+            description='Parameter file of all nodes; launch arguments override it.',
         ),
         DeclareLaunchArgument(
             'platform',
             default_value='auto',
             description=(
-                'Whose defaults the detector takes, below params_file: config/x86.yaml or '
-                'config/jetson.yaml. auto: what this machine is.'
+                'Platform defaults, overridden by params_file: config/x86.yaml or '
+                'config/jetson.yaml; auto detects the platform.'
             ),
             choices=('auto', *PLATFORMS),
         ),
@@ -93,27 +98,27 @@ def common_arguments(*, container: str) -> list[DeclareLaunchArgument]:
             'autostart',
             default_value='true',
             choices=('true', 'false'),
-            description='Configure and activate the nodes.',
+            description='Whether to configure and activate the nodes.',
         ),
         DeclareLaunchArgument(
             'respawn',
             default_value='false',
             choices=('true', 'false'),
             description=(
-                'Start a process again when it ends, and its nodes as at first; false: the launch '
-                'ends with it. Not of a container that was running already.'
+                'Whether to restart processes that exit, and configure and activate their nodes '
+                'again; false ends the launch. Does not apply to a running container.'
             ),
         ),
         DeclareLaunchArgument(
             'respawn_delay',
             default_value='2.0',
-            description=('Seconds from the end of a process to its new start.'),
+            description='Delay in seconds between the exit of a process and its restart.',
         ),
         DeclareLaunchArgument(
             'use_sim_time',
             default_value='false',
             choices=('true', 'false'),
-            description='Take the time from /clock, as from a played bag.',
+            description='Whether to use the time of /clock, as published by ros2 bag play.',
         ),
     ]
 
@@ -129,7 +134,7 @@ def parameter_arguments(
             description=(
                 each.description
                 + (f' ({each.allowed})' if each.allowed else '')
-                + f" The node's own default: {_shown(each.default)}."
+                + f' Node default: {_shown(each.default)}.'
             ),
         )
         for each in specifications(cls.Parameters).values()
@@ -145,7 +150,7 @@ def given_parameters(
     context: LaunchContext, cls: type[ManagedNode], prefix: str = ''
 ) -> dict[str, Any]:
     """
-    Return the parameters that were given as launch arguments, each of its own type.
+    Return the parameters that are set as launch arguments, converted to their types.
 
     :raises ParameterError: when one has the wrong type or is not allowed.
     """
@@ -159,16 +164,16 @@ def given_parameters(
 
 def checked_parameters(cls: type[ManagedNode], values: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Bring values, as from a YAML file, to the types of the parameters.
+    Convert values, as from a YAML file, to the types of the parameters.
 
-    :raises ParameterError: for an unknown name, a wrong type, a value that is not allowed.
+    :raises ParameterError: for an unknown name, a wrong type or a value that is not allowed.
     """
     known = specifications(cls.Parameters)
     for name in values:
         if name not in known:
             raise ParameterError(
                 f'The node has no parameter {name!r}.',
-                remedy=f'{meant(name, known)}It has {", ".join(known)}.',
+                remedy=f'{meant(name, known)}Choose one of {", ".join(known)}.',
             )
     return {name: known[name].check(value) for name, value in values.items()}
 
@@ -179,4 +184,6 @@ def _as_value(specification: Specification, text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ParameterError(f'{specification.name} is {text!r}.', cause=str(error)) from error
+        raise ParameterError(
+            f'{specification.name} is {text!r}.', cause=f'Invalid YAML: {error}'
+        ) from error

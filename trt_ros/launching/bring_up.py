@@ -1,4 +1,4 @@
-"""The start of nodes: loaded, configured, activated, or the launch fails."""
+"""Loading, configuring and activating of the launched nodes."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from launch_ros.ros_adapters import get_ros_node
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 
-TRANSITIONS = {  # From which state, by which transition.
+TRANSITIONS = {  # State before the transition, transition.
     'configured': (State.PRIMARY_STATE_UNCONFIGURED, Transition.TRANSITION_CONFIGURE),
     'activated': (State.PRIMARY_STATE_INACTIVE, Transition.TRANSITION_ACTIVATE),
 }
-POLL_SECONDS = 0.5  # How soon a shutdown is seen.
-PATIENCE_SECONDS = 10.0  # Then it is said what is waited for.
+POLL_SECONDS = 0.5  # Longest time until a shutdown is noticed.
+SECONDS_UNTIL_WARNING = 10.0  # Then a missing service is logged.
 
 
 class StartFailed(Event):
-    """A node could not be started."""
+    """An event for a node that could not be started."""
 
-    def __init__(self, why: str) -> None:
-        self.why = why
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
 
 
 class BringUp(Action):
     """
-    Loads components, then configures and activates all nodes; a failure ends the launch.
+    A launch action that loads components, then configures and activates all nodes.
 
-    It asks the services itself: launch_ros knows no lifecycle of components, and waits for ever
-    for a transition event that was sent before it listened.
+    A failure ends the launch. The action calls the services itself: launch_ros has no lifecycle
+    management for components, and waits for ever for a transition event that was sent before it
+    subscribed.
 
-    Where launch starts a process again, its nodes are brought up again, and so are those that the
-    end of that process kept from coming up.
+    When launch restarts a process, its nodes are brought up again, and so are the nodes whose
+    start was interrupted by the exit of that process.
     """
 
     def __init__(
@@ -53,11 +54,12 @@ class BringUp(Action):
         super().__init__()
         self._processes, self._components = processes, components
         self._container, self._activate = container, activate
-        self._not_up = list(processes)
-        self._is_over = threading.Event()  # The attempt under way is given up.
+        self._pending = list(processes)
+        self._is_over = threading.Event()  # Set when the current attempt is abandoned.
         self._clients: dict[str, Any] = {}
 
     def execute(self, context: LaunchContext) -> None:
+        """Register event handlers and start bringing up the nodes."""
         context.register_event_handler(
             EventHandler(
                 matcher=lambda event: isinstance(event, StartFailed),
@@ -74,8 +76,8 @@ class BringUp(Action):
 
         def on_start(event: Event, context: LaunchContext) -> None:
             if next(starts):
-                self._not_up = [
-                    each for each in self._processes if each is process or each in self._not_up
+                self._pending = [
+                    each for each in self._processes if each is process or each in self._pending
                 ]
                 self._start(context)
 
@@ -84,16 +86,16 @@ class BringUp(Action):
     def _start(self, context: LaunchContext) -> None:
         self._is_over.set()
         is_over = self._is_over = threading.Event()
-        names = [each.node_name for each in self._not_up]
+        names = [each.node_name for each in self._pending]
         services = Services(context, is_over, self._clients)
 
         def succeed() -> None:
             if not is_over.is_set():
-                self._not_up = []
+                self._pending = []
 
-        def fail(why: str) -> None:
+        def fail(reason: str) -> None:
             if not (is_over.is_set() or context.is_shutdown):
-                context.emit_event_sync(StartFailed(why))
+                context.emit_event_sync(StartFailed(reason))
 
         def start() -> None:
             in_loop = context.asyncio_loop.call_soon_threadsafe
@@ -114,29 +116,32 @@ class BringUp(Action):
             loaded = services.load(container, request)
             if not loaded.success:
                 raise RuntimeError(
-                    f'{request.plugin_name} could not be loaded into '
-                    f'{container}: {loaded.error_message}'
+                    f'Failed to load {request.plugin_name} into {container}: '
+                    f'{loaded.error_message}'
                 )
             names.append(loaded.full_node_name)
         for done, (before, transition) in TRANSITIONS.items() if self._activate else ():
             for name in names:
                 if not services.change(name, before, transition):
-                    raise RuntimeError(f'{name} could not be {done}: see its error above.')
-        if self._components and container is self._container:  # It logs on another screen.
+                    raise RuntimeError(f'{name} could not be {done}; see its error above.')
+        if (
+            self._components and container is self._container
+        ):  # Its log appears in another terminal.
             done = 'active' if self._activate else 'loaded'
             get_logger(__name__).info(f'{", ".join(names)}: {done} in {container}.')
 
 
 class Services:
     """
-    Calls services from any thread while launch_ros spins its node.
+    A caller of services from any thread, while launch_ros spins its node.
 
-    A call waits as long as it takes: a node may build an engine. An answer is lost when the server
-    has not yet discovered who asked. So first something harmless is asked of the same node, again
-    and again, by a client made later: with its answer, the server knows both.
+    A call waits without a time limit: a node may build an engine. A response is lost when the
+    server has not discovered the client yet. So a second client, created later, first repeats a
+    request without side effects to the same node: once it has a response, the server has
+    discovered both clients.
 
-    :param is_over: ends every call, as a shutdown of launch does, by InterruptedError.
-    :param clients: those made so far, by service.
+    :param is_over: ends every call with InterruptedError, as a shutdown of launch does.
+    :param clients: the clients created so far, by service name.
     """
 
     def __init__(
@@ -146,27 +151,26 @@ class Services:
         self._is_over, self._clients = is_over, clients
 
     def load(self, container: str, request: LoadNode.Request) -> LoadNode.Response:
+        """Load a component into a container and return the response."""
         client = self._client(LoadNode, f'{container}/_container/load_node')
-        self._ask(
+        self._request_until_answered(
             self._client(ListNodes, f'{container}/_container/list_nodes'), ListNodes.Request()
         )
         return self._call(client, request)
 
     def change(self, node: str, before: int, transition: int) -> bool:
-        """Make a transition, unless the node is past it; tell whether it succeeded."""
+        """Trigger a transition, unless the node is past it; return whether it succeeded."""
         client = self._client(ChangeState, f'{node}/change_state')
         get_state = self._client(GetState, f'{node}/get_state')
         while True:
-            state = self._ask(get_state, GetState.Request()).current_state.id
+            state = self._request_until_answered(get_state, GetState.Request()).current_state.id
             if state < State.TRANSITION_STATE_CONFIGURING:
                 break
-            self._is_over.wait(POLL_SECONDS)  # An attempt that was given up has begun this.
-        return (
-            state != before
-            or self._call(
-                client, ChangeState.Request(transition=Transition(id=transition))
-            ).success
-        )
+            self._is_over.wait(POLL_SECONDS)  # An abandoned attempt has started this transition.
+        if state != before:
+            return True
+        request = ChangeState.Request(transition=Transition(id=transition))
+        return bool(self._call(client, request).success)
 
     def _client(self, kind: type, service: str) -> Any:
         if service not in self._clients:
@@ -175,11 +179,11 @@ class Services:
             if self._clients[service].wait_for_service(POLL_SECONDS):
                 return self._clients[service]
             self._check()
-            if attempt * POLL_SECONDS == PATIENCE_SECONDS:
-                get_logger(__name__).warning(f'Nobody offers {service} yet; waiting for it.')
+            if attempt * POLL_SECONDS == SECONDS_UNTIL_WARNING:
+                get_logger(__name__).warning(f'Waiting for service {service}.')
 
-    def _ask(self, client: Any, request: Any) -> Any:
-        """Ask again and again until there is an answer."""
+    def _request_until_answered(self, client: Any, request: Any) -> Any:
+        """Repeat a request until there is a response."""
         while True:
             future = client.call_async(request)
             if self._is_answered(future):
@@ -192,7 +196,7 @@ class Services:
         return future.result()
 
     def _is_answered(self, future: Any) -> bool:
-        """Wait a while for an answer."""
+        """Wait up to POLL_SECONDS for a response."""
         self._check()
         answered = threading.Event()
         future.add_done_callback(lambda _: answered.set())
@@ -204,4 +208,4 @@ class Services:
 
 
 def _fail(context: LaunchContext) -> None:
-    raise RuntimeError(context.locals.event.why)
+    raise RuntimeError(context.locals.event.reason)

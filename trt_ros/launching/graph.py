@@ -1,4 +1,4 @@
-"""The nodes of a launch file, in a process each or together in a container."""
+"""Launch actions for a list of nodes, in processes of their own or in a container."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 import signal
 import threading
+from types import GenericAlias
 from typing import Any
 
 from ament_index_python import get_package_share_directory
@@ -26,12 +27,12 @@ from trt_ros.ros.parameters import specifications
 
 
 @dataclass(frozen=True)
-class Part:
+class NodeDescription:
     """
-    One node of a graph.
+    One node to launch.
 
-    :param parameters: values for the node; they beat the parameter files.
-    :param has_platform: takes the platform's defaults.
+    :param parameters: values for the node; they override the parameter files.
+    :param has_platform: whether the defaults of the platform apply.
     """
 
     cls: type[ManagedNode]
@@ -43,66 +44,67 @@ class Part:
 
     @property
     def executable(self) -> str:
+        """Name of the executable, which is that of the module."""
         return self.cls.__module__.rpartition('.')[2]
 
 
-def graph(context: LaunchContext, parts: list[Part]) -> list[Action]:
+def launch_nodes(context: LaunchContext, nodes: list[NodeDescription]) -> list[Action]:
     """
-    Start nodes, in a process each or in a container, as `common_arguments` say.
+    Return the actions that start nodes, as `common_arguments` configure it.
 
-    They are configured and then activated in the order given. The launch fails, with a message
-    and an exit code, when a node cannot be loaded, configured or activated, or when a process
-    dies, unless that is to be started again.
+    The nodes are configured and then activated in the order given. The launch fails, with a
+    message and an exit code, when a node cannot be loaded, configured or activated, or when a
+    process exits and `respawn` is false.
     """
     end_with_terminal()
-    said = context.launch_configurations
+    arguments = context.launch_configurations
     actions = transport(context)
-    platform = this_platform() if said['platform'] == 'auto' else said['platform']
+    platform = this_platform() if arguments['platform'] == 'auto' else arguments['platform']
     if platform == 'jetson':
-        actions.append(LogInfo(msg='Jetson: `sudo jetson_clocks` keeps its clocks high.'))
-    if said['params_file'] and not Path(said['params_file']).is_file():
-        raise ParameterError(f'There is no parameter file {said["params_file"]}.')
+        actions.append(LogInfo(msg='Jetson: run `sudo jetson_clocks` for maximum clocks.'))
+    if arguments['params_file'] and not Path(arguments['params_file']).is_file():
+        raise ParameterError(f'Parameter file {arguments["params_file"]} does not exist.')
     config = Path(get_package_share_directory(PACKAGE)) / 'config'
     keywords: list[dict[str, Any]] = []
-    for part in parts:
-        files = [str(config / f'{platform}.yaml')] if part.has_platform else []
-        files += [said['params_file']] if said['params_file'] else []
+    for node in nodes:
+        files = [str(config / f'{platform}.yaml')] if node.has_platform else []
+        files += [arguments['params_file']] if arguments['params_file'] else []
         keywords.append(
             {
                 'package': PACKAGE,
-                'name': part.name,
-                'namespace': part.namespace,
-                'remappings': list(part.remappings.items()),
+                'name': node.name,
+                'namespace': node.namespace,
+                'remappings': list(node.remappings.items()),
                 'parameters': [
                     *files,
                     {
-                        'autostart': False,  # The launch does it.
-                        'use_sim_time': said['use_sim_time'] == 'true',
-                        **_launch_values(part.parameters, part.cls),
+                        'autostart': False,  # The BringUp action configures and activates.
+                        'use_sim_time': arguments['use_sim_time'] == 'true',
+                        **_launch_values(node.parameters, node.cls),
                     },
                 ],
             }
         )
-    at_end = _at_end(said)
+    on_exit = _exit_actions(arguments)
     processes, components = [], []
-    if said['container'] == 'none':
+    if arguments['container'] == 'none':
         processes = [
-            Node(executable=part.executable, output='screen', **at_end, **each)
-            for part, each in zip(parts, keywords)
+            Node(executable=node.executable, output='screen', **on_exit, **each)
+            for node, each in zip(nodes, keywords)
         ]
     else:
         components = [
             _load_request(
                 context,
                 ComposableNode(
-                    plugin=f'{PACKAGE}::{part.cls.__name__}',
+                    plugin=f'{PACKAGE}::{node.cls.__name__}',
                     extra_arguments=[{'use_intra_process_comms': True}],
                     **each,
                 ),
             )
-            for part, each in zip(parts, keywords)
+            for node, each in zip(nodes, keywords)
         ]
-    container: Node | str = said['container']
+    container: Node | str = arguments['container']
     if container == 'new':
         container = Node(
             package=PACKAGE,
@@ -110,18 +112,18 @@ def graph(context: LaunchContext, parts: list[Part]) -> list[Action]:
             output='screen',
             name=f'{PACKAGE}_container',
             namespace='',
-            **at_end,
+            **on_exit,
         )
         actions.append(container)
     return [
         *actions,
         *processes,
-        BringUp(processes, components, container, activate=said['autostart'] == 'true'),
+        BringUp(processes, components, container, activate=arguments['autostart'] == 'true'),
     ]
 
 
 def end_with_terminal() -> None:
-    """End the launch in order when its terminal is closed, as launch itself does for Ctrl-C."""
+    """Shut down the launch when its terminal is closed, as launch itself does on Ctrl-C."""
     if (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
@@ -134,44 +136,49 @@ def _load_request(context: LaunchContext, component: ComposableNode) -> LoadNode
         return get_composable_node_load_request(component, context)
     except Exception as error:
         raise ParameterError(
-            f'params_file is nothing that launch_ros can give to a component: {error}',
-            remedy='Leave empty lists (`labels: []`) out; '
-            'with container:=none the nodes read the file themselves.',
+            'launch_ros cannot pass params_file to a component.',
+            cause=str(error),
+            remedy='Remove empty lists (`labels: []`), or set container:=none, where the nodes '
+            'read the file themselves.',
         ) from error
 
 
-def _at_end(said: Mapping[str, str]) -> dict[str, Any]:
-    """Return what happens when a process ends, as keywords for launch."""
+def _exit_actions(arguments: Mapping[str, str]) -> dict[str, Any]:
+    """Return the keyword arguments of launch for the exit of a process."""
     try:
-        delay = float(said['respawn_delay'])
+        delay = float(arguments['respawn_delay'])
     except ValueError:
         delay = -1.0
     if not 0.0 <= delay < float('inf'):
         raise ParameterError(
-            f'respawn_delay is {said["respawn_delay"]!r}.', remedy='Give seconds, as in 2.0.'
+            f'respawn_delay is {arguments["respawn_delay"]!r}.',
+            remedy='Set it to a number of seconds, such as 2.0.',
         )
-    if said['respawn'] == 'true':
+    if arguments['respawn'] == 'true':
         return {'respawn': True, 'respawn_delay': delay}
     return {'on_exit': _check_exit}
 
 
 def _launch_values(parameters: Mapping[str, Any], cls: type[ManagedNode]) -> dict[str, Any]:
-    """Say the type of each value to launch_ros, which would guess it from the text."""
+    """Return the values with their types, which launch_ros would guess from the text otherwise."""
     values = {}
     for name, value in parameters.items():
         each = specifications(cls.Parameters)[name]
         if each.entry_type is None:
             values[name] = ParameterValue(value, value_type=each.python_type)
-        elif value:  # launch_ros knows no empty list, and that is what they all are by default.
-            values[name] = ParameterValue(list(value), value_type=list[each.entry_type])
+        elif value:  # launch_ros has no empty lists; they are the default anyway.
+            values[name] = ParameterValue(
+                list(value), value_type=GenericAlias(list, (each.entry_type,))
+            )
     return values
 
 
 def transport(context: LaunchContext) -> list[Action]:
     """
-    Give Fast DDS room for images: its own 512 KiB of shared memory lose almost every one.
+    Return the actions that enlarge the shared memory of Fast DDS for images.
 
-    Only the sender's setting counts, so a camera driver started elsewhere needs it too.
+    Its default of 512 KiB loses almost every image. Only the setting of the sender counts, so a
+    camera driver that is launched separately needs it, too.
     """
     files = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')
     environment = context.environment
@@ -181,7 +188,7 @@ def transport(context: LaunchContext) -> list[Action]:
         environment.get('ROS_AUTOMATIC_DISCOVERY_RANGE') == 'LOCALHOST'
         or environment.get('ROS_LOCALHOST_ONLY') == '1'
     ):
-        # rmw_fastrtps then replaces the built-in transports, but leaves those of a profile.
+        # rmw_fastrtps then replaces the built-in transports, but keeps those of a profile.
         profile = str(Path(get_package_share_directory(PACKAGE)) / 'config' / 'fastdds.xml')
         return [SetEnvironmentVariable(name, profile) for name in files]
     return [SetEnvironmentVariable('FASTDDS_BUILTIN_TRANSPORTS', 'DEFAULT?sockets_size=32MB')]
@@ -189,11 +196,11 @@ def transport(context: LaunchContext) -> list[Action]:
 
 def _check_exit(event: ProcessExited, context: LaunchContext) -> None:
     if event.returncode and not context.is_shutdown:
-        raise RuntimeError(f'{event.process_name} ended with exit code {event.returncode}.')
+        raise RuntimeError(f'{event.process_name} exited with code {event.returncode}.')
 
 
 def this_platform(compatible: Path = Path('/proc/device-tree/compatible')) -> str:
-    """Tell 'jetson', where the device tree names a Tegra, from 'x86', which is all else."""
+    """Return 'jetson' where the device tree names a Tegra, else 'x86'."""
     try:
         return 'jetson' if b'nvidia,tegra' in compatible.read_bytes() else 'x86'
     except OSError:

@@ -1,4 +1,4 @@
-"""One of our nodes on a topic, or on pictures, a video or a camera that it is given."""
+"""Launch description of one node, on a topic or on pictures, a video or a camera."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from trt_ros.launching.arguments import (
     launch_description,
     parameter_arguments,
 )
-from trt_ros.launching.graph import Part, graph
+from trt_ros.launching.graph import NodeDescription, launch_nodes
 from trt_ros.nodes.image_source import ImageSourceNode
 from trt_ros.nodes.inference import InferenceNode
 
 
-def single(cls: type[InferenceNode], topics: Mapping[str, str] | None = None) -> LaunchDescription:
+def task_launch(
+    cls: type[InferenceNode], topics: Mapping[str, str] | None = None
+) -> LaunchDescription:
     """
-    Launch a node under the name of its executable.
+    Return the launch description of a node, named as its executable.
 
-    :param topics: what it may take beside images, each an argument: its description by its name.
+    :param topics: descriptions of the input topics beside `image`, by name; each is an argument.
     """
-    topics = {'image': 'Topic of the images.', **(topics or {})}
-    name = Part(cls, '').executable
+    topics = {'image': 'Topic of the input images.', **(topics or {})}
+    name = NodeDescription(cls, '').executable
     return launch_description(
         [
             *(
@@ -37,9 +39,8 @@ def single(cls: type[InferenceNode], topics: Mapping[str, str] | None = None) ->
                 'source',
                 default_value='',
                 description=(
-                    'Pictures, a video or a V4L2 camera (/dev/video0) to publish as the '
-                    'images, by an '
-                    'image_source node; empty: somebody else publishes.'
+                    'Pictures, video or V4L2 camera (/dev/video0) that an image_source node '
+                    'publishes as the images; empty starts none.'
                 ),
             ),
             DeclareLaunchArgument(
@@ -58,26 +59,26 @@ def single(cls: type[InferenceNode], topics: Mapping[str, str] | None = None) ->
 def _nodes(
     context: LaunchContext, cls: type[InferenceNode], topics: tuple[str, ...]
 ) -> list[Action]:
-    said = context.launch_configurations
-    namespace = said['namespace']
-    parts = [
-        Part(
+    arguments = context.launch_configurations
+    namespace = arguments['namespace']
+    nodes = [
+        NodeDescription(
             cls,
-            said['name'],
+            arguments['name'],
             namespace,
-            {topic: said[topic] for topic in topics},
+            {topic: arguments[topic] for topic in topics},
             given_parameters(context, cls),
             has_platform=True,
         )
     ]
-    if said['source']:
-        parts.append(
-            Part(
+    if arguments['source']:
+        nodes.append(
+            NodeDescription(
                 ImageSourceNode,
                 'image_source',
                 namespace,
-                {'image': said['image']},
-                {'source': said['source']},
+                {'image': arguments['image']},
+                {'source': arguments['source']},
             )
         )
-    return graph(context, parts)
+    return launch_nodes(context, nodes)
