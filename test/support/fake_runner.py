@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from trt_ros.errors import ClosedError
-from trt_ros.runtime.runner import check_inputs
+from trt_ros.runtime.runner import Runner, check_inputs
 from trt_ros.tensors import TensorSpec
 
 Tensors = Mapping[str, np.ndarray]
 
 
-class FakeRunner:
+class FakeRunner(Runner):
     """
     Answers each call from a list (the last one again when it is used up) or from a function.
 

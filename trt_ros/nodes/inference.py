@@ -190,7 +190,7 @@ class InferenceNode(ManagedNode):
                 )
             )
         )
-        self.pipeline.tell_fault(self.fail)
+        self.pipeline.on_fault(self.fail)
         return self.pipeline.log_lines
 
     def activate(self) -> None:

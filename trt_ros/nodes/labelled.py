@@ -85,7 +85,7 @@ class ObjectNode(LabelledNode):
     def infer(self, frames: list[Frame]) -> Sequence[Any]:
         thresholds = self.parameters.thresholds()
         results = self.pipeline.infer_all(frames, thresholds)
-        limit = min(thresholds.max_detections, self.pipeline.most_detections)
+        limit = min(thresholds.max_detections, self.pipeline.max_detections)
         self._full_frames += sum(
             isinstance(each, Sized) and len(each) >= limit for each in results
         )

@@ -22,7 +22,7 @@ from trt_ros.ros.qos import why_lost, why_silent
 from trt_ros.ros.tensors import TensorStream
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.options import PREPROCESSING, PipelineOptions
-from trt_ros.runtime.runner import Runner, settle
+from trt_ros.runtime.runner import Runner
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import TENSORS
 from trt_ros.vision.frame import Frame
@@ -89,9 +89,7 @@ class TensorNode(InferenceNode):
         self.while_configured.callback(self._forget_runner)
         runner, _, chosen = open_network(self.parameters, Reporter(self.report, self.cancelled))
         self._runner = self.while_configured.enter_context(closing(runner))
-        faults = getattr(runner, 'faults', None)
-        if faults is not None:
-            faults.report_to(self.fail)
+        runner.on_fault(self.fail)
         odd = [str(spec) for spec in runner.inputs if spec.dtype == 'bfloat16']
         if odd:
             raise TensorMismatchError(
@@ -103,11 +101,11 @@ class TensorNode(InferenceNode):
         if all(min(spec.shape, default=1) > 0 for spec in runner.inputs):
             zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in runner.inputs}
             runner.infer(zeros)
-            lines = settle(runner, zeros)
+            lines = runner.settle_threads(zeros)
         return (
             chosen,
             *lines,
-            *getattr(runner, 'log_lines', ()),
+            *runner.log_lines,
             *map(str, (*runner.inputs, *runner.outputs)),
         )
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 import logging
-import sys
 import threading
 from typing import Generic, TypeVar
 
@@ -133,51 +132,51 @@ class Pipeline(Generic[ResultT]):
         return self._open_frames().max_batch
 
     @property
-    def most_detections(self) -> int:
+    def max_detections(self) -> int:
         """Maximum number of detections per image, whatever is asked for."""
-        return int(getattr(self._open_frames(), 'most_detections', sys.maxsize))
+        return self._open_frames().max_detections
 
     def _open_frames(self) -> FrameRunner[ResultT]:
         if self.frames is None:
             raise ClosedError('The pipeline')
         return self.frames
 
-    def tell_fault(self, on_fault: Callable[[GpuFailedError], None]) -> None:
-        """Have `on_fault` called, on any thread, when the GPU fails for good or hangs."""
-        faults = getattr(self.frames, 'faults', None)
-        if faults is not None:
-            faults.report_to(on_fault)
+    def on_fault(self, callback: Callable[[GpuFailedError], None]) -> None:
+        """Call `callback` once, on any thread, when the GPU has failed or does not answer."""
+        self._open_frames().on_fault(callback)
 
     def diagnostics(self) -> Mapping[str, str]:
-        """Return what else is worth showing on /diagnostics; empty where there is nothing."""
-        diagnostics: Callable[[], Mapping[str, str]] = getattr(self.frames, 'diagnostics', dict)
-        return diagnostics()
+        """Return values for /diagnostics by their key; empty where there are none."""
+        return self.frames.diagnostics() if self.frames is not None else {}
 
     def register(self, memory: np.ndarray) -> None:
         """
-        Say that frames will lie in `memory`, (N,) uint8: a GPU may then read them there.
+        Let a GPU read frames in place in `memory`, (N,) uint8.
 
-        The lender keeps it in place until `unregister` or close(). It is a favour: what cannot
-        be done is left, and frames are copied.
+        Best effort: falls back to copying. The caller keeps the memory in place until
+        `unregister` or close().
         """
-        self._try(
-            'register', memory, 'page-lock the receive buffers: the CPU copies images from them'
-        )
+        if self.frames is not None:
+            with _logged('page-lock the receive buffers: the CPU copies images from them'):
+                self.frames.register(memory)
 
     def unregister(self, memory: np.ndarray) -> None:
-        """Say that `memory` goes; no frame in hand lies there."""
-        self._try('unregister', memory, 'unlock the receive buffers')
-
-    def _try(self, method: str, memory: np.ndarray, doing: str) -> None:
-        do = getattr(self.frames, method, None)
-        if do is not None:
-            try:
-                do(memory)
-            except TrtRosError as error:
-                log.warning('Could not %s. %s', doing, error)
+        """Stop using registered memory, in which no submitted frame lies any more."""
+        if self.frames is not None:
+            with _logged('unlock the receive buffers'):
+                self.frames.unregister(memory)
 
     def close(self) -> None:
         """Close the network; may be called twice."""
         if self.frames is not None:
             self.frames.close()
             self.frames = None
+
+
+@contextmanager
+def _logged(action: str) -> Iterator[None]:
+    """Log an error of an action that can be left undone."""
+    try:
+        yield
+    except TrtRosError as error:
+        log.warning('Could not %s. %s', action, error)

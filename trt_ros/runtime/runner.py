@@ -1,13 +1,14 @@
-"""The seams between the nodes and whatever executes the network."""
+"""Base classes of whatever executes a network, with the defaults of a backend that needs less."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+import sys
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
+from trt_ros.errors import GpuFailedError, TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
@@ -15,99 +16,162 @@ from trt_ros.vision.thresholds import Thresholds
 ResultT_co = TypeVar('ResultT_co', covariant=True)
 
 
-class Network(Protocol):
+class Network:
     """
-    An open network; whoever opened it closes it.
+    An open network; the caller that opened it closes it.
 
-    `inputs` and `outputs` are in the network's own order. `metadata` is the ONNX file's. `backend`
-    is the name of what runs it ('onnxruntime', 'tensorrt', 'tensorrt_rtx'); that of an engine may
-    be another than the parameter's.
+    :ivar backend: name of the backend that runs it ('onnxruntime', 'tensorrt', 'tensorrt_rtx');
+        that of an engine file may differ from the parameter `backend`.
+    :ivar inputs: in the network's own order, as are `outputs`.
+    :ivar metadata: of the ONNX file.
+    :ivar log_lines: lines for the log.
     """
 
-    @property
-    def backend(self) -> str: ...
+    backend: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    metadata: Mapping[str, str]
+    log_lines: tuple[str, ...] = ()
 
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]: ...
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]: ...
-
-    @property
-    def metadata(self) -> Mapping[str, str]: ...
+    def on_fault(self, callback: Callable[[GpuFailedError], None]) -> None:
+        """Call `callback` once, on any thread, when the GPU has failed; never without a GPU."""
 
     def close(self) -> None:
-        """Give everything back; may be called twice."""
-        ...
+        """Release all resources; may be called twice."""
+        raise NotImplementedError
 
 
-class Runner(Network, Protocol):
-    """Runs one network from arrays to arrays."""
+class Runner(Network):
+    """An open network that runs from arrays to arrays."""
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """
         Run the network once.
 
-        :param tensors: one array an input, C-contiguous, of the input's dtype and shape.
-        :returns: one array an output; valid until the next call.
+        :param tensors: one array per input, C-contiguous, of the input's dtype and shape.
+        :returns: one array per output; valid until the next call.
         :raises TensorMismatchError: when an input is missing, or has another shape or dtype.
         :raises ClosedError: after close().
         """
-        ...
+        raise NotImplementedError
+
+    def settle_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+        """
+        Choose the number of CPU threads for inputs like `tensors`, after a first infer().
+
+        :returns: lines for the log; none where there is no choice.
+        """
+        return ()
 
 
-class FrameRunner(Protocol[ResultT_co]):
+class PendingResults(Generic[ResultT_co]):
+    """Frames that were submitted together. `results` must be called, once."""
+
+    def results(self) -> Sequence[ResultT_co]:
+        """
+        Wait and return one result per frame.
+
+        :raises GpuFailedError: when the GPU failed meanwhile.
+        """
+        raise NotImplementedError
+
+
+class FinishedResults(PendingResults[ResultT_co]):
+    """Results that were computed at submission."""
+
+    def __init__(self, results: Sequence[ResultT_co]) -> None:
+        self._results = results
+
+    def results(self) -> Sequence[ResultT_co]:
+        """Return one result per frame."""
+        return self._results
+
+
+class FrameRunner(Generic[ResultT_co]):
     """
-    Runs one network from frame to result, the whole way; owns the network.
+    A network that runs from frames to results, with preprocessing and decoding. Owns the network.
 
-    `log_lines` are what else the log should show. `max_batch` is the number of frames per run.
+    :cvar max_detections: maximum number of detections per image, whatever the thresholds allow.
     """
+
+    max_detections: int = sys.maxsize
 
     @property
-    def log_lines(self) -> tuple[str, ...]: ...
+    def log_lines(self) -> tuple[str, ...]:
+        """Lines for the log."""
+        return ()
 
     @property
-    def max_batch(self) -> int: ...
+    def max_batch(self) -> int:
+        """Maximum number of frames per run."""
+        return 1
 
     def warm_up(self) -> None:
-        """Run on grey frames: allocate, and show whether it works."""
-        ...
+        """Run on grey frames, which allocates memory and shows whether the network runs."""
 
     def infer(self, frame: Frame, thresholds: Thresholds) -> ResultT_co:
         """
-        Find what is in one image; the thresholds are for boxes.
+        Run one image; the thresholds are for boxes.
 
-        :returns: what its task finds, in the image's pixels.
-        :raises BadFrameError: when the image cannot be read as its encoding says.
+        :returns: the task's result, in the image's pixels.
+        :raises BadFrameError: when the image cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        ...
+        return self.infer_all([frame], thresholds)[0]
 
     def infer_all(self, frames: Sequence[Frame], thresholds: Thresholds) -> Sequence[ResultT_co]:
         """
-        Find what is in each of several images, in as few runs as the network allows.
+        Run several images, in as few runs as the network allows.
 
-        :param frames: of any sizes and encodings; maybe none.
-        :returns: one result a frame.
-        :raises BadFrameError: when one of them cannot be read as its encoding says.
+        :param frames: of any sizes and encodings; may be empty.
+        :returns: one result per frame.
+        :raises BadFrameError: when one of them cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        ...
+        raise NotImplementedError
+
+    def submit(
+        self, frames: Sequence[Frame], thresholds: Thresholds
+    ) -> PendingResults[ResultT_co]:
+        """
+        Start a run of one to `max_batch` images; without a GPU, finish it too.
+
+        :raises BadFrameError: when one of them cannot be read as its encoding declares.
+        :raises ClosedError: after close().
+        """
+        return FinishedResults(self.infer_all(frames, thresholds))
+
+    def diagnostics(self) -> Mapping[str, str]:
+        """Return values for /diagnostics by their key."""
+        return {}
+
+    def on_fault(self, callback: Callable[[GpuFailedError], None]) -> None:
+        """Call `callback` once, on any thread, when the GPU has failed; never without a GPU."""
+
+    def register(self, memory: np.ndarray) -> None:
+        """
+        Let a GPU read frames in place in `memory`, (N,) uint8, where it can.
+
+        The caller keeps it in place until `unregister` or close().
+
+        :raises TrtRosError: when it cannot be page-locked.
+        """
+
+    def unregister(self, memory: np.ndarray) -> None:
+        """
+        Stop using registered memory.
+
+        :raises TrtRosError: when it cannot be unlocked.
+        """
 
     def close(self) -> None:
-        """Give everything back, the network too; may be called twice."""
-        ...
-
-
-def settle(runner: Runner, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Settle how many CPU threads run such tensors, where that is open; return log lines."""
-    settle_threads = getattr(runner, 'settle_threads', None)
-    return settle_threads(tensors) if settle_threads is not None else ()
+        """Release all resources, the network's too; may be called twice."""
+        raise NotImplementedError
 
 
 def check_inputs(specs: Sequence[TensorSpec], tensors: Mapping[str, np.ndarray]) -> None:
     """
-    Hold `tensors` against what the network takes.
+    Check that `tensors` are the network's inputs.
 
     :raises TensorMismatchError: when an input is missing, unknown, or of another shape or dtype.
     """
@@ -116,7 +180,7 @@ def check_inputs(specs: Sequence[TensorSpec], tensors: Mapping[str, np.ndarray])
         if tensor is None:
             raise TensorMismatchError(
                 f'The input {spec} is missing.',
-                cause=f'Given were {", ".join(tensors) or "no tensors"}.',
+                cause=f'The inputs given are: {", ".join(tensors) or "none"}.',
             )
         if not spec.accepts(tensor):
             shape = ', '.join(str(size) for size in tensor.shape)

@@ -17,6 +17,7 @@ from trt_ros.nodes.detector import DetectorNode
 from trt_ros.progress import Progress, Reporter
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.runtime.runner import FrameRunner
 from trt_ros.tensors import TensorSpec
 from trt_ros.trt import load_trt
 
@@ -46,22 +47,20 @@ def find_in(channels):
     return head
 
 
-class FailingGpu:
-    """Where a GPU's frames go: tells that it failed, and fails, as GraphPipeline does."""
+class FailingGpu(FrameRunner):
+    """A frame runner of a GPU that fails, reported or not, as GraphPipeline's does."""
 
-    on_fault, max_batch = None, 1
+    def __init__(self, is_reported):
+        self.is_reported, self.callback = is_reported, None
 
-    def __init__(self, is_told):
-        self.is_told, self.faults = is_told, self
-
-    def report_to(self, on_fault):
-        self.on_fault = on_fault
+    def on_fault(self, callback):
+        self.callback = callback
 
     def infer_all(self, frames, thresholds):
         fault = GpuFailedError('The GPU failed.', cause='It is a test.', remedy='Restart it.')
         logging.getLogger('trt_ros.runtime').error('%s', fault)
-        if self.is_told:
-            self.on_fault(fault)
+        if self.is_reported:
+            self.callback(fault)
         raise fault
 
     def close(self):
@@ -124,7 +123,7 @@ def open_pipeline(options, *, on_progress=None, cancelled=None, batch=1):
         options, on_progress=on_progress, cancelled=cancelled, batch=batch, runner=runner
     )
     if what == 'faulty':
-        pipeline.frames = FailingGpu(is_told=rest != 'untold')
+        pipeline.frames = FailingGpu(is_reported=rest != 'untold')
     return pipeline
 
 

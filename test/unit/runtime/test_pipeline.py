@@ -23,6 +23,7 @@ from trt_ros.runtime.backends import Backend
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.runtime.runner import FrameRunner
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import CLASSIFIERS, DEPTHS
 from trt_ros.vision.frame import Frame
@@ -517,7 +518,7 @@ def test_a_task_without_classes_says_nothing_of_them():
 
 
 def test_memory_that_cannot_be_page_locked_is_a_warning_that_says_what_follows(caplog):
-    class Frames:
+    class Frames(FrameRunner):
         def register(self, memory):
             raise BackendError('The driver refused.')
 

@@ -24,7 +24,7 @@ from trt_ros.engine.key import OnnxFile, total_nbytes
 from trt_ros.errors import ClosedError, MemoryLimitError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner, load_onnxruntime
-from trt_ros.runtime.runner import check_inputs
+from trt_ros.runtime.runner import Runner, check_inputs
 from trt_ros.tensors import TensorSpec, refuse_large
 
 BASE_SECONDS = 30.0  # What any model may take to load, and to run once.
@@ -33,7 +33,7 @@ BASE_NBYTES = 2 << 30
 FACTOR_OF_MODEL, FACTOR_OF_INPUTS = 8, 256  # How much memory a byte of them may take.
 
 
-class CheckedRunner:
+class CheckedRunner(Runner):
     """
     A Runner of a model that may be hostile: crash, hang or fill the memory when loaded or run.
 

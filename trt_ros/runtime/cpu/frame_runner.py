@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from trt_ros.errors import ModelError, TensorMismatchError
-from trt_ros.runtime.runner import Runner, settle
+from trt_ros.runtime.runner import FrameRunner, Runner
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -17,7 +17,7 @@ from trt_ros.vision.thresholds import Thresholds
 ResultT = TypeVar('ResultT')
 
 
-class StepByStep(Generic[ResultT]):
+class StepByStep(FrameRunner[ResultT]):
     """
     A FrameRunner over any Runner, which it owns. Not for two threads at once.
 
@@ -25,11 +25,13 @@ class StepByStep(Generic[ResultT]):
     :param batch: frames that may come together.
     """
 
+    max_batch: int = 1
+    log_lines: tuple[str, ...] = ()
+
     def __init__(
         self, runner: Runner, preprocess: Preprocess, decoder: Decoder[ResultT], batch: int = 1
     ) -> None:
         self.runner, self.preprocess, self.decoder = runner, preprocess, decoder
-        self.log_lines: tuple[str, ...] = ()
         self._constant_inputs = decoder.constant_inputs
         image = next(spec for spec in runner.inputs if spec.name not in self._constant_inputs)
         self._input_name, fixed = image.name, image.shape[0]
@@ -64,8 +66,8 @@ class StepByStep(Generic[ResultT]):
                 # Exporters also name a dimension dynamic that the network then has fixed.
                 self._one_by_one(error.problem)
         self.infer(grey, Thresholds(score=1.0, iou=1.0, max_detections=1))
-        self.log_lines += settle(
-            self.runner, self._feeds([self.preprocess(grey)[0]] * self.max_batch)
+        self.log_lines += self.runner.settle_threads(
+            self._feeds([self.preprocess(grey)[0]] * self.max_batch)
         )
 
     def infer(self, frame: Frame, thresholds: Thresholds) -> ResultT:

@@ -15,7 +15,7 @@ import numpy as np
 
 from trt_ros.engine.build.onnx_check import check_model_file
 from trt_ros.errors import BackendError, ClosedError, MemoryLimitError, ModelError, TrtRosError
-from trt_ros.runtime.runner import check_inputs
+from trt_ros.runtime.runner import Runner, check_inputs
 from trt_ros.tensors import TensorSpec
 
 DTYPES = {
@@ -82,7 +82,7 @@ MEASURED_SECONDS = 0.1
 TIMED_RUNS = 5
 
 
-class OnnxRuntimeRunner:
+class OnnxRuntimeRunner(Runner):
     """
     Runs an ONNX file on the CPU. Owns its session; the arrays it returns are the caller's.
 

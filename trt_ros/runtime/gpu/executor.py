@@ -25,6 +25,7 @@ from trt_ros.runtime.gpu.faults import Faults
 from trt_ros.runtime.gpu.frame_slot import FrameSlot
 from trt_ros.runtime.gpu.slots import CopyThreadPool, Slots
 from trt_ros.runtime.gpu.tensorrt_context import Contexts, close_engine, widen
+from trt_ros.runtime.runner import FrameRunner, PendingResults
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -101,7 +102,7 @@ class Health:
     graph_fallbacks: list[str] = field(default_factory=list)
 
 
-class Pending:
+class Pending(PendingResults[Any]):
     """A frame under way; one of `results`, `outputs` and `wait` must be called, once."""
 
     def __init__(
@@ -148,14 +149,14 @@ class Pending:
         )
 
 
-class GraphPipeline:
+class GraphPipeline(FrameRunner[Any]):
     """
     From frames to detections on one GPU. Owns all that it opened, and the engine.
 
     `infer` may be called by several threads.
     """
 
-    most_detections = MOST_DETECTIONS
+    max_detections = MOST_DETECTIONS
 
     def __init__(
         self,
@@ -494,6 +495,10 @@ class GraphPipeline:
             if self.health.graph_fallbacks
             else '',
         }
+
+    def on_fault(self, callback: Callable[[GpuFailedError], None]) -> None:
+        """Call `callback` once, on any thread, when the GPU has failed or does not answer."""
+        self.faults.report_to(callback)
 
     def close(self) -> None:
         """Give everything back, after the frames under way; may be called twice."""

@@ -23,7 +23,7 @@ from trt_ros.runtime.gpu.tensorrt_context import (
     item_nbytes,
     widen,
 )
-from trt_ros.runtime.runner import check_inputs
+from trt_ros.runtime.runner import Runner, check_inputs
 
 if TYPE_CHECKING:
     from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trt_ros.vision.letterbox import Preprocess
 
 
-class TensorRTRunner:
+class TensorRTRunner(Runner):
     """
     Runs one engine from arrays to arrays. Owns the engine that it was made with.
 
@@ -173,6 +173,10 @@ class TensorRTRunner:
             kind = 'uint16' if item_nbytes(dtype) == 2 and dtype == 'bfloat16' else dtype
             have = self._hosts[name] = np.empty(shape, kind)
         return have
+
+    def on_fault(self, callback: Callable[[GpuFailedError], None]) -> None:
+        """Call `callback` once, on any thread, when the GPU has failed or does not answer."""
+        self.faults.report_to(callback)
 
     def save_cache(self) -> None:
         """Keep what RTX has compiled for this GPU so far."""
