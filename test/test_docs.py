@@ -1,0 +1,83 @@
+"""Markdown pages: width, links, and no paths of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+import re
+
+import pytest
+
+CHECKOUT = Path(__file__).parent.parent
+PAGES = [
+    *(CHECKOUT / name for name in ('README.md', 'CONTRIBUTING.md', 'trt_ros/demo/README.md')),
+    *sorted((CHECKOUT / 'docs').glob('*.md')),
+]
+MAX_COLUMNS = 140
+GENERATED = re.compile(r'<!-- (parameters:\w+) -->\n.*?<!-- /\1 -->', re.DOTALL)
+LINK = re.compile(r'!?\[[^\]]*\]\(([^)\s]+)\)')
+#: Folders of one person's or one CI's machine; documentation uses ~ or relative paths.
+MACHINE_PATH = re.compile(r'(?<![\w.~])/(?:home|Users|root|work|workspace|mnt)/\w')
+
+
+def prose(page: Path) -> str:
+    """Return the hand-written part of a page."""
+    text = page.read_text()
+    return '' if page.name == 'parameters.md' else GENERATED.sub('', text)
+
+
+def anchors(page: Path) -> Iterator[str]:
+    """Yield the anchors of a page's headings, as GitHub and MyST compute them."""
+    for heading in re.findall(r'^#+ (.+)$', page.read_text(), flags=re.MULTILINE):
+        yield re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-')
+
+
+def broken_links(page: Path) -> list[str]:
+    """Return the relative links of a page whose file or heading does not exist."""
+    found = []
+    for link in LINK.findall(page.read_text()):
+        if re.match(r'\w+:', link):
+            continue
+        name, _, anchor = link.partition('#')
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            found.append(link)
+    return found
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(CHECKOUT))
+
+
+@pytest.mark.parametrize('page', PAGES, ids=page_id)
+def test_lines_are_short(page):
+    lines = prose(page).splitlines()
+    assert [line for line in lines if len(line) > MAX_COLUMNS] == []
+
+
+@pytest.mark.parametrize('page', PAGES, ids=page_id)
+def test_links_resolve(page):
+    assert broken_links(page) == []
+
+
+@pytest.mark.parametrize('page', PAGES, ids=page_id)
+def test_no_path_of_a_machine(page):
+    assert MACHINE_PATH.findall(page.read_text()) == []
+
+
+@pytest.mark.parametrize('page', sorted((CHECKOUT / 'docs').glob('*.md')), ids=page_id)
+def test_every_page_is_in_the_index(page):
+    toctree = (CHECKOUT / 'docs/index.md').read_text().splitlines()
+    assert page.stem == 'index' or page.stem in toctree
+
+
+def test_every_module_folder_and_page_named_in_the_readme_exists():
+    text = (CHECKOUT / 'README.md').read_text()
+    named = re.findall(r'`((?:trt_ros|config|docs|test)/[\w./]+)`', text)
+    assert named and [name for name in named if not (CHECKOUT / name).exists()] == []
+
+
+def test_a_broken_link_is_found(tmp_path):
+    page = tmp_path / 'page.md'
+    page.write_text('# A heading\n[a](#a-heading) [b](#b) [c](missing.md) [d](https://x.org)\n')
+    assert broken_links(page) == ['#b', 'missing.md']
