@@ -11,7 +11,7 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
 from trt_ros.vision.decoders.detr import (
     DetrHead,
-    as_they_are,
+    identity,
     sigmoid,
     sigmoid_without_last,
     softmax_without_last,
@@ -148,7 +148,7 @@ CASES = {
         BOX,
     ),
     'rtdetr of ultralytics, scores': lambda seed: (
-        DetrHead('head', '', None, as_they_are),
+        DetrHead('head', '', None, identity),
         {
             'head': np.hstack(
                 [

@@ -363,7 +363,7 @@ def test_a_network_of_another_task_is_refused_by_name(start_node, models):
         backend='onnxruntime',
         model_path=models['pose'],
     )
-    node.wait_for_log('This is a keypoint network; a depth network is wanted.')
+    node.wait_for_log('This is a keypoint network; expected a depth network.')
     node.wait_for_log('Not started')
 
 

@@ -77,7 +77,7 @@ def fit(
             remedy='Set resize to letterbox or stretch.',
         )
     log_lines = [
-        f'decoder {decoder.name}: {decoder.why}',
+        f'decoder {decoder.name}: {decoder.reason}',
         _describe_preprocess(preprocess, size_reason),
     ]
     if isinstance(options, LabelledOptions):

@@ -340,7 +340,7 @@ def test_an_input_that_is_no_image_is_refused(shape, dtype, message):
 def test_a_network_of_another_task_is_refused_at_the_door():
     runner = fake(metadata={'task': 'segment'})
     with pytest.raises(
-        TensorMismatchError, match='a segmentation network; the detector serves detection'
+        TensorMismatchError, match='a segmentation network; the detector runs detection networks'
     ):
         Pipeline.open(LabelledOptions(), runner=runner)
     assert runner.is_closed
@@ -386,8 +386,8 @@ def test_the_size_that_rtdetr_asks_for_is_its_inputs_and_boxes_are_the_images(im
     [
         ({'input_size': (32, 32)}, ParameterError, 'takes only 64 by 64'),
         ({'decoder': 'yolox'}, TensorMismatchError, 'Not a YOLOX head'),
-        ({'decoder': 'ssd'}, TensorMismatchError, 'Not boxes and scores'),
-        ({'decoder': 'yolo'}, ParameterError, "no decoder 'yolo'"),
+        ({'decoder': 'ssd'}, TensorMismatchError, 'not boxes and scores'),
+        ({'decoder': 'yolo'}, ParameterError, "Decoder 'yolo' does not exist"),
         ({'labels': ('one', 'two')}, TrtRosError, '2 classes'),
         ({'labels_path': '/nowhere/labels.txt'}, ParameterError, 'cannot be read'),
     ],

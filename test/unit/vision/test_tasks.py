@@ -42,9 +42,11 @@ def test_a_detector_does_not_open_what_says_it_is_something_else(
     seen = network('output0 (1, 84, 8400)', task=stated)
     with pytest.raises(TensorMismatchError) as error:
         decoder.choose_family(decoder.FAMILIES, name, seen)
-    assert error.value.problem == f'This is {kind} network; the detector serves detection.'
+    assert error.value.problem == (
+        f'This is {kind} network; the detector runs detection networks.'
+    )
     assert f"'task' is '{stated}'" in error.value.cause
-    assert error.value.remedy == f'Run the node `{node}`, or give a network for detection.'
+    assert error.value.remedy == f'Run the node `{node}`, or choose a detection network.'
 
 
 @pytest.mark.parametrize(
@@ -64,16 +66,19 @@ def test_a_detector_tells_by_the_shape_what_a_network_may_be_instead(
 ):
     with pytest.raises(TensorMismatchError) as error:
         decoder.choose_family(decoder.FAMILIES, 'auto', network(outputs))
-    assert error.value.problem == f'This looks like {kind} network; the detector serves detection.'
+    assert (
+        error.value.problem
+        == f'This looks like {kind} network; the detector runs detection networks.'
+    )
     assert outputs.split()[0] in error.value.cause
     assert error.value.remedy == (
-        f'Run the node {nodes}. If it is a network for detection, set `decoder` to its family '
+        f'Run the node {nodes}. If it is a detection network, set `decoder` to its family '
         '(docs/models.md).'
     )
 
 
 def test_another_task_is_told_as_well_what_it_was_given(network):
-    with pytest.raises(TensorMismatchError, match='a detection network; a keypoint network is w'):
+    with pytest.raises(TensorMismatchError, match='This is a detection network; expected a key'):
         decoder.choose_family(decoder.POSES, 'auto', network('out (1, 84, 8400)', task='detect'))
 
 
@@ -89,7 +94,10 @@ def test_every_task_has_a_node_that_there_is():
 )
 def test_a_name_that_cannot_fit_says_what_it_expects_and_what_helps(network, family, outputs):
     seen = network(outputs)
-    assert decoder.choose_family(TABLE[family.task], family.name, seen) == (family, 'as asked')
+    assert decoder.choose_family(TABLE[family.task], family.name, seen) == (
+        family,
+        'as configured',
+    )
     with pytest.raises(TensorMismatchError, match='expected') as error:
         family.open(seen)
     assert error.value.remedy

@@ -1,4 +1,4 @@
-"""Boxes and scores as tensors of their own: what detectors with their own postprocessing give."""
+"""Detectors whose outputs are separate tensors of boxes, scores and labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Family, NetworkDescription, image_output, is_float
+from trt_ros.vision.decoders.family import Family, Head, NetworkDescription, image_output, is_float
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
@@ -20,12 +20,12 @@ from trt_ros.vision.thresholds import Thresholds
 @dataclass(frozen=True)
 class BoxOutputs:
     """
-    Which output is what.
+    The roles of a detector's outputs.
 
-    :param boxes: (1, N, 4); or (N, 4), and then no output has the batch's axis.
+    :param boxes: (1, N, 4); or (N, 4), where no output has a batch axis.
     :param scores: (1, N, C), or (1, N) where each box has one class.
     :param labels: (1, N) class indices; None with (1, N, C) scores, or for a single class.
-    :param count: (1, 1) or (1,): how many of the N are boxes; None: all.
+    :param count: (1, 1) or (1,): number of valid boxes among the N; None: all.
     """
 
     boxes: TensorSpec
@@ -35,15 +35,17 @@ class BoxOutputs:
 
     @property
     def batched(self) -> bool:
+        """Whether the outputs have a batch axis."""
         return len(self.boxes.shape) == 3
 
     @property
     def score_axes(self) -> int:
-        """1 for a score a box, 2 for a score a box and class."""
+        """1 for one score per box, 2 for one score per box and class."""
         return len(self.scores.shape) - self.batched
 
     @property
     def class_count(self) -> int | None:
+        """Number of classes; None: unknown."""
         classes = self.scores.shape[-1] if self.score_axes == 2 else -1
         return classes if classes > 0 else None
 
@@ -53,13 +55,13 @@ class BoxOutputs:
 
 
 @dataclass(frozen=True)
-class BoxesHead:
+class BoxesHead(Head[Detections]):
     """
-    Reads boxes x1, y1, x2, y2 and their scores. Each score that passes is a candidate.
+    A decoder of boxes x1, y1, x2, y2 and their scores; each score that passes is a candidate.
 
     :param normalised: coordinates are 0 to 1 of the input; False: input pixels.
-    :param has_background: class 0 is none; the classes count from the one after it.
-    :param suppress: whether boxes compete; False where the network has seen to that.
+    :param has_background: column 0 of the scores is the background; class 0 is the next one.
+    :param suppress: run NMS; False where the network has done so.
     """
 
     parts: BoxOutputs
@@ -70,11 +72,13 @@ class BoxesHead:
 
     @property
     def takes_batches(self) -> bool:
+        """Whether each output has an axis for the images of a batch."""
         return self.parts.batched
 
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
+        """Decode the outputs for one image; see `Head`."""
         parts, batched = self.parts, self.parts.batched
         boxes = image_output(outputs, parts.boxes.name, 2, batched=batched)
         scores = image_output(outputs, parts.scores.name, parts.score_axes, batched=batched)
@@ -87,15 +91,14 @@ class BoxesHead:
             or (labels is not None and len(labels) != len(scores))
         ):
             raise TensorMismatchError(
-                f'{len(boxes)} boxes of {boxes.shape[1]} numbers do not go with scores '
-                f'{scores.shape}.',
+                f'Boxes {boxes.shape} and scores {scores.shape} do not match.',
                 cause=f'Expected {parts}.',
             )
         if parts.count is not None:
             count = max(0, int(np.ravel(outputs[parts.count.name])[0]))
             boxes, scores = boxes[:count], scores[:count]
             labels = None if labels is None else labels[:count]
-        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+        with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             if labels is not None:  # -1 fills unused places.
                 used = labels >= 0
                 boxes, scores, labels = boxes[used], scores[used], labels[used]
@@ -123,8 +126,8 @@ class BoxesHead:
 
 def box_outputs(network: NetworkDescription) -> BoxOutputs | None:
     """
-    Tell boxes, scores, labels and the count apart: by shape and dtype, and by name where both
-    leave it open. None when an output is none of these, or boxes or scores are missing.
+    Identify boxes, scores, labels and the count by shape and dtype, and by name where these are
+    ambiguous. None when an output is none of these, or boxes or scores are missing.
     """
     boxes = _only(
         [
@@ -169,19 +172,23 @@ def box_outputs(network: NetworkDescription) -> BoxOutputs | None:
 
 
 def _only(specs: list[TensorSpec], word: str) -> TensorSpec | None:
-    """Take the one there is; of several the one with `word` in its name."""
+    """Return the only one; among several, the only one with `word` in its name."""
     if len(specs) > 1:
         specs = [spec for spec in specs if word and word in spec.name.lower()]
     return specs[0] if len(specs) == 1 else None
 
 
 def open_parts(network: NetworkDescription) -> BoxOutputs:
-    """:raises TensorMismatchError: when the outputs are not boxes and scores."""
+    """
+    Identify boxes and scores.
+
+    :raises TensorMismatchError: when the outputs are not boxes and scores.
+    """
     parts = box_outputs(network)
     if parts is None:
         raise TensorMismatchError(
-            'Not boxes and scores: expected (1, N, 4) with (1, N, classes), or with (1, N) and '
-            'labels (1, N).',
+            'The outputs are not boxes and scores: expected (1, N, 4) with (1, N, classes), or '
+            'with (1, N) and labels (1, N).',
             cause=f'Seen: {network}.',
             remedy='Export without further outputs, or choose another decoder.',
         )

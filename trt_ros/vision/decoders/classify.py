@@ -1,4 +1,4 @@
-"""Classification: what the image as a whole shows."""
+"""Image classification."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.embedding import vector, vectors
-from trt_ros.vision.decoders.family import Family, NetworkDescription
+from trt_ros.vision.decoders.family import Family, Head, NetworkDescription
 from trt_ros.vision.decoders.semantic import IMAGENET
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Classification
@@ -17,10 +17,12 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
 @dataclass(frozen=True)
-class ClassifyHead:
+class ClassifyHead(Head[Classification]):
     """
-    Reads (1, C): probabilities, taken as they are when none is negative and their sum is 1 (within
-    0.01, for float16), else logits, which go through softmax. What is not finite scores 0.
+    A decoder of class scores (1, C).
+
+    They are probabilities, and used unchanged, when none is negative and their sum is 1 (within
+    0.01, for float16); else logits, to which softmax is applied. Non-finite values score 0.
     """
 
     output_name: str
@@ -32,10 +34,14 @@ class ClassifyHead:
         letterbox: Letterbox,
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> Classification:
-        """:raises TensorMismatchError: when the output is missing or of another shape."""
+        """
+        Decode the scores of one image.
+
+        :raises TensorMismatchError: when the output is missing or of another shape.
+        """
         scores = vector(outputs, self.output_name)
         if self.class_count not in (None, len(scores)):
-            raise _mismatch(f'{len(scores)} scores instead of {self.class_count}')
+            raise _mismatch(f'{len(scores)} scores, not {self.class_count}')
         finite = np.isfinite(scores)
         is_softmax = finite.all() and scores.min() >= 0 and abs(scores.sum() - 1) < 0.01
         if is_softmax:
@@ -48,6 +54,7 @@ class ClassifyHead:
 
 
 def open_head(network: NetworkDescription) -> ClassifyHead:
+    """Open the head of a classifier."""
     if len(network.outputs) != 1 or not vectors(network):
         raise _mismatch(str(network))
     spec = network.only_output
@@ -61,7 +68,7 @@ def _mismatch(seen: str) -> TensorMismatchError:
     )
 
 
-#: torchvision's and timm's validation, 256 pixels of which 224 stay; newer weights keep more.
+#: Validation of torchvision and timm: 224 of 256 pixels are kept; newer weights keep more.
 CROPPED: Mapping[str, object] = {**IMAGENET, 'resize': 'center_crop', 'crop_fraction': 0.875}
 
 CLASSIFIER = Family('classifier', 'classify', CROPPED, open_head)

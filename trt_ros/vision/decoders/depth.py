@@ -1,4 +1,4 @@
-"""Monocular depth: how far each pixel is."""
+"""Monocular depth estimation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Family, NetworkDescription, is_float
+from trt_ros.vision.decoders.family import Family, Head, NetworkDescription, is_float
 from trt_ros.vision.decoders.semantic import IMAGENET, dense
 from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
@@ -18,12 +18,12 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
 @dataclass(frozen=True)
-class DepthHead:
+class DepthHead(Head[Depth]):
     """
-    Reads (1, h, w), (1, 1, h, w) or (1, h, w, 1), and resizes it to the image (bilinear).
+    A decoder of (1, h, w), (1, 1, h, w) or (1, h, w, 1), resized to the image (bilinear).
 
-    The numbers stay what the network makes them: metres, relative depth or its inverse. A pixel
-    beside a cell that is not finite is not finite.
+    Values keep the network's unit: metres, relative depth or its inverse. A pixel next to a
+    non-finite cell is non-finite.
     """
 
     output_name: str
@@ -37,14 +37,14 @@ class DepthHead:
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> Depth:
         """
-        Turn the output into the image's depth.
+        Decode the output into the depth of the image.
 
         :raises TensorMismatchError: when the output is missing or of another shape.
         """
         cells = dense(outputs, self.output_name, self.channels_first)
         if len(cells) != 1:
             raise TensorMismatchError(
-                f'The output {self.output_name!r} has {len(cells)} channels, depth has one.'
+                f'The output {self.output_name!r} has {len(cells)} channels, expected one.'
             )
         rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
         with np.errstate(invalid='ignore'):
@@ -52,7 +52,7 @@ class DepthHead:
 
 
 def find_output(network: NetworkDescription) -> tuple[TensorSpec, bool] | None:
-    """The depth, alone or the only one that says so, and whether its channel comes first."""
+    """Find the only output, or the only one with 'depth' in its name; and its channel order."""
     specs = [spec for spec in network.outputs if 'depth' in spec.name.lower()]
     if not specs:
         specs = list(network.outputs)
@@ -71,11 +71,13 @@ def find_output(network: NetworkDescription) -> tuple[TensorSpec, bool] | None:
 
 
 def open_head(network: NetworkDescription) -> DepthHead:
+    """Open the head of a depth network."""
     found = find_output(network)
     if found is None:
         raise TensorMismatchError(
-            f'Not depth: expected one output of (1, h, w) or (1, 1, h, w), got {network}.',
-            remedy="Export with that output alone, or with 'depth' in its name.",
+            'Not a depth network: expected one output of (1, h, w) or (1, 1, h, w), got '
+            f'{network}.',
+            remedy="Export only that output, or put 'depth' in its name.",
         )
     return DepthHead(found[0].name, found[1])
 

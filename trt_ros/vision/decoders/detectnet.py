@@ -1,4 +1,4 @@
-"""DetectNet_v2 (PeopleNet, TrafficCamNet, DashCamNet ..): a coverage and a box grid a class."""
+"""DetectNet_v2 (PeopleNet, TrafficCamNet, DashCamNet ..): one coverage and box grid per class."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Family, NetworkDescription, image_output, is_float
+from trt_ros.vision.decoders.family import Family, Head, NetworkDescription, image_output, is_float
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import Thresholds
 
-BOX_NORM = 35.0  # What TAO divides boxes by; fixed in all its specifications.
-OFFSET = 0.5  # Of a cell's corner, in pixels: not half a cell.
+BOX_NORM = 35.0  # Divisor of the boxes in TAO; fixed in all its specifications.
+OFFSET = 0.5  # From a cell's corner, in pixels: not half a cell.
 
 
 @dataclass(frozen=True)
-class DetectNetHead:
+class DetectNetHead(Head[Detections]):
     """
-    Reads coverage (1, C, H, W), 0 to 1, and boxes (1, 4 C, H, W), planes 4 c to 4 c + 3 class c's.
+    A decoder of coverage (1, C, H, W), 0 to 1, and boxes (1, 4 C, H, W).
 
-    For the cell in column i and row j of stride s the four numbers are the distances of the box's
-    left, top, right and bottom from (i s + 0.5, j s + 0.5), each over 35. Source: the box parser
-    in DeepStream's nvdsinfer_customparser. TAO clusters with DBSCAN or NMS; here it is NMS.
+    Planes 4 c to 4 c + 3 belong to class c. For the cell in column i and row j of stride s they
+    are the distances of the box's left, top, right and bottom from (i s + 0.5, j s + 0.5), each
+    divided by 35. Source: the box parser
+    in DeepStream's nvdsinfer_customparser. TAO clusters with DBSCAN or NMS; this decoder uses NMS.
     """
 
     coverage_name: str
@@ -37,6 +38,7 @@ class DetectNetHead:
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
+        """Decode the outputs for one image; see `Head`."""
         coverage = image_output(outputs, self.coverage_name, 3)
         boxes = image_output(outputs, self.boxes_name, 3)
         classes, rows, columns = coverage.shape
@@ -44,7 +46,7 @@ class DetectNetHead:
             raise _mismatch(f'{coverage.shape} and {boxes.shape}')
         height, width = letterbox.input_hw
         stride = np.array([-(-width // columns), -(-height // rows)], np.float32)
-        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+        with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             coverage = coverage.astype(np.float32, copy=False)
             labels, row, column = np.nonzero(passing(coverage, thresholds.score))
             centre = np.stack([column, row], axis=1).astype(np.float32) * stride + OFFSET
@@ -61,7 +63,7 @@ class DetectNetHead:
 
 
 def grids(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
-    """Find coverage and boxes: two grids, one of four times as many planes."""
+    """Find coverage and boxes: two grids, one with four times as many planes."""
     found = [
         spec
         for spec in network.outputs
@@ -76,6 +78,7 @@ def grids(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
 
 
 def open_head(network: NetworkDescription) -> DetectNetHead:
+    """Open the head of a DetectNet_v2."""
     parts = grids(network)
     if parts is None:
         raise _mismatch(str(network))

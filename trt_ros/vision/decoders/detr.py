@@ -1,4 +1,4 @@
-"""DETR, RT-DETR, RT-DETRv2, D-FINE, RF-DETR: a fixed number of queries, none of which compete."""
+"""DETR, RT-DETR, RT-DETRv2, D-FINE, RF-DETR: a fixed number of queries, without NMS."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ SIZES_INPUT = 'orig_target_sizes'
 
 
 def sigmoid_without_last(logits: np.ndarray) -> np.ndarray:
-    """Turn (Q, C + 1) logits into (Q, C) scores: RF-DETR's own head, where it is trained on C."""
+    """Compute (Q, C) scores of (Q, C + 1) logits: RF-DETR trained on C classes."""
     return sigmoid(logits[:, :-1])
 
 
 def softmax_without_last(logits: np.ndarray) -> np.ndarray:
     """
-    Turn (Q, C + 1) logits, of which the last is "no object", into (Q, C) scores: DETR.
+    Compute (Q, C) scores of DETR's (Q, C + 1) logits, the last of which is "no object".
 
-    Only a query's best class (the first of equals) has one; the others are NaN, which passes no
-    threshold.
+    Only the best class of a query (the first among equals) has a score; the others are NaN, which
+    passes no threshold.
     """
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     scores = (powers / powers.sum(axis=1, keepdims=True))[:, :-1]
@@ -51,20 +51,22 @@ def softmax_without_last(logits: np.ndarray) -> np.ndarray:
     return only
 
 
-def as_they_are(scores: np.ndarray) -> np.ndarray:
+def identity(scores: np.ndarray) -> np.ndarray:
+    """Return scores unchanged."""
     return scores
 
 
 @dataclass(frozen=True)
-class DetrHead:
+class DetrHead(Head[Detections]):
     """
-    Reads logits (1, Q, C) and boxes (1, Q, 4): cx, cy, w, h, 0 to 1 of the input.
+    A decoder of logits (1, Q, C) and boxes (1, Q, 4): cx, cy, w, h, 0 to 1 of the input.
 
-    Of the Q * C scores the Q best are taken, so a query may be found as two classes. Source:
+    The Q best of the Q * C scores are used, so one query may be detected as two classes. Source:
     `RTDETRPostProcessor` of RT-DETR; `post_process_object_detection` of transformers'
     RTDetrImageProcessor and DetrImageProcessor.
 
-    :param logits_name: of the output with the boxes before the scores where `boxes_name` is ''.
+    :param logits_name: output of the logits; with `boxes_name` '' the output that holds the boxes
+        in front of the scores.
     """
 
     logits_name: str
@@ -75,6 +77,7 @@ class DetrHead:
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
+        """Decode the outputs for one image; see `Head`."""
         logits = image_output(outputs, self.logits_name)
         if self.boxes_name:
             boxes = image_output(outputs, self.boxes_name)
@@ -82,9 +85,10 @@ class DetrHead:
             boxes, logits = logits[:, :4], logits[:, 4:]
         if len(logits) != len(boxes) or boxes.shape[1] != 4 or not logits.size:
             raise TensorMismatchError(
-                f'Boxes {boxes.shape} and scores {logits.shape} are not one a query.'
+                f'Boxes {boxes.shape} and scores {logits.shape} do not match: expected one row '
+                'per query.'
             )
-        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+        with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             scores = self.to_scores(logits.astype(np.float32))
             queries, labels = np.nonzero(passing(scores, thresholds.score))
             xyxy = corners(boxes[queries].astype(np.float32))
@@ -99,17 +103,19 @@ class DetrHead:
 
 
 class Queries(NamedTuple):
+    """The outputs of a DETR: one row per query."""
+
     logits: TensorSpec
     boxes: TensorSpec
 
     @property
     def channels(self) -> int:
-        """How many logits a query has; -1 where dynamic."""
+        """Number of logits per query; -1 where dynamic."""
         return self.logits.shape[2]
 
 
 def raw_outputs(network: NetworkDescription) -> Queries | None:
-    """Find logits and boxes by name; there may be more outputs (hidden states)."""
+    """Find logits and boxes by name; further outputs (hidden states) are ignored."""
     found = []
     for ending in ('logits', 'boxes'):
         named = [spec for spec in network.outputs if spec.name.endswith(ending)]
@@ -121,17 +127,19 @@ def raw_outputs(network: NetworkDescription) -> Queries | None:
 
 
 def rf_outputs(network: NetworkDescription) -> Queries | None:
-    """Find them as RF-DETR's exporter names them."""
+    """Find logits and boxes by the names that RF-DETR's exporter writes."""
     named = {spec.name: spec for spec in network.outputs if is_scores(spec)}
     if 'dets' in named and 'labels' in named and named['dets'].shape[2] == 4:
         return Queries(named['labels'], named['dets'])
     return None
 
 
-def ultralytics_rows(network: NetworkDescription) -> Literal['', 'scores', 'finished']:
+def ultralytics_rows(network: NetworkDescription) -> Literal['', 'scores', 'decoded']:
     """
-    Tell whether this is RT-DETR as Ultralytics exports it: a row a query of cx, cy, w, h, 0 to 1
-    of the input, then C scores, or ('finished', since 8.4) the score and the class.
+    Return the layout of an RT-DETR exported by Ultralytics; '' for other networks.
+
+    It has one row per query: cx, cy, w, h, 0 to 1 of the input, then C scores ('scores') or, since
+    version 8.4, the score and the class ('decoded').
     """
     if network.metadata.get('task') != 'detect' or len(network.outputs) != 1:
         return ''
@@ -139,9 +147,9 @@ def ultralytics_rows(network: NetworkDescription) -> Literal['', 'scores', 'fini
     if not is_scores(spec) or network.metadata.get('end2end') == 'True':
         return ''
     if network.is_ultralytics_rtdetr:
-        is_finished = spec.shape[2] == 6 and ('head' in network.metadata or classes != 2)
-        return 'finished' if is_finished else 'scores'
-    # Its other networks have the boxes in columns, or finished.
+        is_decoded = spec.shape[2] == 6 and ('head' in network.metadata or classes != 2)
+        return 'decoded' if is_decoded else 'scores'
+    # Other networks of Ultralytics have one box per column, or decoded boxes.
     if (
         classes is not None
         and spec.shape[2] == 4 + classes
@@ -161,18 +169,19 @@ def _open_rtdetr(network: NetworkDescription) -> Head:
         return BoxesHead(parts, None, suppress=False)
     if len(network.outputs) == 1 and is_scores(network.only_output):
         spec = network.only_output
-        if ultralytics_rows(network) == 'finished':
+        if ultralytics_rows(network) == 'decoded':
             return EndToEndHead(spec.name, None, is_rtdetr=True)
-        return DetrHead(
-            spec.name, '', spec.shape[2] - 4 if spec.shape[2] > 4 else None, as_they_are
-        )
+        return DetrHead(spec.name, '', spec.shape[2] - 4 if spec.shape[2] > 4 else None, identity)
     return _open_raw(network, raw_outputs(network), sigmoid, 0)
 
 
 def _open_rfdetr(network: NetworkDescription) -> Head:
     """
-    Trained on C classes it has C + 1 logits; the 91 of COCO are all classes, with gaps, so only
-    the names tell. Source: `decode_detections` of the package rfdetr.
+    Open the head of an RF-DETR.
+
+    Trained on C classes it has C + 1 logits; the 91 logits of COCO are all classes, with gaps.
+    Only the number of named classes tells them apart. Source: `decode_detections` of the package
+    rfdetr.
     """
     outputs = rf_outputs(network) or raw_outputs(network)
     if outputs and network.class_count and outputs.channels == 1 + network.class_count:
@@ -184,21 +193,23 @@ def _open_raw(
     network: NetworkDescription,
     outputs: Queries | None,
     to_scores: Callable[[np.ndarray], np.ndarray],
-    extra: int,
+    background_count: int,
 ) -> DetrHead:
     if outputs is None:
         raise TensorMismatchError(
-            'Not a DETR: expected logits (1, queries, classes) and pred_boxes (1, queries, 4).',
+            'The outputs are not those of a DETR: expected logits (1, queries, classes) and '
+            'pred_boxes (1, queries, 4).',
             cause=f'Seen: {network}.',
-            remedy='Export both, by these names.',
+            remedy='Export both under these names.',
         )
-    classes = outputs.channels - extra
+    classes = outputs.channels - background_count
     return DetrHead(
         outputs.logits.name, outputs.boxes.name, classes if classes > 0 else None, to_scores
     )
 
 
 def sizes_input(network: NetworkDescription) -> TensorSpec | None:
+    """Return the input for the image sizes, which deployed RT-DETR models have; or None."""
     for spec in network.inputs:
         if spec.name == SIZES_INPUT and len(spec.shape) == 2:
             return spec
@@ -206,7 +217,7 @@ def sizes_input(network: NetworkDescription) -> TensorSpec | None:
 
 
 def _feed_input_size(network: NetworkDescription) -> Mapping[str, np.ndarray]:
-    """Say that each image is as large as the input: then boxes come back in input pixels."""
+    """Return the input size as image size, so that boxes are in input pixels."""
     spec = sizes_input(network)
     if spec is None or spec.dtype == 'bfloat16':
         return {}

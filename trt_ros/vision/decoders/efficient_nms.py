@@ -1,4 +1,4 @@
-"""TensorRT's EfficientNMS plugin, and exporters that give their boxes in its form."""
+"""TensorRT's EfficientNMS plugin, and exporters with the same outputs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, NetworkDescr
 
 def open_head(network: NetworkDescription) -> BoxesHead | cut_nms.CutNmsHead:
     """
-    Read num_dets (1, 1), boxes (1, K, 4) x1, y1, x2, y2 in input pixels, scores (1, K) and
-    classes (1, K); what lies behind the first num_dets is rubbish. No NMS is wanted.
+    Open the head of a network that ends with EfficientNMS.
+
+    Its outputs are num_dets (1, 1), boxes (1, K, 4) x1, y1, x2, y2 in input pixels, scores (1, K)
+    and classes (1, K); rows after the first num_dets are undefined. They need no NMS.
 
     Source: the README of TensorRT's efficientNMSPlugin.
     """
-    if cut_nms.asked(network):
+    if cut_nms.nms_settings(network):
         return cut_nms.open_head(network)
     parts = open_parts(network)
     if parts.count is None or parts.labels is None:
         raise TensorMismatchError(
-            f'Not EfficientNMS: expected a count, boxes, scores and classes, got {parts}.',
-            remedy='Choose the decoder `boxes`, or `boxes_normalised`.',
+            'The outputs are not those of EfficientNMS: expected a count, boxes, scores and '
+            f'classes, got {parts}.',
+            remedy='Set `decoder` to `boxes` or `boxes_normalised`.',
         )
     return BoxesHead(parts, None, suppress=False)
 

@@ -1,4 +1,4 @@
-"""What has no task of its own: embeddings (the image as a vector), and outputs as they are."""
+"""Embeddings (one vector per image), and undecoded outputs of any network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Family, NetworkDescription, is_float
+from trt_ros.vision.decoders.family import (
+    Family,
+    Head,
+    NetworkDescription,
+    is_float,
+    require_output,
+)
 from trt_ros.vision.decoders.semantic import IMAGENET
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Tensors
@@ -17,8 +23,8 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
 @dataclass(frozen=True)
-class EmbeddingHead:
-    """Reads (1, D), as it is."""
+class EmbeddingHead(Head[Tensors]):
+    """A reader of one vector (1, D), which it returns unchanged."""
 
     output_name: str
     class_count: None = None
@@ -30,7 +36,7 @@ class EmbeddingHead:
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> Tensors:
         """
-        Give the vector: (1, D) float32, not normalised.
+        Return the vector: (1, D) float32, not normalised.
 
         :raises TensorMismatchError: when the output is missing or of another shape.
         """
@@ -38,8 +44,8 @@ class EmbeddingHead:
 
 
 @dataclass(frozen=True)
-class TensorHead:
-    """Reads nothing: all outputs as they are."""
+class TensorHead(Head[Tensors]):
+    """A pass-through of all outputs."""
 
     class_count: None = None
 
@@ -49,27 +55,27 @@ class TensorHead:
         letterbox: Letterbox,
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> Tensors:
+        """Return copies of all outputs."""
         return {name: np.array(output) for name, output in outputs.items()}
 
 
 def vector(outputs: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """
-    Copy one image's (D,) float32 out of an output of (1, D) or (1, D, 1, 1).
+    Return a (D,) float32 copy of an output of (1, D) or (1, D, 1, 1).
 
     :raises TensorMismatchError: when it is missing or of another shape.
     """
-    if name not in outputs:
-        raise TensorMismatchError(
-            f'There is no output {name!r}, only {", ".join(outputs) or "none"}.'
-        )
+    require_output(outputs, name)
     values = np.asarray(outputs[name])
     if values.ndim < 2 or len(values) != 1 or values.size != values.shape[1] or not values.size:
-        raise TensorMismatchError(f'The output {name!r} is {values.shape}, not (1, D).')
+        raise TensorMismatchError(
+            f'The output {name!r} has the shape {values.shape}, expected (1, D).'
+        )
     return values.reshape(-1).astype(np.float32)
 
 
 def vectors(network: NetworkDescription) -> list[TensorSpec]:
-    """List the outputs that are one vector an image."""
+    """Return the outputs that are one vector per image."""
     return [
         spec
         for spec in network.outputs
@@ -82,10 +88,11 @@ def vectors(network: NetworkDescription) -> list[TensorSpec]:
 
 
 def open_head(network: NetworkDescription) -> EmbeddingHead:
+    """Open the head of an embedding network."""
     found = vectors(network)
     if len(found) != 1:
         raise TensorMismatchError(
-            f'Not an embedding: expected one output of (1, D), got {network}.',
+            f'Not an embedding network: expected one output of (1, D), got {network}.',
             remedy='Export with the pooled vector as the only output of that shape.',
         )
     return EmbeddingHead(found[0].name)

@@ -1,10 +1,11 @@
-"""What each model family brings: how its networks are fed and decoded."""
+"""Base classes and helpers of the model families: description, family and head of a network."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
-#: How the YOLO families but YOLOX, and what is made of them, take their images.
+#: Preprocessing of the YOLO families except YOLOX, and of the families derived from them.
 YOLO_PREPROCESS: Mapping[str, object] = {
     'resize': 'letterbox',
     'pad_value': 114,
@@ -25,11 +26,11 @@ YOLO_PREPROCESS: Mapping[str, object] = {
 @dataclass(frozen=True)
 class NetworkDescription:
     """
-    All that is known of a network before it runs.
+    The tensors and metadata of a network, known before it runs.
 
-    :param metadata: the ONNX file's.
-    :param input_hw: height and width of its images.
-    :param class_count: how many classes the user or the metadata names; None: not known.
+    :param metadata: metadata of the ONNX file.
+    :param input_hw: height and width of the network's images.
+    :param class_count: number of classes that the user or the metadata names; None: unknown.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -40,62 +41,75 @@ class NetworkDescription:
 
     @property
     def only_output(self) -> TensorSpec:
-        """:raises TensorMismatchError: when there are more outputs, or none."""
+        """
+        Return the only output.
+
+        :raises TensorMismatchError: when there are more outputs, or none.
+        """
         if len(self.outputs) != 1:
             raise TensorMismatchError(
-                f'One output was expected, not {len(self.outputs)}.',
+                f'The network has {len(self.outputs)} outputs, expected one.',
                 cause=f'Seen: {self}.',
                 remedy='Export the detector alone, without masks, keypoints or NMS.',
             )
         return self.outputs[0]
 
     def anchor_count(self, strides: tuple[int, ...]) -> int:
-        """Count the cells of all grids, one grid a stride; 8400 for 8, 16, 32 at 640 × 640."""
+        """Count the cells of one grid per stride; 8400 for 8, 16 and 32 at 640 × 640."""
         height, width = self.input_hw
         return sum((height // stride) * (width // stride) for stride in strides)
 
     @property
     def is_ultralytics_rtdetr(self) -> bool:
-        """Newer metadata names the last layer, older only the file the network came from."""
-        said = self.metadata.get('head', '') + self.metadata.get('description', '')
-        return 'task' in self.metadata and 'rtdetr' in said.lower()
+        """
+        Whether the metadata is that of an RT-DETR exported by Ultralytics.
+
+        Newer metadata names the last layer, older metadata only the network's source file.
+        """
+        text = self.metadata.get('head', '') + self.metadata.get('description', '')
+        return 'task' in self.metadata and 'rtdetr' in text.lower()
 
     def __str__(self) -> str:
         outputs = '; '.join(map(str, self.outputs)) or 'none'
         height, width = self.input_hw
-        named = f', {self.class_count} classes are named' if self.class_count else ''
+        named = f', {self.class_count} named classes' if self.class_count else ''
         return f'outputs {outputs}, for images of {width}x{height}{named}'
 
 
 ResultT_co = TypeVar('ResultT_co', covariant=True)
 
 
-class Head(Protocol[ResultT_co]):
-    """Reads the outputs of one network."""
+class Head(ABC, Generic[ResultT_co]):
+    """Base class of the heads, which decode the outputs of one network."""
+
+    if TYPE_CHECKING:  # At run time it would become the default of the dataclasses' field.
+
+        @property
+        def class_count(self) -> int | None:
+            """Number of classes; None: the network leaves it open, or has none."""
 
     @property
-    def class_count(self) -> int | None:
-        """How many classes there are; None while the network leaves it open, or has none."""
-        ...
+    def takes_batches(self) -> bool:
+        """Whether each output has an axis for the images of a batch."""
+        return True
 
+    @abstractmethod
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> ResultT_co:
         """
-        Turn outputs into what the task finds in one image, in its pixels.
+        Decode the outputs for one image into the task's result, in pixels of that image.
 
-        The thresholds are for boxes; a task without them leaves them.
+        Tasks without boxes ignore the thresholds.
 
-        :param outputs: one array an output, batch of 1; float16 is decoded in float32.
-        :param score_threshold: scores equal or above pass; NaN and Inf never do.
-        :param iou_threshold: of one class, the weaker box goes when they overlap more.
-        :raises TensorMismatchError: when the output is missing or of another shape.
+        :param outputs: one array per output, batch size 1; float16 is decoded in float32.
+        :param thresholds: limits of the results; scores equal to or above `score` pass.
+        :raises TensorMismatchError: when an output is missing or of another shape.
         """
-        ...
 
 
-def nothing(network: NetworkDescription) -> Mapping[str, np.ndarray]:
-    """Feed the image alone, as most networks want it."""
+def _no_inputs(network: NetworkDescription) -> Mapping[str, np.ndarray]:
+    """Return no constant inputs: most networks take only the image."""
     return {}
 
 
@@ -105,11 +119,12 @@ HeadT_co = TypeVar('HeadT_co', covariant=True)
 @dataclass(frozen=True)
 class Family(Generic[HeadT_co]):
     """
-    One of those that `decoder` may name; how `auto` tells its networks is in `recognition.py`.
+    A model family that the parameter `decoder` can name; `auto` chooses by `recognition.py`.
 
-    :param preprocess: the fields of `Preprocess` that this family is trained with.
-    :param open: reads the shapes; raises TensorMismatchError when they cannot be this family's.
-    :param constant_inputs: what the network takes beside the image, the same for every frame.
+    :param preprocess: fields of `Preprocess` that this family is trained with.
+    :param open: returns the head for a network's outputs; raises TensorMismatchError when their
+        shapes cannot be this family's.
+    :param constant_inputs: returns the inputs beside the image, equal for every frame.
     """
 
     name: str
@@ -117,7 +132,7 @@ class Family(Generic[HeadT_co]):
     preprocess: Mapping[str, object]
     open: Callable[[NetworkDescription], HeadT_co]
     constant_inputs: Callable[[NetworkDescription], Mapping[str, np.ndarray]] = field(
-        default=nothing
+        default=_no_inputs
     )
 
 
@@ -125,42 +140,53 @@ def image_output(
     outputs: Mapping[str, np.ndarray], name: str, axes: int = 2, *, batched: bool = True
 ) -> np.ndarray:
     """
-    Take one image's share of the output `name`: (1, A, B) as (A, B).
+    Return the output `name` of one image without its batch axis: (1, A, B) as (A, B).
 
-    :param axes: how many there are, without the batch's.
-    :param batched: False: the network has no such axis, the output is one image's.
+    :param axes: number of axes without the batch axis.
+    :param batched: False: the output has no batch axis.
     :raises TensorMismatchError: when it is missing or of another shape.
     """
-    if name not in outputs:
-        raise TensorMismatchError(
-            f'There is no output {name!r}, only {", ".join(outputs) or "none"}.'
-        )
+    require_output(outputs, name)
     head = np.asarray(outputs[name])
     if head.ndim != axes + batched or (batched and head.shape[0] != 1):
         letters = ', '.join('ABC'[:axes])
         raise TensorMismatchError(
-            f'The output {name!r} is {head.shape}, not one image of '
+            f'The output {name!r} has the shape {head.shape}, expected '
             f'({"1, " if batched else ""}{letters}).',
             remedy='Set `decoder` to the family of the network, or export it for one image.',
         )
     return np.asarray(head[0] if batched else head)
 
 
+def require_output(outputs: Mapping[str, np.ndarray], name: str) -> None:
+    """
+    Check that an output exists.
+
+    :raises TensorMismatchError: when it is missing.
+    """
+    if name not in outputs:
+        raise TensorMismatchError(
+            f'Output {name!r} does not exist.',
+            cause=f'The outputs are {", ".join(outputs) or "none"}.',
+        )
+
+
 def corners(cxcywh: np.ndarray) -> np.ndarray:
-    """Turn (N, 4) centres and sizes into (N, 4) x1, y1, x2, y2."""
+    """Convert (N, 4) centres and sizes to (N, 4) x1, y1, x2, y2."""
     centre, half = cxcywh[:, :2], cxcywh[:, 2:4] / 2
     return np.hstack([centre - half, centre + half])
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Turn logits of any shape into scores, 0 to 1, each for itself."""
+    """Compute the element-wise sigmoid of logits of any shape: scores, 0 to 1."""
     return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def is_scores(spec: TensorSpec) -> bool:
-    """Tell whether an output can be a raw head: one image, two axes, floating point."""
+    """Return whether an output can be a raw head: one image, two axes, floating point."""
     return len(spec.shape) == 3 and spec.shape[0] in (1, -1) and is_float(spec)
 
 
 def is_float(spec: TensorSpec) -> bool:
+    """Return whether a tensor is of a floating-point type."""
     return spec.dtype in ('float16', 'bfloat16', 'float32', 'float64')

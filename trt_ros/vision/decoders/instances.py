@@ -1,4 +1,4 @@
-"""YOLOv8-seg, YOLO11-seg, YOLO26-seg: boxes with a mask each."""
+"""YOLOv8-seg, YOLO11-seg, YOLO26-seg: boxes with one mask each."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     YOLO_PREPROCESS,
     Family,
+    Head,
     NetworkDescription,
     image_output,
     is_float,
@@ -28,12 +29,12 @@ from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
-class InstanceHead:
+class InstanceHead(Head[Instances]):
     """
-    Reads boxes with M coefficients behind each, and (1, M, h, w) prototypes of masks.
+    A decoder of boxes followed by M coefficients each, and of (1, M, h, w) mask prototypes.
 
-    A mask is sigmoid(coefficients · prototypes), brought to the image's pixels as probabilities
-    (bilinear), cut off where its box ends, above 0.5. Source: Bolya et al., YOLACT, 2019, which
+    A mask is sigmoid(coefficients · prototypes), resized to the image as probabilities (bilinear),
+    cropped to its box and compared with 0.5. Source: Bolya et al., YOLACT, 2019, which
     Ultralytics' `Segment` head follows.
     """
 
@@ -42,30 +43,31 @@ class InstanceHead:
 
     @property
     def class_count(self) -> int | None:
+        """Number of classes; None: unknown."""
         return self.rows.class_count
 
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Instances:
         """
-        Turn outputs into masks; the parameters are those of `Head`.
+        Decode the outputs into boxes with masks; see `Head`.
 
         :raises TensorMismatchError: when an output is missing or of another shape.
         """
         prototypes = image_output(outputs, self.prototypes_name, 3)
         if len(prototypes) != self.rows.extra_count:
             raise mismatch(f'{len(prototypes)} prototypes', self.rows.extra_count)
-        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+        with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             found = self.rows(outputs, thresholds.score)
             best, boxes = choose_boxes(
                 self.rows.xyxy(found),
                 found.scores,
                 found.labels,
                 letterbox,
-                iou_threshold=None if self.rows.is_finished else thresholds.iou,
+                iou_threshold=None if self.rows.is_decoded else thresholds.iou,
                 max_detections=thresholds.max_detections,
             )
-            windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Centres of pixels inside.
+            windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centres inside.
             masks = _masks(prototypes, found.extras[best], letterbox, windows)
         return Instances(boxes, tuple(masks), windows[:, :2], letterbox.image_wh)
 
@@ -74,21 +76,21 @@ def _masks(
     prototypes: np.ndarray, coefficients: np.ndarray, letterbox: Letterbox, windows: np.ndarray
 ) -> list[np.ndarray]:
     """
-    Compute the masks in windows of the image, of no more cells than their pixels need.
+    Compute the masks in windows of the image, from only the cells that their pixels need.
 
     :param windows: (N, 4) x1, y1, x2, y2 in whole pixels.
     """
     rows, cols = taps(letterbox, (prototypes.shape[1], prototypes.shape[2]))
-    seen = np.flatnonzero((windows[:, :2] < windows[:, 2:]).all(axis=1))
-    boxes: list[Box] = list(map(tuple, windows[seen].tolist()))
+    visible = np.flatnonzero((windows[:, :2] < windows[:, 2:]).all(axis=1))
+    boxes: list[Box] = list(map(tuple, windows[visible].tolist()))
     cells = [cells_of(rows, cols, box) for box in boxes]
-    # Rows of cells by themselves: products so small that BLAS computes them in this thread.
+    # Row by row: products so small that BLAS computes them in this thread.
     by_row = as_float32(np.ascontiguousarray(prototypes.transpose(1, 0, 2)))
     planes = [
         weights @ by_row[lines, :, columns]
-        for weights, (lines, columns) in zip(coefficients[seen], cells)
+        for weights, (lines, columns) in zip(coefficients[visible], cells)
     ]
-    masks = dict(zip(seen.tolist(), threshold_masks(planes, 0.0, rows, cols, boxes, sigmoid)))
+    masks = dict(zip(visible.tolist(), threshold_masks(planes, 0.0, rows, cols, boxes, sigmoid)))
     return [
         masks[index] if index in masks else np.zeros((y2 - y1, x2 - x1), bool)
         for index, (x1, y1, x2, y2) in enumerate(windows.tolist())
@@ -108,13 +110,14 @@ def find_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] |
 
 
 def open_head(network: NetworkDescription) -> InstanceHead:
+    """Open the head of an instance segmentation network."""
     outputs = find_outputs(network)
     rows = outputs and rows_of(network, outputs[0], outputs[1].shape[1])
     if not outputs or not rows:
         raise TensorMismatchError(
             'Not a network of boxes with masks: expected (1, 4 + classes + M, anchors) and '
             f'prototypes (1, M, h, w), got {network}.',
-            remedy='Export it with Ultralytics, or choose another decoder.',
+            remedy='Export the network with Ultralytics, or choose another decoder.',
         )
     return InstanceHead(rows, outputs[1].name)
 

@@ -1,4 +1,4 @@
-"""What is near a network: families when none recognises it, and networks that no family reads."""
+"""Families with outputs similar to those of a network that no decoder recognises."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from typing import NamedTuple
 
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import NetworkDescription, is_float
-from trt_ros.vision.decoders.recognition import YOLO_STRIDES, three_a_cell, yolov5_rows
+from trt_ros.vision.decoders.output_layouts import (
+    YOLO_STRIDES,
+    yolov5_anchor_counts,
+    yolov5_rows,
+)
 from trt_ros.vision.decoders.yolov8 import cell_counts
 
-LEAST = {'4 + classes': 5, '5 + classes': 6, '5 + 3 * keypoints': 8, '4 + classes + masks': 6}
-COST_OF_AN_OUTPUT, COST_OF_AN_AXIS, COST_OF_A_TYPE = 4.0, 2.0, 1.0
-MOST_OUTPUTS = 6  # Compared.
+#: Minimum sizes of axes.
+MIN_SIZES = {'4 + classes': 5, '5 + classes': 6, '5 + 3 * keypoints': 8, '4 + classes + masks': 6}
+OUTPUT_COST, AXIS_COST, DTYPE_COST = 4.0, 2.0, 1.0
+MAX_OUTPUTS = 6  # Compared.
 
-
-#: Networks that no decoder reads, by the channels of a YOLOv5 head of the same shape: 5, one class
-#: and the landmarks.
+#: Networks without a decoder, by the channels of a YOLOv5 head of the same shape: 5, one class and
+#: the landmarks.
 LANDMARKS = {
     16: 'YOLOv5-face, 1 class and 5 landmarks',
     21: 'YOLOv7-face, 1 class and 5 landmarks',
@@ -27,18 +31,18 @@ LANDMARKS = {
 
 
 def lookalike(family: str, network: NetworkDescription) -> str | None:
-    """Name a network without a decoder that has the outputs of a family; None: there is none."""
-    seen = yolov5_rows(network) if family == 'yolov5' else None
-    if seen is None or network.class_count not in (None, 0, 1):
+    """Name the network without a decoder that has the outputs of a family; None: there is none."""
+    found = yolov5_rows(network) if family == 'yolov5' else None
+    if found is None or network.class_count not in (None, 0, 1):
         return None
-    return LANDMARKS.get(seen.channels)
+    return LANDMARKS.get(found.channels)
 
 
 class Expected(NamedTuple):
     """
-    One output that a family reads.
+    One output that a family decodes.
 
-    :param axes: a size, several that are possible, or a word for any.
+    :param axes: per axis a size, several possible sizes, or a name for any size.
     """
 
     axes: tuple[int | tuple[int, ...] | str, ...]
@@ -53,9 +57,10 @@ class Expected(NamedTuple):
         return f'{self.name} ({axes})'.lstrip() + ('' if self.is_float else ' of integers')
 
     def distance(self, spec: TensorSpec) -> float:
-        cost = COST_OF_A_TYPE * (self.is_float != is_float(spec))
+        """Compute how far an output is from the expected one; 0: equal."""
+        cost = DTYPE_COST * (self.is_float != is_float(spec))
         if len(spec.shape) != len(self.axes):
-            return cost + COST_OF_AN_AXIS * abs(len(spec.shape) - len(self.axes))
+            return cost + AXIS_COST * abs(len(spec.shape) - len(self.axes))
         return cost + sum(
             _axis_distance(axis, size) for axis, size in zip(self.axes, spec.shape) if size > 0
         )
@@ -63,13 +68,13 @@ class Expected(NamedTuple):
 
 def _axis_distance(axis: int | tuple[int, ...] | str, size: int) -> float:
     if isinstance(axis, str):
-        return max(math.log(LEAST.get(axis, 1) / size), 0.0)
-    wanted = axis if isinstance(axis, tuple) else (axis,)
-    return min(abs(math.log(max(want, 1) / size)) for want in wanted)
+        return max(math.log(MIN_SIZES.get(axis, 1) / size), 0.0)
+    sizes = axis if isinstance(axis, tuple) else (axis,)
+    return min(abs(math.log(max(other, 1) / size)) for other in sizes)
 
 
 def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
-    """List the outputs that each family reads, for images of this network's size."""
+    """Return the outputs that each family decodes, for images of this network's size."""
     height, width = network.input_hw
     cells, grid = tuple(cell_counts(network)), (-(-height // 16), -(-width // 16))
     boxes, scores = Expected((1, 'N', 4)), Expected((1, 'N', 'classes'))
@@ -77,7 +82,7 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
     return {
         'yolov8': (Expected((1, '4 + classes', cells)),),
         'yolox': (Expected((1, network.anchor_count(YOLO_STRIDES), '5 + classes')),),
-        'yolov5': (Expected((1, tuple(three_a_cell(network)), '5 + classes')),),
+        'yolov5': (Expected((1, tuple(yolov5_anchor_counts(network)), '5 + classes')),),
         'yolov10': (Expected((1, 'N', 6)),),
         'rtdetr': (Expected((1, 'N', 'classes'), 'logits'), queries),
         'detr': (Expected((1, 'N', 'classes + 1'), 'logits'), queries),
@@ -108,9 +113,9 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
 def nearest(
     network: NetworkDescription, families: Collection[str], count: int = 3
 ) -> tuple[str, ...]:
-    """Describe the outputs that the nearest of some families read, nearest first."""
+    """Describe the outputs of the families nearest to a network, nearest first."""
     distances = {
-        name: _distance(expected, network.outputs[:MOST_OUTPUTS])
+        name: _distance(expected, network.outputs[:MAX_OUTPUTS])
         for name, expected in layouts(network).items()
         if name in families
     }
@@ -122,15 +127,15 @@ def nearest(
 
 def _distance(expected: tuple[Expected, ...], specs: tuple[TensorSpec, ...]) -> float:
     few, many = sorted((len(expected), len(specs)))
-    wanted = permutations(expected, few)
-    given = list(combinations(specs, few))
+    arrangements = permutations(expected, few)
+    choices = list(combinations(specs, few))
     matched = (
         min(
-            sum(one.distance(spec) for one, spec in zip(some, others))
-            for some in wanted
-            for others in given
+            sum(output.distance(spec) for output, spec in zip(arrangement, choice))
+            for arrangement in arrangements
+            for choice in choices
         )
         if few
         else 0.0
     )
-    return matched + COST_OF_AN_OUTPUT * (many - few)
+    return matched + OUTPUT_COST * (many - few)

@@ -1,4 +1,4 @@
-"""YOLOv8-OBB, YOLO11-OBB, YOLO26-OBB: boxes that are rotated."""
+"""YOLOv8-OBB, YOLO11-OBB, YOLO26-OBB: rotated boxes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, NetworkDescription
+from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Head, NetworkDescription
 from trt_ros.vision.decoders.yolo_rows import Rows, rows_of
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import non_max_suppression
@@ -18,12 +18,12 @@ from trt_ros.vision.thresholds import Thresholds
 
 def probabilistic_iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """
-    Compare rotated boxes as the normal distributions that they resemble.
+    Compute the probabilistic IoU of rotated boxes.
 
-    1 - the Hellinger distance, with the Bhattacharyya distance of two normal distributions whose
-    variances along the boxes' sides are w²/12 and h²/12. Source: Llerena et al., Gaussian Bounding
-    Boxes and Probabilistic Intersection-over-Union, arXiv 2106.06072; the same measure as the NMS
-    that these networks are trained to be followed by.
+    It is 1 - the Hellinger distance, with the Bhattacharyya distance of two normal distributions
+    whose variances along the boxes' sides are w²/12 and h²/12. Source: Llerena et al., Gaussian
+    Bounding Boxes and Probabilistic Intersection-over-Union, arXiv 2106.06072; the NMS of
+    Ultralytics uses the same measure.
 
     :param boxes: (..., 5) cx, cy, w, h, theta in radians; `others` in the same frame; they
         broadcast.
@@ -59,29 +59,30 @@ def _covariance(
 
 
 @dataclass(frozen=True)
-class ObbHead:
+class ObbHead(Head[OrientedBoxes]):
     """
-    Reads boxes (cx, cy, w, h) with the angle of w behind each, radians.
+    A decoder of boxes (cx, cy, w, h), each followed by the angle of w in radians.
 
-    Source: Ultralytics' `OBB` head. NMS is greedy, by probabilistic IoU; Ultralytics' own lets
-    also the boxes that it drops drop others. Boxes that miss the image are dropped.
+    Source: Ultralytics' `OBB` head. NMS is greedy, by probabilistic IoU; in Ultralytics' own NMS
+    suppressed boxes suppress others, too. Boxes outside the image are dropped.
     """
 
     rows: Rows
 
     @property
     def class_count(self) -> int | None:
+        """Number of classes; None: unknown."""
         return self.rows.class_count
 
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> OrientedBoxes:
         """
-        Turn outputs into rotated boxes; the parameters are those of `Head`.
+        Decode the outputs into rotated boxes; see `Head`.
 
         :raises TensorMismatchError: when the output is missing or of another shape.
         """
-        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+        with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             found = self.rows(outputs, thresholds.score)
             boxes = np.hstack([found.boxes, found.extras])
             usable = np.isfinite(boxes).all(axis=1) & (boxes[:, 2:4] > 0).all(axis=1)
@@ -90,7 +91,7 @@ class ObbHead:
             usable &= ((high > 0) & (low < np.array(letterbox.image_wh))).all(axis=1)
             keep = np.flatnonzero(usable)
             boxes, scores, labels = boxes[keep], found.scores[keep], found.labels[keep]
-            if self.rows.is_finished:
+            if self.rows.is_decoded:
                 best = np.argsort(-scores, kind='stable')[: thresholds.max_detections]
             else:
                 best = non_max_suppression(
@@ -107,10 +108,10 @@ class ObbHead:
 
 def to_image(boxes: np.ndarray, letterbox: Letterbox) -> np.ndarray:
     """
-    Bring (N, 5) cx, cy, w, h, theta from the input to the image, not clipped.
+    Convert (N, 5) cx, cy, w, h, theta from input to image pixels, not clipped.
 
-    Where x and y are scaled differently ('stretch'), a rotated box becomes a parallelogram: the
-    answer is the box of its centre, its side w and its area.
+    Where x and y are scaled differently ('stretch'), a rotated box becomes a parallelogram; the
+    result is the box with its centre, its side w and its area.
     """
     x_scale, y_scale = letterbox.scale_xy
     image = np.empty_like(boxes)
@@ -125,7 +126,7 @@ def to_image(boxes: np.ndarray, letterbox: Letterbox) -> np.ndarray:
 
 
 def hull(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Enclose (N, 5) rotated boxes in upright ones: (N, 2) lower and (N, 2) upper corners."""
+    """Compute the bounding boxes of (N, 5) rotated boxes: (N, 2) minima and (N, 2) maxima."""
     cos, sin = np.abs(np.cos(boxes[:, 4])), np.abs(np.sin(boxes[:, 4]))
     half = (
         np.stack(
@@ -137,16 +138,18 @@ def hull(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def find_rows(network: NetworkDescription) -> Rows | None:
+    """Find the boxes with one extra value, the angle."""
     return rows_of(network, network.only_output, 1) if len(network.outputs) == 1 else None
 
 
 def open_head(network: NetworkDescription) -> ObbHead:
+    """Open the head of a network of rotated boxes."""
     rows = find_rows(network)
     if rows is None:
         raise TensorMismatchError(
             'Not a network of rotated boxes: expected (1, 4 + classes + 1, anchors), got '
             f'{network}.',
-            remedy='Export it with Ultralytics, or choose another decoder.',
+            remedy='Export the network with Ultralytics, or choose another decoder.',
         )
     return ObbHead(rows)
 

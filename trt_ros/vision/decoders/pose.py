@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, NetworkDescription
+from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Head, NetworkDescription
 from trt_ros.vision.decoders.yolo_rows import Rows, rows_of
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
@@ -19,13 +19,13 @@ from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
-class PoseHead:
+class PoseHead(Head[Poses]):
     """
-    Reads boxes with K keypoints behind each: x, y in input pixels, how visible (sigmoid already).
+    A decoder of boxes followed by K keypoints each: x, y in input pixels, and visibility, 0 to 1.
 
     Source: Ultralytics' `Pose` head.
 
-    :param values: how many a keypoint has: 3, or 2 without visibility, which then counts as 1.
+    :param values: values per keypoint: 3, or 2 without visibility, which is then 1.
     """
 
     rows: Rows
@@ -33,28 +33,30 @@ class PoseHead:
 
     @property
     def class_count(self) -> int | None:
+        """Number of classes; None: unknown."""
         return self.rows.class_count
 
     @property
     def keypoint_count(self) -> int:
+        """Number of keypoints per box."""
         return self.rows.extra_count // self.values
 
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Poses:
         """
-        Turn outputs into boxes with keypoints; the parameters are those of `Head`.
+        Decode the outputs into boxes with keypoints; see `Head`.
 
         :raises TensorMismatchError: when the output is missing or of another shape.
         """
-        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+        with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             found = self.rows(outputs, thresholds.score)
             best, boxes = choose_boxes(
                 self.rows.xyxy(found),
                 found.scores,
                 found.labels,
                 letterbox,
-                iou_threshold=None if self.rows.is_finished else thresholds.iou,
+                iou_threshold=None if self.rows.is_decoded else thresholds.iou,
                 max_detections=thresholds.max_detections,
             )
         count = self.keypoint_count
@@ -62,12 +64,12 @@ class PoseHead:
         keypoints[..., : self.values] = found.extras[best].reshape(len(best), count, self.values)
         keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2])
         keypoints[~np.isfinite(keypoints).all(axis=-1)] = 0  # Not visible.
-        check_range(keypoints[..., 2], is_padded=self.rows.is_finished)
+        check_range(keypoints[..., 2], is_padded=self.rows.is_decoded)
         return Poses(boxes, keypoints)
 
 
 def _extras(network: NetworkDescription) -> tuple[int, int] | None:
-    """How many values stand behind each box, and how many a keypoint has."""
+    """Return the number of values after each box, and of values per keypoint; None: unknown."""
     try:
         count, values = ast.literal_eval(network.metadata['kpt_shape'])
         return int(count) * int(values), int(values)
@@ -76,12 +78,13 @@ def _extras(network: NetworkDescription) -> tuple[int, int] | None:
     if len(network.outputs) != 1 or len(network.only_output.shape) != 3:
         return None
     _, first, second = network.only_output.shape
-    is_finished = second > 6 and not 0 < first < second
-    extras = second - 6 if is_finished else first - 4 - (network.class_count or 1)
+    is_decoded = second > 6 and not 0 < first < second
+    extras = second - 6 if is_decoded else first - 4 - (network.class_count or 1)
     return (extras, 3) if extras > 0 and extras % 3 == 0 else None
 
 
 def find_head(network: NetworkDescription) -> PoseHead | None:
+    """Find boxes with keypoints; None: these are not the outputs."""
     extras = _extras(network)
     if extras is None or extras[1] not in (2, 3) or len(network.outputs) != 1:
         return None
@@ -90,13 +93,13 @@ def find_head(network: NetworkDescription) -> PoseHead | None:
 
 
 def open_head(network: NetworkDescription) -> PoseHead:
+    """Open the head of a keypoint network."""
     head = find_head(network)
     if head is None:
         raise TensorMismatchError(
             'Not a network of boxes with keypoints: expected (1, 4 + classes + 3 * keypoints, '
             f'anchors), got {network}.',
-            remedy='Export it with Ultralytics, name its classes (`labels`), or choose another '
-            'decoder.',
+            remedy='Export the network with Ultralytics, set `labels`, or choose another decoder.',
         )
     return head
 

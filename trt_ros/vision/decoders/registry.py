@@ -1,4 +1,4 @@
-"""Which decoder reads a network's outputs."""
+"""Registry of the model families, and the choice of a network's decoder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from trt_ros.vision.results import (
 )
 from trt_ros.vision.thresholds import Thresholds
 
-#: Every family of detectors there is; a further one is one module and one row.
+#: Families of detectors. A new family is one module and one row.
 FAMILIES: tuple[Family[Head[Detections]], ...] = (
     YOLOV8,
     YOLOX,
@@ -61,17 +61,17 @@ FAMILIES: tuple[Family[Head[Detections]], ...] = (
     BOXES,
     BOXES_NORMALISED,
 )
-#: And those of the other tasks.
+#: Families of the other tasks.
 SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (YOLOV8_SEG, YOLO_SEMANTIC, SEMANTIC)
 POSES: tuple[Family[Head[Poses]], ...] = (YOLOV8_POSE,)
 ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = (YOLOV8_OBB,)
 CLASSIFIERS: tuple[Family[Head[Classification]], ...] = (YOLOV8_CLS, CLASSIFIER)
 DEPTHS: tuple[Family[Head[Depth]], ...] = (YOLO_DEPTH, DEPTH)
 EMBEDDINGS: tuple[Family[Head[Tensors]], ...] = (EMBEDDING,)
-#: What gives all outputs as they are; 'auto' takes it where there is no embedding.
+#: Families whose outputs are published undecoded; 'auto' takes TENSOR without an embedding.
 TENSORS: tuple[Family[Head[Tensors]], ...] = (*EMBEDDINGS, TENSOR)
 
-#: Those whose results can be drawn.
+#: Families whose results can be drawn.
 DRAWN: tuple[Family[Head[Any]], ...] = (
     *FAMILIES,
     *SEGMENTERS,
@@ -81,7 +81,7 @@ DRAWN: tuple[Family[Head[Any]], ...] = (
     *DEPTHS,
 )
 
-#: What the networks of a task are called.
+#: Kind of network per task.
 TASKS: Mapping[str, str] = {
     'detect': 'detection',
     'segment': 'segmentation',
@@ -93,7 +93,7 @@ TASKS: Mapping[str, str] = {
     'tensor': 'any',
 }
 
-#: And the node that runs them.
+#: Node that runs the networks of a task.
 NODES: Mapping[str, str] = {
     'detect': 'detector',
     'segment': 'segmenter',
@@ -105,7 +105,7 @@ NODES: Mapping[str, str] = {
     'tensor': 'tensor',
 }
 
-ANY = 'The node `tensor` runs any network and publishes its outputs as they are.'
+ANY = 'The node `tensor` runs any network and publishes its undecoded outputs.'
 
 HeadT = TypeVar('HeadT')
 ResultT = TypeVar('ResultT')
@@ -115,17 +115,17 @@ ResultT_co = TypeVar('ResultT_co', covariant=True)
 @dataclass(frozen=True)
 class Decoder(Generic[ResultT_co]):
     """
-    The choice: turns one network's outputs into what its task finds.
+    The chosen decoder of one network.
 
-    :param name: the family's.
-    :param why: one line for the log.
-    :param preprocess: the fields of `Preprocess` that the family is trained with.
-    :param head: reads the outputs; says how they are laid out.
-    :param constant_inputs: what the network takes beside the image, the same for every frame.
+    :param name: name of the family.
+    :param reason: reason for the choice, one line for the log.
+    :param preprocess: fields of `Preprocess` that the family is trained with.
+    :param head: decodes the outputs and holds their layout.
+    :param constant_inputs: inputs beside the image, equal for every frame.
     """
 
     name: str
-    why: str
+    reason: str
     task: str
     preprocess: Mapping[str, object]
     head: Head[ResultT_co]
@@ -133,28 +133,27 @@ class Decoder(Generic[ResultT_co]):
 
     @property
     def class_count(self) -> int | None:
-        """How many classes the network has; None while it leaves that open."""
+        """Number of classes; None: the network leaves it open, or has none."""
         return self.head.class_count
 
     @property
     def takes_batches(self) -> bool:
         """Whether each output has an axis for the images of a batch."""
-        return getattr(self.head, 'takes_batches', True)
+        return self.head.takes_batches
 
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> ResultT_co:
         """
-        Turn the outputs for one image into what is in it, in its pixels; best score first.
+        Decode the outputs for one image into results in its pixels, best score first.
 
-        The thresholds are for boxes; a task without them leaves them.
+        Tasks without boxes ignore the thresholds.
 
-        :param outputs: as `Runner.infer` returns them; nothing of them is kept.
-        :param letterbox: where the image lay in the input, as `Preprocess` said.
-        :param score_threshold: scores equal or above pass; NaN and Inf never do.
-        :param iou_threshold: of one class, the weaker box goes when they overlap more.
+        :param outputs: as returned by `Runner.infer`; no reference to them is kept.
+        :param letterbox: placement of the image in the input, as returned by `Preprocess`.
+        :param thresholds: limits of the results; scores equal to or above `score` pass.
         :raises TensorMismatchError: when an output is missing or of another shape.
-        :raises ScoreRangeError: when what is read as scores is outside 0 to 1.
+        :raises ScoreRangeError: when a score is outside 0 to 1.
         """
         return self.head(outputs, letterbox, thresholds)
 
@@ -171,24 +170,25 @@ def choose_decoder(
     families: tuple[Family[Head[ResultT]], ...] = FAMILIES,  # type: ignore[assignment]
 ) -> Decoder[ResultT]:
     """
-    Choose the decoder by name, or by what is known of the network.
+    Choose the decoder by name, or by the description of the network.
 
-    :param name: a family's name, or 'auto'.
-    :param metadata: the ONNX file's.
+    :param name: name of a family, or 'auto'.
+    :param metadata: metadata of the ONNX file.
     :param input_hw: height and width of the network's images.
-    :param class_count: how many classes the user names, which tells some families apart.
-    :param has_background: the first of them is the background, which most networks do not count.
-    :param families: those that may be chosen.
+    :param class_count: number of classes that the user names; some families differ only by it.
+    :param has_background: the first named class is the background, which most networks do not
+        count.
+    :param families: the families to choose from.
     :raises ParameterError: when there is no family of that name.
-    :raises TensorMismatchError: when the outputs are not that family's; for 'auto', when they are
-        no family's, or more than one's.
+    :raises TensorMismatchError: when the outputs are not that family's; for 'auto', when no family
+        or more than one matches.
     """
     named = len(class_names((), '', metadata, None))
     network = NetworkDescription(inputs, outputs, metadata, input_hw, named or class_count)
-    family, why = _choose_by_names(families, name, network, has_background)
+    family, reason = _choose_by_names(families, name, network, has_background)
     return Decoder(
         family.name,
-        why,
+        reason,
         family.task,
         family.preprocess,
         family.open(network),
@@ -207,7 +207,7 @@ def _choose_by_names(
             return choose_family(
                 families, name, replace(network, class_count=network.class_count - 1)
             )
-        except TensorMismatchError:  # It counts the background, or fits neither way.
+        except TensorMismatchError:  # It counts the background, or does not fit at all.
             pass
     return choose_family(families, name, network)
 
@@ -218,13 +218,14 @@ def choose_family(
     network: NetworkDescription,
 ) -> tuple[Family[HeadT], str]:
     """
-    Choose one of some families by name, or by what is known of the network; and say why.
+    Choose a family by name, or by the description of the network.
 
     :param families: `FAMILIES`, `SEGMENTERS` or others.
-    :param name: a family's name, or 'auto'.
+    :param name: name of a family, or 'auto'.
+    :returns: the family, and the reason for the choice.
     :raises ParameterError: when there is no family of that name.
-    :raises TensorMismatchError: when the network is another task's; for 'auto', when it is no
-        family's, or more than one's.
+    :raises TensorMismatchError: when the network is of another task; for 'auto', when no family or
+        more than one matches.
     """
     tasks = {family.task for family in families}
     stated = network.metadata.get('task', '')  # As Ultralytics writes it.
@@ -232,15 +233,15 @@ def choose_family(
     if stated in TASKS and stated not in tasks and 'tensor' not in tasks:
         raise TensorMismatchError(
             f'This is {_a(TASKS[stated])} network; {_served(families)}.',
-            cause=f"Its metadata says so: 'task' is {network.metadata['task']!r}.",
-            remedy=f'Run the node `{NODES[stated]}`, or give a network for {_wanted(families)}.',
+            cause=f"In its metadata, 'task' is {network.metadata['task']!r}.",
+            remedy=f'Run the node `{NODES[stated]}`, or choose {_a(_kinds(families))} network.',
         )
     if name == 'auto':
         return _recognise(families, network)
     for family in families:
         if family.name == name:
-            return family, 'as asked'
-    raise ParameterError(f'There is no decoder {name!r}.', remedy=_set_decoder(families))
+            return family, 'as configured'
+    raise ParameterError(f'Decoder {name!r} does not exist.', remedy=_set_decoder(families))
 
 
 def _recognise(
@@ -251,23 +252,23 @@ def _recognise(
         raise _not_recognised(families, network)
     if len(claims) > 1:
         raise TensorMismatchError(
-            'More than one decoder may be right for this network.',
-            cause='; '.join(f'{family.name}: {why}' for family, why in claims) + '.',
+            'More than one decoder matches this network.',
+            cause='; '.join(f'{family.name}: {reason}' for family, reason in claims) + '.',
             remedy=_set_decoder(tuple(family for family, _ in claims))
             + (
-                f' {network.class_count} classes are named, which does not tell them apart.'
+                f' The {network.class_count} named classes do not decide between them.'
                 if network.class_count
-                else ' Naming the classes (`labels`) may tell them apart, too.'
+                else ' The names of the classes (`labels`) may decide, too.'
             ),
         )
-    family, why = claims[0]
+    family, reason = claims[0]
     other = lookalike(family.name, network)
     if other:
         raise TensorMismatchError(
-            f'This network may be one that no decoder reads: {other}.',
-            cause=f'{family.name}: {why}, and has the same shape.',
-            remedy=f'Set `decoder` to {family.name} if it is that, or name its classes '
-            f'(`labels`). {ANY}',
+            f'The network may be one without a decoder: {other}.',
+            cause=f'{family.name}: {reason}; the other network has the same shape.',
+            remedy=f'Set `decoder` to {family.name} if the network is of that family, or set '
+            f'`labels`. {ANY}',
         )
     return claims[0]
 
@@ -275,13 +276,13 @@ def _recognise(
 def _claims(
     families: tuple[Family[HeadT], ...], network: NetworkDescription
 ) -> list[tuple[Family[HeadT], str]]:
-    return [(family, why) for family in families if (why := recognise(family.name, network))]
+    return [(family, reason) for family in families if (reason := recognise(family.name, network))]
 
 
 def _not_recognised(
     families: tuple[Family[HeadT], ...], network: NetworkDescription
 ) -> TensorMismatchError:
-    """Say whose the network is instead, where that is known."""
+    """Return the error for a network of no family; it names the node that runs it, if any."""
     others: tuple[Family[object], ...] = (
         *FAMILIES,
         *SEGMENTERS,
@@ -292,20 +293,21 @@ def _not_recognised(
         *EMBEDDINGS,
     )
     claims = _claims(others, network)
-    kinds = {TASKS[family.task]: why for family, why in claims}
+    kinds = {TASKS[family.task]: reason for family, reason in claims}
     if not kinds:
         inputs = '; '.join(map(str, network.inputs))
         near = '; '.join(nearest(network, {family.name for family in families}))
         return TensorMismatchError(
             'No decoder recognises this network.',
             cause=f'Seen: inputs {inputs}; {network}. Nearest: {near}.',
-            remedy=f'Export it as docs/models.md says, or set `decoder` to its family. {ANY}',
+            remedy='Export the network as described in docs/models.md, or set `decoder` to its '
+            f'family. {ANY}',
         )
     nodes = dict.fromkeys(f'`{NODES[family.task]}`' for family, _ in claims)
     return TensorMismatchError(
         f'This looks like {_a(" or ".join(kinds))} network; {_served(families)}.',
         cause='; '.join(dict.fromkeys(kinds.values())) + f'. Seen: {network}.',
-        remedy=f'Run the node {" or ".join(nodes)}. If it is a network for {_wanted(families)}, '
+        remedy=f'Run the node {" or ".join(nodes)}. If it is {_a(_kinds(families))} network, '
         'set `decoder` to its family (docs/models.md).',
     )
 
@@ -314,14 +316,14 @@ def _a(noun: str) -> str:
     return f'{"an" if noun[0] in "aeiou" else "a"} {noun}'
 
 
-def _wanted(families: tuple[Family[HeadT], ...]) -> str:
+def _kinds(families: tuple[Family[HeadT], ...]) -> str:
     return ' or '.join(dict.fromkeys(TASKS[family.task] for family in families))
 
 
 def _served(families: tuple[Family[HeadT], ...]) -> str:
     if families[0].task == 'detect':
-        return f'the detector serves {_wanted(families)}'
-    return f'{_a(_wanted(families))} network is wanted'
+        return f'the detector runs {_kinds(families)} networks'
+    return f'expected {_a(_kinds(families))} network'
 
 
 def _set_decoder(families: tuple[Family[HeadT], ...]) -> str:

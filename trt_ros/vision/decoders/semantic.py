@@ -1,4 +1,4 @@
-"""Semantic segmentation: a class a pixel."""
+"""Semantic segmentation: one class per pixel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_masks import best_class
-from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, NetworkDescription, is_float
+from trt_ros.vision.decoders.family import (
+    YOLO_PREPROCESS,
+    Family,
+    Head,
+    NetworkDescription,
+    is_float,
+    require_output,
+)
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import covers, taps
 from trt_ros.vision.letterbox import Letterbox
@@ -19,7 +26,7 @@ from trt_ros.vision.masks import cells_of, threshold_masks
 from trt_ros.vision.results import ClassMask
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
-#: What torchvision's, timm's and transformers' networks are trained with (ImageNet).
+#: Preprocessing of networks trained on ImageNet by torchvision, timm and transformers.
 IMAGENET: Mapping[str, object] = {
     'resize': 'stretch',
     'channel_order': 'rgb',
@@ -30,17 +37,17 @@ IMAGENET: Mapping[str, object] = {
 
 
 @dataclass(frozen=True)
-class SemanticHead:
+class SemanticHead(Head[ClassMask]):
     """
-    Reads scores of C classes a cell, (1, C, h, w) or (1, h, w, C): logits, softmax or sigmoid; or
-    the classes themselves as integers: (1, h, w), (1, 1, h, w) or (1, h, w, 1).
+    A decoder of C scores per cell, (1, C, h, w) or (1, h, w, C), or of one class index per cell.
 
-    Scores are brought to the image's pixels (bilinear), where the best class wins (the first of
-    equals): what torchvision's and transformers' postprocessing does, in another order. With one
-    class, 1 is where its score is above a half: of 0 to 1, or of the sigmoid when a score is
-    outside of that. Classes themselves come from the cell under the pixel's centre.
+    Scores are logits, softmax or sigmoid. They are resized to the image (bilinear), and the best
+    class of a pixel is taken (the first among equals): as in the postprocessing of torchvision and
+    transformers, in another order. With one class, the mask is 1 where its score is above 0.5,
+    after a sigmoid if any score is outside 0 to 1. Class indices, integers (1, h, w), (1, 1, h, w)
+    or (1, h, w, 1), are taken from the cell under the centre of the pixel.
 
-    :param shape: the output's, -1 where dynamic.
+    :param shape: shape of the output, -1 where dynamic.
     """
 
     output_name: str
@@ -50,7 +57,7 @@ class SemanticHead:
 
     @property
     def class_count(self) -> int | None:
-        """How many classes there are, 2 where one is told from the rest; None: not known."""
+        """Number of classes, 2 for one class and background; None: unknown."""
         count = self.shape[1 if self.channels_first else 3] if len(self.shape) == 4 else -1
         return None if self.is_classes or count < 0 else max(count, 2)
 
@@ -61,7 +68,7 @@ class SemanticHead:
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> ClassMask:
         """
-        Turn the output into the image's class mask.
+        Decode the output into the class mask of the image.
 
         :raises TensorMismatchError: when the output is missing or of another shape.
         """
@@ -70,7 +77,7 @@ class SemanticHead:
             self.class_count not in (None, max(len(cells), 2))
         ):
             raise TensorMismatchError(
-                f'The output {self.output_name!r} has {len(cells)} channels, not those of '
+                f'The output {self.output_name!r} has {len(cells)} channels, expected '
                 f'{self.shape}.'
             )
         rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
@@ -82,7 +89,7 @@ class SemanticHead:
             if len(cells) > 1:
                 return ClassMask(best_class(cells, rows, cols))
             plane = as_float32(cells[0])
-            # Up to rounding; NaN tells nothing.
+            # Allows for rounding; NaN is no evidence.
             is_probability = not ((plane < 0) | (plane > 1.001)).any()
             whole = (0, 0, *letterbox.image_wh)
             plane = plane[cells_of(rows, cols, whole)]
@@ -92,18 +99,15 @@ class SemanticHead:
 
 def dense(outputs: Mapping[str, np.ndarray], name: str, channels_first: bool = True) -> np.ndarray:
     """
-    Take one image's (C, h, w) out of an output of (1, C, h, w), (1, h, w, C) or (1, h, w).
+    Return one image's (C, h, w) from an output of (1, C, h, w), (1, h, w, C) or (1, h, w).
 
     :raises TensorMismatchError: when it is missing or of another shape.
     """
-    if name not in outputs:
-        raise TensorMismatchError(
-            f'There is no output {name!r}, only {", ".join(outputs) or "none"}.'
-        )
+    require_output(outputs, name)
     cells = np.asarray(outputs[name])
     if cells.ndim not in (3, 4) or len(cells) != 1 or not cells.size:
         raise TensorMismatchError(
-            f'The output {name!r} is {cells.shape}, not a grid of one image.'
+            f'The output {name!r} has the shape {cells.shape}, expected a grid of one image.'
         )
     if cells.ndim == 3:
         return cells
@@ -111,7 +115,7 @@ def dense(outputs: Mapping[str, np.ndarray], name: str, channels_first: bool = T
 
 
 class Layout(NamedTuple):
-    """How the only output is read: the fields of `SemanticHead`."""
+    """Layout of the only output: the fields of `SemanticHead`."""
 
     spec: TensorSpec
     channels_first: bool
@@ -119,12 +123,13 @@ class Layout(NamedTuple):
 
     @property
     def channels(self) -> int:
-        """How many there are; -1 where dynamic, 1 without such an axis."""
+        """Number of channels; -1 where dynamic, 1 without a channel axis."""
         shape = self.spec.shape
         return shape[1 if self.channels_first else 3] if len(shape) == 4 else 1
 
 
 def find_layout(network: NetworkDescription) -> Layout | None:
+    """Find scores or class indices; None: they are not the only output."""
     if len(network.outputs) != 1:
         return None
     spec = network.only_output
@@ -143,12 +148,13 @@ def find_layout(network: NetworkDescription) -> Layout | None:
 
 
 def open_head(network: NetworkDescription) -> SemanticHead:
+    """Open the head of a semantic segmentation network."""
     found = find_layout(network)
     if found is None:
         raise TensorMismatchError(
-            'Not semantic segmentation: expected one output of (1, classes, h, w), (1, h, w, '
-            f'classes) or integers (1, h, w), got {network}.',
-            remedy='Export with that output alone, or choose another decoder.',
+            'Not a semantic segmentation network: expected one output of (1, classes, h, w), '
+            f'(1, h, w, classes) or integers (1, h, w), got {network}.',
+            remedy='Export only that output, or choose another decoder.',
         )
     return SemanticHead(found.spec.name, found.spec.shape, found.channels_first, found.is_classes)
 

@@ -1,4 +1,4 @@
-"""SSD: a box a prior, and a score a class of which the first is background."""
+"""SSD: one box per prior, and one score per class, the first of which is the background."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from trt_ros.vision.decoders.family import Family, NetworkDescription
 
 def open_head(network: NetworkDescription) -> BoxesHead:
     """
-    Read (1, N, 4) x1, y1, x2, y2, 0 to 1 of the input, and (1, N, 1 + C) softmax scores.
+    Open the head of an SSD.
 
-    Source: pytorch-ssd's `Predictor`, whose ONNX export jetson-inference runs: each class
-    competes by itself. Class 0 of the result is the one after the background.
+    Its outputs are (1, N, 4) x1, y1, x2, y2, 0 to 1 of the input, and (1, N, 1 + C) softmax
+    scores. Source: pytorch-ssd's `Predictor`, whose ONNX export jetson-inference runs: NMS per
+    class. Class 0 of the result is the one after the background.
     """
     parts = open_parts(network)
     if parts.score_axes != 2 or parts.class_count == 1:
         raise TensorMismatchError(
             f'Not an SSD: expected scores (1, N, 1 + classes), got {parts.scores}.',
-            remedy='Choose the decoder `boxes`, or `boxes_normalised`.',
+            remedy='Set `decoder` to `boxes` or `boxes_normalised`.',
         )
     classes = parts.class_count
     return BoxesHead(parts, classes and classes - 1, normalised=True, has_background=True)

@@ -1,4 +1,4 @@
-"""The boxes of Ultralytics' other tasks: those of its detectors with more behind each."""
+"""Boxes of Ultralytics' tasks beside detection, which have further values after each box."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from trt_ros.vision.scores import passing
 @dataclass(frozen=True)
 class Candidates:
     """
-    N boxes that pass the threshold; N may be 0.
+    N boxes that pass the score threshold; N may be 0.
 
-    :param boxes: (N, 4) float32 in input pixels, as the network gives them.
-    :param extras: (N, E) float32, what stands behind each box.
+    :param boxes: (N, 4) float32 in input pixels, in the network's format.
+    :param scores: (N,) float32.
+    :param labels: (N,) int32, class indices.
+    :param extras: (N, E) float32, further values of each box.
     """
 
     boxes: np.ndarray
@@ -33,63 +35,67 @@ class Candidates:
 @dataclass(frozen=True)
 class Rows:
     """
-    Reads (1, 4 + C + E, N): cx, cy, w, h, C class scores and E extras an anchor.
+    A decoder of (1, 4 + C + E, N): cx, cy, w, h, C class scores and E extras per anchor.
 
-    :param is_finished: the network has NMS inside or needs none: (1, N, 6 + E), each x1, y1, x2,
+    :param is_decoded: the network has NMS inside or needs none: (1, N, 6 + E), each x1, y1, x2,
         y2, score, class and the extras; oriented boxes stay cx, cy, w, h.
     """
 
     output_name: str
     class_count: int | None
     extra_count: int
-    is_finished: bool
+    is_decoded: bool
 
     def __call__(self, outputs: Mapping[str, np.ndarray], score_threshold: float) -> Candidates:
-        """:raises TensorMismatchError: when the output is missing or of another shape."""
+        """
+        Select the boxes that pass a score threshold.
+
+        :raises TensorMismatchError: when the output is missing or of another shape.
+        """
         head, extras = image_output(outputs, self.output_name), self.extra_count
-        channels = head.shape[1] if self.is_finished else head.shape[0]
-        classes = 1 if self.is_finished else channels - 4 - extras
-        wrong = (
+        channels = head.shape[1] if self.is_decoded else head.shape[0]
+        classes = 1 if self.is_decoded else channels - 4 - extras
+        is_wrong = (
             channels != 6 + extras
-            if self.is_finished
+            if self.is_decoded
             else (self.class_count not in (None, classes))
         )
-        if wrong or classes < 1:
+        if is_wrong or classes < 1:
             raise mismatch(f'(1, {head.shape[0]}, {head.shape[1]})', extras)
-        if self.is_finished:
+        if self.is_decoded:
             scores = head[:, 4].astype(np.float32)
             valid = np.isfinite(head[:, 5]) & (head[:, 5] >= 0)
         else:
             scores = highest(head[4 : 4 + classes])
             valid = np.True_
-        passes = passing(scores, score_threshold, is_padded=self.is_finished)
+        passes = passing(scores, score_threshold, is_padded=self.is_decoded)
         keep = np.flatnonzero(passes & valid)
-        if self.is_finished:
+        if self.is_decoded:
             found = head[keep].astype(np.float32)
-            labels, behind = found[:, 5], found[:, 6:]
+            labels, extra_values = found[:, 5], found[:, 6:]
         else:
             columns = head[:, keep].astype(np.float32)
             labels, found = columns[4 : 4 + classes].argmax(axis=0), columns.T
-            behind = found[:, 4 + classes :]
-        return Candidates(found[:, :4], scores[keep], labels.astype(np.int32), behind)
+            extra_values = found[:, 4 + classes :]
+        return Candidates(found[:, :4], scores[keep], labels.astype(np.int32), extra_values)
 
     def xyxy(self, found: Candidates) -> np.ndarray:
-        """Give upright boxes as (N, 4) x1, y1, x2, y2 in input pixels."""
-        return found.boxes if self.is_finished else corners(found.boxes)
+        """Return axis-aligned boxes as (N, 4) x1, y1, x2, y2 in input pixels."""
+        return found.boxes if self.is_decoded else corners(found.boxes)
 
 
 def rows_of(network: NetworkDescription, spec: TensorSpec, extra_count: int) -> Rows | None:
-    """Say how an output with `extra_count` values behind each box is read; None: it has not."""
+    """Find the layout of an output with `extra_count` values after each box; None: it has none."""
     if not is_scores(spec):
         return None
     metadata, (_, first, second) = network.metadata, spec.shape
     grids = cell_counts(network)
-    is_finished = (
+    is_decoded = (
         metadata.get('end2end') == 'True'
         or ("'nms': True" in metadata.get('args', ''))
         or (second == 6 + extra_count and first not in grids)
     )
-    if is_finished:
+    if is_decoded:
         fits = second in (6 + extra_count, -1)
         return Rows(spec.name, None, extra_count, True) if fits else None
     classes = first - 4 - extra_count if first > 0 else network.class_count
@@ -101,8 +107,9 @@ def rows_of(network: NetworkDescription, spec: TensorSpec, extra_count: int) -> 
 
 
 def mismatch(seen: str, extra_count: int) -> TensorMismatchError:
+    """Return the error for an output without `extra_count` values after each box."""
     return TensorMismatchError(
-        f'Not such boxes: expected (1, 4 + classes + {extra_count}, anchors) or '
+        f'The output has another layout: expected (1, 4 + classes + {extra_count}, anchors) or '
         f'(1, boxes, {6 + extra_count}), got {seen}.',
-        remedy='Export it with Ultralytics, or choose another decoder.',
+        remedy='Export the network with Ultralytics, or choose another decoder.',
     )

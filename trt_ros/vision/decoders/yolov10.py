@@ -1,4 +1,4 @@
-"""YOLOv10, YOLO26 and exports with NMS inside: finished boxes, one a row."""
+"""YOLOv10, YOLO26 and exports with NMS inside: decoded boxes, one per row."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.family import (
     YOLO_PREPROCESS,
     Family,
+    Head,
     NetworkDescription,
     corners,
     image_output,
@@ -24,14 +25,14 @@ from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
-class EndToEndHead:
+class EndToEndHead(Head[Detections]):
     """
-    Reads (1, K, 6): x1, y1, x2, y2 in input pixels, score, class index; no NMS is wanted.
+    A decoder of (1, K, 6): x1, y1, x2, y2 in input pixels, score, class index; without NMS.
 
     Source: the postprocessing in Ultralytics' `Detect` head. Unused rows have score 0.
 
-    :param is_rtdetr: boxes are cx, cy, w, h, 0 to 1 of the input, as Ultralytics' RTDETRDecoder
-        gives them.
+    :param is_rtdetr: boxes are cx, cy, w, h, 0 to 1 of the input, as in Ultralytics'
+        RTDETRDecoder.
     """
 
     output_name: str
@@ -41,10 +42,11 @@ class EndToEndHead:
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
+        """Decode the outputs for one image; see `Head`."""
         head = image_output(outputs, self.output_name)
         if head.shape[1] != 6:
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
-        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+        with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             head = head.astype(np.float32)
             scores, labels = head[:, 4], head[:, 5]
             keep = np.flatnonzero(
@@ -66,17 +68,18 @@ class EndToEndHead:
 
 
 def open_head(network: NetworkDescription) -> EndToEndHead:
+    """Open the head of an end-to-end detector."""
     spec = network.only_output
     if not is_scores(spec) or spec.shape[2] not in (6, -1):
         raise _mismatch(str(spec))
-    # What the names say cannot be seen in the shape.
+    # The shape does not show the number of classes.
     return EndToEndHead(spec.name, None)
 
 
 def _mismatch(seen: str) -> TensorMismatchError:
     return TensorMismatchError(
-        f'Not finished boxes: expected (1, boxes, 6), got {seen}.',
-        remedy='Export YOLOv10 or YOLO26 as it comes, or choose another decoder.',
+        f'The output is not decoded boxes: expected (1, boxes, 6), got {seen}.',
+        remedy='Export YOLOv10 or YOLO26 with the default settings, or choose another decoder.',
     )
 
 

@@ -1,4 +1,4 @@
-"""YOLOv5 and YOLOv7: decoded boxes, objectness and class scores, three anchors a cell."""
+"""YOLOv5 and YOLOv7: decoded boxes, objectness and class scores, three anchors per cell."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.family import (
     YOLO_PREPROCESS,
     Family,
+    Head,
     NetworkDescription,
     corners,
     image_output,
@@ -26,16 +27,16 @@ ANCHORS_CHECKED = 64
 
 
 @dataclass(frozen=True)
-class YoloV5Head:
+class YoloV5Head(Head[Detections]):
     """
-    Reads (1, N, 5 + C): cx, cy, w, h in input pixels, objectness, C class scores; all decoded.
+    A decoder of (1, N, 5 + C): cx, cy, w, h in input pixels, objectness, C class scores.
 
     Source: YOLOv5's `non_max_suppression` with multi_label=False. The label is the best class
-    (the first of equals), the score objectness times its score. An anchor with a NaN among its
-    scores is none.
+    (the first among equals), the score is objectness times its score. Anchors with a NaN among
+    their scores are dropped.
 
-    :param objectness_only: with a single class objectness alone is the score. Source: YOLOv7's
-        `non_max_suppression`; its training leaves the score of an only class where it began.
+    :param objectness_only: with one class the score is objectness alone. Source: YOLOv7's
+        `non_max_suppression`; its training does not train the score of an only class.
     """
 
     output_name: str
@@ -45,15 +46,16 @@ class YoloV5Head:
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
+        """Decode the outputs for one image; see `Head`."""
         head = image_output(outputs, self.output_name)
         if head.shape[1] < 6 or self.class_count not in (None, head.shape[1] - 5):
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
-        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
-            # No score is above its objectness, so most anchors need no look at their classes.
-            maybe = np.flatnonzero(passing(head[:, 4].astype(np.float32), thresholds.score))
-            # Those of some anchors, for what stands there may be no scores (YOLOv5-face).
+        with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
+            # No score is above its objectness, so most anchors are dropped without their classes.
+            candidates = np.flatnonzero(passing(head[:, 4].astype(np.float32), thresholds.score))
+            # Checks a sample of the anchors: in YOLOv5-face the values are not scores.
             check_range(head[:: len(head) // ANCHORS_CHECKED + 1, 5:])
-            head = head[maybe].astype(np.float32)
+            head = head[candidates].astype(np.float32)
             scores = head[:, 4]
             if not (self.objectness_only and head.shape[1] == 6):
                 scores = scores * head[:, 5:].max(axis=1)
@@ -69,6 +71,7 @@ class YoloV5Head:
 
 
 def open_head(network: NetworkDescription) -> YoloV5Head:
+    """Open the head of a YOLOv5 or YOLOv7."""
     spec = network.only_output
     if not is_scores(spec) or 0 < spec.shape[2] < 6:
         raise _mismatch(str(spec))

@@ -11,6 +11,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.family import (
     YOLO_PREPROCESS,
     Family,
+    Head,
     NetworkDescription,
     image_output,
     is_scores,
@@ -26,12 +27,12 @@ STRIDES = ((8, 16, 32), (4, 8, 16, 32), (8, 16, 32, 64))
 
 
 @dataclass(frozen=True)
-class YoloV8Head:
+class YoloV8Head(Head[Detections]):
     """
-    Reads (1, 4 + C, N): cx, cy, w, h in input pixels, then C class scores, sigmoid already.
+    A decoder of (1, 4 + C, N): cx, cy, w, h in input pixels, then C class scores, 0 to 1.
 
-    The label is the best class (the first of equals). An anchor with a NaN among its scores is
-    none.
+    The label is the best class (the first among equals). Anchors with a NaN among their scores are
+    dropped.
 
     :param channels_first: False: the output is (1, N, 4 + C).
     """
@@ -43,11 +44,12 @@ class YoloV8Head:
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
+        """Decode the outputs for one image; see `Head`."""
         head = image_output(outputs, self.output_name)
         head = head if self.channels_first else head.T
         if len(head) < 5 or self.class_count not in (None, len(head) - 4):
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})')
-        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+        with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             scores = highest(head[4:])
             keep = np.flatnonzero(passing(scores, thresholds.score))
             head = head[:, keep].astype(np.float32)
@@ -63,6 +65,7 @@ class YoloV8Head:
 
 
 def open_head(network: NetworkDescription) -> YoloV8Head:
+    """Open the head of a YOLOv8."""
     spec = network.only_output
     if not is_scores(spec):
         raise _mismatch(str(spec))
@@ -74,18 +77,18 @@ def open_head(network: NetworkDescription) -> YoloV8Head:
 
 
 def cell_counts(network: NetworkDescription) -> list[int]:
-    """Count the cells of the usual grids, and of those of P2 and P6 models."""
+    """Return the number of cells of the usual grids, and of those of P2 and P6 models."""
     return [network.anchor_count(strides) for strides in STRIDES]
 
 
 def is_channels_first(network: NetworkDescription) -> bool:
-    """Tell the axes apart: the anchors are as many as the grids have cells, else the longer."""
+    """Return whether anchors are the last axis: as long as the grids have cells, or the longer."""
     _, first, second = network.only_output.shape
     counts = cell_counts(network)
     if first in counts or second in counts:
         return second in counts
     if first < 0 or second < 0:
-        return second < 0  # Both dynamic: as exporters write it.
+        return second < 0  # Both dynamic: the default of exporters.
     return first <= second
 
 

@@ -1,4 +1,4 @@
-"""YOLOX: raw heads over strides 8, 16 and 32, as its own exporter writes them."""
+"""YOLOX: raw heads over strides 8, 16 and 32, as YOLOX's exporter writes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from functools import lru_cache
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.vision.decoders.family import Family, NetworkDescription, image_output, is_scores
+from trt_ros.vision.decoders.family import (
+    Family,
+    Head,
+    NetworkDescription,
+    image_output,
+    is_scores,
+)
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import detections
@@ -20,14 +26,14 @@ STRIDES = (8, 16, 32)
 
 
 @dataclass(frozen=True)
-class YoloxHead:
+class YoloxHead(Head[Detections]):
     """
-    Reads (1, N, 5 + C): x, y, w, h, objectness, C class scores; scores are sigmoid already.
+    A decoder of (1, N, 5 + C): x, y, w, h, objectness, C class scores; scores are 0 to 1.
 
     The N anchors are the cells of the grids of stride s = 8, 16 and 32, each row by row. For the
     cell in column i and row j the centre is ((x + i) s, (y + j) s) and the size (exp(w) s,
-    exp(h) s) in input pixels; the label is the best class (the first of equals), the score
-    objectness times its score. An anchor with a NaN among its scores is none.
+    exp(h) s) in input pixels; the label is the best class (the first among equals), the score
+    is objectness times its score. Anchors with a NaN among their scores are dropped.
     """
 
     output_name: str
@@ -37,13 +43,14 @@ class YoloxHead:
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
+        """Decode the outputs for one image; see `Head`."""
         head = image_output(outputs, self.output_name)
         cells = grid(letterbox.input_hw, self.strides)
         if len(head) != len(cells) or head.shape[1] < 6:
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})', len(cells))
-        with np.errstate(invalid='ignore', over='ignore'):  # What is not finite is dropped.
+        with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             head = head.astype(np.float32, copy=False)
-            # The product of two logits below 0 would look like a score.
+            # Without the check, the product of two logits below 0 looks like a score.
             scores = check_range(head[:, 4]) * check_range(head[:, 5:].max(axis=1))
             keep = np.flatnonzero(passing(scores, thresholds.score))
             head, cell, stride = head[keep], cells[keep, :2], cells[keep, 2:]
@@ -60,6 +67,7 @@ class YoloxHead:
 
 
 def open_head(network: NetworkDescription) -> YoloxHead:
+    """Open the head of a YOLOX."""
     spec, expected = network.only_output, network.anchor_count(STRIDES)
     if not is_scores(spec) or spec.shape[1] not in (-1, expected) or 0 < spec.shape[2] < 6:
         raise _mismatch(str(spec), expected)
@@ -69,13 +77,13 @@ def open_head(network: NetworkDescription) -> YoloxHead:
 
 @lru_cache(maxsize=8)
 def grid(input_hw: tuple[int, int], strides: tuple[int, ...]) -> np.ndarray:
-    """Column, row and stride of each anchor's cell: (N, 3) float32."""
+    """Compute column, row and stride of each anchor's cell: (N, 3) float32."""
     grids = []
     for stride in strides:
         rows, cols = np.mgrid[: input_hw[0] // stride, : input_hw[1] // stride]
         grids.append(np.stack([cols, rows, np.full_like(rows, stride)], axis=-1).reshape(-1, 3))
     cells = np.concatenate(grids, dtype=np.float32)
-    cells.setflags(write=False)  # Shared by all who ask.
+    cells.setflags(write=False)  # Shared by all callers.
     return cells
 
 

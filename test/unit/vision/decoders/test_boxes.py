@@ -121,7 +121,7 @@ def test_efficient_nms_counts_its_boxes_and_the_rest_is_rubbish(count):
 
 
 def test_efficient_nms_without_a_count_is_refused():
-    with pytest.raises(TensorMismatchError, match='Not EfficientNMS'):
+    with pytest.raises(TensorMismatchError, match='not those of EfficientNMS'):
         decode('efficient_nms', plain(FOUR, [0.1] * 4, labels=np.zeros((1, 4), np.int32)))
 
 
@@ -158,7 +158,7 @@ def test_outputs_that_do_not_go_together_are_refused():
         {},
         (100, 200),
     )
-    with pytest.raises(TensorMismatchError, match='do not go with'):
+    with pytest.raises(TensorMismatchError, match='do not match'):
         decoder(
             plain(FOUR, np.zeros((3, 3))), WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9)
         )

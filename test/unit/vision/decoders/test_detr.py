@@ -6,7 +6,7 @@ import pytest
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.detr import (
     DetrHead,
-    as_they_are,
+    identity,
     sigmoid,
     sigmoid_without_last,
     softmax_without_last,
@@ -110,7 +110,7 @@ def test_queries_that_overlap_all_stay():
 def test_boxes_and_scores_may_come_in_one_output():
     rows = np.zeros((1, 4, 4 + 3), np.float32)
     rows[0, 2] = 0.5, 0.5, 0.5, 0.5, 0.1, 0.0, 0.75
-    found = DetrHead('output0', '', 3, as_they_are)(
+    found = DetrHead('output0', '', 3, identity)(
         {'output0': rows}, WHOLE, Thresholds(score=0.25, iou=0.45, max_detections=9)
     )
     assert (found.xyxy.tolist(), found.labels.tolist()) == ([[50, 25, 150, 75]], [2])

@@ -24,8 +24,8 @@ def outputs(*anchors, prototypes, classes=2, count=20):
     return {'output0': head, 'output1': prototypes}
 
 
-def decode(tensors, letterbox=WHOLE, *, is_finished=False, max_detections=100):
-    rows = Rows('output0', None, tensors['output1'].shape[1], is_finished)
+def decode(tensors, letterbox=WHOLE, *, is_decoded=False, max_detections=100):
+    rows = Rows('output0', None, tensors['output1'].shape[1], is_decoded)
     return InstanceHead(rows, 'output1')(
         tensors, letterbox, Thresholds(score=0.25, iou=0.5, max_detections=max_detections)
     )
@@ -112,7 +112,7 @@ def test_finished_boxes_have_their_coefficients_behind_the_class():
     tensors['output0'] = np.zeros((1, 9, 7), np.float32)
     tensors['output0'][0, 4] = 20, 15, 40, 25, 0.9, 1, -1.0
     tensors['output0'][0, 6] = 21, 15, 40, 25, 0.7, 1, 1.0  # It overlaps, and is kept.
-    found = decode(tensors, is_finished=True)
+    found = decode(tensors, is_decoded=True)
     assert found.detections.scores.tolist() == pytest.approx([0.9, 0.7])
     assert found.masks[0].tolist() == [[False] * 12 + [True] * 8] * 10
     assert found.masks[1].sum() == 110

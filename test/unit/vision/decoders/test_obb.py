@@ -25,8 +25,8 @@ def head(*anchors, classes=2, count=20):
     return output
 
 
-def decode(output, letterbox=WHOLE, *, is_finished=False, max_detections=100):
-    return ObbHead(Rows('output0', None, 1, is_finished))(
+def decode(output, letterbox=WHOLE, *, is_decoded=False, max_detections=100):
+    return ObbHead(Rows('output0', None, 1, is_decoded))(
         {'output0': output},
         letterbox,
         Thresholds(score=0.25, iou=0.5, max_detections=max_detections),
@@ -136,7 +136,7 @@ def test_finished_boxes_have_their_angle_behind_the_class():
     output = np.zeros((1, 9, 7), np.float32)
     output[0, 3] = 50, 60, 20, 10, 0.9, 1, 0.25
     output[0, 4] = 50, 60, 20, 10, 0.8, 1, 0.25
-    found = decode(output, is_finished=True)
+    found = decode(output, is_decoded=True)
     assert found.cxcywh.tolist() == [[50, 60, 20, 10]] * 2
     assert found.theta.tolist() == [0.25, 0.25]
 

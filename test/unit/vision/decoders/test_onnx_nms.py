@@ -74,5 +74,5 @@ def test_what_is_not_finite_never_passes(bad):
 
 
 def test_outputs_that_do_not_go_together_are_refused():
-    with pytest.raises(TensorMismatchError, match='do not go together'):
+    with pytest.raises(TensorMismatchError, match='do not match'):
         decode((0, 0, 0), scores=[[0.5, 0.5]])

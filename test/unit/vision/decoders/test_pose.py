@@ -20,8 +20,8 @@ def head(*anchors, points=2, values=3, count=20, dtype=np.float32):
     return output
 
 
-def decode(output, letterbox=WHOLE, *, points=2, values=3, is_finished=False):
-    rows = Rows('output0', None, points * values, is_finished)
+def decode(output, letterbox=WHOLE, *, points=2, values=3, is_decoded=False):
+    rows = Rows('output0', None, points * values, is_decoded)
     return PoseHead(rows, values)(
         {'output0': output}, letterbox, Thresholds(score=0.25, iou=0.5, max_detections=100)
     )
@@ -65,7 +65,7 @@ def test_keypoints_without_visibility_count_as_visible():
 def test_finished_boxes_have_their_keypoints_behind_the_class():
     output = np.zeros((1, 9, 12), np.float32)
     output[0, 2] = 40, 40, 60, 60, 0.5, 0, 1, 2, 0.25, 3, 4, 0.75
-    found = decode(output, is_finished=True)
+    found = decode(output, is_decoded=True)
     assert found.detections.xyxy.tolist() == [[40, 40, 60, 60]]
     assert found.keypoints.tolist() == [[[1, 2, 0.25], [3, 4, 0.75]]]
 

@@ -11,7 +11,8 @@ import pytest
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import CUT_NMS
 from trt_ros.vision.decoders import registry as decoder
-from trt_ros.vision.decoders.recognition import BEFORE_CLASSES, RULES, recognise, rows
+from trt_ros.vision.decoders.output_layouts import CLASS_OFFSETS, anchor_rows
+from trt_ros.vision.decoders.recognition import RULES, recognise
 from trt_ros.vision.decoders.registry import choose_family
 
 TABLE = {
@@ -77,30 +78,30 @@ TOLD = [
         'output (1, 3549, 8)',
         {'hw': (416, 416)},
     ),
-    ('yolov5', 80, 'three anchors a cell, with objectness', 'output (1, 25200, 85)', {}),
+    ('yolov5', 80, 'three anchors per cell, with objectness', 'output (1, 25200, 85)', {}),
     (
         'yolov5',
         3,
-        'three anchors a cell, with objectness',
+        'three anchors per cell, with objectness',
         'output0 (1, 25200, 8)',
         {'stride': '32'},
     ),
     (
         'yolov5',
         80,
-        'three anchors a cell, with objectness',
+        'three anchors per cell, with objectness',
         'output0 (1, 102000, 85)',
         {'hw': (1280, 1280)},
     ),  # P6
     (
         'yolov5',
         80,
-        'three anchors a cell, with objectness',
+        'three anchors per cell, with objectness',
         'output (1, 18900, 85)',
         {'hw': (480, 640)},
     ),
     ('yolov5', 80, 'with objectness: 85 is 5 and 80 classes', 'output0 (1, ?, 85)', V5),
-    ('yolov5', 1, 'three anchors a cell, with objectness', 'output (1, 25200, 6)', {}),
+    ('yolov5', 1, 'three anchors per cell, with objectness', 'output (1, 25200, 6)', {}),
     (
         'yolov5',
         1,
@@ -112,28 +113,28 @@ TOLD = [
     (
         'yolov10',
         None,
-        "finished boxes: Ultralytics' metadata",
+        "decoded boxes: Ultralytics' metadata",
         'output0 (1, 300, ?)',
         {**TWO, 'end2end': 'True'},
     ),
     (
         'yolov10',
         None,
-        "finished boxes: Ultralytics' metadata",
+        "decoded boxes: Ultralytics' metadata",
         'output0 (1, 300, 6)',
         {**TWO, 'end2end': 'True'},
     ),
     (
         'yolov10',
         None,
-        "finished boxes: Ultralytics' metadata",
+        "decoded boxes: Ultralytics' metadata",
         'output0 (1, 300, ?)',
         {**COCO, **NMS_INSIDE},
     ),
     (
         'yolov10',
         None,
-        "finished boxes: Ultralytics' metadata",
+        "decoded boxes: Ultralytics' metadata",
         'output0 (1, 300, 6)',
         {**COCO, **NMS_INSIDE},
     ),
@@ -150,29 +151,29 @@ TOLD = [
     (
         'rtdetr',
         2,
-        "a row a query: Ultralytics' metadata",
+        "one row per query: Ultralytics' metadata",
         'output0 (1, 300, 6)',
         {**TWO, **RTDETR_L},
     ),
     (
         'rtdetr',
         None,
-        "a row a query: Ultralytics' metadata",
+        "one row per query: Ultralytics' metadata",
         'output0 (?, ?, 6)',
         {**TWO, 'head': 'RTDETRDecoder'},
     ),
     (
         'rtdetr',
         None,
-        "a row a query: Ultralytics' metadata",
+        "one row per query: Ultralytics' metadata",
         'output0 (1, 300, 6)',
         {**COCO, 'head': 'RTDETRDecoder', 'end2end': 'False'},
     ),
-    ('rtdetr', 80, "a row a query: Ultralytics' metadata", 'output0 (1, 300, 84)', COCO),
+    ('rtdetr', 80, "one row per query: Ultralytics' metadata", 'output0 (1, 300, 84)', COCO),
     (
         'rtdetr',
         3,
-        'by sigmoid, a score a class: 3 logits for 3 classes',
+        'by sigmoid, one score per class: 3 logits for 3 classes',
         'logits (1, 300, 3); pred_boxes (1, 300, 4)',
         {'class_count': 3},
     ),
@@ -231,14 +232,14 @@ TOLD = [
     (
         'efficient_nms',
         3,
-        'are what NonMaxSuppression got, before it was cut off',
+        'are the inputs of NonMaxSuppression, which was cut off',
         CUT,
         cut('efficient_nms'),
     ),
     (
         'efficient_nms',
         None,
-        'are a count and that many boxes',
+        'are a number of boxes and the boxes',
         'num_dets (1, 1) int32; '
         'det_boxes (1, 100, 4); det_scores (1, 100); det_classes (1, 100) int32',
         {},
@@ -246,34 +247,40 @@ TOLD = [
     (
         'efficient_nms',
         None,
-        'are a count and that many boxes',
+        'are a number of boxes and the boxes',
         'num_dets (?, 1) int64; boxes (?, 100, 4); scores (?, 100); labels (?, 100) int32',
         {},
     ),  # MMYOLO
     (
         'efficient_nms',
         None,
-        'are a count and that many boxes',
+        'are a number of boxes and the boxes',
         'num_detections (1, 1) int32; '
         'nmsed_boxes (1, 100, 4); nmsed_scores (1, 100); nmsed_classes (1, 100)',
         {},
     ),  # BatchedNMS
-    ('onnx_nms', 3, 'are what NonMaxSuppression got, before it was cut off', CUT, cut('onnx_nms')),
+    (
+        'onnx_nms',
+        3,
+        'are the inputs of NonMaxSuppression, which was cut off',
+        CUT,
+        cut('onnx_nms'),
+    ),
     (
         'onnx_nms',
         80,
-        'are what NonMaxSuppression chose, and from what',
+        'are the selection of NonMaxSuppression and its inputs',
         'selected_indices (?, 3) int64; boxes (1, 8400, 4); scores (1, 80, 8400)',
         {},
     ),
     (
         'onnx_nms',
         4,
-        'are what NonMaxSuppression chose, and from what',
+        'are the selection of NonMaxSuppression and its inputs',
         'chosen (?, 3) int64; boxes (1, 4, 4); scores (1, 4, 4)',
         {},
     ),
-    ('yolov3', 3, 'are what NonMaxSuppression got, before it was cut off', CUT, cut('yolov3')),
+    ('yolov3', 3, 'are the inputs of NonMaxSuppression, which was cut off', CUT, cut('yolov3')),
     (
         'yolov3',
         80,
@@ -284,7 +291,7 @@ TOLD = [
     (
         'boxes',
         None,
-        "have no batch, as torchvision's detectors",
+        "have no batch axis, as in torchvision's detectors",
         'boxes (?, 4); labels (?) int64; scores (?)',
         {},
     ),
@@ -299,14 +306,14 @@ TOLD = [
     (
         'detectnet_v2',
         3,
-        'are grids of stride 16, four box planes a class',
+        'are grids of stride 16, four box planes per class',
         'output_cov/Sigmoid:0 (?, 3, 34, 60); output_bbox/BiasAdd:0 (?, 12, 34, 60)',
         {'hw': (544, 960)},
     ),
     (
         'detectnet_v2',
         1,
-        'are grids of stride 16, four box planes a class',
+        'are grids of stride 16, four box planes per class',
         'output_bbox (1, 4, 23, 40); output_cov (1, 1, 23, 40)',
         {'hw': (368, 640)},
     ),
@@ -414,16 +421,16 @@ TOLD = [
         'output0 (1, 1000)',
         {'task': 'classify', 'class_count': 1000},
     ),
-    ('classifier', 1000, 'one score a class', 'logits (1, 1000)', {}),
-    ('classifier', 9, 'one score a class', 'logits (?, 9, 1, 1)', {'class_count': 9}),
-    ('classifier', None, 'one score a class', 'logits (?, ?)', {}),
+    ('classifier', 1000, 'one score per class', 'logits (1, 1000)', {}),
+    ('classifier', 9, 'one score per class', 'logits (?, 9, 1, 1)', {'class_count': 9}),
+    ('classifier', None, 'one score per class', 'logits (?, ?)', {}),
     ('yolo_depth', None, "Ultralytics' depth", 'output0 (1, 1, 640, 640)', {'task': 'depth'}),
-    ('depth', None, 'one value a cell', 'predicted_depth (1, 518, 518)', {'hw': (518, 518)}),
-    ('depth', None, 'one value a cell', 'out (1, 1, 266, 476)', {'hw': (266, 476)}),
+    ('depth', None, 'one value per cell', 'predicted_depth (1, 518, 518)', {'hw': (518, 518)}),
+    ('depth', None, 'one value per cell', 'out (1, 1, 266, 476)', {'hw': (266, 476)}),
     (
         'depth',
         None,
-        'one value a cell',
+        'one value per cell',
         'depth (1, 1, 280, 504); sky (1, 1, 280, 504)',
         {'hw': (280, 504)},
     ),
@@ -458,35 +465,33 @@ AMBIGUOUS = [
     ),
     (
         {
-            'yolov8': 'without objectness: nothing tells them from boxes with objectness',
-            'yolox': '8400 cells of strides 8, 16 and 32 with objectness: nothing tells '
-            'them from boxes '
-            'without objectness',
+            'yolov8': 'without objectness: boxes with objectness look the same',
+            'yolox': '8400 cells of strides 8, 16 and 32 with objectness: boxes '
+            'without objectness look the same',
         },
         'head (1, 8400, 8)',
         {},
     ),
     (
         {
-            'yolov8': 'nothing tells them from boxes with objectness',
-            'yolox': 'grids of strides 8, 16 and 32 with objectness: nothing tells them '
-            'from boxes '
-            'without objectness',
-            'yolov5': 'with objectness: nothing tells them from boxes without it',
-            'yolov10': 'score, class: nothing tells them from raw boxes',
+            'yolov8': 'boxes with objectness look the same',
+            'yolox': 'grids of strides 8, 16 and 32 with objectness: boxes '
+            'without objectness look the same',
+            'yolov5': 'with objectness: boxes without it look the same',
+            'yolov10': 'score, class: raw boxes look the same',
         },
         'head (1, ?, 6)',
         {},
     ),
     (
-        {'yolov10': '300 rows are no grid', 'rtdetr': "a row a query: Ultralytics' metadata"},
+        {'yolov10': '300 rows are no grid', 'rtdetr': "one row per query: Ultralytics' metadata"},
         'output0 (1, 300, 6)',
         TWO,
     ),
     (
         {
-            'rtdetr': 'a score a class: nothing tells whether the last logit is "no object"',
-            'detr': '"no object": nothing tells whether the last logit is "no object"',
+            'rtdetr': 'one score per class: the last logit may or may not be "no object"',
+            'detr': '"no object": the last logit may or may not be "no object"',
         },
         'logits (1, 300, 91); pred_boxes (1, 300, 4)',
         {},
@@ -516,11 +521,11 @@ AMBIGUOUS = [
         {},
     ),
     (
-        {'semantic': 'the scores of each cell', 'depth': 'one value a cell'},
+        {'semantic': 'the scores of each cell', 'depth': 'one value per cell'},
         'out (1, 1, 640, 640)',
         {},
     ),
-    ({'classifier': 'one score a class', 'embedding': 'one vector'}, 'out (1, 1000)', {}),
+    ({'classifier': 'one score per class', 'embedding': 'one vector'}, 'out (1, 1000)', {}),
 ]
 
 
@@ -558,10 +563,10 @@ def test_what_shape_and_name_leave_open_is_for_the_user(network, evidence, outpu
 @pytest.mark.parametrize('known', [{}, {'class_count': 1}])
 def test_a_head_that_may_hold_landmarks_is_not_taken_for_classes(network, channels, name, known):
     seen = network(f'output (1, 25200, {channels})', **known)
-    with pytest.raises(TensorMismatchError, match=f'no decoder reads: {name}') as error:
+    with pytest.raises(TensorMismatchError, match=f'one without a decoder: {name}') as error:
         choose_family(decoder.FAMILIES, 'auto', seen)
     assert f'yolov5: output (1, 25200, {channels})' in error.value.cause
-    assert 'Set `decoder` to yolov5 if it is that' in error.value.remedy
+    assert 'Set `decoder` to yolov5 if the network is of that family' in error.value.remedy
     assert 'node `tensor`' in error.value.remedy
 
 
@@ -591,7 +596,7 @@ def test_every_family_has_a_rule():
     assert {rule.family for rule in RULES} == FAMILIES.keys()
 
 
-# A row for each of `BEFORE_CLASSES`.
+# A row for each of `CLASS_OFFSETS`.
 @pytest.mark.parametrize(
     ('row', 'before', 'evidence', 'outputs', 'known'),
     [
@@ -602,15 +607,15 @@ def test_every_family_has_a_rule():
         (4, 5, "its name is YOLOX's", 'output (1, 8400, 84)', {}),
         (5, 4, '84 is 4 and the 80 classes of COCO', 'head (1, 8400, 84)', {'class_count': 3}),
         (6, 5, '85 is 5 and the 80 classes of COCO', 'head (1, 8400, 85)', {}),
-        (len(BEFORE_CLASSES), 0, '', 'head (1, 8400, 8)', {}),
+        (len(CLASS_OFFSETS), 0, '', 'head (1, 8400, 8)', {}),
     ],
 )
 def test_what_tells_boxes_with_objectness(network, row, before, evidence, outputs, known):
     seen = network(outputs, **known)
     channels = seen.only_output.shape[2]
-    holds = [index for index, (_, when, _) in enumerate(BEFORE_CLASSES) if when(seen, channels)]
-    assert [*holds, len(BEFORE_CLASSES)][0] == row
-    assert (rows(seen).before, rows(seen).evidence) == (before, evidence)
+    holds = [index for index, (_, when, _) in enumerate(CLASS_OFFSETS) if when(seen, channels)]
+    assert [*holds, len(CLASS_OFFSETS)][0] == row
+    assert (anchor_rows(seen).class_offset, anchor_rows(seen).evidence) == (before, evidence)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_names_in_the_metadata_weigh_more_than_names_of_the_user():
 )
 def test_a_name_decides(name, shape, classes):
     decoder = choose(shape, name=name)
-    assert (decoder.name, decoder.why, decoder.class_count) == (name, 'as asked', classes)
+    assert (decoder.name, decoder.reason, decoder.class_count) == (name, 'as configured', classes)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_a_name_decides(name, shape, classes):
         ('yolox', [(1, 8400, 5)], 'Not a YOLOX head'),
         ('yolov8', [(1, 4, 8400)], 'Not a YOLOv8 head'),
         ('yolov8', [(1, 1000)], 'Not a YOLOv8 head'),
-        ('yolov8', [(1, 84, 8400), (1, 32, 160, 160)], 'One output was expected, not 2'),
-        ('yolox', [], 'One output was expected, not 0'),
+        ('yolov8', [(1, 84, 8400), (1, 32, 160, 160)], 'has 2 outputs, expected one'),
+        ('yolox', [], 'has 0 outputs, expected one'),
     ],
 )
 def test_a_name_that_does_not_fit_is_refused(name, shapes, message):
@@ -116,7 +116,9 @@ def test_a_name_that_cannot_fit_says_what_it_expects_and_what_helps(network, fam
 
 
 def test_an_unknown_name_lists_those_there_are():
-    with pytest.raises(ParameterError, match=r"no decoder 'yolo'.*\n.*yolov8, yolox, .* or "):
+    with pytest.raises(
+        ParameterError, match=r"Decoder 'yolo' does not exist.*\n.*yolov8, yolox, .* or "
+    ):
         choose((1, 84, 8400), name='yolo')
 
 
@@ -197,5 +199,5 @@ def test_other_tasks_keep_the_background_that_they_count(network):
 
 
 def test_names_that_tell_nothing_apart_are_not_asked_for_again():
-    with pytest.raises(TensorMismatchError, match='21 classes are named, which does not tell'):
+    with pytest.raises(TensorMismatchError, match='21 named classes do not decide'):
         choose((1, 99, 21), (1, 99, 4), output='boxes', class_count=21)

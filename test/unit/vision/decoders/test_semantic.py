@@ -153,5 +153,5 @@ def test_another_number_of_channels_than_promised_is_refused(is_classes, channel
 def test_another_shape_is_refused(shape):
     with pytest.raises(TensorMismatchError):
         decode(np.zeros(shape, np.float32))
-    with pytest.raises(TensorMismatchError, match="no output 'out'"):
+    with pytest.raises(TensorMismatchError, match="Output 'out' does not exist"):
         SemanticHead('out', (1, 3, 4, 4), True, False)({}, FOUR)
