@@ -30,7 +30,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     'launching': {'nodes', 'ros'},
     'executables': {'nodes', 'container'},
     '__main__': {'cli'},
-    '__init__': set(),
+    '__init__': {'runtime', 'vision'},
 } | {layer: set() for layer in FOR_ALL}
 
 ROS = {'ros', 'container', 'nodes', 'demo', 'launching'}

@@ -141,6 +141,7 @@ def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, tmp_path):
     assert installed('lib/trt_ros/*') == set(executables(setup_cfg))
     assert all(os.access(path, os.X_OK) for path in prefix.glob('lib/trt_ros/*'))
     assert os.access(prefix / 'bin/trt-ros', os.X_OK)  # On PATH.
+    assert installed('lib/python*/site-packages/trt_ros/py.typed')  # Type checkers look for it.
     for path in (CHECKOUT / 'trt_ros').rglob('*'):
         if path.is_file() and '__pycache__' not in path.parts:
             name = path.relative_to(CHECKOUT)

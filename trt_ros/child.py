@@ -23,7 +23,6 @@ import threading
 import time
 from typing import Any
 
-import trt_ros
 from trt_ros import errors
 from trt_ros.errors import (
     BackendError,
@@ -276,7 +275,7 @@ def _nbytes(path: str, names: Sequence[str]) -> int:
 
 def _environment() -> dict[str, str]:
     # The child starts without site, which ROS hooks into: it finds what the parent found.
-    package = Path(trt_ros.__file__).parents[1]
+    package = Path(__file__).parents[1]
     return {**os.environ, 'PYTHONPATH': os.pathsep.join([str(package), *filter(None, sys.path)])}
 
 

@@ -1,12 +1,14 @@
-"""A network from image to result: the one thing that the nodes and the command line use."""
+"""A network from image to result, as the nodes, the command line and Python programs use it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 import logging
+import os
 import threading
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -15,10 +17,10 @@ from trt_ros.progress import Progress, Reporter
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.options import PipelineOptions
-from trt_ros.runtime.runner import FrameRunner, Runner
+from trt_ros.runtime.options import LabelledOptions, PipelineOptions
+from trt_ros.runtime.runner import FrameRunner, PendingResults, Runner
 from trt_ros.vision.decoders.family import Family, Head
-from trt_ros.vision.decoders.registry import FAMILIES, Decoder
+from trt_ros.vision.decoders.registry import DRAWN, FAMILIES, Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -28,12 +30,39 @@ log = logging.getLogger('trt_ros.runtime')
 ResultT = TypeVar('ResultT')
 
 
+class PendingResult(Generic[ResultT]):
+    """A submitted frame. `result` must be called: the frame occupies its slot until then."""
+
+    def __init__(self, pending: PendingResults[ResultT]) -> None:
+        self._pending: PendingResults[ResultT] | None = pending
+        self._result: ResultT | None = None
+        self._error: BaseException | None = None
+
+    def result(self) -> ResultT:
+        """
+        Wait and return the task's result, in the image's pixels; the same when called again.
+
+        :raises GpuFailedError: when the GPU failed meanwhile.
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            try:
+                self._result = pending.results()[0]
+            except BaseException as error:
+                self._error = error
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+
 class Pipeline(Generic[ResultT]):
     """
-    Owns an open network; turns frames into what its task finds with it, one call at a time.
+    A network with its preprocessing and decoding. Owns the network until close().
 
-    :param backend: the name of what runs it.
-    :param log_lines: lines for the log: what was chosen, and why.
+    A context manager. docs/python_api.md lists which thread may call what.
+
+    :param backend: name of the backend that runs it.
+    :param log_lines: lines for the log: each decision with its reason.
     :param class_names: by class index; () where nothing names them.
     """
 
@@ -54,37 +83,47 @@ class Pipeline(Generic[ResultT]):
     @classmethod
     def open(
         cls,
-        options: PipelineOptions,
+        model: PipelineOptions | str | os.PathLike[str],
         *,
-        families: tuple[Family[Head[ResultT]], ...] = FAMILIES,  # type: ignore[assignment]
+        families: tuple[Family[Head[ResultT]], ...] | None = None,
         on_progress: Callable[[Progress], None] | None = None,
         cancelled: threading.Event | None = None,
         batch: int = 1,
         runner: Runner | None = None,
+        **options: Any,
     ) -> Pipeline[ResultT]:
         """
-        Open the model and settle how images go in and results come out.
+        Open a model, decide how images go in and results come out, and warm up.
 
-        :param families: those that `options.decoder` chooses from.
-        :param on_progress: told each phase, on this thread.
+        >>> Pipeline.open('model.onnx', precision='fp16')
+
+        :param model: options, or the path of an ONNX file or a TensorRT engine.
+        :param families: model families that the option `decoder` chooses from; by default the
+            detectors for `PipelineOptions`, those of every task for a path.
+        :param on_progress: called with each phase, on this thread.
         :param cancelled: set it from another thread to stop at the next phase.
-        :param batch: how many frames may come together; an engine is built for so many in a run.
+        :param batch: maximum number of frames per run; an engine is built for it.
         :param runner: an open runner to use instead of opening one; the pipeline then owns it,
             also when this raises, and does not warm it up.
+        :param options: fields of `LabelledOptions` by name, which are also the nodes' parameters.
         :raises TrtRosError: a ParameterError, ModelError, BackendError, TensorMismatchError or
             CancelledError; nothing stays open.
+        :raises TypeError: when an option does not exist.
         """
         report = Reporter(on_progress, cancelled)
         with ExitStack() as undo:
+            if runner is not None:
+                undo.callback(runner.close)
+            chosen_options = _options(model, options)
             if runner is None:
-                network, backend, chosen = open_network(options, report, batch)
+                network, backend, chosen = open_network(chosen_options, report, batch)
                 make_frame_runner = backend.frame_runner
+                undo.callback(network.close)
             else:
                 network, chosen = runner, f'backend {runner.backend}'
                 make_frame_runner = StepByStep
-            undo.callback(network.close)
             report('choosing the decoder')
-            fitted = fit(network, options, families)
+            fitted = fit(network, chosen_options, families or _default_families(model))
             frames: FrameRunner[ResultT] = make_frame_runner(
                 network, fitted.preprocess, fitted.decoder, batch
             )
@@ -103,12 +142,28 @@ class Pipeline(Generic[ResultT]):
                 class_names=fitted.class_names,
             )
 
+    def __enter__(self) -> Pipeline[ResultT]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __call__(
+        self, image: Frame | np.ndarray, thresholds: Thresholds = DEFAULT_THRESHOLDS
+    ) -> ResultT:
+        """
+        Run one image; see `infer`.
+
+        :param image: a frame, or pixels of (H, W, 3) uint8 in BGR order, as OpenCV reads them.
+        """
+        return self.infer(_as_frame(image), thresholds)
+
     def infer(self, frame: Frame, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> ResultT:
         """
-        Find what is in one image; the thresholds are for boxes.
+        Run one image; the thresholds are for boxes.
 
-        :returns: what its task finds, in the image's pixels.
-        :raises BadFrameError: when the image cannot be read as its encoding says.
+        :returns: the task's result, in the image's pixels.
+        :raises BadFrameError: when the image cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
         return self._open_frames().infer(frame, thresholds)
@@ -117,23 +172,37 @@ class Pipeline(Generic[ResultT]):
         self, frames: Sequence[Frame], thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Sequence[ResultT]:
         """
-        Find what is in each of several images, in as few runs as the network allows.
+        Run several images, in as few runs as the network allows.
 
-        :param frames: of any sizes and encodings; maybe none.
-        :returns: for each frame what its task finds, in that image's pixels.
-        :raises BadFrameError: when one of them cannot be read as its encoding says.
+        :param frames: of any sizes and encodings; may be empty.
+        :returns: the task's result per frame, in that image's pixels.
+        :raises BadFrameError: when one of them cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
         return self._open_frames().infer_all(frames, thresholds)
 
+    def submit(
+        self, image: Frame | np.ndarray, thresholds: Thresholds = DEFAULT_THRESHOLDS
+    ) -> PendingResult[ResultT]:
+        """
+        Start one image and return while the GPU works; on the CPU, finish it first.
+
+        A GPU has two frames in flight: call `result` of the oldest before the third `submit`.
+
+        :param image: as for a call; it must stay unchanged until the result is there.
+        :raises BadFrameError: when the image cannot be read as its encoding declares.
+        :raises ClosedError: after close().
+        """
+        return PendingResult(self._open_frames().submit([_as_frame(image)], thresholds))
+
     @property
     def max_batch(self) -> int:
-        """How many frames one run takes."""
+        """Maximum number of frames per run."""
         return self._open_frames().max_batch
 
     @property
     def max_detections(self) -> int:
-        """Maximum number of detections per image, whatever is asked for."""
+        """Maximum number of detections per image, whatever the thresholds allow."""
         return self._open_frames().max_detections
 
     def _open_frames(self) -> FrameRunner[ResultT]:
@@ -180,3 +249,23 @@ def _logged(action: str) -> Iterator[None]:
         yield
     except TrtRosError as error:
         log.warning('Could not %s. %s', action, error)
+
+
+def _options(
+    model: PipelineOptions | str | os.PathLike[str], changes: Mapping[str, Any]
+) -> PipelineOptions:
+    """Return the options of `Pipeline.open`; lists count as tuples."""
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()
+    }
+    if isinstance(model, PipelineOptions):
+        return replace(model, **values) if values else model
+    return LabelledOptions(model_path=os.fspath(model), **values)
+
+
+def _as_frame(image: Frame | np.ndarray) -> Frame:
+    return image if isinstance(image, Frame) else Frame.from_pixels(image)
+
+
+def _default_families(model: object) -> tuple[Family[Head[Any]], ...]:
+    return FAMILIES if isinstance(model, PipelineOptions) else DRAWN
