@@ -1,9 +1,9 @@
 """
-The detector node on the CPU beside a tutorial's node (benchmarks/naive_node.py).
+The detector node on the CPU, compared with a tutorial's node (benchmarks/naive_node.py).
 
-One camera process publishes blocks of images to one node and the other in turn, each node in a
-process of its own; from stamp to detections, and CPU time of the node's process per image.
-'unlimited' publishes each image as soon as the result of the last has come.
+One camera process publishes blocks of images alternately to the two nodes, each in a process.
+Measured: time from stamp to detections, and CPU time of the node's process per image.
+'unlimited' publishes each image as soon as the result of the last one has arrived.
 
     ./dev shell -c 'python benchmarks/cpu_node.py [--rounds 10] [--json FILE]'
 """
@@ -45,13 +45,13 @@ FACE_PARAMETERS = (
     'std:=[0.502, 0.502, 0.502]',
     'labels:=[background, face]',
 )
-# Frames larger than Fast DDS has shared memory for by itself, 512 KiB, would mostly be lost.
+# Fast DDS loses most frames larger than its default shared-memory segment, 512 KiB.
 PROFILE = HERE.parent / 'config/fastdds.xml'
-WARM_UP = 2  # Images of a block that are not counted: the other node ran until now.
+WARM_UP = 2  # Uncounted images at the start of a block: the other node ran before.
 
 
 class Camera:
-    """Publishes an image to each node by turns, and waits for detections."""
+    """A camera that publishes images alternately to two nodes and waits for detections."""
 
     def __init__(self, node: Any, pixels: np.ndarray, names: list[str]) -> None:
         self._node = node
@@ -88,7 +88,7 @@ class Camera:
             assert time.monotonic() < until, 'a node did not start'
 
     def block(self, name: str, count: int, rate_hz: float) -> list[float]:
-        """Publish `count` images and return the milliseconds of those that were answered."""
+        """Publish `count` images and return the latencies of their results in milliseconds."""
         self._ages = {}
         due, stamps = time.monotonic(), []
         for _ in range(WARM_UP + count):
@@ -103,12 +103,12 @@ class Camera:
         until = time.monotonic() + 1
         while not self._ages.keys() >= set(stamps) and time.monotonic() < until:
             rclpy.spin_once(self._node, timeout_sec=0.05)
-        # No answers that come too late from the block before.
+        # Discards late results of the previous block.
         return [self._ages[stamp_ns] for stamp_ns in stamps[WARM_UP:] if stamp_ns in self._ages]
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process, whose threads stay the same, to the nanosecond."""
+    """Return the CPU time of a process with a constant set of threads, in ns resolution."""
     return 1e-9 * sum(
         int(path.read_text().split()[0]) for path in Path(f'/proc/{pid}/task').glob('*/schedstat')
     )
@@ -122,12 +122,12 @@ def started(command: list[str], cpus: str) -> Iterator[int]:
     try:
         yield process.pid
     finally:
-        process.send_signal(signal.SIGINT)  # A killed process would leave its segment behind.
+        process.send_signal(signal.SIGINT)  # SIGKILL would leave its shared memory behind.
         process.wait(60)
 
 
 def face_threshold(model: Path, pixels: np.ndarray) -> float:
-    """Return a score that a few boxes reach: the weights are random."""
+    """Return a threshold that a few boxes exceed, as the weights are random."""
     resized = cv2.resize(pixels, INPUT_HW[::-1])[..., ::-1].astype(np.float32)
     scores, _ = onnxruntime.InferenceSession(str(model)).run(
         None, {'input': ((resized - 127) / 128).transpose(2, 0, 1)[None]}
@@ -189,10 +189,10 @@ def compare(model: Path, pixels: np.ndarray, args: argparse.Namespace) -> list[d
             for number in range(-1, args.rounds):
                 for name in list(pids)[:: 1 if number % 2 else -1]:
                     before = cpu_seconds(pids[name])
-                    came = camera.block(name, count, rate_hz)
+                    arrived = camera.block(name, count, rate_hz)
                     used = cpu_seconds(pids[name]) - before
                     if number >= 0:
-                        ages[name].append(came)
+                        ages[name].append(arrived)
                         cpu[name].append(1e3 * used / (count + WARM_UP))
             row: dict[str, Any] = {
                 'model': model.stem,
@@ -205,10 +205,10 @@ def compare(model: Path, pixels: np.ndarray, args: argparse.Namespace) -> list[d
                     'p50': float(np.median(flat)),
                     'p99': float(np.percentile(flat, 99)),
                     'cpu': statistics.median(cpu[name]),
-                    'came': len(flat),
+                    'arrived': len(flat),
                     'sent': count * args.rounds,
                 }
-            # Round by round: the machine's own ups and downs are in both.
+            # Per round, so that load of the machine affects both alike.
             row['ratio'] = statistics.median(
                 np.median(one) / np.median(other)
                 for one, other in zip(*ages.values())
@@ -225,10 +225,12 @@ def print_row(row: dict[str, Any]) -> None:
     cells = ' | '.join(
         f'{row[name][what]:.1f}' for what in ('p50', 'p99', 'cpu') for name in ('ours', 'naive')
     )
-    came = ', '.join(f'{row[name]["came"]} of {row[name]["sent"]}' for name in ('ours', 'naive'))
+    arrived = ', '.join(
+        f'{row[name]["arrived"]} of {row[name]["sent"]}' for name in ('ours', 'naive')
+    )
     print(
         f'| {row["model"]} | {row["size"]} | {rate} | {cells} | {row["ratio"]:.2f} | '
-        f'{row["cpu_ratio"]:.2f} | {came} |',
+        f'{row["cpu_ratio"]:.2f} | {arrived} |',
         flush=True,
     )
 
@@ -240,13 +242,20 @@ def main() -> None:
     parser.add_argument('--models', nargs='+', default=['face', 'demo'], help='face, demo')
     parser.add_argument('--sizes', nargs='+', default=['640x480', '1920x1080'])
     parser.add_argument(
-        '--rates-hz', nargs='+', type=float, default=[10, 30, 0], help='0 is unlimited'
+        '--rates-hz',
+        nargs='+',
+        type=float,
+        default=[10, 30, 0],
+        help='image rates; 0 is unlimited',
     )
     parser.add_argument('--rounds', type=int, default=10)
-    parser.add_argument('--frames', type=int, default=20, help='of a block')
+    parser.add_argument('--frames', type=int, default=20, help='images per block')
     parser.add_argument('--cpus', default='', help='CPUs of the two nodes, as for taskset -c')
     parser.add_argument(
-        '--parameter', action='append', default=[], help='more of our node, NAME:=VALUE'
+        '--parameter',
+        action='append',
+        default=[],
+        help='additional parameter of the detector node, NAME:=VALUE',
     )
     parser.add_argument('--json', type=Path)
     args = parser.parse_args()
@@ -258,7 +267,7 @@ def main() -> None:
     rows = []
     print(
         '| model | image | rate | p50: ours | naive | p99: ours | naive | CPU: ours | naive | '
-        'p50 ratio | CPU ratio | came: ours, naive |\n|' + '---|' * 12
+        'p50 ratio | CPU ratio | arrived: ours, naive |\n|' + '---|' * 12
     )
     with tempfile.TemporaryDirectory() as folder:
         face = Path(folder) / 'face.onnx'

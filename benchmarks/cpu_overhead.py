@@ -1,9 +1,9 @@
 """
-What trt_ros adds on the CPU to the network itself.
+Overhead of trt_ros on the CPU over the network itself.
 
-Two tables: the time of one image in one process, beside bare calls of ONNX Runtime; and the
-latency from camera process to detection subscriber, beside an echo of the same image by a process
-that does nothing else.
+Two tables: the time per image in one process, compared with direct calls of ONNX Runtime; and the
+latency from camera process to detection subscriber, compared with an echo of the same image by a
+dedicated process.
 
     ./dev shell -c 'python benchmarks/cpu_overhead.py MODEL IMAGE [--json]'
 """
@@ -36,7 +36,7 @@ from trt_ros.vision.thresholds import Thresholds
 
 THRESHOLDS = Thresholds(score=0.25, iou=0.45, max_detections=100)
 WARM_UP_FRAMES = 20
-# Frames larger than Fast DDS has shared memory for by itself, 512 KiB, would mostly be lost.
+# Fast DDS loses most frames larger than its default shared-memory segment, 512 KiB.
 PROFILE = Path(__file__).parents[1] / 'config/fastdds.xml'
 
 
@@ -44,7 +44,7 @@ PROFILE = Path(__file__).parents[1] / 'config/fastdds.xml'
 
 
 def interleaved(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Time each call once a round, in an order that rotates; milliseconds."""
+    """Time each call once per round, in rotating order; milliseconds."""
     names = list(calls)
     times: dict[str, list[float]] = {name: [] for name in names}
     for number in range(-5, rounds):  # The first five warm up.
@@ -68,7 +68,7 @@ def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, An
     assert isinstance(pipeline.frames, StepByStep)
     runner = pipeline.frames.runner
     assert isinstance(runner, OnnxRuntimeRunner)
-    # The runner's very session, so that the difference is what the runner adds.
+    # The runner's own session, so that the difference is the overhead of the runner.
     session = runner._session
     frame = Frame.from_pixels(pixels)
     tensor, letterbox = pipeline.preprocess(frame)
@@ -86,7 +86,7 @@ def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, An
     )
     pipeline.close()
     bare = times['session.run']
-    # Round by round: the machine's own ups and downs are in both.
+    # Per round, so that load of the machine affects both alike.
     added = [one - other for one, other in zip(times['Runner.infer'], bare)]
     ratios = [one / other for one, other in zip(times['Pipeline.infer'], bare)]
     return {
@@ -105,7 +105,7 @@ def percentiles(values: list[float]) -> dict[str, float]:
 
 
 def bookkeeping_microseconds(frames: int = 20_000) -> float:
-    """CPU time that a frame takes to be counted and timed for /diagnostics; best of five."""
+    """Return the CPU time of counting and timing a frame for /diagnostics; best of five."""
     from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
 
     counts, best = FrameCounts(), float('inf')
@@ -132,7 +132,7 @@ def bookkeeping_microseconds(frames: int = 20_000) -> float:
 
 @contextmanager
 def ros_node(name: str) -> Iterator[Any]:
-    """A plain rclpy node in a process tuned as our own are."""
+    """Create a plain rclpy node in a process with the memory settings of our nodes."""
     import rclpy
     from rclpy.executors import ExternalShutdownException
 
@@ -151,7 +151,7 @@ def ros_node(name: str) -> Iterator[Any]:
 
 
 def camera(image_path: str, frames: int, rate_hz: float) -> None:
-    """Publish the image, stamped with the monotonic clock, as soon as somebody subscribes."""
+    """Publish the image, stamped with the monotonic clock, once there is a subscriber."""
     import rclpy
     from sensor_msgs.msg import Image
 
@@ -175,7 +175,7 @@ def camera(image_path: str, frames: int, rate_hz: float) -> None:
 
 
 def echo() -> None:
-    """Publish each image again as it came, without even looking at it."""
+    """Publish each received image again, unread."""
     import rclpy
     from rclpy.qos import qos_profile_sensor_data
     from sensor_msgs.msg import Image
@@ -190,8 +190,9 @@ def echo() -> None:
 
 def watcher(topic: str) -> None:
     """
-    Print a line when the publisher is found, and how old each result was on arrival, until
-    interrupted: a JSON list, milliseconds.
+    Print a line when the publisher is discovered and, when interrupted, the age of each result.
+
+    The ages are a JSON list in milliseconds.
     """
     import rclpy
     from sensor_msgs.msg import Image
@@ -208,7 +209,7 @@ def watcher(topic: str) -> None:
     with ros_node('watcher') as node:
         kind = Image if topic == 'echoed' else Detection2DArray
         subscription = node.create_subscription(kind, topic, on_result, 10)
-        # What is published before DDS has brought the two together is not late, but never comes.
+        # Messages published before discovery completes are lost, not late.
         while subscription.get_publisher_count() == 0:
             rclpy.spin_once(node, timeout_sec=0.05)
         print('found', flush=True)
@@ -219,7 +220,7 @@ def watcher(topic: str) -> None:
 def latencies(
     middle: list[str], topic: str, image: Path, frames: int, rate_hz: float, env: dict[str, str]
 ) -> list[float]:
-    """Run camera, `middle` and watcher in a process each; the ages of the results."""
+    """Run camera, `middle` and watcher in a process each; return the ages of the results."""
     me = [sys.executable, __file__, '--role']
     watching = subprocess.Popen([*me, 'watcher', topic], env=env, stdout=subprocess.PIPE)
     between = subprocess.Popen(middle, env=env, stdout=subprocess.DEVNULL)
@@ -234,7 +235,7 @@ def latencies(
         )
     finally:
         for process in (between, watching):
-            process.send_signal(signal.SIGINT)  # A killed process would leave its segment behind.
+            process.send_signal(signal.SIGINT)  # SIGKILL would leave its shared memory behind.
     printed, _ = watching.communicate(timeout=60)
     between.wait(60)
     ages: list[float] = json.loads(printed)
@@ -261,7 +262,7 @@ def between_processes(model: Path, image: Path, frames: int, rate_hz: float) -> 
     }
     ages: dict[str, list[float]] = {name: [] for name in middles}
     sent = 0
-    for _ in range(2):  # In turn, so that a slow minute of the machine meets both.
+    for _ in range(2):  # Alternately, so that load of the machine affects both.
         sent += frames
         for name, (middle, topic) in middles.items():
             env = {
@@ -278,7 +279,7 @@ def between_processes(model: Path, image: Path, frames: int, rate_hz: float) -> 
     }
 
 
-# What is printed.
+# Output.
 
 
 def machine() -> dict[str, str]:
@@ -314,9 +315,11 @@ def main() -> None:
     )
     parser.add_argument('model', type=Path)
     parser.add_argument('image', type=Path)
-    parser.add_argument('--size', default='640x480', help='the image is brought to this size')
-    parser.add_argument('--rounds', type=int, default=200, help='in one process')
-    parser.add_argument('--frames', type=int, default=150, help='between processes, twice')
+    parser.add_argument('--size', default='640x480', help='size that the image is resized to')
+    parser.add_argument('--rounds', type=int, default=200, help='rounds in one process')
+    parser.add_argument(
+        '--frames', type=int, default=150, help='frames between processes, in each of two runs'
+    )
     parser.add_argument('--rate-hz', type=float, default=10.0)
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
@@ -341,7 +344,7 @@ def main() -> None:
     print_table(f'{args.model.name}, {args.size}, one process', one['milliseconds'])
     print(
         f'  Runner.infer adds {one["runner_overhead_percent"]:.2f} % to session.run; '
-        f'the whole way of a frame is {one["pipeline_ratio"]:.2f} times it; counting and timing '
+        f'a complete frame takes {one["pipeline_ratio"]:.2f} times as long; counting and timing '
         f'it takes {result["bookkeeping_microseconds"]:.1f} µs of CPU'
     )
     print_table(

@@ -1,8 +1,8 @@
 """
-How long decoding takes on the CPU, by family; the table in docs/benchmarks.md is from here.
+Decoding times on the CPU per model family; source of the table in docs/benchmarks.md.
 
-Of networks for 640 × 640: from their outputs to results in pixels of the image, whose size decides
-where there is a result for each of its pixels.
+Networks for 640 × 640 images, from their outputs to results in pixels of the source image, whose
+size matters for families with a result per pixel.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ rng = np.random.default_rng(0)
 
 
 def scores(*shape: int, passing: int = CANDIDATES) -> np.ndarray:
-    """Make scores below 0.2 but for `passing` of 0.3 to 0.9."""
+    """Return scores below 0.2, except `passing` ones of 0.3 to 0.9."""
     values = rng.uniform(0, 0.2, shape)
     values.flat[rng.choice(values.size, passing, replace=False)] = rng.uniform(0.3, 0.9, passing)
     return values
@@ -58,14 +58,14 @@ def any_of(*shape: int) -> np.ndarray:
 
 
 def rows(extras: np.ndarray, classes: int = 80) -> np.ndarray:
-    """Put extras (1, 8400, E) behind boxes of which CANDIDATES pass."""
+    """Return boxes of which CANDIDATES pass, followed by extras (1, 8400, E)."""
     return np.concatenate([centres(8400), scores(1, 8400, classes), extras], axis=-1).transpose(
         0, 2, 1
     )
 
 
 def smooth(count: int, knots: int, size: int) -> np.ndarray:
-    """Interpolate noise on knots × knots to (1, count, size, size), as regions with edges."""
+    """Interpolate noise on knots × knots to (1, count, size, size): regions with edges."""
     at = np.clip((np.arange(size) + 0.5) * knots / size - 0.5, 0, knots - 1)
     weights = np.maximum(0, 1 - np.abs(at[:, None] - np.arange(knots)))
     return (
@@ -82,9 +82,9 @@ def smooth(count: int, knots: int, size: int) -> np.ndarray:
 
 def objects(count: int, low: float, high: float, noise: bool = False) -> dict[str, np.ndarray]:
     """
-    Make instances, each `low` to `high` of the input wide and high.
+    Return instances whose sides are `low` to `high` input pixels.
 
-    Their masks are ellipses with ragged edges, or noise all over the box.
+    Their masks are ellipses with ragged edges, or noise in the complete box.
     """
     head = rows(rng.normal(size=(1, 8400, 32)) / (2 if noise else 8))
     head[:, 4:84] = rng.uniform(0, 0.2, (1, 80, 8400))
@@ -94,14 +94,14 @@ def objects(count: int, low: float, high: float, noise: bool = False) -> dict[st
     head[0, 4 + np.arange(count) % 80, np.arange(count)] = rng.uniform(0.3, 0.9, count)
     prototypes = smooth(32, 20, 160) / 2
     if not noise:
-        # 1 - ((x - middle) / half)², and so for y: five of the prototypes are x, x², y, y² and 1.
+        # 1 - ((x - middle) / half)², and for y: five of the prototypes are x, x², y, y² and 1.
         at = (np.arange(160) + 0.5) / 160 - 0.5
         prototypes[0, :4] = np.stack(np.broadcast_arrays(at, at**2, at[:, None], at[:, None] ** 2))
         prototypes[0, 4] = 1
         (x, y), (a, b) = middles / SIZE - 0.5, (2 * SIZE / sides) ** 2
         head[0, 84:89, :count] = 2 * a * x, -a, 2 * b * y, -b, 1 - a * x**2 - b * y**2
         head[0, 89:, :count] /= 8
-        head[0, 84:, :count] *= sides.min(axis=0) / 16  # Edges as soft as those of other sizes.
+        head[0, 84:, :count] *= sides.min(axis=0) / 16  # Edges equally soft for all sizes.
     return {'output0': head, 'output1': prototypes}
 
 
@@ -225,7 +225,7 @@ def cases() -> list[Case]:
 
 
 def median_ms(case: Case, outputs: dict[str, np.ndarray], image_wh: tuple[int, int]) -> float:
-    """Take the thread's own time, which others on the machine hardly change: it never waits."""
+    """Return the median CPU time of the thread, which barely depends on the machine's load."""
     specs = tuple(
         TensorSpec(name, array.shape, array.dtype.name, 'output')
         for name, array in outputs.items()
@@ -235,7 +235,7 @@ def median_ms(case: Case, outputs: dict[str, np.ndarray], image_wh: tuple[int, i
     )
     letterbox = Letterbox.fit(image_wh, (SIZE, SIZE), decoder.preprocess['resize'])
     seconds = []
-    for _ in range(ROUNDS + 1):  # The first one is not counted.
+    for _ in range(ROUNDS + 1):  # The first round is a warm-up.
         begin = time.thread_time()
         decoder(outputs, letterbox, Thresholds(score=0.25, iou=0.45, max_detections=300))
         seconds.append(time.thread_time() - begin)
@@ -243,7 +243,7 @@ def median_ms(case: Case, outputs: dict[str, np.ndarray], image_wh: tuple[int, i
 
 
 def keep_memory() -> None:
-    """Do as the nodes' processes do: pages that are given back have to be cleared anew."""
+    """Keep freed memory, as the nodes do: pages returned to the kernel are cleared again."""
     mallopt = getattr(ctypes.CDLL(None), 'mallopt', None)
     if mallopt is not None:
         mallopt(-3, 1 << 30)

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 INPUT_HW = (240, 320)
-# Of each level: cells, anchors per cell and their sizes in pixels.
+# Per level: cells, anchors per cell and their sizes in pixels.
 LEVELS = (
     ((30, 40), (10, 16, 24)),
     ((15, 20), (32, 48)),
@@ -20,7 +20,7 @@ LEVELS = (
 
 
 class Graph:
-    """Nodes and random weights, in order."""
+    """An ONNX graph under construction: nodes and random weights, in order."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []

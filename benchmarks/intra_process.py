@@ -1,9 +1,9 @@
 """
-How long images and detections take from image source to detector to overlay, and what it costs.
+Latency and CPU time of images and detections from image source to detector to overlay.
 
-The three nodes as three processes; in one container; and in one container with
-use_intra_process_comms. A still stands for the source's pictures and a list of boxes for the
-network, so that what is left is the way of the messages.
+The three nodes run as three processes, in one container, and in one container with
+use_intra_process_comms. A fixed picture replaces the pictures of the source and a list of boxes
+the network, so that only the transport of the messages is measured.
 
     ./dev shell -c 'python benchmarks/intra_process.py [--size 1920x1080] [--json]'
 """
@@ -28,14 +28,14 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).parent
-PROFILE = HERE.parent / 'config/fastdds.xml'  # Shared memory with room for several images.
+PROFILE = HERE.parent / 'config/fastdds.xml'  # Shared memory for several images.
 SIZE, FOLDER = 'TRT_ROS_BENCHMARK_SIZE', 'TRT_ROS_BENCHMARK_FOLDER'
 PROCESSES, CONTAINER, REFERENCE = 'three processes', 'one container', 'one container, by reference'
 WAYS = (PROCESSES, CONTAINER, REFERENCE)
 SECONDS_TO_START, SECONDS_TO_WARM_UP = 60.0, 2.0
 TICKS = os.sysconf('SC_CLK_TCK')
 
-if SIZE in os.environ:  # One of the processes that are measured.
+if SIZE in os.environ:  # A measured process.
     from trt_ros.nodes import image_source, overlay
     from trt_ros.nodes.detector import DetectorNode
     from trt_ros.ros.images import to_frame
@@ -53,7 +53,7 @@ if SIZE in os.environ:  # One of the processes that are measured.
         return PictureSource('a still', 0.0, lambda: still, lambda: None, lambda: None)
 
     class StampingSender(ImageSender):
-        """Writes into the first pixels when they were sent."""
+        """A sender that writes the send time into the first pixels."""
 
         def send(self) -> None:
             self._pixels.reshape(-1)[:8].view(np.int64)[0] = time.monotonic_ns()
@@ -68,7 +68,7 @@ if SIZE in os.environ:  # One of the processes that are measured.
         Path(os.environ[FOLDER], f'{name}.json').write_text(json.dumps(records))
 
     class NoNetwork:
-        """A runner of a YOLOv8-shaped network that computes nothing."""
+        """A runner with the shape of YOLOv8 that computes nothing."""
 
         backend = 'none'
         inputs = (TensorSpec('images', (1, 3, 32, 32), 'float32', 'input'),)
@@ -86,10 +86,10 @@ if SIZE in os.environ:  # One of the processes that are measured.
         return Pipeline.open(options, **keywords, runner=NoNetwork())
 
     class Camera(image_source.ImageSourceNode):
-        """Shows the still."""
+        """An image source that publishes the fixed picture."""
 
     class Detector(DetectorNode):
-        """Has always found the same, and notes when it was asked."""
+        """A detector that always returns the same boxes and records when it was called."""
 
         def __init__(self, **kwargs: Any) -> None:
             self._times: dict[int, tuple[int, int]] = {}
@@ -103,9 +103,9 @@ if SIZE in os.environ:  # One of the processes that are measured.
             super().__init__(open_pipeline=open_tiny, **kwargs)
 
         def infer(self, frames: list[Frame]) -> list[Detections]:
-            came_ns = time.monotonic_ns()
+            received_ns = time.monotonic_ns()
             for frame in frames:
-                self._times[sent_ns(frame)] = came_ns, time.monotonic_ns()
+                self._times[sent_ns(frame)] = received_ns, time.monotonic_ns()
             return [self._found] * len(frames)
 
         def destroy_node(self) -> None:
@@ -113,7 +113,7 @@ if SIZE in os.environ:  # One of the processes that are measured.
             save('detector', self._times)
 
     class Overlay(overlay.OverlayNode):
-        """Notes when it has an image together with its detections."""
+        """An overlay that records when it has an image and its detections."""
 
         def __init__(self, **kwargs: Any) -> None:
             self._times: dict[int, int] = {}
@@ -132,7 +132,7 @@ if SIZE in os.environ:  # One of the processes that are measured.
             save('overlay', self._times)
 
 
-NODES: dict[str, tuple[list[str], dict[str, Any]]] = {  # Class: remaps, parameters.
+NODES: dict[str, tuple[list[str], dict[str, Any]]] = {  # Class: remappings, parameters.
     'Overlay': (['detections:=/detector/detections'], {'qos_reliability': 'reliable'}),
     'Detector': ([], {'autostart': True, 'qos_reliability': 'reliable'}),
     'Camera': ([], {'source': 'still'}),
@@ -140,7 +140,7 @@ NODES: dict[str, tuple[list[str], dict[str, Any]]] = {  # Class: remaps, paramet
 
 
 class Requests:
-    """Asks the container."""
+    """A client of the services of the container."""
 
     def __init__(self) -> None:
         import rclpy
@@ -172,7 +172,7 @@ class Requests:
                 Parameter(key, value=value).to_parameter_msg() for key, value in values.items()
             ]
 
-        # An answer is lost where it is not yet known who asked: first something harmless.
+        # A response before discovery completes is lost: call a harmless service first.
         while self.ask(ListNodes, 'list_nodes', 1.0) is None:
             pass
         remaps, parameters = NODES[name]
@@ -197,7 +197,7 @@ class Requests:
 
 @contextmanager
 def running(way: str, rate_hz: float, env: dict[str, str]) -> Iterator[list[subprocess.Popen]]:
-    """Run the nodes that way, the source started last; told to end, and waited for."""
+    """Run the nodes, starting the source last; end them and wait for them on exit."""
     processes: list[subprocess.Popen] = []
 
     def start(*arguments: str) -> None:
@@ -235,13 +235,13 @@ def running(way: str, rate_hz: float, env: dict[str, str]) -> Iterator[list[subp
                 requests.close()
         yield processes
     finally:
-        for each in processes:  # A killed process would leave its shared memory behind.
+        for each in processes:  # A killed process leaves its shared memory behind.
             each.send_signal(signal.SIGINT)
         assert [each.wait(60) for each in processes] == [0] * len(processes)
 
 
 def cpu_seconds(processes: list[subprocess.Popen]) -> float:
-    """User and system time of all their threads so far."""
+    """Return the user and system time of all threads of the processes so far."""
     ticks = 0
     for each in processes:
         fields = Path(f'/proc/{each.pid}/stat').read_text().rpartition(')')[2].split()
@@ -250,7 +250,7 @@ def cpu_seconds(processes: list[subprocess.Popen]) -> float:
 
 
 def measure(way: str, size: str, rate_hz: float, seconds: float) -> dict[str, Any]:
-    """Run the nodes for a while: milliseconds of each frame, CPU milliseconds a second."""
+    """Run the nodes; return milliseconds of each frame, and CPU milliseconds per second."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {
             'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE),
@@ -280,8 +280,8 @@ def measure(way: str, size: str, rate_hz: float, seconds: float) -> dict[str, An
     for key, drawn_ns in drawn.items():
         sent_ns = int(key)
         if began_ns <= sent_ns < ended_ns and key in found:
-            came_ns, done_ns = found[key]
-            rows['image'].append(1e-6 * (came_ns - sent_ns))
+            received_ns, done_ns = found[key]
+            rows['image'].append(1e-6 * (received_ns - sent_ns))
             rows['detections'].append(1e-6 * (drawn_ns - done_ns))
             rows['both'].append(1e-6 * (drawn_ns - sent_ns))
     return {
@@ -324,13 +324,15 @@ def main() -> None:
     )
     parser.add_argument('--size', default='1920x1080')
     parser.add_argument('--rate-hz', type=float, default=20.0)
-    parser.add_argument('--seconds', type=float, default=10.0, help='of each way in each round')
+    parser.add_argument(
+        '--seconds', type=float, default=10.0, help='duration of each variant per round'
+    )
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     result: dict[str, Any] = {'machine': machine(), 'size': args.size, 'rate_hz': args.rate_hz}
     runs: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
-    for _ in range(args.rounds):  # In turn, so that a slow minute of the machine meets all.
+    for _ in range(args.rounds):  # Alternately, so that load affects all.
         for way in WAYS:
             runs[way].append(measure(way, args.size, args.rate_hz, args.seconds))
     for way, found in runs.items():
@@ -339,7 +341,7 @@ def main() -> None:
             for name in ('image', 'detections', 'both')
         }
         result[way]['sent'] = sum(run['sent'] for run in found)
-        result[way]['cpu_ms_a_frame'] = (
+        result[way]['cpu_ms_per_frame'] = (
             float(np.mean([run['cpu'] for run in found])) / args.rate_hz
         )
     if args.json:
@@ -348,8 +350,8 @@ def main() -> None:
     print(', '.join(f'{key} {value}' for key, value in result['machine'].items()))
     print(f'{args.size} at {args.rate_hz:g} Hz, milliseconds')
     print(
-        f'{"p50 / p99":<30} {"image":>14} {"detections":>14} {"both":>14} {"CPU a frame":>12} '
-        f'{"came":>12}'
+        f'{"p50 / p99":<30} {"image":>14} {"detections":>14} {"both":>14} {"CPU/frame":>12} '
+        f'{"arrived":>12}'
     )
     for way in WAYS:
         row = result[way]
@@ -359,7 +361,7 @@ def main() -> None:
         ]
         print(
             f'{way:<30} {cells[0]:>14} {cells[1]:>14} {cells[2]:>14} '
-            f'{row["cpu_ms_a_frame"]:12.2f} {row["both"]["count"]:5} of {row["sent"]:.0f}'
+            f'{row["cpu_ms_per_frame"]:12.2f} {row["both"]["count"]:5} of {row["sent"]:.0f}'
         )
 
 

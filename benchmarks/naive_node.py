@@ -1,4 +1,4 @@
-"""The detector node that a tutorial would write: rclpy, OpenCV and ONNX Runtime with defaults."""
+"""A detector node as in tutorials: rclpy, OpenCV and ONNX Runtime with their defaults."""
 
 import contextlib
 import sys

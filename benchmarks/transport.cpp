@@ -1,4 +1,4 @@
-// Images with plain rcl, as fast as a C++ node sends and takes them: what transport.py compares with.
+// Images with plain rcl, at the speed of a C++ node: the reference of transport.py.
 
 #include <cstring>
 #include <ctime>
@@ -15,7 +15,7 @@ static int64_t now_ns()
   return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-// Fill and publish one image; the message keeps its memory, as a member of a node would.
+// Fill and publish one image; the message keeps its memory, as a member of a node does.
 extern "C" int send_image(
   const rcl_publisher_t * publisher, const uint8_t * pixels, uint32_t height, uint32_t width,
   int64_t * stamp_ns)
@@ -37,9 +37,9 @@ extern "C" int send_image(
   return rcl_publish(publisher, image, nullptr);
 }
 
-// Take up to `count` images, each into a message of its own as rclcpp does. Gives how old each
-// was, and -1 where its first and last byte differ. Returns how many came until `count`, or until
-// none came for `idle_ns`, after 30 s for the first.
+// Take up to `count` images, each into a message of its own as rclcpp does. Writes the age of each,
+// or -1 if its first and last byte differ. Returns the number of images received before `count` or a
+// pause of `idle_ns`; waits 30 s for the first.
 extern "C" int receive_images(
   const rcl_subscription_t * subscription, rcl_context_t * context, int count, int64_t idle_ns,
   int64_t * ages_ns)

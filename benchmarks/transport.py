@@ -1,9 +1,9 @@
 """
-How long images and detections take from process to process.
+Latency of images and detections between processes.
 
-Images: from the pixels in the sender's memory to the pixels in the receiver's, this project's way
-beside rclpy's typed messages, and beside C++ on rcl where a compiler and its headers are at hand.
-Detections: the time that building and publishing take.
+Images: from the pixels in the memory of the sender to the pixels in that of the receiver, for the
+transport of trt_ros, typed messages of rclpy, and C++ on rcl if a compiler and its headers are
+available. Detections: the time of building and publishing them.
 
     ./dev shell -c 'python benchmarks/transport.py [--frames 200] [--json]'
 """
@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).parent
-PROFILE = HERE.parent / 'config/fastdds.xml'  # Shared memory with room for several images.
+PROFILE = HERE.parent / 'config/fastdds.xml'  # Shared memory for several images.
 SIZES = {'1920x1080': (1920, 1080), '640x480': (640, 480)}
 WARM_UP_FRAMES = 20
 SECONDS_WITHOUT_A_FRAME = 2.0
@@ -65,7 +65,7 @@ def cpp() -> ctypes.CDLL:
 
 
 def compile_cpp(folder: str) -> str:
-    """Compile the C++ side beside the rcl that rclpy uses; '' where that cannot be done."""
+    """Compile the C++ side against the rcl of rclpy; return '' if that fails."""
     from ament_index_python import get_packages_with_prefixes
 
     if shutil.which('g++') is None:
@@ -100,12 +100,15 @@ def compile_cpp(folder: str) -> str:
         stderr=subprocess.PIPE,
     )
     if done.returncode:
-        print(f'No C++ to compare with: {done.stderr.decode()[:500]}', file=sys.stderr)
+        print(
+            f'C++ is not measured, as it does not compile: {done.stderr.decode()[:500]}',
+            file=sys.stderr,
+        )
         return ''
     return target
 
 
-# Roles: this script again, in processes of their own.
+# Roles: this script in processes of their own.
 
 
 @contextmanager
@@ -130,7 +133,7 @@ def image_qos() -> Any:
 
 
 def sender(way: str, publisher: Any, node: Any) -> Callable[[np.ndarray], None]:
-    """Return what stamps and publishes pixels, (H, W, 3) uint8."""
+    """Return a function that stamps and publishes pixels, (H, W, 3) uint8."""
     from sensor_msgs.msg import Image
     from std_msgs.msg import Header
 
@@ -173,7 +176,7 @@ def sender(way: str, publisher: Any, node: Any) -> Callable[[np.ndarray], None]:
 
 
 def send(way: str, width: str, height: str, frames: str, rate_hz: str) -> None:
-    """Publish at a rate once somebody subscribes; prints the milliseconds that it took."""
+    """Publish at a rate once there is a subscriber; print the milliseconds per call."""
     from sensor_msgs.msg import Image
 
     pixels = np.zeros((int(height), int(width), 3), np.uint8)
@@ -194,7 +197,7 @@ def send(way: str, width: str, height: str, frames: str, rate_hz: str) -> None:
 
 
 def receive(way: str, frames: str) -> None:
-    """Print how old each image was when its pixels could be read: a JSON list, milliseconds."""
+    """Print the age of each image when its pixels are readable, as JSON in milliseconds."""
     import rclpy
     from sensor_msgs.msg import Image
 
@@ -254,7 +257,7 @@ def context_pointer(node: Any) -> int:
 
 
 def detections_sender(rounds: str) -> None:
-    """Print the milliseconds that build and publish took: {way: {count: [...]}} as JSON."""
+    """Print the milliseconds of building and publishing as JSON, {method: {count: []}}."""
     from rclpy.qos import QoSProfile
     from std_msgs.msg import Header
     from vision_msgs.msg import Detection2DArray
@@ -295,7 +298,7 @@ def detections_sender(rounds: str) -> None:
 
 
 def detections_receiver() -> None:
-    """Take them as they come, until interrupted."""
+    """Receive detections until interrupted."""
     from rclpy.qos import QoSProfile
     from vision_msgs.msg import Detection2DArray
 
@@ -312,7 +315,7 @@ def detections_receiver() -> None:
         subscription.close()
 
 
-# What starts them.
+# Starting the roles.
 
 
 def environment() -> dict[str, str]:
@@ -343,7 +346,7 @@ def images(ways: list[str], frames: int, rate_hz: float, rounds: int) -> dict[st
     calls: dict[str, dict[str, list[list[float]]]] = {
         size: {way: [] for way in ways} for size in SIZES
     }
-    for _ in range(rounds):  # In turn, so that a slow minute of the machine meets all.
+    for _ in range(rounds):  # Alternately, so that load affects all.
         for size, (width, height) in SIZES.items():
             for way in ways:
                 env = environment()
@@ -429,7 +432,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('--frames', type=int, default=100, help='of each way in each round')
+    parser.add_argument('--frames', type=int, default=100, help='images per method and round')
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--rate-hz', type=float, default=30.0)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Sphinx configuration of the documentation site; `./dev docs` builds it, rosdoc2 reads it too."""
+"""Sphinx configuration of the documentation site, for `./dev docs` and rosdoc2."""
 
 from pathlib import Path
 import re
@@ -20,7 +20,7 @@ nitpicky = False
 myst_enable_extensions = ['colon_fence', 'deflist']
 myst_heading_anchors = 4
 
-autodoc_typehints = 'none'  # The signatures in the sources show them; the docstrings give shapes.
+autodoc_typehints = 'none'  # Docstrings state shapes and dtypes.
 autodoc_member_order = 'bysource'
 autodoc_mock_imports = ['cuda', 'launch_ros', 'modelopt', 'pynvml', 'tensorrt', 'torch']
 
@@ -29,7 +29,7 @@ html_title = f'trt_ros {release}'
 
 
 def setup(app):
-    """Write a page per module from its docstrings before the pages are read."""
+    """Generate one page per module from its docstrings."""
     from sphinx.ext import apidoc
 
     app.connect(

@@ -1,7 +1,7 @@
 """
-Make the virtual environment that `./dev` works in, then become what was asked for.
+Virtual environment of `./dev`: set-up, and the verbs that run in it.
 
-Two kinds: with ROS 2 from PyPI, where none is sourced (.venv), or on top of the ROS 2 that is
+Two kinds: with ROS 2 from PyPI if none is sourced (.venv), or on top of the sourced ROS 2
 (.venv-humble and so on). Runs before anything is installed: standard library only.
 """
 
@@ -27,9 +27,9 @@ import time
 CHECKOUT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = CHECKOUT / 'standalone/requirements'
 INTERFACES = CHECKOUT / 'standalone/interfaces'
-RECIPE = '1'  # Raise it when an environment made by an older version of this file must go.
+RECIPE = '1'  # Increase it when environments made by older versions must be rebuilt.
 
-# What the package imports from ROS: module, Debian package after `ros-<distro>-` or as it is.
+# ROS imports of the package: module, Debian package after `ros-<distro>-` or as it is.
 ROS_MODULES = {
     'sensor_msgs.msg': 'ros-{}-sensor-msgs',
     'vision_msgs.msg': 'ros-{}-vision-msgs',
@@ -49,7 +49,7 @@ NO_NETWORK = re.compile(
 
 
 class SetupError(Exception):
-    """What keeps the environment from being made: problem, cause, remedy."""
+    """An error of the set-up: problem, cause, remedy."""
 
     def __init__(self, problem: str, *, cause: str = '', remedy: str) -> None:
         lines = [problem, cause and f'Cause: {cause}', f'Remedy: {remedy}']
@@ -67,13 +67,14 @@ class Base:
 
     @classmethod
     def of(cls, executable: str) -> Base:
+        """Query a Python executable."""
         code = (
             'import importlib.util as u, json, sys, sysconfig; print(json.dumps(dict('
             'executable=getattr(sys, "_base_executable", sys.executable),'
             'version="%d.%d" % sys.version_info[:2], include=sysconfig.get_paths()["include"],'
             'has_ensurepip=bool((s := u.find_spec("ensurepip")) and s.origin))))'
         )
-        # Not -S: Debian's site decides where headers are. The wheels' hook is told to keep quiet.
+        # Not -S: Debian's site module sets the header folder. HOOK_DONE disables the wheels' hook.
         answer = json.loads(
             subprocess.check_output(
                 [executable, '-I', '-c', code], text=True, env=os.environ | HOOK_DONE
@@ -83,15 +84,15 @@ class Base:
         return cls(**answer | {'include': Path(answer['include'])})
 
 
-HOOK_DONE = {'_ROS_WHEELS_BOOTSTRAP_COMPLETE': '1'}  # Else the wheels start each Python twice.
+HOOK_DONE = {'_ROS_WHEELS_BOOTSTRAP_COMPLETE': '1'}  # Otherwise the wheels start Python twice.
 
 
 @dataclass(frozen=True)
 class Environment:
     """
-    One virtual environment and how far it has come.
+    A virtual environment and the state of its set-up.
 
-    :param distro: the ROS 2 that it builds upon, as in 'jazzy'; '' has ROS 2 from PyPI inside.
+    :param distro: the sourced ROS 2 that it extends, as in 'jazzy'; '' contains ROS 2 from PyPI.
     """
 
     folder: Path
@@ -100,20 +101,22 @@ class Environment:
 
     @property
     def python(self) -> Path:
+        """Path of the Python executable."""
         return self.folder / 'bin/python'
 
     @property
     def notes(self) -> Path:
-        """Where finished steps leave their fingerprints."""
+        """Folder of the fingerprints of completed steps."""
         return self.folder / '.trt_ros'
 
     @property
     def site_packages(self) -> Path:
+        """Folder of the installed packages."""
         return next(self.folder.glob('lib/python3.*/site-packages'))
 
     @property
     def headers(self) -> Path:
-        """Where Debian's header files lie, as below /, when the machine has none."""
+        """Folder of the header files of Debian's package, if the machine has none installed."""
         return self.notes / 'headers'
 
     @property
@@ -125,7 +128,7 @@ class Environment:
     @property
     def groups(self) -> tuple[str, ...]:
         """The requirement files that apply."""
-        gpu = ('gpu',) if platform.machine() == 'x86_64' else ()  # NVIDIA has no others there.
+        gpu = ('gpu',) if platform.machine() == 'x86_64' else ()  # No wheels for other machines.
         return (
             ('runtime', *gpu, 'test', 'docs')
             if self.distro
@@ -133,7 +136,7 @@ class Environment:
         )
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables that a program inside needs."""
+        """Return the environment variables for programs in this environment."""
         own = dict(os.environ)
         for name in ('PYTHONHOME', 'PYTHON'):
             own.pop(name, None)
@@ -144,7 +147,7 @@ class Environment:
             own[name] = ':'.join(mine + [part for part in kept if part not in mine])
 
         if not self.distro:
-            # Half of another ROS beside this one would crash it.
+            # Parts of another ROS would crash this one.
             for name in ('PYTHONPATH', 'AMENT_PREFIX_PATH', 'CMAKE_PREFIX_PATH'):
                 own.pop(name, None)
             prepend('CMAKE_PREFIX_PATH', self.folder)
@@ -158,16 +161,16 @@ class Environment:
         prepend('PYTHONPATH', CHECKOUT)
         prepend('AMENT_PREFIX_PATH', self.folder)
         if 'ROS_HOME' not in own:
-            # Else every node that is tried here leaves a file in ~/.ros.
+            # Otherwise every node leaves a log file in ~/.ros.
             own.setdefault('ROS_LOG_DIR', str(CHECKOUT / 'log/ros'))
         return own | {'VIRTUAL_ENV': str(self.folder)}
 
 
 def main(arguments: list[str]) -> int:
-    """Set up what is missing, then run the verb; returns only when that could not be started."""
+    """Complete the set-up, then run the verb; return only if it could not be started."""
     verb, rest = arguments[0], arguments[1:]
     if verb not in VERBS:
-        say(f'unknown verb {verb!r}; there are: {", ".join(VERBS)}. See ./dev --help')
+        say(f'unknown verb {verb!r}; available: {", ".join(VERBS)}. See ./dev --help')
         return 2
     try:
         environment = choose_environment()
@@ -176,12 +179,13 @@ def main(arguments: list[str]) -> int:
     except SetupError as error:
         say(str(error))
     except KeyboardInterrupt:
-        say('interrupted; the next start goes on from here.')
+        say('interrupted; the next start continues from here.')
         return 130
     return 1
 
 
 def say(text: str) -> None:
+    """Print a line for the user."""
     print(f'dev: {text}', file=sys.stderr, flush=True)
 
 
@@ -197,14 +201,12 @@ def choose_environment() -> Environment:
         for python in dict.fromkeys([base, shutil.which('python3') or base, '/usr/bin/python3']):
             if (folder / '.trt_ros/package').exists() or imports(python, 'rclpy'):
                 return Environment(folder, os.path.realpath(python), distro)
-        say(
-            f'ROS 2 {distro} is sourced, but its rclpy does not import here; taking ROS 2 from '
-            'PyPI.'
-        )
+        say(f'ROS 2 {distro} is sourced, but its rclpy cannot be imported; using ROS 2 from PyPI.')
     return Environment(CHECKOUT / '.venv', base, '')
 
 
 def imports(python: str, *modules: str) -> bool:
+    """Return whether a Python executable can import modules."""
     code = ';'.join(f'import {module}' for module in modules)
     return subprocess.run([python, '-c', code], capture_output=True).returncode == 0
 
@@ -213,7 +215,7 @@ def imports(python: str, *modules: str) -> bool:
 
 
 def set_up(environment: Environment) -> None:
-    """Run the steps whose fingerprint changed; two at once wait for each other."""
+    """Run the steps whose fingerprint changed; concurrent calls wait for each other."""
     if not stale_steps(environment):
         return
     with one_at_a_time():
@@ -239,14 +241,14 @@ def stale_steps(environment: Environment) -> list[str]:
         return note == fingerprint(environment, name)
 
     names = [name for name in STEPS if not (name == 'interfaces' and environment.distro)]
-    # Packages cut short while being unpacked can look complete to pip.
+    # Packages whose unpacking was interrupted can look complete to pip.
     if not is_done('venv') or (environment.notes / 'unpacking').exists():
         return names
     return [name for name in names if not is_done(name)]
 
 
 def fingerprint(environment: Environment, step: str) -> str:
-    """Return a digest of all that the step's result depends upon."""
+    """Return a digest of everything that the result of a step depends on."""
     parts: list[object] = [RECIPE, step, environment]
     if step == 'packages':
         parts += [path.read_text() for path in requirement_files(environment)]
@@ -264,7 +266,7 @@ def fingerprint(environment: Environment, step: str) -> str:
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Hold a lock on this file's folder: it lies outside what is being made."""
+    """Lock this file's folder, which is outside the environment."""
     folder = os.open(Path(__file__).parent, os.O_RDONLY)
     try:
         try:
@@ -278,7 +280,7 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + '.part')
     part.write_text(text)
@@ -286,6 +288,7 @@ def write(path: Path, text: str) -> None:
 
 
 def make_venv(environment: Environment) -> None:
+    """Create the virtual environment, with header files of Python if they are missing."""
     base = Base.of(environment.base)
     check_tools(environment, base)
     say(f'making a virtual environment with Python {base.version} ({base.executable})')
@@ -302,9 +305,9 @@ def make_venv(environment: Environment) -> None:
 
 def clear(folder: Path) -> None:
     """
-    Make an empty folder for the virtual environment, in place of one that failed.
+    Create an empty folder for the virtual environment, replacing one whose set-up failed.
 
-    :raises SetupError: when something that is not ours is there, or nothing can be.
+    :raises SetupError: if the path holds something else, or cannot be written.
     """
     if folder.is_symlink() or folder.is_file():
         raise SetupError(
@@ -320,7 +323,7 @@ def clear(folder: Path) -> None:
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir()
-        # First, so that an environment cut short here is known as ours.
+        # First, so that an interrupted environment is recognised as ours.
         write(folder / 'pyvenv.cfg', '')
         write(folder / 'COLCON_IGNORE', '')
     except OSError as error:
@@ -333,11 +336,11 @@ def clear(folder: Path) -> None:
 
 def check_tools(environment: Environment, base: Base) -> None:
     """
-    Name at once all that is missing on this machine.
+    Check that this machine has all required tools.
 
-    :raises SetupError: when something is.
+    :raises SetupError: names everything that is missing.
     """
-    missing: dict[str, str] = {}  # what: Debian package
+    missing: dict[str, str] = {}  # description: Debian package
     if not base.has_ensurepip:
         missing[f'the venv module of {base.executable}'] = f'python{base.version}-venv'
     if environment.distro:
@@ -367,13 +370,14 @@ def check_tools(environment: Environment, base: Base) -> None:
 
 
 def can_fetch_headers(base: Base) -> bool:
+    """Return whether the header files can be extracted from a Debian package."""
     return base.executable.startswith('/usr/bin/') and bool(
         shutil.which('apt-get') and shutil.which('dpkg-deb')
     )
 
 
 def fetch_headers(environment: Environment, base: Base) -> None:
-    """Take Python.h and its like out of Debian's package, without installing that."""
+    """Extract the header files of Python from Debian's package, without installing it."""
     package = f'libpython{base.version}-dev'
     say(f'fetching the header files of Python {base.version}')
     folder = environment.headers
@@ -391,7 +395,7 @@ def fetch_headers(environment: Environment, base: Base) -> None:
 
 
 def compiles() -> bool:
-    """Tell whether both compilers are there and come with a standard library."""
+    """Return whether a C and a C++ compiler with standard libraries are installed."""
     for name, language, header in (('CC', 'c', 'stdio.h'), ('CXX', 'c++', 'string')):
         default = ('cc', 'gcc') if name == 'CC' else ('c++', 'g++')
         candidates = [os.environ[name]] if os.environ.get(name) else default
@@ -410,7 +414,7 @@ def compiles() -> bool:
 
 
 def install_packages(environment: Environment) -> None:
-    """Let pip bring what the requirement files name, and nothing that the sourced ROS has."""
+    """Install the requirement files with pip, except packages of the sourced ROS."""
     names = [name for name in environment.groups if name != 'ros']
     lines = [
         line for name in names for line in (REQUIREMENTS / f'{name}.txt').read_text().splitlines()
@@ -423,7 +427,7 @@ def install_packages(environment: Environment) -> None:
             for line in lines
             if not line.startswith(colcon) and line.split('==')[0] not in OWNED_BY_ROS
         ]
-        # ROS's own modules are compiled for one generation of NumPy.
+        # Modules of ROS are compiled for one major version of NumPy.
         numpy_major = int(
             subprocess.check_output(
                 [environment.base, '-c', 'import numpy; print(numpy.__version__)'], text=True
@@ -435,18 +439,18 @@ def install_packages(environment: Environment) -> None:
     write(environment.notes / 'constraints.txt', constraints)
     if not environment.distro:
         say('installing ROS 2 from PyPI')
-        # Alone: its files name each other in full, and an outdated parser that warns.
+        # Separately, without dependencies: ros.txt is complete, and would pull in lark-parser.
         pip_install(environment, '--no-deps', '--requirement', str(REQUIREMENTS / 'ros.txt'))
         correct_include_folders(environment)
-    say('installing what else trt_ros and its tests need')
+    say('installing the other packages of trt_ros and its tests')
     pip_install(environment, '--requirement', str(requirements))
 
 
 def pip_install(environment: Environment, *arguments: str) -> None:
     """
-    Run pip, telling how far it has come.
+    Run pip and report its progress.
 
-    :raises SetupError: when it fails.
+    :raises SetupError: if it fails.
     """
     unpacking = environment.notes / 'unpacking'
     count = 0
@@ -483,13 +487,14 @@ def pip_install(environment: Environment, *arguments: str) -> None:
 
 
 def requirement_files(environment: Environment) -> list[Path]:
+    """Return the requirement files that determine the installed packages."""
     return [REQUIREMENTS / f'{name}.txt' for name in ('constraints', *environment.groups)]
 
 
 def correct_include_folders(environment: Environment) -> None:
-    """Point the ROS wheels' CMake files, which name folders of where they were made, to ours."""
+    """Replace folders of the build machine in the CMake files of the ROS wheels."""
     include = str(environment.include)
-    numpy_include = str(environment.site_packages / 'numpy/_core/include')  # Will be there.
+    numpy_include = str(environment.site_packages / 'numpy/_core/include')  # Installed later.
     for path in (environment.folder / 'share').glob('**/*.cmake'):
         before = path.read_text()
         after = re.sub(r'/opt/python/[^;"]*/numpy/_core/include', numpy_include, before)
@@ -505,7 +510,7 @@ def build_interfaces(environment: Environment) -> None:
     build = environment.notes / 'build'
     shutil.rmtree(build, ignore_errors=True)
     site_packages = environment.site_packages.relative_to(environment.folder)
-    # Debian's Python.h includes files of the folder above.
+    # Debian's Python.h includes files of its parent folder.
     variables = environment.variables() | {'CPATH': str(environment.headers / 'usr/include')}
 
     def build_one(source: Path) -> None:
@@ -539,22 +544,22 @@ def build_interfaces(environment: Environment) -> None:
         )
         say(f'  {source.name} built')
 
-    # Configuring one keeps a single core busy: the others compile meanwhile.
+    # CMake configures on a single core; the other packages compile meanwhile.
     with ThreadPoolExecutor(len(packages)) as pool:
         list(pool.map(build_one, packages))
     shutil.rmtree(build, ignore_errors=True)
 
 
 def link_package(environment: Environment) -> None:
-    """Make the checkout findable as the ROS package `trt_ros`, in place."""
+    """Register the checkout in place as the ROS package `trt_ros`."""
     folder = environment.folder
-    shutil.rmtree(folder / 'share/trt_ros', ignore_errors=True)  # Not what its links lead to.
+    shutil.rmtree(folder / 'share/trt_ros', ignore_errors=True)  # Does not follow its links.
     for name, target in links().items():
         link = folder / 'share' / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(target)
-    # What pip would write, so that importlib.metadata finds the entry points.
+    # As written by pip, so that importlib.metadata finds the entry points.
     metadata = environment.site_packages / 'trt_ros.dist-info'
     write(metadata / 'METADATA', 'Metadata-Version: 2.1\nName: trt_ros\nVersion: 0\n')
     write(
@@ -576,7 +581,7 @@ def link_package(environment: Environment) -> None:
 
 
 def links() -> dict[str, Path]:
-    """Return what the share folder shall show of the checkout: files, as `ros2 launch` looks."""
+    """Return the links of the share folder to files of the checkout, by name."""
     shown = [
         CHECKOUT / 'package.xml',
         *(CHECKOUT / 'config').glob('*'),
@@ -590,7 +595,7 @@ def links() -> dict[str, Path]:
 
 
 def resources() -> list[tuple[str, Path]]:
-    """Return what the ament index shall hold for the package: kind and file."""
+    """Return the entries of the ament index for the package: kind and file."""
     return [
         ('packages', CHECKOUT / 'resource/trt_ros'),
         *((path.parent.name, path) for path in CHECKOUT.glob('resource/*/trt_ros')),
@@ -598,7 +603,7 @@ def resources() -> list[tuple[str, Path]]:
 
 
 def entry_points() -> dict[str, str]:
-    """Return the package's entry points from setup.cfg, group: one 'name = place' a line."""
+    """Return the entry points of setup.cfg by group, one 'name = place' per line."""
     parser = configparser.ConfigParser()
     parser.read(CHECKOUT / 'setup.cfg')
     return dict(parser['options.entry_points'])
@@ -629,15 +634,15 @@ def run(
     folder: Path | None = None,
 ) -> None:
     """
-    Run one command with its output in a log file.
+    Run a command with its output in a log file.
 
-    :raises SetupError: when it fails, with what the output says about why.
+    :raises SetupError: if it fails, with a cause and a remedy derived from the output.
     """
     log = environment.notes / f'{name}.log'
     log.parent.mkdir(parents=True, exist_ok=True)
     if variables is None:
-        # A user's own pip settings stay, but not those that install elsewhere. As a variable,
-        # the constraints also hold for what builds a source package.
+        # Keeps the pip settings of the user, except those that install elsewhere. As a variable,
+        # the constraints also apply to the build requirements of source packages.
         variables = (
             {
                 key: value
@@ -679,7 +684,7 @@ def explain(lines: list[str], log: Path, name: str) -> SetupError:
             'Cannot reach the Python package index.',
             cause='No network, or a proxy in between.',
             remedy='Connect this machine (behind a proxy: set https_proxy; with an index of '
-            'your own: PIP_INDEX_URL) and start again; it goes on from here.',
+            'your own: PIP_INDEX_URL) and start again; it continues from here.',
         )
     if name == 'pip' and 'No matching distribution found' in output:
         wanted = output.rsplit('No matching distribution found for ', 1)[1].split('\n')[0]
@@ -699,14 +704,14 @@ def explain(lines: list[str], log: Path, name: str) -> SetupError:
 
 
 def become(environment: Environment, *command: str, **more: str) -> int:
-    """Replace this process; signals and the exit code are then the command's own."""
+    """Replace this process by a command, which then receives the signals."""
     sys.stdout.flush()
     variables = environment.variables() | more
     os.execvpe(command[0], list(command), variables)
 
 
 def on_this_machine() -> dict[str, str]:
-    """Return the variables that keep ROS traffic on this machine, unless the user chose."""
+    """Return the variables that keep ROS traffic on this machine, unless the user set them."""
     chosen = os.environ.keys() & {'ROS_AUTOMATIC_DISCOVERY_RANGE', 'ROS_LOCALHOST_ONLY'}
     if chosen:
         return {}
@@ -716,17 +721,20 @@ def on_this_machine() -> dict[str, str]:
 
 
 def demo(environment: Environment, arguments: list[str]) -> int:
+    """Run the demo."""
     return become(environment, 'python', '-m', 'trt_ros.demo', *arguments, **on_this_machine())
 
 
 def run_cli(environment: Environment, arguments: list[str]) -> int:
+    """Run the command line of trt_ros."""
     return become(environment, 'python', '-m', 'trt_ros', *arguments)
 
 
 def shell(environment: Environment, arguments: list[str]) -> int:
+    """Open a shell in the environment, or run bash with arguments."""
     if arguments:
         return become(environment, 'bash', *arguments)
-    # The user's own start-up file may put other things before ours.
+    # The user's start-up file may prepend other folders.
     rc = environment.notes / 'bashrc'
     names = ('PATH', 'PYTHONPATH', 'AMENT_PREFIX_PATH', 'LD_LIBRARY_PATH')
     values = environment.variables()
@@ -736,10 +744,10 @@ def shell(environment: Environment, arguments: list[str]) -> int:
 
 
 def lint(environment: Environment) -> int:
-    """Return 0 when style and types are in order."""
+    """Check style and types; return 0 if both pass."""
     commands = [['ruff', 'check', '.'], ['mypy']]
     if environment.distro:
-        say('types are not checked here: they depend on the versions that ROS brings')
+        say('types are not checked: they depend on the versions of the sourced ROS')
         commands.pop()
     failures = 0
     for command in commands:
@@ -751,7 +759,8 @@ def lint(environment: Environment) -> int:
 
 
 def pytest(environment: Environment, *arguments: str) -> int:
-    # Plug-ins of a sourced ROS are made for its own, older pytest.
+    """Run pytest in the checkout; return its exit code."""
+    # Plug-ins of a sourced ROS need its older pytest.
     variables = (
         environment.variables() | on_this_machine() | {'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'}
     )
@@ -761,13 +770,14 @@ def pytest(environment: Environment, *arguments: str) -> int:
 
 
 def check(environment: Environment, arguments: list[str]) -> int:
+    """Check style and types, and run the fast tests."""
     failed = lint(environment)
     fast = 'not (ros or gpu or slow or soak)'
     return pytest(environment, '-m', fast, '-q', *arguments) or failed
 
 
 def docs(environment: Environment, arguments: list[str]) -> int:
-    """Build the documentation site; a warning is an error."""
+    """Build the documentation site; warnings are errors."""
     site = CHECKOUT / 'build/docs'
     command = [
         'python',
@@ -789,6 +799,7 @@ def docs(environment: Environment, arguments: list[str]) -> int:
 
 
 def test(environment: Environment, arguments: list[str]) -> int:
+    """Run the selected tests, or everything that CI runs."""
     if arguments and arguments[0] in ('gpu', 'soak'):
         return pytest(environment, '-m', *arguments)
     failed = 0 if arguments else lint(environment) or docs(environment, [])
@@ -796,7 +807,7 @@ def test(environment: Environment, arguments: list[str]) -> int:
 
 
 def mutate(environment: Environment, arguments: list[str]) -> int:
-    """Run mutate.py with packages of its own, installed by its first use."""
+    """Run mutate.py in an environment of its own, installed at the first use."""
     folder, requirements = environment.folder / 'mutate', REQUIREMENTS / 'mutate.txt'
     python, done = folder / 'bin/python', folder / 'installed'
     if not done.exists() or done.read_text() != requirements.read_text():

@@ -1,7 +1,7 @@
 """
-Mutation testing with cosmic-ray: change the code in a copy of the checkout, run its tests.
+Mutation testing with cosmic-ray on a copy of the checkout.
 
-`./dev mutate` starts this with cosmic-ray's own Python; `python` on PATH is the tests'.
+`./dev mutate` starts this in the environment of cosmic-ray; `python` on PATH is that of the tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 GOAL_PERCENT = 95
-# One replacement per operator: cosmic-ray has eleven, which the same test notices or misses.
+# One replacement per operator: cosmic-ray has eleven, which the same tests detect or miss.
 OPERATORS = re.compile(
     'core/(ReplaceBinaryOperator_(Add_Sub|Sub_Add|Mul_Div|Div_Mul|FloorDiv_Mul|Mod_Mul|Pow_Mul|'
     'RShift_LShift|LShift_RShift|BitOr_BitAnd|BitAnd_BitOr|BitXor_BitAnd)|'
@@ -39,7 +39,7 @@ NOT_HERE = 'not (gpu or soak)'
 
 @dataclass
 class Score:
-    """The mutations of one module: how many the tests noticed, and the diffs of the others."""
+    """Result for one module: the number of detected mutations, and the diffs of the others."""
 
     module: Path
     killed: int = 0
@@ -47,6 +47,7 @@ class Score:
 
     @property
     def tried(self) -> int:
+        """Number of tested mutations."""
         return self.killed + len(self.survivors)
 
     def __str__(self) -> str:
@@ -55,11 +56,11 @@ class Score:
 
 
 def main(arguments: list[str]) -> int:
-    """Print each mutation that no test notices, then the scores; 1 when the tests fail anyway."""
+    """Print each undetected mutation, then the scores; return 1 if unmutated tests fail."""
     parser = argparse.ArgumentParser(
         prog='./dev mutate',
         description=(
-            'Mutate modules in a copy of the checkout; report the mutations that no test notices.'
+            'Mutate modules in a copy of the checkout; report the mutations that no test detects.'
         ),
     )
     parser.add_argument(
@@ -80,8 +81,8 @@ def main(arguments: list[str]) -> int:
         '--tests',
         metavar='PYTEST-ARGUMENTS',
         help=(
-            'the tests that should notice; by default those named after the module, then those of '
-            'its folder'
+            'tests that should detect the mutations; by default those named after the module, '
+            'then those of its folder'
         ),
     )
     options = parser.parse_args(arguments)
@@ -103,7 +104,7 @@ def main(arguments: list[str]) -> int:
             score = mutate(module, lines, tests, options.sample)
             has_failed |= score is None
             scores += [score] if score else []
-    print(f'\n{"Score":>7}  Noticed       Module  (goal: {GOAL_PERCENT} %)')
+    print(f'\n{"Score":>7}  Detected      Module  (goal: {GOAL_PERCENT} %)')
     for score in scores:
         print(score)
     total = Score(
@@ -131,13 +132,14 @@ def modules_below(paths: list[Path]) -> Iterator[Path]:
 
 
 def git(*arguments: str) -> str:
+    """Return the output of git in the checkout."""
     return subprocess.run(
         ['git', *arguments], cwd=CHECKOUT, check=True, capture_output=True, text=True
     ).stdout
 
 
 def copy_checkout(folder: Path) -> None:
-    """Copy what git tracks or would add; nobody's edits meet a mutation."""
+    """Copy the tracked and the new files, so that mutations never change the checkout."""
     names = git('ls-files', '--cached', '--others', '--exclude-standard').splitlines()
     for name in names:
         if (CHECKOUT / name).is_file():
@@ -146,7 +148,7 @@ def copy_checkout(folder: Path) -> None:
 
 
 def changed_lines(module: Path, since: str) -> set[int]:
-    """Return the lines of a module that are new since a commit; all of a file that is new."""
+    """Return the lines of a module that changed since a commit; all lines of a new file."""
     if not git('ls-files', '--', str(module)):
         return set(range(1, len((CHECKOUT / module).read_text().splitlines()) + 1))
     return new_lines(git('diff', '--unified=0', since, '--', str(module)))
@@ -161,7 +163,7 @@ def new_lines(diff: str) -> set[int]:
 
 
 def tests_of(module: Path) -> tuple[str, ...]:
-    """Name the tests of a module, the likeliest to notice first: those of its name, its folder."""
+    """Return the tests of a module: first those named after it, then those of its folder."""
     names = (f'test_{module.stem}.py', f'test_{module.stem}_*.py')
     place = module.relative_to('trt_ros').parent
     beside = f'test/unit/{place}'
@@ -179,7 +181,7 @@ def tests_of(module: Path) -> tuple[str, ...]:
 
 
 def places_of_types(source: str) -> set[tuple[int, int]]:
-    """Return the (line, column) of annotations, which nothing evaluates, and of a bare `*`."""
+    """Return the (line, column) of annotations, which are not evaluated, and of a bare `*`."""
     found = {
         (number, match.start())
         for number, line in enumerate(source.splitlines(), 1)
@@ -201,7 +203,7 @@ def mutate(
     tests: tuple[str, ...],
     sample: int | None,
 ) -> Score | None:
-    """Try the mutations of a module, one by one; None when the tests fail without any."""
+    """Test the mutations of a module; return None if the unmutated tests fail."""
     chosen = mutations(module, lines)
     if sample is not None and sample < len(chosen):
         chosen = random.Random(1).sample(chosen, sample)
@@ -211,7 +213,7 @@ def mutate(
         diff = ''
         for stage in stages:
             try:
-                diff = stage.unnoticed(each)
+                diff = stage.undetected(each)
             except BaselineError as error:
                 print(error)
                 return None
@@ -231,18 +233,18 @@ def mutate(
 
 
 class BaselineError(Exception):
-    """The tests fail without any mutation."""
+    """The unmutated tests fail."""
 
 
 class Tests:
-    """Some tests, run with one mutation at a time; at first without any."""
+    """A selection of tests, run unmutated first and then per mutation."""
 
     def __init__(self, tests: str) -> None:
         self.command = f"python -m pytest -q -x -p no:cacheprovider -m '{NOT_HERE}' {tests}"
         self.timeout_seconds = 0.0
 
-    def unnoticed(self, item: Any) -> str:
-        """Return the diff of a mutation that no test notices, '' where one does."""
+    def undetected(self, item: Any) -> str:
+        """Return the diff of an undetected mutation, '' if a test detects it."""
         from cosmic_ray.mutating import mutate_and_test
         from cosmic_ray.work_item import TestOutcome
 
@@ -258,7 +260,7 @@ class Tests:
 
 
 def add_operators() -> None:
-    """Add to cosmic-ray what it lacks: a call, a raise or a lock that is left out."""
+    """Register operators that cosmic-ray lacks: removing a call, a raise or a lock."""
     from cosmic_ray import plugins
     from cosmic_ray.operators.operator import Operator
     from parso.python.tree import Keyword
@@ -306,7 +308,7 @@ def add_operators() -> None:
 
 
 def mutations(module: Path, lines: set[int] | None) -> list[Any]:
-    """Return cosmic-ray's work items of a module that are worth a run, in the file's order."""
+    """Return the selected work items of cosmic-ray for a module, in source order."""
     from cosmic_ray.commands.init import init
     from cosmic_ray.work_db import use_db
 
