@@ -1,4 +1,4 @@
-"""Results drawn on a picture. Shared by the nodes and the CLI."""
+"""Drawing of results on pictures, for the nodes and the CLI."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 def colour_of(class_index: int) -> tuple[int, int, int]:
     """
-    Choose a bright colour for a class: always the same one, far from its neighbours'.
+    Return the bright colour of a class: constant, and far from those of its neighbours.
 
     :returns: blue, green, red; 0 to 255.
     """
-    # Steps of the golden ratio never come close to an earlier hue.
+    # Multiples of the golden ratio never come close to an earlier hue.
     hue = (class_index * 0.6180339887 + 0.33) % 1.0
     red, green, blue = colorsys.hsv_to_rgb(hue, 0.85, 1.0)
     return round(255 * blue), round(255 * green), round(255 * red)
@@ -43,15 +43,15 @@ def draw_result(
     class_names: Sequence[str],
     *,
     opacity: float = 0.5,
-    least_visibility: float = 0.5,
+    min_visibility: float = 0.5,
 ) -> None:
     """
-    Draw what any task finds, in place; what is none of the tasks' is left.
+    Draw the result of any task, in place; other objects are ignored.
 
-    :param pixels_bgr: (H, W, 3) uint8, C-contiguous and writable: the image it was found in.
-    :param class_names: by class index; an index beyond them is shown as a number.
-    :param opacity: of masks, see draw_mask.
-    :param least_visibility: of keypoints, see draw_keypoints.
+    :param pixels_bgr: (H, W, 3) uint8, C-contiguous and writable: the image of the result.
+    :param class_names: by class index; an index beyond them is drawn as a number.
+    :param opacity: opacity of masks, see draw_mask.
+    :param min_visibility: minimum visibility of keypoints, see draw_keypoints.
     """
     if isinstance(result, Instances):
         draw_mask(
@@ -67,7 +67,7 @@ def draw_result(
     if isinstance(result, (Instances, Poses)):
         draw_detections(pixels_bgr, result.detections, class_names)
     if isinstance(result, Poses):
-        draw_keypoints(pixels_bgr, result.keypoints, least_visibility=least_visibility)
+        draw_keypoints(pixels_bgr, result.keypoints, min_visibility=min_visibility)
     if isinstance(result, Classification):
         draw_scores(pixels_bgr, result, class_names)
     if isinstance(result, Depth):
@@ -75,7 +75,7 @@ def draw_result(
 
 
 def draw_scores(pixels_bgr: np.ndarray, found: Classification, class_names: Sequence[str]) -> None:
-    """Write the five best classes into the upper left corner, in place."""
+    """Draw the five best classes into the upper-left corner, in place."""
     text_scale = max(0.4, min(pixels_bgr.shape[:2]) / 800)
     line_height = round(32 * text_scale) + 8
     for line, label in enumerate(found.top(5).tolist(), 1):
@@ -91,7 +91,7 @@ def draw_scores(pixels_bgr: np.ndarray, found: Classification, class_names: Sequ
 
 def depth_view(found: Depth) -> np.ndarray:
     """
-    Show numbers as colours from the least (blue) to the most (red); black where not finite.
+    Map depth to colours from the minimum (blue) to the maximum (red); non-finite pixels are black.
 
     :returns: (H, W, 3) uint8 BGR.
     """
@@ -107,8 +107,8 @@ def input_view(tensor: np.ndarray, prepared: Preprocess) -> np.ndarray:
     """
     Convert a network's input back to pixels, undoing the normalisation that made it.
 
-    :param tensor: (1, 3, H, W) or (1, H, W, 3), as `prepared.layout` says.
-    :param prepared: what made it.
+    :param tensor: (1, 3, H, W) or (1, H, W, 3), in the layout `prepared.layout`.
+    :param prepared: the preprocessing that made it.
     :returns: (H, W, 3) uint8 BGR.
     """
     values = np.asarray(tensor[0], np.float32)
@@ -120,7 +120,7 @@ def input_view(tensor: np.ndarray, prepared: Preprocess) -> np.ndarray:
 
 
 class Panel(NamedTuple):
-    """A picture (H, W, 3) uint8 BGR, and what is written above it."""
+    """A picture (H, W, 3) uint8 BGR, and its caption."""
 
     pixels_bgr: np.ndarray
     caption: str
@@ -128,9 +128,9 @@ class Panel(NamedTuple):
 
 def in_rows(rows: Sequence[Sequence[Panel]], height: int = 480) -> np.ndarray:
     """
-    Put pictures beside and below each other, each of `height`, with its caption above.
+    Arrange pictures in rows, each resized to `height`, with its caption above.
 
-    :returns: (H, W, 3) uint8 BGR; white where there is nothing.
+    :returns: (H, W, 3) uint8 BGR with a white background.
     """
     strips = [np.hstack([_captioned(panel, height) for panel in row]) for row in rows]
     width = max(strip.shape[1] for strip in strips)
@@ -145,7 +145,7 @@ def in_rows(rows: Sequence[Sequence[Panel]], height: int = 480) -> np.ndarray:
 def _captioned(panel: Panel, height: int) -> np.ndarray:
     rows, columns = panel.pixels_bgr.shape[:2]
     size = max(1, round(columns * height / rows)), height
-    # Single pixels of a small input shall be seen.
+    # Single pixels of a small input stay visible.
     pixels = cv2.resize(
         panel.pixels_bgr,
         size,
@@ -163,10 +163,10 @@ def draw_detections(
     pixels_bgr: np.ndarray, detections: Detections | OrientedBoxes, class_names: Sequence[str]
 ) -> None:
     """
-    Draw every box with its name and score, in place; the best one on top.
+    Draw every box with its class name and score, in place; the best box on top.
 
     :param pixels_bgr: (H, W, 3) uint8, C-contiguous and writable.
-    :param class_names: by class index; an index beyond them is shown as a number.
+    :param class_names: by class index; an index beyond them is drawn as a number.
     """
     height, width = pixels_bgr.shape[:2]
     thickness = max(1, round(min(height, width) / 320))
@@ -193,38 +193,38 @@ def draw_mask(
     pixels_bgr: np.ndarray, classes: np.ndarray, *, opacity: float, background: int | None = None
 ) -> None:
     """
-    Lay each pixel's class over it, in the colour of the class, in place.
+    Blend each pixel with the colour of its class, in place.
 
     :param pixels_bgr: (H, W, 3) uint8, C-contiguous and writable.
     :param classes: (H, W) unsigned integers.
-    :param opacity: 0 (nothing is seen of the classes) to 1 (nothing else).
-    :param background: the class whose pixels stay as they are.
+    :param opacity: 0 (only the image) to 1 (only the classes).
+    :param background: class whose pixels stay unchanged; None: no class.
     """
     colours = np.array([colour_of(index) for index in range(int(classes.max()) + 1)], np.uint8)
-    laid = cv2.addWeighted(pixels_bgr, 1 - opacity, colours[classes], opacity, 0)
+    blended = cv2.addWeighted(pixels_bgr, 1 - opacity, colours[classes], opacity, 0)
     shown = True if background is None else (classes != background)[..., np.newaxis]
-    np.copyto(pixels_bgr, laid, where=shown)
+    np.copyto(pixels_bgr, blended, where=shown)
 
 
 def draw_keypoints(
-    pixels_bgr: np.ndarray, keypoints: np.ndarray, *, least_visibility: float
+    pixels_bgr: np.ndarray, keypoints: np.ndarray, *, min_visibility: float
 ) -> None:
     """
-    Draw dots, in place; each in the colour of its index.
+    Draw keypoints as dots, in place, each in the colour of its index.
 
     :param pixels_bgr: (H, W, 3) uint8, C-contiguous and writable.
-    :param keypoints: (N, K, 3): x, y in pixels, and how visible; as of `Poses`.
-    :param least_visibility: what is less visible is left out.
+    :param keypoints: (N, K, 3): x, y in pixels, and visibility; see `Poses`.
+    :param min_visibility: minimum visibility of a drawn keypoint, 0 to 1.
     """
     radius = max(2, round(min(pixels_bgr.shape[:2]) / 160))
     for each in keypoints:
         for index, (x, y, visibility) in enumerate(each.tolist()):
-            if visibility >= least_visibility and abs(x) < 1e6 and abs(y) < 1e6:
+            if visibility >= min_visibility and abs(x) < 1e6 and abs(y) < 1e6:
                 cv2.circle(pixels_bgr, (round(x), round(y)), radius, colour_of(index), cv2.FILLED)
 
 
 def _corners(found: Detections | OrientedBoxes) -> np.ndarray:
-    """Return (N, 4, 2) int32, in pixels, each box's in turn."""
+    """Compute the corners of boxes: (N, 4, 2) int32, in pixels, in drawing order."""
     if isinstance(found, OrientedBoxes):
         cos, sin = np.cos(found.theta), np.sin(found.theta)
         along = np.stack([cos, sin], axis=1) * found.cxcywh[:, 2:3] / 2
@@ -247,10 +247,10 @@ def draw_label(
     thickness: int,
 ) -> None:
     """
-    Write `text` on a filled background above `corner_xy`, or inside where there is no room.
+    Draw `text` on a filled background above `corner_xy`, or below it at the upper edge.
 
     :param pixels_bgr: (H, W, 3) uint8, changed in place.
-    :param colour: the background's; the text is black or white, whichever can be read on it.
+    :param colour: background colour; the text is black or white, whichever has more contrast.
     """
     stroke, text = max(1, thickness // 2), printable(text)
     (text_width, text_height), baseline = cv2.getTextSize(text, FONT, text_scale, stroke)
@@ -264,7 +264,7 @@ def draw_label(
         pixels_bgr, (left, top), (left + box_width, top + box_height), colour, cv2.FILLED
     )
     blue, green, red = colour
-    # Luma as BT.601 weighs it: bright backgrounds get black letters.
+    # Luma by BT.601: black letters on bright backgrounds.
     is_bright = 0.114 * blue + 0.587 * green + 0.299 * red > 128
     ink = (0, 0, 0) if is_bright else (255, 255, 255)
     cv2.putText(

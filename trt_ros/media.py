@@ -1,4 +1,4 @@
-"""Pictures and videos in files. OpenCV never sees a file name that would crash it."""
+"""Picture and video files. File names that crash OpenCV are refused before it is called."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.regular_file import read_regular
 
-MAX_PICTURE_NBYTES = 1 << 30  # Of a file, compressed; OpenCV has a limit of its own for pixels.
+MAX_PICTURE_NBYTES = 1 << 30  # Compressed; OpenCV limits the number of pixels.
 
 
 def read_picture(path: Path) -> np.ndarray:
     """
-    Read a picture as (H, W, 3) uint8 BGR, turned upright as its EXIF says.
+    Read a picture as (H, W, 3) uint8 BGR, rotated by its EXIF orientation.
 
-    :raises BadFrameError: when the file cannot be read, or is no picture that OpenCV can decode.
+    :raises BadFrameError: when the file cannot be read, or OpenCV cannot decode it.
     """
     try:
         data = np.frombuffer(read_regular(path, MAX_PICTURE_NBYTES), np.uint8)
@@ -26,25 +26,25 @@ def read_picture(path: Path) -> np.ndarray:
         cause = '' if data.size else 'The file is empty.'
     except OSError as error:
         pixels, cause = None, error.strerror or str(error)
-    except cv2.error as error:  # Such as more pixels than it allows.
+    except cv2.error as error:  # For example more pixels than allowed.
         pixels, cause = None, str(error).strip()
     if pixels is None:
         raise BadFrameError(
             'unreadable file',
-            f'{path} cannot be read as a picture.',
+            f'Cannot read {path} as a picture.',
             cause=cause,
-            remedy='Give a JPEG or PNG file that exists and is complete.',
+            remedy='Choose an existing, complete JPEG or PNG file.',
         )
     return np.asarray(pixels)
 
 
 def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95) -> None:
     """
-    Write (H, W, 3) uint8 BGR in the format of the name's suffix.
+    Write (H, W, 3) uint8 BGR in the format of the file name's suffix.
 
-    :raises ParameterError: when there is no such format, or the file cannot be written.
+    :raises ParameterError: when the format is not supported, or the file cannot be written.
     """
-    problem = f'The picture cannot be written to {path}.'
+    problem = f'Cannot write the picture {path}.'
     try:
         is_done, data = cv2.imencode(
             _utf8(path.suffix), pixels_bgr, [cv2.IMWRITE_JPEG_QUALITY, jpeg_quality]
@@ -54,8 +54,8 @@ def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95)
     if not is_done:
         raise ParameterError(
             problem,
-            cause=f'{path.suffix!r} is no suffix of a picture format.',
-            remedy='Give a name that ends in .png or .jpg.',
+            cause=f'Unsupported picture format {path.suffix!r}.',
+            remedy='Choose a file name that ends in .png or .jpg.',
         )
     try:
         path.write_bytes(data.tobytes())
@@ -63,28 +63,28 @@ def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95)
         raise ParameterError(
             problem,
             cause=error.strerror or str(error),
-            remedy='Give a name in a folder that exists and can be written.',
+            remedy='Choose an existing, writable folder.',
         ) from error
 
 
 def check_picture_path(path: Path) -> None:
     """
-    Check what can be checked before a long run whose picture is written last.
+    Check the format and folder of a picture before a long run that writes it at the end.
 
-    :raises ParameterError: when there is no such format, or no such folder.
+    :raises ParameterError: when the format is not supported, or the folder does not exist.
     """
-    problem = f'The picture cannot be written to {path}.'
+    problem = f'Cannot write the picture {path}.'
     if not path.suffix or not cv2.haveImageWriter('x' + path.suffix):
         raise ParameterError(
             problem,
-            cause=f'{path.suffix!r} is no suffix of a picture format.',
-            remedy='Give a name that ends in .png or .jpg.',
+            cause=f'Unsupported picture format {path.suffix!r}.',
+            remedy='Choose a file name that ends in .png or .jpg.',
         )
     if not path.parent.is_dir():
         raise ParameterError(
             problem,
-            cause=f'There is no folder {path.parent}.',
-            remedy='Give a name in a folder that exists and can be written.',
+            cause=f'Folder {path.parent} does not exist.',
+            remedy='Choose an existing, writable folder.',
         )
 
 
@@ -92,13 +92,13 @@ def open_video(path: Path) -> Any:
     """
     Open a video file with OpenCV.
 
-    :returns: an open cv2.VideoCapture, the caller's to release.
+    :returns: an open cv2.VideoCapture; the caller releases it.
     :raises BadFrameError: when OpenCV cannot read it, or its name is not UTF-8.
     """
-    kind, problem = 'unreadable file', f'{path} cannot be read as a video.'
+    kind, problem = 'unreadable file', f'Cannot read {path} as a video.'
     if not path.is_file():
         raise BadFrameError(
-            kind, problem, cause='It is not a regular file.', remedy='Give a video file.'
+            kind, problem, cause='It is not a regular file.', remedy='Choose a video file.'
         )
     try:
         capture = cv2.VideoCapture(_utf8(str(path)))
@@ -110,8 +110,8 @@ def open_video(path: Path) -> Any:
         raise BadFrameError(
             kind,
             problem,
-            cause='OpenCV does not know the format.',
-            remedy='Give an MP4 or AVI file.',
+            cause='OpenCV does not support the format.',
+            remedy='Choose an MP4 or AVI file.',
         )
     return capture
 
@@ -120,10 +120,12 @@ def open_video_writer(path: Path, rate_hz: float, image_wh: tuple[int, int]) -> 
     """
     Create an MP4 file with OpenCV.
 
-    :returns: an open cv2.VideoWriter, the caller's to release.
+    :returns: an open cv2.VideoWriter; the caller releases it.
     :raises ParameterError: when it cannot be written, or its name is not UTF-8.
     """
-    code = int.from_bytes(b'mp4v', 'little')  # As cv2.VideoWriter_fourcc, which stubs lack.
+    code = int.from_bytes(
+        b'mp4v', 'little'
+    )  # Equals cv2.VideoWriter_fourcc, which the stubs lack.
     try:
         writer = cv2.VideoWriter(_utf8(str(path)), code, rate_hz, image_wh)
     except UnicodeEncodeError as error:
@@ -134,16 +136,16 @@ def open_video_writer(path: Path, rate_hz: float, image_wh: tuple[int, int]) -> 
         ) from error
     if not writer.isOpened():
         raise ParameterError(
-            f'Cannot write the video {path}.', remedy='Give another folder with --output.'
+            f'Cannot write the video {path}.', remedy='Choose another folder with --output.'
         )
     return writer
 
 
 def _utf8(text: str) -> str:
     """
-    Check that OpenCV can take a string: one that is not UTF-8 ends the process with SIGSEGV.
+    Check that a string is UTF-8; otherwise OpenCV ends the process with SIGSEGV.
 
-    :raises UnicodeEncodeError: when it cannot.
+    :raises UnicodeEncodeError: when it is not.
     """
     text.encode()
     return text

@@ -1,4 +1,4 @@
-"""Reading of files that a user names: never a pipe or a device, never more than is sensible."""
+"""Safe reading of files named by users: regular files only, with a size limit."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 import stat
 from typing import IO
 
-MAX_TEXT_NBYTES = 1 << 20  # Of a file that a person writes: labels, a calibration.
+MAX_TEXT_NBYTES = 1 << 20  # Hand-written files: labels, a calibration.
 
 
 def open_regular(path: Path) -> IO[bytes]:
     """
     Open a regular file for reading.
 
-    :raises OSError: when it cannot be opened, or is a folder, a named pipe, a socket or a device:
-        opening or reading those may block for ever, and some devices act on being opened.
+    :raises OSError: when it cannot be opened, or is a folder, a named pipe, a socket or a device;
+        opening or reading these may block forever, and some devices act when opened.
     """
     _refuse_special(path, os.stat(path))
-    # Non-blocking: it may have become a named pipe since then.
+    # Non-blocking: it may have been replaced by a named pipe since.
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), 'rb')
     try:
         _refuse_special(path, os.fstat(file.fileno()))
@@ -33,10 +33,10 @@ def read_regular(path: Path, max_nbytes: int) -> bytes:
     """
     Read a whole regular file.
 
-    :raises OSError: as `open_regular`, or when it has more than `max_nbytes` bytes.
+    :raises OSError: see `open_regular`; also when it has more than `max_nbytes` bytes.
     """
     with open_regular(path) as file:
-        data = file.read(max_nbytes + 1)  # Files of /proc have more than their size says.
+        data = file.read(max_nbytes + 1)  # Files in /proc are longer than their reported size.
     if len(data) > max_nbytes:
         raise OSError(errno.EFBIG, f'File has more than {max_nbytes} bytes', str(path))
     return data

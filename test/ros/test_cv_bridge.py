@@ -51,7 +51,7 @@ def test_what_we_cannot_read_is_left_to_cv_bridge(cv_bridge):
 
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
 def test_depth_is_refused_although_cv_bridge_would_make_it_grey(cv_bridge, encoding):
-    with pytest.raises(BadFrameError, match='are depth, not pictures'):
+    with pytest.raises(BadFrameError, match='is of depth images, not of pictures'):
         to_frame(ImageView(**{**vars(IMAGE), 'encoding': encoding}))
 
 

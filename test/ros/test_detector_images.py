@@ -191,7 +191,9 @@ def test_an_image_without_any_data_is_a_bad_frame(lane, picture, as_image):
     empty.data = b''
     lane.publish(empty)
     lane.diagnostics.wait_for(
-        lambda array: any(value.value.endswith('but 0 came.') for value in array.status[0].values)
+        lambda array: any(
+            value.value.endswith('but the data has 0.') for value in array.status[0].values
+        )
     )
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 

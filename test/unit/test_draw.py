@@ -194,7 +194,7 @@ def test_a_mask_is_laid_over_all_but_the_background():
 def test_keypoints_that_can_be_seen_are_drawn():
     pixels = grey()
     points = np.array([[[50, 60, 0.9], [150, 60, 0.1], [1e9, -1e9, 1.0]]], np.float32)
-    draw_keypoints(pixels, points, least_visibility=0.5)
+    draw_keypoints(pixels, points, min_visibility=0.5)
     assert (pixels[60, 50] == colour_of(0)).all()
     assert (pixels[:, 100:] == 90).all()
-    draw_keypoints(pixels, np.zeros((0, 3, 3), np.float32), least_visibility=0.5)
+    draw_keypoints(pixels, np.zeros((0, 3, 3), np.float32), min_visibility=0.5)

@@ -52,7 +52,7 @@ def test_what_is_no_picture_is_an_error_with_its_cause(tmp_path):
         ('pipe', 'Not a regular file'),
         ('missing', 'No such file'),
     ):
-        with pytest.raises(BadFrameError, match=f'{name}.png cannot be read') as caught:
+        with pytest.raises(BadFrameError, match=f'Cannot read .*{name}.png as') as caught:
             read_picture(tmp_path / f'{name}.png')
         assert cause in caught.value.cause and caught.value.kind == 'unreadable file'
 
@@ -63,13 +63,13 @@ def test_a_picture_of_more_pixels_than_opencv_allows_is_an_error(tmp_path):
     header[:2], header[10], header[14], header[26], header[28] = b'BM', 54, 40, 1, 24
     header[18:20] = header[22:24] = b'\xff\xff'
     (tmp_path / 'bomb.bmp').write_bytes(header)
-    with pytest.raises(BadFrameError, match='cannot be read as a picture'):
+    with pytest.raises(BadFrameError, match=r'Cannot read .* as a picture'):
         read_picture(tmp_path / 'bomb.bmp')
 
 
 @pytest.mark.parametrize('name', ['out', 'x.txt', f'x.{LATIN_1}'])
 def test_a_name_without_the_suffix_of_a_picture_is_refused(tmp_path, name):
-    with pytest.raises(ParameterError, match='no suffix of a picture format'):
+    with pytest.raises(ParameterError, match='Unsupported picture format'):
         write_picture(tmp_path / name, PIXELS)
 
 
@@ -93,7 +93,7 @@ def test_what_is_no_video_is_an_error(tmp_path):
     os.mkfifo(tmp_path / 'pipe.mp4')
     with pytest.raises(BadFrameError, match='not a regular file'):
         open_video(tmp_path / 'pipe.mp4')
-    with pytest.raises(BadFrameError, match='does not know the format'):
+    with pytest.raises(BadFrameError, match='does not support the format'):
         open_video(Path(__file__))
 
 

@@ -88,7 +88,7 @@ class PoseNode(ObjectNode):
                 pixels,
                 result,
                 self.pipeline.class_names,
-                least_visibility=parameters.keypoint_threshold,
+                min_visibility=parameters.keypoint_threshold,
             )
             outputs.overlay.send()
 

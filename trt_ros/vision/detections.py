@@ -1,4 +1,4 @@
-"""What a detector found in one image."""
+"""Detections: the result of a detector for one image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 @dataclass(frozen=True)
 class Detections:
     """
-    N boxes, best score first; N may be 0.
+    N axis-aligned boxes, best score first; N may be 0.
 
     :param xyxy: (N, 4) float32, x1, y1, x2, y2 in source-image pixels, clipped to the image.
     :param scores: (N,) float32, 0 to 1.
@@ -26,4 +26,5 @@ class Detections:
 
     @classmethod
     def empty(cls) -> Detections:
+        """Return detections with N = 0."""
         return cls(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int32))

@@ -1,28 +1,28 @@
-"""Float16 by its bits: NumPy computes with it ten times as slowly as with integers."""
+"""Operations on float16 by its bits: NumPy's own are ten times slower than integers."""
 
 from __future__ import annotations
 
 import numpy as np
 
-INFINITY = np.uint16(0x7C00)  # Its bits, and those of the exponent; above it is NaN.
+INFINITY = np.uint16(0x7C00)  # Bits of infinity, and of the exponent; above it is NaN.
 
 
 def as_float32(values: np.ndarray) -> np.ndarray:
-    """Do as np.asarray(values, np.float32)."""
+    """Convert values to float32, as np.asarray(values, np.float32)."""
     if values.dtype != np.float16:
         return np.asarray(values, np.float32)
     if np.max(values.view(np.uint16) & INFINITY, initial=0) == INFINITY:
         return values.astype(np.float32)
     bits = values.view(np.int16).astype(np.int32)
     bits <<= 13
-    bits &= np.int32(-0x70002000)  # The sign, and the rest where it is in float32.
+    bits &= np.int32(-0x70002000)  # Keeps the sign; the rest is in place for float32.
     converted = bits.view(np.float32)
-    converted *= np.float32(2**112)  # The exponent counts from -127 there, here from -15.
+    converted *= np.float32(2**112)  # Exponent bias 127 of float32, 15 of float16.
     return converted
 
 
 def sortable(values: np.ndarray) -> np.ndarray:
-    """Give what sorts as the values do: of float16 integers, where NaN is beyond the others."""
+    """Return values of equal sort order: for float16 integers, with NaN beyond the others."""
     if values.dtype != np.float16:
         return values
     bits = values.view(np.int16)
@@ -33,9 +33,9 @@ def sortable(values: np.ndarray) -> np.ndarray:
 
 
 def highest(scores: np.ndarray) -> np.ndarray:
-    """Do as scores.max(axis=0), in float32: a NaN makes a NaN."""
+    """Compute scores.max(axis=0) in float32; NaN propagates."""
     if scores.dtype == np.float16:
         bits = scores.view(np.uint16).max(axis=0)
-        if np.max(bits, initial=0) <= INFINITY:  # None is NaN, and none has a sign.
+        if np.max(bits, initial=0) <= INFINITY:  # No NaN, no sign.
             return as_float32(bits.view(np.float16))
     return np.asarray(scores.max(axis=0), np.float32)

@@ -1,4 +1,4 @@
-"""One image as it came from a camera, and its colours."""
+"""Camera images in their encodings, and the conversion to colours."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from trt_ros.errors import BadFrameError
 
 Order = Literal['rgb', 'bgr']
 
-_BLOCK_ROWS = 32  # Converted at a time, so that the cache holds them.
+_BLOCK_ROWS = 32  # Rows per conversion; they fit into the cache.
 
-_PACKED = {  # Bytes a pixel, order of the first three.
+_PACKED = {  # Bytes per pixel, order of the first three.
     'rgb8': (3, 'rgb'),
     'bgr8': (3, 'bgr'),
     'rgba8': (4, 'rgb'),
     'bgra8': (4, 'bgr'),
     '8UC3': (3, 'bgr'),
 }
-_GREY = {'mono8': 1, '8UC1': 1, 'mono16': 2}  # Bytes a pixel.
-_YUV422 = {  # Where Y, U and V of the first pixel lie in the four bytes of two pixels.
+_GREY = {'mono8': 1, '8UC1': 1, 'mono16': 2}  # Bytes per pixel.
+_YUV422 = {  # Offsets of Y, U and V of the first pixel in the four bytes of two pixels.
     'yuv422': (1, 0, 2),
     'uyvy': (1, 0, 2),
     'yuv422_yuy2': (0, 1, 3),
     'yuyv': (0, 1, 3),
 }
-_YUV420 = {'nv12': (0, 1), 'nv21': (1, 0)}  # Where U and V lie in a pair of chroma bytes.
+_YUV420 = {'nv12': (0, 1), 'nv21': (1, 0)}  # Offsets of U and V in a pair of chroma bytes.
 _BAYER = {  # Row and column, modulo 2, of the red pixels.
     'bayer_rggb8': (0, 0),
     'bayer_grbg8': (0, 1),
@@ -37,7 +37,7 @@ _BAYER = {  # Row and column, modulo 2, of the red pixels.
     'bayer_bggr8': (1, 1),
 }
 
-#: Every encoding that is understood, and its bytes a pixel in a row (of the Y plane for nv12/21).
+#: Supported encodings, and their bytes per pixel in a row (of the Y plane for nv12 and nv21).
 ENCODINGS: Mapping[str, int] = {
     **{name: nbytes for name, (nbytes, _) in _PACKED.items()},
     **_GREY,
@@ -46,19 +46,23 @@ ENCODINGS: Mapping[str, int] = {
     **dict.fromkeys(_BAYER, 1),
 }
 
-#: What depth images are encoded as, in millimetres and in metres (REP 118).
+#: Encodings of depth images, in millimetres and in metres (REP 118).
 DEPTH_ENCODINGS = ('16UC1', '32FC1')
 
 
 def refuse_depth(encoding: str) -> None:
-    """:raises BadFrameError: 'depth image', when images of this encoding are depth."""
+    """
+    Check that an encoding is not one of depth images.
+
+    :raises BadFrameError: 'depth image', when it is.
+    """
     if encoding in DEPTH_ENCODINGS:
         raise BadFrameError(
             'depth image',
-            f'Images encoded as {encoding} are depth, not pictures.',
-            cause='REP 118: 16UC1 is depth in millimetres, 32FC1 in metres.',
+            f'Encoding {encoding} is of depth images, not of pictures.',
+            cause='By REP 118, 16UC1 is depth in millimetres and 32FC1 in metres.',
             remedy="Remap `image` to the camera's colour or mono topic (often "
-            '.../color/image_raw or .../rgb/image_raw). Publish pictures of 16 bits as '
+            '.../color/image_raw or .../rgb/image_raw). Publish 16-bit pictures as '
             'mono16.',
         )
 
@@ -66,11 +70,11 @@ def refuse_depth(encoding: str) -> None:
 @dataclass(frozen=True, eq=False)
 class Frame:
     """
-    One image as it came: its bytes and how to read them. Borrows `data`, never copies it.
+    One image as received: its bytes and their layout. Borrows `data` and never copies it.
 
-    :param data: 1-D contiguous uint8; whole rows of `step` bytes, the last may end with its last
+    :param data: 1-D contiguous uint8; rows of `step` bytes, the last row may end with its last
         pixel. nv12 and nv21 hold `height` rows of Y, then height / 2 rows of chroma pairs.
-    :param step: bytes from one row to the next, at least the row's own.
+    :param step: bytes from one row to the next, at least those of the row's pixels.
     :param encoding: one of `ENCODINGS`, named as in sensor_msgs/image_encodings.hpp.
     :param is_bigendian: byte order of mono16.
     :raises BadFrameError: 'depth image', 'unknown encoding', 'zero size', 'odd size' (yuv422 needs
@@ -91,7 +95,7 @@ class Frame:
         if self.encoding not in ENCODINGS:
             raise BadFrameError(
                 'unknown encoding',
-                f'Images encoded as {self.encoding!r} are not understood.',
+                f'Unsupported image encoding {self.encoding!r}.',
                 remedy=f'Publish one of {", ".join(ENCODINGS)}.',
             )
         if self.width <= 0 or self.height <= 0:
@@ -102,69 +106,79 @@ class Frame:
         ):
             raise BadFrameError(
                 'odd size',
-                f'Pixels of {size} share their colour in pairs, so an odd size has no meaning.',
+                f'An odd size is impossible in {size}: two pixels share their chroma.',
                 remedy='Crop the image to an even size.',
             )
         if self.encoding in _BAYER and min(self.width, self.height) < 3:
-            raise BadFrameError('too small', f'{size} has too few pixels to find colours in.')
+            raise BadFrameError(
+                'too small',
+                f'{size} is too small for demosaicing.',
+                remedy='Publish at least 3 × 3 pixels.',
+            )
         if self.step < self.row_nbytes:
             raise BadFrameError(
                 'wrong step',
-                f'{size} needs {self.row_nbytes} bytes a row, but step is {self.step}.',
+                f'{size} needs {self.row_nbytes} bytes per row, but step is {self.step}.',
             )
         if self.data.dtype != np.uint8 or self.data.ndim != 1 or not self.data.flags.c_contiguous:
             raise BadFrameError(
                 'wrong data',
-                f'Image bytes come as contiguous 1-D uint8, not as '
-                f'{self.data.ndim}-D {self.data.dtype}.',
+                f'Image data is {self.data.ndim}-D {self.data.dtype}, expected contiguous 1-D '
+                'uint8.',
             )
         if self.data.size < self.nbytes:
             raise BadFrameError(
                 'short data',
                 f'{size} with step {self.step} needs {self.nbytes} bytes, but '
-                f'{self.data.size} came.',
+                f'the data has {self.data.size}.',
             )
 
     @property
     def wh(self) -> tuple[int, int]:
+        """Width and height in pixels."""
         return self.width, self.height
 
     @property
     def row_nbytes(self) -> int:
-        """Bytes of a row that hold pixels."""
+        """Bytes of the pixels of a row, without padding."""
         return self.width * ENCODINGS[self.encoding]
 
     @property
     def row_count(self) -> int:
-        """Rows of `step` bytes, chroma rows included."""
+        """Number of rows of `step` bytes, including chroma rows."""
         return self.height * 3 // 2 if self.encoding in _YUV420 else self.height
 
     @property
     def nbytes(self) -> int:
-        """Bytes from the first pixel to the last."""
+        """Number of bytes from the first pixel to the last."""
         return self.step * (self.row_count - 1) + self.row_nbytes
 
     @classmethod
     def from_pixels(cls, pixels: np.ndarray, encoding: str = 'bgr8') -> Frame:
         """
-        Wrap an array of pixels, without a copy where its pixels lie side by side.
+        Wrap an array of pixels; copies only where pixels of a row are not contiguous.
 
-        :param pixels: uint8 (H, W) or (H, W, bytes a pixel), uint16 (H, W) for mono16,
-            nv12 and nv21 (H * 3 / 2, W). Rows may lie apart, as in a crop of a larger image.
+        :param pixels: uint8 (H, W) or (H, W, bytes per pixel), uint16 (H, W) for mono16,
+            nv12 and nv21 (H * 3 / 2, W). Rows may be padded, as in a crop of an image.
         :raises BadFrameError: when `pixels` do not fit the encoding.
         """
         if pixels.ndim not in (2, 3):
-            raise BadFrameError('wrong data', f'Pixels come as (H, W[, C]), not {pixels.shape}.')
+            raise BadFrameError(
+                'wrong data',
+                f'Unsupported pixel array shape {pixels.shape}, expected (H, W[, C]).',
+            )
         rows, width = pixels.shape[:2]
         if pixels.size == 0 or encoding not in ENCODINGS:
-            return cls(np.empty(0, np.uint8), width, rows, 0, encoding)  # Says what is wrong.
+            return cls(
+                np.empty(0, np.uint8), width, rows, 0, encoding
+            )  # Raises the specific error.
         dtype, pixel = pixels.dtype, pixels[:1, :1]
         is_wide = encoding in _GREY and _GREY[encoding] == 2
         if pixel.nbytes != ENCODINGS[encoding] or dtype.name != ('uint16' if is_wide else 'uint8'):
             raise BadFrameError(
                 'wrong data',
-                f'{encoding} has {ENCODINGS[encoding]} bytes a pixel, which an '
-                f'array of {pixels.shape} {dtype} has not.',
+                f'A pixel array {pixels.shape} {dtype} does not match {encoding} with '
+                f'{ENCODINGS[encoding]} bytes per pixel.',
             )
         if pixels.strides[0] < pixels[0].nbytes or not pixels[0].flags.c_contiguous:
             pixels = np.ascontiguousarray(pixels)
@@ -181,21 +195,21 @@ class Frame:
 
 def to_colour(frame: Frame, order: Order) -> np.ndarray:
     """
-    See a frame as colours.
+    Convert a frame to colours.
 
-    rgb8, bgr8, rgba8, bgra8, 8UC3, mono8, 8UC1 and mono16 come back as views into the
-    frame's data, without a copy; the others are converted.
+    For rgb8, bgr8, rgba8, bgra8, 8UC3, mono8, 8UC1 and mono16 the result is a view of the frame's
+    data; the other encodings are converted.
 
     - mono16: the high byte.
-    - yuv422, nv12, nv21: BT.601, limited range, each chroma sample for all its pixels, in integers
-      as OpenCV's cvtColor (modules/imgproc/src/color_yuv.simd.hpp). With the coefficients 1.164,
+    - yuv422, nv12, nv21: BT.601, limited range, chroma not interpolated, in integers as OpenCV's
+      cvtColor (modules/imgproc/src/color_yuv.simd.hpp). With the coefficients 1.164,
       1.596, -0.813, -0.391 and 2.018 in units of 2**-20 and y = 1220542 max(Y - 16, 0) + 2**19,
       r = (y + 1673527 (V - 128)) >> 20, g = (y - 852492 (V - 128) - 409993 (U - 128)) >> 20 and
       b = (y + 2116026 (U - 128)) >> 20, clipped to 0..255.
     - bayer: bilinear as OpenCV's cvtColor: the mean of the two or four nearest pixels of a
-      colour, halves rounded up; the outermost rows and columns repeat their inner neighbours.
+      colour, 0.5 rounded up; the outermost rows and columns repeat their inner neighbours.
 
-    :returns: (height, width, 3) uint8, channels in `order`; read it only.
+    :returns: (height, width, 3) uint8, channels in `order`; read-only.
     """
     plain = plain_channels(frame, order)
     if plain is None:
@@ -210,10 +224,11 @@ def to_colour(frame: Frame, order: Order) -> np.ndarray:
 
 def plain_channels(frame: Frame, order: Order) -> tuple[np.ndarray, int, tuple[int, ...]] | None:
     """
-    Find the channels among the frame's bytes, where they need no conversion.
+    Return a view of the frame's channels, for encodings that need no conversion.
 
-    :returns: (height, bytes a row) uint8, a view; the bytes of a pixel; and which of them are the
-        three channels in `order`, or the one that all three are. None where they do need it.
+    :returns: (height, bytes per row) uint8, a view; the bytes per pixel; and the offsets of the
+        three channels in `order`, or of the one channel of a grey image. None: the encoding needs
+        conversion.
     """
     if frame.encoding in _PACKED:
         pixel_nbytes, have = _PACKED[frame.encoding]
@@ -228,7 +243,7 @@ def plain_channels(frame: Frame, order: Order) -> tuple[np.ndarray, int, tuple[i
 
 def colour_at(frame: Frame, order: Order, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
     """
-    Equal to_colour(frame, order)[rows][:, cols], converting no more than that.
+    Compute to_colour(frame, order)[rows][:, cols], converting only these pixels.
 
     :param rows: (R,) indices, 0 to height - 1; `cols`: (C,) alike.
     :returns: (R, C, 3) uint8, a copy.
@@ -247,12 +262,12 @@ def colour_at(frame: Frame, order: Order, rows: np.ndarray, cols: np.ndarray) ->
 def _plane(
     frame: Frame, shape: tuple[int, int], strides: tuple[int, int], offset: int = 0
 ) -> np.ndarray:
-    """See bytes of the frame as uint8 of this shape."""
+    """Return a view of the frame's bytes as uint8 of this shape."""
     return np.ndarray(shape, np.uint8, frame.data, offset, strides)
 
 
 def _from_yuv(frame: Frame, rows: np.ndarray, cols: np.ndarray, rgb: np.ndarray) -> None:
-    """Write the colours of yuv422, nv12 or nv21 into `rgb`, (R, C, 3)."""
+    """Convert yuv422, nv12 or nv21 into `rgb`, (R, C, 3)."""
     height, width, step = frame.height, frame.width, frame.step
     if frame.encoding in _YUV422:
         at_y, at_u, at_v = _YUV422[frame.encoding]
@@ -281,7 +296,7 @@ def _from_yuv(frame: Frame, rows: np.ndarray, cols: np.ndarray, rgb: np.ndarray)
 
 
 def _from_bayer(frame: Frame, rows: np.ndarray, cols: np.ndarray, rgb: np.ndarray) -> None:
-    """Write the colours of a bayer mosaic into `rgb`, (R, C, 3)."""
+    """Demosaic a bayer image into `rgb`, (R, C, 3)."""
     mosaic = _plane(frame, (frame.height, frame.width), (frame.step, 1))
     red_row, red_col = _BAYER[frame.encoding]
     rows = np.clip(rows, 1, frame.height - 2)
@@ -299,7 +314,7 @@ def _from_bayer(frame: Frame, rows: np.ndarray, cols: np.ndarray, rgb: np.ndarra
         else:
             at_red, at_others = (vertical, own, horizontal), (diagonal, cross, own)
         whole = np.empty((len(chosen), frame.width, 3), np.uint8)
-        # All of these lack the first column, so `first` is one less than a column's own number.
+        # All these arrays lack the first column, so `first` is the column index minus 1.
         for first, parts in ((1 - red_col, at_red), (red_col, at_others)):
             for channel, part in enumerate(parts):
                 whole[:, 1 + first : -1 : 2, channel] = part[:, first::2]

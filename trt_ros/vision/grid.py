@@ -1,4 +1,4 @@
-"""A network's dense output (a grid over its input) as seen from the source image."""
+"""Interpolation of dense network outputs (grids over the input) at source-image pixels."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 
-BLOCK_ROWS = 32  # So that a block stays in the cache.
+BLOCK_ROWS = 32  # A block stays in the cache.
 
 
 @dataclass(frozen=True)
 class Taps:
     """
-    Along one axis, between which two cells each pixel's centre lies.
+    The two cells around each pixel's centre along one axis, and their weights.
 
-    :param first: (n,) intp; `second`: (n,), the next cell, or the same one at the end.
-    :param weights: (n,) float32, the share of `second`, 0 to 1.
-    :param origin, pitch: pixel i lies at origin + i * pitch, cells' centres at whole numbers;
-        beyond the first and the last cell, `first` and `weights` are those of the edge.
+    :param first: (n,) intp; `second`: (n,) intp, the next cell, or the same one at the end.
+    :param weights: (n,) float32, weight of `second`, 0 to 1.
+    :param origin, pitch: pixel i lies at origin + i * pitch, with cell centres at integers;
+        outside the first and last cell, `first` and `weights` are those of the edge.
     """
 
     first: np.ndarray
@@ -32,7 +32,7 @@ class Taps:
     pitch: float
 
     def __getitem__(self, pixels: slice) -> Taps:
-        """Take some pixels, one after the other."""
+        """Return the taps of a contiguous range of pixels."""
         origin = self.origin + pixels.indices(len(self.first))[0] * self.pitch
         return Taps(
             self.first[pixels], self.second[pixels], self.weights[pixels], origin, self.pitch
@@ -40,15 +40,15 @@ class Taps:
 
     @property
     def nearest(self) -> np.ndarray:
-        """The cell under each pixel's centre: (n,) intp."""
+        """Cell under each pixel's centre: (n,) intp."""
         return np.where(self.weights >= 0.5, self.second, self.first)
 
     @cached_property
     def runs(self) -> np.ndarray:
         """
-        Cut the pixels into runs between the same two cells: (n, k) intp, the last one repeated.
+        Runs of pixels between the same two cells: (n, k) intp, padded with the last pixel.
 
-        k is what most have; at the edges, where it would be more, there are several.
+        k is the usual length; the longer runs at the edges are split.
         """
         count = len(self.first)
         begins = np.flatnonzero(np.diff(self.first, prepend=-1))
@@ -62,11 +62,11 @@ class Taps:
 @lru_cache(maxsize=32)
 def taps(letterbox: Letterbox, grid_hw: tuple[int, int]) -> tuple[Taps, Taps]:
     """
-    Find each source pixel's cells, rows and columns by themselves: the exact inverse.
+    Compute the taps of all source pixels, for rows and columns: the inverse of the letterbox.
 
     The centre of pixel i lies at x = (i + 0.5) * scale + pad in the input and at
-    x * cells / input size - 0.5 in the grid, clamped to the cells that the image touches, so
-    that nothing of the padding leaks in. Without padding this is cv2.INTER_LINEAR.
+    x * cells / input size - 0.5 in the grid, clamped to the cells that overlap the
+    image, so that no cell of the padding is used. Without padding this is cv2.INTER_LINEAR.
     """
     axes = []
     for axis in (1, 0):
@@ -89,11 +89,11 @@ def taps(letterbox: Letterbox, grid_hw: tuple[int, int]) -> tuple[Taps, Taps]:
 
 def line(letterbox: Letterbox, axis: int, cells: int) -> tuple[float, float, int, int]:
     """
-    Say where a source pixel's centre lies between the cells along one axis.
+    Compute the positions of source pixel centres in cells along one axis.
 
     :param axis: 0 for columns, 1 for rows.
-    :returns: origin, pitch, low, high: pixel i lies at origin + i * pitch, but not below cell
-        `low` nor above `high`, the first and the last that the image touches.
+    :returns: origin, pitch, low, high: pixel i lies at origin + i * pitch, clamped to the cells
+        `low` to `high`, the first and last that overlap the image.
     """
     scale, pad = letterbox.scale_xy[axis], letterbox.pad_xy[axis]
     ratio = cells / letterbox.input_hw[1 - axis]
@@ -125,7 +125,7 @@ def bilinear(grid: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
 
 
 def covers(shape_hw: tuple[int, int], input_hw: tuple[int, int]) -> bool:
-    """Tell whether a grid may lie over the input: of its shape, up to less than one cell."""
+    """Return whether a grid may cover the input: equal aspect ratio up to less than one cell."""
     (rows, cols), (height, width) = shape_hw, input_hw
     if rows < 0 or cols < 0:
         return True  # Dynamic.

@@ -14,15 +14,16 @@ def class_names(
     labels: Sequence[str], labels_path: str, metadata: Mapping[str, str], class_count: int | None
 ) -> tuple[str, ...]:
     """
-    Find the class names: the parameter, else the file, else the model's metadata, else none.
+    Return the class names from the parameter, else the file, else the metadata of the model.
 
-    :param labels: names in the order of the classes; empty: look further.
-    :param labels_path: UTF-8 text file with one name a line; '': look further.
-    :param metadata: the ONNX file's; 'names' as ultralytics writes it, a Python dict or list.
-    :param class_count: what the network's outputs say; None: not known.
-    :returns: one name a class, or () when nothing names them. The background in front of the
-        classes goes where the network does not count it.
-    :raises ParameterError: when the file cannot be read, or there are too many names or too few.
+    :param labels: names in the order of the classes; empty: not set.
+    :param labels_path: UTF-8 text file with one name per line; '': not set.
+    :param metadata: metadata of the ONNX file; 'names' in the format of ultralytics, a Python dict
+        or list.
+    :param class_count: number of classes in the network's outputs; None: unknown.
+    :returns: one name per class, or () without any source. A leading background class is removed
+        if the network does not count it.
+    :raises ParameterError: when the file cannot be read, or the number of names is wrong.
     """
     if labels:
         names, source = tuple(labels), 'labels'
@@ -35,18 +36,19 @@ def class_names(
     if names and class_count is not None and len(names) != class_count:
         raise ParameterError(
             f'{source} names {len(names)} classes, but the network has {class_count}.',
-            remedy='Give one name a class, in their order, as `labels` or `labels_path`; also the '
-            'background where the network counts it.',
+            remedy='Set `labels` or `labels_path` to one name per class, in their order, '
+            'including the background if the network counts it.',
         )
     return names
 
 
 def begins_with_background(names: Sequence[str]) -> bool:
+    """Return whether the first class name is the background."""
     return names[:1] != () and names[0].strip('_').lower() == 'background'
 
 
 def name_of(names: Sequence[str], index: int) -> str:
-    """Name a class; its number where it has no name."""
+    """Return the name of a class, or its index if it has none."""
     return (names[index] if 0 <= index < len(names) else '') or str(index)
 
 
@@ -55,13 +57,15 @@ def _from_file(path: str) -> tuple[str, ...]:
         text = read_regular(Path(path).expanduser(), MAX_TEXT_NBYTES).decode('utf-8-sig')
     except (OSError, UnicodeDecodeError) as error:
         raise ParameterError(
-            f'The class names in {path!r} cannot be read.',
+            f'Cannot read the class names in {path!r}.',
             cause=str(error),
-            remedy='Set labels_path to a UTF-8 text file with one name a line.',
+            remedy='Set labels_path to a UTF-8 text file with one name per line.',
         ) from error
     names = tuple(line.strip() for line in text.rstrip().splitlines())
     if not names:
-        raise ParameterError(f'{path!r} holds no class names.', remedy='Write one name a line.')
+        raise ParameterError(
+            f'{path!r} contains no class names.', remedy='Write one name per line.'
+        )
     return names
 
 
@@ -72,9 +76,9 @@ def _from_metadata(metadata: Mapping[str, str]) -> tuple[str, ...]:
     try:
         names = ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return ()  # Another exporter's own format; names are a nicety.
+        return ()  # Format of another exporter; names are optional.
     if isinstance(names, dict):
         names = [names.get(index) for index in range(len(names))]
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         return ()
-    return tuple(map(printable, names))  # ROS messages and OpenCV take no lone surrogates.
+    return tuple(map(printable, names))  # ROS messages and OpenCV refuse lone surrogates.

@@ -1,4 +1,4 @@
-"""From pixels to a network's input, and from its boxes back to pixels."""
+"""Preprocessing of images for a network, and conversion of boxes to image pixels."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ RESIZES: tuple[Resize, ...] = ('letterbox', 'letterbox_topleft', 'stretch', 'cen
 @dataclass(frozen=True)
 class Letterbox:
     """
-    Where an image lies inside a network's input; also used for 'stretch' and 'center_crop'.
+    The placement of an image in a network's input, also for 'stretch' and 'center_crop'.
 
-    Coordinates are continuous: pixel i covers i to i + 1, so input = image * scale + pad. Of an
-    image that is cropped, `pad_xy` is negative: where it begins, left of and above the input.
+    Coordinates are continuous: pixel i covers i to i + 1, so input = image * scale + pad. For a
+    cropped image `pad_xy` is negative: the image begins left of and above the input.
 
     >>> Letterbox.fit((200, 100), (64, 64), 'letterbox')
     Letterbox(scale_xy=(0.32, 0.32), pad_xy=(0.0, 16.0), image_wh=(200, 100), input_hw=(64, 64))
@@ -47,12 +47,12 @@ class Letterbox:
 
         Both letterboxes keep the aspect ratio up to whole pixels: with s the smaller of the two
         ratios, the image becomes floor(W * s + 0.5) × floor(H * s + 0.5) pixels, at least 1 × 1;
-        scale_xy are those sizes over W and H. Centred, half the free pixels (rounded down) go left
-        and above.
+        scale_xy are those sizes over W and H. If centred, half the free pixels (rounded down) are
+        left of and above the image.
 
-        A centre crop is torchvision's: the side that has less to spare becomes the input's over
-        `crop_fraction` (rounded), the other one as much (rounded down), and half of what is then
-        too much (rounded to even) goes on the left and above.
+        The centre crop is that of torchvision: the side with the smaller excess is resized to the
+        input's side / `crop_fraction` (rounded), the other side by the same factor (rounded down),
+        and half of the excess (rounded to even) is cropped on the left and above.
 
         :param image_wh: pixels, at least 1 × 1.
         :param resize: one of `RESIZES`.
@@ -92,7 +92,7 @@ class Letterbox:
 
     @property
     def inner_wh(self) -> tuple[int, int]:
-        """Size of the whole image in input pixels; cropped, it is larger than the input."""
+        """Size of the whole image in input pixels; larger than the input if cropped."""
         return (
             round(self.scale_xy[0] * self.image_wh[0]),
             round(self.scale_xy[1] * self.image_wh[1]),
@@ -100,7 +100,7 @@ class Letterbox:
 
     def to_image(self, xyxy: np.ndarray) -> np.ndarray:
         """
-        Bring boxes from the input to the image, clipped to it.
+        Convert boxes from input to image pixels, clipped to the image.
 
         :param xyxy: (N, 4), x1, y1, x2, y2 in input pixels.
         :returns: (N, 4) float32 in image pixels, 0 to image_wh.
@@ -111,12 +111,12 @@ class Letterbox:
         return np.clip((np.asarray(xyxy, np.float32) - pad) / scale, np.float32(0), limit)
 
     def points_to_image(self, xy: np.ndarray) -> np.ndarray:
-        """Bring (..., 2) points from the input to the image, float32; they are not clipped."""
+        """Convert (..., 2) points from input to image pixels, float32, not clipped."""
         pad, scale = np.array(self.pad_xy, np.float32), np.array(self.scale_xy, np.float32)
         return (np.asarray(xy, np.float32) - pad) / scale
 
     def to_input(self, xyxy: np.ndarray) -> np.ndarray:
-        """Bring boxes from the image to the input: the inverse of to_image inside the image."""
+        """Convert boxes from image to input pixels: the inverse of to_image inside the image."""
         pad = np.array(self.pad_xy * 2, np.float32)
         scale = np.array(self.scale_xy * 2, np.float32)
         return np.asarray(xyxy, np.float32) * scale + pad
@@ -125,19 +125,20 @@ class Letterbox:
 @dataclass(frozen=True)
 class Preprocess:
     """
-    Everything between pixels and a network's input; the reference for the GPU's kernel.
+    The preprocessing of images for a network; the reference for the GPU kernel.
 
-    value = pixel * (scale / std) - mean / std, channel by channel, in float32, that is
-    (pixel * scale - mean) / std; pixels come from `resample`, unrounded, around them `pad_value`.
+    value = pixel * (scale / std) - mean / std per channel, in float32, that is
+    (pixel * scale - mean) / std. Pixels are those of `resample`, unrounded, padded with
+    `pad_value`.
 
-    :param input_hw: the network's height and width.
+    :param input_hw: height and width of the input.
     :param resize: one of `RESIZES`.
-    :param crop_fraction: with 'center_crop', what the input shows of the image's shorter side.
-    :param pad_value: 0 to 255, what surrounds a letterboxed image.
-    :param channel_order: the network's channels, 'rgb' or 'bgr'; `mean` and `std` are in it too.
+    :param crop_fraction: with 'center_crop', visible share of the image's shorter side.
+    :param pad_value: pixel value around a letterboxed image, 0 to 255.
+    :param channel_order: order of the input's channels, 'rgb' or 'bgr', also for `mean` and `std`.
     :param layout: 'nchw' or 'nhwc'.
     :param dtype: 'float32', 'float16' (rounded to nearest even) or 'uint8' (rounded to nearest
-        even, then clipped to 0..255). 'bfloat16' is for the GPU only.
+        even, then clipped to 0..255). 'bfloat16' is supported only on the GPU.
     :param antialias: average areas where an axis shrinks by more than 2; see `resample`.
     :raises ParameterError: when a value is not one of these.
     """
@@ -167,35 +168,36 @@ class Preprocess:
                     f'{name} is {value!r}.', remedy=f'Choose one of {", ".join(allowed)}.'
                 )
         if min(self.input_hw) < 1:
-            raise ParameterError(f'The input is {self.input_hw}: an empty image.')
+            raise ParameterError(f'input_hw is {self.input_hw}, expected at least 1 × 1.')
         if not 0 <= self.pad_value <= 255:
-            raise ParameterError(f'pad_value is {self.pad_value}, a pixel is 0 to 255.')
+            raise ParameterError(f'pad_value is {self.pad_value}, expected 0 to 255.')
         for name, values in (('mean', self.mean), ('std', self.std)):
             if len(values) != 3:
-                raise ParameterError(f'{name} has {len(values)} values, not one a channel (3).')
+                raise ParameterError(f'{name} has {len(values)} values, expected 3.')
         if not 0 < self.crop_fraction <= 1:
             raise ParameterError(
-                f'crop_fraction is {self.crop_fraction}, not above 0 and at most 1.'
+                f'crop_fraction is {self.crop_fraction}, expected above 0 and at most 1.'
             )
         if 0.0 in self.std:
-            raise ParameterError('std holds 0, and the pixels are divided by it.')
+            raise ParameterError('std contains 0, but pixels are divided by it.')
 
     def letterbox(self, image_wh: tuple[int, int]) -> Letterbox:
-        """Say where an image of this size lies in the input."""
+        """Compute the placement of an image of this size in the input."""
         return Letterbox.fit(
             image_wh, self.input_hw, self.resize, crop_fraction=self.crop_fraction
         )
 
     def __call__(self, frame: Frame) -> tuple[np.ndarray, Letterbox]:
         """
-        Fill the network's input.
+        Compute the network's input for a frame.
 
-        :returns: (1, 3, H, W) or (1, H, W, 3), C-contiguous; and where the image lies in it.
+        :returns: (1, 3, H, W) or (1, H, W, 3), C-contiguous; and the placement of the image.
         :raises ParameterError: for 'bfloat16', which NumPy lacks.
         """
         if self.dtype == 'bfloat16':
             raise ParameterError(
-                'The CPU cannot fill a bfloat16 input.', remedy='Export with float32 inputs.'
+                'Unsupported input dtype bfloat16 on the CPU.',
+                remedy='Export with float32 inputs.',
             )
         letterbox = self.letterbox(frame.wh)
         order: Order = 'rgb' if self.channel_order == 'rgb' else 'bgr'
@@ -219,7 +221,7 @@ class Preprocess:
             crop_xy=(max(-left, 0), max(-top, 0)),
             crop_wh=(inner.shape[2], inner.shape[1]),
         ):
-            # A channel at a time: they may lie side by side in memory.
+            # One channel at a time: channels may be interleaved in memory.
             for channel in range(3):
                 values = pixels[channel % len(pixels)] * gain[channel]
                 values -= bias[channel]

@@ -1,4 +1,4 @@
-"""Where the values between the cells of a grid are above a threshold."""
+"""Binary masks of interpolated grids, by a threshold."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trt_ros.vision.grid import Taps
 
 Box = tuple[int, int, int, int]  # x1, y1, x2, y2 in whole pixels.
 
-AT_ONCE = 128  # Planes: few calls for many small ones, and no end of memory for thousands.
-BLOCK_VALUES = 1 << 15  # Computed at once, so that they stay in the cache.
+BLOCK_PLANES = 128  # Few calls for many small planes, and bounded memory for thousands.
+BLOCK_VALUES = 1 << 15  # A block stays in the cache.
 
 
 def threshold_masks(
     planes: Sequence[np.ndarray],
-    threshold: float,
+    mask_threshold: float,
     rows: Taps,
     cols: Taps,
     boxes: Sequence[Box],
@@ -26,17 +26,18 @@ def threshold_masks(
     """
     Interpolate (bilinear) planes of cells at the pixels of boxes, and compare with a threshold.
 
-    Four cells on the same side of it have nothing on the other side between them. Elsewhere, the
-    values in a column of pixels between two rows of cells lie on a straight line: they pass the
-    threshold once at most. So all that is computed of such a column is where.
+    Between four cells on one side of the threshold, all values are on that side. Elsewhere, the
+    values in a column of pixels between two rows of cells lie on a straight line, which crosses
+    the threshold at most once. So only the position of the crossing is computed per column.
 
-    :param planes: of (h, w) float32 cells, those that `cells_of` says for the box. NaN is below,
-        and nothing is interpolated down to it.
-    :param rows, cols: of the whole image.
-    :param boxes: of each plane the pixels that are asked for; none is empty.
-    :param curve: rises all along; it is curve(cells) that is interpolated, and compared with
-        curve(threshold).
-    :returns: (y2 - y1, x2 - x1) bool each.
+    :param planes: (h, w) float32 cells each, those that `cells_of` returns for the box. NaN is
+        below the threshold, and no value is interpolated towards it.
+    :param mask_threshold: values above it are in the mask.
+    :param rows, cols: taps of the whole image.
+    :param boxes: per plane, the pixels of its mask; not empty.
+    :param curve: monotonically increasing; curve(cells) is interpolated and compared with
+        curve(mask_threshold).
+    :returns: (y2 - y1, x2 - x1) bool per plane.
     """
     begins = np.searchsorted(rows.first, np.arange(rows.second[-1] + 1))
     down = np.arange(len(rows.first)) - begins[rows.first]
@@ -44,9 +45,9 @@ def threshold_masks(
     down = down[:, None].astype(code_type)
     half = code_type.type(1 << (8 * code_type.itemsize - 1))
     masks: list[np.ndarray] = []
-    for start in range(0, len(planes), AT_ONCE):
-        part = slice(start, start + AT_ONCE)
-        codes = _codes(planes[part], threshold, rows, cols, boxes[part], curve, code_type)
+    for start in range(0, len(planes), BLOCK_PLANES):
+        part = slice(start, start + BLOCK_PLANES)
+        codes = _codes(planes[part], mask_threshold, rows, cols, boxes[part], curve, code_type)
         for code, (_, y1, _, y2) in zip(codes, boxes[part]):
             spread = code.take(rows.first[y1:y2] - rows.first[y1], axis=0)
             spread -= down[y1:y2]
@@ -57,7 +58,7 @@ def threshold_masks(
 
 def _codes(
     planes: Sequence[np.ndarray],
-    threshold: float,
+    mask_threshold: float,
     rows: Taps,
     cols: Taps,
     boxes: Sequence[Box],
@@ -65,15 +66,15 @@ def _codes(
     code_type: np.dtype[Any],
 ) -> list[np.ndarray]:
     """
-    Say for each row of cells, at each column, which pixels down to the next one are above.
+    Encode per row of cells and pixel column which pixels down to the next row are in the mask.
 
-    :returns: (h, x2 - x1) of each plane, unsigned: pixel k is above where code - k is, as a signed
-        integer, negative.
+    :returns: (h, x2 - x1) per plane, unsigned: pixel k is in the mask where code - k, as a signed
+        integer, is negative.
     """
-    quarter = 1 << (8 * code_type.itemsize - 2)  # Never above; three of them: always.
+    quarter = 1 << (8 * code_type.itemsize - 2)  # Code for no pixel; three quarters: all pixels.
     x1, y1, x2, _ = np.array(boxes).T
     values, tops = _stacked(planes)
-    high = values > threshold
+    high = values > mask_threshold
     narrow = high.astype(code_type)
     narrow *= code_type.type(2 * quarter)
     narrow += code_type.type(quarter)
@@ -92,12 +93,12 @@ def _codes(
 
     at, plane, row, run = _mixed(high, tops, heights, cols, x1, x2)
     target = (begins - x1).take(plane) + row * (x2 - x1).take(plane)
-    # In pixels from the row of cells on.
+    # In pixels from the row of cells.
     lines = np.arange(rows.second[-1] + 1)
     base = (lines - rows.origin) / rows.pitch - np.searchsorted(rows.first, lines)
     base = base.astype(np.float32).take(row + rows.first.take(y1).take(plane))
     first, last = x1.take(plane), x2.take(plane) - 1
-    bar = curve(np.array([threshold], np.float32))
+    bar = curve(np.array([mask_threshold], np.float32))
     step = max(1, BLOCK_VALUES // cols.runs.shape[1])
     for start in range(0, len(at), step):
         part = slice(start, start + step)
@@ -112,10 +113,10 @@ def _codes(
         lower = (lower_right - lower_left) * weights
         lower += lower_left
         falls = upper > 0
-        sign = falls.astype(np.float32)  # Faster than to choose by `falls`.
+        sign = falls.astype(np.float32)  # Faster than np.where.
         sign *= -2
         sign += 1
-        upper *= sign  # Not above 0 any more, and passed where `lower` is.
+        upper *= sign  # At most 0 now; the line crosses where `lower` is above 0.
         lower *= sign
         lower -= upper
         np.maximum(lower, 0, out=lower)
@@ -123,10 +124,10 @@ def _codes(
             passed = upper / lower
         passed *= np.float32(-1 / rows.pitch)
         passed += base[part]
-        np.fmin(passed, quarter, out=passed)  # NaN and infinity, too: never.
+        np.fmin(passed, quarter, out=passed)  # NaN and infinity, too: no crossing.
         np.maximum(passed, -1, out=passed)
         passed *= sign
-        np.floor(passed, out=passed)  # Upwards where it falls.
+        np.floor(passed, out=passed)  # Rounds up where it falls.
         passed *= sign
         code_values = passed.astype(np.int32)
         code_values += falls * np.int32(2 * quarter - 1)
@@ -137,9 +138,9 @@ def _codes(
 
 def _stacked(planes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """
-    Put one plane below the other, the last row and column of each once more.
+    Stack planes vertically, with the last row and column of each repeated.
 
-    :returns: (sum of h + 1, most of w + 1), and where each plane begins.
+    :returns: (sum of h + 1, maximum of w + 1), and the first row of each plane.
     """
     tops = np.cumsum([0] + [len(plane) + 1 for plane in planes])
     values = np.zeros((tops[-1], max(plane.shape[1] for plane in planes) + 1), np.float32)
@@ -160,10 +161,10 @@ def _mixed(
     x2: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
     """
-    Find four cells that differ, and the runs of a box's pixels between them.
+    Find groups of four cells that differ, and the runs of pixels of a box between them.
 
-    :param high: of all planes, as they are stacked.
-    :returns: (Q,) each: the upper left cell's number, its plane, its row there, a run's number.
+    :param high: cells above the threshold, of all stacked planes.
+    :returns: (Q,) each: index of the upper-left cell, its plane, its row there, index of the run.
     """
     ones, stride = high.reshape(-1).view(np.uint8), high.shape[1]
     pairs = ones[:-1] + ones[1:]
@@ -177,13 +178,13 @@ def _mixed(
     first = np.maximum(begins.take(cell), run_of.take(x1).take(plane))
     counts = np.minimum(begins.take(cell + 1), run_of.take(x2 - 1).take(plane) + 1) - first
     counts[(row == heights.take(plane)) | (counts < 0)] = 0
-    which = np.repeat(np.arange(len(at)), counts)
-    run = np.arange(len(which)) + np.repeat(first - np.cumsum(counts) + counts, counts)
-    return at.take(which), plane.take(which), row.take(which), run
+    group = np.repeat(np.arange(len(at)), counts)
+    run = np.arange(len(group)) + np.repeat(first - np.cumsum(counts) + counts, counts)
+    return at.take(group), plane.take(group), row.take(group), run
 
 
 def cells_of(rows: Taps, cols: Taps, box: Box) -> tuple[slice, slice]:
-    """Say which rows and columns of cells the pixels of a box lie between."""
+    """Return the rows and columns of cells around the pixels of a box."""
     x1, y1, x2, y2 = box
     return (
         slice(int(rows.first[y1]), int(rows.second[y2 - 1]) + 1),

@@ -1,4 +1,4 @@
-"""Of boxes that overlap, the best one."""
+"""Non-maximum suppression (NMS), and the last steps of box detectors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     Compute the intersection over union, in float32.
 
     :param boxes: (..., 4) x1, y1, x2, y2; `others`: (..., 4) in the same frame. They broadcast:
-        (4,) with (N, 4) is one with each, (M, 1, 4) with (N, 4) is each with each.
+        (4,) with (N, 4) is one against N, (M, 1, 4) with (N, 4) is M against N.
     :returns: (...) float32, 0 to 1; 0 where both are empty.
     """
     x1, y1, x2, y2 = np.moveaxis(np.asarray(boxes, np.float32), -1, 0)
@@ -40,19 +40,19 @@ def non_max_suppression(
     overlap: Callable[[np.ndarray, np.ndarray], np.ndarray] = iou,
 ) -> np.ndarray:
     """
-    Choose the best boxes, greedily and class by class.
+    Select the best boxes by greedy NMS per class.
 
-    Best score first (of equal scores the earlier box), each box goes whose IoU with an already
-    chosen box of its own label is above `iou_threshold`. All N take part: there is no limit
-    before, and none is needed, for it ends with the last of `max_detections`.
+    Best score first (the earlier box among equal scores), a box is suppressed if its IoU with a
+    selected box of its label is above `iou_threshold`. All N boxes are candidates; a limit before
+    NMS is not needed, as it ends after `max_detections` boxes.
 
     :param xyxy: (N, 4) float32, any frame; `scores`: (N,); `labels`: (N,). N may be 0.
-    :param overlap: compares boxes as `iou` does; that of others than upright ones.
+    :param overlap: measure of overlap, with the interface of `iou`, such as for rotated boxes.
     :returns: (K,) indices into the N, best first, K <= max_detections.
     """
 
     def suppressed(by: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-        """Tell for each two whether the one suppresses the other: (len(by), len(boxes))."""
+        """Return whether each box of `by` suppresses each of `boxes`: (len(by), len(boxes))."""
         overlaps = overlap(xyxy[by, None], xyxy[boxes]) > iou_threshold
         return np.asarray(overlaps & (labels[by, None] == labels[boxes]))
 
@@ -63,7 +63,7 @@ def non_max_suppression(
             break
         chunk = order[start : start + CHUNK]
         chunk = chunk[~suppressed(chosen, chunk).any(axis=0)]
-        among = np.triu(suppressed(chunk, chunk), k=1)  # By better ones only.
+        among = np.triu(suppressed(chunk, chunk), k=1)  # Only by better boxes.
         stays = np.ones(len(chunk), bool)
         for index in np.flatnonzero(among.any(axis=1)):
             if stays[index]:
@@ -82,14 +82,14 @@ def detections(
     max_detections: int,
 ) -> Detections:
     """
-    Turn candidates into detections: the last step of every box detector.
+    Convert candidates to detections: the last step of every box detector.
 
-    Boxes with a NaN or Inf, and those of which nothing lies inside the image, go first. The
-    others compete as they are and are clipped to the image at the end.
+    Boxes with a NaN or Inf, and boxes outside the image, are dropped before NMS. The others are
+    clipped to the image after NMS.
 
     :param xyxy: (N, 4) float32 in input pixels; `scores`: (N,) float32; `labels`: (N,).
         N may be 0.
-    :param iou_threshold: None: the network lets no two of its boxes compete.
+    :param iou_threshold: None: no NMS.
     """
     return choose_boxes(
         xyxy, scores, labels, letterbox, iou_threshold=iou_threshold, max_detections=max_detections
@@ -105,7 +105,7 @@ def choose_boxes(
     iou_threshold: float | None,
     max_detections: int,
 ) -> tuple[np.ndarray, Detections]:
-    """Do as `detections`, and say which candidates they are: (K,) indices into the N."""
+    """Select detections as `detections` does; also return (K,) indices of their candidates."""
     finite = np.flatnonzero(np.isfinite(xyxy).all(axis=1))
     clipped = letterbox.to_image(xyxy[finite])
     visible = (clipped[:, :2] < clipped[:, 2:]).all(axis=1)

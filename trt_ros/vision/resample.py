@@ -1,4 +1,4 @@
-"""An image of another size, a few rows at a time."""
+"""Resizing of images in blocks of rows, in NumPy; and in OpenCV, where that is faster."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from trt_ros.vision.frame import Frame, Order, colour_at, plain_channels
 
-Taps = tuple[tuple[np.ndarray, np.ndarray], ...]  # (n,) source indices and (n,) float32 weights.
+Taps = tuple[tuple[np.ndarray, np.ndarray], ...]  # (n,) source indices, (n,) float32 weights.
 
-BLOCK_ROWS = 32  # So that a block of 1080p stays in the cache; fastest of 8 to 360.
+BLOCK_ROWS = 32  # A block of 1080p stays in the cache; fastest of 8 to 360.
 
 
 def resample(
@@ -25,31 +25,33 @@ def resample(
     crop_wh: tuple[int, int] | None = None,
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """
-    Resize a frame, along each axis by itself, and do not round.
+    Resize a frame along each axis separately, without rounding.
 
     Bilinear with half-pixel centres, as cv2.INTER_LINEAR: output column j of an image W wide that
     becomes w wide lies at x = (j + 0.5) * W / w - 0.5, clamped to 0..W - 1, between columns
     floor(x) and floor(x) + 1 with weights 1 - frac(x) and frac(x); rows alike.
 
     :param antialias: along an axis that shrinks by more than 2, take the mean of the area that
-        each output pixel covers, as cv2.INTER_AREA: of x from j * W / w to (j + 1) * W / w, where
-        source column i is i to i + 1 and counts with what of it lies inside.
-    :param crop_xy: the first column and row that are wanted of the output, `crop_wh` how many of
-        them; all by default.
-    :returns: wanted rows, and their (3, R, w) float32 pixels, 0 to 255, channels in `order`;
-        (1, R, w) when all three are equal. The caller may write to them.
+        each output pixel covers, as cv2.INTER_AREA: x from j * W / w to (j + 1) * W / w, where
+        source column i covers i to i + 1 and is weighted by its share inside.
+    :param crop_xy: first column and row of the returned part of the output; `crop_wh`: its size;
+        all by default.
+    :returns: rows of that part, and their (3, R, w) float32 pixels, 0 to 255, channels in `order`;
+        (1, R, w) when all three are equal. The caller may modify them.
     """
     col_count, row_count = crop_wh or out_wh
     plain = plain_channels(frame, order)
     if plain is not None and frame.width <= 2 * out_wh[0] and frame.height <= 2 * out_wh[1]:
-        pixels = _whole(frame, plain, out_wh)[crop_xy[1] :, crop_xy[0] :][:row_count, :col_count]
+        pixels = _resize_with_opencv(frame, plain, out_wh)[crop_xy[1] :, crop_xy[0] :][
+            :row_count, :col_count
+        ]
         yield slice(0, row_count), pixels.transpose(2, 0, 1)
         return
     col_taps = _taps(frame.width, out_wh[0], antialias, crop_xy[0], col_count)
     row_taps = _taps(frame.height, out_wh[1], antialias, crop_xy[1], row_count)
     channels: tuple[int, ...] = (0, 1, 2)
     if plain is None:
-        # Conversion costs most: of the pixels that count, no others.
+        # The conversion dominates, so only the pixels with weight are converted.
         rows, row_taps = _compact(row_taps)
         cols, col_taps = _compact(col_taps)
         lines = colour_at(frame, order, rows, cols).reshape(len(rows), -1)
@@ -75,21 +77,21 @@ def resample(
         )
 
 
-def _whole(
+def _resize_with_opencv(
     frame: Frame, plain: tuple[np.ndarray, int, tuple[int, ...]], out_wh: tuple[int, int]
 ) -> np.ndarray:
     """
-    Resize all of a frame by OpenCV: the quickest where most pixels count.
+    Resize a whole frame with OpenCV: the fastest way where most pixels have weight.
 
-    :param plain: what plain_channels() found.
-    :returns: (h, w, 3) float32, or (h, w, 1), as of resample.
+    :param plain: result of plain_channels().
+    :returns: (h, w, 3) float32, or (h, w, 1) when all three channels are equal.
     """
-    import cv2  # Late: the GPU's own kernel resizes without it.
+    import cv2  # Imported here: the GPU kernel resizes without it.
 
     lines, pixel_nbytes, channels = plain
     pixels = lines.reshape(frame.height, frame.width, pixel_nbytes)
     used = pixels if len(channels) == 3 else pixels[..., channels[0]]
-    # In float32: of uint8 it would round the result.
+    # In float32, because the result of uint8 is rounded.
     resized: np.ndarray = cv2.resize(
         used.astype(np.float32), out_wh, interpolation=cv2.INTER_LINEAR
     )
@@ -101,9 +103,9 @@ def _whole(
 @lru_cache(maxsize=32)
 def _taps(size: int, out_size: int, antialias: bool, start: int, count: int) -> Taps:
     """
-    What to take of an axis: source pixels and weights, once for each that an output needs.
+    Compute the source pixels of an axis and their weights, one entry per tap of an output.
 
-    :param start: the first output, `count`: how many.
+    :param start: first output pixel; `count`: number of output pixels.
     """
     shrink = size / out_size
     at = np.arange(start, start + count)
@@ -126,7 +128,7 @@ def _taps(size: int, out_size: int, antialias: bool, start: int, count: int) -> 
 
 
 def _compact(taps: Taps) -> tuple[np.ndarray, Taps]:
-    """Leave out the source pixels that no tap takes: those that stay, and taps into them."""
+    """Remove source pixels without taps: return the remaining ones, and the taps into them."""
     used = np.unique(np.concatenate([index for index, _ in taps]))
     return used, tuple((np.searchsorted(used, index), weights) for index, weights in taps)
 
@@ -137,5 +139,5 @@ def _weighted_sum(parts: Iterator[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         weighted = part.astype(np.float32)
         weighted *= weights
         total = weighted if total is None else np.add(total, weighted, out=total)
-    assert total is not None  # The weights of an output are 1 together.
+    assert total is not None  # The weights of an output add up to 1.
     return total

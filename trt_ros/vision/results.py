@@ -1,4 +1,4 @@
-"""What the other tasks find in one image; beside `Detections`, and in the same pixels."""
+"""Results of the tasks beside detection for one image, in source-image pixels."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 
 from trt_ros.vision.detections import Detections
 
-#: What the network makes of one image, by the names of its outputs; each with a batch axis of 1.
+#: Network outputs for one image by name, each with a batch axis of 1.
 Tensors = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Instances:
     """
-    N objects with a mask each, best score first; N may be 0.
+    N objects with one mask each, best score first; N may be 0.
 
-    :param masks: N of (h, w) bool, each as large as the pixels whose centres its box covers.
-    :param origins_xy: (N, 2) int32, the pixel where a mask's upper left corner lies.
+    :param masks: N arrays (h, w) bool, each of the pixels whose centres lie in its box.
+    :param origins_xy: (N, 2) int32, pixel of each mask's upper-left corner.
     """
 
     detections: Detections
@@ -32,10 +32,10 @@ class Instances:
 
     def paint(self, values: np.ndarray) -> np.ndarray:
         """
-        Draw all masks into one image; where two overlap, the better score is on top.
+        Draw all masks into one image; where masks overlap, the better score is on top.
 
-        :param values: (N,), one an object, such as 1 to N or labels + 1.
-        :returns: (H, W) of the dtype of `values`; 0 where there is no object.
+        :param values: (N,), one per object, such as 1 to N or labels + 1.
+        :returns: (H, W) of the dtype of `values`; 0 outside all masks.
         """
         width, height = self.image_wh
         image = np.zeros((height, width), values.dtype)
@@ -49,8 +49,8 @@ class Poses:
     """
     N objects with K keypoints each, best score first; N may be 0.
 
-    :param keypoints: (N, K, 3) float32: x, y in source-image pixels, which may lie outside the
-        image, and how visible it is, 0 to 1.
+    :param keypoints: (N, K, 3) float32: x, y in source-image pixels, maybe outside the image,
+        and visibility, 0 to 1.
     """
 
     detections: Detections
@@ -63,11 +63,11 @@ class Poses:
 @dataclass(frozen=True)
 class OrientedBoxes:
     """
-    N rotated boxes, best score first; N may be 0. They may reach out of the image.
+    N rotated boxes, best score first; N may be 0. They may extend beyond the image.
 
     :param cxcywh: (N, 4) float32 in source-image pixels; w lies along `theta`.
-    :param theta: (N,) float32, radians from the x axis towards the y axis, that is clockwise as
-        one sees it.
+    :param theta: (N,) float32, radians from the x axis towards the y axis, clockwise in the
+        image.
     :param scores: (N,) float32, 0 to 1.
     :param labels: (N,) int32, class indices.
     """
@@ -84,7 +84,7 @@ class OrientedBoxes:
 @dataclass(frozen=True)
 class Classification:
     """
-    How likely each class is.
+    The score of each class.
 
     :param scores: (C,) float32, 0 to 1.
     """
@@ -92,7 +92,7 @@ class Classification:
     scores: np.ndarray
 
     def top(self, count: int) -> np.ndarray:
-        """Rank the best `count` classes: (K,) int32, best first, of equals the first."""
+        """Return the best `count` classes: (K,) int32, best first, the first among equals."""
         return np.argsort(-self.scores, kind='stable')[:count].astype(np.int32)
 
 
@@ -101,7 +101,7 @@ class ClassMask:
     """
     The class of each pixel of the source image.
 
-    :param labels: (H, W) uint8, or uint16 where there are or may be more than 256 classes.
+    :param labels: (H, W) uint8, or uint16 with possibly more than 256 classes.
     """
 
     labels: np.ndarray
@@ -110,9 +110,9 @@ class ClassMask:
 @dataclass(frozen=True)
 class Depth:
     """
-    How far each pixel of the source image is, as the network means it.
+    The depth of each pixel of the source image, in the unit of the network.
 
-    :param values: (H, W) float32: metres, or relative depth, or its inverse.
+    :param values: (H, W) float32: metres, relative depth or its inverse.
     """
 
     values: np.ndarray

@@ -1,4 +1,4 @@
-"""Scores: 0 to 1, compared with a threshold."""
+"""Checks of scores: range 0 to 1, and comparison with a threshold."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import numpy as np
 
 from trt_ros.errors import ScoreRangeError
 
-ROUNDING = 1e-3  # float16 steps by this much just above 1.
+ROUNDING = 1e-3  # Step of float16 just above 1.
 
 
 def passing(scores: np.ndarray, score_threshold: float, *, is_padded: bool = False) -> np.ndarray:
     """
-    Compare scores with the threshold; NaN and Inf never pass.
+    Compare scores with a threshold; NaN and Inf never pass.
 
-    :param scores: float32 of any shape, maybe empty.
-    :param is_padded: unused places may hold any number below 0.
+    :param scores: float32 of any shape; may be empty.
+    :param is_padded: unused entries may be any value below 0.
     :returns: bool, of the same shape.
-    :raises ScoreRangeError: when one of them is finite and outside 0 to 1.
+    :raises ScoreRangeError: when a score is finite and outside 0 to 1.
     """
     check_range(scores, is_padded=is_padded)
     return np.asarray((scores >= score_threshold) & np.isfinite(scores))
@@ -26,8 +26,8 @@ def check_range(scores: np.ndarray, *, is_padded: bool = False) -> np.ndarray:
     """
     Check that finite scores are 0 to 1, up to rounding.
 
-    :returns: the scores, as they are.
-    :raises ScoreRangeError: when one of them is not.
+    :returns: the scores, unchanged.
+    :raises ScoreRangeError: when a finite score is outside.
     """
     lowest, highest = -np.inf if is_padded else -ROUNDING, 1 + ROUNDING
     if not scores.size or (scores.min() >= lowest and scores.max() <= highest):

@@ -116,8 +116,8 @@ def test_verify_without_tensorrt_says_so(colour_detector, capsys):
 @pytest.mark.parametrize(
     ('flag', 'name', 'problem'),
     [
-        ('--plot', 'latency', "'' is no suffix"),
-        ('--plot', 'x.txt', "'.txt' is no suffix"),
+        ('--plot', 'latency', "Unsupported picture format ''"),
+        ('--plot', 'x.txt', "Unsupported picture format '.txt'"),
         ('--json', 'no/all.json', 'does not exist'),
     ],
 )

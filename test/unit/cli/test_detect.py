@@ -163,7 +163,7 @@ def test_a_bad_file_is_reported_and_counted_and_the_others_go_on(detect, picture
         ('empty.jpg', True),
         ('red.png', False),
     ]
-    assert f'{no_image} cannot be read as a picture.' in captured.err
+    assert f'Cannot read {no_image} as a picture.' in captured.err
     assert 'No such file' in captured.err
     assert 'files: 1, detections: 1, failed: 3' in captured.err
 
@@ -279,7 +279,7 @@ def test_a_broken_video_is_reported(detect, tmp_path):
     path.write_bytes(b'no video')
     code, entries, _ = detect(path)
     assert code == 1
-    assert entries[0]['error'].endswith('cannot be read as a video.')
+    assert entries[0]['error'].endswith(' as a video.')
 
 
 def test_a_progress_bar_counts_many_files(detect, picture, tmp_path):

@@ -97,10 +97,10 @@ def test_a_network_of_uint8_is_shown_as_it_is(verify, colour_detector):
 @pytest.mark.parametrize(
     ('name', 'cause'),
     [
-        ('no folder/drawn.png', 'There is no folder'),
-        ('out', "'' is no suffix"),
-        ('x.txt', "'.txt' is no suffix"),
-        ('.png', "'' is no suffix"),
+        ('no folder/drawn.png', 'does not exist'),
+        ('out', "Unsupported picture format ''"),
+        ('x.txt', "Unsupported picture format '.txt'"),
+        ('.png', "Unsupported picture format ''"),
         ('folder.png', 'Is a directory'),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_picture_that_cannot_be_written_is_an_error(
     )
     said = capsys.readouterr().err
     assert code == 1
-    assert f'The picture cannot be written to {tmp_path / name}.' in said and cause in said
+    assert f'Cannot write the picture {tmp_path / name}.' in said and cause in said
 
 
 @pytest.fixture

@@ -389,7 +389,7 @@ def test_the_size_that_rtdetr_asks_for_is_its_inputs_and_boxes_are_the_images(im
         ({'decoder': 'ssd'}, TensorMismatchError, 'not boxes and scores'),
         ({'decoder': 'yolo'}, ParameterError, "Decoder 'yolo' does not exist"),
         ({'labels': ('one', 'two')}, TrtRosError, '2 classes'),
-        ({'labels_path': '/nowhere/labels.txt'}, ParameterError, 'cannot be read'),
+        ({'labels_path': '/nowhere/labels.txt'}, ParameterError, 'Cannot read the class names'),
     ],
 )
 def test_options_that_do_not_fit_the_network_are_refused(options, error, message):

@@ -50,7 +50,7 @@ def size_of(encoding) -> tuple[int, int]:
 
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
 def test_depth_is_no_picture(encoding):
-    with pytest.raises(BadFrameError, match=f'{encoding} are depth, not pictures') as error:
+    with pytest.raises(BadFrameError, match=f'{encoding} is of depth images') as error:
         Frame(np.zeros(48, np.uint8), 4, 3, 16, encoding)
     assert error.value.kind == 'depth image'
     assert 'color/image_raw' in error.value.remedy and 'mono16' in error.value.remedy
@@ -197,7 +197,9 @@ def test_a_bad_frame_says_what_is_wrong(kind, changes):
 
 
 def test_numbers_of_a_bad_frame_are_told():
-    with pytest.raises(BadFrameError, match='4 × 3 rgb8 with step 12 needs 36 bytes, but 35 came'):
+    with pytest.raises(
+        BadFrameError, match=r'4 × 3 rgb8 with step 12 needs 36 bytes, but .* has 35'
+    ):
         Frame(np.zeros(35, np.uint8), 4, 3, 12, 'rgb8')
 
 
