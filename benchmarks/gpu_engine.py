@@ -94,14 +94,14 @@ def compare(engine: Path, onnx_path: Path, cache_dir: Path) -> dict[str, Any]:
     """Run one engine on random input; give the largest error over the largest value."""
     import onnxruntime
 
-    from trt_ros.runtime.gpu.open import open_network
+    from trt_ros.runtime.gpu.open import open_tensor_runner
 
     rng = np.random.default_rng(0)
     with_copy = cache_dir / engine.name  # A runtime cache appears beside it.
     shutil.copy(engine, with_copy)
     shutil.copy(f'{engine}.json', f'{with_copy}.json')
     began = time.perf_counter()
-    runner = open_network(with_copy)
+    runner = open_tensor_runner(with_copy)
     try:
         image = [len(spec.shape) == 4 for spec in runner.inputs]
         inputs = {

@@ -30,7 +30,7 @@ from trt_ros.runtime.gpu.measure import (
     host_times,
     stage_times,
 )
-from trt_ros.runtime.gpu.open import open_frames, open_network
+from trt_ros.runtime.gpu.open import open_frames, open_tensor_runner
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -113,7 +113,7 @@ def row(model: Path, frame: Frame, precision: str, rounds: int) -> dict[str, Any
         entry['lent_fps'] = frames_per_second(pipeline, lying, rounds * 2)
         pipeline.unregister(lent)
         entry['memory'] = pipeline.memory()
-        runner = open_network(model, build)
+        runner = open_tensor_runner(model, build)
         try:
             slow = naive(runner, pipeline)
             entry['naive'] = vars(Summary.of(timed(lambda: slow(frame), max(20, rounds // 5))))

@@ -25,7 +25,7 @@ from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
 from trt_ros.runtime.gpu import preprocess as steps
-from trt_ros.runtime.gpu.decode import gpu_decoder
+from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
 from trt_ros.vision.decoders.detr import DetrHead, softmax_without_last
@@ -178,12 +178,12 @@ def main() -> int:
             preprocess = Preprocess((640, 640), antialias=antialias)
             source, target = device(frame.nbytes), device(640 * 640 * 12)
             copy_async(source.ptr, frame.data.ctypes.data, frame.nbytes, stream.handle)
-            told = steps.preprocess_args(
+            kernel_args = steps.preprocess_args(
                 preprocess, steps.Geometry.of(frame), source.ptr, target.ptr
             )
 
-            def run(handle: int, told: steps.PreprocessArgs = told) -> None:
-                steps.launch_preprocess(kernels['preprocess'], told, handle)
+            def run(handle: int, kernel_args: steps.PreprocessArgs = kernel_args) -> None:
+                steps.launch_preprocess(kernels['preprocess'], kernel_args, handle)
 
             ours = gpu_us(stream, run)
             name = f'{width}×{height} {encoding} to 640×640' + (', antialias' if antialias else '')

@@ -22,7 +22,7 @@ from trt_ros.cuda.device import Gpu, Stream, gpu_count, open_gpu
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
 from trt_ros.runtime.gpu import preprocess as steps
-from trt_ros.runtime.gpu.decode import gpu_decoder
+from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import threading
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ClosedError, GpuFailedError, TensorMismatchError
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
+from trt_ros.runtime.gpu.executor import GraphPipeline
+from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
@@ -26,18 +28,34 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures('nothing_left')]
 ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 
 
+#: Values that no user can set, by the name of the constant or function.
+CONSTANTS = {
+    'CHUNK_NBYTES': 'trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES',
+    'COPY_THREADS': 'trt_ros.runtime.gpu.shared_resources.COPY_THREADS',
+    'MAX_GRAPHS': 'trt_ros.runtime.gpu.batch_buffers.MAX_GRAPHS',
+    'gpu_decoder': 'trt_ros.runtime.gpu.shared_resources.gpu_decoder',
+}
+ON_CPU = {'gpu_decoder': lambda *_: None}
+
+
 @pytest.fixture(scope='session')
 def cache(tmp_path_factory):
     return tmp_path_factory.mktemp('cache')
 
 
 @pytest.fixture
-def open_graph(gpu, cache, small_detector) -> Callable[..., GraphPipeline]:
+def open_graph(gpu, cache, small_detector, monkeypatch) -> Callable[..., GraphPipeline]:
     opened = []
 
     def make(
-        path=None, build: BuildOptions | None = None, on_fault=None, **options: Any
+        path=None,
+        build: BuildOptions | None = None,
+        on_fault=None,
+        constants: Mapping[str, Any] = MappingProxyType({}),
+        **options: Any,
     ) -> GraphPipeline:
+        for name, value in constants.items():
+            monkeypatch.setattr(CONSTANTS[name], value)
         with gpu.context:
             found = open_engine(
                 path or small_detector(),
@@ -118,19 +136,19 @@ def test_the_graph_finds_what_the_cpu_finds(open_graph, on_cpu):
     'options',
     [
         dict(use_graph=False),
-        dict(gpu_decode=False),
+        dict(constants=ON_CPU),
         dict(unified_memory='on'),
-        dict(share_activations=False, slots=3),
+        dict(slots=3),
         dict(slots=1),
         dict(blocking_sync=True),
         dict(stream_priority=-5),
-        dict(chunk_nbytes=4096, copy_helpers=3),
-        dict(chunk_nbytes=4096, copy_helpers=0),
-        dict(unified_memory='on', chunk_nbytes=4096),
+        dict(constants={'CHUNK_NBYTES': 4096, 'COPY_THREADS': 3}),
+        dict(constants={'CHUNK_NBYTES': 4096, 'COPY_THREADS': 0}),
+        dict(unified_memory='on', constants={'CHUNK_NBYTES': 4096}),
     ],
     ids=str,
 )
-def test_every_way_gives_the_same_boxes(options, open_graph, on_cpu):
+def test_all_options_give_the_same_boxes(options, open_graph, on_cpu):
     pipeline = open_graph(**options)
     for seed in range(3):
         frame = picture(seed=seed)
@@ -148,7 +166,7 @@ def test_a_new_size_or_encoding_is_captured_and_the_old_one_kept(open_graph, on_
     ]
     for frame in frames:
         assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
-    graphs = pipeline.slots.all[0].plan_for(1).ways
+    graphs = pipeline.slots.all[0].buffers_for(1).captured
     made = graphs.made
     for frame in frames:
         assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
@@ -160,11 +178,11 @@ def test_a_new_size_or_encoding_is_captured_and_the_old_one_kept(open_graph, on_
 
 
 def test_the_number_of_kept_graphs_is_bounded(open_graph):
-    pipeline = open_graph(slots=1, graph_capacity=2)
+    pipeline = open_graph(slots=1, constants={'MAX_GRAPHS': 2})
     pipeline.infer(picture(300, 300), ASKED)
     for width in range(100, 120, 2):
         pipeline.infer(picture(width, 100), ASKED)
-    assert len(pipeline.slots.all[0].plan_for(1).ways) == 2
+    assert len(pipeline.slots.all[0].buffers_for(1).captured) == 2
     assert live()['graph'] == 2
 
 
@@ -172,14 +190,14 @@ def test_thresholds_change_without_a_new_capture(open_graph, on_cpu):
     pipeline = open_graph(slots=1)
     frame = picture()
     pipeline.infer(frame, ASKED)
-    made = pipeline.slots.all[0].plan_for(1).ways.made
+    made = pipeline.slots.all[0].buffers_for(1).captured.made
     for score, iou, most in ((0.3, 0.9, 300), (0.7, 0.2, 300), (0.3, 0.9, 5), (1.0, 0.5, 10)):
         asked = Thresholds(score=score, iou=iou, max_detections=most)
         want = on_cpu(frame, asked)
         got = pipeline.infer(frame, asked)
         assert len(got) == len(want)
         np.testing.assert_allclose(got.scores, want.scores, atol=1e-3)
-    assert pipeline.slots.all[0].plan_for(1).ways.made == made
+    assert pipeline.slots.all[0].buffers_for(1).captured.made == made
 
 
 def test_frames_under_way_in_two_slots_do_not_mix(open_graph, on_cpu):
@@ -191,9 +209,8 @@ def test_frames_under_way_in_two_slots_do_not_mix(open_graph, on_cpu):
             assert_same(each.results()[0], on_cpu(frame))
 
 
-@pytest.mark.parametrize('share', [True, False])
-def test_threads_may_share_a_pipeline(share, open_graph, on_cpu):
-    pipeline = open_graph(slots=2, share_activations=share)
+def test_threads_may_share_a_pipeline(open_graph, on_cpu):
+    pipeline = open_graph(slots=2)
     frames = [picture(100 + 20 * seed, 90, seed=seed) for seed in range(4)]
     wants = [on_cpu(frame) for frame in frames]
     errors: list[BaseException] = []
@@ -296,14 +313,14 @@ def test_cameras_that_are_foreseen_share_the_memory_of_the_largest_batch(
 
 def test_a_batch_beyond_the_profile_says_what_the_engine_takes(open_graph):
     pipeline = open_graph()
-    with pytest.raises(TensorMismatchError, match='2 images at once, the network takes 1'):
+    with pytest.raises(TensorMismatchError, match='2 images exceed the maximum batch size of 1'):
         pipeline.submit([picture(), picture()], ASKED)
     assert len(pipeline.infer(picture(), ASKED)) > 0
 
 
 def test_nan_and_inf_are_counted(open_graph, small_detector, caplog):
-    for gpu_decode in (True, False):
-        pipeline = open_graph(small_detector('inf.onnx', inf=True), gpu_decode=gpu_decode)
+    for constants in ({}, ON_CPU):
+        pipeline = open_graph(small_detector('inf.onnx', inf=True), constants=constants)
         before = pipeline.health.nonfinite_frames
         pipeline.infer(picture(), ASKED)
         assert pipeline.health.nonfinite_frames == before + 1
@@ -318,7 +335,7 @@ def test_a_network_that_cannot_be_captured_runs_without_and_says_why(
 
     monkeypatch.setattr(Execution, 'why_not_capturable', lambda *_: 'it loops on the host')
     pipeline = open_graph()
-    assert 'runs without a graph: it loops on the host' in pipeline.log_lines
+    assert 'CUDA graph fallback: it loops on the host' in pipeline.log_lines
     assert_same(pipeline.infer(picture(), ASKED), on_cpu(picture()))
 
 
@@ -327,7 +344,7 @@ def test_out_of_memory_says_what_was_wanted_and_what_there_is(open_graph):
     from trt_ros.cuda.memory import DeviceBuffer
 
     with (
-        pytest.raises(CudaError, match=r'(?s)wanted .* free .* of .*slots.*Remedy') as caught,
+        pytest.raises(CudaError, match=r'(?s)requested .* free .* of .*slots.*Remedy') as caught,
         pipeline.gpu.context,
     ):
         DeviceBuffer(1 << 50, 'slots', pipeline.account)
@@ -346,11 +363,11 @@ def test_use_after_close_names_it(open_graph):
 def test_a_gpu_that_does_not_answer_is_noticed(open_graph, bench):
     """A callback on the host holds the stream up, as a kernel without end would."""
     faults: list[GpuFailedError] = []
-    told = threading.Event()
+    reported = threading.Event()
 
     def on_fault(error: GpuFailedError) -> None:
         faults.append(error)
-        told.set()
+        reported.set()
 
     pipeline = open_graph(gpu_timeout_seconds=1.0, slots=1, on_fault=on_fault)
     # Else the frame below would take memory first, and freeing waits for the stream.
@@ -368,11 +385,11 @@ def test_a_gpu_that_does_not_answer_is_noticed(open_graph, bench):
             'hold a stream',
         )
     pending = pipeline.submit([picture()], ASKED)
-    assert told.wait(60)
+    assert reported.wait(60)
     release.set()
     pending.results()  # It did answer in the end; the pipeline stays failed all the same.
-    assert 'has not answered' in str(faults[0])
-    with pytest.raises(GpuFailedError, match='has not answered'):
+    assert 'has not responded' in str(faults[0])
+    with pytest.raises(GpuFailedError, match='has not responded'):
         pipeline.infer(picture(), ASKED)
 
 

@@ -1,16 +1,16 @@
-"""NVML tells of the GPU that CUDA calls by this number."""
+"""NVML describes the GPU that CUDA has under this index."""
 
 import pytest
 
-from trt_ros.cuda.monitor import HELD_BACK, MEMORY, TEMPERATURE, UTILISATION, Monitor
+from trt_ros.cuda.monitor import MEMORY, TEMPERATURE, THROTTLE_REASONS, UTILISATION, Monitor
 
 pytestmark = pytest.mark.gpu
 
 
-def test_a_gpu_tells_how_it_fares(gpu):
+def test_nvml_values_are_plausible(gpu):
     diagnostics = Monitor(gpu).diagnostics()
-    # Not asked of each: one that is shared out (MIG) has no utilisation of its own.
-    assert diagnostics.keys() <= {UTILISATION, TEMPERATURE, HELD_BACK, MEMORY}
+    # A MIG instance has no utilisation of its own.
+    assert diagnostics.keys() <= {UTILISATION, TEMPERATURE, THROTTLE_REASONS, MEMORY}
     assert 0 < int(diagnostics[TEMPERATURE]) < 120
     assert 0 <= int(diagnostics.get(UTILISATION, 0)) <= 100
     used, total = (int(each) for each in diagnostics[MEMORY].split(' of '))

@@ -24,7 +24,8 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         from trt_ros.engine.open import open_engine
         from trt_ros.engine.options import BuildOptions
         from trt_ros.errors import GpuFailedError
-        from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
+        from trt_ros.runtime.gpu.executor import GraphPipeline
+        from trt_ros.runtime.gpu.graph_options import GraphOptions
         from trt_ros.runtime.gpu import preprocess as steps
         from trt_ros.vision.decoders.registry import choose_decoder
         from trt_ros.vision.frame import Frame
@@ -47,7 +48,7 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         args = steps.preprocess_args(Preprocess((64, 96)), steps.Geometry.of(frame), 64, 64)
         with pipeline.gpu.context:
             steps.launch_preprocess(
-                pipeline.machinery.preprocess_kernels, args, pipeline.slots.all[0].stream.handle)
+                pipeline.shared.preprocess_kernels, args, pipeline.slots.all[0].stream.handle)
         for _ in range(2):
             try:
                 pipeline.infer(frame, thresholds)

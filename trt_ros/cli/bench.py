@@ -82,7 +82,7 @@ def run(args: Namespace) -> int:
 
 
 def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
-    from trt_ros.runtime.gpu.executor import GraphOptions
+    from trt_ros.runtime.gpu.graph_options import GraphOptions
     from trt_ros.runtime.gpu.measure import layer_times, measure
     from trt_ros.runtime.gpu.open import open_frames
 

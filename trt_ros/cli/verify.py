@@ -172,12 +172,12 @@ def _set_otherwise(decoder: Decoder[object], way_in: Preprocess) -> dict[str, st
 
 def _compare(args: Namespace) -> int:
     from trt_ros.runtime.cpu.checked_runner import CheckedRunner
-    from trt_ros.runtime.gpu.open import open_network
+    from trt_ros.runtime.gpu.open import open_tensor_runner
 
     with ExitStack() as stack:
         reference = CheckedRunner.open(args.model)
         stack.callback(reference.close)
-        ours = open_network(
+        ours = open_tensor_runner(
             args.model,
             build_options(args),
             backend=args.backend,

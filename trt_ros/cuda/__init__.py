@@ -1,1 +1,1 @@
-"""The only door to cuda-python: memory, streams, events, graphs, kernels."""
+"""Memory, streams, events, graphs and kernels on cuda-python, which only this package imports."""

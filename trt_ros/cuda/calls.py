@@ -1,4 +1,4 @@
-"""From cuda-python's `(status, value)` to the value, or to an error with its remedy."""
+"""Access to cuda-python, and its `(status, value)` results as values or errors with a remedy."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from trt_ros.driver import device_order
 from trt_ros.errors import BackendError, TrtRosError
 
 # After one of these every later call of the process fails too: its context is lost.
-# From "CUDA Runtime API", enum cudaError: the entries whose text says that the process must be
-# terminated and relaunched, and the device itself being gone.
+# Source: "CUDA Runtime API", enum cudaError: the entries documented with "the process must be
+# terminated and relaunched", and the loss of the device itself.
 STICKY = frozenset(
     {
         'cudaErrorECCUncorrectable',
@@ -36,18 +36,17 @@ STICKY = frozenset(
 )
 
 REMEDIES = {
-    'cudaErrorMemoryAllocation': 'Free memory on the GPU (nvidia-smi lists who holds '
-    'it), or lower the input size, the '
-    'batch or the number of slots.',
+    'cudaErrorMemoryAllocation': 'Free memory on the GPU (nvidia-smi lists the processes that '
+    'use it), or lower the input size, the batch or the number of slots.',
     'cudaErrorNoDevice': 'Run on a machine with an NVIDIA GPU, or choose backend onnxruntime.',
     'cudaErrorInsufficientDriver': 'Update the NVIDIA driver, or choose backend onnxruntime.',
-    'cudaErrorInitializationError': 'Do not fork after CUDA was used: start a new process.',
+    'cudaErrorInitializationError': 'Do not fork after using CUDA: start a new process.',
     'cudaErrorNoKernelImageForDevice': 'Clear the kernel cache: the kernels were compiled for '
     'another GPU.',
-    'cudaErrorHostMemoryAlreadyRegistered': 'Register a piece of memory once.',
+    'cudaErrorHostMemoryAlreadyRegistered': 'Register each memory block only once.',
 }
 STICKY_REMEDY = (
-    'The GPU context of this process is lost: restart the process. If it comes back, '
+    'The GPU context of this process is lost: restart the process. If the error recurs, '
     'run compute-sanitizer, and look for "NVRM: Xid" in the kernel log.'
 )
 
@@ -56,7 +55,7 @@ class CudaError(TrtRosError):
     """
     A CUDA call that failed.
 
-    :param status: CUDA's name of it, such as 'cudaErrorMemoryAllocation'.
+    :param status: CUDA's name of the error, such as 'cudaErrorMemoryAllocation'.
     """
 
     def __init__(self, problem: str, *, status: str, cause: str = '', remedy: str = '') -> None:
@@ -65,11 +64,12 @@ class CudaError(TrtRosError):
 
     @property
     def is_sticky(self) -> bool:
-        """Tell whether nothing on the GPU can be used any more by this process."""
+        """Whether the error has ended all use of the GPU by this process."""
         return self.status in STICKY
 
     @property
     def is_out_of_memory(self) -> bool:
+        """Whether the GPU had too little free memory."""
         return self.status == 'cudaErrorMemoryAllocation'
 
 
@@ -78,33 +78,33 @@ _lost: list[str] = []  # The sticky statuses seen.
 
 
 def count_live(kind: str, change: int) -> None:
-    """Note that `change` more (or fewer) resources of `kind` exist."""
+    """Add `change`, which may be negative, to the number of existing resources of `kind`."""
     _live[kind] += change
 
 
 def live() -> dict[str, int]:
-    """Return how many resources of each kind exist now; what is at zero is left out."""
+    """Return the number of existing resources per kind, without kinds at zero."""
     return {kind: count for kind, count in _live.items() if count}
 
 
 def context_is_lost() -> bool:
-    """Tell whether a sticky error was seen: nothing on the GPU works in this process any more."""
+    """Return whether a sticky error occurred: all later CUDA calls of this process fail."""
     return bool(_lost)
 
 
 def keep_forever(thing: object) -> None:
     """
-    Never destroy `thing`, not even when Python exits.
+    Leak `thing` on purpose: it is never destroyed, not even when Python exits.
 
-    For what crashes the process when it is destroyed after a sticky error: TensorRT's contexts
-    do (seen with TensorRT-RTX 1.5).
+    For objects whose destruction after a sticky error crashes the process, such as TensorRT's
+    execution contexts (observed with TensorRT-RTX 1.5).
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 @cache
 def runtime() -> ModuleType:
-    """Return cuda.bindings.runtime; late, so that importing trt_ros needs no CUDA."""
+    """Return cuda.bindings.runtime; imported late, so that importing trt_ros needs no CUDA."""
     return _binding('cuda.bindings.runtime')
 
 
@@ -116,7 +116,7 @@ def driver() -> ModuleType:
 
 @cache
 def core() -> ModuleType:
-    """Return cuda.core, under whichever of its two names this version has it."""
+    """Return cuda.core, which older versions name cuda.core.experimental."""
     module = _binding('cuda.core')
     return module if hasattr(module, 'Device') else _binding('cuda.core.experimental')
 
@@ -127,18 +127,18 @@ def _binding(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise BackendError(
-            f'{name} is missing.',
+            f'{name} is not installed.',
             cause=str(error),
-            remedy='pip install cuda-bindings cuda-core, of the CUDA version of your TensorRT.',
+            remedy='pip install cuda-bindings cuda-core, for the CUDA version of your TensorRT.',
         ) from error
 
 
 def check(result: tuple[Any, ...], doing: str) -> Any:
     """
-    Turn what a call of cuda.bindings returned into its value.
+    Return the value from the result of a cuda.bindings call.
 
     :param result: `(status,)`, `(status, value)` or `(status, value, ..)`.
-    :param doing: what was tried, to end the sentence 'Could not ..'.
+    :param doing: the attempted operation, which completes the sentence 'Could not ..'.
     :returns: None, the value, or the tuple of values.
     :raises CudaError: when the status is not success.
     """
@@ -151,16 +151,16 @@ def check(result: tuple[Any, ...], doing: str) -> Any:
 
 
 def failure(code: int, doing: str) -> CudaError:
-    """Make the error of a status; driver and runtime number theirs alike."""
+    """Return the error for a status code, which driver and runtime API number alike."""
     rt = runtime()
     try:
         status = rt.cudaError_t(code).name
-        said = rt.cudaGetErrorString(rt.cudaError_t(code))[1].decode()
+        text = rt.cudaGetErrorString(rt.cudaError_t(code))[1].decode()
     except ValueError:
-        status, said = f'status {code}', 'unknown to this version of cuda-python'
+        status, text = f'status {code}', 'unknown to this version of cuda-python'
     if status in STICKY:
         _lost.append(status)
     remedy = STICKY_REMEDY if status in STICKY else REMEDIES.get(status, '')
     return CudaError(
-        f'Could not {doing}.', status=status, cause=f'{status}: {said}', remedy=remedy
+        f'Could not {doing}.', status=status, cause=f'{status}: {text}', remedy=remedy
     )

@@ -1,4 +1,4 @@
-"""The GPU that a thread's CUDA calls go to, for the length of a `with` block."""
+"""The current CUDA context of a thread, for the duration of a `with` block."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Context:
     """
     The primary CUDA context of one GPU; `with context:` makes it current for this thread.
 
-    It nests, also with those of other GPUs, and leaves current what was current before. Nothing is
-    remembered per thread: thread ids are reused, one thread may serve several GPUs, and a CUDA
-    call without a current context would make one on GPU 0, of about 500 MiB.
+    Contexts nest, also those of different GPUs, and restore the previous one on exit. No state is
+    kept per thread: thread ids are reused, one thread may serve several GPUs, and a CUDA call
+    without a current context would create one on GPU 0, of about 500 MiB.
     """
 
     __slots__ = ('_pop', '_push', 'handle')
@@ -32,17 +32,17 @@ class Context:
         self._pop()
 
     def release(self, free: Callable[..., Any], *args: Any) -> None:
-        """Call what frees something of this GPU, from any thread, whatever is current there."""
+        """Call `free(*args)` with this context current; for destructors, on any thread."""
         is_current = not self._push(self.handle)[0]
         try:
-            free(*args)  # Also where the context is lost: it counts what is gone.
+            free(*args)  # Also after the context is lost: `free` updates the counts.
         finally:
             if is_current:
                 self._pop()
 
 
 def primary_context(index: int) -> Context:
-    """Return the context of a GPU that the CUDA runtime uses too; kept as long as the process."""
+    """Retain the primary context of a GPU, which the CUDA runtime uses too, until process exit."""
     check(driver().cuInit(0), 'initialise CUDA')
     device = check(driver().cuDeviceGet(index), f'find GPU {index}')
     return Context(check(driver().cuDevicePrimaryCtxRetain(device), f'use GPU {index}'))
@@ -50,9 +50,9 @@ def primary_context(index: int) -> Context:
 
 def current_context() -> Context:
     """
-    Return the context of the `with` block around the caller, to free later what is made in it.
+    Return the current context, in which resources created now must later be freed.
 
-    :raises RuntimeError: outside of one.
+    :raises RuntimeError: outside a `with gpu.context:` block.
     """
     handle = check(driver().cuCtxGetCurrent(), 'find the current GPU')
     if not handle or not int(handle):

@@ -1,55 +1,55 @@
-// From a network's outputs to results in image pixels. Equals trt_ros/vision; test/gpu compares the
-// two. All is computed in float32 whatever the outputs are.
+// Decoding of network outputs to results in image pixels. Equals trt_ros/vision; test/gpu compares
+// the two. All arithmetic is in float32, whatever the dtype of the outputs.
 //
-// Boxes: `select_*` finds the scores that are high enough, `suppress_*` sorts them, does per-class
-// non-maximum suppression where the network needs it, and writes the result.
-// Classes of pixels: `argmax_*` writes the mask, `finish` what is told of it.
+// Boxes: `select_*` collects the candidates above the score threshold, `suppress_*` sorts them,
+// applies per-class non-maximum suppression where the network needs it, and writes the result.
+// Classes per pixel: `argmax_*` writes the mask, `finish` the result header.
 
 typedef unsigned long long u64;
 
-const int SORTED = 2048;   // Candidates sorted at once; more are taken in further rounds.
-const int MOST = 1024;     // The largest max_detections.
-const int CHUNK = 64;      // Candidates decided at once: one 64-bit mask a row.
+const int SORTED = 2048;   // Candidates sorted at once; more are processed in further rounds.
+const int MAX_DETECTIONS = 1024;     // The largest max_detections.
+const int CHUNK = 64;      // Candidates suppressed at once: one 64-bit mask per candidate.
 const unsigned EVERY = 0xffffffffu;
 const float LARGEST = 3.402823466e38f;
 #define INFINITE __int_as_float(0x7f800000)
 
-// What may change from frame to frame; copied in with the image.
+// Parameters that may differ between frames of one graph; copied in with the image.
 struct Request {
   float score_threshold, iou_threshold;
   int max_detections, reserved;
 };
 
-// Counted by the first kernel; the last one sets them back to zero for the next frame.
+// Incremented by the first kernel; the last kernel resets them to zero for the next frame.
 struct Counters {
   int candidates, nonfinite;
 };
 
-// What leaves first; of a detector `count` boxes follow, then their scores, then their labels, each
-// `capacity` long.
+// Header of the result. For boxes, the arrays of boxes, scores and labels follow, each of `capacity`
+// elements of which `count` are valid.
 struct Result {
   int count, candidates, nonfinite, reserved;
 };
 
-enum Form { CORNERS, CENTRES, GRID };  // x1 y1 x2 y2; cx cy w h; YOLOX's, over a grid.
-enum Activation { NONE, SIGMOID, SOFTMAX };  // Softmax: with one more entry, which is no class.
-enum Kind { ABSENT, INT32, INT64, SCORES };  // SCORES: of the scores' type.
+enum Form { CORNERS, CENTRES, GRID };  // x1 y1 x2 y2; cx cy w h; YOLOX's offsets on a grid.
+enum Activation { NONE, SIGMOID, SOFTMAX };  // Softmax: one more entry than classes.
+enum Kind { ABSENT, INT32, INT64, SCORES };  // SCORES: the dtype of the scores.
 
 // Box element k of row r is boxes[r * box_row + k * box_column], likewise the scores.
 struct Head {
   const void *boxes, *scores;
-  const void *objectness;  // By which a row's scores are multiplied; maybe none. One a score_row.
-  const void *labels;      // A class a row, where scores do not tell; maybe none.
-  const void *count;       // How many rows hold anything; maybe none, for all.
+  const void *objectness;  // Factor of a row's scores, spaced as the rows of `scores`; may be null.
+  const void *labels;      // One class per row, where the network outputs classes; may be null.
+  const void *count;       // Number of valid rows; may be null, for all.
   const Request* request;  // In device memory, or in mapped host memory.
   Counters* counters;
-  u64* keys;               // Scratch, one a candidate: score, then place, then class.
+  u64* keys;               // Scratch, one key per candidate: score, then place, then class.
   unsigned char* result;   // Host memory that the GPU can write.
-  int capacity, limit;     // Boxes that the result has room for, and that are ever wanted.
-  int rows, classes, a_row;  // a_row: candidates that a row may give, 1 or `classes`.
+  int capacity, limit;     // Boxes that fit into the result; boxes that the decoder keeps at most.
+  int rows, classes, per_row;  // per_row: candidates per row, 1 or `classes`.
   int box_row, box_column, score_row, score_column, label_row, label_kind, count_kind;
-  int form, activation, background, competes;  // background: classes before the first one.
-  float box_width, box_height;  // Of the input where boxes are 0 to 1 of it; 1 where they are its pixels.
+  int form, activation, background, uses_nms;  // background: classes before the first one.
+  float box_width, box_height;  // Input size where boxes are normalised to 0 to 1; 1 where they are in pixels.
   int input_width, input_height, levels, strides[4];  // YOLOX's grid.
   float scale_x, scale_y, pad_x, pad_y;               // input = image * scale + pad
   int image_width, image_height;
@@ -75,7 +75,7 @@ struct Bfloat16 {
 
 __device__ __forceinline__ bool is_finite(float v) { return fabsf(v) <= LARGEST; }
 
-// Sorts by score, then by lower place; unique, so that the order never depends on the schedule.
+// Sorts by score, then by lower place. Keys are unique, so that the order never depends on scheduling.
 __device__ __forceinline__ u64 key_of(float score, int place, int label) {
   return ((u64)__float_as_uint(score + 0.f) << 32) | ((u64)(0xfffff - place) << 12) | (u64)label;
 }
@@ -120,7 +120,7 @@ __device__ __forceinline__ int integer_at(const void* values, int kind, size_t i
   return kind == INT64 ? (int)__ldg((const long long*)values + i) : __ldg((const int*)values + i);
 }
 
-// The class of a row that says it; below 0 where it is none.
+// The class of a row from `labels`; negative where invalid.
 template <class T> __device__ __forceinline__ int label_at(const Head& h, int row) {
   const size_t i = (size_t)row * h.label_row;
   if (h.label_kind != SCORES) return integer_at(h.labels, h.label_kind, i);
@@ -128,7 +128,7 @@ template <class T> __device__ __forceinline__ int label_at(const Head& h, int ro
   return label >= 0.f && is_finite(label) ? (int)label : -1;
 }
 
-// From the network's input to the image, clipped to it.
+// Maps a box from network input to image pixels and clips it to the image.
 __device__ __forceinline__ Box in_image(const Head& h, const Box& b) {
   const float wide = (float)h.image_width, tall = (float)h.image_height;
   return {fminf(fmaxf((b.x1 - h.pad_x) / h.scale_x, 0.f), wide),
@@ -137,14 +137,14 @@ __device__ __forceinline__ Box in_image(const Head& h, const Box& b) {
           fminf(fmaxf((b.y2 - h.pad_y) / h.scale_y, 0.f), tall)};
 }
 
-// Finite, and with something inside the image.
+// Whether a box is finite and overlaps the image.
 __device__ __forceinline__ bool is_usable(const Head& h, const Box& b) {
   if (!(is_finite(b.x1) && is_finite(b.y1) && is_finite(b.x2) && is_finite(b.y2))) return false;
   const Box seen = in_image(h, b);
   return seen.x1 < seen.x2 && seen.y1 < seen.y2;
 }
 
-// Appends the keys of the lanes that `pass`; one atomic a warp. Called by whole warps.
+// Appends the keys of all lanes with `pass`, with one atomic per warp. Call from whole warps only.
 __device__ __forceinline__ void append(const Head& h, bool pass, u64 key) {
   const unsigned passing = __ballot_sync(EVERY, pass);
   if (!passing) return;
@@ -156,8 +156,8 @@ __device__ __forceinline__ void append(const Head& h, bool pass, u64 key) {
   if (pass) h.keys[mine] = key;
 }
 
-// The best class of each row, rows side by side: a block of 32 x 8 threads takes 32 rows, its 8 warps
-// share the classes. Neighbouring threads read neighbouring rows: every load of a warp is one line.
+// The best class per row, for rows contiguous in memory: a block of 32 x 8 threads handles 32 rows and
+// its 8 warps split the classes. Adjacent threads read adjacent rows, so that loads coalesce.
 template <class T> __device__ __forceinline__ void select_columns(const Head& h) {
   __shared__ float scores[8][33];
   __shared__ int labels[8][33];
@@ -177,7 +177,7 @@ template <class T> __device__ __forceinline__ void select_columns(const Head& h)
       if (v > best) { best = v; label = c; }
     }
   }
-  if (spoiled) best = INFINITE;  // As the largest of scores with a NaN: no box.
+  if (spoiled) best = INFINITE;  // As NumPy's maximum of scores with a NaN: no box.
   scores[slice][lane] = best;
   labels[slice][lane] = label;
   const int any_bad = __syncthreads_count(bad);
@@ -193,7 +193,7 @@ template <class T> __device__ __forceinline__ void select_columns(const Head& h)
   append(h, pass, key_of(best, row, label));
 }
 
-// The best class of each row, classes side by side: a warp a row, its lanes share the classes.
+// The best class per row, for classes contiguous in memory: one warp per row, its lanes split the classes.
 template <class T> __device__ __forceinline__ void select_rows(const Head& h) {
   const int lane = threadIdx.x;
   const int row = blockIdx.x * blockDim.y + threadIdx.y;
@@ -236,7 +236,7 @@ template <class T> __device__ __forceinline__ void select_rows(const Head& h) {
   append(h, pass && lane == 0, key_of(score, row, label));
 }
 
-// Each score is a candidate for itself: a thread a score.
+// Every score is a candidate of its own: one thread per score.
 template <class T> __device__ __forceinline__ void select_each(const Head& h) {
   const int place = blockIdx.x * 256 + threadIdx.y * 32 + threadIdx.x;
   const int row = place / h.classes, c = place - row * h.classes;
@@ -266,7 +266,7 @@ __device__ __forceinline__ bool overlap(const Box& a, const Box& b, float thresh
   return either > 0.f && both / either > threshold;
 }
 
-// Finds the smallest key among the SORTED largest that are below `bound`, eight bits at a time.
+// Finds the smallest of the SORTED largest keys below `bound`, by radix selection, eight bits per round.
 __device__ u64 cut_below(const u64* keys, int count, u64 bound, unsigned* histogram) {
   __shared__ u64 found;
   __shared__ int wanted, exact;
@@ -278,10 +278,10 @@ __device__ u64 cut_below(const u64* keys, int count, u64 bound, unsigned* histog
     for (int first = 0; first < count; first += blockDim.x) {
       const int i = first + threadIdx.x;
       const u64 key = i < count ? keys[i] : ~0ull;
-      // A shift by 64 is undefined, so the first round, which has no prefix, is told apart.
+      // A shift by 64 is undefined, so the first round, without a prefix, is a separate case.
       const bool counts = key < bound && (shift == 56 || (key >> (shift + 8)) == prefix);
       const unsigned digit = counts ? (unsigned)(key >> shift) & 255u : 256u;
-      // Most keys share a digit: one atomic for all lanes that have the same.
+      // Most keys share a digit: one atomic for all lanes with the same digit.
       const unsigned same = __match_any_sync(EVERY, digit);
       if (counts && (int)(threadIdx.x & 31) == __ffs(same) - 1) {
         atomicAdd(&histogram[digit], __popc(same));
@@ -318,12 +318,12 @@ __device__ void sort_descending(u64* keys, int length) {
   }
 }
 
-// One block of 1024 threads. Greedy, best score first, 64 candidates at a time: first each
-// against all kept so far, then the 64 among themselves through bit masks.
+// One block of 1024 threads. Greedy, best score first, 64 candidates at a time: each is compared
+// with all boxes kept so far, then the 64 with each other through bit masks.
 template <class T> __device__ __forceinline__ void suppress(const Head& h) {
   __shared__ u64 keys[SORTED];
-  __shared__ Box kept_boxes[MOST];
-  __shared__ u64 kept_keys[MOST];
+  __shared__ Box kept_boxes[MAX_DETECTIONS];
+  __shared__ u64 kept_keys[MAX_DETECTIONS];
   __shared__ Box boxes[CHUNK];
   __shared__ u64 rows[CHUNK];
   __shared__ int dead[CHUNK];
@@ -334,13 +334,13 @@ template <class T> __device__ __forceinline__ void suppress(const Head& h) {
   const int t = threadIdx.x;
   const Request request = *h.request;
   const Counters counted = *h.counters;
-  const int total = min(counted.candidates, h.rows * h.a_row);
-  const int most = min(min(request.max_detections, h.limit), min(h.capacity, MOST));
+  const int total = min(counted.candidates, h.rows * h.per_row);
+  const int limit = min(min(request.max_detections, h.limit), min(h.capacity, MAX_DETECTIONS));
   const u64* candidates = h.keys;
   u64 bound = ~0ull;
   int kept = 0;
 
-  for (int seen = 0; seen < total && kept < most; seen += SORTED) {
+  for (int seen = 0; seen < total && kept < limit; seen += SORTED) {
     const int count = min(total - seen, SORTED);
     const u64 cut = total - seen > SORTED ? cut_below(candidates, total, bound, histogram) : 0;
     if (t == 0) filled = 0;
@@ -357,17 +357,17 @@ template <class T> __device__ __forceinline__ void suppress(const Head& h) {
     bound = keys[count - 1];
 
     Box next = {0.f, 0.f, 0.f, 0.f};
-    if (t < CHUNK && t < count) next = box_of<T>(h, place_of(keys[t]) / h.a_row);
-    for (int base = 0; base < count && kept < most; base += CHUNK) {
+    if (t < CHUNK && t < count) next = box_of<T>(h, place_of(keys[t]) / h.per_row);
+    for (int base = 0; base < count && kept < limit; base += CHUNK) {
       const int size = min(CHUNK, count - base);
       if (t < CHUNK) boxes[t] = next;
       __syncthreads();
-      // The next chunk's boxes are on their way while this one is decided.
+      // Prefetch the next chunk's boxes while this chunk is processed.
       const int ahead = base + CHUNK + t;
-      if (t < CHUNK && ahead < count) next = box_of<T>(h, place_of(keys[ahead]) / h.a_row);
+      if (t < CHUNK && ahead < count) next = box_of<T>(h, place_of(keys[ahead]) / h.per_row);
 
-      const int mine = t >> 4, part = t & 15;  // 16 threads a candidate.
-      const bool inside = mine < size && h.competes;
+      const int mine = t >> 4, part = t & 15;  // 16 threads per candidate.
+      const bool inside = mine < size && h.uses_nms;
       const Box box = boxes[mine];
       const int label = inside ? label_of(keys[base + mine]) : -1;
       bool hit = false;
@@ -406,18 +406,18 @@ template <class T> __device__ __forceinline__ void suppress(const Head& h) {
       const u64 alive = keeps;
       if (t < CHUNK && (alive >> t) & 1) {
         const int place = kept + __popcll(alive & ((1ull << t) - 1));
-        if (place < MOST) {
+        if (place < MAX_DETECTIONS) {
           kept_boxes[place] = boxes[t];
           kept_keys[place] = keys[base + t];
         }
       }
-      kept = min(kept + __popcll(alive), MOST);
+      kept = min(kept + __popcll(alive), MAX_DETECTIONS);
       __syncthreads();
     }
     __syncthreads();
   }
 
-  kept = min(kept, most);
+  kept = min(kept, limit);
   unsigned char* out = h.result;
   float4* out_boxes = (float4*)(out + sizeof(Result));
   float* out_scores = (float*)(out_boxes + h.capacity);
@@ -426,16 +426,16 @@ template <class T> __device__ __forceinline__ void suppress(const Head& h) {
     const Box b = in_image(h, kept_boxes[i]);
     out_boxes[i] = make_float4(b.x1, b.y1, b.x2, b.y2);
     out_scores[i] = score_of(kept_keys[i]);
-    out_labels[i] = h.label_kind ? label_at<T>(h, place_of(kept_keys[i]) / h.a_row)
+    out_labels[i] = h.label_kind ? label_at<T>(h, place_of(kept_keys[i]) / h.per_row)
                                  : label_of(kept_keys[i]);
   }
-  __syncthreads();  // All have read the counters.
+  __syncthreads();  // All threads have read the counters.
   if (t == 0) *h.counters = {0, 0};
   if (t == 0) *(Result*)out = {kept, counted.candidates, counted.nonfinite, 0};
 }
 
-// Where pixels lie between the cells along one axis: pixel i at origin + i * pitch, no less than
-// `low` and no more than `high`. In double precision, as NumPy computes it.
+// Cell coordinates of pixels along one axis: pixel i is at origin + i * pitch, clamped to `low` and
+// `high`. In double precision, as NumPy computes it.
 struct Axis {
   double origin, pitch;
   int low, high;
@@ -444,16 +444,16 @@ struct Axis {
 struct Argmax {
   const void* cells;      // Scores.
   Counters* counters;
-  Result* result;         // Host memory that the GPU can write; its `count` stays 0.
-  unsigned char* mask;    // The same: (height, pitch) labels of one or two bytes.
+  Result* result;         // Host memory that the GPU can write; `count` stays 0.
+  unsigned char* mask;    // Host memory, likewise: (height, pitch) labels of one or two bytes.
   int classes, cell_step, line_step, class_step;  // In elements.
-  int width, height, pitch, wide;  // pitch: labels from line to line, of four; wide: of two bytes.
+  int width, height, pitch, wide;  // pitch: labels per line, a multiple of 4; wide: two bytes each.
   Axis rows, columns;
 };
 
 struct Tap {
   int first, second;
-  float weight;  // The share of `second`.
+  float weight;  // Weight of `second`.
 };
 
 __device__ __forceinline__ Tap tap(const Axis& axis, int pixel) {
@@ -467,7 +467,7 @@ __device__ __forceinline__ float between(float a, float b, float weight) {
   return a + (b - a) * weight;
 }
 
-const int PIXELS = 4;  // A thread's, side by side, so that a warp writes whole lines.
+const int PIXELS = 4;  // Adjacent pixels per thread, so that the writes of a warp coalesce.
 
 template <class T> __device__ __forceinline__ void argmax(const Argmax& a) {
   const int x = (blockIdx.x * blockDim.x + threadIdx.x) * PIXELS;
@@ -510,7 +510,7 @@ template <class T> __device__ __forceinline__ void argmax(const Argmax& a) {
   if (any && threadIdx.x == 0) atomicAdd(&a.counters->nonfinite, __popc(any));
 }
 
-// One thread, after all pixels.
+// One thread, launched after `argmax_*`.
 extern "C" __global__ void finish(const __grid_constant__ Argmax a) {
   *a.result = {0, 0, a.counters->nonfinite, 0};
   *a.counters = {0, 0};

@@ -1,4 +1,4 @@
-"""One GPU: what it is, how much memory it has, its streams and events."""
+"""GPUs: properties, free memory, streams and events."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trt_ros.errors import BackendError, ClosedError, ParameterError
 @dataclass(frozen=True)
 class Gpu:
     """
-    One GPU. Every CUDA call for it, from any thread, is made inside `with gpu.context:`.
+    A GPU. Make every CUDA call for it, from any thread, inside `with gpu.context:`.
 
-    :param index: among the GPUs that this process sees.
+    :param index: CUDA device index among the GPUs visible to this process.
     :param arch: such as 'sm_90'.
-    :param is_integrated: it shares the host's memory (Jetson, DGX Spark).
+    :param is_integrated: whether it shares the host's memory (Jetson, DGX Spark).
     :param pci_bus_id: such as '0000:1B:00.0'; the same for CUDA, NVML and nvidia-smi.
     """
 
@@ -37,18 +37,19 @@ class Gpu:
         return f'{self.name} ({self.arch}, device {self.index}{counted}, PCI {self.pci_bus_id})'
 
     def free_bytes(self) -> tuple[int, int]:
-        """Return (free, total) bytes of its memory."""
+        """Return free and total GPU memory in bytes."""
         with self.context:
-            free, total = check(runtime().cudaMemGetInfo(), 'ask for the free GPU memory')
+            free, total = check(runtime().cudaMemGetInfo(), 'query the free GPU memory')
         return int(free), int(total)
 
     def synchronize(self) -> None:
+        """Wait for all work submitted to the GPU by this process."""
         with self.context:
             check(runtime().cudaDeviceSynchronize(), 'wait for the GPU')
 
 
 def gpu_count() -> int:
-    """Return how many GPUs there are; 0 too where there is no driver or no cuda-python."""
+    """Return the number of visible GPUs; 0 also without a driver or cuda-python."""
     try:
         code, count = runtime().cudaGetDeviceCount()
     except (BackendError, RuntimeError):
@@ -58,17 +59,17 @@ def gpu_count() -> int:
 
 def open_gpu(index: int = 0) -> Gpu:
     """
-    Return GPU `index`; makes its context, and current nowhere.
+    Open GPU `index`: create its context without making it current.
 
     :raises CudaError: no driver, or a driver that is too old.
-    :raises ParameterError: fewer GPUs than that.
+    :raises ParameterError: `index` is out of range.
     """
     try:
         code, count = runtime().cudaGetDeviceCount()
     except RuntimeError as error:
         # cuda-python raises this one itself when libcuda.so is missing.
         raise CudaError(
-            'No GPU can be used.',
+            'No GPU is available.',
             status='cudaErrorInsufficientDriver',
             cause=str(error),
             remedy='Install the NVIDIA driver, or choose backend onnxruntime.',
@@ -77,7 +78,7 @@ def open_gpu(index: int = 0) -> Gpu:
         raise failure(int(code), 'find a GPU')
     if not 0 <= index < count:
         raise ParameterError(
-            f'There is no GPU {index}: this machine has {count}.',
+            f'GPU {index} does not exist: this machine has {count}.',
             remedy='Set parameter device to a smaller number.',
         )
     context = primary_context(index)
@@ -97,15 +98,15 @@ def open_gpu(index: int = 0) -> Gpu:
 
 class Stream:
     """
-    A non-blocking stream of the current GPU; whoever constructs it owns it.
+    A non-blocking CUDA stream on the current GPU, owned by its creator.
 
-    :param priority: 0 is ordinary, -1 and below go first; clamped to what the GPU has.
+    :param priority: 0 is the default, lower values run first; clamped to the GPU's range.
     """
 
     def __init__(self, priority: int = 0) -> None:
         rt, context = runtime(), current_context()
         lowest, highest = check(
-            rt.cudaDeviceGetStreamPriorityRange(), 'ask for the stream priorities'
+            rt.cudaDeviceGetStreamPriorityRange(), 'query the stream priority range'
         )
         self.handle = int(
             check(
@@ -119,14 +120,15 @@ class Stream:
         self._free = weakref.finalize(self, _destroy_stream, context, self.handle)
 
     def synchronize(self) -> None:
-        """Wait for all of its work; the GIL is free meanwhile."""
+        """Wait for all work in the stream; releases the GIL meanwhile."""
         check(runtime().cudaStreamSynchronize(self.handle), 'wait for a stream')
 
     def wait_for(self, event: Event) -> None:
-        """Let later work of this stream wait for `event`; returns at once."""
+        """Make later work of this stream wait for `event`; returns at once."""
         check(runtime().cudaStreamWaitEvent(self.handle, event.handle, 0), 'order two streams')
 
     def close(self) -> None:
+        """Destroy the stream; may be called twice."""
         self._free()
 
 
@@ -137,10 +139,10 @@ def _destroy_stream(context: Context, handle: int) -> None:
 
 class Event:
     """
-    A mark in a stream of the current GPU; whoever constructs it owns it.
+    A CUDA event on the current GPU, owned by its creator.
 
-    :param blocking_sync: the waiting thread sleeps (an interrupt wakes it) instead of spinning.
-    :param timing: it takes the time; costs a little, so only for measurements.
+    :param blocking_sync: whether `wait` sleeps until an interrupt instead of spinning.
+    :param timing: whether to record timestamps; has a small cost, so only for measurements.
     """
 
     def __init__(self, *, blocking_sync: bool = False, timing: bool = False) -> None:
@@ -155,28 +157,23 @@ class Event:
 
     @property
     def handle(self) -> Any:
+        """CUDA's handle of the event."""
         if self._event is None:
             raise ClosedError('The event')
         return self._event
 
     def record(self, stream: int) -> None:
+        """Record the event in `stream`; returns at once."""
         check(runtime().cudaEventRecord(self.handle, stream), 'record an event')
 
     def wait(self) -> None:
-        """Wait until the stream has passed it; the GIL is free meanwhile."""
+        """Wait until the stream has reached the event; releases the GIL meanwhile."""
         status = self._synchronize(self.handle)[0]
         if status:
             raise failure(int(status), 'wait for the GPU')
 
-    @property
-    def is_done(self) -> bool:
-        code = int(runtime().cudaEventQuery(self.handle)[0])
-        if code and code != int(runtime().cudaError_t.cudaErrorNotReady):
-            raise failure(code, 'ask whether the GPU is done')
-        return code == 0
-
     def ms_since(self, earlier: Event) -> float:
-        """Return the milliseconds between two timing events that have both passed."""
+        """Return the milliseconds since an earlier timing event; both must have completed."""
         return float(
             check(
                 runtime().cudaEventElapsedTime(earlier.handle, self.handle),
@@ -185,6 +182,7 @@ class Event:
         )
 
     def close(self) -> None:
+        """Destroy the event; may be called twice."""
         self._event = None
         self._free()
 

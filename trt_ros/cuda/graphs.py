@@ -1,4 +1,4 @@
-"""A stream's work, captured once and launched as one."""
+"""CUDA graphs captured from a stream."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trt_ros.errors import ClosedError
 
 class Graph:
     """
-    An executable CUDA graph; whoever captured it owns it.
+    An executable CUDA graph, owned by its creator.
 
-    Borrows every address and kernel that its work named: they outlive it.
+    Borrows every memory address and kernel of the captured work: they must outlive the graph.
     """
 
     def __init__(self, executable: Any, node_count: int) -> None:
@@ -28,10 +28,10 @@ class Graph:
     @classmethod
     def capture(cls, stream: int, work: Callable[[int], None]) -> Graph:
         """
-        Record what `work` puts into the stream that it is given, without running it.
+        Capture the work that `work` enqueues into `stream`, without running it.
 
-        :raises: what `work` raises, or CudaError when something in it cannot be captured; the
-            stream is then as before.
+        :raises: any exception of `work`, or CudaError when part of it cannot be captured; the
+            stream is then in its previous state.
         """
         rt = runtime()
         # Thread-local: other threads may allocate meanwhile, this one may not.
@@ -60,7 +60,7 @@ class Graph:
         return made
 
     def launch(self, stream: int) -> None:
-        """Put the whole graph into `stream`; returns at once."""
+        """Enqueue the whole graph into `stream`; returns at once."""
         if self._executable is None:
             raise ClosedError('The graph')
         status = self._launch(self._executable, stream)[0]
@@ -68,6 +68,7 @@ class Graph:
             raise failure(int(status), 'launch a graph')
 
     def close(self) -> None:
+        """Destroy the graph; may be called twice."""
         self._executable = None
         self._free()
 

@@ -1,8 +1,12 @@
-"""CUDA C++ beside this file, compiled once a GPU architecture and kept as cubin."""
+"""
+CUDA C++ kernels of the .cu files in this folder, compiled once per GPU architecture.
+
+The cubins have a cache of our own: cuda.core's program cache (1.2.2) loads NVRTC also on a hit,
+which takes 25 ms and 70 MB of host memory per process, and older versions of cuda.core lack it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 import ctypes
 from functools import cache
 import hashlib
@@ -24,34 +28,35 @@ def compile_source(source: str, arch: str) -> bytes:
     """
     Compile CUDA C++ with NVRTC; needs no GPU.
 
-    Without contraction to fused multiply-adds, so that results equal NumPy's bit for bit where
+    Contraction to fused multiply-adds is off, so that results equal NumPy's bit for bit where
     the formula is the same.
 
     :param arch: such as 'sm_90'.
     :returns: a cubin.
-    :raises BackendError: NVRTC is missing, or refuses the source or the architecture.
+    :raises BackendError: NVRTC is not installed, or rejects the source or the architecture.
     """
     options = core().ProgramOptions(arch=arch, std='c++17', fma=False, lineinfo=True)
     try:
         return bytes(core().Program(source, 'c++', options).compile('cubin').code)
-    except Exception as error:  # cuda.core has a type of its own for each thing that fails.
+    except Exception as error:  # cuda.core has one exception type per cause.
         raise BackendError(
             f'Could not compile a kernel for {arch}.',
             cause=str(error),
-            remedy='Install nvidia-cuda-nvrtc of the CUDA version of cuda-bindings.',
+            remedy='Install nvidia-cuda-nvrtc for the CUDA version of cuda-bindings.',
         ) from error
 
 
 @cache
 def source_of(name: str) -> str:
+    """Return the CUDA C++ source of `name`.cu."""
     return (Path(__file__).parent / f'{name}.cu').read_text(encoding='utf-8')
 
 
 def cubin_of(name: str, arch: str, cache_dir: Path | None = None) -> bytes:
     """
-    Return the compiled kernels of `name`.cu, from the cache where they are there.
+    Return the compiled kernels of `name`.cu, from the cache if possible.
 
-    :param cache_dir: where they are kept; None compiles them each time, which takes a second.
+    :param cache_dir: folder of cached cubins; None compiles on every call, which takes seconds.
     """
     source = source_of(name)
     if cache_dir is None:
@@ -68,17 +73,17 @@ def cubin_of(name: str, arch: str, cache_dir: Path | None = None) -> bytes:
         cache_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=cache_dir, delete=False) as part:
             part.write(cubin)
-        os.replace(part.name, path)  # Two processes may both write; both wrote the same.
+        os.replace(part.name, path)  # Two processes may both write: their contents are equal.
     except OSError:
-        pass  # A cache that cannot be written costs a second at the next start.
+        pass  # Without a writable cache the next start compiles again.
     return cubin
 
 
 class Kernels:
     """
-    The functions of one .cu file on the current GPU; whoever constructs it owns it.
+    The kernels of one .cu file, loaded on the current GPU; owned by its creator.
 
-    Borrowers: a captured graph that holds a kernel must be closed first.
+    Close every captured graph that contains one of the kernels first.
     """
 
     def __init__(self, name: str, arch: str, cache_dir: Path | None = None) -> None:
@@ -95,7 +100,7 @@ class Kernels:
         self, function: str, grid: Size, block: Size, argument: ctypes.Structure, stream: int
     ) -> None:
         """
-        Launch one kernel, whose only parameter is a struct by value.
+        Launch one kernel, whose only parameter is a struct passed by value.
 
         :param argument: copied before this returns.
         """
@@ -115,6 +120,7 @@ class Kernels:
         )
 
     def close(self) -> None:
+        """Unload the kernels; may be called twice."""
         self._module = None
         self._functions.clear()
         self._free()
@@ -123,8 +129,3 @@ class Kernels:
 def _unload(context: Context, module: Any) -> None:
     context.release(driver().cuModuleUnload, module)
     count_live('kernel module', -1)
-
-
-def structure(name: str, fields: Mapping[str, Any]) -> type[ctypes.Structure]:
-    """Make a struct type of C's natural alignment, fields in the mapping's order."""
-    return type(name, (ctypes.Structure,), {'_fields_': list(fields.items())})

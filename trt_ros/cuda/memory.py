@@ -1,4 +1,4 @@
-"""Memory on the GPU, page-locked memory on the host, and the account of both."""
+"""GPU memory, page-locked host memory, and accounting of both by owner."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from trt_ros.errors import ClosedError
 
 class Account:
     """
-    Bytes held on the GPU and pinned on the host, by owner ('slots', 'activations', ..).
+    Bytes allocated on the GPU and pinned on the host, by owner ('slots', 'activations', ..).
 
-    Thread-safe enough for reading: each update is one dictionary operation under the GIL.
+    May be read from any thread: each update is one dictionary operation under the GIL.
     """
 
     def __init__(self) -> None:
@@ -26,15 +26,15 @@ class Account:
         self.pinned: Counter[str] = Counter()
 
     def report(self) -> dict[str, dict[str, int]]:
-        """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}} of what is held now."""
+        """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}} of present allocations."""
         return {'device': dict(+self.device), 'pinned': dict(+self.pinned)}
 
 
 class DeviceBuffer:
     """
-    Plain memory on the GPU; whoever constructs it owns it.
+    A block of GPU memory, owned by its creator.
 
-    :raises CudaError: out of memory; says how much was wanted, free and held.
+    :raises CudaError: out of memory; the cause lists requested, free and allocated bytes.
     """
 
     def __init__(self, nbytes: int, owner: str, account: Account) -> None:
@@ -43,11 +43,11 @@ class DeviceBuffer:
             self.ptr = int(
                 check(
                     runtime().cudaMalloc(max(nbytes, 1)),
-                    f'take {megabytes(nbytes)} of GPU memory for {owner}',
+                    f'allocate {megabytes(nbytes)} of GPU memory for {owner}',
                 )
             )
         except CudaError as error:
-            raise with_memory_story(error, nbytes, account) from error
+            raise explain_out_of_memory(error, nbytes, account) from error
         account.device[owner] += nbytes
         count_live('device buffer', 1)
         self._free = weakref.finalize(
@@ -55,6 +55,7 @@ class DeviceBuffer:
         )
 
     def close(self) -> None:
+        """Free the memory; may be called twice."""
         self._free()
 
 
@@ -66,11 +67,11 @@ def _free_device(context: Context, ptr: int, nbytes: int, owner: str, account: A
 
 class PinnedBuffer:
     """
-    Page-locked host memory, mapped into the GPU's address space; its constructor's caller owns it.
+    Page-locked host memory, mapped into the GPU's address space; owned by its creator.
 
-    Borrowers: `view` (1-D uint8) dangles after close(), so copy what must outlive it.
+    `view` (1-D uint8) dangles after close(), so copy data that must outlive the buffer.
 
-    :ivar device_ptr: where kernels see the same bytes.
+    :ivar device_ptr: address of the same bytes for kernels.
     """
 
     def __init__(self, nbytes: int, owner: str, account: Account) -> None:
@@ -95,11 +96,13 @@ class PinnedBuffer:
 
     @property
     def view(self) -> np.ndarray:
+        """The bytes, (nbytes,) uint8; borrowed."""
         if self._view is None:
             raise ClosedError('The pinned buffer')
         return self._view
 
     def close(self) -> None:
+        """Free the memory; may be called twice."""
         self._view = None
         self._free()
 
@@ -112,12 +115,12 @@ def _free_pinned(context: Context, ptr: int, nbytes: int, owner: str, account: A
 
 class RegisteredMemory:
     """
-    Somebody else's host memory, page-locked so that the GPU reads it where it lies.
+    Borrowed host memory, page-locked so that the GPU can read it directly.
 
-    Owns the registration, borrows the memory: the lender keeps it alive, and in place, until
+    Owns the registration, not the memory, whose owner must neither free nor move it until
     close().
 
-    :param array: any C-contiguous array; its bytes are registered, never copied.
+    :param array: C-contiguous array; its bytes are registered, never copied.
     """
 
     def __init__(self, array: np.ndarray, owner: str, account: Account) -> None:
@@ -138,10 +141,11 @@ class RegisteredMemory:
         )
 
     def holds(self, ptr: int, nbytes: int) -> bool:
-        """Tell whether `nbytes` at host address `ptr` lie wholly inside."""
+        """Return whether the `nbytes` bytes at host address `ptr` all lie inside."""
         return self.ptr <= ptr and ptr + nbytes <= self.ptr + self.nbytes
 
     def close(self) -> None:
+        """End the registration; may be called twice."""
         self._array = None
         self._free()
 
@@ -153,27 +157,28 @@ def _unregister(context: Context, ptr: int, nbytes: int, owner: str, account: Ac
 
 
 def megabytes(nbytes: int) -> str:
+    """Format a size in bytes as '1.5 MB'."""
     return f'{nbytes / 1e6:.1f} MB'
 
 
-def with_memory_story(error: CudaError, wanted: int, account: Account) -> CudaError:
-    """Add to an out-of-memory error what was wanted, what is free and who of us holds what."""
+def explain_out_of_memory(error: CudaError, nbytes: int, account: Account) -> CudaError:
+    """Add requested, free and allocated bytes by owner to an out-of-memory error."""
     if not error.is_out_of_memory:
         return error
-    runtime().cudaGetLastError()  # This status is not sticky: read it, so that it is forgotten.
-    free, total = check(runtime().cudaMemGetInfo(), 'ask for the free GPU memory')
-    held = ', '.join(f'{owner} {megabytes(size)}' for owner, size in (+account.device).items())
+    runtime().cudaGetLastError()  # This status is not sticky: reading it clears it.
+    free, total = check(runtime().cudaMemGetInfo(), 'query the free GPU memory')
+    owners = ', '.join(f'{owner} {megabytes(size)}' for owner, size in (+account.device).items())
     return CudaError(
         error.problem,
         status=error.status,
-        cause=f'wanted {megabytes(wanted)}, free {megabytes(free)} of {megabytes(total)}; '
-        f'this node holds: {held or "nothing"}',
+        cause=f'requested {megabytes(nbytes)}, free {megabytes(free)} of {megabytes(total)}; '
+        f'allocated by this node: {owners or "nothing"}',
         remedy=error.remedy,
     )
 
 
 def copy_async(target: int, source: int, nbytes: int, stream: int) -> None:
-    """Copy between any two addresses, host or device, in the stream's order."""
+    """Enqueue a copy between any two addresses, host or device, into a stream."""
     rt = runtime()
     status = rt.cudaMemcpyAsync(
         target, source, nbytes, rt.cudaMemcpyKind.cudaMemcpyDefault, stream
@@ -183,5 +188,5 @@ def copy_async(target: int, source: int, nbytes: int, stream: int) -> None:
 
 
 def fill_async(target: int, value: int, nbytes: int, stream: int) -> None:
-    """Set every byte to `value`, in the stream's order."""
+    """Enqueue setting every byte to `value` into a stream."""
     check(runtime().cudaMemsetAsync(target, value, nbytes, stream), f'fill {nbytes} bytes')

@@ -1,4 +1,4 @@
-"""How busy, hot and slowed down a GPU is: NVML tells, on a Jetson the kernel's files."""
+"""GPU utilisation, temperature, throttling and memory, read from NVML or a Jetson's sysfs."""
 
 from __future__ import annotations
 
@@ -11,62 +11,65 @@ from typing import Any
 from trt_ros.cuda.device import Gpu
 
 UTILISATION, TEMPERATURE = 'GPU utilisation (%)', 'GPU temperature (°C)'
-HELD_BACK, MEMORY = 'GPU throttle reasons', 'GPU memory, all processes (MB)'
+THROTTLE_REASONS, MEMORY = 'GPU throttle reasons', 'GPU memory, all processes (MB)'
 
-# NVML's reasons for lower clocks that are none: nothing to do, or somebody has set them so.
-_NO_REASON = ('none', 'gpu_idle', 'applications_clocks_setting', 'display_clock_setting')
-# The device tree's names of a Jetson's GPU, old and new.
+# NVML's clock event reasons that are no throttling: an idle GPU, or clocks that a user has set.
+_NOT_THROTTLED = ('none', 'gpu_idle', 'applications_clocks_setting', 'display_clock_setting')
+# Names of a Jetson's GPU in the device tree, by generation.
 _JETSON_GPUS = ('gpu', 'gm20b', 'gp10b', 'gv11b', 'ga10b')
 
 
 class Monitor:
     """
-    Asks about a whole GPU, whoever uses it: seldom, for NVML takes its time.
+    State of a whole GPU, including other processes' use of it.
 
-    :param sysfs: where the kernel shows its devices.
+    NVML is slow: call `diagnostics` about once per second, not per frame.
+
+    :param sysfs: mount point of sysfs.
     """
 
     def __init__(self, gpu: Gpu, sysfs: Path = Path('/sys')) -> None:
         self._nvml: Any = None
-        # Of many kinds: no such library, no such device, no permission.
+        # Several exception types: no such library, no such device, no permission.
         with suppress(Exception):
-            self._nvml = import_module('cuda.core.system').Device(
-                pci_bus_id=gpu.pci_bus_id
-            )  # NVML counts GPUs that CUDA was told to hide.
+            # By PCI bus id: NVML's indices include GPUs that CUDA_VISIBLE_DEVICES hides.
+            self._nvml = import_module('cuda.core.system').Device(pci_bus_id=gpu.pci_bus_id)
         self._jetson = JetsonFiles(sysfs) if gpu.is_integrated else None
 
     def diagnostics(self) -> dict[str, str]:
-        """Return what can be read, by name and unit; what cannot is left out."""
+        """Return diagnostics values by key; values that cannot be read are omitted."""
         diagnostics = {} if self._jetson is None else self._jetson.diagnostics()
         if self._nvml is not None:
             for name, read in NVML.items():
-                with suppress(Exception):  # Not every GPU has it all.
+                with suppress(Exception):  # Not every GPU supports every query.
                     diagnostics[name] = read(self._nvml)
         return diagnostics
 
 
-def _held_back(device: Any) -> str:
+def _throttle_reasons(device: Any) -> str:
     return ', '.join(
-        str(reason) for reason in device.current_clock_event_reasons if reason not in _NO_REASON
+        str(reason)
+        for reason in device.current_clock_event_reasons
+        if reason not in _NOT_THROTTLED
     )
 
 
 def _memory(device: Any) -> str:
-    told = device.memory_info
-    return f'{told.used / 1e6:.0f} of {told.total / 1e6:.0f}'
+    memory = device.memory_info
+    return f'{memory.used / 1e6:.0f} of {memory.total / 1e6:.0f}'
 
 
-#: How to read a cuda.core.system.Device.
+#: Diagnostics key to the function that reads its value from a cuda.core.system.Device.
 NVML = {
     UTILISATION: lambda device: str(device.utilization.gpu),
     TEMPERATURE: lambda device: str(device.temperature.get_sensor()),
-    HELD_BACK: _held_back,
+    THROTTLE_REASONS: _throttle_reasons,
     MEMORY: _memory,
 }
 
 
 class JetsonFiles:
-    """The files in which a Jetson's kernel tells of its GPU; found once, read each time."""
+    """The sysfs files with the state of a Jetson's GPU; located once, read on every call."""
 
     def __init__(self, sysfs: Path) -> None:
         self._load = next(
@@ -93,17 +96,20 @@ class JetsonFiles:
         ]
 
     def diagnostics(self) -> dict[str, str]:
+        """Return diagnostics values by key; values that cannot be read are omitted."""
         return dict(self._diagnostics())
 
     def _diagnostics(self) -> Iterator[tuple[str, str]]:
         load, temperature = _number(self._load), _number(self._temperature)
         if load is not None:
-            yield UTILISATION, f'{load / 10:.0f}'  # In thousandths.
-        if temperature is not None and temperature > -200_000:  # A sensor without power.
+            yield UTILISATION, f'{load / 10:.0f}'  # The file is in per mille.
+        if (
+            temperature is not None and temperature > -200_000
+        ):  # A sensor without power reads -256 °C.
             yield TEMPERATURE, f'{temperature / 1000:.0f}'
         if self._coolers:
             yield (
-                HELD_BACK,
+                THROTTLE_REASONS,
                 ', '.join(
                     _text(path / 'type') for path in self._coolers if _number(path / 'cur_state')
                 ),

@@ -1,5 +1,5 @@
-// From a camera's bytes to the network's input, in one pass: colour, resize, pad, normalise, layout, dtype.
-// One thread a pixel of the network's input. Equals trt_ros/vision; test/gpu compares the two.
+// Preprocessing of a camera image in one pass: colour, resize, pad, normalise, layout, dtype.
+// One thread per pixel of the network's input. Equals trt_ros/vision; test/gpu compares the two.
 
 enum Encoding { RGB, BGR, RGBA, BGRA, MONO, MONO16, UYVY, YUYV, NV12, NV21, RGGB, BGGR, GBRG, GRBG };
 enum Dtype { FLOAT32, FLOAT16, BFLOAT16, UINT8 };
@@ -10,9 +10,9 @@ struct Preprocess {
   int width, height, step;    // Of the source; step in bytes.
   int encoding, big_endian;
   int input_width, input_height;
-  int left, top, content_width, content_height;  // Where the image lies in the network's input.
-  float step_x, step_y;       // Source pixels a pixel of the content.
-  int area_x, area_y;         // Along this axis, average all that a pixel covers.
+  int left, top, content_width, content_height;  // The image's area in the network's input.
+  float step_x, step_y;       // Source pixels per pixel of the content.
+  int area_x, area_y;         // Whether to average all covered source pixels along this axis.
   int bgr, nhwc, dtype;
   float pad;                  // 0 to 255.
   float multiply[3], add[3];  // value = pixel * multiply + add, by output channel.
@@ -33,8 +33,8 @@ __device__ __forceinline__ Colour from_yuv(int y, int u, int v) {
           saturate((y + 2116026 * u + half) >> 20)};
 }
 
-// Bilinear: a missing colour is the mean of its nearest two or four; the frame's border repeats
-// the pixel inside it.
+// Bilinear demosaicing: a missing colour is the mean of its two or four nearest samples; a border
+// pixel repeats the pixel next to it.
 __device__ __forceinline__ Colour from_bayer(
     const unsigned char* source, int step, int width, int height, int x, int y,
     int red_x, int red_y) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void add_to(float* sum, const Colour& c, float weight
   sum[2] += c.b * weight;
 }
 
-// Four taps around the pixel's centre; centres lie at halves, the border repeats.
+// Four taps around the pixel's centre; pixel centres are at half-integers, the border repeats.
 __device__ __forceinline__ void bilinear(const Preprocess& p, int x, int y, float* colour) {
   const float at_x = fminf(fmaxf((x + 0.5f) * p.step_x - 0.5f, 0.f), (float)(p.width - 1));
   const float at_y = fminf(fmaxf((y + 0.5f) * p.step_y - 0.5f, 0.f), (float)(p.height - 1));
@@ -108,10 +108,10 @@ __device__ __forceinline__ void bilinear(const Preprocess& p, int x, int y, floa
   add_to(colour, pixel(p, x1, y1), right * below);
 }
 
-// The source pixels that one pixel of the content takes along an axis, and their weights.
+// The source pixels of one content pixel along an axis, and their weights.
 struct Taps {
   int first, last;
-  float low, high;  // Area: what is covered, in source pixels. Bilinear: `high` is the second weight.
+  float low, high;  // Area: covered interval in source pixels. Bilinear: weights of `first` and `last`.
   bool area;
 
   __device__ __forceinline__ Taps(int at, float step, int size, bool area) : area(area) {
@@ -134,7 +134,7 @@ struct Taps {
   }
 };
 
-// Any mix of the two along the axes.
+// Area averaging or bilinear interpolation, chosen per axis.
 __device__ __forceinline__ void resample(const Preprocess& p, int x, int y, float* colour) {
   const Taps across(x, p.step_x, p.width, p.area_x), down(y, p.step_y, p.height, p.area_y);
   for (int sy = down.first; sy <= down.last; ++sy) {
@@ -151,7 +151,7 @@ __device__ __forceinline__ unsigned short to_half(float value) {
   return bits;
 }
 
-// Round to nearest even by hand: sm_75 has no instruction for it.
+// Rounds to nearest even in integer arithmetic: sm_75 has no instruction for it.
 __device__ __forceinline__ unsigned short to_bfloat(float value) {
   const unsigned bits = __float_as_uint(value);
   return (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);

@@ -96,13 +96,13 @@ def _tensorrt_missing(name: str) -> str:
 
 def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch: int) -> Runner:
     from trt_ros.engine.options import BuildOptions
-    from trt_ros.runtime.gpu.executor import GraphOptions
-    from trt_ros.runtime.gpu.open import open_network
+    from trt_ros.runtime.gpu.graph_options import GraphOptions
+    from trt_ros.runtime.gpu.open import open_tensor_runner
 
     if options.cpu_threads:
         log.warning('Without effect on TensorRT: cpu_threads.')
     size = options.input_size
-    return open_network(
+    return open_tensor_runner(
         options.model_path,
         BuildOptions(
             precision=options.precision,

@@ -148,7 +148,7 @@ def compare(tmp_path, monkeypatch, capsys):
         engine = network('engine', ours, out)
         monkeypatch.setattr(choice, 'choose_backend', lambda name: (choice.BACKENDS[0], ''))
         monkeypatch.setattr(
-            tensorrt_open, 'open_network', lambda *_, **__: OnnxRuntimeRunner.open(engine)
+            tensorrt_open, 'open_tensor_runner', lambda *_, **__: OnnxRuntimeRunner.open(engine)
         )
         code = main(['verify', str(network('reference', reference, out)), *args])
         return code, capsys.readouterr().out

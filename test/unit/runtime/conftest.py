@@ -245,7 +245,7 @@ def cuda(monkeypatch) -> FakeCuda:
     monkeypatch.setattr(calls, '_binding', modules.__getitem__)
     monkeypatch.setattr(calls, '_lost', [])
     monkeypatch.setattr(kernels, 'cubin_of', lambda *_: b'cubin')
-    monkeypatch.setattr('trt_ros.runtime.gpu.executor.kernel_folder', lambda _: None)
+    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.kernel_folder', lambda _: None)
     for cached in (calls.runtime, calls.driver, calls.core):
         cached.cache_clear()
     yield fake
@@ -304,7 +304,7 @@ class FakeEngine:
         self.plan_nbytes, self.runs = 1000, 0
         self.is_capturable, self.refuses, self.is_closed = True, False, False
         self.device_memory_size_v2 = 2000
-        strategies = SimpleNamespace(USER_MANAGED=1, STATIC=0)
+        strategies = SimpleNamespace(USER_MANAGED=1)
 
         @contextmanager
         def collect():
@@ -340,14 +340,16 @@ def engine(make_engine) -> FakeEngine:
 
 
 @pytest.fixture
-def open_graph(cuda) -> Callable[..., Any]:
+def open_graph(cuda, monkeypatch) -> Callable[..., Any]:
     """Open a GraphPipeline on the fakes; everything is given back at the end."""
     from trt_ros.cuda.calls import live
-    from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
+    from trt_ros.runtime.gpu.executor import GraphPipeline
+    from trt_ros.runtime.gpu.graph_options import GraphOptions
     from trt_ros.vision.decoders.registry import choose_decoder
     from trt_ros.vision.letterbox import Preprocess
 
     before, opened = live(), []
+    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.COPY_THREADS', 0)
 
     def make(
         engine: FakeEngine | None = None, on_fault=None, batch: int = 1, **options: Any
@@ -356,7 +358,6 @@ def open_graph(cuda) -> Callable[..., Any]:
         outputs = (replace(engine.outputs[0], shape=(1, 7, 96)),)
         decoder = choose_decoder('yolov8', engine.inputs, outputs, {}, (64, 96))
         options.setdefault('gpu_timeout_seconds', 0)
-        options.setdefault('copy_helpers', 0)
         pipeline = GraphPipeline.open(
             engine,
             Preprocess((64, 96)),
@@ -373,6 +374,12 @@ def open_graph(cuda) -> Callable[..., Any]:
         pipeline.close()
         assert pipeline.memory() == {'device': {}, 'pinned': {}}
     assert live() == before
+
+
+@pytest.fixture
+def decode_on_cpu(monkeypatch) -> None:
+    """Leave decoding to the CPU, as for heads without kernels."""
+    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.gpu_decoder', lambda *_: None)
 
 
 @pytest.fixture

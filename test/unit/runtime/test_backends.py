@@ -111,7 +111,9 @@ def test_what_decides_the_engine_reaches_its_opener(monkeypatch, asked):
 def test_the_accelerator_that_is_asked_for_is_built_for(monkeypatch, asked, built):
     opener = pytest.importorskip('trt_ros.runtime.gpu.open')
     given = []
-    monkeypatch.setattr(opener, 'open_network', lambda path, build, **more: given.append(build))
+    monkeypatch.setattr(
+        opener, 'open_tensor_runner', lambda path, build, **more: given.append(build)
+    )
     BACKENDS[0].open(PipelineOptions(model_path='x', dla_core=asked), Reporter(), 1)
     assert given[0].dla_core == built
 
@@ -121,7 +123,7 @@ def test_the_accelerator_that_is_asked_for_is_built_for(monkeypatch, asked, buil
 )
 def test_threads_of_the_cpu_are_told_of_on_a_gpu(monkeypatch, caplog, asked, told):
     opener = pytest.importorskip('trt_ros.runtime.gpu.open')
-    monkeypatch.setattr(opener, 'open_network', lambda *_, **more: None)
+    monkeypatch.setattr(opener, 'open_tensor_runner', lambda *_, **more: None)
     BACKENDS[1].open(PipelineOptions(model_path='x', cpu_threads=asked), Reporter(), 1)
     assert caplog.messages == told
 

@@ -1,160 +1,140 @@
-"""What a batch of frames does on the GPU, step by step, and the memory for it."""
+"""GPU memory of one batch size, and the stages of its frames."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from trt_ros.cuda.device import Gpu
 from trt_ros.cuda.graphs import Graph
-from trt_ros.cuda.kernels import Kernels
-from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async, fill_async
+from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer, copy_async, fill_async
 from trt_ros.errors import TensorMismatchError
-from trt_ros.runtime.gpu.decode import GpuDecoder, Launch
-from trt_ros.runtime.gpu.preprocess import Geometry, launch_preprocess, preprocess_args
-from trt_ros.runtime.gpu.slots import CopyThreadPool, LruCache
-from trt_ros.runtime.gpu.tensorrt_context import Contexts, Execution, Shape, item_nbytes
-from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import Decoder
-from trt_ros.vision.letterbox import Preprocess
+from trt_ros.runtime.gpu.decode import Launch
+from trt_ros.runtime.gpu.preprocess import (
+    Geometry,
+    RequestArgs,
+    launch_preprocess,
+    preprocess_args,
+)
+from trt_ros.runtime.gpu.shared_resources import SharedResources
+from trt_ros.runtime.gpu.slots import LruCache
+from trt_ros.runtime.gpu.tensorrt_context import Execution, item_nbytes
 
 HEADER_NBYTES = 256  # The request; keeps the images behind it aligned.
+MAX_GRAPHS = 16  # Per slot and batch size: image geometries that may alternate.
 Stage = tuple[str, Callable[[int], None]]
 
 
 def aligned(nbytes: int) -> int:
+    """Return `nbytes` rounded up to a multiple of 256."""
     return -(-nbytes // 256) * 256
 
 
 @dataclass(frozen=True)
-class SharedResources:
-    """What all slots of a pipeline share; borrowed by them."""
-
-    gpu: Gpu
-    account: Account
-    contexts: Contexts
-    preprocess: Preprocess
-    preprocess_kernels: Kernels
-    decode_kernels: Kernels | None
-    decoders: Callable[[Mapping[str, Shape]], GpuDecoder | None]
-    copy_threads: CopyThreadPool
-    chunk_nbytes: int
-    graph_capacity: int
-    use_graph: bool
-    in_place: bool  # Kernels read pinned memory where it lies.
-    blocking_sync: bool
-    stream_priority: int
-    on_graph_fallback: Callable[[str], None]
-    constant_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # Beside the images.
-    batches: tuple[int, ...] = (1,)  # The sizes that runs have, ascending.
-
-    @property
-    def image_input(self) -> TensorSpec:
-        return next(
-            spec for spec in self.contexts.engine.inputs if spec.name not in self.constant_inputs
-        )
-
-
-def batches_for(
-    shared: SharedResources, batch: int, decoder: Decoder[Any] | None
-) -> tuple[int, ...]:
+class FrameAddresses:
     """
-    Say how many images runs take: each count has a context, which costs GPU memory (72 MiB with
-    tensorrt_rtx 1.5, whatever the network), so only powers of two, and the largest batch.
-    """
-    spec = shared.image_input
-    if spec.shape[0] != -1:
-        return (spec.shape[0],)
-    if decoder is not None and not decoder.takes_batches:
-        return (1,)
-    max_batch = min(
-        batch,
-        max((profile[spec.name][2][0] for profile in shared.contexts.engine.profiles), default=1),
-    )
-    return (
-        *(1 << power for power in range(max_batch.bit_length()) if 1 << power < max_batch),
-        max_batch,
-    )
+    Addresses that the captured work of a batch reads and writes.
 
-
-def batch_log_lines(shared: SharedResources, batch: int) -> tuple[str, ...]:
-    """Tell the log what comes of asking for `batch` images in a run."""
-    fixed, max_batch = shared.image_input.shape[0], shared.batches[-1]
-    if fixed > 1:
-        return (f'the network takes {fixed} images in each run: fewer are filled up',)
-    if max_batch == 1 < batch:
-        which = 'network' if fixed == 1 else 'engine'
-        return (f'images run one after another: the {which} takes one in a run',)
-    return (f'up to {max_batch} images in a run',) if batch > 1 else ()
-
-
-@dataclass(frozen=True)
-class Source:
-    """
-    Where the GPU finds the images of a batch, and the part of their way that the graph does.
-
-    :param addresses: of each image; there may be fewer than the batch takes.
-    :param request: of the thresholds.
-    :param in_graph: (target, origin, nbytes) copies that belong into the graph.
-    :param results: where each image's results go, or else all raw outputs.
+    :param images: GPU address of each image; may be fewer than the batch has.
+    :param request: GPU address of the `RequestArgs`.
+    :param copies: (target, source, nbytes) of the copies to the GPU inside the graph.
+    :param results: where the results of each image go, or else all raw outputs.
     """
 
-    addresses: tuple[int, ...]
+    images: tuple[int, ...]
     request: int
-    in_graph: tuple[tuple[int, int, int], ...]
+    copies: tuple[tuple[int, int, int], ...]
     results: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes `start` to `stop` of image `index`, and what to send on to the GPU once copied."""
+    """
+    Bytes `start` to `stop` of image `index`, copied to pinned memory as one.
+
+    :param pinned: offset of the target in the pinned buffer.
+    :param send: (offset, nbytes) to send to the GPU once copied: the first piece includes the
+        header, the last one is (0, 0) because the graph sends it.
+    """
 
     index: int
     start: int
     stop: int
-    pinned: int  # Where they go in the pinned buffer.
-    send: tuple[int, int]  # (offset, bytes); with the header for the first, (0, 0) for the last.
+    pinned: int
+    send: tuple[int, int]
 
 
-class Way:
-    """What frames of one size and encoding need, worked out and captured once; owns a graph."""
+class SlotMemory(NamedTuple):
+    """Memory of a slot for images and results; `image` is None where kernels read in place."""
 
-    def __init__(
-        self,
-        source: Source,
-        sizes: tuple[int, ...],
-        offsets: tuple[int, ...],
-        results: tuple[slice, ...],
-        pieces: tuple[Piece, ...],
-        graph: Graph,
-    ) -> None:
-        self.source, self.sizes, self.offsets = source, sizes, offsets
-        self.results, self.pieces, self.graph = results, pieces, graph
+    pinned: PinnedBuffer
+    image: DeviceBuffer | None
+    results: PinnedBuffer
+    request: RequestArgs
+
+
+class StageSequence:
+    """Stages launched one by one, in place of a CUDA graph where none can be captured."""
+
+    def __init__(self, stages: list[Callable[[int], None]]) -> None:
+        self.stages = stages
+
+    def launch(self, stream: int) -> None:
+        """Enqueue all stages into `stream`; returns at once."""
+        for stage in self.stages:
+            stage(stream)
 
     def close(self) -> None:
+        """Drop the stages; may be called twice."""
+        self.stages = []
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedGraph:
+    """
+    A CUDA graph captured for one batch of image geometries. Owns the graph.
+
+    :param memory: the slot's memory that the graph uses; borrowed.
+    :param sizes: bytes of each image.
+    :param offsets: offset of each image in the pinned buffer.
+    :param results: slice of each image's results in the result buffer.
+    :param pieces: copies to pinned memory; empty for zero-copy frames.
+    """
+
+    graph: Graph | StageSequence
+    memory: SlotMemory
+    addresses: FrameAddresses
+    sizes: tuple[int, ...]
+    offsets: tuple[int, ...]
+    results: tuple[slice, ...]
+    pieces: tuple[Piece, ...]
+
+    def close(self) -> None:
+        """Destroy the graph; may be called twice."""
         self.graph.close()
 
 
-class Memory(NamedTuple):
-    """What a batch works in: the tensors, and the decoder's scratch memory."""
+class TensorMemory(NamedTuple):
+    """GPU memory of a batch: its tensors by name, and the decoder's scratch memory."""
 
     tensors: dict[str, DeviceBuffer]
     scratch: DeviceBuffer | None
 
 
-class Plan:
+class BatchBuffers:
     """
-    A batch size in one slot: its context, its tensors, its graphs; the slot owns it.
+    Execution context, tensors and captured graphs of one batch size in one slot, which owns them.
 
-    :param larger: the slot's plan of a larger batch, in whose memory this one works: they run one
-        after another. It must live as long.
+    :param larger: the slot's buffers of a larger batch, whose memory this one uses too, because
+        their runs never overlap. It must outlive this one.
     """
 
-    def __init__(self, shared: SharedResources, batch: int, larger: Plan | None = None) -> None:
+    def __init__(
+        self, shared: SharedResources, batch: int, larger: BatchBuffers | None = None
+    ) -> None:
         self.shared, self.batch = shared, batch
         engine = shared.contexts.engine
         self._owned = ExitStack()
@@ -178,10 +158,11 @@ class Plan:
             )
             undo.callback(self.execution.close)
             self.shapes = {out.name: self.execution.shape_of(out.name) for out in engine.outputs}
-            for name, each in self.shapes.items():
-                if batch > 1 and each[:1] != (batch,):
+            for name, output_shape in self.shapes.items():
+                if batch > 1 and output_shape[:1] != (batch,):
                     raise TensorMismatchError(
-                        f'The output {name} of {batch} images is {each}, not of {batch}.',
+                        f'Output {name} has shape {output_shape} for a batch of {batch} images.',
+                        cause='its first dimension is not the batch',
                         remedy='Set max_batch_size to 1.',
                     )
             self.image_nbytes = int(np.prod(shape[1:])) * item_nbytes(spec.dtype)
@@ -191,32 +172,32 @@ class Plan:
             }
             for out in engine.outputs:
                 self.sizes[out.name] = int(np.prod(self.shapes[out.name])) * item_nbytes(out.dtype)
-            self.decoder = shared.decoders(self.shapes)
-            self.memory: Memory = self._take_memory(undo) if larger is None else larger.memory
+            self.decoder = shared.decoder_for(self.shapes)
+            self.memory: TensorMemory = self._allocate(undo) if larger is None else larger.memory
             self.tensors, self.scratch = self.memory
             for name, buffer in self.tensors.items():
                 self.execution.bind(name, buffer.ptr)
             self.input = self.tensors[spec.name]
-            self.ways: LruCache[Way] = LruCache(shared.graph_capacity)
-            undo.callback(self.ways.clear)
+            self.captured: LruCache[CapturedGraph] = LruCache(MAX_GRAPHS)
+            undo.callback(self.captured.clear)
             self._owned = undo.pop_all()
         self.is_warm = False
 
-    def _take_memory(self, undo: ExitStack) -> Memory:
-        m, scratch = self.shared, None
+    def _allocate(self, undo: ExitStack) -> TensorMemory:
+        account, scratch = self.shared.account, None
         tensors = {}
         for name, nbytes in self.sizes.items():
-            tensors[name] = DeviceBuffer(nbytes, 'tensors', m.account)
+            tensors[name] = DeviceBuffer(nbytes, 'tensors', account)
             undo.callback(tensors[name].close)
         if self.decoder is not None:
             scratch = DeviceBuffer(
-                self.batch * aligned(self.decoder.scratch_nbytes), 'decoder', m.account
+                self.batch * aligned(self.decoder.scratch_nbytes), 'decoder', account
             )
             undo.callback(scratch.close)
-        return Memory(tensors, scratch)
+        return TensorMemory(tensors, scratch)
 
     def result_sizes(self, geometries: Sequence[Geometry]) -> tuple[int, ...]:
-        """Bytes of each image's results in host memory, or else of all raw outputs."""
+        """Return the bytes of each image's results in host memory, or else of all raw outputs."""
         if self.decoder is None:
             return (
                 sum(aligned(self.sizes[out.name]) for out in self.shared.contexts.engine.outputs),
@@ -224,89 +205,90 @@ class Plan:
         return tuple(aligned(self.decoder.result_nbytes((g.width, g.height))) for g in geometries)
 
     def prepare(self, stream: int) -> None:
-        """Set the decoder's counters to zero, and the extra inputs: each frame leaves them so."""
+        """Write the constant inputs and zero the decoder's counters, once for all frames."""
         for name, value in self._constant_inputs.items():
-            # From pageable memory: CUDA has read it all when this returns.
+            # Pageable memory: CUDA has read all of it when the call returns.
             copy_async(self.tensors[name].ptr, value.ctypes.data, value.nbytes, stream)
         if self.scratch is not None:
             fill_async(self.scratch.ptr, 0, self.scratch.nbytes, stream)
 
-    def stages(self, geometries: Sequence[Geometry], source: Source) -> list[Stage]:
-        """List what a frame does on the GPU, in order, each as a function of the stream."""
-        m, stages = self.shared, list[Stage]()
-        if source.in_graph:
+    def stages(self, geometries: Sequence[Geometry], addresses: FrameAddresses) -> list[Stage]:
+        """Return the stages of a frame on the GPU, in order, each as a function of the stream."""
+        shared, stages = self.shared, list[Stage]()
+        if addresses.copies:
 
             def copy_in(stream: int) -> None:
-                for target, origin, nbytes in source.in_graph:
-                    copy_async(target, origin, nbytes, stream)
+                for target, source, nbytes in addresses.copies:
+                    copy_async(target, source, nbytes, stream)
 
             stages.append(('copy in', copy_in))
         last = len(geometries) - 1
         args = [
             preprocess_args(
-                m.preprocess,
+                shared.preprocess,
                 geometries[min(i, last)],
-                source.addresses[min(i, last)],
+                addresses.images[min(i, last)],
                 self.input.ptr + i * self.image_nbytes,
             )
             for i in range(self.batch)
-        ]  # The last image fills up what is left.
+        ]  # The last image pads a partial batch.
 
         def preprocess(stream: int) -> None:
-            for each in args:
-                launch_preprocess(m.preprocess_kernels, each, stream)
+            for image_args in args:
+                launch_preprocess(shared.preprocess_kernels, image_args, stream)
 
         stages += [
             ('preprocess', preprocess),
             ('inference', self.execution.enqueue),
-            self._last_stage(geometries, source),
+            self._last_stage(geometries, addresses),
         ]
         return stages
 
-    def _last_stage(self, geometries: Sequence[Geometry], source: Source) -> Stage:
-        m, decoder, scratch = self.shared, self.decoder, self.scratch
-        outputs = m.contexts.engine.outputs
-        if decoder is None or scratch is None or m.decode_kernels is None:
+    def _last_stage(self, geometries: Sequence[Geometry], addresses: FrameAddresses) -> Stage:
+        shared, decoder, scratch = self.shared, self.decoder, self.scratch
+        outputs = shared.contexts.engine.outputs
+        if decoder is None or scratch is None:
 
             def copy_out(stream: int) -> None:
-                (target,) = source.results
+                (target,) = addresses.results
                 for out in outputs:
                     nbytes = self.sizes[out.name]
                     copy_async(target, self.tensors[out.name].ptr, nbytes, stream)
                     target += aligned(nbytes)
 
             return 'copy out', copy_out
-        kernels, launches = m.decode_kernels, list[Launch]()
+        kernels, launches = shared.decode_kernels, list[Launch]()
         for i, geometry in enumerate(geometries):
 
             def address(name: str, i: int = i) -> int:
                 return self.tensors[name].ptr + i * (self.sizes[name] // self.batch)
 
             launches += decoder.launches(
-                m.preprocess.letterbox((geometry.width, geometry.height)),
+                shared.preprocess.letterbox((geometry.width, geometry.height)),
                 address,
-                request=source.request,
-                result=source.results[i],
+                request=addresses.request,
+                result=addresses.results[i],
                 scratch=scratch.ptr + i * aligned(decoder.scratch_nbytes),
             )
 
         def decode(stream: int) -> None:
-            for each in launches:
-                kernels.launch(*each, stream)
+            for launch in launches:
+                kernels.launch(*launch, stream)
 
         return 'decode', decode
 
     def outputs(self, results: np.ndarray) -> dict[str, np.ndarray]:
-        """See the raw outputs in pinned memory, where a CPU decoder reads them; borrowed."""
-        found, offset = {}, 0
+        """Return views of the raw outputs in the result buffer, bfloat16 as uint16; borrowed."""
+        outputs, offset = {}, 0
         for out in self.shared.contexts.engine.outputs:
             nbytes = self.sizes[out.name]
             kind = 'uint16' if out.dtype == 'bfloat16' else out.dtype
-            found[out.name] = (
+            outputs[out.name] = (
                 results[offset : offset + nbytes].view(kind).reshape(self.shapes[out.name])
             )
             offset += aligned(nbytes)
-        return found
+        return outputs
 
     def close(self) -> None:
+        """Release the graphs, the context and own memory; may be called twice."""
         self._owned.close()

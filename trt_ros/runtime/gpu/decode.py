@@ -1,8 +1,8 @@
-"""What the GPU decodes by itself: vision's heads as C structs for the kernels of decode.cu."""
+"""Decoders that run on the GPU: arguments for the kernels of decode.cu, and their results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 import ctypes
 from ctypes import c_double, c_float, c_int, c_void_p
 from dataclasses import dataclass
@@ -11,27 +11,17 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from trt_ros.cuda.kernels import Size
-from trt_ros.runtime.gpu.tensorrt_context import Shape, item_nbytes
-from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.boxes import BoxesHead
-from trt_ros.vision.decoders.detr import DetrHead, sigmoid_without_last, softmax_without_last
-from trt_ros.vision.decoders.family import sigmoid
-from trt_ros.vision.decoders.registry import Decoder
-from trt_ros.vision.decoders.semantic import SemanticHead
-from trt_ros.vision.decoders.yolov5 import YoloV5Head
-from trt_ros.vision.decoders.yolov8 import YoloV8Head
-from trt_ros.vision.decoders.yolov10 import EndToEndHead
-from trt_ros.vision.decoders.yolox import YoloxHead, grid
+from trt_ros.runtime.gpu.tensorrt_context import item_nbytes
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.grid import line
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import ClassMask
 from trt_ros.vision.scores import check_range
 
-MOST_DETECTIONS = 1024  # decode.cu: MOST
-MOST_CANDIDATES, MOST_CLASSES = 1 << 20, 1 << 12  # decode.cu: bits of a key
+MAX_DETECTIONS = 1024  # decode.cu: MAX_DETECTIONS
+MAX_CANDIDATES, MAX_CLASSES = 1 << 20, 1 << 12  # decode.cu: bits of a key
 HEADER_NBYTES = 16  # decode.cu: struct Result
-MASK_AT = 256  # Behind the header, aligned.
+MASK_OFFSET = 256  # Behind the header, aligned.
 
 # In the order of decode.cu's enums.
 _FORMS = {'corners': 0, 'centres': 1, 'grid': 2}
@@ -40,11 +30,11 @@ _INTEGERS = {'int32': 1, 'int64': 2}
 _SCORES = 3
 _FLOATS = ('float32', 'float16', 'bfloat16')
 
-Address = Callable[[str], int]  # Of an output of one image, by name.
+Address = Callable[[str], int]  # Name of an output to its GPU address for one image.
 
 
 class Launch(NamedTuple):
-    """One kernel of decode.cu."""
+    """Launch of one kernel of decode.cu."""
 
     function: str
     grid: Size
@@ -53,40 +43,43 @@ class Launch(NamedTuple):
 
 
 class GpuDecoder(Protocol):
-    """Decodes one image's outputs on the GPU."""
+    """A decoder of the outputs of one image on the GPU."""
 
     @property
     def scratch_nbytes(self) -> int:
-        """Bytes of GPU memory to work in; zero at first, and each frame leaves them fit again."""
+        """Bytes of GPU scratch memory; zeroed once, every frame leaves its counters at zero."""
         ...
 
     def result_nbytes(self, image_wh: tuple[int, int]) -> int:
-        """Bytes of host memory for what is found in an image of this size."""
+        """Return the bytes of host memory for the result of an image of this size."""
         ...
 
     def launches(
         self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
     ) -> tuple[Launch, ...]:
         """
-        Say what to launch for an image.
+        Return the kernels to launch for an image, in order.
 
-        :param address: where the GPU finds an output; the others: a `RequestArgs`, the scratch
-            memory, the host memory, likewise.
+        :param address: returns the GPU address of an output.
+        :param request: GPU address of a `RequestArgs`.
+        :param scratch: GPU address of the scratch memory.
+        :param result: GPU address of the host memory for the result.
         """
         ...
 
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Any, bool]:
         """
-        Copy out what was found: the memory, (result_nbytes,) uint8, is the next frame's.
+        Return a copy of the result in `memory`, which the next frame overwrites.
 
-        :returns: what the decoder finds; and whether any value was NaN or infinite.
+        :param memory: (result_nbytes,) uint8.
+        :returns: the decoder's result, and whether any output value was NaN or infinite.
         :raises ScoreRangeError: when a score is outside 0 to 1.
         """
         ...
 
 
 class HeadArgs(ctypes.Structure):
-    """decode.cu: struct Head."""
+    """Arguments of the box kernels; decode.cu: struct Head."""
 
     _fields_ = [
         *(
@@ -110,7 +103,7 @@ class HeadArgs(ctypes.Structure):
                 'limit',
                 'rows',
                 'classes',
-                'a_row',
+                'per_row',
                 'box_row',
                 'box_column',
                 'score_row',
@@ -121,7 +114,7 @@ class HeadArgs(ctypes.Structure):
                 'form',
                 'activation',
                 'background',
-                'competes',
+                'uses_nms',
             )
         ),
         ('box_width', c_float),
@@ -139,11 +132,13 @@ class HeadArgs(ctypes.Structure):
     ]
 
 
-class Part(NamedTuple):
+class OutputSlice(NamedTuple):
     """
-    Numbers within an output.
+    A strided slice of a network output.
 
-    :param start: of the first, in elements; `row`, `column`: from one to the next.
+    :param start: offset of the first element, in elements.
+    :param row: elements from one row to the next.
+    :param column: elements from one column to the next.
     """
 
     output: str
@@ -153,53 +148,57 @@ class Part(NamedTuple):
     column: int = 1
 
     def at(self, address: Address) -> int:
+        """Return the GPU address of the first element."""
         return address(self.output) + self.start * item_nbytes(self.dtype)
 
 
 @dataclass(frozen=True)
 class GpuBoxes:
     """
-    Boxes and scores, and how the GPU reads them; the fields as in decode.cu's `Head`.
+    Decoder of boxes and scores; fields as in decode.cu's `Head`.
 
     :param select: 'columns' and 'rows' find the best class of each of `rows` boxes, whose scores
-        lie side by side for each class, or for each box; with 'each', every score is a candidate.
-    :param limit: how many boxes are ever wanted.
+        are contiguous per class or per box; with 'each', every score is a candidate.
+    :param uses_nms: whether boxes of one class suppress each other.
+    :param normalised: whether boxes are 0 to 1 of the input instead of pixels.
+    :param limit: maximum number of boxes, whatever the request asks for.
     """
 
     select: str
     rows: int
     classes: int
-    boxes: Part
-    scores: Part
+    boxes: OutputSlice
+    scores: OutputSlice
     form: str = 'centres'
-    objectness: Part | None = None
-    labels: Part | None = None
-    count: Part | None = None
+    objectness: OutputSlice | None = None
+    labels: OutputSlice | None = None
+    count: OutputSlice | None = None
     activation: str = 'none'
     background: int = 0
-    competes: bool = True
+    uses_nms: bool = True
     normalised: bool = False
-    limit: int = MOST_DETECTIONS
+    limit: int = MAX_DETECTIONS
     strides: tuple[int, ...] = ()
 
     @property
-    def a_row(self) -> int:
-        """Candidates that a row may give."""
+    def per_row(self) -> int:
+        """Candidates per row."""
         return self.classes if self.select == 'each' else 1
 
     @property
     def is_supported(self) -> bool:
+        """Whether the kernels can read these dtypes and sizes."""
         labels, count = self.labels, self.count
         return (
             self.scores.dtype in _FLOATS
             and self.boxes.dtype == self.scores.dtype
-            and 0 < self.rows * self.a_row <= MOST_CANDIDATES
-            and 0 < self.classes <= MOST_CLASSES
+            and 0 < self.rows * self.per_row <= MAX_CANDIDATES
+            and 0 < self.classes <= MAX_CLASSES
             and len(self.strides) <= 4
             and (
                 labels is None
                 or (
-                    not self.competes
+                    not self.uses_nms
                     and (labels.dtype in _INTEGERS or labels.dtype == self.scores.dtype)
                 )
             )
@@ -208,15 +207,17 @@ class GpuBoxes:
 
     @property
     def scratch_nbytes(self) -> int:
-        """Two counters, and a key a candidate."""
-        return 8 + 8 * self.rows * self.a_row
+        """Bytes of GPU scratch memory: two counters, and one key per candidate."""
+        return 8 + 8 * self.rows * self.per_row
 
     def result_nbytes(self, image_wh: tuple[int, int]) -> int:
-        return HEADER_NBYTES + 24 * MOST_DETECTIONS
+        """Return the bytes of host memory for the result: header, boxes, scores and labels."""
+        return HEADER_NBYTES + 24 * MAX_DETECTIONS
 
     def launches(
         self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
     ) -> tuple[Launch, ...]:
+        """Return the kernels to launch for an image, see `GpuDecoder`."""
         height, width = letterbox.input_hw
         size = (width, height) if self.normalised else (1, 1)
         labels, count = self.labels, self.count
@@ -230,11 +231,11 @@ class GpuBoxes:
             scratch,
             scratch + 8,
             result,
-            MOST_DETECTIONS,
+            MAX_DETECTIONS,
             self.limit,
             self.rows,
             self.classes,
-            self.a_row,
+            self.per_row,
             self.boxes.row,
             self.boxes.column,
             self.scores.row,
@@ -245,7 +246,7 @@ class GpuBoxes:
             _FORMS[self.form],
             _ACTIVATIONS[self.activation],
             self.background,
-            self.competes,
+            self.uses_nms,
             *size,
             width,
             height,
@@ -256,7 +257,7 @@ class GpuBoxes:
             *letterbox.image_wh,
         )
         per_block = {'columns': 32, 'rows': 8, 'each': 256}[self.select]
-        blocks = -(-self.rows * self.a_row // per_block)
+        blocks = -(-self.rows * self.per_row // per_block)
         dtype = self.scores.dtype
         return (
             Launch(f'select_{self.select}_{dtype}', (blocks, 1, 1), (32, 8, 1), args),
@@ -264,11 +265,12 @@ class GpuBoxes:
         )
 
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Detections, bool]:
+        """Return the detections and whether outputs had non-finite values, see `GpuDecoder`."""
         count, _, nonfinite, _ = memory[:HEADER_NBYTES].view(np.int32).tolist()
         numbers = (
-            memory[HEADER_NBYTES : HEADER_NBYTES + 24 * MOST_DETECTIONS]
+            memory[HEADER_NBYTES : HEADER_NBYTES + 24 * MAX_DETECTIONS]
             .view(np.float32)
-            .reshape(6, MOST_DETECTIONS)
+            .reshape(6, MAX_DETECTIONS)
         )
         return Detections(
             numbers[:4].reshape(-1, 4)[:count].copy(),
@@ -278,13 +280,13 @@ class GpuBoxes:
 
 
 class Axis(ctypes.Structure):
-    """decode.cu: struct Axis."""
+    """Cell coordinates along one axis; decode.cu: struct Axis."""
 
     _fields_ = [('origin', c_double), ('pitch', c_double), ('low', c_int), ('high', c_int)]
 
 
 class ArgmaxArgs(ctypes.Structure):
-    """decode.cu: struct Argmax."""
+    """Arguments of the mask kernels; decode.cu: struct Argmax."""
 
     _fields_ = [
         *((name, c_void_p) for name in ('cells', 'counters', 'result', 'mask')),
@@ -309,12 +311,13 @@ class ArgmaxArgs(ctypes.Structure):
 @dataclass(frozen=True)
 class GpuArgmax:
     """
-    Scores of C classes a cell, of which the GPU finds the best at each pixel of the image.
+    Decoder of C scores per cell, which finds the best class of every image pixel.
 
-    :param grid_hw: cells; `channels_first`: (C, h, w), else (h, w, C).
+    :param grid_hw: number of cells.
+    :param channels_first: whether scores are (C, h, w), else (h, w, C).
     """
 
-    scores: Part
+    scores: OutputSlice
     classes: int
     grid_hw: tuple[int, int]
     channels_first: bool
@@ -323,23 +326,26 @@ class GpuArgmax:
 
     @property
     def is_supported(self) -> bool:
+        """Whether the kernels can read this dtype and number of classes."""
         return self.scores.dtype in _FLOATS and 1 < self.classes <= 1 << 16
 
     @property
     def dtype(self) -> type[np.uint8] | type[np.uint16]:
-        """The mask's, as on the CPU."""
+        """Dtype of the mask, as on the CPU."""
         return np.uint8 if self.classes <= 256 else np.uint16
 
     def _pitch(self, width: int) -> int:
         return -(-width // 4) * 4
 
     def result_nbytes(self, image_wh: tuple[int, int]) -> int:
+        """Return the bytes of host memory for the result: header and mask."""
         width, height = image_wh
-        return MASK_AT + height * self._pitch(width) * self.dtype().itemsize
+        return MASK_OFFSET + height * self._pitch(width) * self.dtype().itemsize
 
     def launches(
         self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
     ) -> tuple[Launch, ...]:
+        """Return the kernels to launch for an image, see `GpuDecoder`."""
         (rows, columns), (width, height) = self.grid_hw, letterbox.image_wh
         steps = (
             (1, columns, rows * columns)
@@ -350,7 +356,7 @@ class GpuArgmax:
             self.scores.at(address),
             scratch,
             result,
-            result + MASK_AT,
+            result + MASK_OFFSET,
             self.classes,
             *steps,
             width,
@@ -367,137 +373,10 @@ class GpuArgmax:
         )
 
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[ClassMask, bool]:
+        """Return the mask and whether outputs had non-finite values, see `GpuDecoder`."""
         width, height = image_wh
-        mask = memory[MASK_AT : self.result_nbytes(image_wh)].view(self.dtype)
+        mask = memory[MASK_OFFSET : self.result_nbytes(image_wh)].view(self.dtype)
         return (
             ClassMask(mask.reshape(height, self._pitch(width))[:, :width].copy()),
             bool(memory[:HEADER_NBYTES].view(np.int32)[2]),
         )
-
-
-def gpu_decoder(
-    decoder: Decoder[Any],
-    outputs: Sequence[TensorSpec],
-    shapes: Mapping[str, Shape],
-    input_hw: tuple[int, int],
-) -> GpuDecoder | None:
-    """
-    Find how the GPU decodes what `decoder` reads; None where only the CPU can, or, as it does
-    with shapes that do not fit together, says what is wrong.
-
-    :param shapes: of the outputs, for the present inputs.
-    :param input_hw: of the network's images.
-    """
-    head, dtypes = decoder.head, {spec.name: spec.dtype for spec in outputs}
-
-    def part(output: str, start: int, row: int, column: int = 1) -> Part:
-        return Part(output, dtypes[output], start, row, column)
-
-    found: GpuBoxes | GpuArgmax | None = None
-    if isinstance(head, YoloV8Head):
-        name = head.output_name
-        _, first, second = shapes[name]
-        if head.channels_first:
-            found = GpuBoxes(
-                'columns',
-                second,
-                first - 4,
-                part(name, 0, 1, second),
-                part(name, 4 * second, 1, second),
-            )
-        else:
-            found = GpuBoxes(
-                'rows', first, second - 4, part(name, 0, second), part(name, 4, second)
-            )
-    elif isinstance(head, (YoloxHead, YoloV5Head)):
-        name = head.output_name
-        _, rows, step = shapes[name]
-        strides = head.strides if isinstance(head, YoloxHead) else ()
-        if strides and rows != len(grid(input_hw, strides)):
-            return None
-        objectness = part(name, 4, step)
-        is_only = isinstance(head, YoloV5Head) and head.objectness_only and step == 6
-        found = GpuBoxes(
-            'rows',
-            rows,
-            step - 5,
-            part(name, 0, step),
-            objectness if is_only else part(name, 5, step),
-            'grid' if strides else 'centres',
-            None if is_only else objectness,
-            strides=strides,
-        )
-    elif isinstance(head, EndToEndHead) and shapes[head.output_name][2] == 6:
-        name = head.output_name
-        found = GpuBoxes(
-            'each',
-            shapes[name][1],
-            1,
-            part(name, 0, 6),
-            part(name, 4, 6),
-            'centres' if head.is_rtdetr else 'corners',
-            labels=part(name, 5, 6),
-            competes=False,
-            normalised=head.is_rtdetr,
-        )
-    elif isinstance(head, DetrHead):
-        found = _detr(head, shapes, part)
-    elif isinstance(head, BoxesHead):
-        found = _boxes(head, shapes, part)
-    elif isinstance(head, SemanticHead) and not head.is_classes:
-        _, *size = shapes[head.output_name]
-        classes, rows, columns = size if head.channels_first else (size[2], *size[:2])
-        found = GpuArgmax(
-            part(head.output_name, 0, 0), classes, (rows, columns), head.channels_first
-        )
-    return found if found is not None and found.is_supported else None
-
-
-def _detr(
-    head: DetrHead, shapes: Mapping[str, Shape], part: Callable[..., Part]
-) -> GpuBoxes | None:
-    name = head.logits_name
-    _, rows, step = shapes[name]
-    if head.boxes_name and shapes[head.boxes_name][1:] != (rows, 4):
-        return None
-    before = 0 if head.boxes_name else 4
-    boxes = part(head.boxes_name, 0, 4) if head.boxes_name else part(name, 0, step)
-    is_softmax = head.to_scores is softmax_without_last
-    is_sigmoid = head.to_scores in (sigmoid, sigmoid_without_last)
-    classes = step - before - (head.to_scores in (softmax_without_last, sigmoid_without_last))
-    return GpuBoxes(
-        'rows' if is_softmax else 'each',
-        rows,
-        classes,
-        boxes,
-        part(name, before, step),
-        activation='softmax' if is_softmax else 'sigmoid' if is_sigmoid else 'none',
-        competes=False,
-        normalised=True,
-        limit=rows,
-    )
-
-
-def _boxes(
-    head: BoxesHead, shapes: Mapping[str, Shape], part: Callable[..., Part]
-) -> GpuBoxes | None:
-    parts = head.parts
-    *_, rows, columns = shapes[parts.boxes.name]
-    if columns != 4 or any(
-        shapes[spec.name][parts.batched] != rows for spec in (parts.scores, parts.labels) if spec
-    ):
-        return None
-    classes = shapes[parts.scores.name][-1] if parts.score_axes == 2 else 1
-    return GpuBoxes(
-        'each',
-        rows,
-        classes,
-        part(parts.boxes.name, 0, 4),
-        part(parts.scores.name, 0, classes),
-        'corners',
-        labels=part(parts.labels.name, 0, 1) if parts.labels else None,
-        count=part(parts.count.name, 0, 0) if parts.count else None,
-        background=int(head.has_background),
-        competes=head.suppress,
-        normalised=head.normalised,
-    )

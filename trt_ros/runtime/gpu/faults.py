@@ -1,4 +1,4 @@
-"""Whether a GPU failed for good, reported once: a lost CUDA context, or no answer in time."""
+"""Permanent GPU failures, reported once: a lost CUDA context, or a timeout."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ log = logging.getLogger('trt_ros.runtime')
 
 class Faults:
     """
-    What ends the use of a GPU by a runner. Owns a watchdog thread until close().
+    Permanent failure of a runner's GPU. Owns a watchdog thread until close().
 
-    :param timeout_seconds: a frame that takes longer means that the GPU does not answer; 0
-        watches nothing.
+    :param timeout_seconds: a frame that takes longer counts as a failure; 0 disables the watchdog.
     :param on_fault: called once, on any thread, when the GPU has failed.
-    :ivar error: why it failed; None while it works.
+    :ivar error: the failure; None while the GPU works.
     """
 
     def __init__(
@@ -32,22 +31,26 @@ class Faults:
         self.begin, self.end = self._watchdog.begin, self._watchdog.end
 
     def report_to(self, on_fault: Callable[[GpuFailedError], None]) -> None:
-        """Have `on_fault` called instead; at once where the GPU has failed already."""
+        """Call `on_fault` on failure from now on; at once if the GPU has already failed."""
         with self._lock:
             self._on_fault, error = on_fault, self.error
         if error is not None:
             on_fault(error)
 
     def check(self) -> None:
-        """:raises GpuFailedError: when the GPU has failed."""
+        """
+        Check that the GPU works.
+
+        :raises GpuFailedError: when the GPU has failed.
+        """
         if self.error is not None:
             raise self.error
 
     def judge(self, error: BaseException) -> None:
         """
-        Fail where an error means that the CUDA context is lost.
+        Record a failure if `error` means that the CUDA context is lost.
 
-        :raises GpuFailedError: instead of any error, once the GPU has failed.
+        :raises GpuFailedError: in place of any error, once the GPU has failed.
         """
         if isinstance(error, CudaError) and error.is_sticky:
             self.fail(GpuFailedError(error.problem, cause=error.cause, remedy=error.remedy))
@@ -55,7 +58,7 @@ class Faults:
             raise self.error from error
 
     def fail(self, error: GpuFailedError) -> None:
-        """Count the GPU as failed; only the first error is reported."""
+        """Mark the GPU as failed; only the first error is reported."""
         with self._lock:
             if self.error is not None:
                 return
@@ -67,13 +70,13 @@ class Faults:
     def _is_late(self, seconds: float) -> None:
         self.fail(
             GpuFailedError(
-                f'The GPU has not answered for {seconds:.1f} s.',
-                cause='a kernel that never ends, a GPU in trouble, or one that others keep busy',
-                remedy='Look at nvidia-smi and for "NVRM: Xid" in the kernel log; raise '
-                'gpu_timeout '
-                'where frames really take this long.',
+                f'The GPU has not responded for {seconds:.1f} s.',
+                cause='a kernel that never ends, a GPU error, or other processes that occupy it',
+                remedy='Check nvidia-smi, and the kernel log for "NVRM: Xid"; raise gpu_timeout '
+                'if frames take this long in normal operation.',
             )
         )
 
     def close(self) -> None:
+        """Stop the watchdog; may be called twice."""
         self._watchdog.close()

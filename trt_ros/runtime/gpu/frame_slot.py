@@ -1,4 +1,4 @@
-"""One frame under way: its memory, its stream, and the ways that are captured for it."""
+"""Frame slots: memory, stream and captured graphs of one frame in flight."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from operator import lt
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,30 +17,35 @@ from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer, copy_async, fill_asy
 from trt_ros.errors import BackendError, TensorMismatchError
 from trt_ros.runtime.gpu.batch_buffers import (
     HEADER_NBYTES,
+    BatchBuffers,
+    CapturedGraph,
+    FrameAddresses,
     Piece,
-    Plan,
-    SharedResources,
-    Source,
+    SlotMemory,
     Stage,
-    Way,
+    StageSequence,
     aligned,
 )
-from trt_ros.runtime.gpu.preprocess import Geometry, RequestArgs, request_view
+from trt_ros.runtime.gpu.preprocess import Geometry, request_view
+from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import chunks
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
-Registered = Callable[[int, int], int]  # (host address, bytes) to the GPU's address, or 0.
+#: Larger images are copied in pieces of this size: the transfer of one overlaps the next copy.
+CHUNK_NBYTES = 1 << 20
+
+DeviceAddress = Callable[[int, int], int]  # (host address, nbytes) to the GPU's address, or 0.
 
 
-def cut(
+def cut_into_pieces(
     sizes: Sequence[int], offsets: Sequence[int], chunk_nbytes: int, *, send: bool
 ) -> tuple[Piece, ...]:
     """
-    Cut images into pieces; each but the last is sent on by itself, the first with the header.
+    Cut images into pieces; each but the last is sent by itself, the first with the header.
 
-    :param offsets: where each image begins in the pinned buffer.
-    :param send: False where the GPU reads the pinned buffer itself.
+    :param offsets: offset of each image in the pinned buffer.
+    :param send: False where the GPU reads the pinned buffer directly.
     """
     found = [
         (index, start, stop)
@@ -49,203 +54,211 @@ def cut(
     ]
     pieces = []
     for number, (index, start, stop) in enumerate(found):
-        at = offsets[index] + start
-        first = at if number else 0
+        pinned = offsets[index] + start
+        first = pinned if number else 0
         is_sent = send and number < len(found) - 1
-        pieces.append(
-            Piece(
-                index, start, stop, at, (first, at + stop - start - first) if is_sent else (0, 0)
-            )
-        )
+        sent = (first, pinned + stop - start - first) if is_sent else (0, 0)
+        pieces.append(Piece(index, start, stop, pinned, sent))
     return tuple(pieces)
 
 
 def address_of(frame: Frame) -> int:
-    """Return where a frame's bytes lie on the host."""
+    """Return the host address of a frame's bytes."""
     address: int = frame.data.ctypes.data
     return address
 
 
+class Launched(NamedTuple):
+    """
+    A batch of frames that `FrameSlot.start` has launched; valid until the slot's next start.
+
+    :param zero_copy: whether the GPU reads the frames directly from registered memory.
+    :param host_copy_seconds: time to copy the frames and to enqueue transfers.
+    """
+
+    buffers: BatchBuffers
+    captured: CapturedGraph
+    zero_copy: bool
+    host_copy_seconds: float
+
+    def read(self, frames: Sequence[Frame]) -> list[tuple[Any, bool]]:
+        """
+        Return the GPU decoder's result of each frame and whether outputs had non-finite values.
+
+        Call after `FrameSlot.wait`, and only if `buffers` has a decoder.
+        """
+        decoder, captured = self.buffers.decoder, self.captured
+        assert decoder is not None
+        view = captured.memory.results.view
+        return [
+            decoder.read(view[part], frame.wh) for part, frame in zip(captured.results, frames)
+        ]
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """Return views of the raw outputs, for a CPU decoder; the slot reuses their memory."""
+        return self.buffers.outputs(self.captured.memory.results.view)
+
+
 class FrameSlot:
     """
-    The way of one frame. Owns its stream, its memory and its plans; borrows the machinery.
+    One frame in flight. Owns its stream, its memory and its graphs; borrows shared resources.
 
-    Copies are begun by `start`; what they read may be reused once `start` has returned, except a
-    registered source, which must stay until `wait`.
+    Source memory of the frames may be reused once `start` has returned, except registered memory,
+    which must not change until `wait` returns.
+
+    :param chunk_nbytes: size of the pieces of a large image; default CHUNK_NBYTES.
+    :ivar memory: memory for images and results; None before the first frame.
+    :ivar in_flight: True from `start` until `wait` has returned.
     """
 
-    def __init__(self, shared: SharedResources) -> None:
+    def __init__(self, shared: SharedResources, chunk_nbytes: int | None = None) -> None:
         self.shared = shared
+        self._chunk_nbytes = CHUNK_NBYTES if chunk_nbytes is None else chunk_nbytes
         with ExitStack() as undo:
-            self.stream = Stream(shared.stream_priority)
+            self.stream = Stream(shared.options.stream_priority)
             undo.callback(self.stream.close)
-            self.done = Event(blocking_sync=shared.blocking_sync)
+            self.done = Event(blocking_sync=shared.options.blocking_sync)
             undo.callback(self.done.close)
-            self._request = RequestArgs()
-            self._pinned: PinnedBuffer | None = None
-            self._image: DeviceBuffer | None = None
-            self._results: PinnedBuffer | None = None
-            undo.callback(self._drop_memory)
-            self._plans: dict[int, Plan] = {}
-            undo.callback(self._close_plans)
+            self.memory: SlotMemory | None = None
+            undo.callback(self._free_memory)
+            self._buffers: dict[int, BatchBuffers] = {}
+            undo.callback(self._close_buffers)
             self._owned = undo.pop_all()
-        self.plan: Plan | None = None
-        self.way: Way | None = None
-        self.host_copy_seconds = 0.0
-        self.is_lent = False  # Whether the GPU takes the frames from where they came in.
-        self.is_under_way = False  # From `start` until whoever waits has seen the end.
+        self.in_flight = False
 
-    @property
-    def pinned_view(self) -> np.ndarray:
-        """Return the pinned bytes behind the header: where the images are copied to."""
-        assert self._pinned is not None
-        return self._pinned.view[HEADER_NBYTES:]
-
-    def plan_for(self, count: int) -> Plan:
+    def buffers_for(self, count: int) -> BatchBuffers:
         """
-        Return the plan of the smallest batch that takes so many images.
+        Return the buffers of the smallest batch of at least `count` images.
 
-        :raises TensorMismatchError: when none does, or the engine refuses its shape.
+        :raises TensorMismatchError: when there is no such batch, or the engine rejects its shape.
         """
         batches = self.shared.batches
         batch = next((size for size in batches if size >= count), 0)
         if not batch:
-            raise TensorMismatchError(f'{count} images at once, the network takes {batches[-1]}.')
-        if batch not in self._plans:
-            # The smaller ones work in the largest's memory.
-            larger = self.plan_for(batches[-1]) if batch < batches[-1] else None
+            raise TensorMismatchError(
+                f'{count} images exceed the maximum batch size of {batches[-1]}.'
+            )
+        if batch not in self._buffers:
+            # Smaller batches use the memory of the largest.
+            larger = self.buffers_for(batches[-1]) if batch < batches[-1] else None
             with ExitStack() as undo:
-                plan = Plan(self.shared, batch, larger)
-                undo.callback(plan.close)
-                plan.prepare(self.stream.handle)
+                buffers = BatchBuffers(self.shared, batch, larger)
+                undo.callback(buffers.close)
+                buffers.prepare(self.stream.handle)
                 undo.pop_all()
-            self._plans[batch] = plan
-        return self._plans[batch]
+            self._buffers[batch] = buffers
+        return self._buffers[batch]
 
-    def _close_plans(self) -> None:
-        while self._plans:
-            self._plans.popitem()[1].close()
+    def _close_buffers(self) -> None:
+        while self._buffers:
+            self._buffers.popitem()[1].close()
 
     def start(
         self,
         frames: Sequence[Frame],
         thresholds: Thresholds,
-        registered: Registered | None,
+        device_address: DeviceAddress | None,
         after: Event | None,
-    ) -> None:
+    ) -> Launched:
         """
-        Bring the frames to the GPU and launch their graph; returns while it runs.
+        Copy the frames to the GPU and launch their graph; returns while it runs.
 
-        :param registered: finds the GPU's address of page-locked memory of the caller's.
-        :param after: the frame before, in whose scratch memory this one runs.
+        :param device_address: returns the GPU's address of registered memory; None without any.
+        :param after: end of the previous frame, whose activation memory this one reuses.
         """
-        way = self.way = self._bring(frames, thresholds, registered, after)
+        launched = self._bring(frames, thresholds, device_address, after)
         if after is not None:
             self.stream.wait_for(after)
-        way.graph.launch(self.stream.handle)
+        launched.captured.graph.launch(self.stream.handle)
         self.done.record(self.stream.handle)
-        self.is_under_way = True
+        self.in_flight = True
+        return launched
 
     def wait(self) -> None:
-        """Wait for the frame's end; the GIL is free meanwhile."""
+        """Wait for the end of the launched frames; releases the GIL meanwhile."""
         self.done.wait()
-        self.is_under_way = False
-
-    def read(self, frames: Sequence[Frame]) -> list[tuple[Any, bool]]:
-        """Read what the GPU has decoded of each frame, and whether values were not finite."""
-        assert self.plan is not None and self.plan.decoder is not None
-        assert self.way is not None and self._results is not None
-        return [
-            self.plan.decoder.read(self._results.view[part], frame.wh)
-            for part, frame in zip(self.way.results, frames)
-        ]
-
-    def outputs(self) -> dict[str, np.ndarray]:
-        """See the raw outputs, where a CPU decoder reads them; the memory is the next frame's."""
-        assert self.plan is not None and self._results is not None
-        return self.plan.outputs(self._results.view)
+        self.in_flight = False
 
     def stages_of(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[Stage]:
-        """Bring frames in and list their stages, for measuring each; runs none of them."""
-        way = self._bring(frames, thresholds, None, None)
-        assert self.plan is not None
-        return self.plan.stages(list(map(Geometry.of, frames)), way.source)
+        """Copy frames in and return their stages, to measure each; launches none of them."""
+        launched = self._bring(frames, thresholds, None, None)
+        return launched.buffers.stages(list(map(Geometry.of, frames)), launched.captured.addresses)
 
     def _bring(
         self,
         frames: Sequence[Frame],
         thresholds: Thresholds,
-        registered: Registered | None,
+        device_address: DeviceAddress | None,
         after: Event | None,
-    ) -> Way:
+    ) -> Launched:
+        """Copy the frames to the GPU, except for the last transfer, which the graph does."""
         begin = time.perf_counter()
-        plan = self.plan = self.plan_for(len(frames))
-        lent: tuple[int, ...] = ()
-        if registered is not None:
-            addresses = tuple(registered(address_of(frame), frame.nbytes) for frame in frames)
+        buffers = self.buffers_for(len(frames))
+        zero_copy: tuple[int, ...] = ()  # GPU addresses of the frames.
+        if device_address is not None:
+            addresses = tuple(device_address(address_of(frame), frame.nbytes) for frame in frames)
             if all(addresses):
-                lent = addresses
+                zero_copy = addresses
         in_place = self.shared.in_place
-        # Kernels that read lent memory in place name its address; copies from it do not.
+        # Graphs contain the addresses of frames that kernels read in place, not of copied frames.
         key = (
             *(
                 (frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian)
                 for frame in frames
             ),
-            lent if in_place else bool(lent),
+            zero_copy if in_place else bool(zero_copy),
         )
-        way = plan.ways.find(key)
-        if way is None:
-            way = self._open_way(plan, key, frames, lent, after)
-        assert self._pinned is not None
-        request = self._request
+        captured = buffers.captured.find(key)
+        if captured is None:
+            captured = self._open_graph(buffers, key, frames, zero_copy, after)
+        memory = captured.memory
+        request, image = memory.request, memory.image
         request.score_threshold, request.iou_threshold = thresholds.score, thresholds.iou
         request.max_detections = thresholds.max_detections
-        self.is_lent = bool(lent)
-        if not lent:
-            self._copy(frames, way.pieces)
-        elif not in_place:
-            assert self._image is not None
-            for frame, offset, size in zip(frames, way.offsets, way.sizes):
-                copy_async(self._image.ptr + offset, address_of(frame), size, self.stream.handle)
-        self.host_copy_seconds = time.perf_counter() - begin
-        return way
+        if not zero_copy:
+            self._copy(frames, captured.pieces, memory)
+        elif image is not None:
+            stream = self.stream.handle
+            for frame, offset, size in zip(frames, captured.offsets, captured.sizes):
+                copy_async(image.ptr + offset, address_of(frame), size, stream)
+        return Launched(buffers, captured, bool(zero_copy), time.perf_counter() - begin)
 
-    def _open_way(
+    def _open_graph(
         self,
-        plan: Plan,
+        buffers: BatchBuffers,
         key: tuple[object, ...],
         frames: Sequence[Frame],
-        lent: tuple[int, ...],
+        zero_copy: tuple[int, ...],
         after: Event | None,
-    ) -> Way:
-        """Work out how frames like these travel, and capture it."""
+    ) -> CapturedGraph:
+        """Lay out memory for frames of these geometries, and capture their graph."""
         sizes = tuple(frame.nbytes for frame in frames)
         offsets, end = [], HEADER_NBYTES
         for size in sizes:
             offsets.append(end)
             end += aligned(size)
         geometries = tuple(map(Geometry.of, frames))
-        results, ends = [], 0
-        for size in plan.result_sizes(geometries):
-            results.append(slice(ends, ends + size))
-            ends += size
-        # Lent images are not copied to pinned memory; to pin it takes most of a first frame.
-        pinned, image, found = self._memory(HEADER_NBYTES if lent else end, end, ends)
-        targets = tuple(found.device_ptr + part.start for part in results)
+        results, results_end = [], 0
+        for size in buffers.result_sizes(geometries):
+            results.append(slice(results_end, results_end + size))
+            results_end += size
+        # Zero-copy frames need no pinned memory; pinning takes most of the time of a first frame.
+        memory = self._grow_memory(HEADER_NBYTES if zero_copy else end, end, results_end)
+        pinned, image = memory.pinned, memory.image
+        targets = tuple(memory.results.device_ptr + part.start for part in results)
         pieces: tuple[Piece, ...] = ()
-        if not lent:
-            pieces = cut(sizes, offsets, self.shared.chunk_nbytes, send=image is not None)
+        if not zero_copy:
+            pieces = cut_into_pieces(sizes, offsets, self._chunk_nbytes, send=image is not None)
         if image is None:
-            addresses = lent or tuple(pinned.device_ptr + offset for offset in offsets)
-            source = Source(addresses, pinned.device_ptr, (), targets)
+            images = zero_copy or tuple(pinned.device_ptr + offset for offset in offsets)
+            addresses = FrameAddresses(images, pinned.device_ptr, (), targets)
         else:
-            # The graph does the last transfer; with it goes the header when it is the only one.
+            # The graph does the last transfer, together with the header if it is the only one.
             first, last = 0, HEADER_NBYTES
-            if not lent:
+            if not zero_copy:
                 first = pieces[-1].pinned if len(pieces) > 1 else 0
                 last = pieces[-1].pinned + pieces[-1].stop - pieces[-1].start
-            source = Source(
+            addresses = FrameAddresses(
                 tuple(image.ptr + offset for offset in offsets),
                 image.ptr,
                 ((image.ptr + first, pinned.ptr + first, last - first),),
@@ -253,44 +266,48 @@ class FrameSlot:
             )
         if after is not None:
             self.stream.wait_for(after)
-        stages = plan.stages(geometries, source)
-
-        return plan.ways.get(
+        stages = buffers.stages(geometries, addresses)
+        return buffers.captured.get(
             key,
-            make=lambda: Way(
-                source, sizes, tuple(offsets), tuple(results), pieces, self._capture(plan, stages)
+            make=lambda: CapturedGraph(
+                self._capture(buffers, stages),
+                memory,
+                addresses,
+                sizes,
+                tuple(offsets),
+                tuple(results),
+                pieces,
             ),
         )
 
-    def _capture(self, plan: Plan, stages: list[Stage]) -> Graph:
-        whole = Ungraphed([stage for _, stage in stages])
-        if not self.shared.use_graph:
-            return whole
+    def _capture(self, buffers: BatchBuffers, stages: list[Stage]) -> Graph | StageSequence:
+        sequence = StageSequence([stage for _, stage in stages])
+        if not self.shared.options.use_graph:
+            return sequence
         stream = self.stream.handle
-        if not plan.is_warm:
+        if not buffers.is_warm:
             # TensorRT initialises on first use, which cannot be captured. Results are discarded.
-            whole.launch(stream)
+            sequence.launch(stream)
             self.stream.synchronize()
-            plan.is_warm = True
-        why_not = plan.execution.why_not_capturable(stream)
-        if not why_not:
+            buffers.is_warm = True
+        reason = buffers.execution.why_not_capturable(stream)
+        if not reason:
             try:
-                return Graph.capture(stream, whole.launch)
+                return Graph.capture(stream, sequence.launch)
             except (BackendError, CudaError) as error:
                 if isinstance(error, CudaError) and error.is_sticky:
                     raise
-                why_not = str(error)
-        self.shared.on_graph_fallback(why_not)
-        return whole
+                reason = str(error)
+        self.shared.graph_fallbacks.append(reason)
+        return sequence
 
-    def _copy(self, frames: Sequence[Frame], pieces: Sequence[Piece]) -> None:
-        """Copy into pinned memory, and send each piece on as soon as it is there."""
-        assert self._pinned is not None
-        view, pinned = self._pinned.view, self._pinned.ptr
-        image = 0 if self._image is None else self._image.ptr
+    def _copy(self, frames: Sequence[Frame], pieces: Sequence[Piece], memory: SlotMemory) -> None:
+        """Copy into pinned memory, and send each piece to the GPU as soon as it is copied."""
+        view, pinned = memory.pinned.view, memory.pinned.ptr
+        image = 0 if memory.image is None else memory.image.ptr
         stream = self.stream.handle
 
-        def do(piece: Piece) -> None:
+        def copy(piece: Piece) -> None:
             nbytes = piece.stop - piece.start
             view[piece.pinned : piece.pinned + nbytes] = frames[piece.index].data[
                 piece.start : piece.stop
@@ -300,60 +317,51 @@ class FrameSlot:
                 copy_async(image + first, pinned + first, count, stream)
 
         if len(pieces) == 1:
-            do(pieces[0])
+            copy(pieces[0])
         else:
-            self.shared.copy_threads.run(do, pieces)
+            self.shared.copy_threads.run(copy, pieces)
 
-    def _memory(
+    def _grow_memory(
         self, pinned_nbytes: int, image_nbytes: int, result_nbytes: int
-    ) -> tuple[PinnedBuffer, DeviceBuffer | None, PinnedBuffer]:
-        """Return memory for images and results of so many bytes; grows where there is less."""
+    ) -> SlotMemory:
+        """Return memory of at least these sizes; reallocates where the present one is smaller."""
         if self.shared.in_place:
             image_nbytes = 0
-        wanted = pinned_nbytes, image_nbytes, result_nbytes
-        pinned, results = self._pinned, self._results
-        have = tuple(
-            0 if buffer is None else buffer.nbytes for buffer in (pinned, self._image, results)
-        )
-        if pinned is None or results is None or any(map(lt, have, wanted)):
-            pinned_nbytes, image_nbytes, result_nbytes = map(max, have, wanted)
-            # Graphs name the addresses that go.
-            for plan in self._plans.values():
-                plan.ways.clear()
-            self._drop_memory()
-            account = self.shared.account
-            with ExitStack() as undo:
-                undo.callback(self._drop_memory)
-                pinned = self._pinned = PinnedBuffer(aligned(pinned_nbytes), 'slots', account)
-                pinned.view[:HEADER_NBYTES] = 0
-                self._request = request_view(pinned.view[:16])
-                results = self._results = PinnedBuffer(result_nbytes, 'results', account)
-                if not self.shared.in_place:
-                    self._image = DeviceBuffer(aligned(image_nbytes), 'slots', account)
-                    fill_async(self._image.ptr, 0, self._image.nbytes, self.stream.handle)
-                undo.pop_all()
-        return pinned, self._image, results
+        memory, wanted = self.memory, (pinned_nbytes, image_nbytes, result_nbytes)
+        present = (0, 0, 0)
+        if memory is not None:
+            image_now = 0 if memory.image is None else memory.image.nbytes
+            present = (memory.pinned.nbytes, image_now, memory.results.nbytes)
+        if memory is None or any(map(lt, present, wanted)):
+            # Graphs contain the addresses of the memory that is freed here.
+            for buffers in self._buffers.values():
+                buffers.captured.clear()
+            self._free_memory()
+            memory = self.memory = self._allocate(*map(max, present, wanted))
+        return memory
 
-    def _drop_memory(self) -> None:
-        for buffer in (self._image, self._pinned, self._results):
-            if buffer is not None:
-                buffer.close()
-        self._image = self._pinned = self._results = None
+    def _allocate(self, pinned_nbytes: int, image_nbytes: int, result_nbytes: int) -> SlotMemory:
+        account, image = self.shared.account, None
+        with ExitStack() as undo:
+            pinned = PinnedBuffer(aligned(pinned_nbytes), 'slots', account)
+            undo.callback(pinned.close)
+            pinned.view[:HEADER_NBYTES] = 0
+            results = PinnedBuffer(result_nbytes, 'results', account)
+            undo.callback(results.close)
+            if not self.shared.in_place:
+                image = DeviceBuffer(aligned(image_nbytes), 'slots', account)
+                undo.callback(image.close)
+                fill_async(image.ptr, 0, image.nbytes, self.stream.handle)
+            undo.pop_all()
+        return SlotMemory(pinned, image, results, request_view(pinned.view[:16]))
+
+    def _free_memory(self) -> None:
+        memory, self.memory = self.memory, None
+        if memory is not None:
+            for buffer in (memory.image, memory.pinned, memory.results):
+                if buffer is not None:
+                    buffer.close()
 
     def close(self) -> None:
+        """Release everything; may be called twice."""
         self._owned.close()
-
-
-class Ungraphed(Graph):
-    """Stands where a graph would be, for what cannot be captured: its stages, one by one."""
-
-    def __init__(self, stages: list[Callable[[int], None]]) -> None:
-        self.stages = stages
-        self.node_count = 0
-
-    def launch(self, stream: int) -> None:
-        for stage in self.stages:
-            stage(stream)
-
-    def close(self) -> None:
-        self.stages = []

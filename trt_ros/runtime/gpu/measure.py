@@ -1,14 +1,13 @@
 """
-Where a frame's time goes: on the GPU by CUDA events, on the host by the clock.
+Time measurements of a frame, on the GPU by CUDA events and on the host by the clock.
 
-Every run takes as many images as the pipeline can: the same frame, `pipeline.max_batch` times.
+Every run has the maximum batch size: the same frame, `pipeline.max_batch` times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
 import time
 from typing import Any
 
@@ -16,12 +15,13 @@ import numpy as np
 
 from trt_ros.cuda.device import Event
 from trt_ros.runtime.cpu.measure import Summary
+from trt_ros.runtime.gpu.batch_buffers import HEADER_NBYTES
 from trt_ros.runtime.gpu.executor import GraphPipeline, Pending
 from trt_ros.runtime.gpu.frame_slot import FrameSlot
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
-ASKED = Thresholds(0.25, 0.45, 300)
+THRESHOLDS = Thresholds(0.25, 0.45, 300)
 
 
 @contextmanager
@@ -29,20 +29,20 @@ def _whole_slot(pipeline: GraphPipeline) -> Iterator[FrameSlot]:
     """Open a slot whose graph does the whole transfer; nothing else may run meanwhile."""
     with (
         pipeline.gpu.context,
-        closing(FrameSlot(replace(pipeline.shared, chunk_nbytes=1 << 40))) as slot,
+        closing(FrameSlot(pipeline.shared, chunk_nbytes=1 << 40)) as slot,
     ):
         yield slot
 
 
 def stage_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
     """
-    Time each step of a frame by itself on the GPU, without a graph.
+    Measure each stage of a frame by itself on the GPU, without a graph.
 
     :returns: {'copy in': [ms, ..], 'preprocess': .., 'inference': .., 'decode' or 'copy out': ..}
     """
     times: dict[str, list[float]] = {}
     with _whole_slot(pipeline) as slot, ExitStack() as owned:
-        stages = slot.stages_of([frame] * pipeline.max_batch, ASKED)
+        stages = slot.stages_of([frame] * pipeline.max_batch, THRESHOLDS)
         marks = [owned.enter_context(closing(Event(timing=True))) for _ in range(len(stages) + 1)]
         stream = slot.stream.handle
         for number in range(rounds + 5):
@@ -59,9 +59,9 @@ def stage_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
 
 def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
     """
-    Time the graph of a frame whose bytes are already pinned: launch to results in hand.
+    Measure the graph of a frame in pinned memory, from launch to results on the host.
 
-    :returns: 'gpu': between events before and behind the graph; 'wall': from before the launch to
+    :returns: 'gpu': between events before and after the graph; 'wall': from before the launch to
         after the wait, of the same launches; 'wall alone': without those two events; all in ms.
     """
     gpu, wall, alone = [], [], []
@@ -70,10 +70,9 @@ def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
         closing(Event(timing=True)) as begin,
         closing(Event(timing=True)) as end,
     ):
-        slot.start([frame] * pipeline.max_batch, ASKED, None, None)
+        launched = slot.start([frame] * pipeline.max_batch, THRESHOLDS, None, None)
         slot.wait()
-        assert slot.way is not None
-        graph = slot.way.graph
+        graph = launched.captured.graph
         stream, done, clock = slot.stream.handle, slot.done, time.perf_counter
         for number in range(rounds + 20):
             start = clock()
@@ -95,11 +94,11 @@ def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
 
 def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
     """
-    Time a frame from its bytes in hand to its detections in hand.
+    Measure a frame from its bytes in host memory to its results.
 
-    :returns: 'frame': the whole; 'bring in': of it, the copy to pinned memory with what of the
-        transfer is begun meanwhile; 'plain copy': copying the same bytes to pinned memory by one
-        call; all in ms.
+    :returns: 'frame': the total; 'bring in': its part for the copy to pinned memory, including
+        transfers enqueued meanwhile; 'plain copy': one call that copies the same bytes to pinned
+        memory; all in ms.
     """
     whole, bring, plain = [], [], []
     is_decoded = pipeline.decoder is not None
@@ -107,14 +106,14 @@ def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, 
     target: np.ndarray = np.empty(0, np.uint8)
     for number in range(rounds + 10):
         start = time.perf_counter()
-        pending = pipeline.submit([frame] * pipeline.max_batch, ASKED)
+        pending = pipeline.submit([frame] * pipeline.max_batch, THRESHOLDS)
         if is_decoded:
             pending.results()
         else:
             pending.outputs()
         stop = time.perf_counter()
-        if not target.size:
-            target = slot.pinned_view[: frame.nbytes]
+        if not target.size and slot.memory is not None:
+            target = slot.memory.pinned.view[HEADER_NBYTES:][: frame.nbytes]
         begin = time.perf_counter()
         target[:] = frame.data[: frame.nbytes]
         end = time.perf_counter()
@@ -129,7 +128,7 @@ def frames_per_second(pipeline: GraphPipeline, frame: Frame, runs: int) -> float
     """
     Measure the images per second while every slot is always busy.
 
-    :param runs: how many to measure; each takes `pipeline.max_batch` images.
+    :param runs: number of measured runs; each takes `pipeline.max_batch` images.
     """
     pending: list[Pending] = []
     start = 0.0
@@ -138,17 +137,17 @@ def frames_per_second(pipeline: GraphPipeline, frame: Frame, runs: int) -> float
             start = time.perf_counter()
         if len(pending) == len(pipeline.slots.all):
             pending.pop(0).wait()
-        pending.append(pipeline.submit([frame] * pipeline.max_batch, ASKED))
-    for each in pending:
-        each.wait()
+        pending.append(pipeline.submit([frame] * pipeline.max_batch, THRESHOLDS))
+    for last in pending:
+        last.wait()
     return runs * pipeline.max_batch / (time.perf_counter() - start)
 
 
 def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, float]:
     """
-    Time each layer of the network, in ms, by TensorRT's own profiler; without a graph.
+    Measure each layer of the network, in ms, with TensorRT's profiler; without a graph.
 
-    The profiler waits between layers, so that their sum is more than the network's time.
+    The profiler waits between layers, so that their sum exceeds the network's time.
     """
     trt = pipeline.shared.contexts.engine.flavour.trt
     totals: dict[str, float] = {}
@@ -162,25 +161,24 @@ def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
 
     slot = pipeline.slots.take(60.0)
     profiler = Layers()
-    # A context of its own: one that has been profiled keeps its profiler.
+    # A separate context, because a context keeps its profiler.
     execution = None
     with pipeline.gpu.context:
         try:
-            stages = dict(slot.stages_of([frame] * pipeline.max_batch, ASKED))
-            plan = slot.plan
-            assert plan is not None
+            stages = dict(slot.stages_of([frame] * pipeline.max_batch, THRESHOLDS))
+            buffers = slot.buffers_for(pipeline.max_batch)
             execution = pipeline.shared.contexts.new(
                 {
-                    each.name: tuple(plan.execution.context.get_tensor_shape(each.name))
-                    for each in pipeline.shared.contexts.engine.inputs
+                    spec.name: buffers.execution.shape_of(spec.name)
+                    for spec in pipeline.shared.contexts.engine.inputs
                 }
             )
-            for name, buffer in plan.tensors.items():
+            for name, buffer in buffers.tensors.items():
                 execution.bind(name, buffer.ptr)
             for stage in ('copy in', 'preprocess'):
                 if stage in stages:
                     stages[stage](slot.stream.handle)
-            execution.enqueue(slot.stream.handle)  # Not profiled: it compiles.
+            execution.enqueue(slot.stream.handle)  # Not profiled: the first run compiles.
             slot.stream.synchronize()
             execution.context.profiler = profiler
             for _ in range(rounds):
@@ -201,9 +199,9 @@ def measure(
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """
-    Measure everything of one size of image.
+    Measure stages, graph, frames and throughput for frames like `frame`.
 
-    :returns: a table that JSON can hold; times in ms.
+    :returns: a dictionary that JSON can represent; times in ms.
     """
     progress('graph')
     pipeline.warm_up(frame)

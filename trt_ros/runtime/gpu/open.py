@@ -1,4 +1,4 @@
-"""From a model file to a network on TensorRT, built or found in the cache."""
+"""Opening of model files with TensorRT, whose engines are built or loaded from the cache."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import TensorMismatchError
 from trt_ros.progress import Reporter
 from trt_ros.runtime.fitting import fit, raw_preprocess
-from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
+from trt_ros.runtime.gpu.executor import GraphPipeline
+from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.decoders.registry import FAMILIES
 
 
-def open_network(
+def open_tensor_runner(
     model_path: Path | str,
     build: BuildOptions | None = None,
     *,
@@ -31,12 +32,13 @@ def open_network(
     graph: GraphOptions | None = None,
 ) -> TensorRTRunner:
     """
-    Open a network with TensorRT; the first time its engine is built.
+    Open a network with TensorRT; builds its engine the first time.
 
-    :param model_path: an ONNX file, or an engine.
+    :param model_path: ONNX file or engine.
     :param backend: 'tensorrt', 'tensorrt_rtx' or 'auto'.
-    :param memory_if_unwritable: where the cache cannot be written, build in memory, each time.
-    :param graph: how it uses the GPU; `device` and `cache_dir` go before what it says of them.
+    :param memory_if_unwritable: whether to build in memory, on every call, where the cache cannot
+        be written.
+    :param graph: options of the frame path; `device` and `cache_dir` override its values.
     :raises TrtRosError: a ParameterError, ModelError, BackendError, CudaError or CancelledError.
     """
     graph = replace(graph or GraphOptions(), device=device, cache_dir=str(cache_dir))
@@ -72,7 +74,7 @@ def open_frames(
     `build.batch` images where the network allows that.
     """
     graph = graph or GraphOptions()
-    runner = open_network(
+    runner = open_tensor_runner(
         model_path,
         build,
         backend=backend,
@@ -89,9 +91,9 @@ def frames_of(
     runner: TensorRTRunner, options: PipelineOptions, *, batch: int = 1
 ) -> GraphPipeline:
     """
-    Turn an open network into a pipeline of frames; see open_frames.
+    Return a pipeline of frames for an open network; see open_frames.
 
-    :param runner: closed when this returns or raises; its engine goes to the pipeline.
+    :param runner: closed when this returns or raises; the pipeline owns its engine.
     """
     with ExitStack() as undo:
         undo.callback(runner.close)

@@ -1,4 +1,4 @@
-"""What a frame brings to the GPU: the preprocessing and the thresholds, as C structs."""
+"""Arguments of the preprocessing kernel, and the request struct with the thresholds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DTYPES = {'float32': 0, 'float16': 1, 'bfloat16': 2, 'uint8': 3}
 
 
 class PreprocessArgs(ctypes.Structure):
-    """preprocess.cu: struct Preprocess."""
+    """Arguments of the kernel; preprocess.cu: struct Preprocess."""
 
     _fields_ = [
         ('source', c_void_p),
@@ -69,7 +69,7 @@ class PreprocessArgs(ctypes.Structure):
 
 
 class RequestArgs(ctypes.Structure):
-    """decode.cu: struct Request; what may differ from frame to frame of one graph."""
+    """Parameters that may differ between frames of one graph; decode.cu: struct Request."""
 
     _fields_ = [
         ('score_threshold', c_float),
@@ -81,7 +81,7 @@ class RequestArgs(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Geometry:
-    """All of a frame that a graph is captured for; frames with equal ones share a graph."""
+    """Size, row step and encoding of a frame; frames of equal geometry share a graph."""
 
     width: int
     height: int
@@ -91,6 +91,7 @@ class Geometry:
 
     @classmethod
     def of(cls, frame: Frame) -> Geometry:
+        """Return the geometry of a frame."""
         return cls(frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian)
 
 
@@ -98,10 +99,10 @@ def preprocess_args(
     preprocess: Preprocess, geometry: Geometry, source: int, target: int
 ) -> PreprocessArgs:
     """
-    Say to the kernel what `preprocess` does to a frame.
+    Return the kernel arguments for preprocessing one frame.
 
-    :param source: where the GPU reads the frame's bytes.
-    :param target: where this image begins in the network's input.
+    :param source: GPU address of the frame's bytes.
+    :param target: GPU address of this image in the network's input.
     """
     box = preprocess.letterbox((geometry.width, geometry.height))
     inner_width, inner_height = box.inner_wh
@@ -137,10 +138,11 @@ def preprocess_args(
 
 
 def launch_preprocess(kernels: Kernels, args: PreprocessArgs, stream: int) -> None:
+    """Enqueue the preprocessing of one image into `stream`."""
     grid = (-(-args.input_width // 32), -(-args.input_height // 8), 1)
     kernels.launch('preprocess', grid, (32, 8, 1), args, stream)
 
 
 def request_view(memory: np.ndarray) -> RequestArgs:
-    """See pinned bytes, (16,) uint8, as a RequestArgs; borrows them."""
+    """Return a RequestArgs in pinned bytes, (16,) uint8, which it borrows."""
     return RequestArgs.from_buffer(memory.data)

@@ -1,4 +1,4 @@
-"""Bookkeeping of frames under way: who has which slot, what is kept, what is late. No CUDA."""
+"""Slot pool, LRU cache, watchdog and copy threads of frames in flight; without CUDA."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from trt_ros.errors import ClosedError, GpuFailedError
 
 
 class Closeable(Protocol):
-    def close(self) -> None: ...
+    """Any object with close()."""
+
+    def close(self) -> None:
+        """Release the object."""
+        ...
 
 
 Kept = TypeVar('Kept', bound=Closeable)
@@ -24,7 +28,7 @@ Piece = TypeVar('Piece')
 
 def chunks(nbytes: int, chunk_nbytes: int) -> tuple[tuple[int, int], ...]:
     """
-    Cut a copy into pieces whose transfers can overlap the copy of the next.
+    Cut a copy into pieces, so that the transfer of one overlaps the copy of the next.
 
     >>> chunks(10, 4)
     ((0, 4), (4, 8), (8, 10))
@@ -37,29 +41,31 @@ def chunks(nbytes: int, chunk_nbytes: int) -> tuple[tuple[int, int], ...]:
 
 class LruCache(Generic[Kept]):
     """
-    Keeps the `capacity` most recently used of what is dear to make; owns and closes them.
+    The `capacity` most recently used of some expensive objects. Owns and closes them.
 
-    >>> recent = Recent(capacity=4)
-    >>> recent.get((1080, 1920, 'bgr8'), make=capture)   # Captured now, found from then on.
+    >>> graphs = LruCache(capacity=4)
+    >>> graphs.get((1080, 1920, 'bgr8'), make=capture)   # Captured now, found from then on.
+
+    :ivar made: number of objects made so far.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.made = 0  # How often something had to be made.
+        self.made = 0
         self._kept: OrderedDict[Hashable, Kept] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def find(self, key: Hashable) -> Kept | None:
-        """Return what is kept under `key`, now the most recently used; None where nothing is."""
+        """Return the object of `key`, now the most recently used; None if there is none."""
         kept = self._kept.get(key)
         if kept is not None:
             self._kept.move_to_end(key)
         return kept
 
     def get(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """Return what is kept under `key`, made by `make` if need be; may close the oldest."""
+        """Return the object of `key`, made by `make` if needed; may close the oldest object."""
         kept = self.find(key)
         if kept is not None:
             return kept
@@ -70,20 +76,17 @@ class LruCache(Generic[Kept]):
         self.made += 1
         return made
 
-    def values(self) -> tuple[Kept, ...]:
-        return tuple(self._kept.values())
-
     def clear(self) -> None:
-        """Close all, the newest first."""
+        """Close all objects, the newest first."""
         while self._kept:
             self._kept.popitem()[1].close()
 
 
 class Slots(Generic[Slot]):
     """
-    Hands out slots, each to one frame at a time, in turn; owns and closes them.
+    A pool of slots, each taken by one frame at a time, in turn. Owns and closes them.
 
-    In turn, so that a frame's slot has had the longest time to come to rest.
+    In turn, so that the slot taken is the one that has been free for longest.
     """
 
     def __init__(self, slots: Sequence[Slot]) -> None:
@@ -97,7 +100,7 @@ class Slots(Generic[Slot]):
         Wait for a free slot and take it.
 
         :raises ClosedError: when the slots are closed, also while waiting.
-        :raises GpuFailedError: when none comes free in time.
+        :raises GpuFailedError: when no slot becomes free in time.
         """
         with self._changed:
             free = (
@@ -110,20 +113,21 @@ class Slots(Generic[Slot]):
             if not free:
                 raise GpuFailedError(
                     f'No frame in flight has finished in {timeout_seconds} s.',
-                    cause='the GPU does not answer, or the results of submitted frames were never '
-                    'taken',
-                    remedy='Look at nvidia-smi and for "NVRM: Xid" in the kernel log; take the '
-                    'results of each submitted frame before the next but one.',
+                    cause='the GPU does not respond, or results of submitted frames were never '
+                    'read',
+                    remedy='Check nvidia-smi, and the kernel log for "NVRM: Xid"; read the '
+                    'results of each submitted frame before submitting two more.',
                 )
             return self._free.pop(0)
 
     def give_back(self, slot: Slot) -> None:
+        """Return a taken slot to the pool."""
         with self._changed:
             self._free.append(slot)
             self._changed.notify()
 
     def close(self, timeout_seconds: float = 0.0) -> None:
-        """Wait for the frames under way, at most so long, then close every slot."""
+        """Wait for the frames in flight, with a timeout, then close every slot."""
         with self._changed:
             if self._is_closed:
                 return
@@ -136,10 +140,10 @@ class Slots(Generic[Slot]):
 
 class Watchdog:
     """
-    Sees a GPU that does not answer: a thread stuck in a CUDA wait cannot tell by itself.
+    A thread that detects frames that take too long: a CUDA wait itself has no timeout.
 
-    :param timeout_seconds: a frame may take this long; 0 watches nothing and starts no thread.
-    :param on_late: told once, on the watchdog's thread, with the seconds waited so far.
+    :param timeout_seconds: maximum time per frame; 0 starts no thread.
+    :param on_late: called once, on the watchdog's thread, with the seconds waited so far.
     """
 
     def __init__(
@@ -151,31 +155,33 @@ class Watchdog:
         self.timeout_seconds, self._on_late, self._clock = timeout_seconds, on_late, clock
         self._started: dict[int, float] = {}
         self._stop = threading.Event()
-        self._told = False
+        self._has_reported = False
         self._thread: threading.Thread | None = None
         if timeout_seconds > 0:
             self._thread = threading.Thread(target=self._watch, name='gpu watchdog', daemon=True)
             self._thread.start()
 
     def begin(self, frame: int) -> None:
+        """Start the time of a frame."""
         self._started[frame] = self._clock()
 
     def end(self, frame: int) -> None:
+        """Stop the time of a frame."""
         self._started.pop(frame, None)
 
     def late_seconds(self) -> float:
-        """Return how long the oldest frame under way has taken, where that is too long; or 0."""
+        """Return the time of the oldest frame in flight if it exceeds the timeout, else 0."""
         oldest = min(list(self._started.values()), default=None)
         waited = 0.0 if oldest is None else self._clock() - oldest
         return waited if waited > self.timeout_seconds else 0.0
 
     def check(self) -> bool:
-        """Tell `on_late` when a frame is late and it was not told yet."""
+        """Call `on_late` if a frame is late for the first time; return whether one ever was."""
         late = self.late_seconds()
-        if late and not self._told:
-            self._told = True
+        if late and not self._has_reported:
+            self._has_reported = True
             self._on_late(late)
-        return self._told
+        return self._has_reported
 
     def _watch(self) -> None:
         while not self._stop.wait(self.timeout_seconds / 4):
@@ -183,6 +189,7 @@ class Watchdog:
                 return
 
     def close(self) -> None:
+        """Stop the thread; may be called twice."""
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -190,46 +197,46 @@ class Watchdog:
 
 class CopyThreadPool:
     """
-    A few threads that share a large copy; NumPy frees the GIL while it copies.
+    Threads that share a large copy; NumPy releases the GIL while it copies.
 
-    :param helpers: threads beside the calling one; 0 starts none.
-    :param context: entered by a helper for each copy: the GPU's, which is per thread.
+    :param threads: number of threads beside the calling one; 0 starts none.
+    :param context: CUDA context of the GPU, which is per thread: entered for each copy.
     """
 
-    def __init__(self, helpers: int, context: AbstractContextManager[None]) -> None:
+    def __init__(self, threads: int, context: AbstractContextManager[None]) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._busy = threading.Lock()
         self._threads = [
             threading.Thread(target=self._work, args=(context,), name=f'copy {index}', daemon=True)
-            for index in range(helpers)
+            for index in range(threads)
         ]
         for thread in self._threads:
             thread.start()
 
     def run(self, do: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
         """
-        Do every piece; whoever is free takes the next. Returns when all are done.
+        Call `do` with every piece, on all threads; returns when all pieces are done.
 
-        :raises: what a piece raised, after all have ended.
+        :raises: the exception of a piece, after all threads have finished.
         """
-        rest = iter(pieces)  # Taking from it is one step under the GIL.
+        rest = iter(pieces)  # Threads may share it: next() is atomic under the GIL.
 
         def share() -> None:
             for piece in rest:
                 do(piece)
 
-        helpers = min(len(self._threads), len(pieces) - 1)
-        if helpers <= 0:
+        threads = min(len(self._threads), len(pieces) - 1)
+        if threads <= 0:
             share()
             return
-        with self._busy:  # Two frames at once would mix up each other's answers.
-            for _ in range(helpers):
+        with self._busy:  # Two frames at once would take each other's results.
+            for _ in range(threads):
                 self._jobs.put(share)
             try:
                 share()
             finally:
-                errors = [self._done.get() for _ in range(helpers)]
+                errors = [self._done.get() for _ in range(threads)]
             for error in errors:
                 if error is not None:
                     raise error
@@ -242,11 +249,12 @@ class CopyThreadPool:
                 failed: BaseException | None = None
             except BaseException as error:
                 failed = error
-            job = None  # It holds the frame, whose memory its lender waits for.
+            job = None  # It references the frame, whose memory its owner waits to reuse.
             self._done.put(failed)
             failed = None
 
     def close(self) -> None:
+        """Stop the threads; may be called twice."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

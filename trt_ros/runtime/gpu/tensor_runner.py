@@ -1,10 +1,10 @@
-"""TensorRT, tensor by tensor: the Runner that needs no graph and no image."""
+"""TensorRT runner from tensors to tensors, without images or a CUDA graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,35 +13,33 @@ from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import ClosedError, GpuFailedError
+from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.faults import Faults
+from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.tensorrt_context import (
     Contexts,
     Execution,
     Shape,
     close_engine,
-    item_nbytes,
     widen,
 )
 from trt_ros.runtime.runner import Runner, check_inputs
-
-if TYPE_CHECKING:
-    from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
-    from trt_ros.vision.decoders.registry import Decoder
-    from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.decoders.registry import Decoder
+from trt_ros.vision.letterbox import Preprocess
 
 
 class TensorRTRunner(Runner):
     """
-    Runs one engine from arrays to arrays. Owns the engine that it was made with.
+    Runner of one engine from arrays to arrays. Owns the engine.
 
-    Takes memory at the first run, and more for larger shapes; keeps a context for each of the
-    last few shapes.
+    Allocates memory at the first run, and more for larger shapes; keeps an execution context for
+    each of the last four combinations of input shapes.
 
-    :param cache: RTX's compiled kernels of this engine.
-    :param log_lines: lines for the log: where the engine came from.
-    :param options: how it uses the GPU; tensors need only the device, the stream's priority, how
-        to wait and the timeout.
+    :param cache: TensorRT-RTX's runtime cache of this engine.
+    :param log_lines: lines for the log about the engine.
+    :param options: of these the device, stream_priority, blocking_sync and gpu_timeout_seconds
+        apply to tensors, all to `for_frames`.
     """
 
     def __init__(
@@ -52,8 +50,6 @@ class TensorRTRunner(Runner):
         log_lines: tuple[str, ...] = (),
         options: GraphOptions | None = None,
     ) -> None:
-        from trt_ros.runtime.gpu.executor import GraphOptions
-
         self.account = Account()
         self.backend = engine.flavour.name
         self.inputs, self.outputs, self.metadata = engine.inputs, engine.outputs, engine.metadata
@@ -76,14 +72,12 @@ class TensorRTRunner(Runner):
         on_fault: Callable[[GpuFailedError], None] | None = None,
     ) -> GraphPipeline:
         """
-        Turn into a pipeline that takes camera frames, each one CUDA graph.
+        Return a pipeline that runs camera frames on this engine, each as one CUDA graph.
 
-        The engine belongs to it from now on; this runner is closed.
+        The pipeline owns the engine from now on; this runner is closed.
 
-        :param batch: frames that may come together.
+        :param batch: number of frames that may arrive together.
         """
-        from trt_ros.runtime.gpu.executor import GraphPipeline
-
         if self._engine is None:
             raise ClosedError('The TensorRT runner')
         engine, self._engine = self._engine, None
@@ -101,9 +95,7 @@ class TensorRTRunner(Runner):
 
     def _open(self, engine: Engine) -> None:
         with ExitStack() as undo:
-            self._contexts = Contexts(
-                engine, self.account, share_activations=True, cache=self._cache
-            )
+            self._contexts = Contexts(engine, self.account, cache=self._cache)
             undo.callback(self._contexts.close)
             self._stream = Stream(self._options.stream_priority)
             undo.callback(self._stream.close)
@@ -112,6 +104,7 @@ class TensorRTRunner(Runner):
             self._owned = undo.pop_all()
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the network once, see `Runner.infer`."""
         if self._engine is None:
             raise ClosedError('The TensorRT runner')
         self.faults.check()
@@ -124,7 +117,7 @@ class TensorRTRunner(Runner):
                 execution = self._executions.get(
                     tuple(shapes.values()), make=lambda: self._contexts.new(shapes)
                 )
-                self.faults.begin(0)  # Not before: a new shape may compile for seconds.
+                self.faults.begin(0)  # Not earlier: a new shape may compile for seconds.
                 return self._run(execution, tensors)
         except BaseException as error:
             self.faults.judge(error)
@@ -139,13 +132,13 @@ class TensorRTRunner(Runner):
         for spec in self.inputs:
             tensor = np.ascontiguousarray(tensors[spec.name])
             execution.bind(spec.name, self._buffer(spec.name, tensor.nbytes))
-            # From pageable memory: CUDA has read it all when this returns.
+            # Pageable memory: CUDA has read all of it when the call returns.
             copy_async(self._buffers[spec.name].ptr, tensor.ctypes.data, tensor.nbytes, stream)
         for spec in self.outputs:
             host = self._host(spec.name, spec.dtype, execution.shape_of(spec.name))
             execution.bind(spec.name, self._buffer(spec.name, host.nbytes))
         execution.enqueue(stream)
-        # Wait here, as asked: a copy to pageable memory would spin until the network is done.
+        # Wait here, as blocking_sync says: a copy to pageable memory would spin until the end.
         self._done.record(stream)
         self._done.wait()
         results = {}
@@ -160,32 +153,32 @@ class TensorRTRunner(Runner):
         }
 
     def _buffer(self, name: str, nbytes: int) -> int:
-        have = self._buffers.get(name)
-        if have is None or have.nbytes < nbytes:
-            if have is not None:
-                have.close()
-            have = self._buffers[name] = DeviceBuffer(nbytes, 'tensors', self.account)
-        return have.ptr
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.nbytes < nbytes:
+            if buffer is not None:
+                buffer.close()
+            buffer = self._buffers[name] = DeviceBuffer(nbytes, 'tensors', self.account)
+        return buffer.ptr
 
     def _host(self, name: str, dtype: str, shape: Shape) -> np.ndarray:
-        have = self._hosts.get(name)
-        if have is None or have.shape != shape:
-            kind = 'uint16' if item_nbytes(dtype) == 2 and dtype == 'bfloat16' else dtype
-            have = self._hosts[name] = np.empty(shape, kind)
-        return have
+        host = self._hosts.get(name)
+        if host is None or host.shape != shape:
+            kind = 'uint16' if dtype == 'bfloat16' else dtype
+            host = self._hosts[name] = np.empty(shape, kind)
+        return host
 
     def on_fault(self, callback: Callable[[GpuFailedError], None]) -> None:
-        """Call `callback` once, on any thread, when the GPU has failed or does not answer."""
+        """Call `callback` once, on any thread, when the GPU has failed or does not respond."""
         self.faults.report_to(callback)
 
     def save_cache(self) -> None:
-        """Keep what RTX has compiled for this GPU so far."""
+        """Write the kernels that TensorRT-RTX has compiled for this GPU so far."""
         if self._owned is not None:
             with self._gpu.context:
                 self._contexts.save_cache()
 
     def close(self) -> None:
-        """Give everything back; may be called twice."""
+        """Release everything; may be called twice."""
         self.faults.close()
         self._gpu.context.release(self._close)
 

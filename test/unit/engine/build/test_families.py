@@ -16,7 +16,8 @@ from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import parse_plan_header
 from trt_ros.errors import ModelError
-from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
+from trt_ros.runtime.gpu import shared_resources
+from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders import registry as decoder
 from trt_ros.vision.decoders.family import NetworkDescription
@@ -862,7 +863,7 @@ ON_GPU = {
     ids=[f'{row[0]}-{index}' for index, row in enumerate(BUILDS)],
 )
 def test_the_gpu_finds_in_a_frame_what_the_cpu_finds_in_its_outputs(
-    tmp_path, family, inputs, outputs, network, metadata, named
+    tmp_path, monkeypatch, family, inputs, outputs, network, metadata, named
 ):
     if not gpu_count():
         pytest.skip('no NVIDIA GPU')
@@ -872,7 +873,9 @@ def test_the_gpu_finds_in_a_frame_what_the_cpu_finds_in_its_outputs(
         rng.integers(0, 256, (6, 8, 3), dtype=np.uint8).repeat(9, axis=0).repeat(9, axis=1)
     )
     found = []
-    for gpu_decode in (True, False):
+    for on_gpu in (True, False):
+        if not on_gpu:
+            monkeypatch.setattr(shared_resources, 'gpu_decoder', lambda *_: None)
         opened = open_engine(path, BuildOptions(), cache_dir=tmp_path)
         engine = opened.engine
         chosen = decoder.choose_decoder(
@@ -889,14 +892,13 @@ def test_the_gpu_finds_in_a_frame_what_the_cpu_finds_in_its_outputs(
                 engine,
                 Preprocess((32, 32), **chosen.preprocess),
                 chosen,
-                options=GraphOptions(gpu_decode=gpu_decode),
                 cache=opened.runtime_cache,
             )
         ) as pipeline:
             for _ in range(3):
                 result = pipeline.infer(frame, Thresholds(score=0.0, iou=0.6, max_detections=50))
             found.append(result)
-            on_gpu = gpu_decode and family in ON_GPU and '64[1,32' not in outputs
+            on_gpu = on_gpu and family in ON_GPU and '64[1,32' not in outputs
             assert f'decoding on the {"GPU" if on_gpu else "CPU"}' in pipeline.log_lines[-1]
     got, want = ({'it': each} if not is_dataclass(each) else vars(each) for each in found)
     assert_alike(got, want)

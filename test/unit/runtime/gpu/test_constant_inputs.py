@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from trt_ros.runtime.gpu.executor import GraphOptions, GraphPipeline
+from trt_ros.runtime.gpu.executor import GraphPipeline
+from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.letterbox import Preprocess
@@ -27,19 +28,19 @@ def test_an_extra_input_lies_in_the_gpus_memory_once_an_image_and_no_frame_touch
         Preprocess((64, 96)),
         replace(decoder, constant_inputs={'orig_target_sizes': SIZE}),
         batch=3,
-        options=GraphOptions(gpu_timeout_seconds=0, copy_helpers=0),
+        options=GraphOptions(gpu_timeout_seconds=0),
     )
     for batch in (1, 3):
         for _ in range(2):
             pipeline.submit(
                 [picture()] * batch, Thresholds(score=0.5, iou=0.5, max_detections=9)
             ).wait()
-        plan = pipeline.slots.all[0].plan_for(batch)
-        context, tensor = plan.execution.context, plan.tensors['orig_target_sizes']
+        buffers = pipeline.slots.all[0].buffers_for(batch)
+        context, tensor = buffers.execution.context, buffers.tensors['orig_target_sizes']
         assert context.shapes == {'images': (batch, 3, 64, 96), 'orig_target_sizes': (batch, 2)}
         assert context.addresses['orig_target_sizes'] == tensor.ptr
         there = bytes(cuda._memory[tensor.ptr])
         assert np.frombuffer(there, np.int64).reshape(-1, 2).tolist() == [[96, 64]] * 3
-        assert plan.input is plan.tensors['images']
+        assert buffers.input is buffers.tensors['images']
     pipeline.close()
     assert pipeline.memory() == {'device': {}, 'pinned': {}}

@@ -1,4 +1,4 @@
-"""What the GPU is told to decode, and what it leaves to the CPU; test/gpu holds what it finds."""
+"""Choice and arguments of GPU decoders; test/gpu compares their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from trt_ros.cuda import kernels
 from trt_ros.errors import ScoreRangeError
 from trt_ros.runtime.gpu import decode as gpu_decode
 from trt_ros.runtime.gpu import preprocess as graph_steps
-from trt_ros.runtime.gpu.decode import GpuArgmax, GpuBoxes, gpu_decoder
+from trt_ros.runtime.gpu.decode import GpuArgmax, GpuBoxes
+from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
 from trt_ros.vision.decoders.classify import ClassifyHead
@@ -145,8 +146,8 @@ def test_scores_of_the_gpu_are_checked_as_those_of_the_cpu(score):
     numbers = memory[16:].view(np.float32).reshape(6, -1)
     numbers[4, :3] = score, 0.5, np.nan  # Behind the second one is what was there before.
     if score <= 1:
-        found, is_odd = decoder.read(memory, (7, 3))
-        assert (found.scores.tolist(), is_odd) == ([1.0, 0.5], False)
+        found, is_nonfinite = decoder.read(memory, (7, 3))
+        assert (found.scores.tolist(), is_nonfinite) == ([1.0, 0.5], False)
     else:
         with pytest.raises(ScoreRangeError, match='a score of 315, scores are 0 to 1'):
             decoder.read(memory, (7, 3))
@@ -163,17 +164,17 @@ def test_a_class_mask_leaves_as_the_cpu_makes_it(classes, dtype, channels_first)
     assert decoder.grid_hw == (40, 50)
     memory = np.zeros(decoder.result_nbytes((7, 3)), np.uint8)
     memory[:16].view(np.int32)[2] = 5
-    lines = memory[gpu_decode.MASK_AT :].view(dtype).reshape(3, 8)
+    lines = memory[gpu_decode.MASK_OFFSET :].view(dtype).reshape(3, 8)
     lines[:] = np.arange(24).reshape(3, 8)
-    mask, is_odd = decoder.read(memory, (7, 3))
+    mask, is_nonfinite = decoder.read(memory, (7, 3))
     lines[:] = 0  # The next frame's.
-    assert (mask.labels.dtype, is_odd) == (dtype, True)
+    assert (mask.labels.dtype, is_nonfinite) == (dtype, True)
     assert mask.labels.tolist() == np.arange(24).reshape(3, 8)[:, :7].tolist()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    'source, name, told',
+    'source, name, struct',
     [
         ('preprocess', 'Preprocess', graph_steps.PreprocessArgs),
         ('decode', 'Request', graph_steps.RequestArgs),
@@ -181,7 +182,7 @@ def test_a_class_mask_leaves_as_the_cpu_makes_it(classes, dtype, channels_first)
         ('decode', 'Argmax', gpu_decode.ArgmaxArgs),
     ],
 )
-def test_structs_have_the_layout_that_the_kernels_compile_to(source, name, told):
+def test_structs_have_the_layout_that_the_kernels_compile_to(source, name, struct):
     pytest.importorskip('cuda.bindings.nvrtc')
     source_text = kernels.source_of(source)
     body = re.search(rf'struct {name} {{(.*?)}};', re.sub('//.*', '', source_text), re.DOTALL)[1]
@@ -190,10 +191,10 @@ def test_structs_have_the_layout_that_the_kernels_compile_to(source, name, told)
         for statement in body.split(';')[:-1]
         for part in statement.split(',')
     ]
-    assert declared == [field for field, _ in told._fields_]
-    sizes = [f'static_assert(sizeof({name}) == {ctypes.sizeof(told)}, "all");']
+    assert declared == [field for field, _ in struct._fields_]
+    sizes = [f'static_assert(sizeof({name}) == {ctypes.sizeof(struct)}, "all");']
     sizes += [
         f'static_assert(sizeof({name}::{field}) == {ctypes.sizeof(kind)}, "{field}");'
-        for field, kind in told._fields_
+        for field, kind in struct._fields_
     ]
     kernels.compile_source('\n'.join([source_text, *sizes]), 'sm_90')

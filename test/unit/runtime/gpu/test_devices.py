@@ -13,7 +13,7 @@ from trt_ros.cuda.context import current_context
 from trt_ros.cuda.device import Event, Stream, open_gpu
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
 from trt_ros.errors import GpuFailedError
-from trt_ros.runtime.gpu.executor import GraphOptions
+from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.vision.thresholds import Thresholds
 
@@ -38,8 +38,12 @@ def in_thread(work) -> None:
         raise errors[0]
 
 
-def test_a_thread_with_the_id_of_an_earlier_one_has_the_gpu_too(open_graph, cuda, picture):
-    pipeline = open_graph(device=1, copy_helpers=2, chunk_nbytes=4096)
+def test_a_thread_with_the_id_of_an_earlier_one_has_the_gpu_too(
+    open_graph, cuda, picture, monkeypatch
+):
+    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.COPY_THREADS', 2)
+    monkeypatch.setattr('trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES', 4096)
+    pipeline = open_graph(device=1)
     for size in (100, 120, 140, 400):  # Each is captured anew; the last makes memory grow.
         in_thread(lambda size=size: pipeline.infer(picture(size, 90), ASKED))
     assert cuda.used == {1}
@@ -149,7 +153,7 @@ def test_a_sticky_error_fails_a_runner_of_tensors_and_is_reported_once(cuda, eng
 def test_an_error_that_is_not_sticky_ends_one_run_of_tensors(cuda, engine):
     with closing(TensorRTRunner(engine)) as runner:
         cuda.fail['cudaMalloc'] = 2
-        with pytest.raises(Exception, match='wanted'):
+        with pytest.raises(Exception, match='requested'):
             runner.infer(TENSORS)
         assert runner.infer(TENSORS)['output0'].shape == (1, 7, 96)
 
@@ -164,7 +168,7 @@ def test_tensors_that_take_too_long_fail_the_runner(cuda, engine):
     assert is_late.wait(60)
     release.set()
     thread.join()
-    with pytest.raises(GpuFailedError, match='has not answered'):
+    with pytest.raises(GpuFailedError, match='has not responded'):
         runner.infer(TENSORS)
     runner.close()
 
