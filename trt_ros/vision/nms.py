@@ -72,7 +72,7 @@ def non_max_suppression(
     return chosen[:max_detections]
 
 
-def detections(
+def to_detections(
     xyxy: np.ndarray,
     scores: np.ndarray,
     labels: np.ndarray,
@@ -105,7 +105,7 @@ def choose_boxes(
     iou_threshold: float | None,
     max_detections: int,
 ) -> tuple[np.ndarray, Detections]:
-    """Select detections as `detections` does; also return (K,) indices of their candidates."""
+    """Select detections as `to_detections` does; also return (K,) indices of their candidates."""
     finite = np.flatnonzero(np.isfinite(xyxy).all(axis=1))
     clipped = letterbox.to_image(xyxy[finite])
     visible = (clipped[:, :2] < clipped[:, 2:]).all(axis=1)

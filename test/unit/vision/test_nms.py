@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import detections, iou, non_max_suppression
+from trt_ros.vision.nms import iou, non_max_suppression, to_detections
 
 REPEATABLE = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 WHOLE = Letterbox.fit((640, 480), (480, 640), 'stretch')
@@ -123,7 +123,7 @@ def test_iou_of_empty_boxes_is_nothing():
 
 def finish(xyxy, scores, labels=None, *, iou_threshold=0.5):
     labels = np.zeros(len(scores), int) if labels is None else np.array(labels)
-    return detections(
+    return to_detections(
         xyxy,
         np.array(scores, np.float32),
         labels,

@@ -9,10 +9,17 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Family, Head, NetworkDescription, image_output, is_float
+from trt_ros.vision.decoders.family import (
+    STRETCH_PREPROCESS,
+    Family,
+    Head,
+    NetworkDescription,
+    image_output,
+    is_float,
+)
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import detections
+from trt_ros.vision.nms import to_detections
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import Thresholds
 
@@ -114,7 +121,7 @@ class BoxesHead(Head[Detections]):
             xyxy = boxes[rows].astype(np.float32)
             if self.normalised:
                 xyxy = xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32)
-            return detections(
+            return to_detections(
                 xyxy,
                 values,
                 found,
@@ -203,8 +210,12 @@ def _open(network: NetworkDescription, *, normalised: bool) -> BoxesHead:
     )
 
 
-PREPROCESS: Mapping[str, object] = {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255}
-BOXES = Family('boxes', 'detect', PREPROCESS, lambda network: _open(network, normalised=False))
+BOXES = Family(
+    'boxes', 'detect', STRETCH_PREPROCESS, lambda network: _open(network, normalised=False)
+)
 BOXES_NORMALISED = Family(
-    'boxes_normalised', 'detect', PREPROCESS, lambda network: _open(network, normalised=True)
+    'boxes_normalised',
+    'detect',
+    STRETCH_PREPROCESS,
+    lambda network: _open(network, normalised=True),
 )

@@ -9,8 +9,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.embedding import vector, vectors
-from trt_ros.vision.decoders.family import Family, Head, NetworkDescription
-from trt_ros.vision.decoders.semantic import IMAGENET
+from trt_ros.vision.decoders.family import IMAGENET_PREPROCESS, Family, Head, NetworkDescription
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Classification
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -69,7 +68,11 @@ def _mismatch(seen: str) -> TensorMismatchError:
 
 
 #: Validation of torchvision and timm: 224 of 256 pixels are kept; newer weights keep more.
-CROPPED: Mapping[str, object] = {**IMAGENET, 'resize': 'center_crop', 'crop_fraction': 0.875}
+CROPPED: Mapping[str, object] = {
+    **IMAGENET_PREPROCESS,
+    'resize': 'center_crop',
+    'crop_fraction': 0.875,
+}
 
 CLASSIFIER = Family('classifier', 'classify', CROPPED, open_head)
 YOLOV8_CLS = replace(

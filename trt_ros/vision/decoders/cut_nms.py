@@ -15,7 +15,7 @@ from trt_ros.vision.decoders.boxes import BoxOutputs, open_parts
 from trt_ros.vision.decoders.family import Head, NetworkDescription, image_output
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import detections, non_max_suppression
+from trt_ros.vision.nms import non_max_suppression, to_detections
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import Thresholds
 
@@ -84,7 +84,7 @@ class CutNmsHead(Head[Detections]):
                 if settings['per_class'] is not None:
                     chosen = chosen[_rank(labels[chosen]) < settings['per_class']]
                 chosen = chosen[: settings['in_all']]
-                found = detections(
+                found = to_detections(
                     xyxy[chosen],
                     values[chosen],
                     labels[chosen],

@@ -9,8 +9,15 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Family, Head, NetworkDescription, is_float
-from trt_ros.vision.decoders.semantic import IMAGENET, dense
+from trt_ros.vision.decoders.family import (
+    IMAGENET_PREPROCESS,
+    STRETCH_PREPROCESS,
+    Family,
+    Head,
+    NetworkDescription,
+    is_float,
+)
+from trt_ros.vision.decoders.semantic import dense
 from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Depth
@@ -82,9 +89,9 @@ def open_head(network: NetworkDescription) -> DepthHead:
     return DepthHead(found[0].name, found[1])
 
 
-DEPTH = Family('depth', 'depth', IMAGENET, open_head)
+DEPTH = Family('depth', 'depth', IMAGENET_PREPROCESS, open_head)
 YOLO_DEPTH = replace(
     DEPTH,
     name='yolo_depth',
-    preprocess={'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255},
+    preprocess=STRETCH_PREPROCESS,
 )

@@ -9,10 +9,17 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Family, Head, NetworkDescription, image_output, is_float
+from trt_ros.vision.decoders.family import (
+    STRETCH_PREPROCESS,
+    Family,
+    Head,
+    NetworkDescription,
+    image_output,
+    is_float,
+)
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import detections
+from trt_ros.vision.nms import to_detections
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import Thresholds
 
@@ -52,7 +59,7 @@ class DetectNetHead(Head[Detections]):
             centre = np.stack([column, row], axis=1).astype(np.float32) * stride + OFFSET
             planes = boxes.reshape(classes, 4, rows, columns)
             reach = planes[labels, :, row, column].astype(np.float32) * BOX_NORM
-            return detections(
+            return to_detections(
                 np.hstack([centre - reach[:, :2], centre + reach[:, 2:]]),
                 coverage[labels, row, column],
                 labels,
@@ -96,6 +103,6 @@ def _mismatch(seen: str) -> TensorMismatchError:
 DETECTNET_V2 = Family(
     'detectnet_v2',
     'detect',
-    {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255},
+    STRETCH_PREPROCESS,
     open_head,
 )

@@ -12,6 +12,8 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead, box_outputs
 from trt_ros.vision.decoders.family import (
+    IMAGENET_PREPROCESS,
+    STRETCH_PREPROCESS,
     Family,
     Head,
     NetworkDescription,
@@ -24,7 +26,7 @@ from trt_ros.vision.decoders.yolov8 import cell_counts
 from trt_ros.vision.decoders.yolov10 import EndToEndHead
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import detections
+from trt_ros.vision.nms import to_detections
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import Thresholds
 
@@ -92,7 +94,7 @@ class DetrHead(Head[Detections]):
             scores = self.to_scores(logits.astype(np.float32))
             queries, labels = np.nonzero(passing(scores, thresholds.score))
             xyxy = corners(boxes[queries].astype(np.float32))
-            return detections(
+            return to_detections(
                 xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32),
                 scores[queries, labels],
                 labels,
@@ -225,12 +227,6 @@ def _feed_input_size(network: NetworkDescription) -> Mapping[str, np.ndarray]:
     return {spec.name: np.array([[width, height]], spec.dtype)}
 
 
-STRETCHED: Mapping[str, object] = {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255}
-IMAGENET: Mapping[str, object] = {
-    **STRETCHED,
-    'mean': (0.485, 0.456, 0.406),
-    'std': (0.229, 0.224, 0.225),
-}
-DETR = Family('detr', 'detect', IMAGENET, _open_detr)
-RTDETR = Family('rtdetr', 'detect', STRETCHED, _open_rtdetr, _feed_input_size)
-RFDETR = Family('rfdetr', 'detect', IMAGENET, _open_rfdetr)
+DETR = Family('detr', 'detect', IMAGENET_PREPROCESS, _open_detr)
+RTDETR = Family('rtdetr', 'detect', STRETCH_PREPROCESS, _open_rtdetr, _feed_input_size)
+RFDETR = Family('rfdetr', 'detect', IMAGENET_PREPROCESS, _open_rfdetr)

@@ -10,13 +10,14 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
+    IMAGENET_PREPROCESS,
+    STRETCH_PREPROCESS,
     Family,
     Head,
     NetworkDescription,
     is_float,
     require_output,
 )
-from trt_ros.vision.decoders.semantic import IMAGENET
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Tensors
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -98,10 +99,10 @@ def open_head(network: NetworkDescription) -> EmbeddingHead:
     return EmbeddingHead(found[0].name)
 
 
-EMBEDDING = Family('embedding', 'embed', IMAGENET, open_head)
+EMBEDDING = Family('embedding', 'embed', IMAGENET_PREPROCESS, open_head)
 TENSOR = Family(
     'tensor',
     'tensor',
-    {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1 / 255},
+    STRETCH_PREPROCESS,
     lambda network: TensorHead(),
 )

@@ -21,6 +21,18 @@ YOLO_PREPROCESS: Mapping[str, object] = {
     'channel_order': 'rgb',
     'scale': 1 / 255,
 }
+#: Preprocessing of networks that take pixels from 0 to 1, resized without padding.
+STRETCH_PREPROCESS: Mapping[str, object] = {
+    'resize': 'stretch',
+    'channel_order': 'rgb',
+    'scale': 1 / 255,
+}
+#: Preprocessing of networks trained on ImageNet by torchvision, timm and transformers.
+IMAGENET_PREPROCESS: Mapping[str, object] = {
+    **STRETCH_PREPROCESS,
+    'mean': (0.485, 0.456, 0.406),
+    'std': (0.229, 0.224, 0.225),
+}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from trt_ros.vision.decoders.family import (
 )
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import detections
+from trt_ros.vision.nms import to_detections
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import Thresholds
 
@@ -81,7 +81,7 @@ class OnnxNmsHead(Head[Detections]):
                     np.maximum(opposite[:, :2], opposite[:, 2:]),
                 ]
             )
-            return detections(
+            return to_detections(
                 xyxy,
                 values[keep],
                 labels[keep],

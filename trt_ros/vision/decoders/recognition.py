@@ -389,6 +389,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         'tensor',
         lambda net: not recognise('embedding', net),
-        'its outputs are published as they are',
+        'its outputs are published undecoded',
     ),
 )

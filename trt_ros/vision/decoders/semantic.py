@@ -12,6 +12,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_masks import best_class
 from trt_ros.vision.decoders.family import (
+    IMAGENET_PREPROCESS,
     YOLO_PREPROCESS,
     Family,
     Head,
@@ -25,15 +26,6 @@ from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import cells_of, threshold_masks
 from trt_ros.vision.results import ClassMask
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
-
-#: Preprocessing of networks trained on ImageNet by torchvision, timm and transformers.
-IMAGENET: Mapping[str, object] = {
-    'resize': 'stretch',
-    'channel_order': 'rgb',
-    'scale': 1 / 255,
-    'mean': (0.485, 0.456, 0.406),
-    'std': (0.229, 0.224, 0.225),
-}
 
 
 @dataclass(frozen=True)
@@ -159,5 +151,5 @@ def open_head(network: NetworkDescription) -> SemanticHead:
     return SemanticHead(found.spec.name, found.spec.shape, found.channels_first, found.is_classes)
 
 
-SEMANTIC = Family('semantic', 'segment', IMAGENET, open_head)
+SEMANTIC = Family('semantic', 'segment', IMAGENET_PREPROCESS, open_head)
 YOLO_SEMANTIC = replace(SEMANTIC, name='yolo_semantic', preprocess=YOLO_PREPROCESS)

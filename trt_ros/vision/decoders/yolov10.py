@@ -19,7 +19,7 @@ from trt_ros.vision.decoders.family import (
 )
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import detections
+from trt_ros.vision.nms import to_detections
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import Thresholds
 
@@ -57,7 +57,7 @@ class EndToEndHead(Head[Detections]):
             xyxy = head[keep, :4]
             if self.is_rtdetr:
                 xyxy = corners(xyxy) * np.array(letterbox.input_hw[::-1] * 2, np.float32)
-            return detections(
+            return to_detections(
                 xyxy,
                 scores[keep],
                 labels[keep],

@@ -19,7 +19,7 @@ from trt_ros.vision.decoders.family import (
 )
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import detections
+from trt_ros.vision.nms import to_detections
 from trt_ros.vision.scores import check_range, passing
 from trt_ros.vision.thresholds import Thresholds
 
@@ -60,7 +60,7 @@ class YoloV5Head(Head[Detections]):
             if not (self.objectness_only and head.shape[1] == 6):
                 scores = scores * head[:, 5:].max(axis=1)
             keep = np.flatnonzero(passing(scores, thresholds.score))
-            return detections(
+            return to_detections(
                 corners(head[keep]),
                 scores[keep],
                 head[keep, 5:].argmax(axis=1),

@@ -19,7 +19,7 @@ from trt_ros.vision.decoders.family import (
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.float16 import highest
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import detections
+from trt_ros.vision.nms import to_detections
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import Thresholds
 
@@ -54,7 +54,7 @@ class YoloV8Head(Head[Detections]):
             keep = np.flatnonzero(passing(scores, thresholds.score))
             head = head[:, keep].astype(np.float32)
             centre, half = head[:2], head[2:4] / 2
-            return detections(
+            return to_detections(
                 np.concatenate([centre - half, centre + half]).T,
                 scores[keep],
                 head[4:].argmax(axis=0),

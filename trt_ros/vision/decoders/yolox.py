@@ -18,7 +18,7 @@ from trt_ros.vision.decoders.family import (
 )
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import detections
+from trt_ros.vision.nms import to_detections
 from trt_ros.vision.scores import check_range, passing
 from trt_ros.vision.thresholds import Thresholds
 
@@ -56,7 +56,7 @@ class YoloxHead(Head[Detections]):
             head, cell, stride = head[keep], cells[keep, :2], cells[keep, 2:]
             centre = (head[:, :2] + cell) * stride
             half = np.exp(head[:, 2:4]) * stride / 2
-            return detections(
+            return to_detections(
                 np.hstack([centre - half, centre + half]),
                 scores[keep],
                 head[:, 5:].argmax(axis=1),

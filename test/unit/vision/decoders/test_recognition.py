@@ -448,8 +448,8 @@ TOLD = [
         'last_hidden_state (1, 257, 768); pooler_output (1, 768)',
         {},
     ),
-    ('tensor', None, 'are published as they are', 'a (1, 3, 5); b (7) int64', {}),
-    ('tensor', None, 'are published as they are', 'output0 (1, 56, 8400)', POSE),
+    ('tensor', None, 'are published undecoded', 'a (1, 3, 5); b (7) int64', {}),
+    ('tensor', None, 'are published undecoded', 'output0 (1, 56, 8400)', POSE),
 ]
 
 # Families and the ends of their why, in the order they are named; and the network.
