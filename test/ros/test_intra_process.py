@@ -27,7 +27,7 @@ from trt_ros.container.loading import INTRA_PROCESS, construct
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter, read_image
-from trt_ros.ros.dds.memory import Pool, _Loan, read_only
+from trt_ros.ros.dds.memory import Pool, _MemoryLoan, read_only
 from trt_ros.ros.messages import ImageSender
 
 pytestmark = pytest.mark.ros
@@ -412,7 +412,7 @@ def test_publishers_and_subscribers_that_come_and_go_leave_nothing_behind(
 
     def loans():
         gc.collect()
-        return sum(isinstance(each, _Loan) for each in gc.get_objects())
+        return sum(isinstance(each, _MemoryLoan) for each in gc.get_objects())
 
     far = Inbox(number_of)
     there = subscribe(elsewhere, far)

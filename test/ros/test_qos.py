@@ -135,7 +135,7 @@ def test_an_offer_that_does_not_fit_is_logged_and_diagnosed_with_the_remedy(
         'comes. Remedy: set qos_reliability to auto or best_effort.'
     )
     assert 'is asked for' not in node.log
-    assert ('Images and results go through rclpy.' in node.log) == (transport == 'rclpy')
+    assert ('Images and results go through rclpy' in node.log) == (transport == 'rclpy')
     assert no_image(peer, name).endswith(
         f' s on /{name}: 1 publisher, 1 best_effort; this node asks for reliable: '
         'set qos_reliability to auto or best_effort'

@@ -226,7 +226,7 @@ def test_gaps_are_counted_per_publisher_and_only_where_messages_are_numbered(cou
     missed = []
     subscription = object.__new__(RclSubscription)
     subscription._rcl = Numbered(counts_messages=counts_messages)
-    subscription._subscriptions, subscription._last, subscription._brought = (
+    subscription._subscriptions, subscription._last, subscription._new_publishers = (
         ('old', 'new'),
         {},
         set(),
@@ -236,7 +236,7 @@ def test_gaps_are_counted_per_publisher_and_only_where_messages_are_numbered(cou
 
     def arrives(publisher, number, is_new=False):
         subscription._receive_buffers.info = (publisher, number)
-        return subscription._arrives(is_new)
+        return subscription._is_new_message(is_new)
 
     assert [arrives('a', 7), arrives('b', 1), arrives('a', 8), arrives('a', 11)] == [True] * 4
     assert [arrives('a', 11, True), arrives('a', 10, True), arrives('b', 4, True)] == [

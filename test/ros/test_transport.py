@@ -363,7 +363,9 @@ def test_an_error_of_rcl_is_told_with_its_own_words(rcl):
     class NoPublisher:
         pointer = None
 
-    with pytest.raises(RclError, match=r'could not be published \(\d+\).*publisher'):
+    with pytest.raises(
+        RclError, match=r'rcl_publish_serialized_message failed \(return code \d+\).*publisher'
+    ):
         rcl.publish(NoPublisher(), np.zeros(8, np.uint8))
 
 
@@ -432,19 +434,19 @@ class Deaf(Rcl):
 
 
 @pytest.mark.parametrize(
-    'broken, why', [(Flipping, 'A message came changed'), (Deaf, '0 of 4 messages came')]
+    'broken, why', [(Flipping, 'A message arrived changed'), (Deaf, '0 of 4 messages arrived')]
 )
 def test_what_does_not_bring_messages_as_rclpy_does_is_not_used(
     broken, why, context, node, monkeypatch, capfd
 ):
     monkeypatch.setattr(transport, '_known', None)
     monkeypatch.setattr(transport, 'Rcl', broken)
-    monkeypatch.setattr(transport, 'SECONDS_FOR_THE_TEST', 0.5 if broken is Deaf else 60.0)
+    monkeypatch.setattr(transport, 'CHECK_TIMEOUT_SECONDS', 0.5 if broken is Deaf else 60.0)
     before = set(threading.enumerate())
     assert transport.usable_rcl(node) is None
     assert transport.usable_rcl(node) is None
     log = capfd.readouterr().err
-    assert log.count('Images and results go through rclpy.') == 1 and why in log
+    assert log.count('Images and results go through rclpy') == 1 and why in log
     assert set(threading.enumerate()) == before
 
 

@@ -1,4 +1,4 @@
-"""Images as the bytes that DDS carries (CDR): read in place, written in place."""
+"""CDR serialization of images, read and written in place."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.memory import Pool
 
-#: Plain CDR, little endian; each field is aligned to its size, counted from behind these bytes.
+#: Plain CDR, little endian; each field is aligned to its size, counted from the
+#: end of these four bytes.
 ENCAPSULATION = b'\0\1\0\0'
-_NOTHING = np.empty(0, np.uint8)
+_EMPTY = np.empty(0, np.uint8)
 _STAMP_AND_NUMBER = {
     order: (struct.Struct(f'{order}iI'), struct.Struct(f'{order}I')) for order in '<>'
 }
@@ -53,7 +54,7 @@ def read_image(message: np.ndarray) -> ImageView:
     Read a serialized sensor_msgs/Image.
 
     :param message: (N,) uint8, contiguous; borrowed by the result.
-    :raises BadFrameError: 'bad CDR'; no byte outside of the message was looked at.
+    :raises BadFrameError: 'bad CDR'; no byte outside of the message is read.
     """
     fields = Fields(message)
     return ImageView(
@@ -69,7 +70,7 @@ def read_image(message: np.ndarray) -> ImageView:
 
 
 def read_compressed_image(message: np.ndarray) -> CompressedImageView:
-    """Read a serialized sensor_msgs/CompressedImage; else as read_image."""
+    """Read a serialized sensor_msgs/CompressedImage, like read_image()."""
     fields = Fields(message)
     return CompressedImageView(
         fields.stamp(), fields.text('frame_id'), fields.text('format'), fields.bytes('data')
@@ -80,48 +81,52 @@ def read_stamp(message: np.ndarray) -> tuple[int, int]:
     """
     Read seconds and nanoseconds of a serialized message that begins with a std_msgs/Header.
 
-    :param message: as of read_image, and so is what is raised.
+    :param message: as for read_image(), which also lists the errors.
     """
     return Fields(message).stamp()
 
 
 class Fields:
     """
-    Takes the fields of a message one after another.
+    A sequential reader of the fields of a serialized message.
 
-    :ivar order: of the bytes of a number, '<' or '>'.
+    :ivar order: byte order of numbers, '<' or '>'.
     """
 
     def __init__(self, message: np.ndarray) -> None:
         self._message, self._view = message, message.data
         self._end = len(self._view)
         head = bytes(self._view[:4])
-        # The last two bytes are options, which plain CDR has not; DDS puts padding there.
+        # The last two bytes are options, which plain CDR does not have; DDS puts padding there.
         if len(head) < 4 or head[0] != 0 or head[1] > 1:
             raise BadFrameError(
                 'bad CDR',
-                f'A message that begins with {head.hex(" ") or "nothing"} is no plain CDR.',
-                remedy='Publish with one of the usual middlewares of ROS 2.',
+                f'Unsupported message encoding: header {head.hex(" ") or "missing"}, '
+                'not plain CDR.',
+                remedy='Publish with a standard ROS 2 middleware.',
             )
         self.order = '<' if head[1] else '>'
         self._stamp, self._number, self._at = *_STAMP_AND_NUMBER[self.order], 4
 
     def stamp(self) -> tuple[int, int]:
+        """Read a time stamp: seconds, nanoseconds."""
         return self._stamp.unpack_from(self._view, self._advance(8, 'stamp'))
 
     def number(self, name: str) -> int:
+        """Read an aligned uint32."""
         self._at += -self._at % 4
         return int(self._number.unpack_from(self._view, self._advance(4, name))[0])
 
     def byte(self, name: str) -> int:
+        """Read a uint8."""
         return self._view[self._advance(1, name)]
 
     def numbers(self, name: str, kind: str, count: int | None = None) -> tuple[int, ...]:
         """
         Read a sequence of numbers.
 
-        :param kind: 'i', 'I' or 'Q', as struct says it.
-        :param count: how many there are; None: the message says so.
+        :param kind: format character of `struct`: 'i', 'I', 'Q' or 'd'.
+        :param count: number of values; None reads it from the message.
         """
         if count is None:
             count = self.number(name)
@@ -133,12 +138,13 @@ class Fields:
         )
 
     def bytes(self, name: str) -> np.ndarray:
+        """Return a byte sequence as a view into the message, (N,) uint8."""
         size = self.number(name)
         start = self._advance(size, name)
         return self._message[start : start + size]
 
     def text(self, name: str) -> str:
-        """Read a string as rclpy does: up to its NUL, what is no UTF-8 replaced."""
+        """Read a string as rclpy does: up to its NUL, with invalid UTF-8 replaced."""
         size = self.number(name)
         start = self._advance(size, name)
         text = bytes(self._view[start : start + size])
@@ -150,7 +156,7 @@ class Fields:
         if self._at > self._end:
             raise BadFrameError(
                 'bad CDR',
-                f'The message ends within its {name}.',
+                f'The message is truncated in field {name}.',
                 cause=f'It has {self._end} bytes, {name} would end at {self._at}.',
             )
         return start
@@ -158,9 +164,9 @@ class Fields:
 
 class ImageWriter:
     """
-    Writes serialized sensor_msgs/Image, one after another.
+    A writer of serialized sensor_msgs/Image messages.
 
-    Each lies in the memory of the one before, unless somebody still looks at that.
+    Each message reuses the memory of the previous one, unless that is still referenced.
 
     >>> writer = ImageWriter()
     >>> pixels = writer.begin((0, 0), 'camera', (640, 480), 'bgr8')
@@ -172,7 +178,7 @@ class ImageWriter:
     def __init__(self) -> None:
         self._pool = Pool()
         self._head, self._head_of = bytearray(), ('', (0, 0), '', 0)
-        self.message: np.ndarray = _NOTHING
+        self.message: np.ndarray = _EMPTY
 
     def begin(
         self,
@@ -184,12 +190,11 @@ class ImageWriter:
         channels: int = 3,
     ) -> np.ndarray:
         """
-        Write all but the pixels.
+        Write all fields except the pixels.
 
         :param stamp: seconds, nanoseconds.
-        :param channels: bytes a pixel.
-        :returns: (height, width, channels) uint8 to be filled: the pixels of `message`, which is
-            (N,) uint8.
+        :param channels: bytes per pixel.
+        :returns: (height, width, channels) uint8, the pixels of `message`, to be filled.
         """
         width, height = image_wh
         head_of = frame_id, image_wh, encoding, channels
@@ -197,7 +202,9 @@ class ImageWriter:
             self._head, self._head_of = _image_head(*head_of), head_of
         head = self._head
         _STAMP.pack_into(head, len(ENCAPSULATION), *stamp)
-        self.message = _NOTHING  # The memory of the last one is free, if nobody else holds it.
+        self.message = (
+            _EMPTY  # Frees the memory of the last one, unless it is referenced elsewhere.
+        )
         self.message = message = self._pool.take(len(head) + channels * width * height)
         message.data[: len(head)] = head
         return np.ndarray((height, width, channels), np.uint8, message, len(head))

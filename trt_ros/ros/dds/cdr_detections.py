@@ -1,4 +1,4 @@
-"""Detections as the bytes that DDS carries (CDR): written by NumPy, read in place."""
+"""CDR serialization of detections, written by NumPy and read in place."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import name_of
 from trt_ros.vision.results import OrientedBoxes
 
-# From the score on, a vision_msgs/Detection2D with one result is 49 doubles and an empty id:
+# From its score on, a vision_msgs/Detection2D with one result is 49 doubles and an empty id:
 # score; pose: position 3, orientation 4, covariance 36; box: centre x, y, theta, width, height.
 _DOUBLES = np.zeros(49, '<f8')
 _DOUBLES[7] = 1.0  # w of the orientation, as the message's own default.
 _ID_AND_PADDING = struct.pack('<I4x', 1)
 _PADDING_NBYTES = 3
-# Where the score and the box lie, in doubles from the end of a detection.
+# Offsets of the score and the box, in doubles from the end of a detection.
 _SCORE_AND_BOX = np.array([-50, -6, -5, -4, -3, -2])
 
-#: The largest `id` that needs no more room than an empty one, which DetectionWriter leaves.
+#: Largest `id` that fits into the space of an empty one, which DetectionWriter reserves.
 MAX_ID = 999
 
 _LAYOUTS_KEPT = 32
 
-#: Class id, score, and box: centre x and y, angle, width, height; as the message has them.
+#: Class id, score and box (centre x, y, angle, width, height), as in the message.
 Entry = tuple[str, float, tuple[float, ...]]
 
 
 def read_detections(message: np.ndarray) -> list[Entry]:
     """
-    Read a serialized vision_msgs/Detection2DArray; of each detection, what it most likely is.
+    Read the highest-scoring result of each detection of a serialized Detection2DArray.
 
-    :param message: as of read_image, and so is what is raised.
-    :returns: without a result, a detection's class id is '' and its score 0.
+    :param message: as for read_image(), which also lists the errors.
+    :returns: one entry per detection; class id '' and score 0 for a detection without results.
     """
     fields = Fields(message)
     fields.stamp()
@@ -59,12 +59,12 @@ def _read_detection(fields: Fields) -> Entry:
 
 class DetectionWriter:
     """
-    Writes serialized vision_msgs/Detection2DArray: what is always the same for a class is kept,
-    numbers are put between.
+    A writer of serialized vision_msgs/Detection2DArray messages.
 
-    Each lies in the memory of the one before, unless somebody still looks at that.
+    The constant bytes of each class are cached, and the numbers are filled in. Each message reuses
+    the memory of the previous one, unless that is still referenced.
 
-    :param class_names: by label; () where nothing names them.
+    :param class_names: by label; () where the classes have no names.
     """
 
     def __init__(self, class_names: Sequence[str]) -> None:
@@ -82,7 +82,7 @@ class DetectionWriter:
         ids: np.ndarray | None = None,
     ) -> np.ndarray:
         """
-        Say detections as to_detection_array does.
+        Serialize detections, like to_detection_array().
 
         :param stamp: seconds, nanoseconds.
         :param ids: (N,) integers, 0 to MAX_ID; None: no ids.
@@ -91,7 +91,7 @@ class DetectionWriter:
         key = frame_id, class_id_format
         layout = self._layouts.get(key)
         if layout is None:
-            if len(self._layouts) >= _LAYOUTS_KEPT:  # Somebody counts in their frame_id.
+            if len(self._layouts) >= _LAYOUTS_KEPT:  # The frame_id changes with every image.
                 self._layouts.clear()
             layout = self._layouts[key] = _Layout(
                 frame_id, self._class_names if class_id_format == 'name' else ()
@@ -111,7 +111,7 @@ class DetectionWriter:
             labels = detections.labels.tolist()
             parts.append(layout.first[labels[0]])
             parts += [layout.others[label] for label in labels[1:]]
-        # The block begins 4 bytes before the message: its doubles then are aligned in memory.
+        # The block begins 4 bytes before the message, which aligns its doubles in memory.
         text = b''.join(parts)
         raw = self._pool.take((4 + len(text) + 7) // 8 * 8)
         block, words = raw.view('<f8'), raw.view('<u4')
@@ -137,7 +137,7 @@ class DetectionWriter:
 
 
 def bounding_boxes(found: Detections | OrientedBoxes) -> np.ndarray:
-    """Return (N, 5) float64 as a BoundingBox2D has it: centre x, y, theta, width, height."""
+    """Return (N, 5) float64 in the order of BoundingBox2D: centre x, y, theta, width, height."""
     boxes = np.zeros((len(found), 5))
     if isinstance(found, OrientedBoxes):
         boxes[:, :2], boxes[:, 2], boxes[:, 3:] = (
@@ -153,11 +153,11 @@ def bounding_boxes(found: Detections | OrientedBoxes) -> np.ndarray:
 
 class _Layout:
     """
-    The bytes of messages of one frame_id, with zeros where numbers come.
+    The constant bytes of messages of one frame_id, with zeros in place of numbers.
 
-    :ivar head: all before the first detection.
-    :ivar first, others: a detection by its label. Each ends at a multiple of 8, so that all but
-        the first begin at one.
+    :ivar head: the bytes before the first detection.
+    :ivar first, others: bytes of a detection by label. Each ends at a multiple of 8, so that all
+        but the first begin at one.
     """
 
     def __init__(self, frame_id: str, class_names: Sequence[str]) -> None:

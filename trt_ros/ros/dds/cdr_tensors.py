@@ -1,4 +1,4 @@
-"""Tensors as the bytes that DDS carries (CDR): read in place, written at once."""
+"""CDR serialization of tensor lists, read in place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DTYPES = {
     10: 'f8',
 }
 _CODES = {np.dtype(name): code for code, name in _DTYPES.items()}
-# It has no code for these; what is sent instead holds all their values.
+# Types without a code; the wider type that is sent instead holds all their values.
 _SENT_AS: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(np.float16): np.dtype('f4'),
     np.dtype(np.bool_): np.dtype('u1'),
@@ -42,7 +42,7 @@ class TensorListView:
     The fields of an isaac_ros_tensor_list_interfaces/TensorList.
 
     :param stamp: seconds, nanoseconds.
-    :param tensors: by name, in the message's order; views into it, of any strides.
+    :param tensors: views into the message by name, in its order and with any strides.
     """
 
     stamp: tuple[int, int]
@@ -55,9 +55,8 @@ def read_tensor_list(message: np.ndarray) -> TensorListView:
     Read a serialized isaac_ros_tensor_list_interfaces/TensorList.
 
     :param message: (N,) uint8, contiguous; borrowed by the result.
-    :raises BadFrameError: 'bad CDR', or 'bad tensor' when a tensor does not lie within its data,
-        has an unknown type, or a name that another one has; no byte outside of the message was
-        looked at.
+    :raises BadFrameError: 'bad CDR', or 'bad tensor' when a tensor exceeds its data, has an
+        unknown type, or a duplicate name; no byte outside of the message is read.
     """
     fields = Fields(message)
     stamp, frame_id = fields.stamp(), fields.text('frame_id')
@@ -65,7 +64,7 @@ def read_tensor_list(message: np.ndarray) -> TensorListView:
     for _ in range(fields.number('tensors')):
         name = fields.text('name')
         if name in tensors:
-            raise BadFrameError('bad tensor', f'Two tensors are named {name!r}.')
+            raise BadFrameError('bad tensor', f'Duplicate tensor name {name!r}.')
         rank = fields.byte('rank')
         shape = fields.numbers('dims', 'I')
         code = fields.numbers('data_type', 'i', 1)[0]
@@ -88,36 +87,41 @@ def _tensor(
     if code not in _DTYPES:
         raise BadFrameError(
             'bad tensor',
-            f'The tensor {name!r} has data_type {code}.',
-            remedy='Send 1 to 10: int8 to float64.',
+            f'Tensor {name!r} has unknown data_type {code}.',
+            remedy='Send a data_type of 1 to 10 (int8 to float64).',
         )
     dtype = np.dtype(order + _DTYPES[code])
     if rank != len(shape) or len(strides) not in (0, rank):
         raise BadFrameError(
             'bad tensor',
-            f'The tensor {name!r} has rank {rank}, {len(shape)} dims and {len(strides)} strides.',
-            remedy='Send one of each a dimension, or no strides.',
+            f'Tensor {name!r} has rank {rank}, {len(shape)} dims and {len(strides)} strides.',
+            remedy='Send one dim and one stride per dimension, or no strides.',
+        )
+    if rank > _MAX_DIMENSIONS:
+        raise BadFrameError(
+            'bad tensor', f'Tensor {name!r} has rank {rank}, more than {_MAX_DIMENSIONS}.'
         )
     end = nbytes = dtype.itemsize * math.prod(shape)
     if nbytes and strides:
-        # The step along a dimension of one may be anything.
+        # The stride of a dimension of size 1 is arbitrary.
         strides = tuple(step if size > 1 else 0 for size, step in zip(shape, strides))
         end = max(
             nbytes, dtype.itemsize + sum((size - 1) * step for size, step in zip(shape, strides))
         )
-    if rank > _MAX_DIMENSIONS or end > data.size:
+    if end > data.size:
         raise BadFrameError(
             'bad tensor',
-            f'The tensor {name!r} of {list(shape)} {dtype} ends at byte {end} of {data.size}.',
-            remedy='Send data as long as dims and strides (in bytes) say.',
+            f'Tensor {name!r} of shape {list(shape)} and type {dtype} needs {end} bytes, but has '
+            f'{data.size}.',
+            remedy='Send data that matches dims and strides (in bytes).',
         )
     try:
         if not nbytes:
             return np.empty(shape, dtype)
         return np.ndarray(shape, dtype, data, strides=strides or None)
-    except ValueError as error:  # It is empty, but too large along another dimension.
+    except ValueError as error:  # Empty, but too large along another dimension.
         raise BadFrameError(
-            'bad tensor', f'The tensor {name!r} cannot be of {list(shape)}.', cause=str(error)
+            'bad tensor', f'Tensor {name!r} has invalid shape {list(shape)}.', cause=str(error)
         ) from error
 
 
@@ -127,13 +131,13 @@ def write_tensor_list(
     """
     Write a serialized isaac_ros_tensor_list_interfaces/TensorList.
 
-    Strides are row-major in bytes, one per dimension, as Isaac ROS writes them: NumPy's own may be
-    anything along a dimension of 1. float16 goes as float32 and bool as uint8: the message has no
-    code for them.
+    Strides are row-major in bytes, one per dimension, as Isaac ROS writes them: NumPy's own are
+    arbitrary along a dimension of 1. float16 is sent as float32 and bool as uint8, because the
+    message has no code for them.
 
     :param stamp: seconds, nanoseconds.
     :returns: (N,) uint8.
-    :raises BadFrameError: 'bad tensor' when the message has no code for a type.
+    :raises BadFrameError: 'bad tensor' when the message has no code for the type of a tensor.
     """
     head = bytearray(ENCAPSULATION + struct.pack('<iI', *stamp))
     append_text(head, frame_id)
@@ -145,9 +149,9 @@ def write_tensor_list(
         tensor = np.ascontiguousarray(tensor, dtype).reshape(tensor.shape)
         if tensor.dtype not in _CODES:
             raise BadFrameError(
-                'bad tensor', f'A TensorList has no type for {name!r}, which is {tensor.dtype}.'
+                'bad tensor', f'Tensor {name!r} has type {tensor.dtype}, which TensorList lacks.'
             )
-        # Alignment counts from behind the encapsulation: so begin where this part will lie.
+        # Alignment counts from the end of the encapsulation, hence the lead of this part.
         lead = (size - len(ENCAPSULATION)) % 8
         part = bytearray(len(ENCAPSULATION) + lead)
         append_text(part, name)
@@ -172,5 +176,5 @@ def write_tensor_list(
 
 
 def _row_major(shape: tuple[int, ...], itemsize: int) -> list[int]:
-    """Compute the strides in bytes of an array without gaps."""
+    """Return the strides in bytes of a C-contiguous array."""
     return [itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]

@@ -1,12 +1,12 @@
 """
-Messages by reference, where publisher and subscriber are nodes of one process.
+Intra-process communication: messages by reference between nodes of one process.
 
-A message is its serialized bytes, which images are drawn into and read from where they lie; so
-what is handed over is a read-only view of these, and neither DDS nor a copy is in the way.
+A message is its serialized bytes. Images are written into and read from these bytes in place, so
+a read-only view is passed to the subscriber, without DDS and without a copy.
 
-DDS still connects the two, and brings what is published to subscribers elsewhere, to nodes that
-are not asked to do this, and to subscriptions that want what was published before they came.
-What it brings twice is left out by the publisher's id.
+DDS still connects publisher and subscriber. It delivers to other processes, to nodes without
+`use_intra_process_comms`, and to subscriptions with transient local durability. Messages that
+arrive both ways are dropped by the publisher's id.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ from trt_ros.ros.dds.memory import read_only
 _Key = tuple[Context, str, type]  # Context, resolved topic, type.
 
 _lock = threading.Lock()
-_buffers: dict[_Key, tuple[IntraProcessBuffer, ...]] = {}  # A tuple is replaced, never changed.
+_buffers: dict[
+    _Key, tuple[IntraProcessBuffer, ...]
+] = {}  # The tuples are immutable: readers need no lock.
 
 
 def is_requested(node: Node, qos: QoSProfile) -> bool:
     """
-    Tell whether messages of this node and QoS may go by reference.
+    Return whether messages of this node and QoS may be passed by reference.
 
-    The container sets the attribute before the node is constructed; so may any program.
+    The container sets the attribute before it constructs the node; so can any program.
     """
     return (
         getattr(node, 'use_intra_process_comms', False)
@@ -49,19 +51,19 @@ def is_requested(node: Node, qos: QoSProfile) -> bool:
 
 
 def count_buffers() -> int:
-    """Count the subscriptions of this process that messages are handed to."""
+    """Return the number of intra-process subscriptions of this process."""
     with _lock:
         return sum(map(len, _buffers.values()))
 
 
 class IntraProcessBuffer:
     """
-    Where messages wait for a subscription of this process: the newest, as many as its depth.
+    The newest messages for a subscription of this process, up to its QoS depth.
 
-    Must be there before DDS knows the subscription: what DDS brings of a publisher is left out
-    from the moment when that one hands over.
+    Create it before the DDS subscription: messages from DDS are dropped as soon as their publisher
+    passes them by reference.
 
-    :param wake: called in the publisher's thread when a message waits; must not block.
+    :param wake: called in the publisher's thread when a message arrives; must not block.
     """
 
     def __init__(
@@ -72,29 +74,29 @@ class IntraProcessBuffer:
         self._lock = threading.Lock()
         self._waiting: deque[np.ndarray] = deque(maxlen=max(1, qos.depth))
         self._lost = 0
-        # Publishers that hand over, by id: whether DDS was seen to bring their messages too.
+        # Whether DDS also delivered messages of a publisher that passes references, by its id.
         self._publishers: dict[bytes, bool] = {}
-        self._strangers: set[bytes] = set()
+        self._incompatible: set[bytes] = set()
         self._is_closed = False
         with _lock:
             _buffers[self._key] = (*_buffers.get(self._key, ()), self)
 
     def change_qos(self, qos: QoSProfile) -> None:
-        """Take from publishers with another QoS from now on; the depth stays."""
+        """Match publishers against another QoS from now on; the depth stays."""
         with self._lock:
             self._qos = qos
-            self._strangers.clear()
+            self._incompatible.clear()
 
     def put(self, message: np.ndarray, gid: bytes, qos: QoSProfile) -> bool:
         """
-        Hand over a message; never waits for the subscriber.
+        Add a message; never waits for the subscriber.
 
         :param gid, qos: the publisher's.
-        :returns: whether DDS, too, is known to connect that publisher with this subscription, and
-            need not for this message.
+        :returns: whether DDS is known to connect the publisher with this subscription, too, so
+            that DDS need not send this message.
         """
         with self._lock:
-            if self._is_closed or not self._may_talk(gid, qos):
+            if self._is_closed or not self._is_compatible(gid, qos):
                 return False
             self._lost += len(self._waiting) == self._waiting.maxlen
             self._waiting.append(message)
@@ -102,18 +104,18 @@ class IntraProcessBuffer:
             return self._publishers[gid]
 
     def take(self) -> np.ndarray | None:
-        """Take the oldest message that waits."""
+        """Return the oldest waiting message and remove it; None if there is none."""
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
     def take_lost(self) -> int:
-        """Count the messages that had to go for newer ones since this was asked last."""
+        """Return the number of messages replaced by newer ones since the last call."""
         with self._lock:
             lost, self._lost = self._lost, 0
             return lost
 
     def is_copy(self, gid: bytes) -> bool:
-        """Tell whether a message that DDS brought was handed over, too, by its publisher's id."""
+        """Return whether the publisher of a message from DDS also passes it by reference."""
         with self._lock:
             is_here = gid in self._publishers
             if is_here:
@@ -121,7 +123,7 @@ class IntraProcessBuffer:
             return is_here
 
     def close(self) -> None:
-        """Take nothing more; may be called twice."""
+        """Stop accepting messages; may be called twice."""
         with _lock:
             left = tuple(each for each in _buffers.pop(self._key, ()) if each is not self)
             if left:
@@ -130,10 +132,10 @@ class IntraProcessBuffer:
             self._is_closed = True
             self._waiting.clear()
 
-    def _may_talk(self, gid: bytes, qos: QoSProfile) -> bool:
-        if gid not in self._publishers and gid not in self._strangers:
+    def _is_compatible(self, gid: bytes, qos: QoSProfile) -> bool:
+        if gid not in self._publishers and gid not in self._incompatible:
             if qos_check_compatible(qos, self._qos)[0] == QoSCompatibility.ERROR:
-                self._strangers.add(gid)
+                self._incompatible.add(gid)
             else:
                 self._publishers[gid] = False
         return gid in self._publishers
@@ -141,20 +143,20 @@ class IntraProcessBuffer:
 
 class IntraProcessPublisher:
     """
-    Where a publisher hands its messages over to the subscriptions of its process.
+    The intra-process side of a publisher.
 
-    :param gid: its id in DDS.
+    :param gid: the publisher's id in DDS.
     """
 
     def __init__(self, node: Node, publisher: Publisher, gid: bytes) -> None:
         self._key = node.context, publisher.topic_name, publisher.msg_type
         self._gid, self._qos = gid, publisher.qos_profile
 
-    def hand_over(self, message: np.ndarray) -> int:
+    def deliver(self, message: np.ndarray) -> int:
         """
-        Hand a message, (N,) uint8, to whom it may concern; it must not change any more.
+        Pass a message, (N,) uint8, to the matching subscriptions; it must not change any more.
 
-        :returns: how many of the publisher's subscriptions in DDS need not be told by that.
+        :returns: number of the publisher's DDS subscriptions that do not need this message.
         """
         return sum(
             [

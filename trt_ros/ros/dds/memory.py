@@ -1,4 +1,4 @@
-"""Memory that messages are written into, and used again when nobody looks at them any more."""
+"""Reusable memory for outgoing messages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 
 def whole_pages(nbytes: int) -> np.ndarray:
     """
-    Return (N,) uint8, at least `nbytes`, on pages of its own.
+    Allocate (N,) uint8 of at least `nbytes` on memory pages of its own.
 
-    Not the C library's memory: whole pages can be page-locked, and die by reference.
+    Unlike the C library's memory, whole pages can be page-locked, and are freed with the last
+    reference.
     """
     nbytes += -nbytes % mmap.PAGESIZE
     return np.frombuffer(mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
@@ -20,40 +21,40 @@ def whole_pages(nbytes: int) -> np.ndarray:
 
 class Pool:
     """
-    Owns the memory of messages that are sent: as much as is in use at the same time.
+    A pool of memory for outgoing messages; grows to the memory in use at the same time.
 
-    One thread takes; what it took may be dropped in any.
+    One thread takes memory; any thread may drop it.
     """
 
     def __init__(self) -> None:
         self._free: deque[_Memory] = deque()
 
     def take(self, nbytes: int) -> np.ndarray:
-        """Return (nbytes,) uint8, not cleared; it comes back when no view of it is left."""
+        """Return (nbytes,) uint8, not cleared; reused once no view of it is left."""
         memory = self._free.popleft() if self._free else None
         if memory is None or memory.nbytes < nbytes:
             memory = _Memory(nbytes)
-        return np.asarray(_Loan(memory, self._free))[:nbytes]
+        return np.asarray(_MemoryLoan(memory, self._free))[:nbytes]
 
 
 class _Memory:
     def __init__(self, nbytes: int) -> None:
         self._owner = whole_pages(max(nbytes, 1))
         self.nbytes = self._owner.size
-        self.array_interface = self._owner.__array_interface__  # NumPy makes it anew each time.
+        self.array_interface = self._owner.__array_interface__  # NumPy computes it on each access.
 
 
-class _Loan:
-    """Memory as an array: it and all views of it keep this alive."""
+class _MemoryLoan:
+    """Memory of a pool as an array, which is kept alive by its views."""
 
     def __init__(self, memory: _Memory, free: deque[_Memory]) -> None:
         self._memory, self._free = memory, free
         self.__array_interface__ = memory.array_interface
 
     def __del__(self) -> None:
-        self._free.appendleft(self._memory)  # First: it is the one that caches know.
+        self._free.appendleft(self._memory)  # First: it is the one still in the CPU caches.
 
 
 def read_only(message: np.ndarray) -> np.ndarray:
-    """See (N,) uint8 in a way that cannot be made writable again."""
+    """Return a view of (N,) uint8 that cannot be made writable again."""
     return np.frombuffer(message.data.toreadonly(), np.uint8)

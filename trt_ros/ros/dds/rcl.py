@@ -1,4 +1,4 @@
-"""The few functions of rcl that rclpy does not offer: messages as bytes, in memory of ours."""
+"""Bindings of the rcl functions that rclpy lacks: serialized messages in caller-owned memory."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from trt_ros.ros.dds.memory import whole_pages
 RCL, RCUTILS = 'librcl.so', 'librcutils.so'
 OK, TAKE_FAILED = 0, 401
 _SMALL_NBYTES = 1 << 16
-_GID_NBYTES = 16  # Some have 24, of which the last 8 are zeros.
-# In rmw_message_info_t.
+_GID_NBYTES = 16  # 24 in some middlewares, with zeros in the last 8.
+# Offsets in rmw_message_info_t.
 _SOURCE_TIMESTAMP_AT, _SEQUENCE_NUMBER_AT = 0, 16
 _UINT64 = Struct('=Q')
 
 
 class RclError(Exception):
-    """A call of rcl that failed, or rcl is not what it should be."""
+    """An rcl call failed, or the layout of rcl is unexpected."""
 
 
 _ALLOCATE = CFUNCTYPE(c_void_p, c_size_t, c_void_p)
@@ -57,13 +57,13 @@ class _Bytes(Structure):
     ]
 
 
-# Returned by value, into room that the caller gives: more than is needed, should they ever grow.
+# Returned by value into space of the caller: larger than needed, in case the structure grows.
 class _DefaultAllocator(Structure):
-    _fields_ = [('allocator', _Allocator), ('room', c_uint8 * 216)]
+    _fields_ = [('allocator', _Allocator), ('spare', c_uint8 * 216)]
 
 
 class _Gid(Structure):
-    """rmw_gid_t: who published a message."""
+    """rmw_gid_t: the id of a publisher."""
 
     _fields_ = [('middleware', c_void_p), ('data', c_uint8 * 248)]
 
@@ -74,32 +74,34 @@ class _ErrorString(Structure):
     _fields_ = [('text', c_char * 4096)]
 
 
-#: Room for an rmw_message_info_t: what the middleware tells about a message.
+#: Space for an rmw_message_info_t: what the middleware reports about a message.
 MessageInfo = c_uint8 * 512
 
 
 class Rcl:
     """
-    rcl as rclpy has loaded it.
+    The rcl library that rclpy has loaded.
 
-    :ivar orders_messages: whether number_in() grows with each message of a publisher.
-    :ivar counts_messages: whether it grows by one.
-    :raises RclError: when it is not there, or lays its structures out in another way.
+    :ivar orders_messages: whether number_in() increases with each message of a publisher.
+    :ivar counts_messages: whether it increases by one.
+    :raises RclError: when the library or a function is missing, or a structure has another layout.
     """
 
     def __init__(self) -> None:
         try:
-            # NOLOAD: the library that rclpy uses, or none.
+            # NOLOAD: only the library that rclpy uses.
             mode = os.RTLD_NOW | os.RTLD_NOLOAD
             rcl = ctypes.CDLL(RCL, mode)
-            # While a small message is sent, giving the GIL away costs more than it brings.
+            # For small messages, releasing the GIL costs more than it gains.
             rcl_with_gil = ctypes.PyDLL(RCL, mode)
             rcutils = ctypes.CDLL(RCUTILS, mode)
             self._take = rcl.rcl_take_serialized_message
             self._publish = rcl.rcl_publish_serialized_message
             self._publish_small = rcl_with_gil.rcl_publish_serialized_message
             self._rmw_publisher = rcl.rcl_publisher_get_rmw_handle
-            self._rmw_gid = rcl.rmw_get_gid_for_publisher  # Of what rcl is linked with.
+            self._rmw_gid = (
+                rcl.rmw_get_gid_for_publisher
+            )  # From the middleware that rcl is linked to.
             self._error_string = rcutils.rcutils_get_error_string
             self._reset_error = rcutils.rcutils_reset_error
             default_allocator = rcutils.rcutils_get_default_allocator
@@ -123,52 +125,52 @@ class Rcl:
 
     def take(self, subscription: Any, c_bytes: _Bytes, info: ctypes.Array[c_uint8]) -> bool:
         """
-        Take the next message; the GIL is free meanwhile.
+        Take the next message; the GIL is released meanwhile.
 
-        :param subscription: rclpy's handle of it, entered.
-        :param info: a MessageInfo, which is filled in.
-        :returns: whether there was one.
-        :raises RclError: when that failed; a message may be lost then.
+        :param subscription: rclpy's handle of the subscription, entered.
+        :param info: a MessageInfo to fill in.
+        :returns: whether there was a message.
+        :raises RclError: when the call failed; a message may be lost.
         """
         code = self._take(subscription.pointer, byref(c_bytes), byref(info), None)
         if code not in (OK, TAKE_FAILED):
-            raise self._error('A message could not be taken', code)
+            raise self._error('rcl_take_serialized_message failed', code)
         return bool(code == OK)
 
     def publish(self, publisher: Any, message: np.ndarray) -> None:
         """
-        Send a serialized message as it lies in memory.
+        Publish a serialized message from where it is in memory.
 
-        :param publisher: rclpy's handle of it, entered.
+        :param publisher: rclpy's handle of the publisher, entered.
         :param message: (N,) uint8, contiguous.
-        :raises RclError: when that failed.
+        :raises RclError: when the call failed.
         """
         size = message.size
         c_bytes = _Bytes(_address(message), size, size, self._allocator)
         publish = self._publish_small if size < _SMALL_NBYTES else self._publish
         code = publish(publisher.pointer, byref(c_bytes), None)
         if code != OK:
-            raise self._error('A message could not be published', code)
+            raise self._error('rcl_publish_serialized_message failed', code)
 
     def gid_of(self, publisher: Any) -> bytes:
         """
-        Return what is unique to a publisher.
+        Return the id that is unique to a publisher.
 
-        :param publisher: rclpy's handle of it, entered.
-        :raises RclError: when the middleware does not tell.
+        :param publisher: rclpy's handle of the publisher, entered.
+        :raises RclError: when the call failed.
         """
         gid = _Gid()
         code = self._rmw_gid(self._rmw_publisher(publisher.pointer), byref(gid))
         if code != OK:
-            raise self._error('The id of a publisher is unknown', code)
+            raise self._error('rmw_get_gid_for_publisher failed', code)
         return bytes(gid.data)[:_GID_NBYTES]
 
     def gid_in(self, info: ctypes.Array[c_uint8]) -> bytes:
-        """Return the id of the publisher of the message whose MessageInfo this is."""
+        """Return the id of the publisher from the MessageInfo of a message."""
         return bytes(memoryview(info)[self._gid_at : self._gid_at + _GID_NBYTES])
 
     def number_in(self, info: ctypes.Array[c_uint8]) -> int:
-        """Return the number of a message among its publisher's, or the time of its publication."""
+        """Return a message's sequence number, or its source timestamp where it has no number."""
         return int(
             _UINT64.unpack_from(
                 info, _SEQUENCE_NUMBER_AT if self.counts_messages else _SOURCE_TIMESTAMP_AT
@@ -177,17 +179,19 @@ class Rcl:
 
     def detect_info_layout(self, gid: bytes, infos: list[bytes]) -> None:
         """
-        Find out where a MessageInfo holds the id, which differs between versions of ROS, and
-        whether the middleware numbers messages, or tells when they were published.
+        Detect the offset of the publisher id in a MessageInfo, and what orders messages.
 
-        :param infos: of some messages, all of which the publisher of that id sent, in order.
+        The offset differs between versions of ROS. Middlewares number messages, report when they
+        were published, or neither.
+
+        :param infos: of messages that the publisher with the id `gid` sent, in order.
         """
         numbers, stamps = (
             [_UINT64.unpack_from(info, at)[0] for info in infos]
             for at in (_SEQUENCE_NUMBER_AT, _SOURCE_TIMESTAMP_AT)
         )
-        places = {info.find(gid) for info in infos}
-        self._gid_at = places.pop() if len(places) == 1 and any(gid) else -1
+        offsets = {info.find(gid) for info in infos}
+        self._gid_at = offsets.pop() if len(offsets) == 1 and any(gid) else -1
         self.counts_messages = (
             self.knows_gids
             and len(numbers) > 1
@@ -199,16 +203,16 @@ class Rcl:
 
     @property
     def knows_gids(self) -> bool:
-        """Whether detect_info_layout() found the place, and gid_in() works."""
+        """Whether detect_info_layout() found the offset of the id, so that gid_in() works."""
         return self._gid_at >= 0
 
     def _error(self, problem: str, code: int) -> RclError:
         text = self._error_string().text.decode(errors='replace')
-        self._reset_error()  # Else the next one complains that this one was overwritten.
-        return RclError(f'{problem} ({code}). {text}')
+        self._reset_error()  # Otherwise rcl warns that the next error overwrites this one.
+        return RclError(f'{problem} (return code {code}). {text}')
 
     def _check_layout(self, bytes_init: Any, bytes_fini: Any) -> None:
-        """Let rcutils fill in a structure, with room around it, and look what is where."""
+        """Check the layout of rcutils_uint8_array_t by having rcutils fill one in."""
         room = (c_uint8 * 512)(*[0xA5] * 512)
         c_bytes = _Bytes.from_buffer(room)
         if bytes_init(byref(room), c_size_t(24), byref(self._allocator)) != OK:
@@ -223,22 +227,22 @@ class Rcl:
             bytes_fini(byref(room))
             is_as_expected = not c_bytes.buffer and c_bytes.capacity == 0
         if not is_as_expected:
-            raise RclError('rcutils_uint8_array_t is laid out in another way')
+            raise RclError('rcutils_uint8_array_t has an unexpected layout')
 
 
 def _address(message: Any) -> int:
     try:
         return ctypes.addressof(c_uint8.from_buffer(message))
-    except (TypeError, ValueError):  # Read-only, or empty.
+    except (TypeError, ValueError):  # The array is read-only or empty.
         return int(message.ctypes.data)  # Takes three times as long.
 
 
 class MemoryHooks(NamedTuple):
     """
-    Who is told of the memory that messages are taken into; must not raise.
+    Callbacks for the memory that messages are received into; must not raise.
 
-    :param register: called with (N,) uint8 when messages will lie there from now on.
-    :param unregister: called with the same array before they no longer do.
+    :param register: called with (N,) uint8 before the first message in that memory is handed out.
+    :param unregister: called with the same array before that memory is freed.
     """
 
     register: Callable[[np.ndarray], None]
@@ -250,26 +254,26 @@ NO_HOOKS = MemoryHooks(lambda memory: None, lambda memory: None)
 
 class ReceiveBuffers:
     """
-    Owns the buffers that messages are taken into: as many as are in use at the same time.
+    A pool of receive buffers, which it owns; grows to the number in use at the same time.
 
-    One thread takes; what it took may be dropped in any.
+    One thread takes messages; any thread may drop them.
 
-    :ivar info: the MessageInfo of the message that was taken last.
+    :ivar info: MessageInfo of the last message taken.
     """
 
     def __init__(self, hooks: MemoryHooks = NO_HOOKS, *, nbytes: int = 1 << 16) -> None:
         self._hooks, self._nbytes = hooks, nbytes
         self._free: deque[_Buffer] = deque()
-        self._next: tuple[_Loan, np.ndarray, int] | None = None
+        self._next: tuple[_BufferLoan, np.ndarray, int] | None = None
         self.info = MessageInfo()
         self._is_closed = False
 
-    def prepare(self) -> tuple[_Loan, np.ndarray, int]:
-        """Do for the next take() what can be done while there is no message."""
+    def prepare(self) -> tuple[_BufferLoan, np.ndarray, int]:
+        """Prepare the buffer of the next take() while there is no message."""
         if self._next is None:
             buffer = self._free.popleft() if self._free else _Buffer(self._nbytes, self._hooks)
             buffer.offer()
-            loan = _Loan(buffer, self)
+            loan = _BufferLoan(buffer, self)
             self._next = loan, np.asarray(loan), buffer.c_bytes.buffer
         return self._next
 
@@ -277,9 +281,9 @@ class ReceiveBuffers:
         """
         Take the next message.
 
-        :returns: (N,) uint8, read-only; its buffer comes back when no view of it is left. None
-            when there is no message.
-        :raises RclError: when that failed.
+        :returns: (N,) uint8, read-only; its buffer is reused once no view of it is left. None
+            if there is no message.
+        :raises RclError: when the call failed.
         """
         loan, memory, address = self.prepare()
         try:
@@ -295,21 +299,22 @@ class ReceiveBuffers:
         return memory[:nbytes]
 
     def give_back(self, buffer: _Buffer) -> None:
+        """Return a buffer to the pool, or free it if the pool is closed."""
         if self._is_closed:
             buffer.close()
         else:
-            self._free.appendleft(buffer)  # First: it is the one that caches know.
+            self._free.appendleft(buffer)  # First: it is the one still in the CPU caches.
 
     def close(self) -> None:
-        """Give all memory back; that of messages still in use when they no longer are."""
+        """Free all buffers; those of messages still in use when these are dropped."""
         self._is_closed = True
         self._next = None
         while self._free:
             self._free.popleft().close()
 
 
-class _Loan:
-    """A buffer as a read-only array: it and all views of it keep this alive."""
+class _BufferLoan:
+    """A receive buffer as a read-only array, which is kept alive by its views."""
 
     def __init__(self, buffer: _Buffer, ring: ReceiveBuffers) -> None:
         self.buffer, self._receive_buffers = buffer, ring
@@ -329,7 +334,7 @@ class _Loan:
 
 
 class _Buffer:
-    """Owns page-aligned memory that grows to the largest message."""
+    """A receive buffer: page-aligned memory that grows to the largest message."""
 
     def __init__(self, nbytes: int, hooks: MemoryHooks) -> None:
         self._hooks, self._is_registered = hooks, False
@@ -344,11 +349,11 @@ class _Buffer:
         self._allocate(nbytes)
 
     def offer(self) -> None:
-        """Show the middleware all of the memory; else it knows what it asked for last."""
+        """Offer the middleware all of the memory, not only the size of its last request."""
         self.c_bytes.buffer, self.c_bytes.capacity = self._memory.ctypes.data, self._memory.size
 
     def expose(self) -> int:
-        """Let the message be read; return its size."""
+        """Register the memory, if it is new, and return the size of the message."""
         if not self._is_registered:
             self._hooks.register(self._memory)
             self._is_registered = True
@@ -356,7 +361,7 @@ class _Buffer:
 
     def close(self) -> None:
         self._unregister()
-        self.c_bytes.allocator = _Allocator()  # Its callbacks hold this buffer.
+        self.c_bytes.allocator = _Allocator()  # Its callbacks reference this buffer.
 
     def _unregister(self) -> None:
         if self._is_registered:
@@ -367,7 +372,7 @@ class _Buffer:
         self._memory = whole_pages(nbytes)
 
     def _reallocate(self, pointer: int | None, nbytes: int, state: int | None) -> int | None:
-        """Grow; Cyclone DDS calls this for each message, others for one that is too large."""
+        """Grow; Cyclone DDS calls this for each message, others only if it is too large."""
         try:
             old = self._memory
             if pointer != old.ctypes.data:
@@ -379,6 +384,8 @@ class _Buffer:
             kept = min(old.size, self._memory.size)
             self._memory[:kept] = old[:kept]
             return int(self._memory.ctypes.data)
-        except Exception:  # It cannot pass through the middleware, which will say: no memory.
+        except (
+            Exception
+        ):  # C code cannot propagate it; the middleware reports that it has no memory.
             traceback.print_exc()
             return None

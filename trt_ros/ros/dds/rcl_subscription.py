@@ -25,13 +25,13 @@ try:
 except ImportError:  # Humble.
     from rclpy.qos_event import SubscriptionEventCallbacks
 
-#: How long a new subscription may take until it brings what the one before it brings.
+#: Maximum time until a new subscription receives from all publishers of the previous one.
 HANDOVER_SECONDS = 2.0
-_MAX_PUBLISHERS = 64  # Whose last message is remembered.
+_MAX_PUBLISHERS = 64  # The number of publishers whose last message is remembered.
 
 
 class _DdsSubscription(NamedTuple):
-    """A subscription in DDS and its events."""
+    """A DDS subscription and its events."""
 
     subscription: Subscription
     events: list[Any]
@@ -39,12 +39,12 @@ class _DdsSubscription(NamedTuple):
 
 class RclSubscription:
     """
-    Takes messages in a thread of its own, into memory that is used again.
+    A subscription that takes messages in a thread of its own, into reused memory.
 
-    While the QoS changes there are two subscriptions in DDS; what both bring is handed over once.
-    The arguments are those of subscribe_serialized.
+    While the QoS changes there are two DDS subscriptions; messages that both receive are delivered
+    once. The arguments are those of subscribe_serialized().
 
-    :ivar info: the MessageInfo of the message that was taken last.
+    :ivar info: MessageInfo of the last message taken.
     """
 
     def __init__(
@@ -68,18 +68,16 @@ class RclSubscription:
         self._on_lost = on_lost or on_replaced or (lambda: None)
         self._on_missed = on_missed or (lambda count: None)
         self._on_incompatible = on_incompatible
-        self._at_once = max(1, qos.depth)
+        self._max_taken = max(1, qos.depth)
         self._receive_buffers = ReceiveBuffers(hooks)
         self.info = self._receive_buffers.info
-        self._last: dict[bytes, int] = {}  # The newest message of each publisher.
-        self._brought: set[bytes] = set()  # By the newest subscription, while there are two.
+        self._last: dict[bytes, int] = {}  # Number of the last message of each publisher.
+        self._new_publishers: set[bytes] = set()  # Of the new subscription, while there are two.
         self._handover_ends = 0.0
         self._stopping = threading.Event()
         self._is_closed = False
         self._guard = GuardCondition(None, None, node.context)
-        self._subscriptions: tuple[
-            _DdsSubscription, ...
-        ] = ()  # Replaced, never changed; the newest is last.
+        self._subscriptions: tuple[_DdsSubscription, ...] = ()  # Immutable; the newest is last.
         self._replaced: list[_DdsSubscription] = []
         self._buffer: intra.IntraProcessBuffer | None = None
         try:
@@ -99,21 +97,21 @@ class RclSubscription:
 
     def change_qos(self, qos: QoSProfile) -> None:
         """
-        Subscribe with another reliability; for the executor's thread, and once is_settled().
+        Subscribe with another reliability; call it in the executor's thread, after is_settled().
 
-        The subscription before goes on until the new one brings its messages.
+        The previous subscription continues until the new one receives its messages.
         """
         if self._buffer is not None:
             self._buffer.change_qos(qos)
         entity = self._subscribe(qos)
-        self._brought = set()
+        self._new_publishers = set()
         self._handover_ends = time.monotonic() + HANDOVER_SECONDS
         self._subscriptions = (*self._subscriptions, entity)
         self._guard.trigger()
 
     def is_settled(self) -> bool:
         """
-        Tell whether the last change of QoS is complete; for the executor's thread.
+        Return whether the last change of QoS is complete; call it in the executor's thread.
 
         Destroys the subscription that was replaced.
         """
@@ -122,6 +120,7 @@ class RclSubscription:
         return len(self._subscriptions) == 1
 
     def close(self) -> None:
+        """Stop receiving and wait for the message in progress; may be called twice."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -161,17 +160,17 @@ class RclSubscription:
                 self._take_from(self._subscriptions)
             except Exception:
                 self._node.get_logger().error(
-                    f'Messages could not be taken.\n{traceback.format_exc()}',
+                    f'Failed to take messages.\n{traceback.format_exc()}',
                     throttle_duration_sec=10.0,
                 )
                 self._stopping.wait(0.1)
 
     def _take_from(self, entities: tuple[_DdsSubscription, ...]) -> None:
-        """Take messages until the subscriptions are others."""
+        """Take messages until the set of subscriptions changes."""
         context = self._node.context.handle
         subscriptions = [entity.subscription.handle for entity in entities]
         events = [event for entity in entities for event in entity.events]
-        # Entered for the whole time: none of them goes away while rcl has a pointer to it.
+        # Entered for the whole time: none is destroyed while rcl has a pointer to it.
         with ExitStack() as entered:
             for each in (context, self._guard.handle, *subscriptions, *events):
                 entered.enter_context(each)
@@ -195,7 +194,7 @@ class RclSubscription:
                 )
                 wait_set.wait(int(seconds * 1e9))
                 self._take_all(subscriptions)
-                self._tell_events(events, wait_set)
+                self._report_events(events, wait_set)
                 if len(entities) > 1 and self._is_handed_over():
                     self._replaced.append(entities[0])
                     self._subscriptions = entities[1:]
@@ -204,7 +203,7 @@ class RclSubscription:
         return (
             not self._rcl.orders_messages
             or time.monotonic() >= self._handover_ends
-            or (len(self._brought) > 0 and self._brought >= self._last.keys())
+            or (len(self._new_publishers) > 0 and self._new_publishers >= self._last.keys())
         )
 
     def _take_all(self, subscriptions: list[Any]) -> None:
@@ -218,16 +217,16 @@ class RclSubscription:
                 if newest is not None:
                     self._on_replaced()
                 newest = message
-            del message  # Its memory is free for the next one.
+            del message  # Frees its memory for the next one.
         if newest is not None:
             self._on_message(newest)
 
     def _waiting(self, subscriptions: list[Any]) -> Iterator[np.ndarray]:
-        """Take what waits, but no more than waited at the beginning: more may come always."""
+        """Yield the waiting messages, up to the queue depth: more can arrive at any time."""
         buffer = self._buffer
         for subscription in subscriptions:
             is_new = len(subscriptions) > 1 and subscription is subscriptions[-1]
-            for _ in range(self._at_once):
+            for _ in range(self._max_taken):
                 message = (
                     None
                     if self._stopping.is_set()
@@ -235,32 +234,32 @@ class RclSubscription:
                 )
                 if message is None:
                     break
-                if self._arrives(is_new) and (
+                if self._is_new_message(is_new) and (
                     buffer is None
                     or not buffer.is_copy(self._rcl.gid_in(self._receive_buffers.info))
                 ):
                     yield message
                 del message
-        for _ in range(self._at_once if buffer is not None else 0):
+        for _ in range(self._max_taken if buffer is not None else 0):
             message = None if self._stopping.is_set() else buffer.take()
             if message is None:
                 break
             yield message
             del message
 
-    def _arrives(self, is_new: bool) -> bool:
+    def _is_new_message(self, is_new: bool) -> bool:
         """
-        Count the messages missed before the one just taken.
+        Report messages that were lost before the one just taken.
 
-        :param is_new: the new one of two subscriptions has brought it.
-        :returns: False where it was taken before.
+        :param is_new: whether it is from the newer of two subscriptions.
+        :returns: False if the message was taken before.
         """
         rcl, info = self._rcl, self._receive_buffers.info
         if not rcl.orders_messages:
             return True
         gid, number = rcl.gid_in(info), rcl.number_in(info)
         if is_new:
-            self._brought.add(gid)
+            self._new_publishers.add(gid)
         last = self._last.get(gid)
         if last is None:
             if len(self._last) == _MAX_PUBLISHERS:
@@ -273,25 +272,27 @@ class RclSubscription:
         self._last[gid] = number
         return True
 
-    def _tell_events(self, events: list[Any], wait_set: Any) -> None:
-        """Tell of publishers whose QoS does not fit, as the executor would."""
+    def _report_events(self, events: list[Any], wait_set: Any) -> None:
+        """Report publishers with incompatible QoS, like the executor."""
         for event in events:
             if event.is_ready(wait_set):
                 event.callback(event.take_data())
 
 
 def goes_by_reference(rcl: Rcl, node: Node, qos: QoSProfile) -> bool:
+    """Return whether messages pass by reference within the process; log why not if requested."""
     is_requested = intra.is_requested(node, qos)
     if is_requested and not rcl.knows_gids:
         node.get_logger().warning(
-            'use_intra_process_comms has no effect. Cause: this middleware does not tell who '
-            'published a message.',
+            'use_intra_process_comms has no effect. Cause: this middleware does not report the '
+            'publisher of a message.',
             once=True,
         )
     return is_requested and rcl.knows_gids
 
 
 def event_callbacks(on_incompatible: Callable[[str], None] | None) -> SubscriptionEventCallbacks:
+    """Return callbacks that pass the name of an incompatible QoS policy to `on_incompatible`."""
     if on_incompatible is None:
         return SubscriptionEventCallbacks()
     return SubscriptionEventCallbacks(
@@ -302,18 +303,18 @@ def event_callbacks(on_incompatible: Callable[[str], None] | None) -> Subscripti
 
 
 def destroy(node: Node, subscription: Subscription | None) -> None:
+    """Destroy a subscription, in the executor's thread for managed nodes."""
     if subscription is not None:
-        # A managed node waits until its executor does not.
         between_callbacks = getattr(node, 'between_callbacks', lambda work: work())
         between_callbacks(lambda: node.destroy_subscription(subscription))
 
 
 class _NeverExecuted(ReentrantCallbackGroup):
     """
-    Keeps a subscription and its events from the executor.
+    A callback group that hides a subscription and its events from the executor.
 
-    The events too: they share a condition with the messages, so that the executor would wake for
-    each message, and again and again until it is taken.
+    The events, too: they share a condition with the messages, so the executor would wake up for
+    each message, repeatedly until it is taken.
     """
 
     def can_execute(self, entity: Any) -> bool:

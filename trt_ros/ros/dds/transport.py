@@ -1,4 +1,4 @@
-"""Serialized messages in and out: past rclpy where that is proven to work, else through it."""
+"""Publishing and subscribing with serialized messages: directly through rcl, or through rclpy."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from trt_ros.ros.dds.rcl_subscription import (
     goes_by_reference,
 )
 
-#: Set to 'rclpy', everything goes through rclpy.
+#: Environment variable; the value 'rclpy' sends everything through rclpy.
 VARIABLE = 'TRT_ROS_TRANSPORT'
-SECONDS_FOR_THE_TEST = 5.0
+CHECK_TIMEOUT_SECONDS = 5.0
 
 
 class SerializedSubscription(Protocol):
-    """Takes the messages of a topic as bytes, from construction until close()."""
+    """A subscription to serialized messages, from construction until close()."""
 
     def change_qos(self, qos: QoSProfile) -> None:
-        """Subscribe with another reliability; on the executor's thread, once is_settled()."""
+        """Subscribe with another reliability; in the executor's thread, after is_settled()."""
         ...
 
     def is_settled(self) -> bool:
-        """Tell whether the last change of QoS is complete; on the executor's thread."""
+        """Return whether the last change of QoS is complete; in the executor's thread."""
         ...
 
     def close(self) -> None:
-        """Stop taking, and wait for the message in hand; may be called twice."""
+        """Stop receiving and wait for the message in progress; may be called twice."""
         ...
 
 
@@ -61,21 +61,22 @@ def subscribe_serialized(
     hooks: MemoryHooks = NO_HOOKS,
 ) -> SerializedSubscription:
     """
-    Take a topic's messages as bytes; by reference from a node of this process, where both of them
-    have `use_intra_process_comms`.
+    Subscribe to the serialized messages of a topic.
+
+    Messages pass by reference between two nodes of one process with `use_intra_process_comms`.
 
     :param on_message: called with (N,) uint8, read-only, one at a time; must not raise.
-    :param on_replaced: of messages that wait together, only the newest is handed over, and this
-        is called for each of the others. None: all are handed over.
-    :param on_lost: called for each message of a node of this process that had to go for a newer
-        one because more of them waited than `qos` keeps. None: as on_replaced. What DDS gives up
-        likewise, it does not tell.
-    :param on_missed: called with the number of messages that a publisher sent and that never came,
-        by the gaps in its sequence numbers; once with 0 where the middleware numbers messages.
-        None: gaps are not reported.
-    :param on_incompatible: called with the QoS policy, 'RELIABILITY', of a new publisher that
-        offers less of it than `qos` asks for. None: rclpy logs it.
-    :param hooks: told of the memory that messages lie in, where it is used again and again.
+    :param on_replaced: called for each waiting message but the newest, which alone is delivered.
+        None: all messages are delivered.
+    :param on_lost: called for each intra-process message that a newer one replaced because the
+        queue of depth `qos.depth` was full. None: as on_replaced. DDS does not report messages
+        that it drops this way.
+    :param on_missed: called with the number of messages that a publisher sent and that never
+        arrived, by the gaps in its sequence numbers; once with 0 where the middleware numbers
+        messages. None: gaps are not reported.
+    :param on_incompatible: called with the incompatible QoS policy, such as 'RELIABILITY', of a
+        new publisher that offers less than `qos` requests. None: rclpy logs it.
+    :param hooks: called for the memory of messages, where that is reused.
     """
     rcl = usable_rcl(node)
     if rcl is None:
@@ -99,10 +100,10 @@ def subscribe_serialized(
 
 def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray], None]:
     """
-    Return what publishes a serialized message, (N,) uint8 and contiguous.
+    Return a function that publishes a serialized message, (N,) uint8 and contiguous.
 
-    The message must not be changed any more: subscribers in this process may look at it. As with
-    publish() of a lifecycle publisher, nothing happens unless the node is active.
+    The message must not change any more: subscribers in this process read the same memory. As with
+    publish() of a lifecycle publisher, the function does nothing unless the node is active.
     """
     rcl = usable_rcl(node)
     if rcl is None:
@@ -116,10 +117,11 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
         if not getattr(publisher, 'is_activated', True):
             return
         with handle:
-            # Counted first: one that goes after that costs a message, but nobody misses one.
+            # Counted first: a subscriber that leaves afterwards costs one extra message, but no
+            # subscriber misses one.
             listeners = handle.get_subscription_count()
             if intra_publisher is not None:
-                listeners -= intra_publisher.hand_over(message)
+                listeners -= intra_publisher.deliver(message)
             if listeners > 0 or is_kept:
                 rcl.publish(handle, message)
 
@@ -127,7 +129,7 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
 
 
 def should_publish(publisher: Publisher) -> bool:
-    """Tell whether a message would reach somebody, now or when one comes."""
+    """Return whether a message would reach a present or (transient local) later subscriber."""
     return publisher.get_subscription_count() > 0 or _is_kept(publisher)
 
 
@@ -136,7 +138,7 @@ def _is_kept(publisher: Publisher) -> bool:
 
 
 class RclpySubscription:
-    """Takes messages in the executor's thread, all of them, each in new memory."""
+    """A subscription through rclpy: every message, in the executor's thread and new memory."""
 
     def __init__(
         self,
@@ -160,14 +162,16 @@ class RclpySubscription:
         self._subscription: Subscription | None = self._subscribe(qos)
 
     def change_qos(self, qos: QoSProfile) -> None:
-        """Subscribe anew; messages published meanwhile are lost."""
+        """Subscribe again; messages published meanwhile are lost."""
         self.close()
         self._subscription = self._subscribe(qos)
 
     def is_settled(self) -> bool:
+        """Return True: changes of QoS take effect at once."""
         return True
 
     def close(self) -> None:
+        """Destroy the subscription; may be called twice."""
         destroy(self._node, self._subscription)
         self._subscription = None
 
@@ -176,14 +180,14 @@ class RclpySubscription:
 
 
 _lock = threading.Lock()
-_known: tuple[Rcl | None] | None = None  # What this process found out.
+_known: tuple[Rcl | None] | None = None  # The result of the check, once per process.
 
 
 def usable_rcl(node: Node) -> Rcl | None:
     """
-    Find out, once a process, whether messages can go past rclpy.
+    Return rcl if messages can bypass rclpy; checked once per process.
 
-    :returns: None where they cannot: says why on the node's log.
+    :returns: None if they cannot; the reason is logged.
     """
     global _known
     with _lock:
@@ -193,19 +197,21 @@ def usable_rcl(node: Node) -> Rcl | None:
                 try:
                     rcl = Rcl()
                     check_transport(rcl, node.context)
-                except Exception as error:  # Whatever it is: rclpy's own way is there.
+                except Exception as error:  # Any failure: rclpy remains as a fallback.
                     rcl, why = None, repr(error)
             if rcl is None:
-                node.get_logger().warning(f'Images and results go through rclpy. Cause: {why}')
+                node.get_logger().warning(
+                    f'Images and results go through rclpy, which is slower. Cause: {why}'
+                )
             _known = (rcl,)
         return _known[0]
 
 
 def check_transport(rcl: Rcl, context: Context) -> None:
     """
-    Send images there and back within this process, and compare them with rclpy's own.
+    Check that images sent and received through rcl within this process equal rclpy's own.
 
-    :raises Exception: whatever goes wrong.
+    :raises Exception: of any type, when the check fails.
     """
     node = rclpy.create_node(
         '_transport_check',
@@ -218,7 +224,7 @@ def check_transport(rcl: Rcl, context: Context) -> None:
         f'_transport_check_{os.getpid()}',
         QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL),
     )
-    # The second is larger than the memory that it is taken into.
+    # The second is larger than the buffer that it is received into.
     images = [
         Image(height=2, width=3, step=9, encoding='bgr8', data=bytes(range(18))),
         Image(height=300, width=400, step=400, encoding='mono8', data=bytes(range(256)) * 469),
@@ -247,8 +253,8 @@ def check_transport(rcl: Rcl, context: Context) -> None:
                     rcl.publish(
                         publisher.handle, np.frombuffer(serialize_message(image), np.uint8)
                     )
-            if not done.wait(SECONDS_FOR_THE_TEST):
-                raise RclError(f'{len(taken)} of {2 * len(images)} messages came')
+            if not done.wait(CHECK_TIMEOUT_SECONDS):
+                raise RclError(f'{len(taken)} of {2 * len(images)} messages arrived')
             with publisher.handle:
                 rcl.detect_info_layout(rcl.gid_of(publisher.handle), infos)
         finally:
@@ -257,4 +263,4 @@ def check_transport(rcl: Rcl, context: Context) -> None:
         node.destroy_node()
     for message, image in zip(taken, images * 2):
         if deserialize_message(message.tobytes(), Image) != image:
-            raise RclError('A message came changed')
+            raise RclError('A message arrived changed')

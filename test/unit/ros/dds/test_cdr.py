@@ -67,7 +67,7 @@ def test_texts_are_read_as_rclpy_does(encoded, decoded):
 @pytest.mark.parametrize('head', [b'', b'\0', b'\0\1\0', b'\1\1\0\0', b'\0\2\0\0', b'\0\7\0\0'])
 def test_what_is_no_plain_cdr_is_refused(head):
     message = image(head=head) if len(head) == 4 else np.frombuffer(head, np.uint8)
-    with pytest.raises(BadFrameError, match='no plain CDR') as caught:
+    with pytest.raises(BadFrameError, match='not plain CDR') as caught:
         read_image(message)
     assert caught.value.kind == 'bad CDR'
 
@@ -167,7 +167,9 @@ def test_images_of_one_size_are_written_into_the_same_memory():
 
 
 def test_a_message_without_bytes_is_said_to_begin_with_nothing():
-    with pytest.raises(BadFrameError, match='A message that begins with nothing is no plain CDR'):
+    with pytest.raises(
+        BadFrameError, match='Unsupported message encoding: header missing, not plain CDR'
+    ):
         read_image(np.empty(0, np.uint8))
     with pytest.raises(BadFrameError, match='A message that begins with 00 03 00 00 is no plain'):
         read_image(np.frombuffer(b'\0\3\0\0', np.uint8))
