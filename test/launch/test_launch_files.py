@@ -114,8 +114,8 @@ def test_arguments_get_the_types_of_the_parameters():
 @pytest.mark.parametrize(
     ('name', 'text', 'message'),
     [
-        ('score_threshold', 'much', 'score_threshold is .much., but should be double'),
-        ('score_threshold', '7', 'Give 0.0 to 1.0'),
+        ('score_threshold', 'much', 'score_threshold is .much., but must be of type double'),
+        ('score_threshold', '7', 'Set it to 0.0 to 1.0'),
         ('resize', 'squash', 'Choose one of auto'),
         ('labels', '[cat', 'labels is'),
     ],

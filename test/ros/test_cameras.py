@@ -301,7 +301,7 @@ def test_a_camera_without_images_is_named(one_by_one):
             rig.detect(topic)
         return rig.diagnostics()['message']
 
-    ending = 'on /one_by_one_rear/image_raw: 1 publisher, nothing comes'
+    ending = 'on /one_by_one_rear/image_raw: 1 publisher, no messages'
     peer.wait_until(lambda: ending in message_while(FRONT, LEFT), ending)
     peer.wait_until(lambda: message_while(FRONT, LEFT, REAR) == 'active', 'all cameras')
 

@@ -208,7 +208,7 @@ def test_an_encoding_for_cv_bridge_says_so_where_that_is_missing(lane, picture, 
     lane.publish(as_image(picture().astype(np.float32), '32FC3'))
     lane.diagnostics.wait_for(
         lambda array: any(
-            "'32FC3' need cv_bridge" in value.value for value in array.status[0].values
+            "'32FC3' needs cv_bridge" in value.value for value in array.status[0].values
         )
     )
 
@@ -241,11 +241,11 @@ def test_thresholds_change_at_run_time(lane, picture, as_image):
         ({'score_threshold': 'high'}, 'Wrong parameter type'),
         (
             {'model_path': 'other.onnx'},
-            'model_path needs a rebuild and cannot change while active.',
+            'model_path cannot change while active.',
         ),
-        ({'labels': ['a']}, 'labels needs a rebuild'),
+        ({'labels': ['a']}, 'labels cannot change'),
         ({'autostart': False}, 'read-only'),
-        ({'score_threshold': 0.9, 'model_path': 'other.onnx'}, 'model_path needs a rebuild'),
+        ({'score_threshold': 0.9, 'model_path': 'other.onnx'}, 'model_path cannot change'),
     ],
     ids=str,
 )
@@ -419,12 +419,12 @@ def test_an_integer_from_the_command_line_stands_for_a_number(fake_detector):
 def test_an_unknown_parameter_is_told_with_the_likely_one(fake_detector):
     node = fake_detector('mistyped', score_treshold=0.5)
     node.wait_for_log(
-        "no parameter 'score_treshold'; it is ignored. Did you mean 'score_threshold'?"
+        "Unknown parameter 'score_treshold' is ignored. Did you mean 'score_threshold'?"
     )
 
 
 def test_a_parameter_of_the_wrong_type_ends_the_start_with_one_clear_line(start_node):
     node = start_node('wrong', 'trt_ros.nodes.detector', score_threshold='high')
     assert node.process.wait(60) == 1
-    assert node.log == "score_threshold is 'high', but should be double.\n"
+    assert node.log == "score_threshold is 'high', but must be of type double.\n"
     node.process.returncode = 0  # As it should be: nothing left to stop.

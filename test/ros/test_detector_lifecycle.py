@@ -108,8 +108,8 @@ def test_a_slow_configure_leaves_the_node_answering(node, tmp_path):
     assert node.set(score_threshold=0.5) == ''
     assert not node.change('configure')
     assert not node.change('activate')
-    assert 'needs a rebuild' in node.set(backend='onnxruntime')
-    node.wait_for_log('configure: another transition is under way (configuring)')
+    assert 'cannot change' in node.set(backend='onnxruntime')
+    node.wait_for_log('configure: another transition is in progress (configuring)')
     assert not configured.done()
     go_on.touch()
     assert node.peer.wait(configured).success
@@ -146,7 +146,7 @@ def test_setting_all_parameters_to_their_own_values_succeeds(node, state):
     ).result.successful
     assert 'read-only' in node.set(autostart=True)
     if state != 'unconfigured':
-        assert 'needs a rebuild' in node.set(mean=[0.5, 0.5, 0.5])
+        assert 'cannot change' in node.set(mean=[0.5, 0.5, 0.5])
     assert node.set(gpu_timeout=Parameter('gpu_timeout', value=10)) == ''  # An integer for 10.0.
 
 
@@ -260,7 +260,7 @@ def test_a_node_that_nobody_configures_says_what_it_waits_for(fake_detector):
 
 def test_a_failed_autostart_says_why_and_leaves_a_node_that_can_be_configured(fake_detector):
     node = fake_detector('not_started', autostart=True, model_path='broken:')
-    node.wait_for_log('Not started: see the error above.')
+    node.wait_for_log('Startup failed: see the error above.')
     assert 'on_configure failed. The model is broken.' in node.log
     assert node.state == 'unconfigured'
     assert node.set(model_path='') == ''

@@ -12,7 +12,7 @@ from diagnostic_msgs.msg import DiagnosticStatus
 import numpy as np
 from std_msgs.msg import Float64
 
-from trt_ros.ros.diagnostics import TIMES_KEPT, FrameCounts
+from trt_ros.ros.diagnostics import MAX_TIMES, FrameCounts
 from trt_ros.ros.worker import REPLACED, UNWANTED
 
 pytestmark = pytest.mark.ros
@@ -43,10 +43,10 @@ def test_times_are_nothing_before_the_first_frame():
 
 def test_percentiles_are_those_of_the_newest_frames():
     counts = FrameCounts()
-    for milliseconds in (1e6, *np.arange(TIMES_KEPT)):
+    for milliseconds in (1e6, *np.arange(MAX_TIMES)):
         counts.took('infer', 1e-3 * milliseconds)
     counts.took('publish', 0.25)
-    expected = np.percentile(1e-3 * np.arange(TIMES_KEPT), [50, 99])
+    expected = np.percentile(1e-3 * np.arange(MAX_TIMES), [50, 99])
     assert counts.percentiles() == {
         'infer': pytest.approx(tuple(expected)),
         'publish': (0.25, 0.25),

@@ -159,7 +159,7 @@ def test_a_video_loops_and_another_size_is_uncalibrated(start_node, tmp_path, fo
 )
 def test_a_hostile_calibration_is_refused_at_once(tmp_path, text, why):
     (tmp_path / 'calibration.yaml').write_text(text)
-    with pytest.raises(ParameterError, match='cannot be used') as caught:
+    with pytest.raises(ParameterError, match='cannot be loaded') as caught:
         load_calibration(str(tmp_path / 'calibration.yaml'))
     assert re.search(why, caught.value.cause)
 
@@ -173,9 +173,9 @@ def test_a_calibration_that_is_a_pipe_is_refused_at_once(tmp_path):
 @pytest.mark.parametrize(
     'source, why',
     [
-        ('', 'No source was given.'),
-        ('/no/such/folder', 'There is no'),
-        ('/no/such/*.jpg', 'No picture in'),
+        ('', 'The parameter source is empty.'),
+        ('/no/such/folder', 'does not exist'),
+        ('/no/such/*.jpg', 'contains no pictures'),
         (__file__, 'as a video'),
         ('/dev/video99', 'cannot be opened'),
     ],
@@ -295,5 +295,5 @@ def test_an_output_folder_that_cannot_be_made_fails_the_configure(start_node, tm
     node = start_node(
         'no_folder', 'trt_ros.nodes.overlay', output_dir=str(tmp_path / 'file' / 'folder')
     )
-    node.wait_for_log('Not started: see the error above.')
+    node.wait_for_log('Startup failed: see the error above.')
     assert 'file/folder cannot be made.' in node.log

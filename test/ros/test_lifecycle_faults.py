@@ -57,7 +57,7 @@ def test_a_fault_in_a_transition_releases_everything_in_reverse_order_and_says_w
     assert node.state == 'unconfigured'
     assert released(node) == gone
     node.wait_for_log(f'on_{label} failed.')
-    why = 'It returned None, not a' if fault == 'no return' else f'fault in {fault}'
+    why = 'It returned None instead of a' if fault == 'no return' else f'fault in {fault}'
     assert why in node.log[node.seen :]
     assert node.set(fault='') == ''
     bring(node, 'configure', 'activate')

@@ -93,12 +93,12 @@ def test_values_are_brought_into_the_fields_own_type(name, value, checked):
 @pytest.mark.parametrize(
     'name, value, why',
     [
-        ('number', 1.5, 'Give 0.0 to 1.0.'),
-        ('number', True, 'should be double'),
-        ('number', float('nan'), 'Give 0.0 to 1.0.'),
+        ('number', 1.5, 'Set it to 0.0 to 1.0.'),
+        ('number', True, 'must be of type double'),
+        ('number', float('nan'), 'Set it to 0.0 to 1.0.'),
         ('word', 'three', 'Choose one of one, two.'),
-        ('names', 'a', 'should be string_array'),
-        ('names', [1], 'should be string_array'),
+        ('names', 'a', 'must be of type string_array'),
+        ('names', [1], 'must be of type string_array'),
     ],
 )
 def test_values_that_are_not_allowed_are_refused(name, value, why):

@@ -109,7 +109,7 @@ def test_ctrl_c_during_the_imports_ends_with_a_line(environment, tmp_path, execu
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
-        (['-p', 'x:=1'], 'Unknown arguments: -p x:=1.\nCause: .*\nRemedy: Write {} --ros-args -p'),
+        (['-p', 'x:=1'], 'Unknown arguments: -p x:=1.\nCause: .*\nRemedy: Run {} --ros-args -p'),
         (
             ['--ros-args', '--params-file', 'nosuch.yaml'],
             r"params file: '--params-file nosuch\.yaml'",

@@ -85,15 +85,15 @@ def test_a_lazy_detector_works_only_while_somebody_subscribes(
         (
             'of_none',
             [],
-            'best_effort is asked for (nobody publishes it yet, and that takes from any)',
+            'requesting best_effort (no publisher yet; compatible with any)',
         ),
-        ('of_reliable', ['reliable'], 'reliable is asked for (1 publisher, reliable)'),
-        ('of_two', ['reliable', 'reliable'], 'reliable is asked for (2 publishers, reliable)'),
-        ('of_weak', ['best_effort'], 'best_effort is asked for (1 publisher, 1 not reliable)'),
+        ('of_reliable', ['reliable'], 'requesting reliable (1 publisher, reliable)'),
+        ('of_two', ['reliable', 'reliable'], 'requesting reliable (2 publishers, reliable)'),
+        ('of_weak', ['best_effort'], 'requesting best_effort (1 publisher, 1 not reliable)'),
         (
             'of_mixed',
             ['reliable', 'best_effort'],
-            'best_effort is asked for (2 publishers, 1 not reliable)',
+            'requesting best_effort (2 publishers, 1 not reliable)',
         ),
     ],
 )
@@ -113,13 +113,13 @@ def test_auto_asks_for_what_all_publishers_offer_and_says_why(
 def test_auto_asks_again_at_each_activation(fake_detector, peer):
     offer(peer, 'reliable', '/again')
     node = start(fake_detector, 'again', qos_reliability='auto')
-    assert '/again: reliable is asked for (1 publisher, reliable).' in node.log
+    assert '/again: requesting reliable (1 publisher, reliable).' in node.log
     assert node.change('deactivate')
     offer(peer, 'best_effort', '/again')
     assert node.change('activate')
     peer.wait_until(lambda: asked_for(peer, 'again')[0] == 'best_effort', 'best_effort')
     assert '(2 publishers, 1 not reliable).' in node.log
-    assert 'no image comes' not in node.log
+    assert 'receives no images' not in node.log
 
 
 @pytest.mark.parametrize('transport', ['rcl', 'rclpy'])
@@ -131,13 +131,13 @@ def test_an_offer_that_does_not_fit_is_logged_and_diagnosed_with_the_remedy(
     node = start(fake_detector, name, qos_reliability='reliable')
     offer(peer, 'best_effort', f'/{name}')
     node.wait_for_log(
-        f'The publisher of /{name} offers best_effort, this node asks for reliable: no image '
-        'comes. Remedy: set qos_reliability to auto or best_effort.'
+        f'The publisher of /{name} offers best_effort, but this node requests reliable: it '
+        'receives no images. Remedy: set qos_reliability to auto or best_effort.'
     )
-    assert 'is asked for' not in node.log
+    assert 'requesting' not in node.log
     assert ('Images and results go through rclpy' in node.log) == (transport == 'rclpy')
     assert no_image(peer, name).endswith(
-        f' s on /{name}: 1 publisher, 1 best_effort; this node asks for reliable: '
+        f' s on /{name}: 1 publisher, 1 best_effort, but this node requests reliable: '
         'set qos_reliability to auto or best_effort'
     )
 
@@ -245,7 +245,7 @@ def test_an_override_that_makes_no_sense_is_refused_with_the_reason(
         with pytest.raises(ParameterError, match=cause) as refused:
             overridden(node, Publisher, 'mine', QoSProfile(depth=1))
         assert refused.value.problem == (
-            'The parameters qos_overrides./mine.publisher.* cannot be used.'
+            'The parameters qos_overrides./mine.publisher.* are invalid.'
         )
 
 
@@ -258,7 +258,7 @@ def test_a_preset_and_its_override_get_the_images(fake_detector, peer, picture, 
         qos_reliability='auto',
         **{'qos_overrides./lenient.subscription.reliability': 'best_effort'},
     )
-    assert 'is asked for' not in node.log
+    assert 'requesting' not in node.log
     assert_images_come(node, publisher, as_image(picture(), 'rgb8'))
     assert asked_for(peer, 'lenient') == ('best_effort', 'volatile')
 
@@ -267,22 +267,22 @@ def test_an_offer_that_does_not_fit_a_preset_is_told_with_the_remedy(fake_detect
     node = start(fake_detector, 'preset', qos_preset='default', qos_reliability='auto')
     offer(peer, 'best_effort', '/preset')
     node.wait_for_log(
-        'The publisher of /preset offers best_effort, this node asks for reliable: no image '
-        'comes. Remedy: set qos_preset to auto or sensor_data.'
+        'The publisher of /preset offers best_effort, but this node requests reliable: it '
+        'receives no images. Remedy: set qos_preset to auto or sensor_data.'
     )
 
 
 def test_an_override_that_no_publisher_fits_is_told_with_the_remedy(fake_detector, peer):
     override = 'qos_overrides./strict.subscription.durability'
     node = start(fake_detector, 'strict', qos_reliability='auto', **{override: 'transient_local'})
-    assert '/strict: best_effort is asked for (nobody publishes it yet' in node.log
+    assert '/strict: requesting best_effort (no publisher yet' in node.log
     offer(peer, 'reliable', '/strict')
     node.wait_for_log(
-        'The publisher of /strict offers volatile, this node asks for transient_local: no image '
-        f'comes. Remedy: set {override} to volatile.'
+        'The publisher of /strict offers volatile, but this node requests transient_local: it '
+        f'receives no images. Remedy: set {override} to volatile.'
     )
     assert no_image(peer, 'strict').endswith(
-        ' s on /strict: 1 publisher, 1 volatile; this node asks for transient_local: '
+        ' s on /strict: 1 publisher, 1 volatile, but this node requests transient_local: '
         f'set {override} to volatile'
     )
     assert node.get(override) == 'transient_local'
@@ -325,7 +325,7 @@ def test_overrides_hold_whenever_a_node_is_configured_anew(fake_detector, peer):
     for label in ('deactivate', 'cleanup', 'configure'):
         assert node.change(label), node.log
     assert node.change('activate'), node.log
-    assert '/anew: reliable is asked for (1 publisher, reliable).' in node.log
+    assert '/anew: requesting reliable (1 publisher, reliable).' in node.log
     assert published_with(peer, '/anew/detections') == ('best_effort', 'volatile')
 
 
@@ -333,7 +333,7 @@ def test_an_override_that_makes_no_sense_fails_configure_with_the_reason(fake_de
     node = fake_detector('odd', **{'qos_overrides./odd/detections.publisher.depth': 'many'})
     assert not node.change('configure')
     assert (
-        'The parameters qos_overrides./odd/detections.publisher.* cannot be used.\nCause: '
+        'The parameters qos_overrides./odd/detections.publisher.* are invalid.\nCause: '
     ) in node.log
     assert 'Traceback' not in node.log
 
@@ -348,7 +348,8 @@ def test_an_override_of_no_topic_is_told(fake_detector):
         },
     )
     assert (
-        'qos_overrides./misdel.subscription.reliability is ignored: this node has no such topic.'
+        'qos_overrides./misdel.subscription.reliability is ignored: this node does not '
+        'have that topic.'
     ) in node.log
     assert 'qos_overrides./misled' not in node.log
 
@@ -371,11 +372,12 @@ def no_image(peer, name):
 
 def test_the_diagnostic_tells_what_may_be_wrong_with_a_topic(fake_detector, peer):
     node = start(fake_detector, 'silent', qos_reliability='best_effort')
-    assert no_image(peer, 'silent').endswith(' s on /silent: it has no publisher')
+    assert no_image(peer, 'silent').endswith(' s on /silent: no publisher')
     first = offer(peer, 'best_effort', '/silent', CompressedImage)
     peer.wait_until(
         lambda: no_image(peer, 'silent').endswith(
-            ' s on /silent: 1 publisher, of sensor_msgs/msg/CompressedImage; this node takes '
+            ' s on /silent: 1 publisher of type sensor_msgs/msg/CompressedImage; this node '
+            'subscribes to '
             'sensor_msgs/msg/Image'
         ),
         'the other type',
@@ -383,7 +385,7 @@ def test_the_diagnostic_tells_what_may_be_wrong_with_a_topic(fake_detector, peer
     peer.between_callbacks(lambda: peer.node.destroy_publisher(first))
     offer(peer, 'reliable', '/silent')
     peer.wait_until(
-        lambda: ' s on /silent: 1 publisher, nothing comes' in no_image(peer, 'silent'),
+        lambda: ' s on /silent: 1 publisher, no messages' in no_image(peer, 'silent'),
         'the silent publisher',
     )
     message = no_image(peer, 'silent')

@@ -338,7 +338,7 @@ def test_publishers_that_come_and_go_are_followed(
     if image_transport == 'compressed':
         topic, kind = f'{topic}/compressed', CompressedImage
     node = start(fake_detector, name, image_transport=image_transport)
-    assert f'{topic}: best_effort is asked for (nobody publishes it yet' in node.log
+    assert f'{topic}: requesting best_effort (no publisher yet' in node.log
     found = peer.inbox(Detection2DArray, f'/{name}/detections')
     image = as_image(picture(), 'rgb8')
     if kind is CompressedImage:
@@ -367,11 +367,11 @@ def test_publishers_that_come_and_go_are_followed(
 
     strong = as_peer_publishes(peer, 'reliable', topic, kind)
     settles_on('reliable', [strong])
-    node.wait_for_log(f'{topic}: reliable is asked for from now on (1 publisher, reliable).')
+    node.wait_for_log(f'{topic}: changed reliability to reliable (1 publisher, reliable).')
     weak = as_peer_publishes(peer, 'best_effort', topic, kind)
     settles_on('best_effort', [strong, weak])
     node.wait_for_log(
-        f'{topic}: best_effort is asked for from now on (2 publishers, 1 not reliable).'
+        f'{topic}: changed reliability to best_effort (2 publishers, 1 not reliable).'
     )
     peer.between_callbacks(lambda: peer.node.destroy_publisher(weak))
     settles_on('reliable', [strong])
@@ -379,8 +379,8 @@ def test_publishers_that_come_and_go_are_followed(
     peer.wait_until(lambda: not peer.node.get_publishers_info_by_topic(topic), 'the end')
     strong = as_peer_publishes(peer, 'reliable', topic, kind)
     settles_on('reliable', [strong])
-    assert node.log.count('is asked for from now on') == 3
-    assert 'no image comes' not in node.log
+    assert node.log.count('changed reliability to') == 3
+    assert 'receives no images' not in node.log
     peer.between_callbacks(lambda: peer.node.destroy_publisher(strong))
     assert node.change('deactivate') and node.change('activate')
 
@@ -431,8 +431,8 @@ def test_images_lost_before_they_arrive_are_told_with_the_remedy(
     status = peer.wait_until(warned, 'the warning')
     assert status.level == DiagnosticStatus.WARN
     assert status.message.endswith(
-        ' s were lost before arrival on /starved: the publishers are reliable, this node '
-        'asks for best_effort: set qos_reliability to auto'
+        ' s were lost before arrival on /starved: the publishers are reliable, but this node '
+        'requests best_effort: set qos_reliability to auto'
     )
     values = {each.key: each.value for each in status.values}
     assert int(values['frames lost before arrival']) >= 3

@@ -461,7 +461,7 @@ def test_structures_that_are_laid_out_in_another_way_are_found_before_they_are_u
         ]
 
     monkeypatch.setattr(rcl_module, '_Bytes', Wider)
-    with pytest.raises(RclError, match='another way'):
+    with pytest.raises(RclError, match='unexpected layout'):
         Rcl()
 
 

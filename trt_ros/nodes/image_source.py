@@ -25,7 +25,7 @@ from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.sources import open_source
-from trt_ros.ros.worker import LONGEST_WAIT_SECONDS
+from trt_ros.ros.worker import MAX_WAIT_SECONDS
 
 SECONDS_TO_RETRY = 0.1  # When a camera gives nothing and sets no pace.
 
@@ -97,7 +97,7 @@ class ImageSourceNode(ManagedNode):
         self._source = self.while_configured.enter_context(
             closing(open_source(parameters.source, parameters.camera_size))
         )
-        self.get_logger().info(f'Publishing {self._source.what}.')
+        self.get_logger().info(f'Publishing {self._source.description}.')
         qos = QoSProfile(
             depth=parameters.qos_depth,
             reliability=ReliabilityPolicy[parameters.qos_reliability.upper()],
@@ -133,7 +133,7 @@ class ImageSourceNode(ManagedNode):
             while True:  # The rate may change meanwhile.
                 due = self._next_due(last_due, now, is_there)
                 seconds = due - time.monotonic()
-                if seconds <= 0 or ending.wait(min(seconds, LONGEST_WAIT_SECONDS)):
+                if seconds <= 0 or ending.wait(min(seconds, MAX_WAIT_SECONDS)):
                     break
 
     def _next_due(self, last_due: float, now: float, is_there: bool) -> float:

@@ -1,4 +1,4 @@
-"""The heartbeat by which nav2's lifecycle manager knows that an active node lives."""
+"""Heartbeats of active nodes for nav2's lifecycle manager (bondcpp protocol)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rclpy.qos import QoSProfile
 from trt_ros.errors import ParameterError
 
 TOPIC = 'bond'
-SECONDS_UNTIL_DEAD = 4.0  # What nav2's bond_timeout is by itself; only told, for debugging.
-SECONDS_FOR_THE_END = 2.0
+HEARTBEAT_TIMEOUT_SECONDS = 4.0  # Default of nav2's bond_timeout; informational.
+ACKNOWLEDGE_TIMEOUT_SECONDS = 2.0
 
 
 def bond_message() -> Any:
     """
-    Return the class bond/msg/Status.
+    Import the message class bond/msg/Status.
 
     :raises ParameterError: when it is not installed.
     """
@@ -28,7 +28,7 @@ def bond_message() -> Any:
         return import_module('bond.msg').Status
     except ImportError as error:
         raise ParameterError(
-            'bond_period asks for heartbeats, but their message is not installed.',
+            'bond_period needs the message package bond, which is not installed.',
             cause=str(error),
             remedy='Install it (sudo apt install ros-$ROS_DISTRO-bond), or set '
             'bond_period to 0.0.',
@@ -37,9 +37,10 @@ def bond_message() -> Any:
 
 class Bond:
     """
-    This node's half of a bond: it tells that it lives until close(), and then that it ends.
+    The node's side of a bond: publishes heartbeats until close(), and then its end.
 
-    Nobody's end ends the node. The heart beats in the executor: where that stands still, it does.
+    A broken bond does not stop the node. Heartbeats are published by the executor: they stop
+    when the executor blocks.
 
     :param node: a ManagedNode; the bond has its name.
     """
@@ -50,7 +51,7 @@ class Bond:
             bond_message(),
             id=node.get_name(),
             instance_id=str(uuid.uuid4()),
-            heartbeat_timeout=SECONDS_UNTIL_DEAD,
+            heartbeat_timeout=HEARTBEAT_TIMEOUT_SECONDS,
             heartbeat_period=period_seconds,
         )
         self._publisher = node.create_publisher(self._status.func, TOPIC, QoSProfile(depth=5))
@@ -59,11 +60,12 @@ class Bond:
         )
 
     def close(self) -> None:
+        """Stop the heartbeats and announce the end of the bond."""
         node = self._node
         node.between_callbacks(lambda: node.destroy_timer(self._timer))
         self._beat(is_alive=False)
-        # It would go with its publisher, were it not taken yet.
-        self._publisher.wait_for_all_acked(Duration(seconds=SECONDS_FOR_THE_END))
+        # Destroying the publisher would drop a message that is not acknowledged yet.
+        self._publisher.wait_for_all_acked(Duration(seconds=ACKNOWLEDGE_TIMEOUT_SECONDS))
         node.between_callbacks(lambda: node.destroy_publisher(self._publisher))
 
     def _beat(self, *, is_alive: bool = True) -> None:

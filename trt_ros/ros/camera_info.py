@@ -1,4 +1,4 @@
-"""A camera's calibration: as camera_calibration writes it, and as it comes beside images."""
+"""Camera calibration from files and from `camera_info` topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trt_ros.ros.qos import overridden
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """A loader without aliases: merges of them grow exponentially with the size of the file."""
+    """A YAML loader that refuses aliases, whose merges grow exponentially with the file size."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -31,9 +31,9 @@ class _PlainLoader(yaml.SafeLoader):
 
 def load_calibration(path: str) -> CameraInfo:
     """
-    Read a calibration file.
+    Load a calibration file in the format of camera_calibration.
 
-    :raises ParameterError: when it cannot be read, or is no calibration.
+    :raises ParameterError: when it cannot be read or is invalid.
     """
     try:
         values = yaml.load(
@@ -59,9 +59,9 @@ def load_calibration(path: str) -> CameraInfo:
         RecursionError,
     ) as error:
         raise ParameterError(
-            f'The calibration {path!r} cannot be used.',
+            f'Calibration file {path!r} cannot be loaded.',
             cause=repr(error),
-            remedy='Give a YAML file as camera_calibration writes it.',
+            remedy='Set it to a YAML file in the format of camera_calibration.',
         ) from error
 
 
@@ -69,10 +69,10 @@ def camera_info_for(
     calibration: CameraInfo | None, header: Header, image_wh: tuple[int, int]
 ) -> CameraInfo:
     """
-    Say how the camera of one image projects.
+    Return the CameraInfo of one image.
 
-    :returns: the calibration under the image's header. Where there is none for an image of this
-        size, K is all zeros, which means uncalibrated.
+    :returns: the calibration with the image's header; K is all zeros (uncalibrated) where there is
+        no calibration for this image size.
     """
     if calibration is None or (calibration.width, calibration.height) != image_wh:
         return CameraInfo(header=header, width=image_wh[0], height=image_wh[1])
@@ -90,25 +90,26 @@ def camera_info_for(
 
 class CameraInfoStream:
     """
-    The newest calibration that comes beside the images of a topic; takes from now until close().
+    A subscription to the CameraInfo of an image topic, from construction until close().
 
-    Its topic is `camera_info` in the images' own namespace, unless that is remapped.
+    The topic is `camera_info` in the namespace of the images, unless it is remapped.
     """
 
     def __init__(self, node: ManagedNode, image_topic: str = 'image') -> None:
         self._node, self._newest = node, CameraInfo()
         topic = camera_info_topic(node, image_topic)
-        # Best effort takes from any publisher.
+        # Best effort is compatible with any publisher.
         qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._subscription = node.create_subscription(
             CameraInfo, topic, self._keep, overridden(node, Subscription, topic, qos)
         )
 
     def close(self) -> None:
+        """Destroy the subscription."""
         self._node.between_callbacks(lambda: self._node.destroy_subscription(self._subscription))
 
     def info_for(self, header: Header, image_wh: tuple[int, int]) -> CameraInfo | None:
-        """Return the calibration under an image's header; None where none fits its size."""
+        """Return the calibration with an image's header; None if it is for another image size."""
         newest = self._newest
         if (newest.width, newest.height) != image_wh:
             return None
@@ -131,7 +132,7 @@ class CameraInfoStream:
 
 
 def camera_info_topic(node: Node, image_topic: str = 'image') -> str:
-    """Name the topic of calibrations beside a topic of images; both may be remapped."""
+    """Return the CameraInfo topic of an image topic; both may be remapped."""
     name = image_topic[: image_topic.rfind('/') + 1] + 'camera_info'
     remapped = node.resolve_topic_name(name)
     if remapped != node.resolve_topic_name(name, only_expand=True):
@@ -141,7 +142,7 @@ def camera_info_topic(node: Node, image_topic: str = 'image') -> str:
 
 def _size(values: dict, name: str) -> int:
     size = int(values[name])
-    if not 0 < size < 1 << 32:  # rclpy checks types and ranges only in some builds.
+    if not 0 < size < 1 << 32:  # rclpy checks types and ranges in debug builds only.
         raise ValueError(f'{name} is {size}')
     return size
 

@@ -1,4 +1,4 @@
-"""What goes through a node, how fast, and what does not: counted, and told on /diagnostics."""
+"""Frame counters, timings and the /diagnostics publisher."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import platform
 import threading
 import time
+from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 import numpy as np
@@ -19,31 +20,28 @@ from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
 from trt_ros.ros.qos import overridden
 from trt_ros.ros.worker import REPLACED, STOPPED, UNWANTED
 
-#: Why frames are given up without a cause for worry.
+#: Causes of dropped frames that are part of normal operation.
 HARMLESS = (REPLACED, STOPPED, UNWANTED)
 SECONDS_BETWEEN_LOGS = 10.0
-SECONDS_A_WARNING_STAYS = 5.0
+WARNING_SECONDS = 5.0
 SECONDS_WITHOUT_A_FRAME = 5.0
 
-# Frames lost before they arrive are worth a warning when there are so many, and such a part of
-# all frames, within the last seconds.
-MIN_LOST, MIN_LOST_PART, SECONDS_OF_LOSS = 3, 0.1, 5
+# Warn when at least this number and fraction of frames was lost within the last seconds.
+MIN_LOST, MIN_LOST_FRACTION, LOSS_WINDOW_SECONDS = 3, 0.1, 5
 
-# The times of a frame that are told: the last so many, and none older than that.
-TIMES_KEPT = 1000
-SECONDS_TIMES_ARE_KEPT = 10.0
+# Timings of a stage: maximum number and age.
+MAX_TIMES = 1000
+TIMES_WINDOW_SECONDS = 10.0
 
-#: The times that every node tells; a node adds its own.
+#: Stages whose timings every node reports; a node adds its own.
 QUEUE_AGE, LATENCY = 'queue age', 'latency'
 
 
 class FrameCounts:
     """
-    How many frames came, went, and were dropped for which cause, and what took how long.
+    Counters of received, published and dropped frames, and timings of stages; thread-safe.
 
-    For several threads.
-
-    :ivar lost: frames that were published and never came; None where that is unknown.
+    :ivar lost: number of frames that were published and never arrived; None if unknown.
     """
 
     def __init__(self) -> None:
@@ -52,38 +50,41 @@ class FrameCounts:
         self.lost: int | None = None
         self.dropped: Counter[str] = Counter()
         self.last_error = ''
-        self._last_received = self._last_trouble = float('-inf')
-        self._unsettled_since = math.inf
+        self._last_received = self._last_error_time = float('-inf')
+        self._no_result_since = math.inf
         self._last_logged: dict[str, float] = {}
         self._times: dict[str, deque[tuple[float, float]]] = {}
 
     def receive(self) -> None:
+        """Count a received frame."""
         now = time.monotonic()
         with self._lock:
             self.received += 1
             self._last_received = now
-            self._unsettled_since = min(self._unsettled_since, now)
+            self._no_result_since = min(self._no_result_since, now)
 
     def publish(self) -> None:
+        """Count a published result."""
         with self._lock:
             self.published += 1
-            self._unsettled_since = math.inf
+            self._no_result_since = math.inf
 
     def drop(self, cause: str, why: str = '') -> bool:
         """
         Count a dropped frame.
 
-        :param cause: a few words without numbers.
-        :returns: whether this is worth a line in the log: the cause is new, or was last logged a
-            while ago.
+        :param cause: a few words without numbers: the key of a counter.
+        :param why: the value of 'last error'; the cause by default.
+        :returns: whether to log it: the cause is new, or was last logged SECONDS_BETWEEN_LOGS ago.
+
         """
         with self._lock:
             self.dropped[cause] += 1
             if cause != REPLACED:
-                self._unsettled_since = math.inf
+                self._no_result_since = math.inf
             if cause in HARMLESS:
                 return False
-            now = self._last_trouble = time.monotonic()
+            now = self._last_error_time = time.monotonic()
             self.last_error = why or cause
             if now - self._last_logged.get(cause, float('-inf')) < SECONDS_BETWEEN_LOGS:
                 return False
@@ -91,31 +92,31 @@ class FrameCounts:
             return True
 
     def miss(self, count: int) -> None:
-        """Count frames that were published and never came; 0 where they can be known."""
+        """Count frames that never arrived; call it with 0 where losses are detectable."""
         with self._lock:
             self.lost = (self.lost or 0) + count
 
     def expect_no_more(self) -> None:
-        """Let nobody wait for another frame, until one comes."""
+        """Suppress the warning about missing frames until the next frame arrives."""
         with self._lock:
             self._last_received = math.inf
 
     def took(self, stage: str, seconds: float) -> None:
-        """Note how long a stage of a frame took."""
+        """Record the duration of a stage of a frame."""
         with self._lock:
             times = self._times.get(stage)
             if times is None:
-                times = self._times[stage] = deque(maxlen=TIMES_KEPT)
+                times = self._times[stage] = deque(maxlen=MAX_TIMES)
             times.append((time.monotonic(), seconds))
 
     def timed(self, stage: str) -> Timed:
-        """Note how long a stage of a frame takes, unless it raises: `with counts.timed(..):`."""
+        """Return a context manager that records the duration of a stage, unless it raises."""
         return Timed(self, stage)
 
     def percentiles(self) -> dict[str, tuple[float, float]]:
-        """Of each stage with frames within the last seconds, half and 99 % of its seconds."""
-        oldest = time.monotonic() - SECONDS_TIMES_ARE_KEPT
-        with self._lock:  # Frames wait for it: no more than a copy.
+        """Return p50 and p99 in seconds of each stage with recent frames."""
+        oldest = time.monotonic() - TIMES_WINDOW_SECONDS
+        with self._lock:  # Keep it short: frames wait for the lock.
             kept = {stage: list(times) for stage, times in self._times.items()}
         recent = {
             stage: [seconds for when, seconds in times if when >= oldest]
@@ -128,50 +129,54 @@ class FrameCounts:
         }
 
     def snapshot(self) -> tuple[int, int, dict[str, int]]:
-        """Frames received, published, and dropped by cause, of one moment."""
+        """Return the numbers of frames received, published, and dropped by cause, consistently."""
         with self._lock:
             return self.received, self.published, dict(self.dropped)
 
     @property
     def has_recent_errors(self) -> bool:
-        """Whether a frame was dropped for a bad reason within the last seconds."""
-        return time.monotonic() - self._last_trouble < SECONDS_A_WARNING_STAYS
+        """Whether a frame was dropped because of an error within the last seconds."""
+        return time.monotonic() - self._last_error_time < WARNING_SECONDS
 
     def seconds_since_received(self, since: float) -> float:
-        """Seconds without a frame, counted from the monotonic time `since` at the earliest."""
+        """Return the time since the last frame, or since the monotonic time `since` if later."""
         return time.monotonic() - max(self._last_received, since)
 
     def seconds_without_result(self) -> float:
-        """Seconds for which frames have come, and none was published or dropped for its own."""
-        return time.monotonic() - self._unsettled_since
+        """Return the time for which frames have arrived without a result or an error."""
+        return time.monotonic() - self._no_result_since
 
 
 class CameraCounts(FrameCounts):
-    """Those of one camera of several; all but the times count in the whole, too."""
+    """Counters of one camera; all but the timings also count in the total of the node."""
 
-    def __init__(self, whole: FrameCounts) -> None:
+    def __init__(self, total: FrameCounts) -> None:
         super().__init__()
-        self._whole = whole
+        self._total = total
 
     def receive(self) -> None:
+        """Count a received frame."""
         super().receive()
-        self._whole.receive()
+        self._total.receive()
 
     def publish(self) -> None:
+        """Count a published result."""
         super().publish()
-        self._whole.publish()
+        self._total.publish()
 
     def miss(self, count: int) -> None:
+        """Count frames that never arrived."""
         super().miss(count)
-        self._whole.miss(count)
+        self._total.miss(count)
 
     def drop(self, cause: str, why: str = '') -> bool:
-        self._whole.drop(cause, why)
+        """Count a dropped frame; return whether to log it."""
+        self._total.drop(cause, why)
         return super().drop(cause, why)
 
 
 class Timed:
-    """A stage of a frame; half the price of a generator."""
+    """A context manager that times a stage; half the overhead of a generator."""
 
     __slots__ = '_began', '_counts', '_stage'
 
@@ -188,19 +193,19 @@ class Timed:
 
 class Diagnostics:
     """
-    Publishes a DiagnosticStatus each second, in every state, as diagnostic_updater would.
+    A publisher of one DiagnosticStatus per second, in every state, like diagnostic_updater.
 
-    OK: all is well, also while nobody asked for more. WARN: frames were dropped for a bad reason,
-    or lost before they arrived, within the last seconds. ERROR: a transition or the GPU failed.
-    STALE: the node is active, but no frame comes of some camera, or those that come are not done
-    with.
+    OK: no problem, including idle states. WARN: frames were dropped because of an error, or lost
+    before arrival, within the last seconds. ERROR: a transition or the GPU failed. STALE: the node
+    is active, but receives no frames from a camera, or produces no results.
 
-    :param task: what the status is about, the part of its name after the colon.
-    :param diagnostics: more key-value pairs, asked once a second in the executor's thread.
-    :param why_no_image: given the node and a topic, says where images should come from and what
-        may be wrong there, asked likewise.
-    :param why_lost: likewise, why frames of a topic may be lost before they arrive.
-    :param cameras: the counts by topic, where there are several; asked likewise.
+    The callbacks run once per second in the executor's thread.
+
+    :param task: name of the task: the part of the status name after the colon.
+    :param diagnostics: returns additional key-value pairs.
+    :param why_no_image: returns the likely cause of receiving no images, for a node and a topic.
+    :param why_lost: returns the likely cause of lost frames, for a node and a topic.
+    :param cameras: returns the counters by topic, if there are several cameras.
     """
 
     def __init__(
@@ -232,13 +237,13 @@ class Diagnostics:
             self._losses = {}
         elif self._active_since is None:
             self._active_since = now
-        told = _told(self._counts)
-        received, published = told['frames received'], told['frames published']
+        counters = _counters(self._counts)
+        received, published = counters['frames received'], counters['frames published']
         seconds = now - self._before[0]
         values = {
             'state': state,
             **self._diagnostics(),
-            **{key: str(count) for key, count in told.items()},
+            **{key: str(count) for key, count in counters.items()},
             'rate in (Hz)': f'{(received - self._before[1]) / seconds:.1f}',
             'rate out (Hz)': f'{(published - self._before[2]) / seconds:.1f}',
             **{
@@ -249,7 +254,7 @@ class Diagnostics:
             **{
                 f'{topic}: {key}': str(count)
                 for topic, counts in self._cameras().items()
-                for key, count in _told(counts).items()
+                for key, count in _counters(counts).items()
             },
             'last error': self._counts.last_error,
         }
@@ -296,27 +301,27 @@ class Diagnostics:
         return DiagnosticStatus.OK, state
 
     def _seconds_between_frames(self) -> float:
-        """As the parameters ask for; 0.0 where they let frames come as they do."""
+        """Return the longest frame period that the parameters request; 0.0 for none."""
         rates = (getattr(self._node.parameters, name, 0.0) for name in ('rate_hz', 'max_rate_hz'))
         return max((1 / rate for rate in rates if rate > 0), default=0.0)
 
 
 class RecentLoss:
-    """The frames of a topic that came, and that were lost before, of the last seconds."""
+    """Frames of a topic that were received and lost within the last seconds."""
 
     def __init__(self) -> None:
-        self._counts: deque[tuple[int, int]] = deque(maxlen=SECONDS_OF_LOSS + 1)
+        self._counts: deque[tuple[int, int]] = deque(maxlen=LOSS_WINDOW_SECONDS + 1)
 
     def add(self, counts: FrameCounts) -> str:
-        """Add the counts of now; return the share of frames lost where it is worth a warning."""
+        """Add the present counters; return a description of the loss, or '' if it is small."""
         self._counts.append((counts.received, counts.lost or 0))
         received, lost = (now - before for now, before in zip(self._counts[-1], self._counts[0]))
-        if lost < max(MIN_LOST, MIN_LOST_PART * (received + lost)):
+        if lost < max(MIN_LOST, MIN_LOST_FRACTION * (received + lost)):
             return ''
         return f'{lost} of {received + lost} frames of the last {len(self._counts) - 1} s were'
 
 
-def _told(counts: FrameCounts) -> dict[str, int]:
+def _counters(counts: FrameCounts) -> dict[str, int]:
     received, published, dropped = counts.snapshot()
     return {
         'frames received': received,
@@ -329,29 +334,31 @@ def _told(counts: FrameCounts) -> dict[str, int]:
 
 class LatencyMeter:
     """
-    Tells how old images are when they are done with; publishes it where the node is asked to.
+    A meter of the time from image stamp to published result, with an optional publisher.
 
-    For an active node whose parameters have `publish_latency`; made when it is being activated.
+    Create it on activation of a node whose parameters have `publish_latency`.
     """
 
     def __init__(self, node: ManagedNode, counts: FrameCounts) -> None:
-        self._counts, self._clock = counts, node.get_clock()
-        self._publisher = None
+        self._counts = counts
+        # A ROSClock, though rclpy annotates a Clock.
+        self._clock: Any = node.get_clock()
+        self._publisher: Publisher | None = None
         if node.parameters.publish_latency:
-            self._publisher = node.create_publisher(
+            self._publisher = publisher = node.create_publisher(
                 Float64,
                 '~/latency',
                 overridden(node, Publisher, '~/latency', QoSProfile(depth=10)),
             )
             node.while_active.callback(
-                node.between_callbacks, lambda: node.destroy_publisher(self._publisher)
+                node.between_callbacks, lambda: node.destroy_publisher(publisher)
             )
 
     def done(self, stamp: tuple[int, int]) -> None:
-        """Take an image's stamp, (seconds, nanoseconds), right after its result was published."""
+        """Record the latency of an image by its stamp (seconds, nanoseconds); 0, 0 is ignored."""
         if stamp == (0, 0):
-            return  # Nobody has set it.
-        # The ROS clock's own answer costs five times as much.
+            return  # The stamp was not set.
+        # The ROS clock costs five times as much as time.time_ns().
         now_ns = (
             self._clock.now().nanoseconds if self._clock.ros_time_is_active else time.time_ns()
         )

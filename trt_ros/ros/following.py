@@ -1,4 +1,4 @@
-"""Subscriptions whose reliability follows that of their topic's publishers."""
+"""Subscriptions whose reliability follows the publishers of their topic."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from trt_ros.ros.dds.transport import SerializedSubscription
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
 from trt_ros.ros.qos import fitting_reliability
 
-#: The age at which a node is taken to know the publishers that were there before it.
+#: Node age after which all earlier publishers are assumed to be discovered.
 DISCOVERY_SECONDS = 1.0
-_SECONDS_BETWEEN_LOOKS = 0.25
+_CHECK_PERIOD_SECONDS = 0.25
 
 
 def wait_for_publishers(node: ManagedNode, topics: Sequence[str]) -> None:
     """
-    Wait until each topic has a publisher, or the node is old enough to have discovered all.
+    Wait until each topic has a publisher, or the discovery time has passed.
 
-    For the transition's thread, before it subscribes with a reliability that publishers decide.
+    Call it in the transition thread, before subscribing with the publishers' reliability.
 
     :param topics: as given to create_subscription().
     """
@@ -36,10 +36,10 @@ def wait_for_publishers(node: ManagedNode, topics: Sequence[str]) -> None:
 
 class FollowingSubscription:
     """
-    Changes the reliability of a subscription when the known publishers offer another one.
+    A subscription that changes its reliability to match the known publishers.
 
     :param topic: as given to create_subscription().
-    :param subscription: made with `qos`; belongs to this one from now on.
+    :param subscription: created with `qos`; owned by this object from now on.
     """
 
     def __init__(
@@ -47,17 +47,18 @@ class FollowingSubscription:
     ) -> None:
         self._node, self._topic, self._qos = node, topic, qos
         self._subscription = subscription
-        # For executors of several threads: no change while it is closed.
+        # For multi-threaded executors: no change during close().
         self._lock = threading.Lock()
         self._is_closed = False
         self._timer = node.create_timer(
-            _SECONDS_BETWEEN_LOOKS,
+            _CHECK_PERIOD_SECONDS,
             self._follow,
             callback_group=ReentrantCallbackGroup(),
             clock=STEADY_CLOCK,
         )
 
     def close(self) -> None:
+        """Close the subscription; may be called twice."""
         with self._lock:
             if self._is_closed:
                 return
@@ -72,9 +73,9 @@ class FollowingSubscription:
             try:
                 if self._subscription.is_settled():
                     self._change()
-            except Exception:  # It would leave spin().
+            except Exception:  # It would propagate out of spin().
                 self._node.get_logger().error(
-                    f'The QoS of {self._topic} could not be changed.\n{traceback.format_exc()}',
+                    f'Failed to change the QoS of {self._topic}.\n{traceback.format_exc()}',
                     throttle_duration_sec=10.0,
                 )
 
@@ -87,6 +88,6 @@ class FollowingSubscription:
         self._subscription.change_qos(qos)
         self._qos = qos
         self._node.get_logger().info(
-            f'{self._node.resolve_topic_name(self._topic)}: {reliability.name.lower()} is asked '
-            f'for from now on ({reason}).'
+            f'{self._node.resolve_topic_name(self._topic)}: changed reliability to '
+            f'{reliability.name.lower()} ({reason}).'
         )

@@ -1,4 +1,4 @@
-"""Images in: a topic of images, and its messages as frames."""
+"""Image subscriptions, and conversion of image messages to frames."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from trt_ros.vision.frame import DEPTH_ENCODINGS, ENCODINGS, Frame, refuse_depth
 
 @dataclass(frozen=True)
 class ImageInputParameters:
-    """How a node takes its images."""
+    """Parameters of image subscriptions."""
 
     image_transport: str = param(
         'raw',
@@ -70,7 +70,7 @@ class ImageInputParameters:
 
 @dataclass(frozen=True)
 class ImageTopicsParameters(ImageInputParameters):
-    """How a node takes the images of one camera or of several."""
+    """Parameters of image subscriptions to one or several cameras."""
 
     image_topics: tuple[str, ...] = param(
         (),
@@ -92,7 +92,7 @@ class ImageTopicsParameters(ImageInputParameters):
     )
 
     def batch_size(self) -> int:
-        """How many images may go through the network together."""
+        """Return the maximum number of images per batch."""
         cameras = len(self.image_topics) or 1
         return min(self.max_batch_size, cameras)
 
@@ -100,13 +100,13 @@ class ImageTopicsParameters(ImageInputParameters):
 @dataclass(frozen=True)
 class ImageTopic:
     """
-    A topic that images are taken from, and what becomes of them.
+    An image topic, with its counters and callbacks.
 
     :param name: as for create_subscription().
-    :param counts: of its images.
-    :param publish: called with the result, the image's own header and the frame; what it raises
+    :param counts: frame counters of this topic.
+    :param publish: called with the result, the image's own header and the frame; an exception
         counts as a dropped frame.
-    :param is_wanted: asked of each image as it comes; must not raise.
+    :param is_wanted: evaluated for each image on arrival; must not raise.
     """
 
     name: str
@@ -116,7 +116,7 @@ class ImageTopic:
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _Input:
     topic: ImageTopic
     stamp: tuple[int, int]
     header: Header
@@ -125,16 +125,16 @@ class _Taken:
 
 class ImageStream:
     """
-    Takes the newest images of some topics and infers, in one thread, from now until close().
+    Image subscriptions whose newest images are inferred in one thread, until close().
 
-    A frame that cannot be used is dropped, counted by cause, and logged once in a while; those
-    that came with it are not.
+    A bad frame is dropped, counted by cause, and logged at a limited rate; the other frames of its
+    batch are processed.
 
-    :param counts: of all images; told how long things take.
-    :param infer: gives a result for each of some frames, of a topic each. Their bytes are used
-        again when nobody refers to them.
-    :param max_batch: how many frames it takes at once.
-    :param hooks: told of the memory that raw images lie in, where it is used again and again.
+    :param counts: frame counters and timings of all topics together.
+    :param infer: returns a result per frame; the frames are of different topics. Their memory is
+        reused when it is no longer referenced.
+    :param max_batch: maximum number of frames per call of `infer`.
+    :param hooks: called for the memory of raw images, where that is reused.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class ImageStream:
             self._owned = undo.pop_all()
 
     def close(self) -> None:
-        """Stop taking images, then wait for those in hand."""
+        """Stop receiving, then wait for the frames in progress."""
         self._owned.close()
 
     def _receive(self, number: int, message: np.ndarray) -> None:
@@ -204,7 +204,7 @@ class ImageStream:
             topic = self._topics[number]
             with self._dropping(topic):
                 image = self._read(message)
-                taken.append(_Taken(topic, image.stamp, header_of(image), to_frame(image)))
+                taken.append(_Input(topic, image.stamp, header_of(image), to_frame(image)))
         for each, result in self._results(taken):
             with self._dropping(each.topic):
                 with self._counts.timed('publish'):
@@ -212,7 +212,7 @@ class ImageStream:
                 each.topic.counts.publish()
                 self._latency.done(each.stamp)
 
-    def _results(self, taken: list[_Taken]) -> list[tuple[_Taken, Any]]:
+    def _results(self, taken: list[_Input]) -> list[tuple[_Input, Any]]:
         if not taken:
             return []
         try:
@@ -220,7 +220,7 @@ class ImageStream:
                 return list(zip(taken, self._infer([each.frame for each in taken])))
         except Exception as error:
             if isinstance(error, (BadFrameError, ScoreRangeError)) and len(taken) > 1:
-                # One of them: which?
+                # Run them one by one to find the bad one.
                 return [pair for each in taken for pair in self._results([each])]
             for each in taken:
                 with self._dropping(each.topic):
@@ -228,18 +228,20 @@ class ImageStream:
             return []
 
     def _dropping(self, topic: ImageTopic) -> AbstractContextManager[None]:
-        of = f' of {self._node.resolve_topic_name(topic.name)}' if len(self._topics) > 1 else ''
-        return dropping(self._node, topic.counts, of)
+        origin = (
+            f' of {self._node.resolve_topic_name(topic.name)}' if len(self._topics) > 1 else ''
+        )
+        return dropping(self._node, topic.counts, origin)
 
 
 @contextmanager
-def dropping(node: ManagedNode, counts: FrameCounts, of: str = '') -> Iterator[None]:
+def dropping(node: ManagedNode, counts: FrameCounts, origin: str = '') -> Iterator[None]:
     """
-    Turn whatever is raised into a dropped frame, counted and logged by its cause.
+    Turn an exception into a dropped frame, counted and logged by its cause.
 
-    A GPU that failed ends the node's being active, too.
+    A failed GPU also deactivates the node.
 
-    :param of: says in the log which frame it was.
+    :param origin: identifies the frame in the log, as in ' of /camera/image'.
     """
     try:
         yield
@@ -250,7 +252,7 @@ def dropping(node: ManagedNode, counts: FrameCounts, of: str = '') -> Iterator[N
             problem, why = repr(error), traceback.format_exc()
         cause = getattr(error, 'kind', type(error).__name__)
         if counts.drop(cause, problem):
-            node.get_logger().error(f'A frame{of} was dropped ({cause}). {why}')
+            node.get_logger().error(f'A frame{origin} was dropped ({cause}). {why}')
         if isinstance(error, GpuFailedError):
             node.fail(error)
 
@@ -266,9 +268,10 @@ def subscribe_images(
     hooks: MemoryHooks = NO_HOOKS,
 ) -> SerializedSubscription | FollowingSubscription:
     """
-    Take `topic` or `topic`/compressed, as the node's ImageInputParameters say, as bytes.
+    Subscribe to the serialized images of `topic` or `topic`/compressed.
 
-    The other arguments are those of subscribe_serialized.
+    The node's ImageInputParameters choose which. The other arguments are those of
+    subscribe_serialized().
     """
     message_type, topic = image_topic(node, node.parameters, topic)
     return subscribe_input(
@@ -291,9 +294,9 @@ def subscribe_input(
     **more: Any,
 ) -> SerializedSubscription | FollowingSubscription:
     """
-    Take messages as bytes, with the QoS that the node's ImageInputParameters say; tell of others.
+    Subscribe to serialized messages with the QoS of the node's ImageInputParameters.
 
-    The arguments are those of subscribe_serialized.
+    Incompatible publishers are logged. The arguments are those of subscribe_serialized().
     """
     parameters = node.parameters
     name = node.resolve_topic_name(topic)
@@ -306,36 +309,36 @@ def subscribe_input(
     )
     is_following = bool(why)
     if is_following:
-        node.get_logger().info(f'{name}: {qos.reliability.name.lower()} is asked for ({why}).')
+        node.get_logger().info(f'{name}: requesting {qos.reliability.name.lower()} ({why}).')
 
-    def tell(policy: str) -> None:
+    def report(policy: str) -> None:
         if policy != 'RELIABILITY' or not is_following:
             node.get_logger().warning(incompatible_offer(node, name, policy))
 
     subscription = subscribe_serialized(
-        node, message_type, topic, qos, on_message, on_incompatible=tell, **more
+        node, message_type, topic, qos, on_message, on_incompatible=report, **more
     )
     return FollowingSubscription(node, topic, qos, subscription) if is_following else subscription
 
 
 def wait_for_input(node: ManagedNode, topics: Sequence[str]) -> None:
     """
-    Wait a moment for the publishers of some topics, where they decide how these are subscribed to.
+    Wait briefly for the publishers of topics, if their QoS decides that of the subscriptions.
 
-    :param topics: those of subscribe_input.
+    :param topics: as for subscribe_input().
     """
     if node.parameters.qos_preset == node.parameters.qos_reliability == 'auto':
         wait_for_publishers(node, topics)
 
 
 def why_images_lost(node: ManagedNode, topic: str = 'image') -> str:
-    """Name a topic that an active node takes images from, and why some may be lost."""
+    """Return an image topic and the likely cause of lost images, for an active node."""
     _, topic = image_topic(node, node.parameters, topic)
     return f'on {node.resolve_topic_name(topic)}: {why_lost(node, topic)}'
 
 
 def why_no_image(node: ManagedNode, topic: str = 'image') -> str:
-    """Name a topic that an active node takes images from, and why none may come."""
+    """Return an image topic and the likely cause of receiving nothing, for an active node."""
     parameters = node.parameters
     if parameters is None:
         return ''
@@ -345,25 +348,26 @@ def why_no_image(node: ManagedNode, topic: str = 'image') -> str:
 
 
 def image_topic(node: Node, parameters: ImageInputParameters, topic: str) -> tuple[type, str]:
-    """Return the type and the topic, as for create_subscription(), that images come from."""
+    """Return message type and topic of an image subscription, for create_subscription()."""
     if parameters.image_transport == 'compressed':
         return CompressedImage, compressed_topic(node, topic)
     return Image, topic
 
 
 def image_reader(node: ManagedNode) -> Callable[[np.ndarray], ImageView | CompressedImageView]:
-    """Return what reads the messages of subscribe_images."""
+    """Return the function that reads the messages of subscribe_images()."""
     return read_compressed_image if node.parameters.image_transport == 'compressed' else read_image
 
 
 def header_of(image: ImageView | CompressedImageView) -> Header:
+    """Return the header of an image as a message."""
     header = Header(frame_id=image.frame_id)
     header.stamp.sec, header.stamp.nanosec = image.stamp
     return header
 
 
 def compressed_topic(node: Node, topic: str) -> str:
-    """Name the topic of compressed images beside `topic`, which may be remapped; so may it be."""
+    """Return the topic of compressed images for `topic`; both may be remapped."""
     name = f'{topic}/compressed'
     remapped = node.resolve_topic_name(name)
     if remapped != node.resolve_topic_name(name, only_expand=True):
@@ -373,9 +377,9 @@ def compressed_topic(node: Node, topic: str) -> str:
 
 def to_frame(image: ImageView | CompressedImageView) -> Frame:
     """
-    See an image as a frame; a raw one without a copy of its pixels.
+    Convert an image message to a frame; a raw one without copying its pixels.
 
-    :raises BadFrameError: when it is no image that can be used.
+    :raises BadFrameError: when the image is invalid or its encoding unsupported.
     """
     return _decompressed(image) if isinstance(image, CompressedImageView) else _raw(image)
 
@@ -395,7 +399,7 @@ def _through_cv_bridge(image: ImageView) -> Frame:
     except ImportError as error:
         raise BadFrameError(
             kind,
-            f'Images encoded as {image.encoding!r} need cv_bridge.',
+            f'Image encoding {image.encoding!r} needs cv_bridge, which is not installed.',
             cause=str(error),
             remedy=f'Install cv_bridge, or publish one of {", ".join(ENCODINGS)}.',
         ) from error
@@ -411,10 +415,10 @@ def _through_cv_bridge(image: ImageView) -> Frame:
         return Frame.from_pixels(CvBridge().imgmsg_to_cv2(message, 'bgr8'))
     except BadFrameError:
         raise
-    except Exception as error:  # CvBridgeError, or whatever its conversion raises.
+    except Exception as error:  # CvBridgeError, or any exception of its conversion.
         raise BadFrameError(
             kind,
-            f'cv_bridge cannot read images encoded as {image.encoding!r}.',
+            f'cv_bridge cannot convert image encoding {image.encoding!r}.',
             cause=str(error),
             remedy=f'Publish one of {", ".join(ENCODINGS)}.',
         ) from error
@@ -422,28 +426,28 @@ def _through_cv_bridge(image: ImageView) -> Frame:
 
 def _decompressed(image: CompressedImageView) -> Frame:
     """
-    Read a JPEG or PNG.
+    Decode a JPEG or PNG.
 
-    `format` is what image_transport writes: 'ENCODING; CODEC compressed STORED', or just 'CODEC'.
+    image_transport writes `format` as 'ENCODING; CODEC compressed STORED' or 'CODEC'.
     """
     if 'compressedDepth' in image.format:
         raise BadFrameError(
             'unknown compression',
-            f'{image.format!r} is a depth image, not a picture.',
-            remedy='Subscribe to the topic of image/compressed.',
+            f'Unsupported compressed format {image.format!r}: it is a depth image.',
+            remedy='Subscribe to a topic of color images, as in image/compressed.',
         )
     encoded = image.data
-    # UNCHANGED also leaves the orientation that a phone's JPEG asks for: so do other ROS nodes.
+    # UNCHANGED also ignores the EXIF orientation of a JPEG, as other ROS nodes do.
     pixels = cv2.imdecode(encoded, cv2.IMREAD_UNCHANGED) if encoded.size else None
     if pixels is None:
         raise BadFrameError(
             'undecodable image',
-            f'{encoded.size} bytes of format {image.format!r} are neither JPEG nor PNG.',
+            f'Cannot decode {encoded.size} bytes of format {image.format!r} as JPEG or PNG.',
         )
     if pixels.ndim == 3:
         if pixels.dtype == np.uint16:
-            pixels = (pixels >> 8).astype(np.uint8)
-        is_rgb = 'compressed rgb' in image.format  # Stored as if its red were blue.
+            pixels = np.right_shift(pixels, 8).astype(np.uint8)
+        is_rgb = 'compressed rgb' in image.format  # Stored with red and blue swapped.
         names = {3: 'rgb8' if is_rgb else 'bgr8', 4: 'rgba8' if is_rgb else 'bgra8'}
         return Frame.from_pixels(pixels, names[pixels.shape[2]])
     encoding = image.format.split(';')[0].strip()

@@ -1,4 +1,4 @@
-"""A lifecycle node that answers while it works, says why it failed, and leaks nothing."""
+"""Base class of the lifecycle nodes: transitions, parameters, failures and release."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _LABELS = {
     Transition.TRANSITION_DEACTIVATE: 'deactivate',
     **dict.fromkeys(_SHUTDOWN_FROM, SHUTDOWN),
 }
-SECONDS_UNTIL_HINT = 2.0  # A launch file or a lifecycle manager is faster.
+SECONDS_UNTIL_HINT = 2.0  # Launch files and lifecycle managers are faster.
 STEADY_CLOCK = Clock(clock_type=ClockType.STEADY_TIME)
 
 
 @dataclass(frozen=True)
 class NodeParameters:
-    """What every managed node has."""
+    """Parameters of every managed node."""
 
     autostart: bool = param(
         False, 'Whether the node configures and activates itself at startup.', read_only=True
@@ -65,30 +65,33 @@ class NodeParameters:
 
 class ManagedNode(LifecycleNode):
     """
-    Base of our nodes: a subclass names its parameter class and fills in three hooks.
+    Base class of lifecycle nodes: a subclass sets its parameter class and overrides three hooks.
 
-    - `configure()` loads and creates publishers; what it takes goes onto `while_configured`. It
-      runs in a thread of its own and may take minutes; it should look at `cancelled`.
-    - `activate()` starts what lets data in; it goes onto `while_active`.
-    - `parameters_changed()` follows a change at run time.
+    - `configure()` loads models and creates publishers; resources go onto `while_configured`. It
+      runs in a thread of its own and may take minutes; it should check `cancelled`.
+    - `activate()` starts subscriptions and timers; these go onto `while_active`.
+    - `parameters_changed()` applies a change at run time.
 
-    A hook that raises is the one way to fail: the reason is logged, everything is released, the
-    node is unconfigured again. Both stacks are closed in reverse order by deactivate, cleanup,
-    shutdown, an error and destroy_node().
+    A hook fails by raising: the reason is logged, everything is released, and the node is
+    unconfigured again. Both stacks are closed in reverse order by deactivate, cleanup, shutdown,
+    an error and destroy_node().
 
-    :ivar parameters: a `Parameters`, from configure on.
-    :ivar created_at: in time.monotonic().
+    :ivar parameters: an instance of `Parameters`; None while unconfigured.
+    :ivar created_at: creation time in time.monotonic().
+    :ivar failure: description of the last failure; '' after a successful transition.
     """
 
     Parameters: type = NodeParameters
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         Node.__init__(self, name, **kwargs)
-        # Reentrant: rclpy would put change_state and get_state into one group, one at a time.
+        # Reentrant: otherwise rclpy serializes change_state and get_state in one group.
         LifecycleNodeMixin.__init__(self, callback_group=ReentrantCallbackGroup())
         for state_id, callback in self._callbacks.items():
             self._callbacks[state_id] = self._reported(callback)
-        self._service_change_state.callback = self._answer_change_state
+        # rclpy awaits coroutine callbacks, which its annotation does not allow.
+        service: Any = self._service_change_state
+        service.callback = self._answer_change_state
         self.while_configured, self.while_active = ExitStack(), ExitStack()
         self.cancelled = threading.Event()
         self.created_at = time.monotonic()
@@ -102,7 +105,7 @@ class ManagedNode(LifecycleNode):
         declare(self, self.Parameters)
         self.add_on_set_parameters_callback(self._check_parameters)
         if self.get_parameter('autostart').value:
-            # A timer: its first tick comes when somebody spins the node.
+            # A timer: it fires once the node is spun.
             self._start_timer = self.create_timer(
                 0.0, self._autostart, callback_group=ReentrantCallbackGroup(), clock=STEADY_CLOCK
             )
@@ -114,18 +117,18 @@ class ManagedNode(LifecycleNode):
                 clock=STEADY_CLOCK,
             )
 
-    # What a subclass fills in.
+    # Hooks for subclasses.
 
     def configure(self) -> None:
-        """Take what the node needs; raise to fail."""
+        """Acquire the resources of the node; raise to fail."""
 
     def activate(self) -> None:
-        """Let data in; raise to fail."""
+        """Start subscriptions and timers; raise to fail."""
 
     def parameters_changed(self) -> None:
-        """Follow `parameters`, which were just changed while configured; must not raise."""
+        """Apply changed `parameters` while configured; must not raise."""
 
-    # What a subclass uses.
+    # Services for subclasses.
 
     def publisher(self, message_type: type, topic: str, qos: Any) -> Publisher:
         """Create a publisher that lives while the node is configured; `qos` may be overridden."""
@@ -139,17 +142,18 @@ class ManagedNode(LifecycleNode):
 
     def between_callbacks(self, work: Callable[[], Any]) -> Any:
         """
-        Run `work` on the executor's thread and wait for its end.
+        Run `work` in the executor's thread and wait for its end.
 
-        An executor that waits for an entity which another thread destroys raises InvalidHandle
-        out of spin().
+        If another thread destroyed an entity that the executor waits for, spin() would raise
+        InvalidHandle.
 
-        :returns: what `work` returns; what it raises is raised here.
+        :returns: the result of `work`; its exceptions are raised here.
         """
         executor = self.executor
         if executor is None or threading.current_thread() is not self._transition_thread:
             return work()
-        claim, done, outcome = threading.Lock(), threading.Event(), []
+        claim, done = threading.Lock(), threading.Event()
+        outcome: list[tuple[Any, Exception | None]] = []
 
         def once() -> None:
             if not claim.acquire(blocking=False):
@@ -163,7 +167,7 @@ class ManagedNode(LifecycleNode):
         executor.create_task(once)
         while not done.wait(0.05):
             if self._stopping.is_set() or not self.context.ok():
-                once()  # The executor's thread waits for this one, or spins no more.
+                once()  # The executor's thread waits for this one, or has stopped spinning.
         result, error = outcome[0]
         if error is not None:
             raise error
@@ -171,9 +175,9 @@ class ManagedNode(LifecycleNode):
 
     def fail(self, fault: TrtRosError) -> None:
         """
-        Stop being active because of `fault`: tell it, release everything, be unconfigured.
+        Deactivate because of `fault`: report it, release everything, become unconfigured.
 
-        From any thread, also one that `while_active` waits for; returns at once.
+        May be called from any thread, also one that `while_active` waits for; returns at once.
         """
         self._fault, self.failure = fault, fault.problem
         if self.state_label == 'active':
@@ -181,12 +185,14 @@ class ManagedNode(LifecycleNode):
 
     @property
     def state_label(self) -> str:
-        """'unconfigured', 'configuring', 'inactive', ..."""
-        return self._state_machine.current_state[1]
+        """Label of the lifecycle state: 'unconfigured', 'configuring', 'inactive', ..."""
+        label: str = self._state_machine.current_state[1]
+        return label
 
     # Transitions: rclpy calls these.
 
     def on_configure(self, state: Any) -> TransitionCallbackReturn:
+        """Read the parameters and run configure()."""
         self._fault = None
         self.parameters = self.between_callbacks(lambda: read(self, self.Parameters))
         if self.parameters.bond_period:
@@ -196,37 +202,42 @@ class ManagedNode(LifecycleNode):
         return super().on_configure(state)
 
     def on_activate(self, state: Any) -> TransitionCallbackReturn:
+        """Run activate() and start the bond."""
         result = super().on_activate(state)
         self.activate()
         if self.parameters.bond_period:
             self.while_active.enter_context(closing(Bond(self, self.parameters.bond_period)))
         for name in unused_overrides(self):
-            self.get_logger().warning(f'{name} is ignored: this node has no such topic.')
+            self.get_logger().warning(f'{name} is ignored: this node does not have that topic.')
         return result
 
     def on_deactivate(self, state: Any) -> TransitionCallbackReturn:
+        """Close `while_active`; fail if fail() was the reason."""
         self.while_active.close()
         if self._fault is not None:
             raise self._fault
         return super().on_deactivate(state)
 
     def on_cleanup(self, state: Any) -> TransitionCallbackReturn:
+        """Release everything."""
         self._release()
         return super().on_cleanup(state)
 
     def on_shutdown(self, state: Any) -> TransitionCallbackReturn:
+        """Release everything."""
         self._release()
         return super().on_shutdown(state)
 
     def on_error(self, state: Any) -> TransitionCallbackReturn:
+        """Release everything; never raise, so that the node becomes unconfigured."""
         try:
             self._release()
-        except Exception:  # A failure here would end the node: finalized for ever.
-            self.get_logger().error(f'Not everything was released.\n{traceback.format_exc()}')
+        except Exception:  # A failure here would finalize the node permanently.
+            self.get_logger().error(f'Failed to release all resources.\n{traceback.format_exc()}')
         return TransitionCallbackReturn.SUCCESS
 
     def stop(self) -> None:
-        """Cancel a configure under way and wait for its end; later transitions are refused."""
+        """Cancel a running configure and wait for its end; later transitions are refused."""
         self._stopping.set()
         self.cancelled.set()
         thread = self._transition_thread
@@ -235,12 +246,13 @@ class ManagedNode(LifecycleNode):
         self.while_active.close()
 
     def destroy_node(self) -> None:
+        """Stop, release everything and destroy the node."""
         try:
             self.stop()
             self._release()
         finally:
             super().destroy_node()
-            # It holds the ROS node, and this object goes only when its cycles are collected.
+            # It references the ROS node, and this object is freed only by cycle collection.
             self._state_machine.destroy_when_not_in_use()
 
     def _release(self) -> None:
@@ -252,7 +264,7 @@ class ManagedNode(LifecycleNode):
             freeze_garbage_collector()
 
     def _reported(self, callback: Callable) -> Callable:
-        """Log why a transition failed: rclpy drops an exception without a word."""
+        """Log why a transition failed: rclpy drops exceptions silently."""
 
         @wraps(callback)
         def wrapper(state: Any) -> TransitionCallbackReturn:
@@ -261,7 +273,7 @@ class ManagedNode(LifecycleNode):
                 result = callback(state)
                 if isinstance(result, TransitionCallbackReturn):
                     return result
-                why = problem = f'It returned {result!r}, not a TransitionCallbackReturn.'
+                why = problem = f'It returned {result!r} instead of a TransitionCallbackReturn.'
             except CancelledError as error:
                 self.get_logger().info(f'{name} was cancelled. {error}')
                 return TransitionCallbackReturn.ERROR
@@ -275,19 +287,19 @@ class ManagedNode(LifecycleNode):
 
         return wrapper
 
-    # Requests: one transition at a time, in a thread, while the executor goes on.
+    # Requests: one transition at a time, in a thread, while the executor continues.
 
     async def _answer_change_state(
         self, request: ChangeState.Request, response: ChangeState.Response
     ) -> ChangeState.Response:
-        asked = request.transition
-        label = asked.label or _LABELS.get(asked.id, '')
+        transition = request.transition
+        label = transition.label or _LABELS.get(transition.id, '')
         response.success = False
         if label not in _LABELS.values():
-            self._refuse(f'There is no transition {asked.label!r} with id {asked.id}.')
+            self._refuse(f'Unknown transition {transition.label!r} with id {transition.id}.')
             return response
         if label in (CLEANUP, SHUTDOWN) and self.state_label == 'configuring':
-            self.get_logger().info(f'Cancelling configure: {label} was asked for.')
+            self.get_logger().info(f'Cancelling configure: {label} requested.')
             self.cancelled.set()
             if self._transition_done is not None:
                 await self._transition_done
@@ -295,15 +307,15 @@ class ManagedNode(LifecycleNode):
                 response.success = True
                 return response
         elif (
-            not asked.label
-            and asked.id in _SHUTDOWN_FROM
-            and _SHUTDOWN_FROM[asked.id] != self.state_label
+            not transition.label
+            and transition.id in _SHUTDOWN_FROM
+            and _SHUTDOWN_FROM[transition.id] != self.state_label
         ):
-            self._refuse(f'Id {asked.id} is no shutdown from {self.state_label}.')
+            self._refuse(f'Transition id {transition.id} does not apply while {self.state_label}.')
             return response
         done = self._start(lambda: self._trigger(label))
         if done is None:
-            self._refuse(f'{label}: another transition is under way ({self.state_label}).')
+            self._refuse(f'{label}: another transition is in progress ({self.state_label}).')
         else:
             response.success = await done
         return response
@@ -318,7 +330,7 @@ class ManagedNode(LifecycleNode):
             name = self.get_fully_qualified_name()
             self.get_logger().info(
                 f'Waiting for configure: ros2 lifecycle set {name} configure, then '
-                f'ros2 lifecycle set {name} activate. With autostart:=true it starts by itself.'
+                f'ros2 lifecycle set {name} activate. autostart:=true does both at startup.'
             )
 
     def _autostart(self) -> None:
@@ -333,13 +345,13 @@ class ManagedNode(LifecycleNode):
             if is_active:
                 self.get_logger().info('Started: active.')
             elif not self.cancelled.is_set():
-                self.get_logger().error('Not started: see the error above.')
+                self.get_logger().error('Startup failed: see the error above.')
             return is_active
 
         self._start(configure_and_activate)
 
     def _start(self, work: Callable[[], bool]) -> Future | None:
-        """Start `work` in the transition thread; None when it is busy or the node goes down."""
+        """Start `work` in the transition thread; None if it is busy or the node is stopping."""
         if self._stopping.is_set() or not self._transition_lock.acquire(blocking=False):
             return None
         done = Future(executor=self.executor)
@@ -354,7 +366,7 @@ class ManagedNode(LifecycleNode):
             try:
                 result = work()
             except Exception:
-                self.get_logger().error(f'A transition failed.\n{traceback.format_exc()}')
+                self.get_logger().error(f'Transition failed.\n{traceback.format_exc()}')
             finally:
                 self._transition_thread = None
                 self._transition_lock.release()
@@ -366,21 +378,21 @@ class ManagedNode(LifecycleNode):
         return done
 
     def _trigger(self, label: str) -> bool:
-        """Make a transition; refuse it where the state machine does not have it."""
+        """Run a transition; refuse it where the state machine does not allow it."""
         before = self.state_label
         try:
             result = getattr(self, f'trigger_{label}')()
         except rclpy_implementation.RCLError:
             self._refuse(f'{label} is not possible while {before}.')
             return False
-        is_done = result == TransitionCallbackReturn.SUCCESS
+        is_done = bool(result == TransitionCallbackReturn.SUCCESS)
         if is_done:
             self.failure = ''
             self.get_logger().info(f'{label}: {before} -> {self.state_label}')
         return is_done
 
     def _refuse(self, why: str) -> None:
-        self.get_logger().warning(f'Refused a transition. {why}')
+        self.get_logger().warning(f'Transition refused. {why}')
 
     # Parameters at run time.
 
@@ -393,12 +405,12 @@ class ManagedNode(LifecycleNode):
                     continue
                 specification = known[each.name]
                 if is_same(each, self.get_parameter(each.name)):
-                    continue  # As of a file that `ros2 param dump` has written.
+                    continue  # As in a file written by `ros2 param dump`.
                 value = specification.check(each.value)
                 if not specification.mutable and self.state_label != 'unconfigured':
                     raise ParameterError(
-                        f'{each.name} needs a rebuild and cannot change while {self.state_label}.',
-                        remedy='Deactivate and clean up the node, set it, configure again.',
+                        f'{each.name} cannot change while {self.state_label}.',
+                        remedy='Clean up the node, set the parameter, and configure it again.',
                     )
                 changes[each.name] = value
             if self.parameters is not None and changes:
@@ -412,9 +424,10 @@ class ManagedNode(LifecycleNode):
 
 def freeze_garbage_collector() -> None:
     """
-    Take all that lives now out of the collector's sight, and what was garbage out of memory.
+    Collect garbage, and exclude all present objects from future collections.
 
-    A full collection then costs nothing, instead of 3 ms for a bare node and 60 ms beside torch.
+    A full collection then takes almost no time, instead of 3 ms for a bare node and 60 ms with
+    torch imported.
     """
     gc.unfreeze()
     gc.collect()

@@ -1,8 +1,9 @@
-"""Results and pictures as messages, as other nodes expect them."""
+"""Conversion of results and images to messages, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from rclpy.impl.implementation_singleton import rclpy_implementation
@@ -37,7 +38,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import name_of
 from trt_ros.vision.results import OrientedBoxes, Poses
 
-#: For what is said once: whoever subscribes later gets it too.
+#: For messages that are published once: later subscribers get them, too.
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 
@@ -50,13 +51,13 @@ def to_detection_array(
     ids: np.ndarray | None = None,
 ) -> Detection2DArray:
     """
-    Say detections as a message; boxes in source-image pixels, best score first, maybe none.
+    Convert detections to a message; boxes in source-image pixels, best score first.
 
     :param header: the image's own, also given to each detection.
     :param class_id_format: 'name' (the number where there is no name) or 'index'.
     :param ids: (N,) integers from 0; None: no ids.
     """
-    # Plain floats: a message field takes no NumPy scalar.
+    # Python floats: message fields do not accept NumPy scalars.
     boxes, scores = bounding_boxes(detections).tolist(), detections.scores.tolist()
     array = Detection2DArray(header=header)
     for (x, y, theta, width, height), score, label in zip(
@@ -85,29 +86,30 @@ def to_detection_array(
 
 def keypoint_boxes(poses: Poses, min_visibility: float) -> tuple[OrientedBoxes, np.ndarray]:
     """
-    See keypoints as boxes without size, in source-image pixels; the score is how visible each is.
+    Convert keypoints to boxes of size zero, in source-image pixels; the score is the visibility.
 
-    :param min_visibility: what is less visible is left out.
-    :returns: the boxes, labelled with the keypoint's index, and of each the place of its object.
+    :param min_visibility: keypoints below this visibility are omitted.
+    :returns: the boxes, labelled with the keypoint's index, and the object index of each box.
     """
-    places, indices = np.nonzero(poses.keypoints[..., 2] >= min_visibility)
-    points = poses.keypoints[places, indices]
+    objects, indices = np.nonzero(poses.keypoints[..., 2] >= min_visibility)
+    points = poses.keypoints[objects, indices]
     boxes = np.zeros((len(points), 4), np.float32)
     boxes[:, :2] = points[:, :2]
     return OrientedBoxes(
         boxes, np.zeros(len(points), np.float32), points[:, 2], indices.astype(np.int32)
-    ), places
+    ), objects
 
 
 def detection_publish(
     node: Node, publisher: Publisher, class_names: Sequence[str]
 ) -> Callable[..., None]:
     """
-    Return what publishes detections: with (found, header, class_id_format, ids=None), which are
-    to_detection_array's.
+    Return a function that publishes detections.
 
-    They are written as bytes, a tenth of the work of rclpy's messages; where that is not what
-    rclpy reads (another vision_msgs), they are those messages. For one thread at a time.
+    Its arguments (found, header, class_id_format, ids=None) are those of to_detection_array(). It
+    writes serialized messages, which takes a tenth of the time of rclpy's typed ones, and falls
+    back to typed messages where rclpy reads the bytes differently (another vision_msgs). Call it
+    from one thread at a time.
     """
 
     def publish_typed(
@@ -125,8 +127,8 @@ def detection_publish(
     writer = DetectionWriter(class_names)
     if not _is_read_by_rclpy(writer):
         node.get_logger().warning(
-            "Detections are published as rclpy's messages, which is slow. Cause: this "
-            'vision_msgs lays them out in another way.'
+            'Detections are published as typed messages, which is slow. Cause: this version of '
+            'vision_msgs has another layout.'
         )
         return publish_typed
     publish = serialized_publish(node, publisher)
@@ -162,23 +164,23 @@ def _is_read_by_rclpy(writer: DetectionWriter) -> bool:
         read = deserialize_message(written.tobytes(), Detection2DArray)
     except rclpy_implementation.RCLError:
         return False
-    return read == to_detection_array(found, header, (), class_id_format='index')
+    return bool(read == to_detection_array(found, header, (), class_id_format='index'))
 
 
 def from_detection_array(
     message: Detection2DArray, class_ids: list[str]
 ) -> Detections | OrientedBoxes:
     """
-    Read a message back; of each detection, what it most likely is.
+    Convert a message to detections; the result with the highest score counts.
 
-    :param class_ids: those seen so far, by label; new ones are appended.
-    :returns: upright boxes where all are.
+    :param class_ids: the class ids seen so far, by label; new ones are appended.
+    :returns: Detections if all boxes are axis-aligned, otherwise OrientedBoxes.
     """
     return _gather(_entries(message), class_ids)
 
 
 def detection_reader(node: Node) -> Callable[[np.ndarray, list[str]], Detections | OrientedBoxes]:
-    """Return what reads serialized messages, (N,) uint8, as from_detection_array does others."""
+    """Return a function like from_detection_array() for serialized messages, (N,) uint8."""
     sample = to_detection_array(
         OrientedBoxes(
             np.arange(8, dtype=np.float32).reshape(2, 4),
@@ -199,8 +201,8 @@ def detection_reader(node: Node) -> Callable[[np.ndarray, list[str]], Detections
     if is_as_expected:
         return lambda message, class_ids: _gather(read_detections(message), class_ids)
     node.get_logger().warning(
-        "Detections are read as rclpy's messages, which is slow. Cause: this vision_msgs lays "
-        'them out in another way.'
+        'Detections are read as typed messages, which is slow. Cause: this version of vision_msgs '
+        'has another layout.'
     )
     return lambda message, class_ids: from_detection_array(
         deserialize_message(message.tobytes(), Detection2DArray), class_ids
@@ -208,7 +210,7 @@ def detection_reader(node: Node) -> Callable[[np.ndarray, list[str]], Detections
 
 
 def _entries(message: Detection2DArray) -> list[Entry]:
-    entries = []
+    entries: list[Entry] = []
     for detection in message.detections:
         best = max(
             (result.hypothesis for result in detection.results),
@@ -248,8 +250,8 @@ def _gather(entries: list[Entry], class_ids: list[str]) -> Detections | Oriented
     return Detections(np.hstack([centre - half, centre + half]).astype(np.float32), scores, labels)
 
 
-# What is published: the type of a value, and values a pixel.
-_PIXELS = {
+# Data type and number of channels of the published encodings.
+_PIXELS: dict[str, tuple[np.dtype[Any], int]] = {
     'bgr8': (np.dtype('u1'), 3),
     'mono8': (np.dtype('u1'), 1),
     'mono16': (np.dtype('<u2'), 1),
@@ -259,7 +261,7 @@ _PIXELS = {
 
 class ImageSender:
     """
-    Publishes pictures that are drawn where they are sent from; for one thread at a time.
+    A publisher of images that are drawn directly into the message; for one thread at a time.
 
     >>> pixels = sender.begin(header, (640, 480))
     >>> pixels[:] = 0
@@ -275,13 +277,13 @@ class ImageSender:
         self, header: Header, image_wh: tuple[int, int], encoding: str = 'bgr8'
     ) -> np.ndarray:
         """
-        Return the picture to be filled, C-contiguous.
+        Return the pixels of a new image, C-contiguous, to be filled.
 
         :returns: 'bgr8': (H, W, 3) uint8; 'mono8', 'mono16', '32FC1': (H, W) of that type.
         """
         stamp = header.stamp
         dtype, channels = _PIXELS[encoding]
-        self._pixels = None  # Else their memory would still be in use.
+        self._pixels = None  # Otherwise their memory would still be in use.
         pixels = self._writer.begin(
             (stamp.sec, stamp.nanosec),
             header.frame_id,
@@ -293,13 +295,15 @@ class ImageSender:
         return self._pixels
 
     def send(self) -> None:
-        """Publish the picture that was begun, as it is now; it cannot be drawn on any more."""
-        self._pixels.setflags(write=False)  # Subscribers in this process see this very memory.
+        """Publish the image of the last begin(); its pixels become read-only."""
+        if self._pixels is None:
+            raise RuntimeError('send() without begin()')
+        self._pixels.setflags(write=False)  # Subscribers in this process share the memory.
         self._publish(self._writer.message)
 
 
 def to_label_info(header: Header, class_map: Mapping[int, str], threshold: float) -> LabelInfo:
-    """Say which class has which name, and the score below which nothing is published."""
+    """Return the class names and the score threshold as a message."""
     return LabelInfo(
         header=header,
         threshold=threshold,

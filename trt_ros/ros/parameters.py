@@ -1,4 +1,4 @@
-"""A node's parameters: one frozen dataclass declares, documents, checks and holds them."""
+"""Node parameters as frozen dataclasses: declaration, documentation, validation and values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import yaml
 
 from trt_ros.errors import ParameterError
 
-# What a field may be annotated with: ROS's type, Python's, the type of the entries.
+# Allowed annotations: ROS type, Python type, and type of the entries.
 _TYPES = {
     bool: (Parameter.Type.BOOL, bool, None),
     int: (Parameter.Type.INTEGER, int, None),
@@ -39,12 +39,13 @@ def param(
     read_only: bool = False,
 ) -> Any:
     """
-    A field of a parameter class.
+    Define a field of a parameter class.
 
-    :param between: smallest and largest value, both allowed.
-    :param or_zero: 0 is allowed too, below the smallest.
-    :param mutable: takes effect at once, in any state; the others are set before configure.
-    :param read_only: decided when the process starts.
+    :param between: minimum and maximum, inclusive.
+    :param or_zero: whether 0 is also allowed, below the minimum.
+    :param mutable: whether changes take effect at once, in any state; other parameters can only be
+        set before configure.
+    :param read_only: whether the value is fixed when the process starts.
     """
     return field(
         default=default,
@@ -61,7 +62,7 @@ def param(
 
 @dataclass(frozen=True)
 class Specification:
-    """One parameter, as the field of the parameter class says it."""
+    """The specification of one parameter, from a field of a parameter class."""
 
     name: str
     default: Any
@@ -77,7 +78,7 @@ class Specification:
 
     @classmethod
     def of(cls, each: Field, hint: Any) -> Specification:
-        """Read a dataclass field with `param` metadata, or with as much of it as is there."""
+        """Create a specification from a dataclass field with (part of) the metadata of param()."""
         type_, python_type, entry_type = _TYPES[hint]
         return cls(
             each.name,
@@ -90,19 +91,19 @@ class Specification:
 
     @property
     def allowed(self) -> str:
-        """The range or the choices in words; '' where anything of the type goes."""
+        """The range or the choices in words; '' if every value of the type is allowed."""
         if self.between:
             return f'{"0.0, or " if self.or_zero else ""}{self.between[0]} to {self.between[1]}'
         return ', '.join(self.choices)
 
     def convert(self, value: Any) -> Any:
         """
-        Bring a value into the field's own type: an integer serves as a number, a list as a tuple.
+        Convert a value to the field's type: integers to floats, lists to tuples.
 
-        :raises ParameterError: when it is of another type.
+        :raises ParameterError: when the value has another type.
         """
         wrong_type = ParameterError(
-            f'{self.name} is {value!r}, but should be {self.type_.name.lower()}.'
+            f'{self.name} is {value!r}, but must be of type {self.type_.name.lower()}.'
         )
         if self.entry_type is None:
             return _as_type(value, self.python_type, wrong_type)
@@ -112,9 +113,9 @@ class Specification:
 
     def check(self, value: Any) -> Any:
         """
-        Convert a value, and see that it is allowed.
+        Convert a value, and check that it is allowed.
 
-        :raises ParameterError: when it is not, or of another type.
+        :raises ParameterError: when it is not allowed or has another type.
         """
         checked = self.convert(value)
         if self.choices and checked not in self.choices:
@@ -124,13 +125,15 @@ class Specification:
         if self.between and not (
             self.between[0] <= checked <= self.between[1] or (self.or_zero and checked == 0)
         ):
-            raise ParameterError(f'{self.name} is {checked}.', remedy=f'Give {self.allowed}.')
+            raise ParameterError(f'{self.name} is {checked}.', remedy=f'Set it to {self.allowed}.')
         return checked
 
     def to_parameter(self, value: Any) -> Parameter:
+        """Return a value as a ROS parameter."""
         return Parameter(self.name, self.type_, list(value) if isinstance(value, tuple) else value)
 
     def descriptor(self) -> ParameterDescriptor:
+        """Return the ROS descriptor."""
         descriptor = ParameterDescriptor(
             description=self.description,
             read_only=self.read_only,
@@ -154,7 +157,7 @@ class Specification:
 
 
 def _as_type(value: Any, wanted: type, error: ParameterError) -> Any:
-    # A bool is an int in Python, but nobody means True by 1.0.
+    # A bool is an int in Python, but not a number here.
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
@@ -163,51 +166,50 @@ def _as_type(value: Any, wanted: type, error: ParameterError) -> Any:
 
 
 def specifications(cls: type) -> dict[str, Specification]:
-    """All parameters of a parameter class by name, in their order."""
+    """Return all parameters of a parameter class by name, in order of definition."""
     hints = get_type_hints(cls)
     return {each.name: Specification.of(each, hints[each.name]) for each in fields(cls)}
 
 
 def declare(node: Node, cls: type) -> None:
     """
-    Declare every parameter of `cls`, with what the command line or a file gives it.
+    Declare every parameter of `cls` with its value from the command line, a file or the default.
 
-    :raises ParameterError: when one of these has the wrong type or is not allowed.
+    :raises ParameterError: when a value has the wrong type or is not allowed.
     """
     for each in specifications(cls).values():
-        # First of any type, so that an integer may stand for a number, then fixed.
+        # With a dynamic type first, so that an integer may stand for a float; fixed afterwards.
         given = node.declare_parameter(
             each.name, None, ParameterDescriptor(dynamic_typing=True)
         ).value
         value = each.default if given is None else each.check(given)
         node.set_parameters([each.to_parameter(value)])
         node.set_descriptor(each.name, each.descriptor())
-    if hasattr(node, 'add_pre_set_parameters_callback'):  # Humble has it not.
+    if hasattr(node, 'add_pre_set_parameters_callback'):  # Missing in Humble.
         node.add_pre_set_parameters_callback(
             lambda given: _without_same(node, _promoted(given, cls))
         )
     for name in getattr(node, '_parameter_overrides', {}):
         if not node.has_parameter(name) and not name.startswith('qos_overrides.'):
             node.get_logger().warning(
-                f'There is no parameter {name!r}; it is ignored. '
-                + meant(name, specifications(cls))
+                f'Unknown parameter {name!r} is ignored. ' + meant(name, specifications(cls))
             )
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return the question whether one of the nearest known names was meant; '' without any."""
+    """Return a 'Did you mean' hint with the nearest known names; '' if there are none."""
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.75)
     return f'Did you mean {" or ".join(map(repr, close))}? ' if close else ''
 
 
 def _promoted(given: list[Parameter], cls: type) -> list[Parameter]:
-    """Turn integers into the numbers they stand for, before rclpy compares types."""
+    """Convert integers to floats where needed, before rclpy compares types."""
     known = specifications(cls)
     promoted = []
     for each in given:
         specification = known.get(each.name)
         if specification and specification.type_ != each.type_:
-            with suppress(ParameterError):  # rclpy refuses it and says why.
+            with suppress(ParameterError):  # rclpy then refuses it with a reason.
                 each = specification.to_parameter(specification.convert(each.value))
         promoted.append(each)
     return promoted
@@ -215,9 +217,9 @@ def _promoted(given: list[Parameter], cls: type) -> list[Parameter]:
 
 def _without_same(node: Node, given: list[Parameter]) -> list[Parameter]:
     """
-    Leave out read-only parameters that keep their value: rclpy refuses to set them at all.
+    Remove read-only parameters that keep their value, which rclpy refuses to set at all.
 
-    rclpy also refuses an empty list; something harmless then takes their place.
+    rclpy also refuses an empty list; `use_sim_time` with its present value then replaces it.
     """
     left = [
         each
@@ -232,7 +234,7 @@ def _without_same(node: Node, given: list[Parameter]) -> list[Parameter]:
 
 
 def is_same(one: Parameter, other: Parameter) -> bool:
-    """Tell whether two parameters have the same type and value; NaN is the same as NaN."""
+    """Return whether two parameters have the same type and value; NaN equals NaN."""
     return one.type_ == other.type_ and repr(_plain(one.value)) == repr(_plain(other.value))
 
 
@@ -244,9 +246,9 @@ def _plain(value: Any) -> Any:
 
 def read(node: Node, cls: type) -> Any:
     """
-    Read what was declared into a `cls`.
+    Read the declared parameters into an instance of `cls`.
 
-    :raises ParameterError: when the values do not go together.
+    :raises ParameterError: when a value is not allowed, or the values contradict each other.
     """
     return cls(
         **{
@@ -257,7 +259,7 @@ def read(node: Node, cls: type) -> Any:
 
 
 def yaml_text(cls: type, node_name: str) -> str:
-    """Write a parameter file with all defaults, explained."""
+    """Return a parameter file with all defaults and descriptions."""
     lines = [
         f'# Parameters of the {node_name} node with their defaults.',
         f'# Written from {cls.__module__}.{cls.__qualname__} by `python -m trt_ros.nodes`.',
@@ -271,14 +273,14 @@ def yaml_text(cls: type, node_name: str) -> str:
             else (f' From {each.allowed}.' if each.between else '')
         )
         lines.append(f'    # {each.description}{allowed}')
-        # launch_ros refuses a file with an empty list when it loads components.
-        unsaid = '# ' if each.default == () else ''
-        lines.append(f'    {unsaid}{each.name}: {_yaml_value(each.default)}')
+        # launch_ros refuses files with empty lists when it loads components.
+        comment = '# ' if each.default == () else ''
+        lines.append(f'    {comment}{each.name}: {_yaml_value(each.default)}')
     return '\n'.join(lines) + '\n'
 
 
 def markdown_table(cls: type) -> str:
-    """Write the parameters as a Markdown table; ● marks those that change while active."""
+    """Return the parameters as a Markdown table; ● marks those that may change while active."""
     lines = ['| parameter | default | allowed | at run time | meaning |', '|---|---|---|---|---|']
     for each in specifications(cls).values():
         lines.append(

@@ -1,4 +1,4 @@
-"""The process of a node: tuned once, spun until a signal stops it, taken down in order."""
+"""Main function of node processes: tuning, signals, spinning and shutdown."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from trt_ros.errors import ParameterError, TrtRosError
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import yaml_text
 
-#: A terminal that is closed sends SIGHUP.
+#: A closed terminal sends SIGHUP.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 USAGE_ERROR = 2
-#: What rclpy raises for arguments that the user can correct.
+#: Exceptions of rclpy for arguments that the user can correct.
 REFUSED = (
     rclpy_implementation.RCLError,
     rclpy_implementation.UnknownROSArgsError,
@@ -39,12 +39,12 @@ REFUSED = (
 
 def tune_process() -> None:
     """
-    Keep the memory of images, and hand the GIL over soon.
+    Keep freed memory in the process, and shorten the GIL switch interval.
 
-    glibc maps and unmaps every large block, so that each image pays for its pages anew: 14.7 ms
-    for 1920×1080 from rclpy to rclpy, 3.4 ms when the memory is kept. It would keep that for each
-    thread by itself: three nodes that were configured fifty times held 370 MB, and 200 MB where
-    threads share. A thread that waits for the GIL waits for a whole switch interval, 5 ms by
+    glibc maps and unmaps every large block, so that each image causes new page faults: 14.7 ms for
+    1920×1080 from rclpy to rclpy, 3.4 ms when the memory is kept. By default it would keep that
+    memory per thread: three nodes that were configured fifty times held 370 MB, and 200 MB with
+    shared arenas. A thread that waits for the GIL waits for a whole switch interval, 5 ms by
     default.
     """
     sys.setswitchinterval(5e-4)
@@ -57,11 +57,12 @@ def tune_process() -> None:
 
 
 class RosHandler(logging.Handler):
-    """Passes what the layers without ROS log on to the ROS log."""
+    """A logging handler that forwards records of the layers without ROS to the ROS log."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Log a record with the corresponding severity."""
         logger = rclpy.logging.get_logger(record.name)
-        # A line each: rclpy wants one severity a line of code.
+        # One line each: rclpy allows one severity per line of code.
         if record.levelno >= logging.ERROR:
             logger.error(self.format(record))
         elif record.levelno >= logging.WARNING:
@@ -71,7 +72,7 @@ class RosHandler(logging.Handler):
 
 
 def log_through_ros() -> None:
-    """Let all of this process's `trt_ros` loggers speak on the ROS log, once."""
+    """Forward all `trt_ros` loggers of this process to the ROS log; may be called twice."""
     logger = logging.getLogger('trt_ros')
     if not logger.handlers:
         logger.setLevel(logging.INFO)
@@ -80,9 +81,10 @@ def log_through_ros() -> None:
 
 class StopSignal:
     """
-    SIGINT, SIGTERM and SIGHUP as something to wait for; with nohup SIGHUP stays ignored.
+    A waitable for SIGINT, SIGTERM and SIGHUP; under nohup SIGHUP stays ignored.
 
-    rclpy's own handlers end the ROS context at once, before a node could finish its last frame.
+    rclpy's own handlers shut down the ROS context at once, before a node can finish its last
+    frame.
     """
 
     def __init__(self) -> None:
@@ -90,18 +92,18 @@ class StopSignal:
         os.set_blocking(self._write, False)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in STOP_SIGNALS:
-            # Not so SIGINT, which a shell lets its background jobs ignore.
+            # SIGINT is handled even if ignored, as in background jobs of a shell.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, lambda *_: None)
 
     def send(self) -> None:
-        """Wake the one who waits, as a signal would."""
+        """Wake the waiting thread like a signal."""
         os.write(self._write, b'\0')
 
     def wait(self) -> None:
-        """Wait for a signal; the next SIGTERM ends the process, should the way down hang."""
+        """Wait for a signal; the next SIGTERM kills the process, in case the shutdown hangs."""
         os.read(self._read, 1)
-        # Ctrl-C comes twice where a launch without a terminal passes on what its group got.
+        # Ctrl-C arrives twice when a launch without a terminal forwards the signal of its group.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -113,9 +115,9 @@ def start_ros(args: list[str] | None, description: str, parameters: str) -> None
     Check the arguments of the process and initialise rclpy.
 
     :param args: as for rclpy.init(); None: those of the process.
-    :param description: of the program, for --help.
-    :param parameters: all of its parameters, as a parameter file.
-    :raises SystemExit: 0 after --help, 2 when an argument is unknown or cannot be read.
+    :param description: description of the program, for --help.
+    :param parameters: all parameters of the program, as a parameter file.
+    :raises SystemExit: 0 after --help, 2 when an argument is unknown or malformed.
     """
     program = Path(sys.argv[0]).stem
     usage = (
@@ -131,7 +133,7 @@ def start_ros(args: list[str] | None, description: str, parameters: str) -> None
         raise SystemExit(0)
     try:
         unknown = remove_ros_args(own)
-        # rcl takes NAME:=VALUE without --ros-args for a remap rule.
+        # rcl treats NAME:=VALUE without --ros-args as a remap rule.
         unknown += [
             each
             for each in own[: own.index('--ros-args') if '--ros-args' in own else None]
@@ -140,8 +142,8 @@ def start_ros(args: list[str] | None, description: str, parameters: str) -> None
         if unknown:
             raise ParameterError(
                 f'Unknown arguments: {" ".join(unknown)}.',
-                cause='Arguments of ROS follow --ros-args; there are no others but --help.',
-                remedy=f'Write {program} --ros-args {" ".join(unknown)}, or see {program} --help.',
+                cause='The only argument before --ros-args is --help.',
+                remedy=f'Run {program} --ros-args {" ".join(unknown)}, or {program} --help.',
             )
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     except (*REFUSED, TrtRosError) as error:
@@ -149,17 +151,17 @@ def start_ros(args: list[str] | None, description: str, parameters: str) -> None
 
 
 def refusal(error: Exception) -> SystemExit:
-    """Report arguments that cannot be used; return what ends the process."""
+    """Report invalid arguments; return the exception that exits the process."""
     print(f'{Path(sys.argv[0]).stem}: {error}', file=sys.stderr)
     return SystemExit(USAGE_ERROR)
 
 
 def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None) -> int:
     """
-    Construct a node, spin it until the process is told to stop, and take it down.
+    Construct a node, spin it until a stop signal, and destroy it.
 
-    :returns: the exit code: 0, or 1 when the node could not be constructed.
-    :raises SystemExit: of start_ros().
+    :returns: exit code: 0, or 1 when the node could not be constructed.
+    :raises SystemExit: as start_ros().
     """
     tune_process()
     stop = StopSignal()
@@ -176,7 +178,7 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
     except REFUSED as error:
         rclpy.try_shutdown()
         raise refusal(error) from None
-    # Another part of the program may end the ROS context; the process then ends too, in order.
+    # Another part of the program may shut down the ROS context; the process then exits, too.
     rclpy.get_default_context().on_shutdown(stop.send)
     executor = SingleThreadedExecutor()
     executor.add_node(node)
@@ -187,7 +189,7 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
     spinning.start()
     stop.wait()
     stopping.set()
-    executor.create_task(lambda: None)  # wake() alone would not end a spin_once().
+    executor.create_task(lambda: None)  # wake() alone would not return from spin_once().
     spinning.join()
     node.stop()
     executor.shutdown()
@@ -197,7 +199,7 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
 
 
 def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Event) -> None:
-    """Spin; what a callback throws is logged and ends nothing."""
+    """Spin; log exceptions of callbacks and continue."""
     while not stopping.is_set():
         try:
             executor.spin_once()
@@ -205,5 +207,5 @@ def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Even
             return
         except Exception:
             node.get_logger().error(
-                f'A callback failed.\n{traceback.format_exc()}', throttle_duration_sec=1.0
+                f'Exception in a callback.\n{traceback.format_exc()}', throttle_duration_sec=1.0
             )

@@ -1,9 +1,10 @@
-"""QoS: presets, overrides, what publishers offer, and what to do where that does not fit."""
+"""QoS presets, overrides and mismatch reports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
+from typing import Any
 
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.node import Node
@@ -23,7 +24,7 @@ from rclpy.utilities import get_rmw_implementation_identifier
 from trt_ros.errors import ParameterError
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
-#: ROS's own names, of those made for topics; `auto` is ours.
+#: ROS's names of the presets for topics; `auto` is an addition of trt_ros.
 PRESETS = ('auto', 'sensor_data', 'default', 'system_default', 'best_available')
 
 FASTDDS_REMEDY = (
@@ -31,14 +32,14 @@ FASTDDS_REMEDY = (
     'FASTDDS_BUILTIN_TRANSPORTS=DEFAULT?sockets_size=32MB at the publisher'
 )
 
-# What asks for most and for least, of the policies where a publisher may offer too little.
-_ENDS = {
+# Strictest and weakest value of the policies where a publisher may offer too little.
+_EXTREMES = {
     'reliability': (RELIABLE, BEST_EFFORT),
     'durability': (DurabilityPolicy.TRANSIENT_LOCAL, DurabilityPolicy.VOLATILE),
 }
 
 
-# What this node asks for and offers.
+# QoS of this node.
 
 
 def image_qos(
@@ -50,15 +51,15 @@ def image_qos(
     depth: int,
 ) -> tuple[QoSProfile, str]:
     """
-    Say how to subscribe to images.
+    Return the QoS profile of an image subscription.
 
     :param topic: as given to create_subscription().
-    :param preset: one of PRESETS; its depth is not used.
-    :param reliability: 'best_effort', 'reliable', or 'auto': the preset's; and with the preset
-        'auto', what gets the images of all publishers that are known now.
-    :returns: the profile, overrides included, and why its reliability was chosen; '' where it was
-        asked for.
-    :raises ParameterError: when it cannot be had.
+    :param preset: one of PRESETS; its depth is ignored.
+    :param reliability: 'best_effort', 'reliable', or 'auto': that of the preset, or with preset
+        'auto' the one that matches all presently known publishers.
+    :returns: the profile with overrides applied, and why its reliability was chosen; '' where the
+        user has chosen it.
+    :raises ParameterError: when the preset or an override is invalid.
     """
     why = ''
     if preset == 'auto':
@@ -77,31 +78,32 @@ def image_qos(
 
 def preset_profile(name: str) -> QoSProfile:
     """
-    Return a copy of ROS's profile of that name.
+    Return a copy of the ROS preset profile `name`.
 
-    :raises ParameterError: when this ROS has none.
+    :raises ParameterError: when this ROS distribution does not have it.
     """
     try:
-        return copy(QoSPresetProfiles.get_from_short_key(name))
+        profile: QoSProfile = QoSPresetProfiles.get_from_short_key(name)
     except KeyError:
         raise ParameterError(
-            f'This ROS has no QoS preset {name!r}.',
+            f'Unknown QoS preset {name!r} in this ROS distribution.',
             remedy=f'Choose one of {", ".join(QoSPresetProfiles.short_keys())}.',
         ) from None
+    return copy(profile)
 
 
 def overridden(node: Node, entity: type, topic: str, qos: QoSProfile) -> QoSProfile:
     """
     Apply the parameters `qos_overrides.TOPIC.publisher.POLICY` (or `.subscription.`).
 
-    As create_publisher(qos_overriding_options=...) does, but only those that are given become
-    parameters: rclpy declares them all with what `qos` is at the first time, and that would win
-    whenever a lifecycle node makes the entity anew.
+    Like create_publisher(qos_overriding_options=...), but only those that the user has set become
+    parameters: rclpy declares all of them with the values of the first `qos`, which would then
+    override `qos` whenever a lifecycle node creates the entity again.
 
     :param entity: Publisher or Subscription.
     :param topic: as given to create_publisher().
-    :returns: a profile of its own.
-    :raises ParameterError: when one of them makes no sense.
+    :returns: a copy of `qos` with the overrides applied.
+    :raises ParameterError: when an override is invalid.
     """
     qos = copy(qos)
     name = node.resolve_topic_name(topic)
@@ -117,21 +119,21 @@ def overridden(node: Node, entity: type, topic: str, qos: QoSProfile) -> QoSProf
             ),
         )
         try:
-            # The executor's thread also goes through the node's parameters.
+            # The executor's thread also iterates over the node's parameters.
             getattr(node, 'between_callbacks', lambda work: work())(
                 lambda: _declare_qos_parameters(entity, node, name, qos, options)
             )
-        except Exception as error:  # Of several types, that rclpy does not name.
+        except Exception as error:  # rclpy raises several undocumented types.
             raise ParameterError(
-                f'The parameters {prefix}* cannot be used.',
+                f'The parameters {prefix}* are invalid.',
                 cause=str(error),
-                remedy='Start the node with others.',
+                remedy='Correct them and restart the node.',
             ) from error
     return qos
 
 
 def unused_overrides(node: Node) -> list[str]:
-    """Name the parameters `qos_overrides.*` that no topic of the node has asked for so far."""
+    """Return the parameters `qos_overrides.*` that no topic of the node has used so far."""
     return [
         name
         for name in _overrides(node)
@@ -143,7 +145,7 @@ def _overrides(node: Node) -> dict:
     return getattr(node, '_parameter_overrides', {})
 
 
-# What others offer.
+# QoS of other nodes.
 
 
 def fitting_reliability(
@@ -152,116 +154,117 @@ def fitting_reliability(
     current: ReliabilityPolicy = BEST_EFFORT,
 ) -> tuple[ReliabilityPolicy, str]:
     """
-    Choose the reliability that gets the images of all publishers that are known now.
+    Return the reliability that matches all presently known publishers.
 
     :param topic: as given to create_subscription().
     :param current: returned while there is no publisher.
-    :returns: what to ask for, and why.
+    :returns: the reliability to request, and the reason.
     """
     offered = [info.qos_profile.reliability for info in node.get_publishers_info_by_topic(topic)]
     if not offered:
-        return current, 'nobody publishes it yet, and that takes from any'
+        return current, 'no publisher yet; compatible with any'
     count = publishers(len(offered))
     if all(each == RELIABLE for each in offered):
         return RELIABLE, f'{count}, reliable'
-    weak = sum(each != RELIABLE for each in offered)
-    return BEST_EFFORT, f'{count}, {weak} not reliable'
+    best_effort = sum(each != RELIABLE for each in offered)
+    return BEST_EFFORT, f'{count}, {best_effort} not reliable'
 
 
-def remedy(node: Node, topic: str, policy: str) -> str:
+def remedy(node: Any, topic: str, policy: str) -> str:
     """
-    Say what to do when a publisher offers less of `policy` than asked for.
+    Return the remedy for a publisher that offers less of `policy` than requested.
 
+    :param node: a ManagedNode with ImageInputParameters.
     :param topic: its full name.
-    :param policy: as rclpy's QoSPolicyKind names it, in lower case.
+    :param policy: name in rclpy's QoSPolicyKind, in lower case.
     """
     override = f'qos_overrides.{topic}.subscription.{policy}'
     parameters = node.parameters
     if policy != 'reliability' or node.has_parameter(override):
         return (
-            f'set {override} to {_ENDS[policy][1].name.lower()}'
-            if policy in _ENDS
+            f'set {override} to {_EXTREMES[policy][1].name.lower()}'
+            if policy in _EXTREMES
             else f'remove {override}'
         )
     if parameters.qos_reliability == 'reliable':
         return 'set qos_reliability to auto or best_effort'
-    if parameters.qos_preset in ('auto', 'best_available'):  # Chosen before it was there.
+    if parameters.qos_preset in ('auto', 'best_available'):  # Chosen before the publisher existed.
         return 'deactivate and activate this node, or set qos_reliability to best_effort'
     return 'set qos_preset to auto or sensor_data'
 
 
 def incompatible_offer(node: Node, topic: str, policy: str) -> str:
     """
-    Tell of a publisher that this node's subscription does not take from.
+    Describe a publisher that is incompatible with this node's subscription.
 
     :param topic: its full name.
-    :param policy: what differs, as rclpy's QoSPolicyKind names it.
+    :param policy: the incompatible policy, named as in rclpy's QoSPolicyKind.
     """
     policy = policy.lower()
-    most, least = (
-        (end.name.lower() for end in _ENDS[policy])
-        if policy in _ENDS
+    strictest, weakest = (
+        (end.name.lower() for end in _EXTREMES[policy])
+        if policy in _EXTREMES
         else (f'more {policy}', f'less {policy}')
     )
     return (
-        f'The publisher of {topic} offers {least}, this node asks for {most}: no image '
-        f'comes. Remedy: {remedy(node, topic, policy)}.'
+        f'The publisher of {topic} offers {weakest}, but this node requests {strictest}: it '
+        f'receives no images. Remedy: {remedy(node, topic, policy)}.'
     )
 
 
 def why_lost(node: Node, topic: str) -> str:
     """
-    Say what may be the cause that messages of a topic are lost on their way to the node.
+    Return the likely cause of messages of a topic that are lost before arrival.
 
     :param topic: as given to create_subscription().
     """
-    asked = _requested_qos(node, topic)
+    requested = _requested_qos(node, topic)
     offered = {info.qos_profile.reliability for info in node.get_publishers_info_by_topic(topic)}
-    if asked is not None and asked.reliability == BEST_EFFORT and offered == {RELIABLE}:
+    if requested is not None and requested.reliability == BEST_EFFORT and offered == {RELIABLE}:
         return (
-            'the publishers are reliable, this node asks for best_effort: set '
+            'the publishers are reliable, but this node requests best_effort: set '
             'qos_reliability to auto'
         )
     if get_rmw_implementation_identifier().startswith('rmw_fastrtps'):
-        return f'{FASTDDS_REMEDY}; else lower the rate or raise qos_depth'
+        return f'{FASTDDS_REMEDY}; otherwise lower the rate or raise qos_depth'
     return 'lower the rate, or raise qos_depth'
 
 
 def why_silent(node: Node, topic: str, type_name: str) -> str:
     """
-    Say what may be the cause that nothing comes of a topic that the node subscribes to.
+    Return the likely cause of receiving nothing on a subscribed topic.
 
     :param topic: as given to create_subscription().
     :param type_name: the type subscribed to, 'sensor_msgs/msg/Image'.
     """
     infos = node.get_publishers_info_by_topic(topic)
     if not infos:
-        return 'it has no publisher'
+        return 'no publisher'
     count = publishers(len(infos))
     types = {info.topic_type for info in infos}
     if type_name not in types:
-        return f'{count}, of {", ".join(sorted(types))}; this node takes {type_name}'
-    for why in _misfits(node, topic, [info.qos_profile for info in infos]):
+        return f'{count} of type {", ".join(sorted(types))}; this node subscribes to {type_name}'
+    for why in _mismatches(node, topic, [info.qos_profile for info in infos]):
         return f'{count}, {why}'
     if get_rmw_implementation_identifier().startswith('rmw_fastrtps'):
-        return f'{count}, nothing comes; {FASTDDS_REMEDY}'
-    return f'{count}, nothing comes'
+        return f'{count}, no messages; {FASTDDS_REMEDY}'
+    return f'{count}, no messages'
 
 
-def _misfits(node: Node, topic: str, offers: list[QoSProfile]) -> Iterator[str]:
-    """Name each policy of which less is offered than the node's subscription has asked for."""
-    asked = _requested_qos(node, topic)
-    if asked is None:
+def _mismatches(node: Node, topic: str, offers: list[QoSProfile]) -> Iterator[str]:
+    """Yield each policy of which less is offered than the node's subscription requests."""
+    requested = _requested_qos(node, topic)
+    if requested is None:
         return
-    for policy, (most, least) in _ENDS.items():
-        weak = sum(getattr(offer, policy) == least for offer in offers)
-        if weak and getattr(asked, policy) == most:
+    for policy, (strictest, weakest) in _EXTREMES.items():
+        count = sum(getattr(offer, policy) == weakest for offer in offers)
+        if count and getattr(requested, policy) == strictest:
             yield (
-                f'{weak} {least.name.lower()}; this node asks for {most.name.lower()}: '
-                f'{remedy(node, node.resolve_topic_name(topic), policy)}'
+                f'{count} {weakest.name.lower()}, but this node requests '
+                f'{strictest.name.lower()}: {remedy(node, node.resolve_topic_name(topic), policy)}'
             )
     for offer in offers:
-        compatibility, why = qos_check_compatible(offer, asked)
+        compatibility, why = qos_check_compatible(offer, requested)
         if compatibility == QoSCompatibility.ERROR:
             yield why
 
@@ -278,4 +281,5 @@ def _requested_qos(node: Node, topic: str) -> QoSProfile | None:
 
 
 def publishers(count: int) -> str:
+    """Return 'N publisher' or 'N publishers'."""
     return f'{count} publisher' if count == 1 else f'{count} publishers'

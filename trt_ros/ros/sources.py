@@ -1,4 +1,4 @@
-"""Where an image source gets its pictures: files, a video, a camera."""
+"""Picture sources: image files, videos and V4L2 cameras."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ PICTURE_SUFFIXES = frozenset(
 @dataclass(frozen=True)
 class PictureSource:
     """
-    An endless or finite row of pictures; whoever opened it closes it.
+    A finite or endless sequence of pictures; the caller of open_source() closes it.
 
-    :param what: a few words for the log.
-    :param own_rate_hz: of a video; 0.0 where there is none.
-    :param read: the next picture, (H, W, 3) uint8 BGR; None after the last.
-        Raises BadFrameError when one cannot be read; the next call goes on behind it.
-    :param rewind: goes back to the first picture.
+    :param description: for the log.
+    :param own_rate_hz: frame rate of a video; 0.0 where there is none.
+    :param read: returns the next picture, (H, W, 3) uint8 BGR; None after the last.
+        Raises BadFrameError when one cannot be read; the next call continues after it.
+    :param rewind: returns to the first picture.
+    :param close: releases the file or device.
     """
 
-    what: str
+    description: str
     own_rate_hz: float
     read: Callable[[], np.ndarray | None]
     rewind: Callable[[], None]
@@ -40,14 +41,14 @@ class PictureSource:
 
 def open_source(source: str, camera_wh: Sequence[int] = ()) -> PictureSource:
     """
-    Open pictures by the name of a folder, a file, a pattern, a video or a V4L2 camera.
+    Open a folder, a file, a glob pattern, a video or a V4L2 camera.
 
-    :param camera_wh: width and height asked of a camera; empty is its own choice.
-    :raises ParameterError: when there is nothing of the sort, or it cannot be opened.
+    :param camera_wh: requested width and height of a camera; empty for its default.
+    :raises ParameterError: when the source does not exist or cannot be opened.
     """
     if not source:
         raise ParameterError(
-            'No source was given.',
+            'The parameter source is empty.',
             remedy='Set source to a folder, a file, a pattern such as '
             'photos/*.jpg, a video, or a camera such as /dev/video0.',
         )
@@ -62,23 +63,24 @@ def open_source(source: str, camera_wh: Sequence[int] = ()) -> PictureSource:
         found = (Path(name) for name in glob.glob(str(path), recursive=True))
         return _files(source, [each for each in found if is_picture(each)])
     raise ParameterError(
-        f'There is no {source!r}.',
-        cause='' if path.is_absolute() else f'Looked in {Path.cwd()}.',
-        remedy='Check the name of the source.',
+        f'Source {source!r} does not exist.',
+        cause='' if path.is_absolute() else f'The working directory is {Path.cwd()}.',
+        remedy='Correct the path in source.',
     )
 
 
 def is_picture(path: Path) -> bool:
+    """Return whether a file has a picture suffix."""
     return path.suffix.lower() in PICTURE_SUFFIXES
 
 
 def _files(source: str, paths: list[Path]) -> PictureSource:
     if not paths:
         raise ParameterError(
-            f'No picture in {source!r}.',
-            remedy=f'Known are {", ".join(sorted(PICTURE_SUFFIXES))}.',
+            f'Source {source!r} contains no pictures.',
+            remedy=f'Provide files that end in {", ".join(sorted(PICTURE_SUFFIXES))}.',
         )
-    # As people count: picture 2 before picture 10.
+    # Natural order: picture 2 before picture 10.
     paths.sort(
         key=lambda path: [
             (part.isdigit(), int(part) if part.isdigit() else 0, part)
@@ -95,7 +97,7 @@ def _files(source: str, paths: list[Path]) -> PictureSource:
     def rewind() -> None:
         left[:] = reversed(paths)
 
-    count = f'{len(paths)} picture{"s" if len(paths) > 1 else ""} of {source}'
+    count = f'{len(paths)} picture{"s" if len(paths) > 1 else ""} in {source}'
     return PictureSource(count, 0.0, read, rewind, lambda: None)
 
 
@@ -105,8 +107,9 @@ def _video(path: Path) -> PictureSource:
     except BadFrameError as error:
         raise ParameterError(
             error.problem,
-            cause=f'Its suffix is none of a picture. {error.cause}',
-            remedy=f'Give an MP4 or AVI; pictures end in {", ".join(sorted(PICTURE_SUFFIXES))}.',
+            cause=f'Its suffix is not that of a picture. {error.cause}',
+            remedy='Provide an MP4 or AVI video, or a picture that ends in '
+            f'{", ".join(sorted(PICTURE_SUFFIXES))}.',
         ) from error
     rate_hz = capture.get(cv2.CAP_PROP_FPS)
 
@@ -129,31 +132,31 @@ def _camera(source: str, camera_wh: Sequence[int]) -> PictureSource:
     )
     if not capture.isOpened():
         raise ParameterError(
-            f'The camera {source} cannot be opened.',
+            f'Camera {source} cannot be opened.',
             remedy='Check that it is plugged in (v4l2-ctl --list-devices), that no other program '
             'uses it, and that you are in the group video.',
         )
-    # Waiting images would be old ones.
+    # Queued images would be outdated.
     capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)
     if camera_wh:
         capture.set(cv2.CAP_PROP_FRAME_WIDTH, camera_wh[0])
         capture.set(cv2.CAP_PROP_FRAME_HEIGHT, camera_wh[1])
-        have = (
+        actual_wh = (
             int(capture.get(cv2.CAP_PROP_FRAME_WIDTH)),
             int(capture.get(cv2.CAP_PROP_FRAME_HEIGHT)),
         )
-        if have != tuple(camera_wh):
+        if actual_wh != tuple(camera_wh):
             capture.release()
             raise ParameterError(
-                f'The camera {source} does not give {camera_wh[0]}x{camera_wh[1]}.',
-                cause=f'The nearest that it has is {have[0]}x{have[1]}.',
-                remedy='Set camera_size to that, or leave it empty.',
+                f'Camera {source} does not support {camera_wh[0]}x{camera_wh[1]}.',
+                cause=f'The nearest supported size is {actual_wh[0]}x{actual_wh[1]}.',
+                remedy='Set camera_size to that size, or leave it empty.',
             )
 
     def read() -> np.ndarray:
-        is_there, pixels = capture.read()
-        if not is_there:
-            raise BadFrameError('no image', f'The camera {source} gave no image.')
+        is_read, pixels = capture.read()
+        if not is_read:
+            raise BadFrameError('no image', f'Camera {source} returned no image.')
         return pixels
 
     return PictureSource(f'camera {source}', 0.0, read, lambda: None, capture.release)

@@ -1,4 +1,4 @@
-"""Tensors in: a topic of TensorLists."""
+"""Subscription to TensorList messages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from trt_ros.ros.worker import REPLACED, UNWANTED, NewestWorker
 
 class TensorStream:
     """
-    The newest TensorList of `tensors`, handed over as ImageStream hands over images.
+    A subscription to `tensors` that processes the newest TensorList, like ImageStream.
 
-    :param handle: called with the header and the tensors by name, which lie in the message.
+    :param handle: called with the header and the tensors by name: views into the message.
+    :param is_wanted: evaluated for each message; must not raise.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class TensorStream:
             self._owned = undo.pop_all()
 
     def close(self) -> None:
-        """Stop taking tensors, then wait for those in hand."""
+        """Stop receiving, then wait for the tensors in progress."""
         self._owned.close()
 
     def _receive(self, message: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""One thread that handles the newest items; one that waits is replaced by a newer one."""
+"""Worker threads that process the newest item of each queue and replace older ones."""
 
 from __future__ import annotations
 
@@ -10,42 +10,44 @@ from typing import Generic, TypeVar
 
 T = TypeVar('T')
 
-LOWEST_RATE_HZ = 1e-6  # So that all times stay finite.
-#: A rate or a waiting time that changes meanwhile takes effect after so long.
-LONGEST_WAIT_SECONDS = 0.5
+LOWEST_RATE_HZ = 1e-6  # Keeps all times finite.
+#: Maximum delay until a changed rate or waiting time takes effect.
+MAX_WAIT_SECONDS = 0.5
 
-#: Why an item is given up.
+#: Causes of dropped items.
 REPLACED = 'replaced by a newer frame'
 STOPPED = 'node stopped'
 UNWANTED = 'no subscribers'
 
 
 class Lane(Generic[T]):
-    """Where the items of one source wait: no more than the newest."""
+    """The queue of one source; keeps only the newest item."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.items: list[T] = []
-        self.came = 0.0  # When the item came,
-        self.since = 0.0  # and since when there has always been one.
-        self._taken = -math.inf  # When the last item was taken, or should have been.
+        self.arrived = 0.0  # Time when the item arrived.
+        self.since = 0.0  # Time since which the queue has not been empty.
+        self._taken = -math.inf  # Time when the last item was taken or due.
 
     def due(self, period: float) -> float:
-        """Return the time before which no item is to be handled, for the period in force."""
+        """Return the earliest time at which the next item may be processed."""
         return self._taken + period
 
     def put(self, item: T) -> bool:
-        """Keep an item; tell whether another had to go for it."""
+        """Store an item; return whether it replaced another one."""
         is_replaced = bool(self.items)
-        self.came = time.monotonic()
+        self.arrived = time.monotonic()
         if not is_replaced:
-            self.since = self.came
+            self.since = self.arrived
         self.items = [item]
         return is_replaced
 
     def take(self, now: float, period: float) -> T:
-        # From when it was due, not from now: a rate just below the camera's would else be halved.
-        # After a pause from now: the next item would else follow at once.
+        """Remove and return the item; the next one is due a period later."""
+        # Counted from the due time, not from now: otherwise a limit just below the camera's rate
+        # would halve it. After a pause counted from now: otherwise the next item would follow at
+        # once.
         due = self.due(period)
         self._taken = due if due > now - period else now
         return self.items.pop()
@@ -53,26 +55,25 @@ class Lane(Generic[T]):
 
 class FairWorker(Generic[T]):
     """
-    A thread that handles the newest items of several lanes, up to `max_batch` together.
+    A thread that processes the newest items of several lanes, up to `max_batch` together.
 
-    Where there are more, the lanes that were served longest ago come first.
+    The lanes that were served longest ago come first. The thread runs until close().
 
-    :param handle: called in the thread with [(lane, item), ..] by lane, each lane once; must not
-        raise.
-    :param on_drop: called with lane and cause when an item is given up, in whichever thread finds
-        out.
-    :param on_taken: called before `handle` with the seconds that an item has waited.
-    :param max_batch: how many items are handled together.
-    :param max_rate_hz: of a lane, asked before each item; 0.0 is no limit. What comes faster is
-        replaced.
-    :param wait_seconds: how long an item waits for those of the other lanes, as long as fewer
-        than `max_batch` are there.
+    :param handle: called in the thread with [(lane, item), ..] in lane order, at most one item per
+        lane; must not raise.
+    :param on_drop: called with lane and cause when an item is dropped, in any thread.
+    :param on_taken: called before `handle` with the waiting time of each item in seconds.
+    :param max_batch: maximum number of items per call of `handle`.
+    :param max_rate_hz: returns the maximum rate of a lane; evaluated before each item; 0.0 is no
+        limit. Items that arrive faster are replaced.
+    :param wait_seconds: returns the maximum time that an item waits for those of the other lanes
+        while there are fewer than `max_batch`.
     """
 
     def __init__(
         self,
         handle: Callable[[list[tuple[int, T]]], None],
-        on_drop: Callable[[int, str], None],
+        on_drop: Callable[[int, str], object],
         *,
         lanes: int,
         max_batch: int = 1,
@@ -85,14 +86,14 @@ class FairWorker(Generic[T]):
         self._max_rate_hz, self._wait_seconds = max_rate_hz, wait_seconds
         self._max_batch = min(lanes, max_batch)
         self._lanes = [Lane[T](number) for number in range(lanes)]
-        self._order = list(self._lanes)  # Served longest ago first.
+        self._order = list(self._lanes)  # The lane served longest ago is first.
         self._condition = threading.Condition()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=name)
         self._thread.start()
 
     def put(self, item: T, lane: int = 0) -> None:
-        """Hand over an item; never waits for the handling of another."""
+        """Add an item; never waits for the processing of another one."""
         with self._condition:
             is_closed = self._is_closed
             is_replaced = not is_closed and self._lanes[lane].put(item)
@@ -103,7 +104,7 @@ class FairWorker(Generic[T]):
             self._on_drop(lane, REPLACED)
 
     def close(self) -> None:
-        """Give up the waiting items, wait for those in hand; may be called twice."""
+        """Drop the waiting items and wait for those in progress; may be called twice."""
         with self._condition:
             self._is_closed = True
             self._condition.notify()
@@ -117,35 +118,33 @@ class FairWorker(Generic[T]):
         while lanes := self._await_lanes():
             now = time.monotonic()
             with self._condition:
-                waited = [now - lane.came for lane in lanes]
+                waited = [now - lane.arrived for lane in lanes]
                 items = [(lane.number, lane.take(now, self._period())) for lane in lanes]
             for seconds in waited:
                 self._on_taken(seconds)
             self._handle(items)
-            del items  # A borrowed message must not live until the next one comes.
+            del items  # Otherwise a borrowed message would live until the next one arrives.
 
     def _await_lanes(self) -> list[Lane[T]]:
-        """Wait until there are items that may be handled; of no lane when closed."""
+        """Wait until items may be processed; return their lanes, none when closed."""
         with self._condition:
             while not self._is_closed:
                 now = time.monotonic()
                 period = self._period()
                 waiting = [lane for lane in self._order if lane.items]
                 ready = [lane for lane in waiting if lane.due(period) <= now]
-                # When there is something to do that nobody notifies of.
+                # Times of the next events without a notification.
                 times = [lane.due(period) for lane in waiting if lane.due(period) > now]
                 if ready:
                     first = min(max(lane.since, lane.due(period)) for lane in ready)
                     times.append(first + self._wait_seconds())
                     if len(ready) >= self._max_batch or times[-1] <= now:
                         return self._serve(ready[: self._max_batch])
-                self._condition.wait(
-                    min(min(times) - now, LONGEST_WAIT_SECONDS) if times else None
-                )
+                self._condition.wait(min(min(times) - now, MAX_WAIT_SECONDS) if times else None)
             return []
 
     def _period(self) -> float:
-        """Return the shortest time between two items of a lane, in seconds."""
+        """Return the minimum time between two items of a lane, in seconds."""
         rate_hz = self._max_rate_hz()
         return 1 / max(rate_hz, LOWEST_RATE_HZ) if rate_hz > 0 else 0.0
 
@@ -158,12 +157,12 @@ class FairWorker(Generic[T]):
 
 
 class NewestWorker(FairWorker[T]):
-    """A FairWorker of one lane, whose item, and cause of dropping it, come by themselves."""
+    """A FairWorker with one lane, whose callbacks get the item or cause alone."""
 
     def __init__(
         self,
         handle: Callable[[T], None],
-        on_drop: Callable[[str], None],
+        on_drop: Callable[[str], object],
         *,
         on_taken: Callable[[float], None] = lambda seconds: None,
         max_rate_hz: Callable[[], float] = lambda: 0.0,

@@ -29,7 +29,7 @@ from rclpy.qos import (
 
 from trt_ros.ros.dds.memory import read_only
 
-_Key = tuple[Context, str, type]  # Context, resolved topic, type.
+_Key = tuple[Context, str, object]  # Context, resolved topic, message type.
 
 _lock = threading.Lock()
 _buffers: dict[

@@ -143,7 +143,8 @@ class RclSubscription:
             callback_group=_NeverExecuted(),
             event_callbacks=event_callbacks(self._on_incompatible),
         )
-        return _DdsSubscription(subscription, list(subscription.event_handlers))
+        handlers: Any = subscription.event_handlers  # A list, which rclpy annotates wrongly.
+        return _DdsSubscription(subscription, list(handlers))
 
     def _close_buffer(self) -> None:
         if self._buffer is not None:
@@ -240,7 +241,9 @@ class RclSubscription:
                 ):
                     yield message
                 del message
-        for _ in range(self._max_taken if buffer is not None else 0):
+        if buffer is None:
+            return
+        for _ in range(self._max_taken):
             message = None if self._stopping.is_set() else buffer.take()
             if message is None:
                 break
@@ -295,11 +298,11 @@ def event_callbacks(on_incompatible: Callable[[str], None] | None) -> Subscripti
     """Return callbacks that pass the name of an incompatible QoS policy to `on_incompatible`."""
     if on_incompatible is None:
         return SubscriptionEventCallbacks()
-    return SubscriptionEventCallbacks(
-        incompatible_qos=lambda event: on_incompatible(
-            qos_policy_name_from_kind(event.last_policy_kind)
-        )
-    )
+
+    def report(event: Any) -> None:
+        on_incompatible(qos_policy_name_from_kind(event.last_policy_kind))
+
+    return SubscriptionEventCallbacks(incompatible_qos=report)
 
 
 def destroy(node: Node, subscription: Subscription | None) -> None:

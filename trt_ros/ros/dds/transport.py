@@ -134,7 +134,7 @@ def should_publish(publisher: Publisher) -> bool:
 
 
 def _is_kept(publisher: Publisher) -> bool:
-    return publisher.qos_profile.durability != DurabilityPolicy.VOLATILE
+    return bool(publisher.qos_profile.durability != DurabilityPolicy.VOLATILE)
 
 
 class RclpySubscription:
