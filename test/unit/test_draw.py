@@ -1,4 +1,4 @@
-"""Boxes and names on a picture."""
+"""Drawing of results on pictures."""
 
 import numpy as np
 import pytest

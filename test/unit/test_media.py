@@ -1,4 +1,4 @@
-"""Pictures and videos whose files or names are broken: an error, never the end of the process."""
+"""Broken picture and video files or names: an error, never a crash of the process."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_video_whose_name_opencv_cannot_take_is_refused(tmp_path):
     assert r'caf\udce9.mp4' in caught.value.problem  # So that it can be logged.
 
 
-def test_what_is_no_video_is_an_error(tmp_path):
+def test_a_file_that_is_not_a_video_is_an_error(tmp_path):
     os.mkfifo(tmp_path / 'pipe.mp4')
     with pytest.raises(BadFrameError, match='not a regular file'):
         open_video(tmp_path / 'pipe.mp4')

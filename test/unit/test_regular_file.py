@@ -1,4 +1,4 @@
-"""What is read of a path that a user names."""
+"""Reading of regular files only, with a size limit."""
 
 from __future__ import annotations
 

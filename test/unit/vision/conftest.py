@@ -1,4 +1,4 @@
-"""Networks as they are known before they run."""
+"""Builders of network descriptions."""
 
 from __future__ import annotations
 

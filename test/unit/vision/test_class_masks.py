@@ -75,7 +75,7 @@ def test_many_pixels_may_lie_between_two_rows(height):
     assert_best(best_class(cells, rows, cols), interpolated(cells, rows, cols))
 
 
-def test_whole_numbers_that_tie_give_the_first():
+def test_the_first_of_equal_integers_is_returned():
     rng = np.random.default_rng(0)
     cells = regions(rng, 9, (9, 9), 0) + rng.integers(0, 2, (9, 9, 9))
     rows, cols = taps(Letterbox.fit((18, 18), (9, 9), 'stretch'), (9, 9))
@@ -93,7 +93,7 @@ def test_halves_compare_as_numbers_below_and_above_zero(dtype):
 
 @pytest.mark.parametrize('dtype', ['float16', 'float32'])
 @pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_spoils_its_surroundings_only(value, dtype):
+def test_non_finite_cells_affect_only_their_surroundings(value, dtype):
     cells = regions(np.random.default_rng(0), 9, (12, 12), 0.5).astype(dtype)
     rows, cols = taps(Letterbox.fit((48, 48), (48, 48), 'stretch'), (12, 12))
     expected = best_class(cells, rows, cols)

@@ -182,7 +182,7 @@ def test_the_last_row_may_end_with_its_last_pixel():
         ('too small', {'encoding': 'bayer_gbrg8', 'width': 2}),
     ],
 )
-def test_a_bad_frame_says_what_is_wrong(kind, changes):
+def test_a_bad_frame_is_refused_with_its_kind(kind, changes):
     good = {
         'data': np.zeros(36, np.uint8),
         'width': 4,
@@ -196,7 +196,7 @@ def test_a_bad_frame_says_what_is_wrong(kind, changes):
     assert error.value.kind == kind
 
 
-def test_numbers_of_a_bad_frame_are_told():
+def test_errors_of_a_bad_frame_contain_its_numbers():
     with pytest.raises(
         BadFrameError, match=r'4 × 3 rgb8 with step 12 needs 36 bytes, but .* has 35'
     ):

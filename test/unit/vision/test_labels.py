@@ -20,7 +20,7 @@ def labels_file(tmp_path):
     return write
 
 
-def test_nothing_names_nothing():
+def test_without_a_source_there_are_no_names():
     assert class_names((), '', {}, 3) == ()
 
 
@@ -61,7 +61,7 @@ def test_too_many_names_or_too_few_are_refused(labels, metadata, source, class_c
 
 
 @pytest.mark.parametrize('background', ['BACKGROUND', 'background', '__background__'])
-def test_the_background_in_front_goes_where_the_network_does_not_count_it(background):
+def test_a_leading_background_is_removed_if_the_network_does_not_count_it(background):
     names = (background, 'cat', 'dog')
     assert class_names(names, '', {}, 2) == ('cat', 'dog')
     assert class_names(names, '', {}, 3) == class_names(names, '', {}, None) == names
@@ -76,7 +76,7 @@ def test_the_background_in_front_goes_where_the_network_does_not_count_it(backgr
         (('background noise', 'cat', 'dog'), 2),
     ],
 )
-def test_no_other_name_goes_and_no_other_count_fits(names, class_count):
+def test_no_other_name_is_removed_and_no_other_count_fits(names, class_count):
     with pytest.raises(ParameterError, match=f'names 3 classes, but .* has {class_count}'):
         class_names(names, '', {}, class_count)
 
@@ -87,13 +87,13 @@ def test_a_file_of_the_wrong_length_is_named(labels_file):
         class_names([], path, {}, 3)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ParameterError, match=r'Cannot read .*none\.txt') as error:
         class_names([], str(tmp_path / 'none.txt'), {}, 3)
     assert 'No such file' in error.value.cause
 
 
-def test_a_file_that_is_no_text_is_refused(labels_file):
+def test_a_file_that_is_not_text_is_refused(labels_file):
     with pytest.raises(ParameterError, match='Cannot read the class names'):
         class_names([], labels_file('dörp\n', 'latin-1'), {}, 1)
 

@@ -257,7 +257,7 @@ def test_a_frame_may_be_of_one_pixel():
         ({'crop_fraction': 1.1}, 'crop_fraction is 1.1'),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(changes, message):
+def test_invalid_values_are_refused(changes, message):
     with pytest.raises(ParameterError, match=message):
         Preprocess(**{'input_hw': (640, 640), **changes})
 

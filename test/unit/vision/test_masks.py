@@ -102,7 +102,7 @@ def test_more_planes_than_are_computed_at_once_keep_their_order():
     assert all(mask.all() == mask.any() for mask in masks)
 
 
-def test_what_is_not_a_number_is_below():
+def test_nan_is_below_the_threshold():
     rows, cols = taps(Letterbox.fit((4, 4), (4, 4), 'stretch'), (2, 2))
     with np.errstate(invalid='ignore'):
         (mask,) = threshold_masks(

@@ -39,7 +39,7 @@ def suppress(xyxy, scores, labels=None, *, iou_threshold=0.5, max_detections=100
     ).tolist()
 
 
-def test_of_nothing_nothing_is_chosen():
+def test_no_boxes_give_no_selection():
     assert suppress(boxes(), []) == []
 
 
@@ -94,7 +94,7 @@ def test_each_class_is_what_opencv_finds(count, iou_threshold):
 
 @REPEATABLE
 @given(seed=st.integers(0, 10_000), count=st.integers(0, 300), threshold=st.floats(0, 1))
-def test_what_stays_does_not_overlap_and_what_goes_does(seed, count, threshold):
+def test_selected_boxes_do_not_overlap_and_suppressed_boxes_do(seed, count, threshold):
     xyxy, scores, labels = crowd(count, seed=seed)
     chosen = suppress(xyxy, scores, labels, iou_threshold=threshold, max_detections=count)
     overlaps = iou(xyxy[:, None], xyxy) > threshold
@@ -164,13 +164,13 @@ def test_detections_are_best_first_and_clipped():
         (-np.inf, -np.inf, np.inf, np.inf),
     ],
 )
-def test_a_box_that_is_no_box_goes_and_suppresses_none(bad):
+def test_a_degenerate_box_is_dropped_and_suppresses_none(bad):
     good = (4, 4, 10, 10)
     found = finish(boxes(bad, good), [0.9, 0.8], iou_threshold=0.0)
     assert found.xyxy.tolist() == [list(good)]
 
 
-def test_boxes_compete_as_they_are_not_as_clipped():
+def test_nms_compares_unclipped_boxes():
     """Clipped, these two are the same; whole, they overlap by a third."""
     found = finish(boxes((-100, 0, 10, 10), (-10, 0, 10, 10)), [0.9, 0.8])
     assert len(found) == 2

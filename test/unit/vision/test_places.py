@@ -1,4 +1,4 @@
-"""What is drawn in an image is found where it was drawn: through preprocessing, and back."""
+"""Positions of results through preprocessing and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores outside 0 to 1: what no family publishes."""
+"""Scores outside 0 to 1, which no family publishes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node says of networks of another task than its own."""
+"""Errors for networks of another task than the node's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SEG_26 = 'output0 (1, 300, 38); output1 (1, 32, 160, 160)'
         ('depth', 'a depth', 'depth'),
     ],
 )
-def test_a_detector_does_not_open_what_says_it_is_something_else(
+def test_a_detector_refuses_networks_whose_metadata_names_another_task(
     network, stated, kind, node, name
 ):
     seen = network('output0 (1, 84, 8400)', task=stated)
@@ -61,9 +61,7 @@ def test_a_detector_does_not_open_what_says_it_is_something_else(
         ('out (1, 1, 640, 640)', 'a segmentation or depth', '`segmenter` or `depth`'),
     ],
 )
-def test_a_detector_tells_by_the_shape_what_a_network_may_be_instead(
-    network, outputs, kind, nodes
-):
+def test_a_detector_reports_the_kind_of_network_by_its_shape(network, outputs, kind, nodes):
     with pytest.raises(TensorMismatchError) as error:
         decoder.choose_family(decoder.FAMILIES, 'auto', network(outputs))
     assert (
@@ -77,7 +75,7 @@ def test_a_detector_tells_by_the_shape_what_a_network_may_be_instead(
     )
 
 
-def test_another_task_is_told_as_well_what_it_was_given(network):
+def test_other_tasks_report_the_kind_of_network_too(network):
     with pytest.raises(TensorMismatchError, match='This is a detection network; expected a key'):
         decoder.choose_family(decoder.POSES, 'auto', network('out (1, 84, 8400)', task='detect'))
 
@@ -92,7 +90,7 @@ def test_every_task_has_a_node_that_there_is():
 @pytest.mark.parametrize(
     'outputs', ['none', 'x (1, 2, 3, 4, 5)', 'x (1, 3, 2, 2); y (1, 3, 2, 2)']
 )
-def test_a_name_that_cannot_fit_says_what_it_expects_and_what_helps(network, family, outputs):
+def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network, family, outputs):
     seen = network(outputs)
     assert decoder.choose_family(TABLE[family.task], family.name, seen) == (
         family,
@@ -108,7 +106,7 @@ def test_an_unknown_name_lists_those_of_the_task(network):
         decoder.choose_family(decoder.POSES, 'yolov8', network('output0 (1, 56, 8400)'))
 
 
-def test_each_family_brings_preprocessing_that_can_be_honoured():
+def test_each_family_has_valid_preprocessing():
     fields = {family.name: Preprocess((64, 64), **family.preprocess) for family in OTHERS}
     assert fields['yolov8_seg'].resize == 'letterbox'
     assert (fields['semantic'].resize, fields['semantic'].mean[0]) == ('stretch', 0.485)

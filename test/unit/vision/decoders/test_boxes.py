@@ -1,4 +1,4 @@
-"""Boxes and scores as their own outputs: plain, of SSD, of EfficientNMS, of deployed RT-DETR."""
+"""Boxes and scores as separate outputs: plain, SSD, EfficientNMS, deployed RT-DETR."""
 
 from __future__ import annotations
 
@@ -141,13 +141,13 @@ def test_at_most_max_detections_are_found_and_the_best():
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf])
 @pytest.mark.parametrize('where', ['boxes', 'scores'])
-def test_what_is_not_finite_never_passes(where, bad):
+def test_non_finite_scores_never_pass(where, bad):
     outputs = plain(FOUR, [[0.9], [0.1], [0.8], [0.1]])
     outputs[where][0, 0, 0] = bad
     assert decode('boxes', outputs).scores.tolist() == pytest.approx([0.8])
 
 
-def test_outputs_that_do_not_go_together_are_refused():
+def test_mismatched_outputs_are_refused():
     decoder = choose_decoder(
         'boxes',
         (INPUT,),

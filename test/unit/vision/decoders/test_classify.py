@@ -27,7 +27,7 @@ def test_logits_go_through_softmax():
     assert scores(1000.0, 1000.0).scores.tolist() == [0.5, 0.5]
 
 
-def test_logits_that_happen_to_sum_to_one_are_told_by_their_sign():
+def test_negative_values_that_sum_to_one_are_logits():
     assert scores(2.0, -1.0).scores.tolist() == pytest.approx([0.952574, 0.047426], abs=1e-5)
 
 
@@ -42,7 +42,7 @@ def test_the_best_come_first_and_of_equals_the_first():
     assert found.top(99).tolist() == [1, 3, 0, 2, 4]
 
 
-def test_what_is_not_finite_scores_nothing():
+def test_non_finite_values_score_zero():
     assert scores(np.nan, 2.0, np.inf, 2.0).scores.tolist() == [0, 0.5, 0, 0.5]
     assert scores(np.nan, np.nan).scores.tolist() == [0, 0]
 

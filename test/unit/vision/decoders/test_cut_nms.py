@@ -1,4 +1,4 @@
-"""What NMS inside a network did, done after it."""
+"""NMS on the CPU in place of an operator that was cut off."""
 
 import json
 
@@ -88,11 +88,11 @@ def test_normalised_boxes_and_a_background():
     ]
 
 
-def test_what_is_not_finite_is_dropped():
+def test_non_finite_values_are_dropped():
     nan = float('nan')
     assert detect([A, (nan, 0, 9, 9), FAR], [(nan, 0), (0.9, 0), (0.8, 0)]) == [(*FAR, 0)]
 
 
-def test_boxes_and_scores_that_do_not_go_together_are_refused():
+def test_mismatched_boxes_and_scores_are_refused():
     with pytest.raises(TensorMismatchError, match='do not match'):
         detect([A, B], [(0.9, 0)])

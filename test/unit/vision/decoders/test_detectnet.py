@@ -83,7 +83,7 @@ def test_half_precision_is_decoded_in_single():
 
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf])
-def test_what_is_not_finite_never_passes(bad):
+def test_non_finite_scores_never_pass(bad):
     outputs = grids(
         (0, 1, 1, 0.9, 8, 8, 8, 8), (0, 4, 4, 0.9, 8, 8, 8, 8), (2, 5, 5, 0.5, 5, 5, 5, 5)
     )

@@ -43,7 +43,7 @@ def decode(
 
 
 @pytest.mark.parametrize('to_scores', [sigmoid, softmax_without_last])
-def test_queries_that_see_no_object_find_nothing(to_scores):
+def test_queries_without_an_object_are_not_detected(to_scores):
     tensors = outputs(
         *[(0.5, 0.5, 0.5, 0.5, {2: 9.0 if to_scores is softmax_without_last else NEVER})] * 6
     )
@@ -69,7 +69,7 @@ def test_sigmoid_scores_stand_each_for_itself():
     assert found.xyxy[0].tolist() == found.xyxy[2].tolist()
 
 
-def test_a_last_logit_that_is_no_class_is_never_found():
+def test_the_no_object_logit_is_never_detected():
     found = decode(
         outputs((0.5, 0.5, 0.5, 0.5, {1: logit(0.5), 2: logit(0.75)})), sigmoid_without_last
     )
@@ -103,7 +103,7 @@ def test_a_query_is_found_though_no_object_is_likelier():
     assert found.scores.tolist() == pytest.approx([0.4])
 
 
-def test_queries_that_overlap_all_stay():
+def test_overlapping_queries_are_not_suppressed():
     assert len(decode(outputs(*[(0.5, 0.5, 0.5, 0.5, {0: 2.0})] * 2))) == 2
 
 
@@ -127,7 +127,7 @@ def test_half_precision_is_decoded_in_single():
 
 @pytest.mark.parametrize('to_scores', [sigmoid, softmax_without_last])
 @pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_never_passes(bad, to_scores):
+def test_non_finite_scores_never_pass(bad, to_scores):
     queries = [(0.5, 0.5, 0.5, 0.5, {0: 3.0}), (0.2, 0.2, 0.1, 0.1, {0: 2.0})]
     in_the_box = outputs(*queries)
     in_the_box['pred_boxes'][0, 0, 2] = bad

@@ -97,7 +97,7 @@ def test_masks_are_the_probabilities_that_opencv_resizes(resize):
         assert np.array_equal(expected, whole & inside)
 
 
-def test_of_masks_that_overlap_the_better_is_on_top():
+def test_the_better_of_overlapping_masks_is_on_top():
     full = np.full((1, 16, 16), 9.0)
     found = decode(
         outputs((20, 20, 20, 20, 0, 0.6, [1.0]), (30, 20, 20, 20, 1, 0.8, [1.0]), prototypes=full)

@@ -1,4 +1,4 @@
-"""Which families are named where none recognises a network."""
+"""Nearest families of networks that no decoder recognises."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SAME = {'yolov3', 'boxes_normalised', 'yolo_semantic', 'yolov8_cls', 'yolo_depth
         ),
     ],
 )
-def test_the_nearest_comes_first_with_the_outputs_that_it_reads(network, outputs, expected):
+def test_the_nearest_family_comes_first_with_its_expected_outputs(network, outputs, expected):
     first, *others = nearest(network(outputs), DETECTORS)
     assert first == expected
     assert len(others) == 2

@@ -83,7 +83,7 @@ def test_boxes_come_back_in_image_pixels_with_their_angle():
     assert found.scores.tolist() == pytest.approx([0.9])
 
 
-def test_boxes_of_one_class_that_resemble_one_another_are_one():
+def test_similar_boxes_of_one_class_are_suppressed():
     found = decode(
         head(
             (50, 50, 40, 10, 0, 0.6, 0.5),
@@ -95,7 +95,7 @@ def test_boxes_of_one_class_that_resemble_one_another_are_one():
     assert found.scores.tolist() == pytest.approx([0.8, 0.7, 0.5])
 
 
-def test_a_box_that_was_dropped_drops_no_other():
+def test_a_suppressed_box_suppresses_no_other():
     # Each resembles the next one by more than the threshold, the first and the last do not.
     chain = [(50 + 6 * i, 50, 40, 20, 0, 0.9 - i / 10, 0.0) for i in range(3)]
     boxes = np.array([(*box[:4], box[6]) for box in chain])
@@ -143,7 +143,7 @@ def test_finished_boxes_have_their_angle_behind_the_class():
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf])
 @pytest.mark.parametrize('where', range(7))
-def test_what_is_not_finite_never_passes(where, bad):
+def test_non_finite_scores_never_pass(where, bad):
     output = head((50, 50, 20, 20, 1, 0.9, 0.1), (150, 150, 20, 20, 0, 0.8, 0.1))
     output[0, where, 0] = bad
     assert decode(output).scores.tolist() == pytest.approx([0.8])

@@ -38,12 +38,12 @@ def decode(
     ]
 
 
-def test_nothing_chosen_is_nothing_found():
+def test_no_selected_indices_give_no_detections():
     assert decode() == []
 
 
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
-def test_what_was_chosen_is_found_best_first_and_does_not_compete(dtype):
+def test_selected_boxes_are_detected_best_first_without_nms(dtype):
     assert decode((0, 0, 0), (0, 0, 1), (0, 1, 2), dtype=dtype) == [
         (0, 0.9, [11, 20, 31, 60]),
         (1, 0.7, [100, 20, 180, 90]),
@@ -55,7 +55,7 @@ def test_corners_may_be_rows_first():
     assert decode((0, 0, 0), rows_first=True) == [(0, 0.6, [20, 10, 60, 30])]
 
 
-def test_rows_that_fill_unused_places_are_none():
+def test_unused_rows_are_ignored():
     assert decode((-1, -1, -1), (0, 0, 0), (1, 0, 1), (0, 2, 0), (0, 0, 3)) == [
         (0, 0.6, [10, 20, 30, 60])
     ]
@@ -68,11 +68,11 @@ def test_the_thresholds_hold():
 
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf])
-def test_what_is_not_finite_never_passes(bad):
+def test_non_finite_scores_never_pass(bad):
     assert decode((0, 0, 0), scores=[[bad, 0, 0], [0, 0, 0]]) == []
     assert decode((0, 0, 0), boxes=[[10, bad, 30, 60], *BOXES[1:]]) == []
 
 
-def test_outputs_that_do_not_go_together_are_refused():
+def test_mismatched_outputs_are_refused():
     with pytest.raises(TensorMismatchError, match='do not match'):
         decode((0, 0, 0), scores=[[0.5, 0.5]])

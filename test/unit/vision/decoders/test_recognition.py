@@ -1,4 +1,4 @@
-"""Which family `decoder: auto` takes a network for: of each rule a network that it alone tells."""
+"""Families that `decoder: auto` recognises; for each rule, a network that only it matches."""
 
 from __future__ import annotations
 
@@ -540,7 +540,7 @@ def test_a_network_is_recognised(network, family, classes, evidence, outputs, kn
 
 
 @pytest.mark.parametrize(('evidence', 'outputs', 'known'), AMBIGUOUS)
-def test_what_shape_and_name_leave_open_is_for_the_user(network, evidence, outputs, known):
+def test_ambiguous_networks_are_refused_with_the_evidence(network, evidence, outputs, known):
     seen = network(outputs, **known)
     tasks = dict.fromkeys(FAMILIES[name].task for name in evidence)
     with pytest.raises(TensorMismatchError, match='More than one decoder') as error:
@@ -561,7 +561,7 @@ def test_what_shape_and_name_leave_open_is_for_the_user(network, evidence, outpu
     ],
 )
 @pytest.mark.parametrize('known', [{}, {'class_count': 1}])
-def test_a_head_that_may_hold_landmarks_is_not_taken_for_classes(network, channels, name, known):
+def test_a_possible_landmark_head_is_not_recognised_as_classes(network, channels, name, known):
     seen = network(f'output (1, 25200, {channels})', **known)
     with pytest.raises(TensorMismatchError, match=f'one without a decoder: {name}') as error:
         choose_family(decoder.FAMILIES, 'auto', seen)
@@ -580,7 +580,7 @@ def test_its_name_or_its_classes_decide(network, name, known):
     assert (family.name, family.open(seen).class_count) == ('yolov5', 11)
 
 
-def test_every_rule_has_a_network_that_it_alone_tells(network):
+def test_every_rule_is_the_only_match_of_some_network(network):
     told = [(family, outputs, known) for family, _, _, outputs, known in TOLD]
     told += [(family, *seen) for families, *seen in AMBIGUOUS for family in families]
     alone = set()
@@ -610,7 +610,9 @@ def test_every_family_has_a_rule():
         (len(CLASS_OFFSETS), 0, '', 'head (1, 8400, 8)', {}),
     ],
 )
-def test_what_tells_boxes_with_objectness(network, row, before, evidence, outputs, known):
+def test_evidence_for_boxes_with_or_without_objectness(
+    network, row, before, evidence, outputs, known
+):
     seen = network(outputs, **known)
     channels = seen.only_output.shape[2]
     holds = [index for index, (_, when, _) in enumerate(CLASS_OFFSETS) if when(seen, channels)]

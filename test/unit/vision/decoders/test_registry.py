@@ -54,7 +54,9 @@ def test_an_ambiguous_network_names_the_candidates_and_the_way_out():
         ([(1, 8400, 5)], {'output': 'output'}),
     ],
 )
-def test_an_unknown_network_says_what_was_seen_what_is_near_and_where_to_go(shapes, arguments):
+def test_the_error_for_an_unknown_network_lists_outputs_nearest_families_and_the_node(
+    shapes, arguments
+):
     with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
         choose(*shapes, **arguments)
     for shape in shapes:
@@ -109,7 +111,7 @@ def test_a_name_that_does_not_fit_is_refused(name, shapes, message):
 
 @pytest.mark.parametrize('family', FAMILIES, ids=lambda family: family.name)
 @pytest.mark.parametrize('outputs', ['none', 'x (1, 1000)', 'x (1, 3, 2, 2); y (1, 7)'])
-def test_a_name_that_cannot_fit_says_what_it_expects_and_what_helps(network, family, outputs):
+def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network, family, outputs):
     with pytest.raises(TensorMismatchError, match='expected') as error:
         family.open(network(outputs))
     assert error.value.remedy
@@ -122,14 +124,14 @@ def test_an_unknown_name_lists_those_there_are():
         choose((1, 84, 8400), name='yolo')
 
 
-def test_each_family_brings_preprocessing_that_can_be_honoured():
+def test_each_family_has_valid_preprocessing():
     fields = {family.name: Preprocess((64, 64), **family.preprocess) for family in FAMILIES}
     yolov8, yolox = fields['yolov8'], fields['yolox']
     assert (yolov8.resize, yolov8.channel_order, yolov8.scale) == ('letterbox', 'rgb', 1 / 255)
     assert (yolox.resize, yolox.channel_order, yolox.scale) == ('letterbox_topleft', 'bgr', 1.0)
 
 
-def test_only_the_families_that_ask_for_it_are_fed_a_size(network):
+def test_only_families_with_a_size_input_have_constant_inputs(network):
     def fed(outputs, inputs=''):
         seen = network(outputs, inputs=inputs, hw=(480, 640))
         return choose_family(FAMILIES, 'auto', seen)[0].constant_inputs(seen)
@@ -198,6 +200,6 @@ def test_other_tasks_keep_the_background_that_they_count(network):
         assert decoder.class_count == 21
 
 
-def test_names_that_tell_nothing_apart_are_not_asked_for_again():
+def test_names_that_do_not_decide_are_not_requested_again():
     with pytest.raises(TensorMismatchError, match='21 named classes do not decide'):
         choose((1, 99, 21), (1, 99, 4), output='boxes', class_count=21)

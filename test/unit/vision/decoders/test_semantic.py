@@ -109,7 +109,7 @@ def test_one_class_is_where_it_is_likelier_than_not(scores, expected):
 
 
 @pytest.mark.parametrize('dtype', [np.float16, np.float32])
-def test_what_is_not_a_number_does_not_make_logits_of_probabilities(dtype):
+def test_nan_does_not_make_logits_of_probabilities(dtype):
     cells = np.full((1, 1, 4, 4), 0.2, dtype)
     cells[0, 0, 0, 0], cells[0, 0, 3, 3] = 0.8, np.nan
     assert np.argwhere(decode(cells)).tolist() == [[0, 0]]

@@ -51,7 +51,7 @@ def test_rtdetr_of_ultralytics_gives_centres_of_0_to_1():
     assert (found.xyxy.tolist(), found.labels.tolist()) == ([[150, 75, 250, 225]], [3])
 
 
-def test_boxes_that_overlap_stay_for_the_network_has_chosen():
+def test_overlapping_boxes_of_an_end_to_end_network_stay():
     found = decode(rows((10, 10, 30, 30, 0.9, 1), (10, 10, 30, 30, 0.8, 1)))
     assert len(found) == 2
 
@@ -70,7 +70,7 @@ def test_half_precision_is_decoded_in_single():
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize('where', range(6))
-def test_what_is_not_finite_never_passes(where, bad):
+def test_non_finite_scores_never_pass(where, bad):
     output = rows((10, 10, 30, 30, 0.9, 1), (10, 10, 30, 30, 0.5, 1))
     output[0, 0, where] = bad
     assert decode(output).scores.tolist() == [0.5]

@@ -46,7 +46,7 @@ def test_the_score_is_objectness_times_the_best_class():
     assert found.labels.tolist() == [2]
 
 
-def test_of_an_only_class_that_was_never_trained_the_score_is_objectness():
+def test_the_score_of_an_untrained_only_class_is_objectness():
     """As of YOLOv7; what YOLOv5 exports says so by its metadata, and is multiplied."""
     output = head((50, 50, 20, 20, 0.8, {0: 0.5}), classes=1)
     found = decode(output, only=True)
@@ -57,7 +57,7 @@ def test_of_an_only_class_that_was_never_trained_the_score_is_objectness():
 
 
 @pytest.mark.parametrize('metadata, score', [({}, 0.8), ({'stride': '32'}, 0.4)])
-def test_only_yolov5_says_so_by_its_metadata(network, metadata, score):
+def test_only_yolov5_is_recognised_by_its_metadata(network, metadata, score):
     opened = open_head(network('output (1, 20, 6)', **metadata))
     found = opened(
         {'output': head((50, 50, 20, 20, 0.8, {0: 0.5}), classes=1)},
@@ -77,7 +77,7 @@ def test_a_score_equal_to_the_threshold_passes():
     assert len(decode(output, score_threshold=0.501)) == 0
 
 
-def test_the_three_anchors_of_a_cell_that_see_the_same_are_one():
+def test_overlapping_anchors_of_a_cell_are_suppressed():
     same = [(50 + i, 50, 20, 20, 0.5 + i / 10, {0: 1.0}) for i in range(3)]
     assert decode(head(*same)).scores.tolist() == pytest.approx([0.7])
 
@@ -92,7 +92,7 @@ def test_half_precision_is_decoded_in_single():
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize('where', range(6))
-def test_what_is_not_finite_never_passes(where, bad):
+def test_non_finite_scores_never_pass(where, bad):
     output = head((50, 50, 20, 20, 1, {0: 0.9}), (150, 150, 20, 20, 1, {0: 0.8}))
     output[0, 0, where] = bad
     assert decode(output).scores.tolist() == pytest.approx([0.8])

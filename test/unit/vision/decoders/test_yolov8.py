@@ -62,7 +62,7 @@ def test_either_order_of_the_axes_is_the_same():
     assert np.array_equal(first.labels, last.labels)
 
 
-def test_boxes_of_one_class_that_overlap_are_one():
+def test_overlapping_boxes_of_one_class_are_suppressed():
     found = decode(
         head((50, 50, 20, 20, {0: 0.6}), (51, 50, 20, 20, {0: 0.8}), (50, 51, 20, 20, {1: 0.7}))
     )
@@ -92,7 +92,7 @@ def test_half_precision_is_decoded_in_single():
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize('where', range(5))
-def test_what_is_not_finite_never_passes(where, bad):
+def test_non_finite_scores_never_pass(where, bad):
     output = head((50, 50, 20, 20, {0: 0.9}), (150, 150, 20, 20, {0: 0.8}))
     output[0, where, 0] = bad
     assert decode(output).scores.tolist() == pytest.approx([0.8])

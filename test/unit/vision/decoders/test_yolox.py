@@ -70,7 +70,7 @@ def test_boxes_come_back_in_image_pixels():
     assert found.xyxy.tolist() == [[32, 0, 64, 32]]
 
 
-def test_neighbours_that_see_the_same_are_one():
+def test_overlapping_neighbours_are_suppressed():
     same = [(index, 4.5 - index, 4.5, 1, 1, 1.0, {0: 0.5 + index / 10}) for index in range(4)]
     assert decode(head(*same)).scores.tolist() == pytest.approx([0.8])
 
@@ -85,7 +85,7 @@ def test_half_precision_is_decoded_in_single():
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf])
 @pytest.mark.parametrize('where', range(7))
-def test_what_is_not_finite_never_passes(where, bad):
+def test_non_finite_scores_never_pass(where, bad):
     output = head((3, 0, 0, 0, 0, 1.0, {0: 0.9}), (50, 0, 0, 0, 0, 1.0, {0: 0.8}))
     output[0, 3, where] = bad
     assert decode(output).scores.tolist() == pytest.approx([0.8])
