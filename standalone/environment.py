@@ -743,37 +743,83 @@ def shell(environment: Environment, arguments: list[str]) -> int:
     return become(environment, 'bash', '--rcfile', str(rc))
 
 
-def lint(environment: Environment) -> int:
-    """Check style and types; return 0 if both pass."""
-    commands = [['ruff', 'check', '.'], ['mypy']]
+def lint_commands(environment: Environment) -> list[list[str]]:
+    """Return the commands that check style and types."""
+    commands = [['ruff', 'check', '.'], ['ruff', 'format', '--check', '--quiet', '.'], ['mypy']]
     if environment.distro:
         say('types are not checked: they depend on the versions of the sourced ROS')
         commands.pop()
-    failures = 0
-    for command in commands:
-        print(f'$ {" ".join(command)}', flush=True)
-        failures += (
-            subprocess.run(command, cwd=CHECKOUT, env=environment.variables()).returncode != 0
+    return commands
+
+
+def run_together(
+    environment: Environment, commands: list[list[str]], meanwhile: Callable[[], int]
+) -> int:
+    """
+    Run commands beside a function that prints, then print their output.
+
+    :returns: the exit code of the function; else 1 where a command failed, 0 where none did.
+    """
+
+    def captured(command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=CHECKOUT,
+            env=environment.variables(),
+            text=True,
+            errors='replace',
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
-    return min(failures, 1)
+
+    with ThreadPoolExecutor(len(commands)) as pool:
+        running = [pool.submit(captured, command) for command in commands]
+        code = meanwhile()
+        ended = [each.result() for each in running]
+    for command, process in zip(commands, ended):
+        verdict = 'failed' if process.returncode else 'passed'
+        print(f'$ {" ".join(command)}: {verdict}\n{process.stdout}', end='', flush=True)
+    return code or int(any(process.returncode for process in ended))
 
 
-def pytest(environment: Environment, *arguments: str) -> int:
-    """Run pytest in the checkout; return its exit code."""
+def workers() -> str:
+    """Return the number of processes for pytest: tests with nodes mostly wait."""
+    return str(min(len(os.sched_getaffinity(0)) + 1, 8))
+
+
+def pytest(environment: Environment, *arguments: str, coverage: bool = False) -> int:
+    """Run pytest; with `coverage`, also in its child processes, and report at the end."""
     # Plug-ins of a sourced ROS need its older pytest.
     variables = (
         environment.variables() | on_this_machine() | {'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'}
     )
-    return subprocess.run(
-        ['python', '-m', 'pytest', *arguments], cwd=CHECKOUT, env=variables
-    ).returncode
+    command = ['-m', 'pytest', '-p', 'xdist', *arguments]
+    if coverage:
+        folder = CHECKOUT / 'build/coverage'
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        variables['COVERAGE_FILE'] = str(folder / 'data')
+        if sys.version_info >= (3, 12):
+            variables.setdefault('COVERAGE_CORE', 'sysmon')  # Nearly free, but new.
+        command = ['-m', 'coverage', 'run', *command]
+    failed = subprocess.run(['python', *command], cwd=CHECKOUT, env=variables).returncode
+    if coverage and not failed:
+        for step in (['combine', '--quiet'], ['report', '--skip-covered', '--sort=cover']):
+            failed = (
+                failed
+                or subprocess.run(
+                    ['python', '-m', 'coverage', *step], cwd=CHECKOUT, env=variables
+                ).returncode
+            )
+    return failed
 
 
 def check(environment: Environment, arguments: list[str]) -> int:
-    """Check style and types, and run the fast tests."""
-    failed = lint(environment)
-    fast = 'not (ros or gpu or slow or soak)'
-    return pytest(environment, '-m', fast, '-q', *arguments) or failed
+    """Check style and types beside the fast tests."""
+    fast = ('-m', 'not (ros or gpu or slow or soak)', '-q', '-n', workers(), '--dist', 'loadfile')
+    return run_together(
+        environment, lint_commands(environment), lambda: pytest(environment, *fast, *arguments)
+    )
 
 
 def docs(environment: Environment, arguments: list[str]) -> int:
@@ -802,8 +848,12 @@ def test(environment: Environment, arguments: list[str]) -> int:
     """Run the selected tests, or everything that CI runs."""
     if arguments and arguments[0] in ('gpu', 'soak'):
         return pytest(environment, '-m', *arguments)
-    failed = 0 if arguments else lint(environment) or docs(environment, [])
-    return pytest(environment, *arguments) or failed
+    if arguments:
+        return pytest(environment, *arguments)
+    failed = run_together(environment, lint_commands(environment), lambda: docs(environment, []))
+    # One file, one process: its tests share nodes.
+    parallel = ('-n', workers(), '--dist', 'loadfile', '--no-loadscope-reorder')
+    return pytest(environment, *parallel, coverage=True) or failed
 
 
 def mutate(environment: Environment, arguments: list[str]) -> int:

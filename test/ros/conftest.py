@@ -189,6 +189,8 @@ def two_minutes_of_soak(
 
 @pytest.fixture(scope='session', autouse=True)
 def soak_beside_the_others(request: pytest.FixtureRequest) -> None:
-    """Start it before the first test, when it is among them: so it costs no time of its own."""
-    if any('two_minutes_of_soak' in item.fixturenames for item in request.session.items):
+    """Start the soak process before the first test; pytest-xdist runs it beside others anyway."""
+    if 'PYTEST_XDIST_WORKER' not in os.environ and any(
+        'two_minutes_of_soak' in item.fixturenames for item in request.session.items
+    ):
         request.getfixturevalue('two_minutes_of_soak')

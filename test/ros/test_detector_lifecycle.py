@@ -103,7 +103,7 @@ def test_a_slow_configure_leaves_the_node_answering(node, tmp_path):
     go_on = tmp_path / 'go_on'
     assert node.set(model_path=f'wait:{go_on}') == ''
     configured = node.ask_transition('configure')
-    assert node.state == 'configuring'
+    node.peer.wait_until(lambda: node.state == 'configuring', 'configure to begin')
     assert node.get('score_threshold') == 0.25
     assert node.set(score_threshold=0.5) == ''
     assert not node.change('configure')
@@ -216,7 +216,7 @@ def test_a_gpu_that_fails_leaves_an_unconfigured_node_that_says_why(
 def test_cleanup_cancels_a_slow_configure(node, tmp_path):
     assert node.set(model_path=f'wait:{tmp_path / "never"}') == ''
     configured = node.ask_transition('configure')
-    assert node.state == 'configuring'
+    node.peer.wait_until(lambda: node.state == 'configuring', 'configure to begin')
     assert node.change('cleanup')
     assert node.state == 'unconfigured'
     assert not node.peer.wait(configured).success
@@ -226,7 +226,7 @@ def test_cleanup_cancels_a_slow_configure(node, tmp_path):
 def test_shutdown_cancels_a_slow_configure_and_finalizes(fake_detector, tmp_path):
     node = fake_detector('shut', model_path=f'wait:{tmp_path / "never"}')
     node.ask_transition('configure')
-    assert node.state == 'configuring'
+    node.peer.wait_until(lambda: node.state == 'configuring', 'configure to begin')
     assert node.change('shutdown')
     assert node.state == 'finalized'
     assert not node.change('configure')

@@ -21,6 +21,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Float64
 from vision_msgs.msg import Detection2DArray
 
+from support.extent import IS_EXHAUSTIVE
 from trt_ros.nodes.__main__ import PARAMETERS
 from trt_ros.ros.parameters import specifications
 
@@ -53,6 +54,8 @@ CASES = [
     for each in specifications(cls).values()
     if float in (each.python_type, each.entry_type)
 ]
+if not IS_EXHAUSTIVE:  # Each name once: most are fields of a common base class.
+    CASES = [(kind, name) for name, kind in {name: kind for kind, name in CASES[::-1]}.items()]
 
 
 def network(path: Path, shape: tuple[int, ...]) -> str:
@@ -121,11 +124,12 @@ def running(start_node, tmp_path_factory, as_image):
             name = f'floats_{kind}'
             given = {'autostart': True, 'qos_reliability': 'reliable', 'publish_latency': True}
             if kind == 'image_source':
-                given = {'autostart': True, 'source': str(folder)}
+                given = {'autostart': True, 'source': str(folder), 'rate_hz': 100.0}
             elif kind != 'overlay':
                 given |= {
                     'model_path': network(folder / f'{kind}.onnx', OUTPUTS[kind]),
                     'backend': 'onnxruntime',
+                    'cpu_threads': 1,  # Else each configure measures how many are fastest.
                     'decoder': 'yolov8' if kind == 'detector' else 'auto',
                 }
             nodes[kind] = Running(
@@ -164,7 +168,8 @@ def test_a_float_parameter_at_its_ends_and_beyond_them_harms_nothing(running, ki
         if is_set and each.mutable:
             there.publish()
             assert node.set(**{name: each.to_parameter(each.default)}) == ''
-            there.works()
+            if IS_EXHAUSTIVE:  # Else after the last value only.
+                there.works()
         elif is_set and node.change('configure'):
             assert node.change('activate')
             there.publish()

@@ -55,6 +55,11 @@ def boxes(**how):
     return BoxesHead(parts(**said), None, **how), outputs(**said)
 
 
+def without_addresses(value: object) -> str:
+    """Return the text of a value without the addresses of functions: a test has one name."""
+    return re.sub(' at 0x[0-9a-f]+', '', str(value))
+
+
 @pytest.mark.parametrize(
     'head, specs, select, candidates',
     [
@@ -84,7 +89,7 @@ def boxes(**how):
         (*boxes(), 'each', 60),
         (*boxes(labels='int64', suppress=False), 'each', 20),
     ],
-    ids=str,
+    ids=without_addresses,
 )
 def test_boxes_are_selected_by_row_or_score_by_score(head, specs, select, candidates):
     decoder = decoder_of(head, specs)
@@ -132,7 +137,7 @@ def test_of_an_only_class_of_yolov7_objectness_is_the_score(only, column, multip
         (SemanticHead('scores', (1, 8, 8), True, True), outputs(scores=((1, 8, 8), 'int64'))),
         (ClassifyHead('scores', 3), outputs(scores=(1, 3))),
     ],
-    ids=str,
+    ids=without_addresses,
 )
 def test_what_no_kernel_reads_is_left_to_the_cpu(head, specs):
     assert decoder_of(head, specs) is None
