@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import os
 from pathlib import Path
+import signal
 
 import numpy as np
 import pytest
@@ -18,6 +19,14 @@ def own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('XDG_CACHE_HOME', str(tmp_path_factory.mktemp('cache')))
         yield
+
+
+@pytest.fixture(scope='session', autouse=True)
+def hangup_ends_processes():
+    """Restore SIGHUP's default, which nohup takes from all that is started below it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope='session')
