@@ -1,8 +1,8 @@
 """
-Work on untrusted models in a child process that is bounded in time and memory.
+Child processes for work on untrusted models, with time and memory limits.
 
-It ends with its parent, can be killed at any moment and leaves no files behind. The module is also
-its main program: `python -m trt_ros.child` reads requests, JSON lines, from stdin.
+A child exits with its parent, can be killed at any time and leaves no files behind. The module is
+also its main program: `python -m trt_ros.child` reads requests as JSON lines from stdin.
 """
 
 from __future__ import annotations
@@ -33,37 +33,40 @@ from trt_ros.errors import (
 )
 from trt_ros.progress import Reporter
 
-HEARTBEAT_SECONDS = 0.05  # How soon a cancel and excessive memory are noticed.
-BUSY_FACTOR = 10.0  # For checks whose time limit nobody has asked for.
+HEARTBEAT_SECONDS = 0.05  # Interval of the checks for cancellation and memory use.
+BUSY_FACTOR = 10.0  # Of checks whose time limit the user has not set; see Child.call.
 PR_SET_PDEATHSIG = 1
 _FREE = ('MemAvailable', 'SwapFree')
-_USED = ('RssAnon', 'RssShmem', 'VmSwap')  # Not the libraries: those are files.
+_USED = ('RssAnon', 'RssShmem', 'VmSwap')  # Without libraries, which are file mappings.
 
 
 class Events:
-    """Lines of JSON for the parent."""
+    """Writer of events to the parent process, one JSON object per line."""
 
     def __init__(self, fd: int) -> None:
         self._file = os.fdopen(fd, 'w', encoding='ascii', buffering=1)
 
     def __call__(self, **event: Any) -> None:
+        """Write an event."""
         self._file.write(json.dumps(event) + '\n')
 
     def phase(self, name: str, percent: float | None = None) -> None:
+        """Report a phase; `percent` is 0 to 100, None if unknown."""
         self(phase=name, percent=percent)
 
 
 class Child:
     """
-    A process that runs one function of this package, once per call.
+    A process that runs one function of this package once per call.
 
-    :param function: 'package.module:name' of a `function(request, events)`, which returns what
-        JSON can hold.
-    :param title: subject of an error: 'The build of model.onnx'.
-    :param remedy: what helps when the process crashes.
-    :param memory_nbytes: the process is killed above it; see `memory_limit`. May be set again.
+    :param function: 'package.module:name' of a `function(request, events)` that returns a value
+        JSON can represent.
+    :param title: subject of error messages, such as 'The build of model.onnx'.
+    :param remedy: remedy of the error if the process crashes.
+    :param memory_nbytes: memory limit in bytes, above which the process is killed; see
+        `memory_limit`. May be changed later.
     :param pass_fds: file descriptors that the function uses by their numbers.
-    :param environment: variables that differ from this process's.
+    :param environment: environment variables that differ from those of this process.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class Child:
                 env={**_environment(), **environment},
                 pass_fds=(*pass_fds, write_fd),
                 start_new_session=True,
-            )  # Ctrl-C is the parent's to handle.
+            )  # A session of its own: Ctrl-C is handled by the parent.
         except BaseException:
             self._events.close()
             self._output.close()
@@ -118,20 +121,21 @@ class Child:
         """
         Run the function once.
 
-        :param report: called with the function's phases, or `phase` until it names one, and asked
-            whether to stop, every `HEARTBEAT_SECONDS`.
-        :param busy_factor: how many times `timeout_seconds` it may take while it has had less CPU
-            time than that, as on a busy machine.
-        :returns: what the function returned.
-        :raises CancelledError: when `report` was cancelled.
-        :raises TimeLimitError: after `timeout_seconds`.
-        :raises MemoryLimitError: when the process needs too much memory.
-        :raises TrtRosError: as the function raised it, or when the process crashed.
+        :param report: called every `HEARTBEAT_SECONDS` with the phase that the function reported
+            last, and with `phase` before the first one; it also cancels the call.
+        :param timeout_seconds: time limit; None for no limit.
+        :param busy_factor: multiple of `timeout_seconds` that the call may take while the process
+            has used less CPU time than `timeout_seconds`, as on a busy machine.
+        :returns: the return value of the function.
+        :raises CancelledError: if `report` was cancelled.
+        :raises TimeLimitError: after the time limit.
+        :raises MemoryLimitError: if the process needs too much memory.
+        :raises TrtRosError: raised by the function, or if the process crashed.
         """
         report(phase)
         stdin = self._process.stdin
         assert stdin is not None
-        with suppress(BrokenPipeError):  # It ended at once; _death says how.
+        with suppress(BrokenPipeError):  # The process has exited; _exit_error reports how.
             stdin.write(json.dumps(request).encode() + b'\n')
             stdin.flush()
         outcome = self._follow(report, phase, timeout_seconds, busy_factor)
@@ -140,7 +144,7 @@ class Child:
             error: type[TrtRosError] = getattr(errors, kind, ModelError)
             raise error(problem, cause=cause, remedy=remedy)
         if 'done' not in outcome:
-            raise self._death()
+            raise self._exit_error()
         return outcome['done']
 
     def close(self) -> None:
@@ -149,20 +153,20 @@ class Child:
             self._process.kill()
         self._process.wait()
         if self._process.stdin is not None:
-            with suppress(BrokenPipeError):  # A request that it did not take.
+            with suppress(BrokenPipeError):  # A request that it has not read.
                 self._process.stdin.close()
         self._events.close()
         self._output.close()
 
     @property
     def is_usable(self) -> bool:
-        """Whether to call it again: the kernel ends it with the thread that started it."""
+        """Whether it can be called again: it is killed when the thread that started it exits."""
         return self._thread is threading.current_thread() and self._process.poll() is None
 
     def _follow(
         self, report: Reporter, phase: str, timeout_seconds: float | None, busy_factor: float
     ) -> dict[str, Any]:
-        """Report until the function returns or raises; {} when the process ended instead."""
+        """Report until the function returns or raises; return {} if the process exited instead."""
         began, percent, buffer = time.monotonic(), None, b''
         with selectors.DefaultSelector() as selector:
             selector.register(self._events, selectors.EVENT_READ)
@@ -179,7 +183,7 @@ class Child:
                         report(phase, percent)
                 report(phase, percent)
                 if _nbytes(f'/proc/{self._process.pid}/status', _USED) > self.memory_nbytes:
-                    raise self._too_large()
+                    raise too_large(self._title, self.memory_nbytes)
                 elapsed = time.monotonic() - began
                 if (
                     timeout_seconds is not None
@@ -190,23 +194,20 @@ class Child:
                     )
                 ):
                     raise TimeLimitError(
-                        f'{self._title} was stopped after {elapsed:.1f} s, in: {phase}.',
-                        cause='No answer within the time limit.',
+                        f'{self._title} timed out after {elapsed:.1f} s, during: {phase}.',
+                        cause=f'The time limit is {timeout_seconds:g} s.',
                         remedy=self._remedy,
                     )
 
     def _cpu_seconds(self) -> float:
-        """Return the CPU time of the process; infinity when it ended."""
+        """Return the CPU time of the process in seconds; infinity if it has exited."""
         try:
             fields = Path(f'/proc/{self._process.pid}/stat').read_text().rpartition(')')[2].split()
         except OSError:
             return float('inf')
         return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 
-    def _too_large(self) -> MemoryLimitError:
-        return too_large(self._title, self.memory_nbytes)
-
-    def _death(self) -> TrtRosError:
+    def _exit_error(self) -> TrtRosError:
         code = self._process.wait()
         self._output.seek(0)
         output = self._output.read().decode(errors='replace').strip()
@@ -214,36 +215,36 @@ class Child:
         if code == -signal.SIGKILL:
             return BackendError(
                 f'{self._title} was killed.',
-                cause=tail or 'Its process received SIGKILL, as it does when memory runs out.',
-                remedy='Free memory, and try again.',
+                cause=tail
+                or 'Its process received SIGKILL, which the kernel sends when memory runs out.',
+                remedy='Free memory and try again.',
             )
         if 'bad_alloc' in tail or tail.endswith('MemoryError'):
-            return self._too_large()
-        how = f'by {signal.Signals(-code).name}' if code < 0 else f'with exit code {code}'
+            return too_large(self._title, self.memory_nbytes)
+        how = f'with {signal.Signals(-code).name}' if code < 0 else f'with exit code {code}'
         return ModelError(
-            f'{self._title} ended {how}.',
-            cause=tail or 'Its process crashed.',
+            f'{self._title} crashed {how}.',
+            cause=tail or 'Its process crashed without output.',
             remedy=self._remedy,
         )
 
 
 def too_large(title: str, nbytes: int) -> MemoryLimitError:
-    """Return the error of work that needs more than `nbytes` bytes of memory."""
+    """Return the error for work that needs more than `nbytes` bytes of memory."""
     return MemoryLimitError(
         f'{title} needs more than {nbytes / 2**30:.1f} GiB of memory.',
-        cause='That is the limit for a model of this size with the memory that is free.',
-        remedy='Check that the model is complete and from a trusted source, choose a smaller '
-        'input size or batch, or free memory.',
+        cause='This is the limit for a model of this size, given the free memory.',
+        remedy='Check that the model is complete and from a trusted source, set a smaller input '
+        'size or batch, or free memory.',
     )
 
 
 def memory_limit(model_nbytes: int, *, base_nbytes: int, factor: int) -> int:
     """
-    Return how much memory the work on a model may take.
+    Return the memory limit for work on a model, in bytes; at most 0.9 of the free memory.
 
-    :param base_nbytes: what any model may take.
-    :param factor: what it may take more per byte of the model.
-    :returns: bytes; never more than 0.9 of what is free.
+    :param base_nbytes: limit for a model of 0 bytes.
+    :param factor: additional bytes per byte of the model.
     """
     return min(
         base_nbytes + factor * model_nbytes,
@@ -252,9 +253,9 @@ def memory_limit(model_nbytes: int, *, base_nbytes: int, factor: int) -> int:
 
 
 def limit_memory(nbytes: int) -> None:
-    """Let allocations beyond `nbytes` from now on fail in this process; called in a child."""
+    """Make further allocations beyond `nbytes` fail in this process; called in a child."""
     used = _nbytes('/proc/self/status', ('VmData',))
-    stacks = (os.cpu_count() or 1) << 24  # Reserved by the threads of a library, not used.
+    stacks = (os.cpu_count() or 1) << 24  # Reserved by library threads, not used.
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = used + nbytes + stacks
     resource.setrlimit(
@@ -264,7 +265,7 @@ def limit_memory(nbytes: int) -> None:
 
 
 def _nbytes(path: str, names: Sequence[str]) -> int:
-    """Add up some lines of a file of /proc; 0 when the process ended."""
+    """Return the sum of some lines of a /proc file in bytes; 0 if the process has exited."""
     try:
         with open(path, encoding='ascii') as file:
             lines = dict(line.split(':', 1) for line in file if ':' in line)
@@ -274,19 +275,19 @@ def _nbytes(path: str, names: Sequence[str]) -> int:
 
 
 def _environment() -> dict[str, str]:
-    # The child starts without site, which ROS hooks into: it finds what the parent found.
+    # The child starts without `site`, which ROS hooks into, with the import path of its parent.
     package = Path(__file__).parents[1]
     return {**os.environ, 'PYTHONPATH': os.pathsep.join([str(package), *filter(None, sys.path)])}
 
 
 def main(function: str, parent: str, events_fd: str) -> int:
     """Run the function for each request on stdin; return the exit code."""
-    # A parent killed outright takes this process with it.
+    # The kernel kills this process if the parent is killed.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(parent):
         return 1
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Where memory runs out after all, the kernel ends this process rather than the node.
+    # If memory runs out nevertheless, the kernel kills this process rather than the node.
     Path('/proc/self/oom_score_adj').write_text('1000')
     events = Events(int(events_fd))
     module, _, name = function.partition(':')

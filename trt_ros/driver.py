@@ -1,4 +1,4 @@
-"""What the NVIDIA driver says of this machine's GPUs: libcuda by ctypes, no CUDA context."""
+"""GPUs as reported by the NVIDIA driver: libcuda through ctypes, without a CUDA context."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ _MULTIPROCESSORS, _INTEGRATED, _CC_MAJOR, _CC_MINOR = 16, 18, 75, 76  # CUdevice
 
 @dataclass(frozen=True)
 class GpuInfo:
-    """One GPU as the driver numbers it (CUDA_VISIBLE_DEVICES heeded)."""
+    """
+    Properties of one GPU.
+
+    :param index: CUDA device index, after CUDA_VISIBLE_DEVICES.
+    :param multiprocessors: number of streaming multiprocessors.
+    :param integrated: whether the GPU shares memory with the host (Jetson).
+    """
 
     index: int
     name: str
@@ -33,9 +39,11 @@ class GpuInfo:
 @dataclass(frozen=True)
 class Driver:
     """
-    :param version: the driver's own ('580.65.06'), '' where it is not told.
-    :param cuda_version: newest CUDA that it runs, (major, minor); (0, 0) without a driver.
-    :param problem: why `gpus` is empty, in one clause; '' where it is not.
+    NVIDIA driver of this machine with its GPUs.
+
+    :param version: driver version ('580.65.06'), '' if unknown.
+    :param cuda_version: newest supported CUDA version, (major, minor); (0, 0) without a driver.
+    :param problem: reason why `gpus` is empty, one clause; '' if it is not empty.
     """
 
     version: str
@@ -44,17 +52,23 @@ class Driver:
     problem: str
 
     def gpu(self, index: int) -> GpuInfo:
-        """:raises BackendError: when there is no such GPU."""
+        """
+        Return the GPU of an index.
+
+        :raises BackendError: if no such GPU exists.
+        """
         if self.problem:
             raise BackendError(
-                'No NVIDIA GPU can be used here.',
+                'No usable NVIDIA GPU found.',
                 cause=self.problem,
-                remedy='Install the NVIDIA driver and see that `nvidia-smi` lists the GPU (in a '
-                'container: start it with --gpus all), or use backend onnxruntime.',
+                remedy='Install the NVIDIA driver and check that `nvidia-smi` lists the GPU '
+                '(start containers with --gpus all), or set backend to onnxruntime.',
             )
         if not 0 <= index < len(self.gpus):
             raise BackendError(
-                f'There is no GPU {index}.', remedy=f'Set device to 0 .. {len(self.gpus) - 1}.'
+                f'GPU {index} does not exist.',
+                cause=f'The driver lists {len(self.gpus)}.',
+                remedy=f'Set device to 0 .. {len(self.gpus) - 1}.',
             )
         return self.gpus[index]
 
@@ -62,15 +76,17 @@ class Driver:
 @cache
 def device_order() -> str:
     """
-    Return how CUDA counts GPUs in this process: by PCI bus, as nvidia-smi does, unless the user
-    has set CUDA_DEVICE_ORDER. To be called before CUDA is initialised.
+    Return the order of CUDA device indices in this process.
+
+    Sets CUDA_DEVICE_ORDER to PCI_BUS_ID, the order of nvidia-smi, unless the user has set it. Call
+    it before CUDA is initialised.
     """
     return os.environ.setdefault('CUDA_DEVICE_ORDER', PCI_ORDER)
 
 
 @cache
 def nvidia_driver() -> Driver:
-    """Ask once a process; never raises."""
+    """Return the NVIDIA driver and its GPUs, queried once per process; never raises."""
     device_order()
     version = _version()
     try:
@@ -84,7 +100,7 @@ def nvidia_driver() -> Driver:
     if status == 0:
         status = cuda.cuDeviceGetCount(ctypes.byref(number))
     if status != 0:
-        return Driver(version, cuda_version, (), f'cuInit says {_error_name(cuda, status)}')
+        return Driver(version, cuda_version, (), f'cuInit failed with {_error_name(cuda, status)}')
     gpus = tuple(_gpu(cuda, index) for index in range(number.value))
     return Driver(version, cuda_version, gpus, '' if gpus else 'the driver lists no GPU')
 

@@ -1,24 +1,24 @@
-"""Every error of trt_ros: the problem, its cause, the remedy."""
+"""Exceptions of trt_ros, each with problem, cause and remedy."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """Escape lone surrogates, as which Python keeps the bytes of a name that is not UTF-8."""
+    """Escape lone surrogates, which stand for the bytes of a file name that is not UTF-8."""
     return text.encode(errors='backslashreplace').decode()
 
 
 class TrtRosError(Exception):
     """
-    Something the user can act on; printed without a traceback.
+    An error that the user can act on; printed without a traceback.
 
-    :param problem: what went wrong, one sentence.
-    :param cause: why, where it is known.
-    :param remedy: what to do about it, where there is something to do.
+    :param problem: the failure with the offending value, one sentence.
+    :param cause: the reason, if known.
+    :param remedy: the action that solves it, an imperative; empty if there is none.
     """
 
     def __init__(self, problem: str, *, cause: str = '', remedy: str = '') -> None:
-        # ROS's log and most terminals raise on a file name that is not UTF-8.
+        # ROS logging and most terminals raise on a file name that is not UTF-8.
         problem, cause, remedy = map(printable, (problem, cause, remedy))
         self.problem, self.cause, self.remedy = problem, cause, remedy
         parts = [problem, cause and f'Cause: {cause}', remedy and f'Remedy: {remedy}']
@@ -30,29 +30,29 @@ class ParameterError(TrtRosError):
 
 
 class ModelError(TrtRosError):
-    """A model file that cannot be read, or is not what it should be."""
+    """A model file that cannot be read, is damaged or is not supported."""
 
 
 class TensorMismatchError(TrtRosError):
-    """A tensor, or a network's inputs and outputs, of another shape or dtype than expected."""
+    """A tensor, network input or network output of unexpected shape or dtype."""
 
 
 class ScoreRangeError(TensorMismatchError):
     """
-    Numbers that are read as scores and are none.
+    Decoded scores outside 0 to 1.
 
-    :param score: the one that is farthest from 0 to 1.
+    :param score: the score farthest outside this range.
     """
 
     kind = 'scores outside 0 to 1'
 
     def __init__(self, score: float) -> None:
         super().__init__(
-            f'The network gives a score of {score:.6g}, scores are 0 to 1.',
-            cause='Its outputs are not those of this decoder, or the export lacks the sigmoid or '
+            f'The network returned a score of {score:.6g}, outside 0 to 1.',
+            cause='The outputs do not belong to this decoder, or the export lacks the sigmoid or '
             'softmax of the scores.',
             remedy='Set `decoder` to the family of the network, or export it with the sigmoid or '
-            'softmax. The node `tensor` publishes the outputs of any network.',
+            'softmax. Use the node `tensor` to publish the outputs of any network.',
         )
 
 
@@ -65,25 +65,25 @@ class TimeLimitError(BackendError):
 
 
 class MemoryLimitError(ModelError):
-    """A model whose loading, running or building takes more memory than allowed."""
+    """A model whose loading, running or building needs more memory than allowed."""
 
 
 class GpuFailedError(TrtRosError):
-    """The GPU, its driver or this process's use of it failed: nothing opened there works again."""
+    """A fault of the GPU or its driver, after which this process cannot use the GPU again."""
 
 
 class ClosedError(TrtRosError):
-    """Use after close()."""
+    """Use of an object after its close()."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f'{what} is closed.', remedy='Open a new one.')
+    def __init__(self, name: str) -> None:
+        super().__init__(f'{name} is closed.', remedy='Open a new one.')
 
 
 class BadFrameError(TrtRosError):
     """
-    An image that cannot be used; the node drops it, counts it by `kind` and goes on.
+    An invalid image; the node drops it, counts it by `kind` and continues.
 
-    :param kind: a few words that never hold a number, so that drops are counted by cause.
+    :param kind: short cause without numbers, the key under which dropped frames are counted.
     """
 
     def __init__(self, kind: str, problem: str, *, cause: str = '', remedy: str = '') -> None:

@@ -1,4 +1,4 @@
-"""How far a slow step is, and the wish to stop it."""
+"""Progress reports and cancellation of slow steps."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from trt_ros.errors import TrtRosError
 
 
 class CancelledError(TrtRosError):
-    """The caller asked to stop; nothing was left open."""
+    """Cancellation by the caller; all resources of the step are released."""
 
 
 @dataclass(frozen=True)
 class Progress:
     """
-    One report of a slow step.
+    A progress report of a slow step.
 
-    :param phase: what is being done, as one would say it: 'loading the model'.
-    :param percent: 0 to 100 within the phase, None where nobody can know.
-    :param elapsed_seconds: since the step began.
+    :param phase: current action as a participle phrase, such as 'loading the model'.
+    :param percent: 0 to 100 within the phase, None if unknown.
+    :param elapsed_seconds: time since the step began.
     """
 
     phase: str
@@ -35,15 +35,18 @@ class Progress:
 
 class ProgressThrottle:
     """
-    Tells which reports of one slow step are worth a line: the first, then one every few seconds.
+    A filter of the progress reports of one step: the first, then one every few seconds.
 
-    TensorRT alone begins a phase many times a second.
+    TensorRT alone begins several phases per second.
+
+    :param seconds: minimum time between two reports.
     """
 
     def __init__(self, seconds: float = 5.0) -> None:
         self._seconds, self._due = seconds, 0.0
 
     def __call__(self, progress: Progress) -> bool:
+        """Return whether to show a report."""
         if progress.elapsed_seconds < self._due:
             return False
         self._due = progress.elapsed_seconds + self._seconds
@@ -52,9 +55,11 @@ class ProgressThrottle:
 
 class Reporter:
     """
-    Says each phase to `on_progress` and stops between phases when `cancelled` is set.
+    A forwarder of progress reports that raises CancelledError once `cancelled` is set.
 
-    :param on_progress: called on the step's own thread; what it raises ends the step.
+    :param on_progress: called with each report on the thread of the step; an exception that it
+        raises ends the step.
+    :param cancelled: set by the caller to cancel the step.
     """
 
     def __init__(
@@ -67,9 +72,9 @@ class Reporter:
 
     def __call__(self, phase: str, percent: float | None = None) -> None:
         """
-        Report `phase` as begun, or as `percent` done.
+        Report that `phase` has begun, or that `percent` of it are done.
 
-        :raises CancelledError: when the caller has asked to stop.
+        :raises CancelledError: if the caller has cancelled the step.
         """
         if self._cancelled is not None and self._cancelled.is_set():
             raise CancelledError(f'Cancelled before {phase}.')

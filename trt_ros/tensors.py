@@ -1,4 +1,4 @@
-"""What a network's input or output looks like: name, shape, dtype, mode."""
+"""Descriptions of network inputs and outputs: name, shape, dtype, mode."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 
 from trt_ros.errors import ModelError
 
-#: What metadata says of the NMS that was cut off a network, as JSON: what is left are its boxes
-#: and scores, and a decoder does what it did.
+#: Metadata key of the NMS node that was cut off a network: its attributes as JSON. The network
+#: then outputs the boxes and scores, and the decoder runs NMS with these attributes.
 CUT_NMS = 'trt_ros.cut_nms'
-MAX_ELEMENTS = 1 << 28  # Of an input: 1 GiB of float32.
+MAX_ELEMENTS = 1 << 28  # Per input: 1 GiB of float32.
 
 
 @dataclass(frozen=True)
 class TensorSpec:
     """
-    One input or output of a network.
+    An input or output of a network.
 
-    :param shape: dimensions, -1 where dynamic.
-    :param dtype: NumPy's name ('float32', 'float16', 'uint8', 'int64', 'bool', ..), or 'bfloat16'.
+    :param shape: dimensions, -1 if dynamic.
+    :param dtype: NumPy name ('float32', 'float16', 'uint8', 'int64', 'bool', ..), or 'bfloat16'.
     :param mode: 'input' or 'output'.
     """
 
@@ -34,15 +34,16 @@ class TensorSpec:
 
     @property
     def is_dynamic(self) -> bool:
+        """Whether any dimension is dynamic."""
         return any(size < 0 for size in self.shape)
 
     def accepts(self, tensor: np.ndarray) -> bool:
-        """Tell whether dtype (uint16 for the bits of bfloat16) and shape fit."""
+        """Return whether an array has this dtype (uint16 for the bits of bfloat16) and shape."""
         dtype = 'uint16' if self.dtype == 'bfloat16' else self.dtype
         return (
             tensor.dtype.name == dtype
             and len(tensor.shape) == len(self.shape)
-            and all(want in (-1, have) for want, have in zip(self.shape, tensor.shape))
+            and all(size in (-1, actual) for size, actual in zip(self.shape, tensor.shape))
         )
 
     def __str__(self) -> str:
@@ -52,14 +53,14 @@ class TensorSpec:
 
 def refuse_large(specs: Iterable[TensorSpec]) -> None:
     """
-    Check that inputs are of a size that can be allocated; dynamic dimensions count as 1.
+    Check that inputs are small enough to be allocated; dynamic dimensions count as 1.
 
-    :raises ModelError: when one is not.
+    :raises ModelError: if an input is too large.
     """
     for spec in specs:
         if math.prod(size for size in spec.shape if size >= 0) > MAX_ELEMENTS:
             raise ModelError(
                 f'The input {spec} is too large.',
-                cause=f'An input may have at most {MAX_ELEMENTS} elements.',
-                remedy='Set a smaller input_size, or export with smaller inputs.',
+                cause=f'The limit is {MAX_ELEMENTS} elements per input.',
+                remedy='Set a smaller input_size, or export the model with smaller inputs.',
             )

@@ -1,4 +1,4 @@
-"""The only door to TensorRT: `tensorrt` 10.3 to 11 or `tensorrt_rtx` 1.4 to 1.7."""
+"""Import and logging of TensorRT: `tensorrt` 10.3 to 11 or `tensorrt_rtx` 1.4 to 1.7."""
 
 from __future__ import annotations
 
@@ -24,102 +24,117 @@ INSTALL = {
     'tensorrt_rtx': 'pip install tensorrt-rtx-cu13-libs tensorrt-rtx-cu13-bindings',
 }
 
-# What TensorRT says that no user can act on.
+# TensorRT messages that no user can act on.
 NOISE = re.compile(
     r'differs from one already registered|Make sure (input|output) .* Int64 binding'
     r'|In JIT build, strongly typed|Multi stream is disabled'
 )
-NOISE_WITHOUT_GPU = re.compile('catchCudaError')  # Follows every failure there, the cause of none.
+# Follows every failure on a machine without a GPU and is the cause of none.
+NOISE_WITHOUT_GPU = re.compile('catchCudaError')
 
 
 @dataclass(frozen=True)
 class Flavour:
     """
-    One TensorRT: its Python module and what it can do.
+    An imported TensorRT module with its version and capabilities.
 
     :param name: 'tensorrt' or 'tensorrt_rtx'.
-    :param trt: the module; enums and flags are to be taken by name, their numbers differ.
-    :param version: the library's (major, minor, patch, build); 3 numbers where it tells no more.
+    :param trt: the Python module. Use enums and flags by name; their numbers differ per release.
+    :param version: the library's (major, minor, patch, build); 3 numbers if it reports no build.
+    :param bindings_version: version string of the Python bindings.
+    :param log: the process-wide ILogger, made by `_logger`.
     """
 
     name: str
     trt: ModuleType
     version: tuple[int, ...]
     bindings_version: str
-    log: Any  # The process's one logger, an ILogger made by `_logger`.
+    log: Any
 
     def __str__(self) -> str:
         return f'{self.name} {self.version_text}'
 
     @property
     def version_text(self) -> str:
+        """Version of the library as text, such as '10.13.3.9'."""
         return '.'.join(map(str, self.version))
 
     @property
     def is_rtx(self) -> bool:
+        """Whether this is TensorRT for RTX (`tensorrt_rtx`)."""
         return self.name == 'tensorrt_rtx'
 
     @property
     def builds_without_gpu(self) -> bool:
+        """Whether engines can be built on a machine without a GPU."""
         return self.is_rtx
 
     def member(self, enum: str, name: str) -> Any | None:
-        """Give an enum's member by name, None where this version lacks it."""
+        """Return the member of an enum by name, None if this version lacks it."""
         return getattr(getattr(self.trt, enum, None), name, None)
 
     def new_builder(self) -> Any:
-        """:raises BackendError: where this library cannot build here (it would crash)."""
+        """
+        Create an `IBuilder`.
+
+        :raises BackendError: if this library cannot build on this machine (it would crash).
+        """
         if not self.builds_without_gpu:
             nvidia_driver().gpu(0)
-        return self._made('Builder', self.trt.Builder)
+        return self._create('builder', self.trt.Builder)
 
     def new_runtime(self) -> Any:
-        """:raises BackendError: without a GPU (the library would crash, or hide the reason)."""
-        nvidia_driver().gpu(0)
-        return self._made('Runtime', self.trt.Runtime)
+        """
+        Create an `IRuntime`.
 
-    def _made(self, what: str, factory: Any) -> Any:
+        :raises BackendError: without a GPU (the library would crash or hide the reason).
+        """
+        nvidia_driver().gpu(0)
+        return self._create('runtime', self.trt.Runtime)
+
+    def _create(self, kind: str, factory: Any) -> Any:
         self.trt.init_libnvinfer_plugins(self.log, '')
         with self.log.collect() as captured:
             try:
-                made = factory(self.log)
+                created = factory(self.log)
             except TypeError:  # pybind11: the library returned null.
-                made = None
-        if made is None:
+                created = None
+        if created is None:
             raise BackendError(
-                f'{self} gives no {what}.',
+                f'{self} cannot create a {kind}.',
                 cause='\n'.join(captured.errors),
-                remedy='See `trt-ros doctor`.',
+                remedy='Run `trt-ros doctor`.',
             )
-        return made
+        return created
 
 
 def load_trt(prefer: str = 'auto') -> Flavour:
     """
-    Import TensorRT, late, so that `import trt_ros` needs none.
+    Import TensorRT on demand, so that `import trt_ros` works without it.
 
     :param prefer: 'tensorrt', 'tensorrt_rtx', or 'auto' for the first that is installed.
-    :raises BackendError: when it is not installed, too old, or bindings and library differ.
+    :raises BackendError: if it is not installed, is too old, or if the versions of bindings and
+        library differ.
     """
     names = FLAVOURS if prefer == 'auto' else (prefer,)
     for name in names:
         if installed(name):
             return _load(name)
     raise BackendError(
-        f'No TensorRT found (looked for {", ".join(names)}).',
-        remedy=' or '.join(INSTALL.get(name, name) for name in names),
+        f'TensorRT is not installed (looked for {", ".join(names)}).',
+        remedy='Install it: ' + ' or '.join(INSTALL.get(name, name) for name in names),
     )
 
 
 def installed(name: str) -> bool:
-    """Tell whether a flavour's Python bindings are there, without importing them."""
+    """Return whether the Python bindings of a flavour are installed, without importing them."""
     return bool(_module(name))
 
 
 def _module(name: str) -> str:
-    for module in (name, f'{name}_bindings'):  # The second where it is the only wheel installed.
+    for module in (name, f'{name}_bindings'):  # The second if only that wheel is installed.
         spec = find_spec(module)
-        if spec is not None and spec.origin is not None:  # None: some folder of that name.
+        if spec is not None and spec.origin is not None:  # None: a folder of that name.
             return module
     return ''
 
@@ -128,46 +143,48 @@ def _module(name: str) -> str:
 def _load(name: str) -> Flavour:
     try:
         trt = import_module(_module(name))
-    except (ImportError, OSError) as error:  # OSError: from wheels that load libraries.
+    except (ImportError, OSError) as error:  # OSError: raised by wheels that load libraries.
         raise BackendError(
-            f'{name} is installed but does not load.',
+            f'{name} is installed, but importing it failed.',
             cause=str(error),
-            remedy=f'Install its libraries, of the same version: {INSTALL[name]}',
+            remedy=f'Install its libraries in the same version: {INSTALL[name]}',
         ) from error
     bindings = numbers(trt.__version__)
     version = library_version(name, bindings[0])
     shared = min(len(version), len(bindings))
     if version[:shared] != bindings[:shared]:
         raise BackendError(
-            f'{name}: bindings {trt.__version__} over library {".".join(map(str, version))}.',
-            cause='They must be of one version: others crash at the first call.',
-            remedy='Install both from one release; look for a second library on LD_LIBRARY_PATH.',
+            f'{name} bindings {trt.__version__} do not match library '
+            f'{".".join(map(str, version))}.',
+            cause='Bindings and library of different versions crash at the first call.',
+            remedy='Install both from one release. Check LD_LIBRARY_PATH for a second library.',
         )
     if version[:2] < OLDEST[name]:
         oldest = '.'.join(map(str, OLDEST[name]))
         raise BackendError(
-            f'{name} {trt.__version__} is too old.',
+            f'{name} {trt.__version__} is not supported.',
+            cause=f'The oldest supported version is {oldest}.',
             remedy=f'Install {oldest} or newer: {INSTALL[name]}',
         )
     return Flavour(name, trt, version, trt.__version__, _logger(trt))
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Give '10.13.3.9.post1' as (10, 13, 3, 9)."""
+    """Parse a version string: '10.13.3.9.post1' becomes (10, 13, 3, 9)."""
     found = re.match(r'\d+(\.\d+)*', version)
     return tuple(int(part) for part in found.group().split('.')) if found else ()
 
 
 def library_version(name: str, major: int) -> tuple[int, ...]:
-    """Ask the library that the bindings have just mapped (found again by its SONAME)."""
+    """Return the version of the library that the bindings have loaded (found by its SONAME)."""
     so = 'libtensorrt_rtx.so.1' if name == 'tensorrt_rtx' else f'libnvinfer.so.{major}'
     try:
         library = ctypes.CDLL(so)
     except OSError as error:
         raise BackendError(
-            f'{name} loads, but not its library {so}.',
+            f'The library {so} of {name} cannot be loaded.',
             cause=str(error),
-            remedy=f'Install bindings and library of one release: {INSTALL[name]}',
+            remedy=f'Install bindings and library from one release: {INSTALL[name]}',
         ) from error
     parts = [f'getInferLib{part}Version' for part in ('Major', 'Minor', 'Patch', 'Build')]
     if all(hasattr(library, part) for part in parts):
@@ -177,7 +194,7 @@ def library_version(name: str, major: int) -> tuple[int, ...]:
 
 
 class CapturedLog:
-    """What TensorRT said while someone listened."""
+    """Errors and warnings that TensorRT logged within a `collect()` block."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
@@ -185,7 +202,7 @@ class CapturedLog:
 
 
 def _logger(trt: ModuleType) -> Any:
-    """Make the logger; the library keeps the first of a process, so `_load` is cached."""
+    """Create the logger. TensorRT keeps the first one of a process, so `_load` is cached."""
     out = logging.getLogger(f'trt_ros.{trt.__name__.removesuffix("_bindings")}')
     severity = trt.ILogger.Severity
     levels = {
@@ -213,7 +230,7 @@ def _logger(trt: ModuleType) -> Any:
                     captured.errors.append(message)
                 elif level == logging.WARNING:
                     captured.warnings.append(message)
-            # Whoever listens turns errors into an exception that says more.
+            # A listener turns errors into an exception with more context.
             if level != logging.ERROR or not self.listeners:
                 out.log(level, message)
 

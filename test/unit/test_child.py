@@ -119,7 +119,7 @@ def test_an_error_for_the_user_comes_back_as_it_was(start):
 @pytest.mark.parametrize('signal', ['SIGSEGV', 'SIGFPE', 'SIGABRT', 'SIGBUS'])
 def test_a_crash_is_an_error_with_the_last_words(start, signal):
     with start('crash') as child:
-        with pytest.raises(ModelError, match=f'The work ended by {signal}') as caught:
+        with pytest.raises(ModelError, match=f'The work crashed with {signal}') as caught:
             call(child, signal=signal)
         assert not child.is_usable
     assert 'last words' in caught.value.cause and caught.value.remedy == 'Do less.'
@@ -143,7 +143,10 @@ def test_an_exit_is_an_error(start):
 
 
 def test_what_takes_too_long_is_killed(start):
-    with start('hang') as child, pytest.raises(TimeLimitError, match=r'after \d+\.\d s, in: \w+'):
+    with (
+        start('hang') as child,
+        pytest.raises(TimeLimitError, match=r'after \d+\.\d s, during: \w+'),
+    ):
         call(child, timeout_seconds=0.5)
     assert children() == []
 

@@ -34,7 +34,7 @@ def test_a_folder_that_is_only_named_so_is_no_tensorrt(monkeypatch, tmp_path):
     (tmp_path / 'tensorrt').mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     assert not installed('tensorrt')
-    with pytest.raises(BackendError, match='No TensorRT found'):
+    with pytest.raises(BackendError, match='TensorRT is not installed'):
         load_trt('tensorrt')
 
 
@@ -61,14 +61,16 @@ def test_bindings_over_another_library_are_refused_before_they_crash(rtx, monkey
     backend._load.cache_clear()
     monkeypatch.setattr(backend, 'library_version', lambda name, major: (1, 3, 0, 76))
     try:
-        with pytest.raises(BackendError, match=r'bindings 1\.\S+ over library 1\.3\.0\.76'):
+        with pytest.raises(
+            BackendError, match=r'bindings 1\.\S+ do not match library 1\.3\.0\.76'
+        ):
             load_trt('tensorrt_rtx')
     finally:
         backend._load.cache_clear()
 
 
 def test_a_missing_library_is_named(monkeypatch):
-    with pytest.raises(BackendError, match=r'not its library libnvinfer\.so\.99'):
+    with pytest.raises(BackendError, match=r'library libnvinfer\.so\.99'):
         library_version('tensorrt', 99)
 
 
@@ -82,13 +84,13 @@ def test_enums_that_a_version_lacks_are_none():
 def test_rtx_builds_without_a_gpu_and_says_why_it_cannot_run(rtx):
     assert rtx.new_builder() is not None
     if not nvidia_driver().gpus:
-        with pytest.raises(BackendError, match='No NVIDIA GPU') as caught:
+        with pytest.raises(BackendError, match='No usable NVIDIA GPU') as caught:
             rtx.new_runtime()
         assert caught.value.cause == nvidia_driver().problem
 
 
 def test_a_gpu_that_is_not_there_is_refused():
-    with pytest.raises(BackendError, match=r'No NVIDIA GPU|There is no GPU 99'):
+    with pytest.raises(BackendError, match=r'No usable NVIDIA GPU|GPU 99 does not exist'):
         nvidia_driver().gpu(99)
 
 

@@ -305,9 +305,9 @@ def test_the_adaptor_loads_and_refuses_to_build_where_it_would_crash(release):
     assert name == f'{flavour} {".".join(version.split(".")[:3])}'
     assert lacking == []
     assert builder == (
-        'No NVIDIA GPU can be used here.'
+        'No usable NVIDIA GPU found.'
         if flavour == 'tensorrt' and 'GPU' in builder
-        else f'{name} gives no Builder.'
+        else f'{name} cannot create a builder.'
     )
 
 
@@ -315,5 +315,5 @@ def test_the_adaptor_loads_and_refuses_to_build_where_it_would_crash(release):
 def test_the_adaptor_refuses_another_library_under_the_bindings(release):
     flavour, version, run = release
     problem, cause, _ = run(ADAPTOR, flavour, library=90102)
-    assert problem == f'{flavour}: bindings {version} over library 9.1.2.'
+    assert problem == f'{flavour} bindings {version} do not match library 9.1.2.'
     assert 'crash' in cause

@@ -1,7 +1,7 @@
 """
-Engines on disk: `<cache>/<model>/<precision>/bs<batch>/<model>-<library>-<key>.engine`.
+Engine cache on disk: `<cache>/<model>/<precision>/bs<batch>/<model>-<library>-<key>.engine`.
 
-Beside each lies its sidecar, `.engine.json`. Nothing is believed that does not match it.
+Each engine has a sidecar, `.engine.json`. An engine that does not match its sidecar is not used.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ log = logging.getLogger('trt_ros.engine')
 @dataclass(frozen=True)
 class Entry:
     """
-    One engine of the cache.
+    An engine of the cache.
 
-    :param sidecar: what its `.engine.json` says.
-    :param build_reason: '' when it was found; else why it had to be built.
+    :param sidecar: content of its `.engine.json`.
+    :param build_reason: reason why it was built; '' if it was found in the cache.
     """
 
     path: Path
@@ -57,16 +57,16 @@ class Entry:
 
 class Blob:
     """
-    Bytes that a library wants back in the next process: kernel times, compiled kernels.
+    A file of library data for the next process: kernel times or compiled kernels.
 
-    The file begins with their SHA-256; damaged ones read as nothing.
+    The file begins with the SHA-256 of the data; a damaged file is ignored.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def load(self) -> bytes | None:
-        """Give the bytes, None where there are none or they are damaged."""
+        """Return the data; None if the file is missing or damaged."""
         try:
             raw = self.path.read_bytes()
         except OSError:
@@ -75,55 +75,55 @@ class Blob:
         return data if hashlib.sha256(data).digest() == digest else None
 
     def save(self, data: bytes) -> bool:
-        """Keep the bytes, if there are any and they are new; tells whether it wrote."""
+        """Write the data unless it is empty or unchanged; return whether the file was written."""
         if not data or self.load() == data:
             return False
         try:
             write_atomically(self.path, io.BytesIO(hashlib.sha256(data).digest() + data))
         except OSError as error:
-            log.warning('Cannot keep %s: %s', self.path, error.strerror)
+            log.warning('Cannot write %s: %s', self.path, error.strerror)
             return False
         return True
 
 
 def default_root() -> Path:
     """
-    `$XDG_CACHE_HOME/trt_ros`, or `~/.cache/trt_ros`.
+    Return the default engine cache, `$XDG_CACHE_HOME/trt_ros` or `~/.cache/trt_ros`.
 
-    :raises ParameterError: when the user has no home, as in some containers.
+    :raises ParameterError: if the user has no home folder, as in some containers.
     """
     base = os.environ.get('XDG_CACHE_HOME', '')
     try:
         return (Path(base) if Path(base).is_absolute() else Path.home() / '.cache') / 'trt_ros'
     except RuntimeError as error:
         raise ParameterError(
-            'There is no place for the engine cache.',
+            'The default folder of the engine cache cannot be determined.',
             cause=str(error),
-            remedy='Set engine_cache_dir, or XDG_CACHE_HOME.',
+            remedy='Set engine_cache_dir or XDG_CACHE_HOME.',
         ) from error
 
 
 def kernel_folder(root: Path | str = '') -> Path | None:
     """
-    Return the folder for compiled CUDA kernels in the cache of engines, made and private.
+    Create and return the folder of compiled CUDA kernels in the engine cache.
 
-    :param root: of the cache; empty for the default one.
-    :returns: None where there is no such folder; the kernels are then compiled at each start.
+    :param root: engine cache; empty for the default one.
+    :returns: None if it cannot be created; the kernels are then compiled at each start.
     """
     try:
         base = EngineCache(root).root
         make_private(base / 'kernels', base)
         return base / 'kernels'
     except (ParameterError, OSError) as error:
-        log.info('CUDA kernels are not kept, and compiled at each start. %s', error)
+        log.info('CUDA kernels are not cached and are compiled at each start. %s', error)
         return None
 
 
 class EngineCache:
     """
-    The folder of engines; several processes may use it at a time.
+    A folder of engines; several processes may use it at the same time.
 
-    :param root: empty for the default one.
+    :param root: path of the folder; empty for the default one.
     """
 
     def __init__(self, root: Path | str = '') -> None:
@@ -141,12 +141,16 @@ class EngineCache:
         force: bool = False,
     ) -> Entry:
         """
-        Find the engine of a model, or build it; of two processes that ask, one builds.
+        Return the engine of a model; build it if it is missing. Only one process builds it.
 
-        :param force: build even when there is one.
-        :raises ParameterError: when the cache is not safe or cannot be written, or an option
-            cannot be honoured.
-        :raises ModelError: when the model cannot be built.
+        :param onnx: path of the model.
+        :param device: CUDA device index.
+        :param report: progress and cancellation of the build.
+        :param timeout_seconds: time limit of the build; None for no limit.
+        :param force: build even if the engine is cached.
+        :raises ParameterError: if the cache is not secure or cannot be written, or if an option
+            is not supported.
+        :raises ModelError: if the model cannot be built.
         """
         report = report or Reporter()
         report('looking for the engine')
@@ -157,26 +161,25 @@ class EngineCache:
             make_private(folder, self.root)
             with locked(folder, report):
                 _sweep(folder)
-                why = 'as asked' if force else _why_not_there(folder, model, options, flavour)
+                reason = 'forced' if force else _miss_reason(folder, model, options, flavour)
                 for path in [] if force else _engines(folder, key):
-                    why = self.problem(path, key=key)
-                    if not why:
+                    reason = self.problem(path, key=key)
+                    if not reason:
                         return Entry(path, read_sidecar(path))
-                    log.warning('Rebuilding %s: %s', path.name, why)
+                    log.warning('Rebuilding %s: %s', path.name, reason)
                     remove(path)
                 return self._build(
-                    folder, model, key, options, flavour, device, report, timeout_seconds, why
+                    folder, model, key, options, flavour, device, report, timeout_seconds, reason
                 )
         except OSError as error:
-            # One that came with a read-only disk, or belongs to root, still serves.
+            # An engine on a read-only disk, or one that belongs to root, can still be used.
             for path in [] if force else _engines(folder, key):
                 if not self.problem(path, key=key):
                     return Entry(path, read_sidecar(path))
             raise ParameterError(
-                f'The engine cache {self.root} cannot be used.',
+                f'The engine cache {self.root} cannot be written.',
                 cause=str(error),
-                remedy='Set engine_cache_dir to a folder that can be written, or set '
-                'engine_in_memory.',
+                remedy='Set engine_cache_dir to a writable folder, or set engine_in_memory.',
             ) from error
 
     def _build(
@@ -189,7 +192,7 @@ class EngineCache:
         device: int,
         report: Reporter,
         timeout_seconds: float | None,
-        why: str,
+        reason: str,
     ) -> Entry:
         timing = self.timing_cache(flavour, device) if options.timing_cache else None
         built = build(
@@ -204,13 +207,13 @@ class EngineCache:
         try:
             if OnnxFile.read(model.path) != model:
                 raise ModelError(
-                    f'{model.path} changed while it was being built.', remedy='Build it again.'
+                    f'The model {model.path} changed during the build.', remedy='Build it again.'
                 )
             stem = f'{_safe_name(model.path.stem)}-{flavour.name}{flavour.version_text}'
             path = folder / f'bs{built.report["batch"]}' / f'{stem}-{key[:16]}.engine'
             make_private(path.parent, self.root)
             sidecar = make_sidecar(model, key, options, flavour, device, built)
-            # The sidecar first: a plan without one is never believed.
+            # The sidecar first: an engine without one is never used.
             text = json.dumps(sidecar, indent=1, sort_keys=True)
             write_atomically(sidecar_path(path), io.BytesIO(text.encode()))
             write_atomically(path, built.plan)
@@ -218,22 +221,25 @@ class EngineCache:
             built.close()
         if timing is not None:
             timing.save(built.timing_cache)
-        return Entry(path, sidecar, why)
+        return Entry(path, sidecar, reason)
 
     def problem(self, path: Path, *, key: str = '') -> str:
-        """Say why an entry must not be used, '' when it may; no library touches it for that."""
+        """Return why an entry must not be used, '' if it may; does not load the engine."""
         try:
             check_private(path, self.root)
             sidecar = read_sidecar(path)
             header = read_plan_header(path)
             if key and sidecar['key'] != key:
-                return 'it was made of something else'
+                return 'its cache key differs'
             if header.flavour != sidecar['flavour'] or not sidecar['tensorrt'].startswith(
                 header.version_text[: len(sidecar['tensorrt'])]
             ):
-                return f'it is of {header.flavour} {header.version_text}, its sidecar says other'
+                return (
+                    f'it was built by {header.flavour} {header.version_text}, its sidecar says '
+                    f'{sidecar["flavour"]} {sidecar["tensorrt"]}'
+                )
             if sha256_of_file(path) != sidecar['plan_sha256']:
-                return 'its bytes are not those that were built'
+                return 'its SHA-256 differs from the one in its sidecar'
         except (ModelError, ParameterError, OSError) as error:
             return str(error).replace('\n', ' ')
         except (KeyError, TypeError, AttributeError):
@@ -241,11 +247,11 @@ class EngineCache:
         return ''
 
     def entries(self) -> Iterator[Path]:
-        """Give every engine, in order."""
+        """Yield the path of every engine, sorted."""
         yield from sorted(self.root.glob('*/*/bs*/*.engine'))
 
     def timing_cache(self, flavour: Flavour, device: int) -> Blob | None:
-        """Where measured kernel times are kept: tensorrt only, one file a release and GPU."""
+        """Return the file of measured kernel times: tensorrt only, one per release and GPU."""
         if flavour.is_rtx:
             return None
         folder = self.root / '.timing'
@@ -255,33 +261,38 @@ class EngineCache:
 
 
 def runtime_cache(flavour: Flavour, engine: Path, device: int) -> Blob | None:
-    """Where tensorrt_rtx's compiled kernels of an engine are kept: one file a GPU and driver."""
+    """Return the file of an engine's compiled kernels: tensorrt_rtx, one per GPU and driver."""
     if not flavour.is_rtx:
         return None
-    found = nvidia_driver()
-    tag = _safe_name(f'{found.gpu(device).name}-{found.version or found.cuda_version}')
+    driver = nvidia_driver()
+    tag = _safe_name(f'{driver.gpu(device).name}-{driver.version or driver.cuda_version}')
     return Blob(engine.with_name(f'{engine.name}.{tag}.runtime'))
 
 
 def sidecar_path(engine: Path) -> Path:
+    """Return the path of an engine's sidecar."""
     return engine.with_name(engine.name + SIDECAR)
 
 
 def read_sidecar(engine: Path) -> dict[str, Any]:
-    """:raises ModelError: when it is missing or damaged."""
+    """
+    Read the sidecar of an engine.
+
+    :raises ModelError: if it is missing or damaged.
+    """
     try:
         sidecar = json.loads(sidecar_path(engine).read_text(encoding='utf-8'))
     except (OSError, ValueError) as error:
-        raise ModelError(f'{engine} has no readable sidecar.', cause=str(error)) from error
+        raise ModelError(f'The sidecar of {engine} cannot be read.', cause=str(error)) from error
     if not isinstance(sidecar, dict):
-        raise ModelError(f'{engine} has no readable sidecar.', cause='It is no JSON object.')
+        raise ModelError(f'The sidecar of {engine} is damaged.', cause='It is not a JSON object.')
     return sidecar
 
 
 def make_sidecar(
     model: OnnxFile, key: str, options: BuildOptions, flavour: Flavour, device: int, built: Built
 ) -> dict[str, Any]:
-    """Tell all that is known of a plan just built."""
+    """Return the sidecar of an engine that was just built."""
     digest, nbytes = hashlib.sha256(), 0
     built.plan.seek(0)
     while chunk := built.plan.read(1 << 20):
@@ -307,7 +318,7 @@ def make_sidecar(
 
 
 def remove(path: Path) -> None:
-    """Remove an engine, its sidecar and its compiled kernels."""
+    """Delete an engine, its sidecar and its compiled kernels."""
     for each in (path, sidecar_path(path), *path.parent.glob(f'{path.name}.*.runtime')):
         each.unlink(missing_ok=True)
 
@@ -316,28 +327,28 @@ def _engines(folder: Path, key: str) -> list[Path]:
     return sorted(folder.glob(f'bs*/*-{key[:16]}.engine'))
 
 
-def _why_not_there(folder: Path, model: OnnxFile, options: BuildOptions, flavour: Flavour) -> str:
-    """Say what differs from the newest engine of this name, where there is one."""
+def _miss_reason(folder: Path, model: OnnxFile, options: BuildOptions, flavour: Flavour) -> str:
+    """Return how the requested engine differs from the newest one of this model."""
     others = sorted(folder.glob('bs*/*.engine'), key=lambda path: path.stat().st_mtime)
     for other in others[-1:]:
         try:
             sidecar = read_sidecar(other)
-            have, want = sidecar['options'], json.loads(options.to_json())
-            changed = [name for name in want if have.get(name) != want[name]]
+            built, requested = sidecar['options'], json.loads(options.to_json())
+            changed = [name for name in requested if built.get(name) != requested[name]]
             if sidecar['onnx']['sha256'] != model.sha256:
                 return 'the model has changed'
             if sidecar['tensorrt'] != flavour.version_text:
-                return f'the one there is of {sidecar["flavour"]} {sidecar["tensorrt"]}'
+                return f'the cached engine was built by {sidecar["flavour"]} {sidecar["tensorrt"]}'
             if changed:
-                return f'other {", ".join(changed)} than before'
-            return 'the one there is of another machine or data file'
+                return f'changed options: {", ".join(changed)}'
+            return 'the cached engine belongs to another machine or data file'
         except (ModelError, KeyError, TypeError):
             pass
     return 'not built yet'
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what a killed writer left; only with the folder locked."""
+    """Delete the leftovers of killed writers; call it only with the folder locked."""
     for pattern in (f'bs*/.*.engine.*{PART}', f'bs*/.*.engine{SIDECAR}.*{PART}'):
         for part in folder.glob(pattern):
             part.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A TensorRT engine, loaded."""
+"""Deserialised TensorRT engines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trt_ros.errors import BackendError, ClosedError, ModelError
 from trt_ros.tensors import TensorSpec
 from trt_ros.trt import Flavour, load_trt
 
-# TensorRT's DataType by name -> NumPy's name. `float` and `half` are how its enum prints.
+# Name of TensorRT's DataType -> NumPy name.
 DTYPES = {
     'FLOAT': 'float32',
     'HALF': 'float16',
@@ -32,15 +32,17 @@ Shape = tuple[int, ...]
 
 class Engine:
     """
-    A deserialised engine; owns TensorRT's runtime and engine, and the bytes' library.
+    A deserialised engine; owns TensorRT's IRuntime and ICudaEngine.
 
-    Borrowers: execution contexts made from `handle` must be gone before close().
+    Destroy all execution contexts created from `handle` before close().
 
     :param handle: TensorRT's ICudaEngine.
-    :param metadata: the ONNX file's, where the engine came with its sidecar.
-    :param path: where the plan lies; None for one built in memory.
-    :ivar diagnostics: of how it was built, for /diagnostics; empty where nothing tells.
-    :param profiles: one mapping a profile, of a dynamic input's name to its (min, opt, max) shape.
+    :param path: path of the plan; None if it was built in memory.
+    :param metadata: metadata of the ONNX file, if the engine has a sidecar.
+    :param plan_nbytes: size of the plan.
+    :ivar diagnostics: build information for /diagnostics; empty if unknown.
+    :ivar profiles: one mapping per profile, from the name of a dynamic input to its (min, opt,
+        max) shapes.
     """
 
     def __init__(
@@ -74,19 +76,19 @@ class Engine:
 
     @property
     def handle(self) -> Any:
-        """:raises ClosedError: after close()."""
+        """TensorRT's ICudaEngine; raises ClosedError after close()."""
         if self._handle is None:
             raise ClosedError('The engine')
         return self._handle
 
     def close(self) -> None:
-        """Give engine and runtime back; may be called twice."""
-        self._handle = None  # Before the runtime: TensorRT wants this order.
+        """Release engine and runtime; may be called twice."""
+        self._handle = None  # TensorRT requires that the engine is destroyed before its runtime.
         self._runtime = None
 
 
 def tensor_spec(handle: Any, name: str) -> TensorSpec:
-    """Describe one input or output of an ICudaEngine."""
+    """Return the description of an input or output of an ICudaEngine."""
     return TensorSpec(
         name,
         tuple(handle.get_tensor_shape(name)),
@@ -110,13 +112,15 @@ def load_engine(
     """
     Deserialise a plan on the current CUDA device.
 
-    Its header decides which flavour loads it; what cannot fit is refused before a library sees it.
+    The plan's header selects tensorrt or tensorrt_rtx. A plan that is incompatible according to
+    its header is refused before it reaches the library.
 
-    :param source: the plan's file or bytes.
-    :param trusted_code: let a version-compatible plan bring its own runtime (it runs code).
-    :param dla_core: that it was built for; the plan itself does not say which of several.
-    :raises ModelError: when it is damaged, or does not fit this machine.
-    :raises BackendError: when its flavour is not installed, or there is no GPU.
+    :param source: path or bytes of the plan.
+    :param metadata: metadata of the ONNX file.
+    :param trusted_code: allow a version-compatible plan to run the runtime code it contains.
+    :param dla_core: DLA core the plan was built for; the plan itself does not contain its number.
+    :raises ModelError: if the plan is damaged or incompatible with this machine.
+    :raises BackendError: if its TensorRT is not installed, or without a GPU.
     """
     path = None if isinstance(source, bytes) else Path(source)
     name = str(path or 'the engine')
@@ -124,17 +128,17 @@ def load_engine(
         try:
             header, plan = parse_plan_header(source[:64]), source
         except ValueError as error:
-            raise ModelError('These bytes are not a TensorRT engine.', cause=str(error)) from error
+            raise ModelError('The data is not a TensorRT engine.', cause=str(error)) from error
     else:
         header = read_plan_header(Path(source))
         plan = Path(source).read_bytes()
     flavour = load_trt(header.flavour)
-    # A tensorrt plan may be version compatible; that library judges by itself.
+    # A plan of tensorrt may be version compatible, which only the library can decide.
     if flavour.is_rtx and flavour.version != header.version:
         raise ModelError(
-            f'{name} does not fit this machine.',
-            cause=f'{header.flavour} {header.version_text} built it, here is {flavour}.',
-            remedy='Build it here: trt-ros build MODEL.onnx',
+            f'{name} is incompatible with {flavour}.',
+            cause=f'It was built by {header.flavour} {header.version_text}.',
+            remedy='Rebuild it on this machine: trt-ros build MODEL.onnx',
         )
     runtime = flavour.new_runtime()
     if trusted_code:
@@ -145,13 +149,13 @@ def load_engine(
         handle = runtime.deserialize_cuda_engine(plan)
     if handle is None:
         raise ModelError(
-            f'{name} does not load with {flavour}.',
+            f'{flavour} cannot load {name}.',
             cause='\n'.join(captured.errors),
-            remedy='Build it here: trt-ros build MODEL.onnx',
+            remedy='Rebuild it on this machine: trt-ros build MODEL.onnx',
         )
     try:
         return Engine(
             flavour, runtime, handle, path=path, metadata=metadata or {}, plan_nbytes=len(plan)
         )
     except KeyError as error:
-        raise BackendError(f'{name} has a tensor of type {error}, unknown to trt_ros.') from error
+        raise BackendError(f'{name} has a tensor of unsupported type {error}.') from error

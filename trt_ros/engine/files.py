@@ -1,4 +1,4 @@
-"""Files that other processes read at the same time, or that a power cut may hit."""
+"""Atomic writes, folder locks and permission checks for files shared between processes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from trt_ros.errors import ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import open_regular
 
-PART = '.part'  # Suffix of what is being written; a leftover is swept by the next writer.
+PART = '.part'  # Suffix of files being written; the next writer removes leftovers.
 LOCK = '.lock'
 
 
 def sha256_of(file: IO[bytes]) -> str:
-    """Hash from here to the end."""
+    """Return the SHA-256 of a file from its current position to the end."""
     digest = hashlib.sha256()
     while chunk := file.read(1 << 20):
         digest.update(chunk)
@@ -31,12 +31,13 @@ def sha256_of(file: IO[bytes]) -> str:
 
 
 def sha256_of_file(path: Path) -> str:
+    """Return the SHA-256 of a regular file."""
     with open_regular(path) as file:
         return sha256_of(file)
 
 
 def write_atomically(path: Path, source: IO[bytes]) -> None:
-    """Put what is left of `source` at `path`: whole and on the disk, or not at all."""
+    """Write the rest of `source` to `path` and to the disk: completely or not at all."""
     part = path.with_name(f'.{path.name}.{os.getpid()}.{threading.get_native_id()}{PART}')
     try:
         with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), 'wb') as file:
@@ -55,24 +56,24 @@ def write_atomically(path: Path, source: IO[bytes]) -> None:
 
 @contextmanager
 def locked(folder: Path, report: Reporter) -> Iterator[None]:
-    """Hold `folder` against other processes and threads; cancellable while it waits."""
+    """Lock `folder` against other processes and threads; cancellable while waiting."""
     with os.fdopen(os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600), 'rb') as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                report('waiting for another process that builds this model')
+                report('waiting for another process that is building this model')
                 time.sleep(0.1)
         yield  # Closing the file unlocks.
 
 
 def make_private(folder: Path, root: Path) -> None:
     """
-    Make `folder`, below or equal to `root`, and see that nobody else can write in between.
+    Create `folder`, which is `root` or below it, and check that no other user can write to it.
 
-    :raises ParameterError: when others can write there: engines are code.
-    :raises OSError: when it cannot be made.
+    :raises ParameterError: if other users can write there: engines are code.
+    :raises OSError: if it cannot be created.
     """
     old = os.umask(0o077)
     try:
@@ -83,22 +84,26 @@ def make_private(folder: Path, root: Path) -> None:
 
 
 def check_private(path: Path, root: Path) -> None:
-    """:raises ParameterError: when others could put another engine at `path` below `root`."""
+    """
+    Check that no other user can replace the engine at `path` below `root`.
+
+    :raises ParameterError: if one can.
+    """
     for each in (path, *path.parents):
         mode, owner = each.stat().st_mode, each.stat().st_uid
         if each == root or root in each.parents:
             if owner not in (os.geteuid(), 0):
                 raise ParameterError(
-                    f'The engine cache {root} is not safe.',
-                    cause=f'{each} belongs to another user, and an engine is code that runs.',
-                    remedy='Set engine_cache_dir to a folder of your own.',
+                    f'The engine cache {root} is not secure.',
+                    cause=f'{each} belongs to another user, and engines contain executable code.',
+                    remedy='Set engine_cache_dir to a folder that you own.',
                 )
             risky = bool(mode & 0o022)
-        else:  # Above the cache, /tmp and its like are fine: the sticky bit guards what is ours.
+        else:  # Above the cache, folders such as /tmp are safe: the sticky bit protects our files.
             risky = bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
         if risky:
             raise ParameterError(
-                f'The engine cache {root} is not safe.',
-                cause=f'Others can write {each}, and an engine is code that runs.',
-                remedy=f'chmod go-w {each}, or set engine_cache_dir to a folder of your own.',
+                f'The engine cache {root} is not secure.',
+                cause=f'Other users can write to {each}, and engines contain executable code.',
+                remedy=f'Run `chmod go-w {each}`, or set engine_cache_dir to your own folder.',
             )

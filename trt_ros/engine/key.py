@@ -1,4 +1,4 @@
-"""What an engine depends on, as one hash; and all of it in words, for the sidecar."""
+"""Cache keys of engines, and the description of the build machine for their sidecars."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.trt import Flavour
 
-SCHEMA = 2  # To be raised when the same key would mean another engine.
-# How protobuf writes the key of an entry that names a data file; its value follows.
+SCHEMA = 2  # Increase it when the same key would denote a different engine.
+# Protobuf encoding of the key 'location', which precedes the name of a data file.
 _LOCATION = re.compile(rb'\x0a\x08location\x12')
 _PACKAGES = ('trt_ros', 'numpy', 'onnx', 'nvidia-modelopt', 'ml_dtypes')
 
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """:param external: (name, sha256) of the data files beside it."""
+    """
+    An ONNX file with its hashes.
+
+    :param external: (name, sha256) of its external data files.
+    """
 
     path: Path
     sha256: str
@@ -38,9 +42,9 @@ class OnnxFile:
     @classmethod
     def read(cls, path: Path) -> OnnxFile:
         """
-        Hash a model and its data files without parsing or holding it.
+        Hash a model and its external data files without parsing it or loading it into memory.
 
-        :raises ModelError: when it cannot be read.
+        :raises ModelError: if it cannot be read.
         """
         try:
             return cls(
@@ -51,7 +55,7 @@ class OnnxFile:
             )
         except OSError as error:
             raise ModelError(
-                f'Cannot read the model {path}.',
+                f'The model {path} cannot be read.',
                 cause=error.strerror or '',
                 remedy='Check the path of the model.',
             ) from error
@@ -59,9 +63,10 @@ class OnnxFile:
 
 def external_names(path: Path) -> list[str]:
     """
-    Find the data files that a model names, by a scan: it may be gigabytes.
+    Return the names of a model's external data files that exist.
 
-    Bytes of weights that happen to look so are harmless: they name no file.
+    Scans the bytes without parsing them, since a model may have gigabytes. Weights that match by
+    chance are harmless: they do not name a file.
     """
     found: set[str] = set()
     if path.stat().st_size == 0:
@@ -86,19 +91,19 @@ def external_names(path: Path) -> list[str]:
 
 
 def total_nbytes(path: Path) -> int:
-    """Return the size of a model with its data files."""
+    """Return the size of a model with its external data files in bytes."""
     return path.stat().st_size + sum(
         (path.parent / name).stat().st_size for name in external_names(path)
     )
 
 
 def cache_key(onnx: OnnxFile, options: BuildOptions, flavour: Flavour, device: int) -> str:
-    """Give 64 hex digits that change whenever the engine could."""
+    """Return the SHA-256 of everything that an engine depends on, as 64 hex digits."""
     parts: dict[str, Any] = {
         'schema': SCHEMA,
         'onnx': onnx.sha256,
         'external': onnx.external,
-        # tensorrt_rtx's engines are without NMS however that was asked for.
+        # Engines of tensorrt_rtx never contain NMS, whatever cut_nms is.
         'options': {
             **asdict(options),
             'timing_cache': None,
@@ -133,16 +138,16 @@ def cache_key(onnx: OnnxFile, options: BuildOptions, flavour: Flavour, device: i
 
 
 def machine(flavour: Flavour, device: int) -> dict[str, Any]:
-    """Tell where an engine was built, as the sidecar keeps it; `gpu` is None without one."""
-    found = nvidia_driver()
-    gpu: GpuInfo | None = found.gpus[device] if device < len(found.gpus) else None
+    """Describe the build machine for the sidecar; `gpu` is None without a GPU."""
+    driver = nvidia_driver()
+    gpu: GpuInfo | None = driver.gpus[device] if device < len(driver.gpus) else None
     return {
         'flavour': flavour.name,
         'tensorrt': flavour.version_text,
         'tensorrt_bindings': flavour.bindings_version,
         'gpu': gpu and asdict(gpu),
-        'driver': found.version,
-        'cuda_driver': '.'.join(map(str, found.cuda_version)),
+        'driver': driver.version,
+        'cuda_driver': '.'.join(map(str, driver.cuda_version)),
         'cuda_runtime': cuda_version(flavour),
         'os': platform.system(),
         'arch': platform.machine(),
@@ -153,17 +158,18 @@ def machine(flavour: Flavour, device: int) -> dict[str, Any]:
 
 
 def cuda_package(flavour: Flavour) -> str:
-    """The CUDA that the flavour's wheel was made for ('cu13'); '' where it is no wheel."""
+    """Return the CUDA version of a flavour's wheel ('cu13'); '' if it is not a wheel."""
     stem = flavour.name.replace('_', '-')
     return next((cu for cu in ('cu13', 'cu12') if _version(f'{stem}-{cu}-bindings')), '')
 
 
 def cuda_version(flavour: Flavour) -> str:
     """
-    Return the CUDA that a flavour's library works with, as far as anything says.
+    Return the CUDA version that a flavour's library uses, as far as it is known.
 
-    Its wheel's ('cu13'); of a Debian package (apt, Jetson) the version, which names the CUDA that
-    it was built with ('10.3.0.30-1+cuda12.5'), and the driver's CUDA; elsewhere the driver's CUDA.
+    For a wheel its own ('cu13'). For a Debian package (apt, Jetson) the package version, which
+    contains the CUDA version it was built with ('10.3.0.30-1+cuda12.5'), and the driver's CUDA
+    version. Otherwise the driver's CUDA version.
     """
     wheel = cuda_package(flavour)
     if wheel:
@@ -196,5 +202,7 @@ def _plugin(path: str) -> str:
         return sha256_of_file(Path(path))
     except OSError as error:
         raise ParameterError(
-            f'Cannot read the plugin library {path}.', cause=error.strerror or ''
+            f'The plugin library {path} cannot be read.',
+            cause=error.strerror or '',
+            remedy='Check the path in plugins.',
         ) from error

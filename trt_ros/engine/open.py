@@ -1,4 +1,4 @@
-"""From a model file to an engine that is loaded: found, built, or refused with the reason."""
+"""Opening of engines: load a cached engine, build a missing one, report why a model is refused."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ log = logging.getLogger('trt_ros.engine')
 @dataclass(frozen=True)
 class OpenedEngine:
     """
-    A loaded engine and where it came from; whoever opened it closes `engine`.
+    A loaded engine and its origin; the caller of `open_engine` closes `engine`.
 
-    :param runtime_cache: where tensorrt_rtx's compiled kernels are kept; None where it has none.
-    :param sidecar: what is known of the build; empty for an engine that came without.
+    :param runtime_cache: file of the kernels that tensorrt_rtx compiles at run time; None for
+        tensorrt.
+    :param sidecar: build report of the engine; empty if it has no sidecar.
     :param log_lines: lines for the log.
     """
 
@@ -53,17 +54,20 @@ def open_engine(
     timeout_seconds: float | None = None,
 ) -> OpenedEngine:
     """
-    Load the engine of a model on the current CUDA device, building it first where there is none.
+    Load the engine of a model on the current CUDA device; build it first if it is not cached.
 
-    :param model: an ONNX file, or an engine.
+    :param model: path of an ONNX file or an engine.
     :param backend: 'tensorrt', 'tensorrt_rtx' or 'auto'.
-    :param device: which GPU; the caller has made it the current one.
-    :param memory_if_unwritable: where the cache cannot be written, build in memory, each time.
+    :param device: CUDA device index; the caller has made this device current.
+    :param cache_dir: engine cache; empty for the default one.
+    :param memory_if_unwritable: build in memory on each start if the cache cannot be written.
+    :param report: progress and cancellation of the build.
+    :param timeout_seconds: time limit of the build; None for no limit.
     :raises TrtRosError: a ParameterError, ModelError, BackendError or CancelledError.
     """
     path, options = Path(model).expanduser(), options or BuildOptions()
     report = report or Reporter()
-    nvidia_driver().gpu(device)  # Before minutes of building what could not be loaded.
+    nvidia_driver().gpu(device)  # Fail before a build of minutes that could not be loaded.
     if is_plan(path):
         return open_plan(path, device, options)
     flavour = load_trt(backend)
@@ -82,16 +86,16 @@ def open_engine(
         except ParameterError as error:
             if not memory_if_unwritable or not isinstance(error.__cause__, OSError):
                 raise
-            log.warning('%s Building in memory, for this process only.', error.problem)
+            log.warning('%s Building the engine in memory, for this process only.', error.problem)
             return _build_in_memory(path, options, flavour, device, report, timeout_seconds)
         try:
             engine = _load(entry.path, entry.sidecar)
             break
         except ModelError as error:
             if entry.build_reason:
-                raise  # Fresh from the builder: another build would not differ.
+                raise  # Just built: another build would not differ.
             log.warning('Rebuilding %s: %s', entry.path.name, error)
-    how = (
+    origin = (
         f'built ({entry.build_reason}) in {entry.sidecar["build_seconds"]:.1f} s'
         if (entry.build_reason)
         else 'from the cache'
@@ -100,21 +104,23 @@ def open_engine(
         engine,
         caches.runtime_cache(flavour, entry.path, device),
         entry.sidecar,
-        (f'engine {entry.path}, {how}', *build_summary(entry.sidecar)),
+        (f'engine {entry.path}, {origin}', *build_summary(entry.sidecar)),
     )
 
 
 def build_summary(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say what was really built, a line each: precisions, options without effect, fallbacks."""
+    """Return log lines on the build: layer precisions, options without effect, DLA fallbacks."""
     lines = []
     precisions = _precisions(sidecar)
     if precisions:
-        lines.append(f'layers of the {sidecar["layers_from"]}: {precisions}')
+        lines.append(f'layer precisions ({sidecar["layers_from"]}): {precisions}')
     lines += [sidecar[name] for name in ('lowered', 'cut_nms') if sidecar.get(name)]
     lines += [f'option without effect: {line}' for line in sidecar.get('ignored_options', ())]
     fallback = sidecar.get('dla_fallback')
     if fallback:
-        lines.append(f'{len(fallback)} layers on the GPU, not the DLA: {", ".join(fallback[:10])}')
+        lines.append(
+            f'{len(fallback)} layers run on the GPU, not the DLA: {", ".join(fallback[:10])}'
+        )
     return tuple(lines)
 
 
@@ -124,7 +130,7 @@ def _precisions(sidecar: Mapping[str, Any]) -> str:
 
 
 def diagnostics_of(sidecar: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is worth showing of it all the time; its key as in the file's name."""
+    """Return the diagnostics of an engine; its key as in the file name."""
     diagnostics = {
         'engine key': str(sidecar.get('key', ''))[:16],
         'layer precisions': _precisions(sidecar),
@@ -149,18 +155,18 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any]) -> Engine:
 
 
 def _refit(engine: Engine, onnx: Path) -> None:
-    """Put the weights back into an engine that was built without them."""
+    """Load the weights into an engine that was built without them (strip_weights)."""
     trt, log_ = engine.flavour.trt, engine.flavour.log
     with log_.collect() as captured:
         refitter = trt.Refitter(engine.handle, log_)
         weights = trt.OnnxParserRefitter(refitter, log_)
-        done = weights.refit_from_file(str(onnx)) and refitter.refit_cuda_engine()
-    if not done:
+        is_refitted = weights.refit_from_file(str(onnx)) and refitter.refit_cuda_engine()
+    if not is_refitted:
         engine.close()
         raise ModelError(
-            f'The stripped engine cannot take its weights from {onnx}.',
+            f'The weights of {onnx} cannot be loaded into the stripped engine.',
             cause='\n'.join(captured.errors),
-            remedy='Build it again.',
+            remedy='Rebuild the engine: trt-ros build --force MODEL.onnx',
         )
 
 
@@ -189,13 +195,19 @@ def _build_in_memory(
 
 
 def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
-    """Load an engine given as such; its sidecar, where there is one, must be its own."""
+    """
+    Load an engine file.
+
+    :raises ModelError: if it cannot be loaded, or if it does not match its sidecar.
+    """
     has_sidecar = caches.sidecar_path(path).exists()
     sidecar = caches.read_sidecar(path) if has_sidecar else {}
     try:
         header = read_plan_header(path)
         if has_sidecar and sha256_of_file(path) != sidecar.get('plan_sha256'):
-            raise ModelError(f'{path} is not the engine that its sidecar describes.')
+            raise ModelError(
+                f'The engine {path} does not match its sidecar.', cause='The SHA-256 differs.'
+            )
         engine = _load(path, sidecar)
     except ModelError as error:
         raise ModelError(error.problem, cause=error.cause, remedy=_rebuild(sidecar)) from error
@@ -204,7 +216,7 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
         caches.runtime_cache(engine.flavour, path, device),
         sidecar,
         (
-            f'engine {path}, of {header.flavour} {header.version_text}',
+            f'engine {path}, built by {header.flavour} {header.version_text}',
             *build_summary(sidecar),
             *ineffective_options(options, sidecar),
         ),
@@ -212,26 +224,26 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
 
 
 def ineffective_options(options: BuildOptions, sidecar: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name what was asked of an engine that is built already, and is not so as far as known."""
-    have = sidecar.get('options', {})
-    wanted, plain = (json.loads(each.to_json()) for each in (options, BuildOptions()))
+    """Return a log line per requested option that a prebuilt engine does not have."""
+    built = sidecar.get('options', {})
+    requested, default = (json.loads(each.to_json()) for each in (options, BuildOptions()))
     return tuple(
-        f'option without effect: {name} {wanted[name]}, the engine is built already'
-        for name in wanted
-        if wanted[name] not in (plain[name], have.get(name))
+        f'option without effect: {name} {requested[name]}, the engine is already built'
+        for name in requested
+        if requested[name] not in (default[name], built.get(name))
     )
 
 
 def _rebuild(sidecar: Mapping[str, Any]) -> str:
-    return f'Build it here: {build_command(sidecar)}'
+    return f'Rebuild it on this machine: {build_command(sidecar)}'
 
 
 def build_command(sidecar: Mapping[str, Any]) -> str:
-    """Give the command that builds such an engine once more, of a sidecar or of nothing."""
+    """Return the command that rebuilds the engine of a sidecar, which may be empty."""
     words = ['trt-ros', 'build', sidecar.get('onnx', {}).get('path', 'MODEL.onnx')]
-    plain = json.loads(BuildOptions().to_json())
+    default = json.loads(BuildOptions().to_json())
     for name, value in sidecar.get('options', {}).items():
-        if name not in plain or value == plain[name]:  # Older releases had other options.
+        if name not in default or value == default[name]:  # Older releases had other options.
             continue
         flag = f'--{name.replace("_", "-")}'
         if name == 'timing_cache':

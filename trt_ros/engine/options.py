@@ -1,4 +1,4 @@
-"""All that decides what engine comes out of an ONNX file."""
+"""Options of an engine build."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ShapeRange:
-    """Shapes that a dynamic input may have: smallest, the one to be fast at, largest."""
+    """
+    Shapes of a dynamic input in an optimisation profile.
+
+    :param name: name of the input.
+    :param low: smallest shape (TensorRT: min).
+    :param best: shape to optimise for (TensorRT: opt).
+    :param high: largest shape (TensorRT: max).
+    """
 
     name: str
     low: Shape
@@ -32,34 +39,46 @@ class ShapeRange:
             1 <= a <= b <= c for a, b, c in zip(self.low, self.best, self.high)
         ):
             raise ParameterError(
-                f'Profile of {self.name}: {self.low}, {self.best}, {self.high} is no range.',
-                remedy='Give min, opt and max of equal length, 1 <= min <= opt <= max.',
+                f'Invalid profile of {self.name}: {self.low}, {self.best}, {self.high}.',
+                remedy='Use min, opt and max shapes of equal length with 1 <= min <= opt <= max.',
             )
 
 
-Profile = tuple[ShapeRange, ...]  # One entry an input
+Profile = tuple[ShapeRange, ...]  # One entry per input
 
 
 @dataclass(frozen=True)
 class BuildOptions:
     """
-    :param precision: 'auto' takes the ONNX file's own types, TF32 allowed; 'tf32' and 'fp32' ask
-        that its floats be float32, TF32 allowed or not; 'fp16' and 'bf16' convert the ONNX.
-        What Q/DQ nodes say (int8, fp8, int4) is kept in each.
-    :param io_dtypes: 'keep' the ONNX file's float32 inputs and outputs, or 'lower' them as well.
-    :param converter: what makes fp16 and bf16: 'light', or 'modelopt' (NVIDIA's, an extra).
-    :param cut_nms: cut NMS off the end of the network; where this TensorRT cannot run it, it is
-        cut off in any case.
-    :param profiles: for dynamic inputs; empty makes one from `input_size` and `batch`.
-    :param input_size: (height, width) for images of dynamic size; () takes the metadata's imgsz,
-        else 640 × 640.
-    :param batch: images in a run at most, where the network leaves that open; an engine for more
-        than one is fastest with so many.
-    :param workspace_mib: limit of scratch memory at build and run; None leaves it to TensorRT.
-    :param timing_cache: keep measured kernel times beside the engines (tensorrt only).
-    :param dla_core: run on this deep learning accelerator what it can, the rest on the GPU.
+    Options of an engine build; all but `timing_cache` are part of the cache key.
+
+    :param precision: 'auto' uses the types of the ONNX file and allows TF32; 'tf32' and 'fp32'
+        require float32 with and without TF32; 'fp16' and 'bf16' convert the ONNX file. The types
+        of Q/DQ nodes (int8, fp8, int4) are always kept.
+    :param io_dtypes: 'keep' float32 inputs and outputs, or 'lower' them to the precision as well.
+    :param converter: converter to fp16 and bf16: 'light', or 'modelopt' (NVIDIA's, an extra).
+    :param cut_nms: cut NMS off the end of the network and run it in the decoder; always done if
+        this TensorRT cannot run it.
+    :param profiles: optimisation profiles of the dynamic inputs; empty creates one from
+        `input_size` and `batch`.
+    :param input_size: (height, width) of images of dynamic size; () uses the metadata `imgsz`,
+        640 x 640 without it.
+    :param batch: maximum number of images per run if the batch dimension is dynamic; the engine
+        is optimised for this number.
+    :param workspace_mib: limit of scratch memory at build and run time in MiB; None for
+        TensorRT's default.
+    :param optimization_level: 0 (fastest build) to 5 (longest search); None for TensorRT's
+        default.
+    :param aux_streams: maximum number of auxiliary CUDA streams; None for TensorRT's default.
+    :param timing_cache: store measured kernel times beside the engines (tensorrt only).
+    :param dla_core: deep learning accelerator to use; unsupported layers run on the GPU.
     :param plugins: plugin libraries to load; they are code.
-    :param compute_capabilities: targets such as '8.6' (tensorrt_rtx); 'current' for this GPU's.
+    :param version_compatible: build an engine that other releases of TensorRT can load.
+    :param hardware_compatible: GPUs that the engine runs on, one of `HARDWARE` (tensorrt).
+    :param compute_capabilities: target GPUs such as '8.6', 'current' for the GPU of this machine
+        (tensorrt_rtx).
+    :param strip_weights: build without weights and load them from the ONNX file at each start.
+    :param weight_streaming: allow weights to stay in host memory at run time.
     """
 
     precision: str = 'auto'
@@ -90,27 +109,29 @@ class BuildOptions:
         ):
             if getattr(self, field) not in allowed:
                 raise ParameterError(
-                    f'{field} is {getattr(self, field)!r}.',
-                    remedy=f'Choose one of {", ".join(allowed)}.',
+                    f'Invalid {field}: {getattr(self, field)!r}.',
+                    remedy=f'Set it to one of {", ".join(allowed)}.',
                 )
         if self.optimization_level is not None and not 0 <= self.optimization_level <= 5:
             raise ParameterError(
-                f'optimization_level is {self.optimization_level}.',
-                remedy='Choose 0 (quick build) .. 5 (long search).',
+                f'Invalid optimization_level: {self.optimization_level}.',
+                remedy='Set it to 0 (fastest build) .. 5 (longest search).',
             )
         if self.input_size and (len(self.input_size) != 2 or min(self.input_size) < 1):
             raise ParameterError(
-                f'input_size is {self.input_size}.', remedy='Give (height, width) in pixels.'
+                f'Invalid input_size: {self.input_size}.',
+                remedy='Set it to (height, width) in pixels.',
             )
         if self.batch < 1:
-            raise ParameterError(f'batch is {self.batch}.', remedy='Give at least 1.')
+            raise ParameterError(f'Invalid batch: {self.batch}.', remedy='Set it to at least 1.')
 
     def to_json(self) -> str:
-        """Give the one text for these options: keys sorted, independent of locale and time."""
+        """Return the options as canonical JSON: keys sorted, independent of locale and time."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> BuildOptions:
+        """Parse the result of `to_json`."""
         raw: Mapping[str, Any] = json.loads(text)
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()

@@ -1,4 +1,4 @@
-"""The first 64 bytes of a TensorRT plan: which library wrote it, for which GPUs, how long."""
+"""Headers of TensorRT plans (64 bytes): library, version, target GPUs, size."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ _RTX_TARGETS = ((7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1))  # Bit 0 and u
 @dataclass(frozen=True)
 class PlanHeader:
     """
-    :param version: of the library that wrote the plan: major, minor, patch, build.
-    :param nbytes: of the whole plan; None where the header does not tell (tensorrt).
-    :param compute_capabilities: that it was built for; empty where the header does not tell.
+    Decoded header of a TensorRT plan.
+
+    :param flavour: library that wrote the plan, 'tensorrt' or 'tensorrt_rtx'.
+    :param version: version of that library: major, minor, patch, build.
+    :param nbytes: size of the whole plan; None if the header does not contain it (tensorrt).
+    :param compute_capabilities: target GPUs; empty if the header does not contain them.
     """
 
     flavour: str
@@ -30,11 +33,12 @@ class PlanHeader:
 
     @property
     def version_text(self) -> str:
+        """Version of the library as text."""
         return '.'.join(map(str, self.version))
 
 
 def is_plan(path: Path) -> bool:
-    """Tell a plan from anything else by its first bytes; False where there is no such file."""
+    """Return whether a file begins like a plan; False if it cannot be read."""
     try:
         with open_regular(path) as file:
             return struct.unpack('<I', file.read(4))[0] in _MAGIC
@@ -44,34 +48,38 @@ def is_plan(path: Path) -> bool:
 
 def read_plan_header(path: Path) -> PlanHeader:
     """
-    Read a plan's header without any library or GPU.
+    Read the header of a plan; needs neither TensorRT nor a GPU.
 
-    :raises ModelError: when the file is no plan, or shorter or longer than its header says.
+    :raises ModelError: if the file is not a plan, or its size differs from the one in its header.
     """
     try:
         with open_regular(path) as file:
             header = parse_plan_header(file.read(HEADER_NBYTES))
         nbytes = path.stat().st_size
     except OSError as error:
-        raise ModelError(f'Cannot read {path}.', cause=str(error)) from error
+        raise ModelError(f'The engine {path} cannot be read.', cause=str(error)) from error
     except ValueError as error:
         raise ModelError(f'{path} is not a TensorRT engine.', cause=str(error)) from error
     if header.nbytes is not None and header.nbytes != nbytes:
         raise ModelError(
-            f'{path} is damaged.',
-            cause=f'It has {nbytes} bytes, its header says {header.nbytes}.',
-            remedy='Copy it again, or build it anew.',
+            f'The engine {path} is damaged.',
+            cause=f'Its size is {nbytes} bytes; according to its header it is {header.nbytes}.',
+            remedy='Copy it again, or rebuild it.',
         )
     return header
 
 
 def parse_plan_header(raw: bytes) -> PlanHeader:
-    """:raises ValueError: when these are not the first bytes of a plan."""
+    """
+    Decode the first bytes of a plan.
+
+    :raises ValueError: if they do not belong to a plan.
+    """
     if len(raw) < HEADER_NBYTES:
-        raise ValueError(f'it has only {len(raw)} bytes')
+        raise ValueError(f'It has only {len(raw)} bytes.')
     flavour = _MAGIC.get(struct.unpack_from('<I', raw, 0)[0])
     if flavour is None:
-        raise ValueError('it does not begin as one does')
+        raise ValueError('Its first bytes are not those of an engine.')
     version = tuple(raw[24:28])
     if flavour == 'tensorrt':
         return PlanHeader(flavour, version, None, ())
@@ -85,5 +93,5 @@ def parse_plan_header(raw: bytes) -> PlanHeader:
 
 
 def capabilities_text(capabilities: Iterable[tuple[int, int]]) -> str:
-    """Give ((8, 6), (8, 9)) as '8.6 8.9'."""
+    """Format compute capabilities: ((8, 6), (8, 9)) becomes '8.6 8.9'."""
     return ' '.join(f'{major}.{minor}' for major, minor in capabilities)

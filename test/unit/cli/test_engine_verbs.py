@@ -175,7 +175,7 @@ def test_inspect_shows_an_engine_without_a_gpu(call, colour_detector):
         'engine of tensorrt_rtx',
         'input images 1x3x?x? float32',
         'profile: images 1x3x32x64 to 1x3x32x64',
-        'layers of the network: ',
+        'layer precisions (network): ',
     ):
         assert line in out
     found = json.loads(call('inspect', engine, '--json')[1])
@@ -205,7 +205,7 @@ def test_inspect_tells_what_is_cut_off_or_why_it_cannot_be(call, tmp_path):
 
 def test_inspect_of_nothing_ends_with_1(call, tmp_path):
     code, _, err = call('inspect', tmp_path / 'gone')
-    assert code == 1 and 'There is no model file' in err
+    assert code == 1 and 'The model file' in err
 
 
 def test_an_empty_cache_is_listed_as_such(call, cache):

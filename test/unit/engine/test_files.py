@@ -119,7 +119,7 @@ def test_what_a_group_or_others_can_write_is_not_private(tmp_path, bit):
     check_private(folder, tmp_path / 'cache')  # To read is allowed.
     for each in (folder, folder.parent):
         each.chmod(0o755 | bit)
-        with pytest.raises(ParameterError, match=f'Others can write {each},'):
+        with pytest.raises(ParameterError, match=f'Other users can write to {each},'):
             check_private(folder, tmp_path / 'cache')
         each.chmod(0o755)
 
@@ -134,7 +134,7 @@ def test_above_the_cache_only_a_folder_of_everybody_without_the_sticky_bit_is_un
     if is_safe:
         check_private(root, root)
     else:
-        with pytest.raises(ParameterError, match=r'Others can write .*shared,'):
+        with pytest.raises(ParameterError, match=r'Other users can write to .*shared,'):
             check_private(root, root)
 
 
@@ -160,7 +160,7 @@ def test_a_lock_is_held_until_its_block_ends_and_whoever_waits_can_be_cancelled(
         assert (tmp_path / LOCK).stat().st_mode & 0o777 == 0o600
         with pytest.raises(CancelledError), locked(tmp_path, Reporter(told, cancelled)):
             pass
-    assert seen == ['waiting for another process that builds this model']
+    assert seen == ['waiting for another process that is building this model']
     with locked(tmp_path, Reporter()):
         pass
 

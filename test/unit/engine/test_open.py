@@ -19,7 +19,7 @@ from trt_ros.errors import BackendError, ModelError
 
 
 def test_without_a_gpu_nothing_is_built_in_vain(models, no_gpu, tmp_path):
-    with pytest.raises(BackendError, match='No NVIDIA GPU can be used here'):
+    with pytest.raises(BackendError, match='No usable NVIDIA GPU found'):
         open_engine(models.conv(), cache_dir=tmp_path / 'cache')
     assert not (tmp_path / 'cache').exists()
 
@@ -51,9 +51,9 @@ def test_precisions_ignored_options_and_fallbacks_are_told():
             'dla_fallback': [f'layer{i}' for i in range(12)],
         }
     ) == (
-        'layers of the engine: 3 float16, 1 float32',
+        'layer precisions (engine): 3 float16, 1 float32',
         'option without effect: aux_streams: without effect',
-        '12 layers on the GPU, not the DLA: ' + ', '.join(f'layer{i}' for i in range(10)),
+        '12 layers run on the GPU, not the DLA: ' + ', '.join(f'layer{i}' for i in range(10)),
     )
 
 
@@ -64,8 +64,8 @@ def test_options_that_come_too_late_for_an_engine_are_told():
     assert ineffective_options(BuildOptions(), built) == ()
     assert ineffective_options(BuildOptions(precision='fp16', profiles=shapes), built) == ()
     assert ineffective_options(BuildOptions(precision='fp32', input_size=(4, 5)), built) == (
-        'option without effect: input_size [4, 5], the engine is built already',
-        'option without effect: precision fp32, the engine is built already',
+        'option without effect: input_size [4, 5], the engine is already built',
+        'option without effect: precision fp32, the engine is already built',
     )
 
 
@@ -76,17 +76,18 @@ def test_an_engine_that_does_not_fit_names_the_command_that_rebuilds_it(models, 
     whole = entry.path.read_bytes()
     older = bytearray(whole)
     older[25] -= 1
-    again = f"Build it here: trt-ros build '{models.folder / 'a net.onnx'}' --precision fp16"
+    command = f"trt-ros build '{models.folder / 'a net.onnx'}' --precision fp16"
+    again = f'Rebuild it on this machine: {command}'
     for damaged, said in (
         (whole[:-1], 'is damaged'),
-        (bytes(older), 'not the engine that its sidecar describes'),
+        (bytes(older), 'does not match its sidecar'),
     ):
         entry.path.write_bytes(damaged)
         with pytest.raises(ModelError, match=said) as caught:
             open_plan(entry.path, 0, BuildOptions())
         assert caught.value.remedy == again
     sidecar_path(entry.path).unlink()
-    with pytest.raises(ModelError, match='does not fit this machine') as caught:
+    with pytest.raises(ModelError, match='is incompatible with') as caught:
         open_plan(entry.path, 0, BuildOptions())
-    assert f'here is {rtx}' in caught.value.cause
-    assert caught.value.remedy == 'Build it here: trt-ros build MODEL.onnx'
+    assert caught.value.problem.endswith('incompatible with {rtx}.')
+    assert caught.value.remedy == 'Rebuild it on this machine: trt-ros build MODEL.onnx'

@@ -35,7 +35,9 @@ def test_a_tensorrt_header_tells_the_version():
 def test_a_cut_plan_is_damaged(tmp_path):
     path = tmp_path / 'x.engine'
     path.write_bytes(header(nbytes=1000))
-    with pytest.raises(ModelError, match='It has 64 bytes, its header says 1000'):
+    with pytest.raises(
+        ModelError, match='Its size is 64 bytes; according to its header it is 1000'
+    ):
         read_plan_header(path)
 
 
@@ -51,19 +53,19 @@ def test_plans_are_told_by_their_first_bytes(tmp_path, data, found):
 
 def test_a_missing_file_is_no_plan(tmp_path):
     assert not is_plan(tmp_path / 'gone')
-    with pytest.raises(ModelError, match='Cannot read'):
+    with pytest.raises(ModelError, match='cannot be read'):
         load_engine(tmp_path / 'gone')
 
 
 def test_bytes_that_are_no_engine_are_refused():
-    with pytest.raises(ModelError, match='are not a TensorRT engine'):
+    with pytest.raises(ModelError, match='is not a TensorRT engine'):
         load_engine(b'\x08\x08' * 40)
 
 
 def test_an_engine_of_another_release_is_refused_before_the_library_sees_it(tmp_path, rtx):
     path = tmp_path / 'old.engine'
     path.write_bytes(header(version=(1, 3, 0, 76)))
-    with pytest.raises(ModelError, match=r'tensorrt_rtx 1\.3\.0\.76 built it, here is') as caught:
+    with pytest.raises(ModelError, match=r'It was built by tensorrt_rtx 1\.3\.0\.76') as caught:
         load_engine(path)
     assert 'trt-ros build' in caught.value.remedy
 
@@ -76,7 +78,7 @@ def test_an_engine_of_a_flavour_that_is_not_there_says_what_to_install(tmp_path,
 
 
 def test_without_a_gpu_the_reason_is_told_before_the_library_hides_it(rtx, no_gpu):
-    with pytest.raises(BackendError, match='No NVIDIA GPU can be used here'):
+    with pytest.raises(BackendError, match='No usable NVIDIA GPU found'):
         load_engine(header(version=rtx.version))
 
 

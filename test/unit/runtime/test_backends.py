@@ -78,7 +78,7 @@ def test_an_engine_is_nothing_for_onnx_runtime(tmp_path):
     ],
 )
 def test_options_for_gpus_are_told_on_the_cpu(caplog, tmp_path, given, told):
-    with pytest.raises(ModelError, match='There is no model file'):
+    with pytest.raises(ModelError, match='The model file'):
         BACKENDS[-1].open(
             PipelineOptions(model_path=str(tmp_path / 'none.onnx'), **given), Reporter(), 1
         )

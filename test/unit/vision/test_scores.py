@@ -195,7 +195,7 @@ def test_scores_up_to_1_are_found(network, case):
 @pytest.mark.parametrize('case', EVERY)
 @pytest.mark.parametrize('score', [315.0, 1.01])
 def test_no_family_gives_a_score_above_1(network, case, score):
-    with pytest.raises(ScoreRangeError, match=f'a score of {score:g}, scores are 0 to 1') as error:
+    with pytest.raises(ScoreRangeError, match=f'a score of {score:g}, outside 0 to 1') as error:
         scores_found(network, case, score)
     assert 'Set `decoder`' in error.value.remedy
 
@@ -210,7 +210,7 @@ def test_a_score_below_0_is_an_error_where_no_place_is_unused(network, case):
     elif case in ('yolox', 'yolov5'):
         scores_found(network, case, -4.0)
     else:
-        with pytest.raises(ScoreRangeError, match='a score of -4, scores are 0 to 1'):
+        with pytest.raises(ScoreRangeError, match='a score of -4, outside 0 to 1'):
             scores_found(network, case, -4.0)
 
 

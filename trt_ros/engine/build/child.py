@@ -1,4 +1,4 @@
-"""The build itself; it runs in a child process, and writes the plan to a file of its parent."""
+"""Engine build inside the child process; writes the plan to a file of its parent."""
 
 from __future__ import annotations
 
@@ -20,33 +20,38 @@ from trt_ros.engine.build.onnx_check import (
     read_onnx,
     refuse_unbuildable,
 )
-from trt_ros.engine.build.onnx_cut_nms import BATCHED, UncuttableError, cut_nms, cut_reason
+from trt_ros.engine.build.onnx_cut_nms import UncuttableError, cut_nms, cut_reason
 from trt_ros.engine.build.onnx_einsum import lower_equations
+from trt_ros.engine.build.onnx_nms import BATCHED
 from trt_ros.engine.build.onnx_precision import convert
 from trt_ros.engine.build.profiles import largest_batch, resolve_profiles
-from trt_ros.engine.options import PRECISIONS, BuildOptions
+from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError
 from trt_ros.trt import Flavour, load_trt
 
 
 class Steps:
-    """Percent done of phases within phases, from TensorRT's callbacks."""
+    """Progress of nested phases in percent, from the callbacks of IProgressMonitor."""
 
     def __init__(self) -> None:
-        self._open: dict[str, tuple[int, int]] = {}  # Name -> done, all; outermost first
+        self._open: dict[str, tuple[int, int]] = {}  # Name -> (done, total); outermost first
         self._percent = 0.0
 
     def start(self, phase: str, steps: int) -> None:
+        """Begin a phase inside the phases that are open."""
         self._open[phase] = (0, max(steps, 1))
 
     def step(self, phase: str, done: int) -> None:
+        """Record that step `done` of a phase, counted from 0, is complete."""
         self._open[phase] = (done + 1, self._open.get(phase, (0, 1))[1])
 
     def finish(self, phase: str) -> None:
+        """End a phase."""
         self._open.pop(phase, None)
 
     @property
     def percent(self) -> float:
+        """Progress in percent, which never decreases."""
         share, total = 1.0, 0.0
         for done, steps in self._open.values():
             total += share * min(done / steps, 1.0)
@@ -56,44 +61,52 @@ class Steps:
 
 
 def monitor(flavour: Flavour, events: Events) -> Any:
-    """Make TensorRT's IProgressMonitor; it may be called from several threads at a time."""
+    """Create an IProgressMonitor; TensorRT may call it from several threads at the same time."""
     steps, lock = Steps(), threading.Lock()
 
     class Monitor(flavour.trt.IProgressMonitor):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             flavour.trt.IProgressMonitor.__init__(self)
-            self._told = 0.0
+            self._reported = 0.0
 
         def phase_start(self, phase_name: str, parent_phase: str, num_steps: int) -> None:
             with lock:
                 steps.start(phase_name, num_steps)
-                self._tell(phase_name)
+                self._report(phase_name)
 
         def step_complete(self, phase_name: str, step: int) -> bool:
             with lock:
                 steps.step(phase_name, step)
-                if time.monotonic() - self._told > 0.1:
-                    self._tell(phase_name)
-            return True  # Cancelling is done from outside, by a signal: this may not come.
+                if time.monotonic() - self._reported > 0.1:
+                    self._report(phase_name)
+            return (
+                True  # The parent cancels by a signal, since TensorRT may not call this for long.
+            )
 
         def phase_finish(self, phase_name: str) -> None:
             with lock:
                 steps.finish(phase_name)
 
-        def _tell(self, phase: str) -> None:
-            self._told = time.monotonic()
+        def _report(self, phase: str) -> None:
+            self._reported = time.monotonic()
             events.phase(phase, steps.percent)
 
     return Monitor()
 
 
 def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
-    """Build as `spec` says, write the plan, and report what was built."""
+    """
+    Build an engine in the child process.
+
+    :param spec: path of the model, options, flavour and file descriptors for the results; see
+        `parent.build`.
+    :returns: the build report, part of the sidecar.
+    """
     path, options = Path(spec['onnx']), BuildOptions.from_json(spec['options'])
     events.phase('checking the model')
     model, info = read_onnx(path)
     flavour = load_trt(spec['flavour'])
-    cut, told = cut_where_needed(path, model, options, flavour)
+    cut, cut_line = cut_where_needed(path, model, options, flavour)
     if cut is not None:
         model = cut
         kept = {value.name for value in model.graph.input}
@@ -127,9 +140,9 @@ def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
         changed = changed or model
         if options.strip_weights:
             raise ParameterError(
-                'strip_weights does not go with upper-case letters in Einsum equations.',
-                cause='TensorRT takes none, and would read the file once more at load.',
-                remedy='Leave strip_weights out, or rename them in the model.',
+                'strip_weights cannot be combined with upper-case letters in Einsum equations.',
+                cause='TensorRT does not support them and reads the ONNX file again at load.',
+                remedy='Remove strip_weights, or rename the letters in the model.',
             )
     converted = None if changed is None else changed.SerializeToString()
     del model, cut, changed
@@ -139,7 +152,7 @@ def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     builder = flavour.new_builder()
     typed = flavour.member('NetworkDefinitionCreationFlag', 'STRONGLY_TYPED')
     network = builder.create_network(1 << int(typed or 0))
-    complaints, warnings = _parse(flavour, network, path, converted)
+    parse_errors, warnings = _parse(flavour, network, path, converted)
     config = builder.create_builder_config()
     ignored = settings.apply(flavour, builder, config, options, profiles)
     config.progress_monitor = monitor(flavour, events)
@@ -152,9 +165,9 @@ def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     _write(spec['plan_fd'], plan)
     seconds = time.monotonic() - began
     if timing is not None and spec.get('timing_fd') is not None:
-        kept = timing.serialize()
-        if kept is not None:
-            _write(spec['timing_fd'], kept)
+        kernel_times = timing.serialize()
+        if kernel_times is not None:
+            _write(spec['timing_fd'], kernel_times)
     events.phase('reading the layers', 100.0)
     return {
         'inputs': [vars(spec) for spec in _io(network, 'input')],
@@ -165,12 +178,12 @@ def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
         'profiles': [[vars(each) for each in profile] for profile in profiles],
         'batch': largest_batch(info.inputs, profiles),
         'build_seconds': round(seconds, 3),
-        'parser_errors': complaints,
+        'parser_errors': parse_errors,
         'parser_warnings': [*info.warnings, *warnings],
         'build_warnings': captured.warnings,
         'ignored_options': ignored,
         'dla_fallback': fallback,
-        'cut_nms': told,
+        'cut_nms': cut_line,
         'lowered': lowered,
         **_layer_report(flavour, network, plan),
     }
@@ -183,13 +196,13 @@ def cut_where_needed(
     flavour: Flavour,
 ) -> tuple[Any | None, str]:
     """
-    Cut NMS off where that is asked for, or this TensorRT cannot run it.
+    Cut NMS off the network if that is requested or if this TensorRT cannot run it.
 
-    :returns: the network without it, or None; and a line for the log.
-    :raises ModelError: when it must go, and cannot.
+    :returns: the network without NMS, None if it is unchanged; and a line for the log.
+    :raises ModelError: if NMS must be cut off but cannot be.
     """
-    why = cut_reason(model, flavour, options.plugins)
-    if not (options.cut_nms or why):
+    reason = cut_reason(model, flavour, options.plugins)
+    if not (options.cut_nms or reason):
         return None, ''
     try:
         return cut_nms(path, model)
@@ -198,37 +211,39 @@ def cut_where_needed(
             raise
         found = {node.op_type for node in nodes(model.graph)}
         if not flavour.is_rtx and 'NonMaxSuppression' in found and not found & BATCHED:
-            # In the middle of a network its answer may end up in outputs of a fixed size.
-            return None, f'NMS is left in the network. {error.problem} {error.cause}'
+            # NMS in the middle of a network may end in outputs of a fixed size.
+            return None, f'NMS remains in the network. {error.problem} {error.cause}'
         raise ModelError(
-            f'{path} cannot be built: {why}. {error.problem}',
+            f'{path} cannot be built: {reason}. {error.problem}',
             cause=error.cause,
             remedy=error.remedy,
         ) from error
 
 
 def _refuse_cut_with(options: BuildOptions) -> None:
-    """Both would take the file, which still has its NMS."""
+    """Refuse options that read the ONNX file, which still contains NMS."""
     for option, wanted in (
         ('strip_weights', options.strip_weights),
         ('converter modelopt', options.converter == 'modelopt'),
     ):
         if wanted:
             raise ParameterError(
-                f'{option} does not go with a network whose NMS is cut off.',
-                remedy='Leave it out, or export without NMS.',
+                f'{option} cannot be combined with a network whose NMS is cut off.',
+                cause='It reads the ONNX file, which still contains NMS.',
+                remedy=f'Remove {option}, or export the model without NMS.',
             )
 
 
 def _refuse_other_floats(path: Path, info: OnnxInfo, options: BuildOptions) -> None:
-    """A precision is a promise about every float that is not quantised."""
+    """Refuse a precision that does not hold for every tensor that is not quantised."""
     own = {'fp32': 'float32', 'tf32': 'float32', 'fp16': 'float16', 'bf16': 'bfloat16'}
     allowed = {own.get(options.precision), 'float32', 'float64'}
     others = [kind for kind in info.float_types if kind not in allowed]
     if options.precision != 'auto' and others:
         raise ParameterError(
-            f'precision is {options.precision}, but {path} computes in {", ".join(others)}.',
-            remedy=f'Choose auto, or export in float32 (of {", ".join(PRECISIONS)}).',
+            f'precision {options.precision} is not possible for {path}.',
+            cause=f'The model computes in {", ".join(others)}.',
+            remedy='Set precision to auto, or export the model in float32.',
         )
 
 
@@ -249,21 +264,23 @@ def _parse(
         raise error_from_log(
             parser_errors(parser) or captured.errors, doing='parse', flavour=flavour
         )
-    if not network.num_inputs or not network.num_outputs:  # It says True to an empty file.
-        raise ModelError(f'{path} holds no network.', remedy='Export it again.')
+    if not network.num_inputs or not network.num_outputs:  # The parser accepts an empty file.
+        raise ModelError(f'{path} contains no network.', remedy='Export it again.')
     return parser_errors(parser), captured.warnings
 
 
 def _timing_cache(flavour: Flavour, config: Any, path: str | None) -> Any | None:
-    if path is None or flavour.is_rtx:  # There it does nothing but warn.
+    if path is None or flavour.is_rtx:  # tensorrt_rtx only logs a warning.
         return None
     from trt_ros.engine.cache import Blob
 
     cache = config.create_timing_cache(Blob(Path(path)).load() or b'')
     if not config.set_timing_cache(cache, False):
-        cache = config.create_timing_cache(b'')  # Another GPU's or release's: begin anew.
+        cache = config.create_timing_cache(b'')  # It was of another GPU or release.
         if not config.set_timing_cache(cache, False):
-            raise BackendError(f'{flavour} takes no timing cache.')
+            raise BackendError(
+                f'{flavour} rejected an empty timing cache.', remedy='Set timing_cache to false.'
+            )
     return cache
 
 
@@ -283,11 +300,11 @@ def _io(network: Any, mode: Any) -> list[Any]:
 
 
 def _layer_report(flavour: Flavour, network: Any, plan: Any) -> dict[str, Any]:
-    """From the engine where a GPU lets it be loaded; else from the network, which is typed."""
+    """Report the layers of the engine if a GPU can load it, otherwise of the typed network."""
     found, source = [], 'engine'
     try:
         runtime = flavour.new_runtime()
-        with flavour.log.collect():  # What it says of an engine that does not fit is no news.
+        with flavour.log.collect():  # Errors of an engine for another GPU are expected.
             handle = runtime.deserialize_cuda_engine(plan)
             if handle is not None:
                 found = layers.of_engine(flavour, handle)

@@ -1,4 +1,4 @@
-"""Build options as each TensorRT takes them: set by name, refused with a reason, never dropped."""
+"""Application of build options to TensorRT; unsupported options are refused with a reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from trt_ros.trt import Flavour
 
 
 def refuse_unsupported(flavour: Flavour, options: BuildOptions) -> None:
-    """:raises ParameterError: naming the first option that this TensorRT cannot honour."""
+    """
+    Check that a TensorRT supports the options.
+
+    :raises ParameterError: naming the first option that it does not support.
+    """
     rtx = flavour.is_rtx
     unknown = [
         name
@@ -23,69 +27,73 @@ def refuse_unsupported(flavour: Flavour, options: BuildOptions) -> None:
         (
             'dla_core',
             rtx and options.dla_core is not None,
-            'It drives no deep learning accelerator.',
-            'Leave it out, or use backend tensorrt.',
+            'tensorrt_rtx does not support deep learning accelerators.',
+            'Remove dla_core, or use backend tensorrt.',
         ),
         (
             'plugins',
             rtx and bool(options.plugins),
-            'It takes no plugins.',
-            'Leave them out, or use backend tensorrt.',
+            'tensorrt_rtx does not support plugins.',
+            'Remove plugins, or use backend tensorrt.',
         ),
         (
             'version_compatible',
             rtx and options.version_compatible,
-            'Its engines run on the very release that built them.',
-            'Leave it out, or use backend tensorrt.',
+            'Engines of tensorrt_rtx only run on the release that built them.',
+            'Remove version_compatible, or use backend tensorrt.',
         ),
         (
             'hardware_compatible',
             rtx and options.hardware_compatible != 'none',
-            'It names targets instead.',
-            'Use compute_capabilities.',
+            'tensorrt_rtx selects target GPUs by compute capability.',
+            'Set compute_capabilities instead.',
         ),
         (
             'strip_weights',
             rtx and options.strip_weights and not nvidia_driver().gpus,
-            'It needs a GPU to build such an engine.',
+            'tensorrt_rtx needs a GPU to build an engine without weights.',
             'Build on a machine with a GPU.',
         ),
         (
             'compute_capabilities',
             not rtx and bool(options.compute_capabilities),
-            'It builds for the GPU it runs on.',
-            'Use hardware_compatible.',
+            'tensorrt builds for the GPU of this machine.',
+            'Set hardware_compatible instead.',
         ),
         (
             'compute_capabilities',
             rtx and bool(unknown),
-            f'It knows no {", ".join(unknown)}.',
+            f'Unknown compute capability: {", ".join(unknown)}.',
             'Choose from ' + ', '.join(_known_targets(flavour)) + '.',
         ),
         (
             'compute_capabilities',
             'current' in options.compute_capabilities and not nvidia_driver().gpus,
-            'There is no GPU here to be the current one.',
-            'Name one, such as 8.6.',
+            'The value current needs a GPU, and this machine has none.',
+            'Set a number such as 8.6.',
         ),
         (
             'hardware_compatible',
             not rtx
             and flavour.member('HardwareCompatibilityLevel', options.hardware_compatible.upper())
             is None,
-            f'It has no {options.hardware_compatible}.',
-            'Choose ampere_plus, or update TensorRT.',
+            f'It lacks the level {options.hardware_compatible}.',
+            'Set hardware_compatible to ampere_plus, or update TensorRT.',
         ),
         (
             'strip_weights',
             options.strip_weights and options.precision in ('fp16', 'bf16'),
-            'The weights come back from the ONNX file, whose types are others.',
-            'Convert the ONNX file ahead, and choose precision auto.',
+            f'The weights are loaded from the ONNX file, which is not {options.precision}.',
+            'Convert the ONNX file in advance, and set precision to auto.',
         ),
     )
     for option, refused, cause, remedy in refusals:
         if refused:
-            raise ParameterError(f'{flavour} cannot honour {option}.', cause=cause, remedy=remedy)
+            raise ParameterError(
+                f'{flavour} cannot apply {option} = {getattr(options, option)!r}.',
+                cause=cause,
+                remedy=remedy,
+            )
 
 
 def apply(
@@ -94,12 +102,11 @@ def apply(
     """
     Set an IBuilderConfig.
 
-    :returns: what the library takes without any effect, one line each.
-    :raises ParameterError: when it does not take something.
+    :returns: options that the library accepts without effect, one line each.
+    :raises ParameterError: if it rejects an option.
     """
-    trt, rtx = flavour.trt, flavour.is_rtx
-    # Without it the inspector tells nothing of precisions.
-    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    # The engine inspector reports precisions only with this verbosity.
+    config.profiling_verbosity = flavour.trt.ProfilingVerbosity.DETAILED
     flags = {
         'TF32': options.precision != 'fp32',
         'VERSION_COMPATIBLE': options.version_compatible,
@@ -110,15 +117,63 @@ def apply(
     for name, wanted in flags.items():
         _set_flag(flavour, config, name, wanted)
     if options.workspace_mib is not None:
-        pool, nbytes = trt.MemoryPoolType.WORKSPACE, options.workspace_mib << 20
-        config.set_memory_pool_limit(pool, nbytes)
-        if config.get_memory_pool_limit(pool) != nbytes:
-            raise ParameterError(f'{flavour} does not take workspace_mib.')
+        _set_workspace(flavour, config, options.workspace_mib)
+    ignored = _set_tuning(flavour, config, options)
+    if options.compute_capabilities:
+        _set_targets(flavour, config, options.compute_capabilities)
+    if options.hardware_compatible != 'none':
+        config.hardware_compatibility_level = flavour.member(
+            'HardwareCompatibilityLevel', options.hardware_compatible.upper()
+        )
+    if options.dla_core is not None:
+        _set_dla(flavour, builder, config, options.dla_core)
+    if options.plugins and options.version_compatible:
+        config.plugins_to_serialize = list(options.plugins)
+    for profile in profiles:
+        _add_profile(flavour, builder, config, profile)
+    return ignored
+
+
+def load_plugins(flavour: Flavour, plugins: Sequence[str]) -> None:
+    """
+    Load plugin libraries.
+
+    :raises BackendError: if one cannot be loaded.
+    """
+    for path in plugins:
+        with flavour.log.collect() as captured:
+            handle = flavour.trt.get_plugin_registry().load_library(path)
+        if handle is None:
+            raise BackendError(
+                f'The plugin library {path} cannot be loaded.',
+                cause='\n'.join(captured.errors),
+                remedy=f'Check for missing libraries with `ldd {path}`.',
+            )
+
+
+def not_on_dla(network: Any, config: Any) -> list[str]:
+    """Return the names of layers that a DLA cannot run; they fall back to the GPU."""
+    layers = (network.get_layer(index) for index in range(network.num_layers))
+    return [layer.name for layer in layers if not config.can_run_on_DLA(layer)]
+
+
+def _set_workspace(flavour: Flavour, config: Any, mib: int) -> None:
+    pool, nbytes = flavour.trt.MemoryPoolType.WORKSPACE, mib << 20
+    config.set_memory_pool_limit(pool, nbytes)
+    if config.get_memory_pool_limit(pool) != nbytes:
+        raise ParameterError(
+            f'{flavour} rejected workspace_mib = {mib}.',
+            remedy='Set another workspace_mib, or remove it.',
+        )
+
+
+def _set_tuning(flavour: Flavour, config: Any, options: BuildOptions) -> list[str]:
+    """Set optimisation level and auxiliary streams; return options without effect."""
     ignored = []
-    if rtx and options.precision == 'fp32':
+    if flavour.is_rtx and options.precision == 'fp32':
         # Measured with 1.5 on an H200: docs/benchmarks.md, Engines.
         ignored.append(
-            f'precision fp32: {flavour.name} computes float32 products in TF32 all the same'
+            f'precision fp32: {flavour.name} still computes float32 matrix products in TF32'
         )
     for option, attribute in (
         ('optimization_level', 'builder_optimization_level'),
@@ -127,61 +182,45 @@ def apply(
         value = getattr(options, option)
         if value is not None:
             setattr(config, attribute, value)
-            if rtx:
-                ignored.append(f'{option}: {flavour.name} takes it without effect')
-    if options.compute_capabilities:
-        _set_targets(flavour, config, options.compute_capabilities)
-    if options.hardware_compatible != 'none':
-        config.hardware_compatibility_level = flavour.member(
-            'HardwareCompatibilityLevel', options.hardware_compatible.upper()
-        )
-    if options.dla_core is not None:
-        if builder.num_DLA_cores <= options.dla_core:
-            raise ParameterError(
-                f'There is no DLA core {options.dla_core}.',
-                cause=f'{flavour} sees {builder.num_DLA_cores} here.',
-                remedy='Leave dla_core out.',
-            )
-        config.default_device_type, config.DLA_core = trt.DeviceType.DLA, options.dla_core
-    if options.plugins and options.version_compatible:
-        config.plugins_to_serialize = list(options.plugins)
-    for profile in profiles:
-        shapes = builder.create_optimization_profile()
-        for each in profile:
-            shapes.set_shape(each.name, each.low, each.best, each.high)
-        if config.add_optimization_profile(shapes) < 0:
-            raise ParameterError(f'{flavour} refuses the profile {profile}.')
+            if flavour.is_rtx:
+                ignored.append(f'{option}: {flavour.name} accepts it without effect')
     return ignored
 
 
-def load_plugins(flavour: Flavour, plugins: Sequence[str]) -> None:
-    """:raises BackendError: when a plugin library does not load."""
-    for path in plugins:
-        with flavour.log.collect() as captured:
-            handle = flavour.trt.get_plugin_registry().load_library(path)
-        if handle is None:
-            raise BackendError(
-                f'The plugin library {path} does not load.',
-                cause='\n'.join(captured.errors),
-                remedy='Try `ldd` on it.',
-            )
+def _set_dla(flavour: Flavour, builder: Any, config: Any, core: int) -> None:
+    if builder.num_DLA_cores <= core:
+        raise ParameterError(
+            f'DLA core {core} does not exist.',
+            cause=f'{flavour} finds {builder.num_DLA_cores} DLA cores on this machine.',
+            remedy='Remove dla_core.',
+        )
+    config.default_device_type, config.DLA_core = flavour.trt.DeviceType.DLA, core
 
 
-def not_on_dla(network: Any, config: Any) -> list[str]:
-    """Name the layers that a DLA cannot take, before any build; they fall back to the GPU."""
-    layers = (network.get_layer(index) for index in range(network.num_layers))
-    return [layer.name for layer in layers if not config.can_run_on_DLA(layer)]
+def _add_profile(flavour: Flavour, builder: Any, config: Any, profile: Profile) -> None:
+    shapes = builder.create_optimization_profile()
+    for each in profile:
+        shapes.set_shape(each.name, each.low, each.best, each.high)
+    if config.add_optimization_profile(shapes) < 0:
+        raise ParameterError(
+            f'{flavour} rejected the profile {profile}.',
+            remedy='Set min <= opt <= max shapes for all dynamic inputs.',
+        )
 
 
 def _set_flag(flavour: Flavour, config: Any, name: str, wanted: bool) -> None:
     flag = flavour.member('BuilderFlag', name)
     if flag is None:
         if wanted:
-            raise ParameterError(f'{flavour} has no {name}.')
+            raise ParameterError(
+                f'{flavour} does not support {name}.', remedy=f'Remove the option for {name}.'
+            )
         return
     (config.set_flag if wanted else config.clear_flag)(flag)
     if config.get_flag(flag) != wanted:
-        raise ParameterError(f'{flavour} does not take {name}.')
+        raise ParameterError(
+            f'{flavour} rejected {name} = {wanted}.', remedy=f'Remove the option for {name}.'
+        )
 
 
 def _target(name: str) -> str:
@@ -195,8 +234,13 @@ def _known_targets(flavour: Flavour) -> list[str]:
 
 
 def _set_targets(flavour: Flavour, config: Any, names: Sequence[str]) -> None:
-    config.num_compute_capabilities = len(names)  # First: else set_ answers False.
+    config.num_compute_capabilities = len(
+        names
+    )  # Before set_compute_capability, which fails otherwise.
     for index, name in enumerate(names):
         target = flavour.member('ComputeCapability', _target(name))
         if not config.set_compute_capability(target, index):
-            raise ParameterError(f'{flavour} does not take compute capability {name}.')
+            raise ParameterError(
+                f'{flavour} rejected compute capability {name}.',
+                remedy='Remove it from compute_capabilities.',
+            )

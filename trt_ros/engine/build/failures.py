@@ -1,4 +1,4 @@
-"""TensorRT's words for why a build failed, turned into a cause and a remedy."""
+"""Conversion of TensorRT's error messages to errors with cause and remedy."""
 
 from __future__ import annotations
 
@@ -9,59 +9,59 @@ from typing import Any
 from trt_ros.engine.build.onnx_check import INTEGER_OPS, INTEGER_REMEDY
 from trt_ros.errors import ModelError, TrtRosError
 
-_OPERATOR = 'Export without this operator, or use backend {others}.'
-# What else may have it, by the library that has not.
+_OPERATOR = 'Export the model without this operator, or use backend {others}.'
+# Backends that may support an operator, by whether tensorrt_rtx lacks it.
 _OTHERS = {
     True: 'tensorrt or onnxruntime',
-    False: 'onnxruntime; a plugin library that has it goes into plugins',
+    False: 'onnxruntime, or add a plugin library that implements it to plugins',
 }
-_PROFILE = 'Give a profile that fits: --profile INPUT=MIN:OPT:MAX, each like 1x3x640x640.'
-# The first pattern that matches any error, the problem, the remedy. Texts: TensorRT 10.16 to 11.4,
-# tensorrt_rtx 1.4 to 1.7. Groups of the pattern go into the problem.
+_PROFILE = 'Pass a valid profile: --profile INPUT=MIN:OPT:MAX, each like 1x3x640x640.'
+# Pattern, problem, remedy; the first pattern that matches any message counts. Its groups are
+# inserted into the problem. Messages: TensorRT 10.16 to 11.4, tensorrt_rtx 1.4 to 1.7.
 KNOWN: tuple[tuple[str, str, str], ...] = (
-    (r'(\S+) has no runners that implement it', 'No kernel can run the layer {0}.', _OPERATOR),
+    (r'(\S+) has no runners that implement it', 'No kernel supports the layer {0}.', _OPERATOR),
     (rf'({"|".join(INTEGER_OPS)})\b', 'The operator {0} is not supported.', INTEGER_REMEDY),
     (r'Op type (\w+) is not supported', 'The operator {0} is not supported.', _OPERATOR),
     (r'(\w+) plugin creator version', 'The operator {0} is not supported.', _OPERATOR),
     (
         r'Plugin not found',
-        'The model needs an operator that only a plugin has.',
-        'Name its library in plugins (tensorrt only), or export without it.',
+        'The model has an operator that needs a plugin.',
+        'Add its library to plugins (tensorrt only), or export the model without it.',
     ),
     (
         r'ParseFromCodedStream',
-        'The file is not an ONNX model, or is cut short.',
+        'The file is not an ONNX model or is truncated.',
         'Export or copy it again.',
     ),
     (
         r'Failed to open file|external weights|convertOnnxWeights',
-        'The weights kept in another file cannot be read.',
-        'Copy that file beside the model, whole.',
+        'The external data file of the weights cannot be read.',
+        'Copy the complete data file to the folder of the model.',
     ),
     (
         r'K exceeds the maximum value allowed \((\d+)\)',
-        'TopK takes more than {0} values.',
-        'Export with a smaller K (detectors: fewer candidates before NMS).',
+        'TopK is limited to {0} values.',
+        'Export the model with a smaller K (detectors: fewer candidates before NMS).',
     ),
     (
         r'Attention operation was not supported',
-        'No kernel can run the Attention operator.',
-        'Choose precision fp16 or bf16, or export attention as MatMul and Softmax.',
+        'No kernel supports the Attention operator.',
+        'Set precision to fp16 or bf16, or export attention as MatMul and Softmax.',
     ),
     (
         r'cudnn_impl\.cpp.*FP8',
-        'int8 convolutions cannot be built.',
+        'int8 convolutions are not supported.',
         'Update to tensorrt_rtx 1.7 or newer, or use fp16 or fp8.',
     ),
     (
         r'(\S+): input has type Int32 but must have type FP8',
-        'The quantised bias {0} cannot be read.',
+        'The quantised bias {0} is not supported.',
         'Quantise weights and activations only, symmetrically (QuantizeBias=False).',
     ),
     (
         r'[Nn]on-zero zero point is not supported',
         'The model is quantised asymmetrically.',
-        'Quantise with symmetric int8: zero points of 0.',
+        'Quantise it symmetrically, with zero points of 0.',
     ),
     (
         r'no optimization profile has been defined|is missing dimensions in profile',
@@ -70,53 +70,54 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r'Dimension mismatch for tensor (\S+) and profile',
-        'The profile of {0} does not fit the model.',
+        'The profile of {0} does not match the model.',
         _PROFILE,
     ),
     (
         r'within workspace limit|increase the workspace memory',
-        'Nothing can run within the workspace limit.',
-        'Raise workspace_mib, or leave it out.',
+        'No kernel runs within the workspace limit.',
+        'Increase or remove workspace_mib.',
     ),
     (
         r'HW-specific datatypes: (\w+)',
-        'A target GPU cannot compute with {0}.',
-        'Drop the older compute capability, or choose another precision.',
+        'A target GPU does not support {0}.',
+        'Remove the older compute capability, or set another precision.',
     ),
     (
         r'FP32 GEMM is not supported',
-        'A target GPU has no float32 matrix product.',
-        'Choose precision fp16, or drop compute capability 7.5.',
+        'A target GPU does not support float32 matrix products.',
+        'Set precision to fp16, or remove compute capability 7.5.',
     ),
     (
         r'generateForCurrent',
-        'This GPU cannot be built for: there is none here.',
-        'Name compute capabilities, such as 8.6, instead of current.',
+        'Compute capability current needs a GPU, and this machine has none.',
+        'Set compute_capabilities to numbers such as 8.6.',
     ),
     (
         r'[Oo]ut of memory|OutOfMemory|cudaErrorMemoryAllocation',
-        'There is too little memory to build.',
-        "Free GPU memory, lower the profile's largest shapes, or leave workspace_mib out.",
+        'The build ran out of memory.',
+        "Free GPU memory, reduce the profile's largest shapes, or remove workspace_mib.",
     ),
     (
         r'CUDA driver version is insufficient|CUDA initialization failure',
-        'The NVIDIA driver does not serve this TensorRT.',
+        'The NVIDIA driver is too old for this TensorRT.',
         'Install a newer driver.',
     ),
     (r'must have at least one output', 'The model has no outputs.', 'Export it again.'),
     (
         r'[Tt]ype mismatch|must have the same (data )?type',
-        'The model mixes floating point types where that is not allowed.',
-        'Choose precision auto, or converter modelopt.',
+        'The model mixes floating-point types where they must be equal.',
+        'Set precision to auto, or converter to modelopt.',
     ),
 )
 
 
 def error_from_log(errors: Sequence[str], *, doing: str, flavour: object) -> TrtRosError:
     """
-    Make an error of what TensorRT said, first cause first.
+    Return the error for TensorRT's error messages, in the order in which they were logged.
 
     :param doing: 'parse' or 'build'.
+    :param flavour: TensorRT's name and version.
     """
     for pattern, problem, remedy in KNOWN:
         for text in errors:
@@ -129,12 +130,12 @@ def error_from_log(errors: Sequence[str], *, doing: str, flavour: object) -> Trt
                 )
     return ModelError(
         f'{flavour} cannot {doing} the model.',
-        cause='\n'.join(text.strip() for text in errors[:5]) or 'It gave no reason.',
+        cause='\n'.join(text.strip() for text in errors[:5]) or 'TensorRT logged no reason.',
     )
 
 
 def parser_errors(parser: Any) -> list[str]:
-    """Give the parser's complaints, each with the node it is about."""
+    """Return the error messages of an OnnxParser, each with its node."""
     texts = []
     for index in range(parser.num_errors):
         error = parser.get_error(index)

@@ -1,4 +1,4 @@
-"""What types an engine's layers really have."""
+"""Data types of the layers of a built engine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from trt_ros.engine.engine import DTYPES
 
-Layer = tuple[str, str, str]  # Name, kind, dtype of what it computes
+Layer = tuple[str, str, str]  # Name, kind, dtype of its output
 
-# How the inspector of one release or another spells a tensor's type.
+# Spellings of a tensor's type in the engine inspectors of all releases.
 _SPELLINGS = (
     ('bfloat16', r'bf16|bfloat16'),
     ('float16', r'fp16|half|float16'),
@@ -28,7 +28,7 @@ _SPELLINGS = (
 
 
 def of_network(network: Any) -> list[Layer]:
-    """Read a strongly typed network, whose types the engine keeps; fused layers show apart."""
+    """Return the layers of a strongly typed network before fusion, which keeps their types."""
     layers = (network.get_layer(index) for index in range(network.num_layers))
     return [
         (layer.name, layer.type.name, DTYPES[layer.get_output(0).dtype.name])
@@ -41,7 +41,7 @@ def of_network(network: Any) -> list[Layer]:
 
 
 def of_engine(flavour: Any, handle: Any) -> list[Layer]:
-    """Ask the inspector; empty where it tells no types (it needs DETAILED verbosity)."""
+    """Return the layers of an engine; empty if built without DETAILED profiling verbosity."""
     text = handle.create_engine_inspector().get_engine_information(
         flavour.trt.LayerInformationFormat.JSON
     )
@@ -49,7 +49,7 @@ def of_engine(flavour: Any, handle: Any) -> list[Layer]:
 
 
 def parse_inspector(text: str) -> Iterator[Layer]:
-    """Read the inspector's JSON; yields nothing where it is something else."""
+    """Yield the layers in the JSON of an engine inspector; nothing if it is not such JSON."""
     try:
         layers = json.loads(text)['Layers']
     except (ValueError, KeyError, TypeError):
@@ -57,14 +57,14 @@ def parse_inspector(text: str) -> Iterator[Layer]:
     for entry in layers:
         outputs = entry.get('Outputs') if isinstance(entry, dict) else None
         if outputs:
-            told = ' '.join(
+            type_text = ' '.join(
                 str(value) for key, value in outputs[0].items() if 'type' in key.lower()
             )
             dtype = next(
                 (
                     name
                     for name, spelling in _SPELLINGS
-                    if re.search(rf'\b({spelling})\b', told, re.IGNORECASE)
+                    if re.search(rf'\b({spelling})\b', type_text, re.IGNORECASE)
                 ),
                 '',
             )

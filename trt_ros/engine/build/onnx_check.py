@@ -1,4 +1,4 @@
-"""What an ONNX file holds, and whether TensorRT may be let near it. Needs no TensorRT."""
+"""Reading and validation of ONNX files before TensorRT parses them; needs no TensorRT."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trt_ros.errors import ModelError, printable
 from trt_ros.regular_file import open_regular
 from trt_ros.tensors import TensorSpec
 
-LARGEST_NBYTES = 2**31 - 2**20  # A protobuf cannot be longer.
+LARGEST_NBYTES = 2**31 - 2**20  # Size limit of a protobuf message.
 LFS_POINTER = b'version https://git-lfs.github.com/spec/'
 FLOATS = {'FLOAT': 'float32', 'FLOAT16': 'float16', 'BFLOAT16': 'bfloat16', 'DOUBLE': 'float64'}
-INT64_SENTINELS = {-(2**63), 2**63 - 1}  # "To the end" in Slice; every parser clamps them.
-_WITHOUT_NMS = 'Export the model without NMS, which trt_ros does itself after the network; or use '
-#: What onnxruntime's dynamic quantisation and its QOperator format write.
+INT64_SENTINELS = {-(2**63), 2**63 - 1}  # 'To the end' in Slice; every parser clamps them.
+_WITHOUT_NMS = 'Export the model without NMS, which trt_ros runs after the network, or use '
+#: Operators of onnxruntime's dynamic quantisation and of its QOperator format.
 INTEGER_OPS = (
     'ConvInteger',
     'MatMulInteger',
@@ -31,7 +31,8 @@ INTEGER_REMEDY = (
     'quantize_static with quant_format=QuantFormat.QDQ), which TensorRT builds; or use backend '
     'onnxruntime.'
 )
-# What no release of tensorrt_rtx from 1.4 to 1.7 could build, although its parser takes some.
+# Operator -> remedy. No release of tensorrt_rtx from 1.4 to 1.7 builds these operators, although
+# its parser accepts some.
 NOT_IN_RTX = {
     'NonMaxSuppression': _WITHOUT_NMS + 'backend onnxruntime.',
     'EfficientNMS_TRT': _WITHOUT_NMS + 'backend tensorrt.',
@@ -63,7 +64,7 @@ NOT_IN_RTX = {
             'StringConcat',
             'StringSplit',
         ),
-        'Export without this operator, or use backend tensorrt or onnxruntime.',
+        'Export the model without this operator, or use backend tensorrt or onnxruntime.',
     ),
 }
 
@@ -71,10 +72,16 @@ NOT_IN_RTX = {
 @dataclass(frozen=True)
 class OnnxInfo:
     """
-    :param inputs: without those that are weights; dimensions -1 where dynamic.
-    :param ops: how often each operator occurs, subgraphs included.
-    :param float_types: NumPy names of the floats that weights, inputs and outputs have.
-    :param warnings: what may go wrong, one line each.
+    Contents of an ONNX file.
+
+    :param inputs: inputs that are not weights; dimensions -1 if dynamic.
+    :param outputs: outputs; dimensions -1 if dynamic.
+    :param metadata: the file's metadata.
+    :param opset: version of the default operator set.
+    :param producer: name and version of the exporter.
+    :param ops: number of nodes per operator, including subgraphs.
+    :param float_types: NumPy names of the floating-point types of weights, inputs and outputs.
+    :param warnings: possible problems, one line each.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -89,10 +96,10 @@ class OnnxInfo:
 
 def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
     """
-    Load and check an ONNX file; its external data stays on disk.
+    Load and validate an ONNX file; its external data stays on disk.
 
-    :returns: the ModelProto and what it holds.
-    :raises ModelError: when it is missing, damaged, empty, or not valid ONNX.
+    :returns: the ModelProto and its description.
+    :raises ModelError: if it is missing, damaged, empty or not valid ONNX.
     """
     import onnx
 
@@ -105,7 +112,7 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
     outputs = tuple(_spec(value, 'output', path) for value in model.graph.output)
     if not inputs or not outputs:
         raise ModelError(
-            f'{path} has no {"outputs" if inputs else "inputs"}.',
+            f'The model {path} has no {"outputs" if inputs else "inputs"}.',
             remedy='Export it again with named inputs and outputs.',
         )
     data_type = onnx.TensorProto.DataType
@@ -129,9 +136,9 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
 
 def read_inputs(path: Path) -> tuple[TensorSpec, ...]:
     """
-    Read what a model's inputs look like. Nothing else of it is looked at, so that it is harmless.
+    Return the descriptions of a model's inputs. Safe for untrusted files: reads nothing else.
 
-    :raises ModelError: when it is missing, damaged, or has no such inputs.
+    :raises ModelError: if it is missing or damaged, or if an input is not supported.
     """
     return _inputs(path, _parse(path))
 
@@ -142,15 +149,16 @@ def _parse(path: Path) -> Any:
     check_model_file(path)
     try:
         model = onnx.load(str(path), load_external_data=False)
-    except Exception as error:  # protobuf has an exception class a version
+    except Exception as error:  # Each version of protobuf has its own exception class.
         raise ModelError(
-            f'{path} is not an ONNX model, or is cut short.',
+            f'{path} is not an ONNX model or is truncated.',
             cause=str(error),
             remedy='Export or copy it again, and compare its size with the original.',
         ) from error
     if not model.graph.node and not model.graph.output:
         raise ModelError(
-            f'{path} holds no network.', remedy='Export or copy it again, and compare its size.'
+            f'{path} contains no network.',
+            remedy='Export or copy it again, and compare its size with the original.',
         )
     return model
 
@@ -163,29 +171,30 @@ def _inputs(path: Path, model: Any) -> tuple[TensorSpec, ...]:
 
 
 def metadata_of(model: Any) -> dict[str, str]:
+    """Return the metadata of a ModelProto."""
     return {entry.key: entry.value for entry in model.metadata_props}
 
 
 def refuse_unbuildable(path: Path, model: Any) -> None:
     """
-    Refuse what tensorrt_rtx parses and then fails on, minutes later and in its own words.
+    Check that a model has no operators that tensorrt_rtx parses but fails to build, minutes later.
 
-    Operators on constants alone are left to its folding.
+    Operators on constants are allowed, since tensorrt_rtx folds them.
 
-    :raises ModelError: naming the first node that cannot be built.
+    :raises ModelError: naming the first unsupported node.
     """
     live = live_tensors(model.graph)
     for node in model.graph.node:
         if node.op_type in NOT_IN_RTX and live.intersection(node.input):
             raise ModelError(
-                f'tensorrt_rtx cannot build {node.op_type} '
+                f'tensorrt_rtx does not support the operator {node.op_type} '
                 f'(node {node.name or node.output[0]} of {path}).',
                 remedy=NOT_IN_RTX[node.op_type],
             )
 
 
 def live_tensors(graph: Any) -> set[str]:
-    """Name what depends on the inputs' values, not only on their shapes."""
+    """Return the tensors that depend on the values of the inputs, not only on their shapes."""
     live = {value.name for value in graph.input} - {one.name for one in graph.initializer}
     for node in graph.node:
         if node.op_type not in ('Shape', 'Size') and live.intersection(used(node)):
@@ -194,7 +203,7 @@ def live_tensors(graph: Any) -> set[str]:
 
 
 def used(node: Any) -> Iterable[str]:
-    """Give every tensor that a node reads, from inside its subgraphs too."""
+    """Yield every tensor that a node reads, including from inside its subgraphs."""
     yield from node.input
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -204,7 +213,7 @@ def used(node: Any) -> Iterable[str]:
 
 
 def nodes(graph: Any) -> Iterator[Any]:
-    """Give every node, those of subgraphs too."""
+    """Yield every node, including subgraphs."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -213,7 +222,7 @@ def nodes(graph: Any) -> Iterator[Any]:
 
 
 def tensors(graph: Any) -> Iterator[Any]:
-    """Give every constant tensor: weights, and those in attributes, subgraphs too."""
+    """Yield every constant tensor: weights and attributes, including subgraphs."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
@@ -226,42 +235,43 @@ def tensors(graph: Any) -> Iterator[Any]:
 
 def check_model_file(path: Path) -> None:
     """
-    Check that a path may be a model's: a regular file, not empty, no pointer of git-lfs.
+    Check that a model path is a regular, non-empty file and not a git-LFS pointer.
 
-    :raises ModelError: when it is not.
+    :raises ModelError: if it is not.
     """
     if printable(str(path)) != str(path):
         raise ModelError(
             f'The name of the model file {path} is not UTF-8.',
-            cause='ONNX Runtime and TensorRT take no other names.',
+            cause='ONNX Runtime and TensorRT require UTF-8 file names.',
             remedy='Rename the file or its folder.',
         )
     try:
         with open_regular(path) as file:
             head = file.read(len(LFS_POINTER))
     except FileNotFoundError as error:
-        where = '' if path.is_absolute() else f'Looked in {Path.cwd()}.'
         raise ModelError(
-            f'There is no model file {path}.', cause=where, remedy='Check the path of the model.'
+            f'The model file {path} does not exist.',
+            cause='' if path.is_absolute() else f'The current folder is {Path.cwd()}.',
+            remedy='Check the path of the model.',
         ) from error
     except OSError as error:
         raise ModelError(
-            f'Cannot read the model file {path}.',
+            f'The model file {path} cannot be read.',
             cause=error.strerror or '',
-            remedy='Give the path of a readable .onnx file.',
+            remedy='Set the path of a readable .onnx file.',
         ) from error
     if head == LFS_POINTER:
         raise ModelError(
-            f'{path} holds a git-LFS pointer, not the model.',
+            f'{path} is a git-LFS pointer, not a model.',
             cause='The repository was cloned without git-lfs.',
-            remedy='Run `git lfs install && git lfs pull` in its repository.',
+            remedy='Run `git lfs install && git lfs pull` in the repository.',
         )
     if not head:
-        raise ModelError(f'{path} is empty.', remedy='Export or download it again.')
+        raise ModelError(f'The model file {path} is empty.', remedy='Export or download it again.')
 
 
 def _check_text(path: Path, model: Any) -> None:
-    """Check names and metadata, which protobuf returns as bytes where they are not UTF-8."""
+    """Check that names and metadata are UTF-8; protobuf returns others as bytes."""
     values = [value for entry in model.metadata_props for value in (entry.key, entry.value)]
     values += [model.producer_name, model.producer_version]
     values += [value.name for value in (*model.graph.input, *model.graph.output)]
@@ -274,7 +284,7 @@ def _check_text(path: Path, model: Any) -> None:
 
 
 def _check_tensors(path: Path, model: Any) -> None:
-    """Check types and sizes, on which ONNX's own functions raise whatever comes to hand."""
+    """Check types and sizes; ONNX's functions raise arbitrary exceptions for invalid ones."""
     import onnx
 
     for tensor in tensors(model.graph):
@@ -283,8 +293,7 @@ def _check_tensors(path: Path, model: Any) -> None:
         if tensor.data_type not in onnx.TensorProto.DataType.values()[1:]:
             raise ModelError(
                 problem,
-                cause=f'Its type is {tensor.data_type}, which ONNX '
-                f'{onnx.__version__} does not know.',
+                cause=f'Its type {tensor.data_type} is unknown to ONNX {onnx.__version__}.',
                 remedy=remedy,
             )
         if min(tensor.dims, default=0) < 0:
@@ -292,14 +301,14 @@ def _check_tensors(path: Path, model: Any) -> None:
         if tensor.HasField('raw_data') and len(tensor.raw_data) != _nbytes(tensor):
             raise ModelError(
                 problem,
-                cause=f'It has {len(tensor.raw_data)} bytes, its shape and type need '
+                cause=f'It has {len(tensor.raw_data)} bytes; its shape and type require '
                 f'{_nbytes(tensor)}.',
                 remedy=remedy,
             )
 
 
 def _check_external_data(path: Path, model: Any) -> None:
-    """A data file shorter than declared kills the parser (SIGBUS), so sizes come first."""
+    """Check external data files; one that is too short kills TensorRT's parser with SIGBUS."""
     import onnx
 
     for tensor in tensors(model.graph):
@@ -307,37 +316,39 @@ def _check_external_data(path: Path, model: Any) -> None:
             continue
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = Path(entries.get('location', ''))
-        problem = f'The weights {tensor.name} of {path} are not where it says.'
+        problem = f'The external data of the weights {tensor.name} of {path} is not available.'
         if not location.name or location.is_absolute() or '..' in location.parts:
             raise ModelError(
                 problem,
-                cause=f'{str(location)!r} is no file beside the model.',
+                cause=f'{str(location)!r} is not a relative path inside the folder of the model.',
                 remedy='Export the model again.',
             )
         file = path.parent / location
         if not file.is_file():
             raise ModelError(
                 problem,
-                cause=f'There is no file {file}.',
-                remedy='Copy the data file beside the model.',
+                cause=f'The file {file} does not exist.',
+                remedy='Copy the data file to the folder of the model.',
             )
         try:
             begin, needed = int(entries.get('offset', 0)), _nbytes(tensor)
             nbytes = int(entries.get('length', 0)) or needed
-        except (ValueError, KeyError) as error:  # KeyError: a type that NumPy does not have.
-            raise ModelError(problem, cause=str(error), remedy='Export it again.') from error
+        except (ValueError, KeyError) as error:  # KeyError: a type that NumPy lacks.
+            raise ModelError(
+                problem, cause=str(error), remedy='Export the model again.'
+            ) from error
         if 0 <= nbytes < needed:
             raise ModelError(
                 f'The weights {tensor.name} of {path} are too short.',
-                cause=f'{nbytes} bytes are declared, its shape {list(tensor.dims)} needs '
+                cause=f'{nbytes} bytes are declared; the shape {list(tensor.dims)} requires '
                 f'{needed}.',
                 remedy='Export the model again.',
             )
         if begin < 0 or nbytes < 0 or begin + nbytes > file.stat().st_size:
             raise ModelError(
                 problem,
-                cause=f'{file} has {file.stat().st_size} bytes, {begin + nbytes} are needed.',
-                remedy='Copy the data file again, whole.',
+                cause=f'{file} has {file.stat().st_size} bytes; {begin + nbytes} are required.',
+                remedy='Copy the complete data file again.',
             )
 
 
@@ -358,18 +369,18 @@ def _check_by_onnx(path: Path, model: Any) -> tuple[str, ...]:
     import onnx
 
     try:
-        # By path it also follows external data, and takes models above 2 GB.
+        # With a path it also checks external data and supports models above 2 GB.
         onnx.checker.check_model(str(path))
     except Exception as error:
         text = str(error).strip()
         if 'No Op registered for' in text:
-            return (f'ONNX does not know an operator: {text.splitlines()[0]}',)  # A plugin's
+            return (f'Unknown ONNX operator: {text.splitlines()[0]}',)  # Of a plugin
         raise ModelError(
             f'{path} is not valid ONNX.',
             cause=text,
-            remedy='Update with `pip install -U onnx`, or export again with a lower opset.'
+            remedy='Run `pip install -U onnx`, or export the model with a lower opset.'
             if 'version' in text
-            else 'Export it again.',
+            else 'Export the model again.',
         ) from error
     return ()
 
@@ -379,21 +390,21 @@ def _spec(value: Any, mode: Any, path: Path) -> TensorSpec:
 
     if not value.type.HasField('tensor_type'):
         raise ModelError(
-            f'The {mode} {value.name} of {path} is no tensor.',
-            remedy='Export with tensors as inputs and outputs.',
+            f'The {mode} {value.name} of {path} is not a tensor.',
+            remedy='Export the model with tensors as inputs and outputs.',
         )
     number = value.type.tensor_type.elem_type
     if number not in onnx.TensorProto.DataType.values():
         raise ModelError(
-            f'The {mode} {value.name} of {path} is of the unknown type {number}.',
-            remedy='Export or copy the model again, or `pip install -U onnx`.',
+            f'The {mode} {value.name} of {path} has the unknown type {number}.',
+            remedy='Export or copy the model again, or run `pip install -U onnx`.',
         )
     kind = onnx.TensorProto.DataType.Name(number)
     if kind in ('STRING', 'UNDEFINED', 'COMPLEX64', 'COMPLEX128'):
         raise ModelError(
-            f'The {mode} {value.name} of {path} is of type {kind}.',
-            cause='TensorRT computes with numbers and booleans only.',
-            remedy='Cut this part out of the model.',
+            f'The {mode} {value.name} of {path} has the unsupported type {kind}.',
+            cause='TensorRT supports real numbers and booleans only.',
+            remedy='Remove this part from the model.',
         )
     shape = tuple(
         size.dim_value if size.HasField('dim_value') and size.dim_value > 0 else -1
@@ -427,6 +438,6 @@ def _large_integers(model: Any) -> Iterator[str]:
             ]
             if beyond:
                 yield (
-                    f'{tensor.name or "a constant"} holds {beyond[0]}, outside INT32: '
-                    'TensorRT clamps such values where they become shapes or indices.'
+                    f'{tensor.name or "a constant"} contains {beyond[0]}, outside INT32: '
+                    'TensorRT clamps such values if they are shapes or indices.'
                 )

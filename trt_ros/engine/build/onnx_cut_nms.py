@@ -1,33 +1,31 @@
 """
-NMS at the end of a network, cut off it where TensorRT cannot run it.
+Removal of NMS from the end of a network, for TensorRT releases that cannot run it.
 
-What is left gives the boxes and scores that NMS was given, and says in its metadata what was asked
-of it; the decoder does the same after the network.
+The remaining network outputs the boxes and scores that NMS received, and its metadata contains the
+attributes of NMS; the decoder then runs the same NMS after the network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from trt_ros.engine.build.onnx_check import (
     LARGEST_NBYTES,
     NOT_IN_RTX,
-    live_tensors,
     metadata_of,
     nodes,
     used,
 )
+from trt_ros.engine.build.onnx_nms import BATCHED, READERS, CutRefusal, Nms, NmsGraph
 from trt_ros.errors import ModelError
 from trt_ros.tensors import CUT_NMS
 from trt_ros.trt import Flavour
 
-#: Operators that only show the same numbers in another way.
+#: Operators that only rearrange or convert the same values.
 VIEWS = {'Transpose', 'Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity', 'Cast'}
-#: Operators that only choose or arrange numbers.
+#: Operators that only select or arrange values.
 PICKS = VIEWS | {
     'Gather',
     'GatherElements',
@@ -49,94 +47,26 @@ PICKS = VIEWS | {
 
 
 class UncuttableError(ModelError):
-    """Without its NMS, this network would not tell what it tells with it."""
-
-
-@dataclass(frozen=True)
-class Nms:
-    """
-    What a node of NMS gets, and what it does with it.
-
-    :param decoder: the family that reads its answer, and so what is left without it.
-    :param boxes: (1, N, 4), or (1, N, 1, 4).
-    :param scores: (1, N, C); `classes_first`: (1, C, N).
-    :param centres: boxes are centres and sizes, not corners; `rows_first`: y, x, not x, y.
-    :param values: its outputs that hold coordinates or scores.
-    :param per_class: the most boxes it chooses of a class; `in_all`: of an image.
-    :param background: a class that is none; -1 where there is no such.
-    """
-
-    node: Any
-    decoder: str
-    boxes: str
-    scores: str
-    iou_threshold: float
-    score_threshold: float | None = None
-    classes_first: bool = False
-    centres: bool = False
-    rows_first: bool = False
-    raw_scores: bool = False
-    normalised: bool = False
-    per_class: int | None = None
-    in_all: int | None = None
-    background: int = -1
-    values: tuple[str, ...] = ()
-
-    @property
-    def title(self) -> str:
-        return f'{self.node.op_type} (node {self.node.name or self.node.output[0]})'
-
-    @property
-    def log_lines(self) -> str:
-        asked = [f'IoU {self.iou_threshold:g}']
-        if self.score_threshold is not None:
-            asked.append(f'scores above {self.score_threshold:g}')
-        if self.per_class is not None:
-            asked.append(f'at most {self.per_class} a class')
-        if self.in_all is not None:
-            asked.append(f'at most {self.in_all}')
-        return f'{self.title} is cut off the network and done after it, as it says: ' + ', '.join(
-            asked
-        )
-
-    @property
-    def metadata(self) -> str:
-        return json.dumps(
-            {
-                'operator': self.node.op_type,
-                'decoder': self.decoder,
-                'iou_threshold': self.iou_threshold,
-                'score_threshold': self.score_threshold,
-                'normalised': self.normalised,
-                'per_class': self.per_class,
-                'in_all': self.in_all,
-                'background': self.background,
-            },
-            sort_keys=True,
-        )
-
-
-#: Gone from TensorRT 11; the last is MMDeploy's own plugin.
-BATCHED = {'BatchedNMS_TRT', 'BatchedNMSDynamic_TRT', 'TRTBatchedNMS'}
+    """A network whose results would change if its NMS were cut off."""
 
 
 def cut_reason(model: Any, flavour: Flavour, plugins: Sequence[str] = ()) -> str:
-    """Return why NMS has to be cut off for this TensorRT, '' where it may stay."""
+    """Return why NMS must be cut off for this TensorRT, '' if it may stay."""
     found = {node.op_type for node in nodes(model.graph)}.intersection(READERS)
     if not found:
         return ''
     if flavour.is_rtx:
-        return f'{flavour} cannot build {", ".join(sorted(found))}'
+        return f'{flavour} does not support {", ".join(sorted(found))}'
     if 'NonMaxSuppression' in found:
-        return 'the size of its answer depends on the image, which no CUDA graph can serve'
-    gone = found & (BATCHED if flavour.version >= (11,) else {'TRTBatchedNMS'})
-    if gone and not plugins:  # One of them may be MMDeploy's.
-        return f'{flavour} has no {", ".join(sorted(gone))}'
+        return 'the size of its NMS output depends on the image, which CUDA graphs do not support'
+    removed = found & (BATCHED if flavour.version >= (11,) else {'TRTBatchedNMS'})
+    if removed and not plugins:  # A plugin may be MMDeploy's.
+        return f'{flavour} does not support {", ".join(sorted(removed))}'
     return ''
 
 
 def releases_that_cut(model: Any) -> str:
-    """Name the releases that have NMS cut off this network, '' where it has none."""
+    """Return the TensorRT releases for which NMS is cut off, '' if the network has none."""
     found = {node.op_type for node in nodes(model.graph)}.intersection(READERS)
     if 'NonMaxSuppression' in found:
         return 'tensorrt and tensorrt_rtx'
@@ -147,37 +77,26 @@ def releases_that_cut(model: Any) -> str:
 
 def cut_nms(path: Path, model: Any) -> tuple[Any, str]:
     """
-    Cut NMS, and what only picks by its answer, off a network.
+    Cut NMS and the nodes that only select by its result off a network.
 
-    :param model: a ModelProto; its weights may lie beside `path`.
-    :returns: the ModelProto of two outputs, boxes (1, N, 4) as x1, y1, x2, y2 and scores
+    :param model: a ModelProto; its external data is in the folder of `path`.
+    :returns: the ModelProto with two outputs, boxes (1, N, 4) as x1, y1, x2, y2 and scores
         (1, N, C), with `CUT_NMS` in its metadata; and a line for the log.
-    :raises UncuttableError: where that would change what the network tells.
+    :raises UncuttableError: if the results of the network would change.
     """
     import onnx
 
     found = [node for node in nodes(model.graph) if node.op_type in READERS]
     if len(found) != 1 or found[0] not in model.graph.node:
-        what = ' and '.join(f'{node.op_type} {node.name or node.output[0]}' for node in found)
-        raise UncuttableError(
-            f'There is no NMS to cut off {path}.'
-            if not found
-            else f'The NMS of {path} cannot be cut off.',
-            cause=f'There is more than one: {what}.'
-            if len(found) > 1
-            else f'{what} is inside of a loop or a branch.'
-            if found
-            else '',
-            remedy=NOT_IN_RTX[found[0].op_type] if found else 'Leave --cut-nms out.',
-        )
+        raise _not_one(path, found)
     model = onnx.shape_inference.infer_shapes(model)
     graph = _Graph(path, model)
     try:
         nms = READERS[found[0].op_type](graph, found[0])
-        graph.refuse_what_others_decide(nms)
+        graph.refuse_computed_outputs(nms)
         names = graph.add_outputs(nms)
         cut = _extract(model, names)
-    except _NotSafe as error:
+    except CutRefusal as error:
         raise UncuttableError(
             f'{found[0].op_type} (node {found[0].name or found[0].output[0]}) cannot be cut off '
             f'{path}.',
@@ -185,11 +104,27 @@ def cut_nms(path: Path, model: Any) -> tuple[Any, str]:
             remedy=NOT_IN_RTX[found[0].op_type],
         ) from error
     onnx.helper.set_model_props(cut, {**metadata_of(model), CUT_NMS: nms.metadata})
-    return cut, nms.log_lines
+    return cut, nms.log_line
+
+
+def _not_one(path: Path, found: Sequence[Any]) -> UncuttableError:
+    """Return the error of a network without NMS, with several, or with one in a subgraph."""
+    if not found:
+        return UncuttableError(
+            f'{path} contains no NMS to cut off.', remedy='Run without --cut-nms.'
+        )
+    titles = ' and '.join(f'{node.op_type} {node.name or node.output[0]}' for node in found)
+    return UncuttableError(
+        f'The NMS of {path} cannot be cut off.',
+        cause=f'The network contains more than one: {titles}.'
+        if len(found) > 1
+        else f'{titles} is inside a loop or a branch.',
+        remedy=NOT_IN_RTX[found[0].op_type],
+    )
 
 
 def write_cut(path: Path, target: Path) -> None:
-    """Write the network of `path` without its NMS, weights included; see `cut_nms`."""
+    """Write the network of `path` without its NMS, including weights; see `cut_nms`."""
     import onnx
 
     model = onnx.load(str(path))
@@ -202,88 +137,52 @@ def write_cut(path: Path, target: Path) -> None:
     )
 
 
-class _NotSafe(Exception):
-    """Why it cannot be cut, as a sentence."""
+class _Graph(NmsGraph):
+    """A graph from which NMS is cut off."""
 
+    def refuse_computed_outputs(self, nms: Nms) -> None:
+        """
+        Check that the outputs contain only boxes and scores that NMS has selected.
 
-class _Graph:
-    """A graph with shapes inferred, and questions about it."""
-
-    def __init__(self, path: Path, model: Any) -> None:
-        self.path, self.graph = path, model.graph
-        self.makers = {name: node for node in self.graph.node for name in node.output if name}
-        self.weights = {one.name: one for one in self.graph.initializer}
-        self.values = {
-            value.name: value.type.tensor_type
-            for value in (*self.graph.input, *self.graph.output, *self.graph.value_info)
-        }
-        self.live = live_tensors(self.graph)
-        self._constants: list[Any] = []
-
-    def shape(self, name: str) -> list[int]:
-        """Give the dimensions, -1 where not known; [] where not even their number is."""
-        if name not in self.values or not self.values[name].HasField('shape'):
-            return []
-        return [
-            size.dim_value if size.HasField('dim_value') else -1
-            for size in self.values[name].shape.dim
-        ]
-
-    def number(self, name: str, default: float | None) -> float | None:
-        """Compute a constant, such as a threshold."""
-        if not name:
-            return default
-        if name in self.live:
-            raise _NotSafe(f'Its {name} is computed by the network.')
-        return float(self._constant(name).ravel()[0])
-
-    def _constant(self, name: str) -> Any:
-        from onnx import numpy_helper
-        from onnx.reference import ReferenceEvaluator
-
-        if name in self.weights:
-            return numpy_helper.to_array(self.weights[name], str(self.path.parent))
-        node = self.makers[name]
-        answers = ReferenceEvaluator(node).run(
-            None, {one: self._constant(one) for one in node.input if one}
-        )
-        return dict(zip(node.output, answers))[name]
-
-    def refuse_what_others_decide(self, nms: Nms) -> None:
-        """:raises _NotSafe: where the outputs are not just boxes and scores that it chose."""
+        :raises CutRefusal: if they do not.
+        """
         views = set(self._views(nms.boxes)) | set(self._views(nms.scores))
         behind, valued = set(nms.node.output), views | set(nms.values)
         for node in self.graph.node:
             if not behind.intersection(used(node)):
                 continue
             title = f'{node.op_type} (node {node.name or node.output[0]})'
-            strangers = [
+            foreign = [
                 name for name in used(node) if name in self.live and name not in behind | views
             ]
-            if strangers:
-                raise _NotSafe(
-                    f'Behind it, {title} takes {strangers[0]}, which is neither the '
-                    'boxes nor the scores that it gets.'
+            if foreign:
+                raise CutRefusal(
+                    f'{title} after it reads {foreign[0]}, which is neither its boxes '
+                    'nor its scores.'
                 )
             has_values = bool(valued.intersection(node.input))
             if node.op_type not in PICKS and (
                 has_values or any(attribute.HasField('g') for attribute in node.attribute)
             ):
-                raise _NotSafe(f'Behind it, {title} computes with what it chose.')
+                raise CutRefusal(
+                    f'{title} after it computes with the boxes or scores it selected.'
+                )
             behind.update(node.output)
             if has_values and node.op_type not in ('Shape', 'Size'):
                 valued.update(node.output[:1] if node.op_type == 'TopK' else node.output)
         others = [value.name for value in self.graph.output if value.name not in behind | views]
         if others:
-            raise _NotSafe(f'The network has another output, {others[0]}.')
+            raise CutRefusal(
+                f'The network has another output, {others[0]}, that does not depend on it.'
+            )
 
     def _views(self, name: str) -> Iterator[str]:
-        """Give every tensor that is `name` in another arrangement, before and after it."""
+        """Yield every tensor that is a rearrangement of `name`, before and after it."""
         while True:
-            root, maker = name, self.makers.get(name)
-            if maker is None or maker.op_type not in VIEWS:
+            root, producer = name, self.producers.get(name)
+            if producer is None or producer.op_type not in VIEWS:
                 break
-            name = maker.input[0]
+            name = producer.input[0]
         same = {root}
         for node in self.graph.node:
             if node.op_type in VIEWS and node.input[0] in same:
@@ -291,7 +190,7 @@ class _Graph:
         yield from same
 
     def add_outputs(self, nms: Nms) -> list[str]:
-        """Make the two outputs by further nodes, and give their names."""
+        """Add nodes that compute the two outputs, and return their names."""
         boxes, scores = nms.boxes, nms.scores
         if len(self.shape(boxes)) == 4:
             boxes = self._node('Reshape', boxes, self._integers(0, -1, 4))
@@ -320,7 +219,7 @@ class _Graph:
         ]
 
     def _sizes(self, nms: Nms) -> tuple[int, int]:
-        """Give the numbers of boxes and of classes, 0 where not known."""
+        """Return the numbers of boxes and classes, 0 if unknown."""
         boxes, scores = self.shape(nms.boxes), self.shape(nms.scores)
         known = [
             size
@@ -374,14 +273,14 @@ class _Graph:
         return name
 
     def _unique(self, name: str) -> str:
-        while name in self.makers or name in self.weights:
+        while name in self.producers or name in self.weights:
             name += '_'
-        self.makers[name] = None
+        self.producers[name] = None
         return name
 
 
 def _extract(model: Any, outputs: list[str]) -> Any:
-    """Keep what the outputs need."""
+    """Return the model reduced to the nodes that the outputs need."""
     from onnx.utils import Extractor
 
     weights = {one.name for one in model.graph.initializer}
@@ -390,106 +289,5 @@ def _extract(model: Any, outputs: list[str]) -> Any:
     used = {name for node in nodes(cut.graph) for name in node.input}
     for value in [value for value in cut.graph.input if value.name not in used]:
         cut.graph.input.remove(value)
-    del cut.graph.value_info[:]  # It tells of inputs, too, which is not valid.
+    del cut.graph.value_info[:]  # It also contains inputs, which is not valid.
     return cut
-
-
-def _of_onnx(graph: _Graph, node: Any) -> Nms:
-    """Source: the ONNX operator NonMaxSuppression."""
-    boxes, scores, most, most_iou, least = (*node.input, '', '', '')[:5]
-    per_class = graph.number(most, 0.0)
-    if not per_class:
-        raise _NotSafe('It chooses nothing: its max_output_boxes_per_class is 0.')
-    _one_image(graph, boxes)
-    is_yolov3 = any(value.name == 'image_shape' for value in graph.graph.input)
-    return Nms(
-        node,
-        'yolov3' if is_yolov3 else 'onnx_nms',
-        boxes,
-        scores,
-        graph.number(most_iou, 0.0) or 0.0,
-        graph.number(least, None),
-        classes_first=True,
-        centres=bool(_attributes(node).get('center_point_box', 0)),
-        rows_first=is_yolov3,
-        per_class=int(per_class),
-    )
-
-
-def _of_efficient(graph: _Graph, node: Any) -> Nms:
-    """Source: the README of TensorRT's efficientNMSPlugin."""
-    given = _attributes(node)
-    boxes, scores = _boxes_and_scores(node)
-    if any(node.input[2:]):
-        raise _NotSafe('Its boxes are relative to anchors.')
-    if given.get('class_agnostic', 0):
-        raise _NotSafe('It lets boxes of different classes compete.')
-    _one_image(graph, boxes)
-    _shared_boxes(graph, boxes)
-    background = given.get('background_class', -1)  # YOLOv7 writes a list of one.
-    return Nms(
-        node,
-        'efficient_nms',
-        boxes,
-        scores,
-        float(given.get('iou_threshold', 0.5)),
-        float(given.get('score_threshold', 0.25)),
-        centres=bool(given.get('box_coding', 0)),
-        raw_scores=bool(given.get('score_activation', 0)),
-        in_all=int(given.get('max_output_boxes', 100)),
-        background=int(background[0] if isinstance(background, list) else background),
-        values=tuple(node.output[1:3]),
-    )
-
-
-def _of_batched(graph: _Graph, node: Any) -> Nms:
-    """Source: the README of TensorRT's batchedNMSPlugin; MMDeploy's own goes by snake case."""
-    given = {name.replace('_', '').lower(): value for name, value in _attributes(node).items()}
-    boxes, scores = _boxes_and_scores(node)
-    _one_image(graph, boxes)
-    _shared_boxes(graph, boxes)
-    # TensorRT's gives a count, boxes, scores, classes; MMDeploy's boxes with scores, classes.
-    values = node.output[:1] if node.op_type == 'TRTBatchedNMS' else node.output[1:3]
-    return Nms(
-        node,
-        'efficient_nms',
-        boxes,
-        scores,
-        float(given.get('iouthreshold', 0.5)),
-        float(given.get('scorethreshold', 0.0)),
-        in_all=int(given.get('keeptopk', 100)),
-        normalised=bool(given.get('isnormalized', 1)),
-        background=int(given.get('backgroundlabelid', -1)),
-        values=tuple(values),
-    )
-
-
-def _boxes_and_scores(node: Any) -> tuple[str, str]:
-    if len(node.input) < 2:
-        raise _NotSafe('It lacks boxes or scores.')
-    return node.input[0], node.input[1]
-
-
-def _attributes(node: Any) -> Mapping[str, Any]:
-    import onnx
-
-    return {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
-
-
-def _one_image(graph: _Graph, boxes: str) -> None:
-    batch: Iterable[int] = graph.shape(boxes)[:1]
-    if any(size > 1 for size in batch):
-        raise _NotSafe('It takes several images at a time.')
-
-
-def _shared_boxes(graph: _Graph, boxes: str) -> None:
-    shape = graph.shape(boxes)
-    if len(shape) == 4 and shape[2] != 1:
-        raise _NotSafe('Each class has boxes of its own.')
-
-
-READERS: Mapping[str, Callable[[_Graph, Any], Nms]] = {
-    'NonMaxSuppression': _of_onnx,
-    'EfficientNMS_TRT': _of_efficient,
-    **dict.fromkeys(BATCHED, _of_batched),
-}

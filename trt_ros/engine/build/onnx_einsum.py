@@ -1,4 +1,4 @@
-"""Einsum equations in lower case, the only letters that TensorRT takes."""
+"""Conversion of Einsum equations to lower case, the only letters that TensorRT supports."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from trt_ros.engine.build.onnx_check import nodes
 
 def lower_equations(model: Any) -> int:
     """
-    Rename the upper-case letters of Einsum equations, in place; the product stays the same.
+    Rename the upper-case letters of Einsum equations in place; results stay the same.
 
-    :returns: how many equations changed. One of more than 26 letters is left.
+    :returns: number of changed equations. Equations of more than 26 letters are not changed.
     """
     changed = 0
     for node in nodes(model.graph):
@@ -25,7 +25,7 @@ def lower_equations(model: Any) -> int:
 
 
 def lower_equation(equation: str) -> str:
-    """Rename upper-case letters to lower-case ones that the equation lacks, where there are."""
+    """Rename upper-case letters to unused lower-case letters, if there are enough."""
     free = [letter for letter in string.ascii_lowercase if letter not in equation]
     upper = sorted({letter for letter in equation if letter in string.ascii_uppercase})
     if len(upper) > len(free):

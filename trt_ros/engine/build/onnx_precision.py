@@ -1,14 +1,16 @@
 """
-fp16 and bf16 by converting the ONNX: TensorRT's networks are strongly typed everywhere.
+Conversion of ONNX models to fp16 and bf16, since TensorRT networks are strongly typed.
 
-What is lowered: the nodes that the image's floats pass through on their way to the last
-convolution or matrix product, quantised or not. What stays float32: everything after it (box
-arithmetic costs nothing and needs the digits), all that is computed from shapes and indices, and
-sums and powers, which overflow.
+Lowered are the nodes between the floating-point inputs and the last convolution or matrix product,
+quantised or not. All nodes after it stay float32 (box arithmetic costs nothing and needs the
+precision), as do computations on shapes and indices, and sums and powers, which overflow.
 
-Q/DQ nodes keep their int8 or fp8. Those between lowered nodes get low scales, for a Cast between a
-Q/DQ node and its convolution would keep TensorRT from fusing them; where a scale cannot be rounded
-well, the Q/DQ node and what it feeds stay float32.
+Q/DQ nodes keep their int8 or fp8. Those between lowered nodes get scales of the lower precision,
+since a Cast between a Q/DQ node and its convolution prevents TensorRT from fusing them. If a scale
+cannot be rounded accurately, its Q/DQ node and the nodes it feeds stay float32.
+
+Why not `onnxruntime.transformers.float16`: it converts to fp16 only, clamps weights that overflow,
+ignores Q/DQ nodes, and selects nodes by operator and name, not by their position in the network.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ DELICATE = {
 # Between the DequantizeLinear of weights and their matrix product.
 VIEWS = {'Transpose', 'Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity'}
 QUANTISING = {'QuantizeLinear', 'DequantizeLinear'}
-QUANTISING_OPSET = 19  # From here on their floats may be float16 or bfloat16.
-# Inputs that ONNX wants in float32 whatever the others are.
+QUANTISING_OPSET = 19  # First one with scales of float16 or bfloat16.
+# Inputs that ONNX requires in float32 whatever the other types are.
 FIXED_INPUTS = {'Resize': {1, 2}, 'Upsample': {1}, 'Dropout': {1}}
 
 
@@ -65,14 +67,19 @@ def convert(
     path: Path, precision: str, *, io_dtypes: str, converter: str, model: Any = None
 ) -> tuple[Any, str]:
     """
-    Convert the model of `path` to fp16 or bf16 inside.
+    Convert a model to fp16 or bf16.
 
-    :param model: what was made of it, for the converter light to convert instead; its weights may
-        lie beside `path`.
-    :returns: a ModelProto that holds its weights itself, checked by onnx.checker; and a line for
-        the log: how much of it was lowered.
-    :raises ModelError: when it has no float32 to convert, or is too large.
-    :raises BackendError: when the converter is not installed.
+    :param path: path of the model.
+    :param precision: 'fp16' or 'bf16'.
+    :param io_dtypes: 'keep' float32 inputs and outputs, or 'lower' them.
+    :param converter: 'light' or 'modelopt'.
+    :param model: modified model that the converter light uses instead of the file; its external
+        data is in the folder of `path`.
+    :returns: a ModelProto that contains its weights, checked by onnx.checker; and a line for the
+        log with the number of lowered nodes.
+    :raises ParameterError: if the model has no float32 to convert.
+    :raises ModelError: if it is too large or cannot be converted.
+    :raises BackendError: if the converter is not installed.
     """
     import onnx
 
@@ -82,25 +89,26 @@ def convert(
     )
     if nbytes > LARGEST_NBYTES:
         raise ModelError(
-            f'{path} is above 2 GB, too large to convert to {precision} here.',
-            remedy='Convert it ahead of time, and choose precision auto.',
+            f'{path} is too large to convert to {precision}: {nbytes / 2**30:.1f} GiB.',
+            cause='A protobuf message is limited to 2 GiB.',
+            remedy='Convert it in advance, and set precision to auto.',
         )
     if converter == 'modelopt':
-        model, told = _by_modelopt(path, precision, io_dtypes), ''
+        model, log_line = _by_modelopt(path, precision, io_dtypes), ''
     else:
         if model is not None:
             onnx.load_external_data_for_model(model, str(folder))
-        model, told = lower(model or onnx.load(str(path)), precision, io_dtypes=io_dtypes)
+        model, log_line = lower(model or onnx.load(str(path)), precision, io_dtypes=io_dtypes)
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        if 'No Op registered for' not in str(error):  # A plugin's operator is not ONNX's.
+        if 'No Op registered for' not in str(error):  # Operators of plugins are not in ONNX.
             raise ModelError(
-                f'{path} could not be converted to {precision}.',
+                f'{path} cannot be converted to {precision}.',
                 cause=str(error),
-                remedy='Choose precision auto, or converter modelopt.',
+                remedy='Set precision to auto, or converter to modelopt.',
             ) from error
-    return model, told
+    return model, log_line
 
 
 def _by_modelopt(path: Path, precision: str, io_dtypes: str) -> Any:
@@ -110,7 +118,7 @@ def _by_modelopt(path: Path, precision: str, io_dtypes: str) -> Any:
         raise BackendError(
             'The converter modelopt is not installed.',
             cause=str(error),
-            remedy="pip install 'nvidia-modelopt[onnx]', or use converter light.",
+            remedy="Run `pip install 'nvidia-modelopt[onnx]'`, or set converter to light.",
         ) from error
     return convert_to_mixed_precision(
         str(path), low_precision_type=precision, keep_io_types=io_dtypes == 'keep'
@@ -119,10 +127,11 @@ def _by_modelopt(path: Path, precision: str, io_dtypes: str) -> Any:
 
 def lower(model: Any, precision: str, *, io_dtypes: str = 'keep') -> tuple[Any, str]:
     """
-    Lower a ModelProto whose weights are loaded; changes and returns it, with a line for the log.
+    Convert a ModelProto with loaded weights in place; return it with a line for the log.
 
-    A tensor that is wanted in both types has two names: its own for float32, one with a suffix
-    for the low one, and one Cast right behind whatever makes it. So the order of nodes holds.
+    A tensor needed in both types gets two names, its own for float32 and one with a suffix for the
+    lower type, and a Cast directly after the node that produces it, which keeps the nodes in
+    topological order.
 
     :param precision: 'fp16' or 'bf16'.
     :param io_dtypes: 'keep' float32 inputs and outputs, or 'lower' them.
@@ -132,11 +141,15 @@ def lower(model: Any, precision: str, *, io_dtypes: str = 'keep') -> tuple[Any, 
 
         model = inliner.inline_local_functions(model)
     lowering = _Lowering(_for_low_scales(model, precision), precision)
-    return lowering.run(lower_io=io_dtypes == 'lower'), lowering.told
+    return lowering.run(lower_io=io_dtypes == 'lower'), lowering.log_line
 
 
 def _for_low_scales(model: Any, precision: str) -> Any:
-    """:raises ModelError: when Q/DQ nodes cannot have low scales in the model's opset."""
+    """
+    Return the model in an opset in which scales of Q/DQ nodes may have the lower precision.
+
+    :raises ModelError: if it cannot be converted to that opset.
+    """
     import onnx
 
     opset = next((one for one in model.opset_import if one.domain in ('', 'ai.onnx')), None)
@@ -145,15 +158,17 @@ def _for_low_scales(model: Any, precision: str) -> Any:
         return model
     try:
         return onnx.version_converter.convert_version(model, QUANTISING_OPSET)
-    except Exception as error:  # Its own exceptions, or RuntimeError of the C++ below it.
+    except Exception as error:  # Its own exceptions, or RuntimeError from C++.
         raise ModelError(
             f'A quantised model of opset {opset.version} cannot be converted to {precision}.',
-            cause=f'Q/DQ nodes of {precision} need opset {QUANTISING_OPSET}: {error}',
-            remedy=f'Export it with opset {QUANTISING_OPSET} or newer, or choose precision auto.',
+            cause=f'Q/DQ nodes in {precision} require opset {QUANTISING_OPSET}: {error}',
+            remedy=f'Export it with opset {QUANTISING_OPSET} or newer, or set precision to auto.',
         ) from error
 
 
 class _Lowering:
+    """Conversion of one ModelProto."""
+
     def __init__(self, model: Any, precision: str) -> None:
         import onnx
 
@@ -166,17 +181,17 @@ class _Lowering:
         self.types.update({one.name: one.data_type for one in self.graph.initializer})
         self.weights = {one.name: one for one in self.graph.initializer}
         self.lowered = self._choose()
-        self.told = self._tell()
+        self.log_line = self._summary()
 
     def run(self, *, lower_io: bool) -> Any:
         self._refuse_scales()
         wants_low, wants_full = self._demands()
         if not wants_low:
             raise ParameterError(
-                f'precision is {self.precision}, but the model has no float32 to convert.',
-                cause='Nothing between its inputs and its last convolution or matrix product '
+                f'precision {self.precision} has no effect: the model has no float32 to convert.',
+                cause='No tensor between its inputs and its last convolution or matrix product '
                 'is float32.',
-                remedy='Choose precision auto.',
+                remedy='Set precision to auto.',
             )
         makers: list[Any] = []
         for value in self.graph.input:
@@ -195,7 +210,7 @@ class _Lowering:
                     makers += self._cast(own, own in wanted, from_low=low)
         del self.graph.node[:]
         self.graph.node.extend(makers)
-        del self.graph.value_info[:]  # It tells the old types.
+        del self.graph.value_info[:]  # It contains the old types.
         if lower_io:
             self._lower_io()
         return self.model
@@ -221,30 +236,32 @@ class _Lowering:
         self.graph.node.extend(kept)
 
     def _choose(self) -> set[str]:
-        """Choose what is lowered, by key: on a float's way from an input to a heavy node."""
+        """Return the keys of the nodes to lower: between a float input and a heavy node."""
         live = {
             one.name
             for one in self.graph.input
             if one.name not in self.weights and self.is_float(one.name)
         }
-        on_the_way = set()
+        reachable = set()
         for node in self.graph.node:
-            quantises = node.op_type in QUANTISING  # Of weights, too, and what is between is int8.
+            quantises = (
+                node.op_type in QUANTISING
+            )  # Also of weights; the tensors between are int8.
             if quantises or live.intersection(node.input):
-                on_the_way.add(_key(node))
+                reachable.add(_key(node))
                 live.update(name for name in node.output if quantises or self.is_float(name))
         feeding: set[str] = set()
         lowered = set()
         for node in reversed(self.graph.node):
             if node.op_type in HEAVY or feeding.intersection(node.output):
                 feeding.update(node.input)
-                if _key(node) in on_the_way and self._can_be_low(node):
+                if _key(node) in reachable and self._can_be_low(node):
                     lowered.add(_key(node))
         lowered -= self._fed_by_full_scales(lowered)
         return lowered - self._quantised_exactly(lowered)
 
     def _quantised_exactly(self, lowered: set[str]) -> set[str]:
-        """Name the QuantizeLinear nodes of float32 values, weights above all: no need to round."""
+        """Return QuantizeLinear nodes of float32 values, mostly weights: no rounding needed."""
         low = {name for node in self.graph.node if _key(node) in lowered for name in node.output}
         return {
             _key(node)
@@ -253,7 +270,7 @@ class _Lowering:
         }
 
     def _fed_by_full_scales(self, lowered: set[str]) -> set[str]:
-        """Name heavy nodes that a Q/DQ node of float32 feeds: a Cast between costs the fusion."""
+        """Return heavy nodes fed by a float32 Q/DQ node: a Cast between them prevents fusion."""
         full: set[str] = set()
         for node in self.graph.node:
             if (_key(node) not in lowered and node.op_type == 'DequantizeLinear') or (
@@ -266,21 +283,27 @@ class _Lowering:
             if node.op_type in HEAVY | VIEWS and full.intersection(node.input)
         }
 
-    def _tell(self) -> str:
+    def _summary(self) -> str:
+        """Return a log line with the numbers of lowered nodes."""
+
         def count(found: Iterable[Any]) -> tuple[int, int]:
             keys = [_key(node) for node in found]
             return sum(key in self.lowered for key in keys), len(keys)
 
         heavy = count(node for node in self.graph.node if node.op_type in HEAVY)
         scales = count(node for node in self.graph.node if node.op_type in QUANTISING)
-        told = (
+        line = (
             f'{self.precision}: {len(self.lowered)} of {len(self.graph.node)} nodes, '
             f'{heavy[0]} of {heavy[1]} convolutions and matrix products'
         )
-        return told + (f', {scales[0]} of {scales[1]} Q/DQ nodes' if scales[1] else '')
+        return line + (f', {scales[0]} of {scales[1]} Q/DQ nodes' if scales[1] else '')
 
     def _refuse_scales(self) -> None:
-        """:raises ParameterError: when scales that would lose digits keep all of it float32."""
+        """
+        Check that scales that lose precision do not keep the whole network in float32.
+
+        :raises ParameterError: if they do.
+        """
         heavy = [_key(node) for node in self.graph.node if node.op_type in HEAVY]
         lost = [
             node.input[1]
@@ -289,11 +312,11 @@ class _Lowering:
         ]
         if lost and not self.lowered.intersection(heavy):
             raise ParameterError(
-                f'precision is {self.precision}, but no convolution or matrix product can be '
-                'lowered.',
+                f'precision {self.precision} has no effect: no convolution or matrix product can '
+                'be converted.',
                 cause=f'{len(lost)} of the scales of Q/DQ nodes, such as {lost[0]}, '
-                f'cannot be rounded to {self.precision} without losing digits.',
-                remedy='Choose precision bf16 or auto.',
+                f'lose precision in {self.precision}.',
+                remedy='Set precision to bf16 or auto.',
             )
 
     def _can_be_low(self, node: Any) -> bool:
@@ -317,7 +340,7 @@ class _Lowering:
         return bool((np.abs(values[np.isfinite(values)]) > np.finfo(np.float16).max).any())
 
     def _rounds_well(self, name: str) -> bool:
-        """Whether a scale keeps its digits: fp16 has few below 6e-5, and none below 6e-8."""
+        """Return whether rounding is accurate: fp16 loses digits below 6e-5, all below 6e-8."""
         if name not in self.weights:
             return False
         scale = self.onnx.numpy_helper.to_array(self.weights[name]).astype(np.float64)
@@ -336,7 +359,7 @@ class _Lowering:
         )
 
     def _demands(self) -> tuple[set[str], set[str]]:
-        """Tell which floats are wanted in the low type, and which in float32."""
+        """Return the tensors that are needed in the lower type, and those needed in float32."""
         wants_low: set[str] = set()
         wants_full = {one.name for one in self.graph.output}
         for node in self.graph.node:
@@ -391,7 +414,7 @@ class _Lowering:
                 self.graph.initializer.append(low)
 
     def _lower_io(self) -> None:
-        """Low inputs and outputs under the old names; casts to itself cost TensorRT nothing."""
+        """Lower inputs and outputs, keeping their names; redundant Casts cost TensorRT nothing."""
         cast = self.onnx.helper.make_node
         for value in self.graph.input:
             name, full = value.name, f'{value.name}__fp32'
@@ -414,12 +437,12 @@ class _Lowering:
 
 
 def _key(node: Any) -> str:
-    """What tells a node from others: names of nodes may be empty, those of tensors are unique."""
+    """Return a unique key of a node: node names may be empty, tensor names are unique."""
     return ' '.join(node.output)
 
 
 def _low_bytes(values: np.ndarray, precision: str) -> bytes:
-    """Round to nearest, ties to even; a bf16 is the upper half of a float32."""
+    """Round to nearest, ties to even; bf16 is the upper half of float32."""
     if precision == 'fp16':
         return values.astype('<f2').tobytes()
     bits = np.ascontiguousarray(values, '<f4').view('<u4')

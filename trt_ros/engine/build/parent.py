@@ -1,4 +1,4 @@
-"""ONNX in, plan out, in a child process that can be killed at any moment."""
+"""Engine builds from ONNX in a child process that can be killed at any time."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from trt_ros.trt import Flavour
 @dataclass(frozen=True)
 class Built:
     """
-    A plan in a nameless file in memory; close() gives it back.
+    A built plan in an anonymous memory file; close() releases it.
 
-    :param report: what was built, as the sidecar keeps it.
-    :param timing_cache: the library's updated kernel times; b'' where it keeps none.
+    :param report: build report, the part of the sidecar that the build determines.
+    :param timing_cache: updated kernel times of TensorRT; b'' if it has none.
     """
 
     plan: IO[bytes]
@@ -32,6 +32,7 @@ class Built:
     timing_cache: bytes
 
     def close(self) -> None:
+        """Release the memory of the plan."""
         self.plan.close()
 
 
@@ -48,13 +49,15 @@ def build(
     """
     Build an engine.
 
-    :param report: told phases and percents on this thread, and asked whether to stop; both
-        within a second whatever TensorRT does.
-    :param device: the GPU to build on, where one is needed.
-    :raises CancelledError: when `report` was cancelled; the child is dead by then.
-    :raises TimeLimitError: when it took longer than `timeout_seconds`.
-    :raises ModelError: when the model cannot be read, parsed or built, or takes too much memory.
-    :raises ParameterError: when an option cannot be honoured.
+    :param report: called on this thread with phases and percentages and to check for
+        cancellation, both within a second whatever TensorRT does.
+    :param timeout_seconds: time limit; None for no limit.
+    :param device: CUDA device index of the GPU to build on, if one is needed.
+    :param timing_cache: file of measured kernel times to start from.
+    :raises CancelledError: if `report` was cancelled; the child process has exited by then.
+    :raises TimeLimitError: if the build took longer than `timeout_seconds`.
+    :raises ModelError: if the model cannot be read, parsed or built, or needs too much memory.
+    :raises ParameterError: if an option is not supported.
     """
     refuse_unsupported(flavour, options)
     check_model_file(onnx)
@@ -62,11 +65,11 @@ def build(
         child = Child(
             'trt_ros.engine.build.child:run_build',
             title=f'The build of {onnx}',
-            remedy='Check the model with `trt-ros inspect`, allow more time, or lower '
+            remedy='Check the model with `trt-ros inspect`, increase the time limit, or reduce '
             'optimization_level.',
             memory_nbytes=memory_limit(total_nbytes(onnx), base_nbytes=8 << 30, factor=16),
             pass_fds=(plan.fileno(), timing.fileno()),
-            environment=_visible(device),
+            environment=_first_gpu(device),
         )
         with closing(child):
             done = child.call(
@@ -93,8 +96,8 @@ def _memory_file(name: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _visible(device: int) -> dict[str, str]:
-    """Return the environment in which GPU `device` is the first one."""
+def _first_gpu(device: int) -> dict[str, str]:
+    """Return environment variables that make GPU `device` the first visible one."""
     visible = [name for name in os.environ.get('CUDA_VISIBLE_DEVICES', '').split(',') if name]
     if device < len(visible):
         return {'CUDA_VISIBLE_DEVICES': visible[device]}

@@ -1,4 +1,4 @@
-"""Shapes for dynamic inputs: what was asked, checked against the model, or a sensible default."""
+"""Optimisation profiles of dynamic inputs: requested ones, validated, or a default."""
 
 from __future__ import annotations
 
@@ -14,42 +14,49 @@ DEFAULT_INPUT_HW = (640, 640)
 
 def resolve_profiles(
     inputs: Sequence[TensorSpec],
-    asked: Sequence[Profile],
+    requested: Sequence[Profile],
     *,
     metadata: Mapping[str, str],
     input_size: Sequence[int],
     batch: int = 1,
 ) -> tuple[Profile, ...]:
     """
-    Give the profiles to build with; none for a network of fixed shapes.
+    Return the profiles to build with; none for a network of fixed shapes.
 
-    :raises ParameterError: when a profile names no input, does not fit one, or lacks one.
+    :param requested: profiles of the build options; if empty, one is created from the other
+        parameters.
+    :param metadata: metadata of the model, which may contain its image size.
+    :param input_size: (height, width) of images of dynamic size; empty for the metadata's.
+    :param batch: maximum size of a dynamic batch dimension.
+    :raises ParameterError: if a profile names an unknown input, does not match the shape of an
+        input, or lacks a dynamic input.
     """
     dynamic = [spec for spec in inputs if spec.is_dynamic]
-    if not asked:
+    if not requested:
         hw = tuple(input_size) or metadata_hw(metadata) or DEFAULT_INPUT_HW
         profile = tuple(_default(spec, (hw[0], hw[1]), batch) for spec in dynamic)
-        asked = (profile,) if profile else ()
-    for profile in asked:
+        requested = (profile,) if profile else ()
+    for profile in requested:
         for each in profile:
             _check(each, inputs)
         missing = {spec.name for spec in dynamic} - {each.name for each in profile}
         if missing:
             raise ParameterError(
-                f'A profile says nothing of {", ".join(sorted(missing))}.',
-                cause='Every dynamic input needs its shapes in every profile.',
+                f'A profile lacks the dynamic inputs {", ".join(sorted(missing))}.',
+                cause='Each profile needs the shapes of all dynamic inputs.',
+                remedy=f'Add their shapes: {"; ".join(map(str, dynamic))}.',
             )
     refuse_large(spec for spec in inputs if not spec.is_dynamic)
     refuse_large(
         TensorSpec(each.name, each.high, 'float32', 'input')
-        for profile in asked
+        for profile in requested
         for each in profile
     )
-    return tuple(asked)
+    return tuple(requested)
 
 
 def largest_batch(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) -> int:
-    """The batch that engines are filed under: the first input's first dimension, at most."""
+    """Return the maximum of the first input's first dimension, part of an engine's path."""
     first = inputs[0]
     sizes = [
         each.high[0]
@@ -64,22 +71,22 @@ def _check(each: ShapeRange, inputs: Sequence[TensorSpec]) -> None:
     spec = next((spec for spec in inputs if spec.name == each.name), None)
     if spec is None:
         raise ParameterError(
-            f'A profile names {each.name}, which is no input.',
-            remedy=f'The inputs are: {"; ".join(str(spec) for spec in inputs)}.',
+            f'A profile names the unknown input {each.name}.',
+            remedy=f'Use one of the inputs: {"; ".join(str(spec) for spec in inputs)}.',
         )
     for shape in (each.low, each.best, each.high):
         if len(shape) != len(spec.shape) or any(
-            want not in (-1, have) for want, have in zip(spec.shape, shape)
+            size not in (-1, actual) for size, actual in zip(spec.shape, shape)
         ):
             raise ParameterError(
-                f'A profile gives {each.name} the shape {shape}.',
-                cause=f'The model has {spec}.',
-                remedy='Change only dimensions that it leaves open (?).',
+                f'The profile shape {shape} does not match the input {each.name}.',
+                cause=f'The model declares {spec}.',
+                remedy='Change only dynamic dimensions (?).',
             )
 
 
 def _default(spec: TensorSpec, hw: tuple[int, int], batch: int) -> ShapeRange:
-    """Batch 1 to `batch`, images of `hw`; anything else must be asked for."""
+    """Return the default shapes of an input: batch 1 to `batch`, images of size `hw`."""
     shape = list(spec.shape)
     if shape and shape[0] == -1:
         shape[0] = 1
@@ -91,18 +98,19 @@ def _default(spec: TensorSpec, hw: tuple[int, int], batch: int) -> ShapeRange:
             shape[axis] = size if shape[axis] == -1 else shape[axis]
     if -1 in shape:
         raise ParameterError(
-            f'The input {spec} has dimensions that nobody can guess.',
-            remedy=f'Give a profile: {spec.name}=MIN:OPT:MAX, each like 1x3x64.',
+            f'The input {spec} has dynamic dimensions without a default.',
+            cause='Only batch, height, width and channels of images have one.',
+            remedy=f'Add a profile: {spec.name}=MIN:OPT:MAX, each like 1x3x64.',
         )
-    most = (batch, *shape[1:]) if spec.shape[:1] == (-1,) else tuple(shape)
-    return ShapeRange(spec.name, tuple(shape), most, most)
+    high = (batch, *shape[1:]) if spec.shape[:1] == (-1,) else tuple(shape)
+    return ShapeRange(spec.name, tuple(shape), high, high)
 
 
 def metadata_hw(metadata: Mapping[str, str]) -> tuple[int, int] | None:
     """
     Read the image size that Ultralytics writes as `imgsz`: '[height, width]'.
 
-    :returns: height and width; None where there is none that makes sense.
+    :returns: height and width; None if it is missing or invalid.
     """
     text = metadata.get('imgsz', '')
     try:

@@ -16,9 +16,9 @@ SAID = [
     ('Op type EfficientNMS_TRT is not supported in TensorRT-RTX.', 'operator EfficientNMS_TRT'),
     ('NonZero plugin creator version 1 was not found in plugin registry.', 'operator NonZero'),
     ('Assertion failed: model->ParseFromCodedStream(&codedInput)', 'not an ONNX model'),
-    ('WeightsContext.cpp:203: Failed to open file: m/x.data', 'kept in another file'),
+    ('WeightsContext.cpp:203: Failed to open file: m/x.data', 'external data file'),
     ('ITopKLayer node_of_v: K exceeds the maximum value allowed (3840).', 'more than 3840 values'),
-    ('Attention operation was not supported by a dedicated kernel.', 'run the Attention'),
+    ('Attention operation was not supported by a dedicated kernel.', 'supports the Attention'),
     (
         'MyelinCheckException: cudnn_impl.cpp:89: '
         'CHECK(dtype == myelinTypeFloat || FP8E4M3) failed.',
@@ -45,9 +45,9 @@ SAID = [
         'Cannot compile for target(s) sm75, because the model contains HW-specific datatypes: b16',
         'cannot compute with b16',
     ),
-    ('FP32 GEMM is not supported', 'no float32 matrix product'),
-    ('Cuda Runtime (In generateForCurrent at x)', 'there is none here'),
-    ('Requested amount of GPU memory could not be allocated: out of memory', 'too little memory'),
+    ('FP32 GEMM is not supported', 'float32 matrix products'),
+    ('Cuda Runtime (In generateForCurrent at x)', 'this machine has none'),
+    ('Requested amount of GPU memory could not be allocated: out of memory', 'ran out of memory'),
 ]
 
 
@@ -93,7 +93,7 @@ def test_an_operator_that_tensorrt_lacks_is_not_sent_to_tensorrt():
 
 
 def test_silence_is_said_to_be_one():
-    assert error_from_log([], doing='build', flavour='x').cause == 'It gave no reason.'
+    assert error_from_log([], doing='build', flavour='x').cause == 'TensorRT logged no reason.'
 
 
 def test_the_inspector_of_any_release_tells_types():

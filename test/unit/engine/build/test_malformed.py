@@ -40,7 +40,7 @@ def test_two_hundred_malformed_files_end_as_errors(models, rtx):
             build(path, BuildOptions(), rtx, timeout_seconds=300).close()
         except TrtRosError as error:
             assert error.problem and not str(error).startswith('Traceback')
-            return 'crashed' if 'ended by' in error.problem else 'refused'
+            return 'crashed' if 'crashed with' in error.problem else 'refused'
         return 'built'
 
     with ThreadPoolExecutor(2) as pool:

@@ -143,9 +143,9 @@ def test_the_cut_network_finds_what_the_whole_one_finds(
     tmp_path, run, seed, score_threshold, max_detections
 ):
     path = write(tmp_path, CHOSEN, SUPPRESS)
-    asked = Thresholds(score=score_threshold, max_detections=max_detections)
-    whole, expected = detect(run(path, seed), asked)
-    decoder, found = detect(run(cut(path)[0], seed), asked)
+    limits = {'score_threshold': score_threshold, 'max_detections': max_detections}
+    whole, expected = detect(run(path, seed), **limits)
+    decoder, found = detect(run(cut(path)[0], seed), **limits)
     assert (whole.name, decoder.name) == ('onnx_nms', 'onnx_nms')
     assert whole.preprocess == decoder.preprocess
     assert decoder.class_count == C
@@ -310,17 +310,17 @@ REFUSED = [
         moved = Add (boxes, forty)
         chosen = NonMaxSuppression (moved, best, most, most_iou, least)"""
         + PICK,
-        'GatherND .* takes boxes, which is neither the boxes nor the scores',
+        'GatherND .* reads boxes, which is neither its boxes nor its scores',
     ),
     (
         PICKED.replace('out_boxes', 'large'),
         SUPPRESS + PICK + 'large = Mul (out_boxes, scale)',
-        'Mul .* computes with what it chose',
+        'Mul .* computes with the boxes',
     ),
     (
         PICKED.replace('float[n] out_scores', 'bool[n] out_scores'),
         SUPPRESS + PICK.replace('out_scores =', 'kept =') + 'out_scores = Greater (kept, scale)',
-        'Greater .* computes with what it chose',
+        'Greater .* computes with the boxes',
     ),
     (
         CHOSEN.replace('float[1,3,200] scores', 'float[1,2,2] masks'),
@@ -330,17 +330,17 @@ REFUSED = [
     (
         CHOSEN,
         'level = ReduceMean <keepdims = 0> (images)\n' + SUPPRESS.replace('least', 'level'),
-        'Its level is computed by the network',
+        'Its input level is computed by the network',
     ),
-    (CHOSEN, 'chosen = NonMaxSuppression (boxes, scores)', 'chooses nothing'),
+    (CHOSEN, 'chosen = NonMaxSuppression (boxes, scores)', 'selects nothing'),
     (EFFICIENT, PLUGIN + 'BatchedNMS_TRT (boxes)', 'lacks boxes or scores'),
-    (EFFICIENT, efficient(class_agnostic=1), 'different classes compete'),
+    (EFFICIENT, efficient(class_agnostic=1), 'different classes suppress'),
     (EFFICIENT, efficient('(boxes, rows_of_scores, boxes)'), 'relative to anchors'),
     (
         EFFICIENT,
         'four_axes = Unsqueeze (boxes, two)\n'
         'own = Concat <axis = 2> (four_axes, four_axes)\n' + efficient('(own, rows_of_scores)'),
-        'Each class has boxes of its own',
+        'Each class has its own boxes',
     ),
 ]
 
@@ -370,8 +370,8 @@ def test_rtx_cuts_by_itself_and_the_sidecar_tells(tmp_path, rtx):
     path = write(tmp_path, CHOSEN, SUPPRESS)
     entry = EngineCache(tmp_path / 'cache').get_or_build(path, BuildOptions(), rtx)
     told = (
-        'NonMaxSuppression (node chosen) is cut off the network and done after it, as it '
-        'says: IoU 0.3, scores above 0.2, at most 9 a class'
+        'NonMaxSuppression (node chosen) is cut off and runs after the network: '
+        'IoU 0.3, scores above 0.2, at most 9 per class'
     )
     assert entry.sidecar['cut_nms'] == told
     assert told in build_summary(entry.sidecar)
@@ -408,7 +408,7 @@ def test_rtx_says_why_it_cuts_where_that_cannot_be(tmp_path, rtx):
     path = write(tmp_path, *REFUSED[0][:2])
     with pytest.raises(
         ModelError,
-        match=r'^\S+ cannot be built: tensorrt_rtx \S+ cannot build '
+        match=r'^\S+ cannot be built: tensorrt_rtx \S+ does not support '
         r'NonMaxSuppression\. The NMS of ',
     ):
         build(path, BuildOptions(), rtx)
@@ -446,7 +446,7 @@ def cut_for(path, library, **options):
 def test_what_this_tensorrt_cannot_run_is_cut_by_itself(tmp_path, outputs, tail, library, is_cut):
     path = write(tmp_path, outputs, tail)
     model, told = cut_for(path, library)
-    assert (model is not None) == is_cut == ('is cut off the network' in told)
+    assert (model is not None) == is_cut == ('is cut off and runs after the network' in told)
     assert cut_for(path, library, cut_nms=True)[0] is not None
 
 
@@ -462,7 +462,7 @@ def test_a_network_without_nms_is_left(models):
 def test_tensorrt_is_tried_where_nms_is_in_the_middle_and_the_log_says_why(tmp_path):
     path = write(tmp_path, *REFUSED[0][:2])
     model, told = cut_for(path, flavour(10, 3))
-    assert model is None and told.startswith('NMS is left in the network. The NMS of ')
+    assert model is None and told.startswith('NMS remains in the network. The NMS of ')
     with pytest.raises(UncuttableError, match='cannot be cut off'):
         cut_for(path, flavour(10, 3), cut_nms=True)
 
@@ -472,7 +472,7 @@ def test_what_tensorrt_11_has_no_more_is_refused_with_the_release_that_had_it(tm
     path = write(tmp_path, outputs, 'moved = Neg (boxes)' + BATCHED)
     with pytest.raises(
         ModelError,
-        match=r'tensorrt 11\.4 has no BatchedNMS_TRT\.(.|\n)*'
+        match=r'tensorrt 11\.4 does not support BatchedNMS_TRT\.(.|\n)*'
         'or use TensorRT 10, the last release',
     ):
         cut_for(path, flavour(11, 4))
@@ -486,7 +486,7 @@ def test_to_cut_what_is_not_there_is_refused(models, rtx):
 
 @pytest.mark.slow
 def test_a_converter_that_would_take_the_whole_file_is_refused(tmp_path, rtx):
-    with pytest.raises(ParameterError, match=r'modelopt does not go with .* cut off'):
+    with pytest.raises(ParameterError, match=r'modelopt cannot be combined with .* cut off'):
         build(write(tmp_path, CHOSEN, SUPPRESS), BuildOptions(converter='modelopt'), rtx)
 
 

@@ -56,5 +56,5 @@ def test_rtx_builds_upper_case_equations(upper, rtx, precision):
 @pytest.mark.slow
 def test_stripped_weights_are_refused_for_they_are_read_from_the_file(upper, monkeypatch, rtx):
     monkeypatch.setattr('trt_ros.engine.build.parent.refuse_unsupported', lambda *_: None)
-    with pytest.raises(ParameterError, match='strip_weights does not go with upper-case'):
+    with pytest.raises(ParameterError, match='strip_weights cannot be combined with upper-case'):
         build(upper, BuildOptions(strip_weights=True), rtx)

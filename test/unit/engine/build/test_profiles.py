@@ -92,7 +92,7 @@ def test_the_batch_is_the_largest_of_all_profiles():
     [((2,), (1,), (3,)), ((1,), (3,), (2,)), ((0,), (1,), (1,)), ((1,), (1, 1), (1,))],
 )
 def test_a_range_must_be_one(low, best, high):
-    with pytest.raises(ParameterError, match='is no range'):
+    with pytest.raises(ParameterError, match='Invalid profile'):
         ShapeRange('x', low, best, high)
 
 

@@ -115,7 +115,7 @@ def test_where_nothing_can_be_kept_each_start_checks(fuzz, write, tmp_path, star
 def test_a_model_that_crashes_is_an_error_each_time(fuzz, write, cache, starts):
     path = write(fuzz.detector(strides=[0, 0]))
     for _ in range(2):
-        with pytest.raises(ModelError, match=r'The check of .*model\.onnx ended by SIGFPE'):
+        with pytest.raises(ModelError, match=r'The check of .*model\.onnx crashed with SIGFPE'):
             Pipeline.open(
                 LabelledOptions(
                     model_path=str(path), backend='onnxruntime', engine_cache_dir=cache
