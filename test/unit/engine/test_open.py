@@ -89,5 +89,5 @@ def test_an_engine_that_does_not_fit_names_the_command_that_rebuilds_it(models, 
     sidecar_path(entry.path).unlink()
     with pytest.raises(ModelError, match='is incompatible with') as caught:
         open_plan(entry.path, 0, BuildOptions())
-    assert caught.value.problem.endswith('incompatible with {rtx}.')
+    assert caught.value.problem.endswith(f'incompatible with {rtx}.')
     assert caught.value.remedy == 'Rebuild it on this machine: trt-ros build MODEL.onnx'
