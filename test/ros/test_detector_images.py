@@ -389,7 +389,7 @@ def test_scores_outside_0_to_1_drop_their_frame_and_no_other(
     lane.publish(as_image(picture(rgb=(0, 0, 255)), 'rgb8'))
     lane.node.wait_for_log(
         'A frame was dropped (scores outside 0 to 1). The network gives a '
-        'score of 315, scores are 0 to 1.'
+        'score of 315, outside 0 to 1.'
     )
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 

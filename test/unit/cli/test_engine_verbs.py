@@ -195,12 +195,12 @@ def test_inspect_tells_what_is_cut_off_or_why_it_cannot_be(call, tmp_path):
         return call('inspect', tmp_path / 'nms.onnx')[1]
 
     assert (
-        'with tensorrt and tensorrt_rtx, NonMaxSuppression (node chosen) is cut off the '
-        'network and done after it, as it says: IoU 0, at most 5 a class'
+        'with tensorrt and tensorrt_rtx, NonMaxSuppression (node chosen) is cut off and '
+        'runs after the network: IoU 0, at most 5 per class'
     ) in inspect('float[1,9,4] boxes')
     refused = inspect('float[1,9,4] moved')
     assert 'warning: NonMaxSuppression (node chosen) cannot be cut off' in refused
-    assert 'The network has another output, moved.' in refused
+    assert 'The network has another output, moved, that does not depend on it.' in refused
 
 
 def test_inspect_of_nothing_ends_with_1(call, tmp_path):

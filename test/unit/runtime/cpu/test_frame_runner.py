@@ -81,7 +81,7 @@ def test_warming_up_fails_where_scores_are_logits():
         Preprocess((64, 64)),
         choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)),
     )
-    with pytest.raises(ScoreRangeError, match='a score of -5, scores are 0 to 1'):
+    with pytest.raises(ScoreRangeError, match='a score of -5, outside 0 to 1'):
         frames.warm_up()
 
 

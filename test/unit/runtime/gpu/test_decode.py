@@ -154,7 +154,7 @@ def test_scores_of_the_gpu_are_checked_as_those_of_the_cpu(score):
         found, is_nonfinite = decoder.read(memory, (7, 3))
         assert (found.scores.tolist(), is_nonfinite) == ([1.0, 0.5], False)
     else:
-        with pytest.raises(ScoreRangeError, match='a score of 315, scores are 0 to 1'):
+        with pytest.raises(ScoreRangeError, match='a score of 315, outside 0 to 1'):
             decoder.read(memory, (7, 3))
 
 
