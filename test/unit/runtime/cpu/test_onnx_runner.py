@@ -228,7 +228,7 @@ def test_a_missing_file_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError) as caught:
         OnnxRuntimeRunner.open('nowhere.onnx')
-    assert caught.value.cause == f'Looked in {tmp_path}.'
+    assert caught.value.cause == f'The current folder is {tmp_path}.'
 
 
 def test_a_folder_is_no_model(tmp_path):
