@@ -465,3 +465,14 @@ def test_outputs_without_an_axis_of_images_reach_the_decoder_whole(engine, pictu
     )
     assert pipeline.infer(picture(), ASKED)['any'].shape == (7, 5)
     pipeline.close()
+
+
+def test_registering_replaces_the_blocks_that_a_frame_may_be_searching(open_graph):
+    pipeline = open_graph(slots=1)
+    first, second = np.zeros(4096, np.uint8), np.zeros(4096, np.uint8)
+    pipeline.register(first)
+    seen = pipeline.receive_buffers.blocks
+    pipeline.register(second)
+    pipeline.unregister(first)
+    assert [block.ptr for block in seen] == [first.ctypes.data]
+    assert [block.ptr for block in pipeline.receive_buffers.blocks] == [second.ctypes.data]
