@@ -30,6 +30,7 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         from trt_ros.vision.decoders.registry import choose_decoder
         from trt_ros.vision.frame import Frame
         from trt_ros.vision.letterbox import Preprocess
+        from trt_ros.vision.thresholds import Thresholds
 
         device = int(sys.argv[3])
         with open_gpu(device).context:
