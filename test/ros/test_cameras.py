@@ -309,9 +309,9 @@ def test_a_camera_without_images_is_named(one_by_one):
 @pytest.mark.parametrize(
     ('topics', 'why'),
     [
-        (['/front', 'front'], 'image_topics names a topic twice: /front, /front.'),
-        (['front', 'no topic'], "image_topics names 'no topic'."),
-        ([''], "image_topics names ''."),
+        (['/front', 'front'], 'image_topics has duplicates: /front, /front.'),
+        (['front', 'no topic'], "image_topics has an invalid topic 'no topic'."),
+        ([''], "image_topics has an invalid topic ''."),
     ],
     ids=['twice', 'invalid', 'empty'],
 )

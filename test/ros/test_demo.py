@@ -32,7 +32,7 @@ def test_the_demo_finds_what_it_draws_and_leaves_pictures(tmp_path):
     output = tmp_path / 'two words'
     ended = run_demo('--seconds', '2', '--output', str(output))
     assert ended.returncode == 0, ended.stderr
-    right, drawn = map(int, re.search(r'(\d+) of the (\d+) shapes', ended.stdout).groups())
+    right, drawn = map(int, re.search(r'(\d+) of (\d+) drawn shapes', ended.stdout).groups())
     assert right >= 0.9 * drawn > 0
     assert re.search(r'^ +0\.0 s  \w+ 0\.\d\d', ended.stdout, re.MULTILINE)
     pictures = sorted(output.glob('*.png'))

@@ -92,7 +92,7 @@ def test_a_folder_is_published_once_in_order_with_its_calibration(pictures_node)
     infos = peer.inbox(CameraInfo, '/front/camera_info')
     diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
     assert node.change('activate')
-    node.wait_for_log('All pictures were published.')
+    node.wait_for_log('Published all pictures.')
     for box in (images, compressed, infos):
         peer.wait_until(lambda box=box: len(box.messages) == 3, 'three messages')
     for image, jpeg, info, value in zip(
@@ -284,7 +284,7 @@ def test_images_that_wait_in_vain_are_dropped_and_counted(overlay, as_image):
         values = {value.key: value.value for value in array.status[0].values}
         return (
             array.status[0].name == 'overlay: image'
-            and int(values.get('dropped: no detections came', 0)) >= 8
+            and int(values.get('dropped: no detections received', 0)) >= 8
         )
 
     diagnostics.wait_for(unmatched)
@@ -296,4 +296,4 @@ def test_an_output_folder_that_cannot_be_made_fails_the_configure(start_node, tm
         'no_folder', 'trt_ros.nodes.overlay', output_dir=str(tmp_path / 'file' / 'folder')
     )
     node.wait_for_log('Startup failed: see the error above.')
-    assert 'file/folder cannot be made.' in node.log
+    assert 'file/folder cannot be created.' in node.log

@@ -21,7 +21,7 @@ from sensor_msgs.msg import CameraInfo, Image
 from vision_msgs.msg import Classification, Detection2DArray, LabelInfo
 
 from trt_ros.draw import colour_of
-from trt_ros.nodes.tensor import fitted
+from trt_ros.nodes.tensor import converted
 from trt_ros.ros.dds.cdr_tensors import read_tensor_list
 from trt_ros.tensors import TensorSpec
 
@@ -426,7 +426,7 @@ def test_tensors_become_the_networks_outputs(start_node, peer, models, tensor_me
         qos_reliability='reliable',
     )
     node.wait_for_log('Started: active.')
-    assert 'Without effect on tensors: scale.' in node.log
+    assert 'Parameters without effect on input tensors: scale.' in node.log
     publisher = peer.publisher(TensorList, '/encoded')
     peer.wait_until(publisher.get_subscription_count, 'the node to subscribe')
     inbox = peer.inbox(TensorList, '/sums/tensors')
@@ -484,13 +484,13 @@ def test_tensors_are_brought_into_the_form_that_the_network_takes():
         return TensorSpec(name, (2, 3), dtype, 'input')
 
     a = np.arange(6, dtype='>f8').reshape(3, 2).T
-    only = fitted({'any': a}, (spec('x', 'float16'),))['x']
+    only = converted({'any': a}, (spec('x', 'float16'),))['x']
     assert only.tolist() == a.tolist()
     assert (only.dtype, only.flags.c_contiguous) == (np.float16, True)
     mixed = {'a': a, 'y': np.ones((2, 3), np.uint8), 'n': np.zeros(())}
-    found = fitted(mixed, (spec('a', 'int64'), spec('y', 'bool'), spec('n')))
+    found = converted(mixed, (spec('a', 'int64'), spec('y', 'bool'), spec('n')))
     # A wrong kind stays what it is: the network says so.
     assert [each.dtype for each in found.values()] == [np.float64, np.bool_, np.float32]
     assert found['n'].shape == ()
-    assert list(fitted({'a': a}, (spec('x'), spec('a')))) == ['a']
-    assert fitted({}, ()) == {}
+    assert list(converted({'a': a}, (spec('x'), spec('a')))) == ['a']
+    assert converted({}, ()) == {}

@@ -1,4 +1,4 @@
-"""`./dev demo`: the detector at work on a moving scene."""
+"""Command line of the demo, `./dev demo`."""
 
 from __future__ import annotations
 
@@ -16,34 +16,36 @@ def main(arguments: list[str] | None = None) -> int:
     """
     Run the demo.
 
-    :returns: 0; 1 when something failed or was not detected; 130 when it was interrupted.
+    :returns: 0; 1 when a node failed or too little was detected; 130 when interrupted.
     """
     parser = ArgumentParser(
         prog='dev demo',
-        description='Watch the detector find shapes in a moving scene.',
+        description='Run the detector on a moving scene and compare the results with the truth.',
         formatter_class=ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument('--seconds', type=float, default=10.0, help='how long to watch')
+    parser.add_argument(
+        '--seconds', type=float, default=10.0, help='duration in seconds, above 0, at most 3600'
+    )
     parser.add_argument(
         '--output',
         type=Path,
         default=Path('demo_output'),
-        help='folder for the annotated pictures and the logs',
+        help='folder of the annotated pictures and the logs',
     )
     args = parser.parse_args(arguments)
     if not 0 < args.seconds <= 3600:
-        parser.error('--seconds is above 0 and at most 3600')
-    for number in (signal.SIGTERM, signal.SIGHUP):  # So that the nodes end too.
+        parser.error('--seconds must be above 0 and at most 3600')
+    for number in (signal.SIGTERM, signal.SIGHUP):  # So that the nodes are stopped, too.
         signal.signal(number, signal.default_int_handler)
     set_up_transport()
     try:
         try:
-            from trt_ros.demo.show import show  # Late, so that --help works without ROS.
+            from trt_ros.demo.show import show  # Imported late, so that --help works without ROS.
         except ImportError as error:
             raise TrtRosError(
                 'The demo needs ROS 2.',
                 cause=str(error),
-                remedy='Start it with ./dev demo, or source ROS 2 first.',
+                remedy='Run ./dev demo, or source ROS 2 first.',
             ) from error
         print(show(args.seconds, args.output))
     except TrtRosError as error:
@@ -56,13 +58,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def set_up_transport() -> None:
-    """Choose a ROS domain of our own, let nothing out of this machine, and images through."""
+    """Set a random ROS domain, restrict discovery to this machine, enlarge shared memory."""
     os.environ['ROS_DOMAIN_ID'] = str(random.randint(1, 100))
     if os.environ.get('ROS_DISTRO') == 'humble':
         os.environ['ROS_LOCALHOST_ONLY'] = '1'
     else:
         os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
-    # Of a larger image than its shared memory holds, Fast DDS loses parts. Its name before 3.0.
+    # Fast DDS loses parts of images larger than its shared memory; before 3.0 it was FASTRTPS.
     for name in ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE'):
         os.environ.setdefault(name, str(Path(__file__).with_name('fastdds.xml')))
 

@@ -1,5 +1,5 @@
 """
-Measures the demo's detector on drawn pictures that training never saw.
+Average precision of the demo model on held-out pictures.
 
     python -m trt_ros.demo.evaluate --pictures 500
 """
@@ -27,35 +27,37 @@ def matches(
     found: Detections, xyxy: np.ndarray, labels: np.ndarray, *, min_iou: float = 0.5
 ) -> np.ndarray:
     """
-    Tell which detections are right: each true box serves the best-scored one that finds it.
+    Return which detections are true positives; each true box matches at most one detection.
 
+    :param found: detections by descending score.
     :param xyxy: (M, 4) float32, the true boxes; `labels`: (M,) int32.
-    :returns: (N,) bool, one a detection, in their order.
+    :returns: (N,) bool, one value per detection, in their order.
     """
-    right = np.zeros(len(found), bool)
-    free = np.ones(len(labels), bool)
-    for at, (box, label) in enumerate(zip(found.xyxy, found.labels)):
-        overlap = iou(box, xyxy) * (free & (labels == label))
+    is_true_positive = np.zeros(len(found), bool)
+    is_unmatched = np.ones(len(labels), bool)
+    for index, (box, label) in enumerate(zip(found.xyxy, found.labels)):
+        overlap = iou(box, xyxy) * (is_unmatched & (labels == label))
         if overlap.size and overlap.max() >= min_iou:
-            right[at] = True
-            free[overlap.argmax()] = False
-    return right
+            is_true_positive[index] = True
+            is_unmatched[overlap.argmax()] = False
+    return is_true_positive
 
 
-def average_precision(scores: np.ndarray, right: np.ndarray, truth_count: int) -> float:
+def average_precision(scores: np.ndarray, is_true_positive: np.ndarray, truth_count: int) -> float:
     """
-    Give the area under the precision-recall curve of one class.
+    Compute the area under the precision-recall curve of one class.
 
-    All-point interpolation: the precision at a recall is the best one at that recall or beyond
+    All-point interpolation: the precision at a recall is the highest at that recall or beyond
     (Everingham et al., PASCAL VOC development kit 2010, section 3.4.1).
 
-    :param scores: (N,) over all pictures; `right`: (N,) bool.
-    :param truth_count: how many there were to find.
-    :returns: 0 to 1; NaN when there was nothing to find.
+    :param scores: (N,) over all pictures.
+    :param is_true_positive: (N,) bool.
+    :param truth_count: number of true boxes.
+    :returns: 0 to 1; NaN without true boxes.
     """
     if truth_count == 0:
         return float('nan')
-    hits = np.cumsum(right[np.argsort(-scores, kind='stable')])
+    hits = np.cumsum(is_true_positive[np.argsort(-scores, kind='stable')])
     precision = hits / np.arange(1, len(hits) + 1)
     best_beyond = np.maximum.accumulate(precision[::-1])[::-1]
     recall_gained = np.diff(hits, prepend=0) / truth_count
@@ -69,19 +71,19 @@ def average_precisions(
     min_iou: float = 0.5,
 ) -> np.ndarray:
     """
-    Give the average precision of each class at one IoU; their mean is mAP50 when that is 0.5.
+    Compute the average precision per class at one IoU; their mean at an IoU of 0.5 is mAP50.
 
-    :param pictures: for each what was found, the true boxes (M, 4) and the true labels (M,).
-    :returns: (class_count,) float64, NaN for a class that was never there.
+    :param pictures: detections, true boxes (M, 4) and true labels (M,) per picture.
+    :returns: (class_count,) float64, NaN for a class without true boxes.
     """
-    labels, scores, right = [np.zeros(0, int)], [np.zeros(0)], [np.zeros(0, bool)]
+    labels, scores, hits = [np.zeros(0, int)], [np.zeros(0)], [np.zeros(0, bool)]
     truth_counts = np.zeros(class_count, int)
     for found, true_xyxy, true_labels in pictures:
         labels.append(found.labels)
         scores.append(found.scores)
-        right.append(matches(found, true_xyxy, true_labels, min_iou=min_iou))
+        hits.append(matches(found, true_xyxy, true_labels, min_iou=min_iou))
         truth_counts += np.bincount(true_labels, minlength=class_count)
-    label, score, hit = np.concatenate(labels), np.concatenate(scores), np.concatenate(right)
+    label, score, hit = np.concatenate(labels), np.concatenate(scores), np.concatenate(hits)
     return np.array(
         [
             average_precision(score[label == index], hit[label == index], int(truth_count))
@@ -91,7 +93,7 @@ def average_precisions(
 
 
 def evaluate(pipeline: Pipeline, pictures: int) -> np.ndarray:
-    """Give the AP50 of each class over the first held-out pictures, (C,) float64."""
+    """Compute the AP50 per class over the first `pictures` held-out pictures, (C,) float64."""
     return average_precisions(
         (
             (
@@ -108,11 +110,13 @@ def evaluate(pipeline: Pipeline, pictures: int) -> np.ndarray:
 
 
 def main() -> None:
+    """Print the AP50 per class and their mean."""
     parser = ArgumentParser(
-        description='Measure the demo model.', formatter_class=ArgumentDefaultsHelpFormatter
+        description='Compute the average precision of the demo model.',
+        formatter_class=ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument('--model', default=str(MODEL), help='ONNX file')
-    parser.add_argument('--pictures', type=int, default=500, help='how many held-out pictures')
+    parser.add_argument('--model', default=str(MODEL), help='ONNX model')
+    parser.add_argument('--pictures', type=int, default=500, help='number of held-out pictures')
     args = parser.parse_args()
     pipeline: Pipeline[Detections] = Pipeline.open(LabelledOptions(model_path=args.model))
     scores = evaluate(pipeline, args.pictures)

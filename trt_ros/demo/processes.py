@@ -1,4 +1,4 @@
-"""Nodes as processes of their own, started together and ended together."""
+"""Nodes in processes of their own, stopped together."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import sys
 
 from trt_ros.errors import TrtRosError
 
-END_SECONDS = 30.0
+STOP_TIMEOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class NodeProcess:
-    """One node, which writes into a log file."""
+    """A process that runs one node and writes its output to a log file."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -36,18 +36,18 @@ class NodeProcess:
         """
         Start a node of trt_ros.nodes.
 
-        :param folder: gets the log, NAME.log.
-        :param remap: new names of topics by their old ones.
+        :param folder: folder of the log file, NAME.log.
+        :param remap: new topic names by original name.
         """
         arguments = [sys.executable, '-m', f'trt_ros.nodes.{name}', '--ros-args']
         for key, value in parameters.items():
-            # As JSON: YAML would read some text as a number, a truth value or a mapping.
+            # JSON, because YAML parses some strings as numbers, booleans or mappings.
             arguments += ['-p', f'{key}:={json.dumps(value)}']
         for old, new in (remap or {}).items():
             arguments += ['-r', f'{old}:={new}']
         log = folder / f'{name}.log'
         with log.open('wb') as output:
-            # A session of its own: Ctrl-C reaches us alone, and we end the node in order.
+            # A new session, so that Ctrl-C reaches this process only, which then stops the node.
             return cls(
                 name,
                 subprocess.Popen(
@@ -61,23 +61,24 @@ class NodeProcess:
             )
 
     def log_text(self) -> str:
+        """Return the text of the log file."""
         return self.log.read_text(errors='replace')
 
     def check(self, *, is_over: bool = False) -> None:
         """
-        Look after the process.
+        Check that the process is running or, when it `is_over`, that it exited with code 0.
 
-        :raises TrtRosError: when it has ended; once all `is_over`, when it did not end well.
+        :raises TrtRosError: otherwise.
         """
         code = self.process.poll()
         if code or (code is not None and not is_over):
-            raise self.trouble(f'The node {self.name} ended with exit code {code}.')
+            raise self.error(f'Node {self.name} exited with code {code}.')
 
-    def trouble(self, problem: str) -> TrtRosError:
-        """Make an error that shows the end of the log."""
+    def error(self, problem: str) -> TrtRosError:
+        """Return an error with the end of the log as its cause."""
         return TrtRosError(
             problem,
-            cause='\n'.join(self.log_text().splitlines()[-12:]) or 'It said nothing.',
+            cause='\n'.join(self.log_text().splitlines()[-12:]) or 'The log is empty.',
             remedy=f'Read the whole log: {self.log}.',
         )
 
@@ -85,19 +86,19 @@ class NodeProcess:
 @contextmanager
 def running() -> Iterator[list[NodeProcess]]:
     """
-    Give a list for nodes, and end those that are in it, whatever happens.
+    Yield a list for node processes; stop the processes in it on exit.
 
-    :raises TrtRosError: when one of them ends badly.
+    :raises TrtRosError: when one of them exits with an error.
     """
     nodes: list[NodeProcess] = []
     try:
         yield nodes
     finally:
-        for node in nodes:  # All at once, so that a second Ctrl-C leaves none behind.
+        for node in nodes:  # All before waiting, so that a second Ctrl-C leaves no process behind.
             node.process.send_signal(signal.SIGINT)
         for node in nodes:
             try:
-                node.process.wait(END_SECONDS)
+                node.process.wait(STOP_TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
                 node.process.kill()
                 node.process.wait()

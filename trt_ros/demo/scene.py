@@ -1,4 +1,4 @@
-"""Draws the demo's pictures: coloured shapes over busy backgrounds, and the exact box of each."""
+"""Drawn pictures of the demo: coloured shapes on cluttered backgrounds, with their exact boxes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 
 CLASSES = ('circle', 'square', 'triangle', 'star', 'cross', 'hexagon')
-LEAST_VISIBLE = 0.7  # A shape less visible than this is not drawn, or not annotated when it moves.
-TRAINING, HELD_OUT = 1, 2  # First half of a picture's seed: the two never draw the same picture.
+MIN_VISIBLE = 0.7  # Visible fraction below which a shape is not drawn, or, moving, not annotated.
+TRAINING, HELD_OUT = 1, 2  # First half of the seed, so that the two sets share no picture.
 
 
 def draw(
@@ -21,8 +21,8 @@ def draw(
     Draw one picture with 1 to 8 shapes.
 
     :returns: (H, W, 3) uint8 BGR; (N, 4) float32 x1, y1, x2, y2 in pixels; (N,) int32 indices
-        into CLASSES. A box is that of the whole shape, also where another one hides a part of it,
-        and then clipped to the picture.
+        into CLASSES. A box contains the whole shape, including occluded parts, clipped to the
+        picture.
     """
     canvas = Canvas(_backdrop(rng, size_wh))
     wanted = int(rng.integers(1, 9))
@@ -36,23 +36,23 @@ def draw(
 
 
 def held_out(count: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Draw the first `count` 640x480 pictures that training never sees, as `draw` returns them."""
+    """Yield the first `count` 640x480 pictures that are not used in training, as `draw` does."""
     for index in range(count):
         yield draw(np.random.default_rng([HELD_OUT, index]), (640, 480))
 
 
 class MovingScene:
-    """A camera's view of shapes that drift and turn, the same for the same seed."""
+    """A camera view of drifting, turning shapes; deterministic for a seed."""
 
     def __init__(self, seed: int, size_wh: tuple[int, int] = (640, 480)) -> None:
         rng = np.random.default_rng(seed)
         self.seed, self.size_wh = seed, size_wh
-        self._sway = min(size_wh) // 12  # How far the camera pans, in pixels, to either side.
+        self._sway = min(size_wh) // 12  # Amplitude of the camera's panning in pixels.
         wide = (size_wh[0] + 2 * self._sway, size_wh[1] + 2 * self._sway)
         self._backdrop = _backdrop(rng, wide)
         self._light = _light(rng, size_wh)
-        # One shape of each class, each around the centre of its own cell, so that they meet
-        # and part again without one ever hiding another for long.
+        # One shape per class, each around the centre of its own cell, so that shapes never
+        # occlude each other for long.
         columns, rows = 3, math.ceil(len(CLASSES) / 3)
         self._cell_wh = (size_wh[0] / columns, size_wh[1] / rows)
         self._shapes = []
@@ -71,7 +71,7 @@ class MovingScene:
             )
 
     def frame(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw frame `index`, as `draw` returns it; shapes hidden too much are not annotated."""
+        """Draw frame `index`, as `draw` does; shapes below MIN_VISIBLE are not annotated."""
         pan_x = self._sway + round(self._sway * math.sin(index / 70))
         pan_y = self._sway + round(self._sway * math.sin(index / 110))
         width, height = self.size_wh
@@ -87,7 +87,7 @@ class MovingScene:
             canvas.paint(replace(shape, centre_xy=centre_xy, angle=angle + spin * index))
         rng = np.random.default_rng([self.seed, index])
         image = _photograph(canvas.image, self._light, 0.5, 5.0, rng)
-        seen = canvas.visible >= LEAST_VISIBLE
+        seen = canvas.visible >= MIN_VISIBLE
         return image, canvas.xyxy[seen], canvas.labels[seen]
 
 
@@ -96,12 +96,12 @@ class Shape:
     """
     One shape to paint.
 
-    :param centre_xy: pixels; whole numbers are the edges between pixels.
-    :param radius: pixels, from the centre to the farthest corner.
-    :param angle: radians.
-    :param colours: (3, 3) float32 BGR, 0 to 255: one end of the filling, the other, the border.
-    :param border: thickness over radius, 0 to 1.
-    :param stripes: stripes over the filling; 0 is none.
+    :param centre_xy: in pixels; whole numbers are the edges between pixels.
+    :param radius: distance from the centre to the farthest corner, in pixels.
+    :param angle: in radians.
+    :param colours: (3, 3) float32 BGR, 0 to 255: both ends of the fill gradient, the border.
+    :param border: ratio of border thickness to radius, 0 to 1.
+    :param stripes: number of stripes across the fill; 0 is none.
     """
 
     label: int
@@ -113,7 +113,7 @@ class Shape:
     stripes: float = 0.0
 
     def polygon(self, scale: float = 1.0) -> np.ndarray:
-        """Give its corners, (K, 2) float64 x, y in pixels, shrunk by `scale` to the centre."""
+        """Return the corners, (K, 2) float64 x, y in pixels, scaled about the centre."""
         turn = np.array(
             [
                 [math.cos(self.angle), math.sin(self.angle)],
@@ -125,7 +125,7 @@ class Shape:
 
 
 class Canvas:
-    """A picture being painted, who owns each of its pixels, and the boxes of all shapes on it."""
+    """A picture with the topmost shape of each pixel and the boxes of all shapes."""
 
     def __init__(self, image: np.ndarray) -> None:
         self.image = image
@@ -136,23 +136,25 @@ class Canvas:
 
     @property
     def xyxy(self) -> np.ndarray:
+        """Boxes of the shapes, (N, 4) float32, in pixels."""
         return np.array(self.boxes, np.float32).reshape(-1, 4)
 
     @property
     def labels(self) -> np.ndarray:
+        """Class indices of the shapes, (N,) int32."""
         return np.array(self._labels, np.int32)
 
     @property
     def visible(self) -> np.ndarray:
-        """Tell how much of each shape lies in the picture and is not hidden, (N,) 0 to 1."""
+        """Visible fraction of each shape, inside the picture and not occluded, (N,) 0 to 1."""
         owned = np.bincount(self._owner[self._owner >= 0], minlength=len(self.boxes))
         return np.asarray(owned / np.array(self._areas))
 
     def try_paint(self, shape: Shape) -> None:
-        """Paint it, unless too much of it or of another would not show, or its colours hide it."""
+        """Paint a shape, unless its contrast is too low or any shape would be too occluded."""
         rows, columns, cover = self._coverage(shape.polygon())
         inside = cover > 0.5
-        if inside.sum() < LEAST_VISIBLE * _area(shape.polygon()):
+        if inside.sum() < MIN_VISIBLE * _area(shape.polygon()):
             return
         hidden = self._owner[rows, columns][inside]
         left = self.visible - np.bincount(
@@ -160,11 +162,11 @@ class Canvas:
         ) / np.array(self._areas)
         behind = self.image[rows, columns][inside].mean(axis=0)
         contrast = np.linalg.norm(shape.colours[:2] - behind, axis=1).min()
-        if (left >= LEAST_VISIBLE).all() and contrast >= 70:
+        if (left >= MIN_VISIBLE).all() and contrast >= 70:
             self.paint(shape)
 
     def paint(self, shape: Shape) -> None:
-        """Paint it over what is there."""
+        """Paint a shape over the existing ones."""
         corners = shape.polygon()
         rows, columns, cover = self._coverage(corners)
         self._owner[rows, columns][cover > 0.5] = len(self.boxes)
@@ -184,13 +186,13 @@ class Canvas:
         self._areas.append(_area(corners))
 
     def _coverage(self, corners: np.ndarray) -> tuple[slice, slice, np.ndarray]:
-        """Tell how much of each pixel lies within: rows, columns, (h, w) float32 0 to 1."""
+        """Compute the covered fraction per pixel: rows, columns, (h, w) float32 0 to 1."""
         size = self.image.shape[1::-1]
         x1, y1 = np.clip(np.floor(corners.min(axis=0)), 0, size).astype(int)
         x2, y2 = np.clip(np.ceil(corners.max(axis=0)), 0, size).astype(int)
         cover = np.zeros((y2 - y1, x2 - x1), np.float32)
         if cover.size:
-            # Painted four times as fine, in sixteenths of a pixel; OpenCV means pixel centres.
+            # At four times the resolution, in 1/16 pixel; coordinates of OpenCV are pixel centres.
             fine = np.zeros((4 * cover.shape[0], 4 * cover.shape[1]), np.uint8)
             points = np.round(((corners - (x1, y1)) * 4 - 0.5) * 16).astype(np.int32)
             cv2.fillPoly(fine, [points], 255, shift=4)
@@ -202,7 +204,7 @@ class Canvas:
         self.image[rows, columns] = under + cover[..., None] * (colour - under)
 
     def _filling(self, shape: Shape, rows: slice, columns: slice) -> np.ndarray:
-        """Shade from one colour to the other across the shape, (h, w, 3) float32."""
+        """Return the fill gradient across the shape, (h, w, 3) float32."""
         y, x = np.ogrid[rows, columns]
         along = (
             (x - shape.centre_xy[0]) * math.cos(shape.angle)
@@ -216,14 +218,14 @@ class Canvas:
 
 
 def _ring(*radii: float, corners: int) -> np.ndarray:
-    """Corners evenly around the origin, the radii taking turns."""
+    """Return corners at equal angles around the origin, with alternating radii."""
     angles = np.arange(corners) * (2 * np.pi / corners)
     directions = np.stack([np.cos(angles), np.sin(angles)], 1)
     return np.asarray(directions * np.resize(radii, corners)[:, None])
 
 
 def _plus(arm: float) -> np.ndarray:
-    """A plus sign whose arms are 2 * arm wide, before it is scaled to radius 1."""
+    """Return a plus sign of radius 1; its arms are 2 * arm wide before scaling."""
     corner = np.array([[1, -arm], [1, arm], [arm, arm]])
     turns = [np.array([[c, s], [-s, c]]) for c, s in ((1, 0), (0, 1), (-1, 0), (0, -1))]
     return np.asarray(np.concatenate([corner @ turn for turn in turns]) / math.hypot(1, arm))
@@ -240,13 +242,13 @@ _OUTLINES = {
 
 
 def _area(corners: np.ndarray) -> float:
-    """Give a polygon's area by the shoelace formula."""
+    """Compute the area of a polygon by the shoelace formula."""
     x, y = corners.T
     return float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
 
 
 def _colour(rng: np.random.Generator, saturation: tuple[float, float]) -> np.ndarray:
-    """Pick a colour, (3,) float32 BGR 0 to 255, of any hue and not too dark."""
+    """Return a random colour, (3,) float32 BGR 0 to 255, of any hue and not too dark."""
     hsv = np.array([[[rng.uniform(0, 360), rng.uniform(*saturation), rng.uniform(0.4, 1)]]])
     return np.asarray(cv2.cvtColor(hsv.astype(np.float32), cv2.COLOR_HSV2BGR)[0, 0] * 255)
 
@@ -257,7 +259,7 @@ def _random_shape(rng: np.random.Generator, size_wh: tuple[int, int]) -> Shape:
     return Shape(
         label=int(rng.integers(len(CLASSES))),
         centre_xy=(rng.uniform(0, size_wh[0]), rng.uniform(0, size_wh[1])),
-        # Small ones are as likely to lie between 20 and 40 as between 40 and 80 pixels.
+        # Log-uniform: 20 to 40 pixels is as likely as 40 to 80.
         radius=min(size_wh) / 480 * float(np.exp(rng.uniform(np.log(20), np.log(110)))),
         angle=float(rng.uniform(0, 2 * np.pi)),
         colours=np.stack([first, second, _colour(rng, (0, 1)) * rng.uniform(0, 1)]),
@@ -267,7 +269,7 @@ def _random_shape(rng: np.random.Generator, size_wh: tuple[int, int]) -> Shape:
 
 
 def _clouds(rng: np.random.Generator, size_wh: tuple[int, int], cells: int) -> np.ndarray:
-    """Smooth noise from `cells` random values a side, (H, W) float32, around -0.5 to 0.5."""
+    """Return smooth noise, `cells` random values per side, (H, W) float32, about -0.5 to 0.5."""
     seeds = rng.random((cells, cells), np.float32) - 0.5
     return np.asarray(cv2.resize(seeds, size_wh, interpolation=cv2.INTER_CUBIC))
 
@@ -291,7 +293,7 @@ def _backdrop(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
 
 
 def _tiles(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
-    """Bars or a chequered floor to add, (H, W) float32."""
+    """Return a pattern of bars or a checkerboard to add, (H, W) float32."""
     pitch_x, pitch_y = rng.uniform(12, 60, 2)
     y, x = np.ogrid[: size_wh[1], : size_wh[0]]
     slant = float(rng.uniform(-0.5, 0.5))
@@ -302,7 +304,7 @@ def _tiles(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
 
 
 def _clutter(rng: np.random.Generator, image: np.ndarray) -> None:
-    """Add a line, a bar, an arc, a dot, a letter or a scribble: things that are no shape."""
+    """Draw a line, a bar, an arc, a dot, a letter or a scribble, none of which is a class."""
     height, width = image.shape[:2]
     colour = _colour(rng, (0, 0.8)).tolist()
     x, y = int(rng.integers(width)), int(rng.integers(height))
@@ -348,7 +350,7 @@ def _clutter(rng: np.random.Generator, image: np.ndarray) -> None:
 
 
 def _light(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
-    """How brightly each pixel is lit, (H, W, 1) float32 around 1."""
+    """Return the illumination per pixel, (H, W, 1) float32 around 1."""
     low, high = np.sort(rng.uniform(0.5, 1.3, 2))
     clouds = _clouds(rng, size_wh, 2)[..., None] + 0.5
     return np.asarray(low + (high - low) * clouds, np.float32)
@@ -357,7 +359,7 @@ def _light(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
 def _photograph(
     image: np.ndarray, light: np.ndarray, blur: float, noise: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """See the picture through a camera: light, blur and noise (both sigmas), uint8 again."""
+    """Apply illumination, blur and noise (both as sigmas) to a picture; return uint8."""
     seen = image * light
     if blur:
         seen = cv2.GaussianBlur(seen, (0, 0), blur)

@@ -1,7 +1,7 @@
 """
-The demo: real nodes in processes of their own, on pictures whose shapes are known.
+The demo: image source, detector and overlay in processes of their own, on drawn pictures.
 
-Image source, detector and overlay run; we listen to their topics and compare.
+This process subscribes to their topics and compares the detections with the drawn shapes.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from trt_ros.media import read_picture, write_picture
 
 SEED = 9
 RATE_HZ = 15.0
-LOOP_SECONDS = 30.0  # After that the image source begins again.
-START_SECONDS = 90.0  # A slow machine imports, and opens the model, for a long while.
+LOOP_SECONDS = 30.0  # Then the image source restarts.
+START_SECONDS = 90.0  # Imports and opening the model take long on a slow machine.
 ANNOTATED_FILE = re.compile(r'\d+\.\d{9}\.png')  # As the overlay names them.
 
 
 def show(seconds: float, output: Path) -> str:
     """
-    Run the demo, printing what is found as it comes.
+    Run the demo and print detections as they arrive.
 
-    :param output: folder for the annotated pictures and the logs.
+    :param output: folder of the annotated pictures and the logs.
     :returns: the summary.
-    :raises TrtRosError: when a node fails, or what is detected is not what was drawn.
+    :raises TrtRosError: when a node fails, or too few of the drawn shapes are detected.
     """
     prepare(output)
     with TemporaryDirectory(prefix='trt_ros_demo_') as pictures, running() as nodes:
@@ -73,7 +73,7 @@ def show(seconds: float, output: Path) -> str:
         watch = Watch()
         try:
             wait_for(detector, watch)
-            for line in log_lines(detector):
+            for line in startup_lines(detector):
                 print(f'detector: {line}')
             nodes.append(
                 NodeProcess.start('image_source', output, {'source': pictures, 'rate_hz': RATE_HZ})
@@ -92,14 +92,15 @@ def show(seconds: float, output: Path) -> str:
 
 
 def annotated_pictures(output: Path) -> list[Path]:
+    """Return the pictures that the overlay has written."""
     return [path for path in output.iterdir() if ANNOTATED_FILE.fullmatch(path.name)]
 
 
 def prepare(output: Path) -> None:
     """
-    Make the folder, without the pictures of an earlier demo.
+    Create the output folder and delete the pictures of an earlier run.
 
-    :raises TrtRosError: when it cannot be written.
+    :raises TrtRosError: when the folder is not writable.
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -108,26 +109,26 @@ def prepare(output: Path) -> None:
         (output / 'detector.log').touch()
     except OSError as error:
         raise TrtRosError(
-            f'The folder {output} cannot be written.',
+            f'Folder {output} cannot be written.',
             cause=str(error),
-            remedy='Choose another one with --output.',
+            remedy='Choose another folder with --output.',
         ) from error
 
 
 def draw_pictures(folder: Path, seconds: float) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """
-    Draw what the camera will see.
+    Write the pictures of the moving scene.
 
-    :returns: the true boxes and labels of each picture, by its checksum.
+    :returns: true boxes and labels per picture, by its checksum.
     """
     scene = MovingScene(SEED)
     truth = {}
-    # Some more than will be watched, for the time until the nodes have found each other.
+    # Some spare pictures for the time until the nodes have discovered each other.
     for index in range(math.ceil((seconds + 4) * RATE_HZ)):
         image, xyxy, labels = scene.frame(index)
         path = folder / f'{index:05}.jpg'
         write_picture(path, image)
-        # JPEG changes the pixels; the image source will read what we read.
+        # JPEG changes the pixels; the image source reads the same changed pixels.
         truth[checksum(read_picture(path))] = xyxy, labels
     return truth
 
@@ -136,29 +137,29 @@ def wait_for(detector: NodeProcess, watch: Watch) -> None:
     """
     Wait until the detector has opened its model.
 
-    :raises TrtRosError: when it has ended, has given up, or takes too long.
+    :raises TrtRosError: when it has exited, has failed, or START_SECONDS have passed.
     """
     deadline = time.monotonic() + START_SECONDS
     while not watch.is_detector_ready:
         watch.listen(0.2)
         detector.check()
         if 'Not started' in detector.log_text() or time.monotonic() > deadline:
-            raise detector.trouble('The detector did not start.')
+            raise detector.error('The detector did not start.')
 
 
-def log_lines(detector: NodeProcess) -> list[str]:
-    """Pick out what the detector says about its backend, its decoder and its input."""
+def startup_lines(detector: NodeProcess) -> list[str]:
+    """Return the log lines of the detector about its backend, decoder and input."""
     lines = re.findall(r'\[detector\]: (.*)', detector.log_text())
     return [line for line in lines if line.startswith(('backend ', 'decoder ', 'input '))]
 
 
 def listen(watch: Watch, nodes: list[NodeProcess], tally: Tally, seconds: float) -> None:
     """
-    Count detections for so long from the first ones whose image we have, and print some.
+    Count detections for `seconds` from the first that match a received image; print some.
 
-    The detector may have found the image source seconds before we do.
+    The detector may have discovered the image source seconds before this process does.
 
-    :raises TrtRosError: when a node has ended, or nothing comes.
+    :raises TrtRosError: when a node has exited, or nothing arrives within START_SECONDS.
     """
     deadline = time.monotonic() + START_SECONDS
     began = printed = 0.0
@@ -169,9 +170,9 @@ def listen(watch: Watch, nodes: list[NodeProcess], tally: Tally, seconds: float)
         found = tally.add(watch.sightings(behind=5))
         now = time.monotonic()
         if not tally.drawn and now > deadline:
-            what = 'No images' if tally.images else 'No detections'
+            missing = 'images' if tally.images else 'detections'
             raise TrtRosError(
-                f'{what} came in {START_SECONDS:.0f} s.',
+                f'No {missing} received within {START_SECONDS:.0f} s.',
                 remedy=f"Read the nodes' logs: {nodes[0].log.parent}/*.log.",
             )
         if found is None or not tally.drawn:

@@ -1,4 +1,4 @@
-"""What was found, compared with what was drawn."""
+"""Comparison of detections with the drawn shapes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from trt_ros.vision.detections import Detections
 @dataclass(frozen=True)
 class Sighting:
     """
-    What was found on one image.
+    The detections of one image.
 
-    :param picture: the checksum of the picture it showed; None when the image did not reach us.
-    :param seconds: from the image's stamp until its detections reached us.
+    :param picture: checksum of the picture; None when the image was not received.
+    :param seconds: time from the image's stamp to the arrival of its detections.
     """
 
     picture: int | None
@@ -30,21 +30,21 @@ class Sighting:
 @dataclass
 class Tally:
     """
-    Counts sightings.
+    Counts of true and false detections.
 
-    :param truth: boxes (N, 4) and labels (N,) of each picture, by its checksum.
+    :param truth: boxes (N, 4) and labels (N,) per picture, by its checksum.
     """
 
     truth: Mapping[int, tuple[np.ndarray, np.ndarray]]
     images: int = 0
     detections: int = 0
-    drawn: int = 0  # Shapes on pictures that we know.
+    drawn: int = 0  # Shapes on received pictures.
     right: int = 0
     wrong: int = 0
     seconds: list[float] = field(default_factory=list)
 
     def add(self, sightings: Iterable[Sighting]) -> Detections | None:
-        """Count them; give what was found on the newest."""
+        """Count sightings; return the detections of the newest, None without any."""
         newest = None
         for each in sightings:
             newest = each.found
@@ -61,26 +61,26 @@ class Tally:
 
     def summary(self) -> str:
         """
-        Say it in two lines.
+        Return a summary of two lines.
 
-        :raises TrtRosError: when nothing, or not even half of what was drawn, was detected.
+        :raises TrtRosError: when nothing, or less than half of the drawn shapes, was detected.
         """
         if not self.detections:
             raise TrtRosError(
                 'Nothing was detected.',
-                cause=f'{self.images} images came back without a shape.',
+                cause=f'{self.images} images were processed without a detection.',
                 remedy="Read the nodes' logs beside the pictures.",
             )
         lines = (
-            f'{self.images} images, {self.detections} detections; half of them came within '
-            f'{1000 * statistics.median(self.seconds):.0f} ms of their image.\n'
-            f'{self.right} of the {self.drawn} shapes drawn were found; '
-            f'wrong detections: {self.wrong}.'
+            f'{self.images} images, {self.detections} detections; median latency '
+            f'{1000 * statistics.median(self.seconds):.0f} ms.\n'
+            f'{self.right} of {self.drawn} drawn shapes were detected; '
+            f'false detections: {self.wrong}.'
         )
         if not self.drawn or self.right < 0.5 * self.drawn:
             raise TrtRosError(
-                'What was detected is not what was drawn.',
+                'Fewer than half of the drawn shapes were detected.',
                 cause=lines,
-                remedy='Measure the model by itself: python -m trt_ros.demo.evaluate.',
+                remedy='Evaluate the model alone: python -m trt_ros.demo.evaluate.',
             )
         return lines

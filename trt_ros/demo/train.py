@@ -1,7 +1,7 @@
 """
-Trains the demo's detector on pictures that scene.py draws, and writes it as ONNX.
+Training of the demo model on the pictures of scene.py, and its export to ONNX.
 
-A tool for whoever changes the model; the package itself never imports it. It needs torch:
+A development tool that the package itself never imports. It needs torch:
 
     python -m trt_ros.demo.train --out DIR
 """
@@ -39,7 +39,7 @@ PREPROCESS = Preprocess((INPUT_SIZE, INPUT_SIZE), scale=1.0, dtype='uint8')
 
 def draw_input(index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
-    Draw one training picture and see it as the detector node does.
+    Draw one training picture and preprocess it as the detector node does.
 
     :returns: (3, S, S) uint8 RGB; (MAX_SHAPES, 4) float32 x1, y1, x2, y2 in its pixels;
         (MAX_SHAPES,) int64 classes, -1 where there is no shape.
@@ -55,7 +55,7 @@ def draw_input(index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def draw_inputs(count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw `count` training pictures on all cores; draw_input's arrays, stacked."""
+    """Draw `count` training pictures on all cores; return the arrays of draw_input, stacked."""
     pixels = np.empty((count, 3, INPUT_SIZE, INPUT_SIZE), np.uint8)
     boxes = np.empty((count, MAX_SHAPES, 4), np.float32)
     classes = np.empty((count, MAX_SHAPES), np.int64)
@@ -68,7 +68,7 @@ def draw_inputs(count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def turn_and_flip(pixels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
-    """Show each picture in one of its eight symmetries, the boxes with it."""
+    """Apply a random one of the eight symmetries of a square to each picture and its boxes."""
     x1, y1, x2, y2 = boxes.unbind(-1)
     mirrored, upside_down, transposed = torch.rand(3, len(pixels), 1, device=pixels.device) < 0.5
 
@@ -94,7 +94,7 @@ def turn_and_flip(pixels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Conv(nn.Sequential):
-    """Convolution, batch normalisation, ReLU; the first two are one when exported."""
+    """Convolution, batch normalisation and ReLU; the export fuses the first two."""
 
     def __init__(self, given: int, made: int, kernel: int = 3, stride: int = 1) -> None:
         super().__init__(
@@ -105,18 +105,19 @@ class Conv(nn.Sequential):
 
 
 class Block(nn.Module):
-    """A residual block: half the channels, then a 3x3 convolution."""
+    """A residual block: 1x1 convolution to half the channels, then a 3x3 convolution."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.body = nn.Sequential(Conv(channels, channels // 2, 1), Conv(channels // 2, channels))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the input plus the residual, (B, C, H, W)."""
         return x + self.body(x)
 
 
 class ShapeNet(nn.Module):
-    """A small anchor-free detector: backbone, one way down and one up again, one shared head."""
+    """A small anchor-free detector: backbone, top-down and bottom-up paths, one shared head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,10 +149,10 @@ class ShapeNet(nn.Module):
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Look at pictures.
+        Predict boxes and class scores.
 
         :param pixels: (B, 3, S, S) RGB, 0 to 1.
-        :returns: (B, 4, A) how far left, top, right, bottom lie from each point, in pixels;
+        :returns: (B, 4, A) distances of left, top, right and bottom from each point, in pixels;
             (B, C, A) class scores before the sigmoid.
         """
         at_8 = self.to_8(pixels)
@@ -169,24 +170,25 @@ class ShapeNet(nn.Module):
 
 
 class Deployed(nn.Module):
-    """The network with the output that YOLOv8 has: (B, 4 + C, A), cx, cy, w, h, then scores."""
+    """The network with the output layout of YOLOv8: (B, 4 + C, A), cx, cy, w, h, then scores."""
 
     def __init__(self, network: ShapeNet) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, pixels: Tensor) -> Tensor:
+        """Return boxes and scores, (B, 4 + C, A)."""
         ltrb, scores = self.network(pixels)
         left_top, right_bottom = ltrb.split(2, 1)
         centre = self.network.points + (right_bottom - left_top) / 2
         return torch.cat([centre, left_top + right_bottom, scores.sigmoid()], 1)
 
 
-# --- Learning ------------------------------------------------------------------------------
+# --- Training ------------------------------------------------------------------------------
 
 
 def overlaps(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the IoU and the generalised IoU (Rezatofighi et al., CVPR 2019) of xyxy boxes."""
+    """Compute the IoU and the generalised IoU (Rezatofighi et al., CVPR 2019) of xyxy boxes."""
     low, high = torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:])
     both = (high - low).clamp(0).prod(-1)
     either = (a[..., 2:] - a[..., :2]).prod(-1) + (b[..., 2:] - b[..., :2]).prod(-1) - both
@@ -200,14 +202,14 @@ def assign(
     boxes: Tensor, scores: Tensor, points: Tensor, truth: Tensor, classes: Tensor
 ) -> tuple[Tensor, Tensor]:
     """
-    Say which points should have found which shape, and how sure they should be.
+    Assign target scores and boxes to the points.
 
-    Task-aligned (Feng et al., TOOD, ICCV 2021): of the points within a shape the ten whose
-    score and box fit best, the wanted score being the better the better the fit.
+    Task-aligned assignment (Feng et al., TOOD, ICCV 2021): each shape is assigned to the ten
+    points inside it whose score and box fit best; the target score increases with the fit.
 
-    :param boxes: (B, A, 4) found; `scores`: (B, A, C), 0 to 1; `points`: (A, 2) pixels.
+    :param boxes: (B, A, 4) predicted; `scores`: (B, A, C), 0 to 1; `points`: (A, 2) pixels.
     :param truth: (B, M, 4) boxes; `classes`: (B, M), -1 where there is none.
-    :returns: (B, A, C) wanted scores; (B, A, 4) wanted boxes, any where all scores are 0.
+    :returns: (B, A, C) target scores; (B, A, 4) target boxes, arbitrary where all scores are 0.
     """
     to_edges = torch.cat([points - truth[:, :, None, :2], truth[:, :, None, 2:] - points], -1)
     within = (to_edges.amin(-1) > 0) & (classes >= 0)[..., None]  # (B, M, A)
@@ -216,7 +218,7 @@ def assign(
     score = scores.transpose(1, 2).gather(1, wanted[..., None].expand(-1, -1, len(points)))
     fit = score.sqrt() * iou.pow(6) * within
     best = torch.zeros_like(within).scatter_(2, fit.topk(10).indices, True) & (fit > 0)
-    owner = (iou * best).argmax(1, keepdim=True)  # A point serves one shape alone.
+    owner = (iou * best).argmax(1, keepdim=True)  # Each point is assigned to one shape only.
     best &= torch.zeros_like(best).scatter_(1, owner, True)
     fit = fit * best
     fit *= (iou * best).amax(2, keepdim=True) / (fit.amax(2, keepdim=True) + 1e-9)
@@ -227,27 +229,27 @@ def assign(
 
 
 def loss_of(network: nn.Module, pixels: Tensor, truth: Tensor, classes: Tensor) -> Tensor:
-    """Cross entropy of the scores plus 1 - GIoU of the boxes."""
+    """Compute the loss: cross entropy of the scores plus 1 - GIoU of the boxes."""
     with torch.autocast(pixels.device.type, torch.bfloat16):
         ltrb, logits = network(pixels)
     points = network.points[0].T
     ltrb, logits = ltrb.transpose(1, 2), logits.transpose(1, 2)
     boxes = torch.cat([points - ltrb[..., :2], points + ltrb[..., 2:]], -1)
-    wanted_scores, wanted_boxes = assign(
+    target_scores, target_boxes = assign(
         boxes.detach(), logits.detach().sigmoid(), points, truth, classes
     )
-    weight = wanted_scores.sum(-1)
+    weight = target_scores.sum(-1)
     total = weight.sum().clamp(1)
-    _, giou = overlaps(boxes, wanted_boxes)
-    entropy = functional.binary_cross_entropy_with_logits(logits, wanted_scores, reduction='sum')
+    _, giou = overlaps(boxes, target_boxes)
+    entropy = functional.binary_cross_entropy_with_logits(logits, target_scores, reduction='sum')
     return (entropy + 2.5 * ((1 - giou) * weight).sum()) / total
 
 
 def train(minutes: float, pictures: int, batch: int, peak_rate: float) -> ShapeNet:
-    """Draw the pictures, then learn from them for `minutes`; give the averaged network."""
+    """Draw the pictures, then train for `minutes`; return the averaged network."""
     torch.manual_seed(0)
     started = time.monotonic()
-    drawn = draw_inputs(pictures)  # Before CUDA starts, which a fork would not survive.
+    drawn = draw_inputs(pictures)  # Before CUDA is initialised, which does not survive a fork.
     print(f'{pictures} pictures drawn in {time.monotonic() - started:.0f} s', flush=True)
     device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
     pool, boxes, classes = (x.to(device) for x in drawn)
@@ -269,7 +271,7 @@ def train(minutes: float, pictures: int, batch: int, peak_rate: float) -> ShapeN
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 10.0)
         optimizer.step()
-        with torch.no_grad():  # Batch counts are whole numbers, which have no average.
+        with torch.no_grad():  # Batch counts are integers and are not averaged.
             decay = min(0.999, (1 + step) / (10 + step))
             for kept, new in zip(average.state_dict().values(), network.state_dict().values()):
                 if kept.is_floating_point():
@@ -286,7 +288,7 @@ def train(minutes: float, pictures: int, batch: int, peak_rate: float) -> ShapeN
 
 
 def export(network: ShapeNet, path: Path) -> None:
-    """Write the network as ONNX, with the metadata that Ultralytics writes."""
+    """Write the network as ONNX, with the metadata of Ultralytics exports."""
     torch.onnx.export(
         Deployed(network).eval(),
         (torch.zeros(1, 3, INPUT_SIZE, INPUT_SIZE),),
@@ -314,14 +316,17 @@ def export(network: ShapeNet, path: Path) -> None:
 
 
 def main() -> None:
+    """Train and export the demo model."""
     parser = ArgumentParser(
         description='Train the demo model.', formatter_class=ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument('--out', type=Path, required=True, help='folder for shapes.onnx')
-    parser.add_argument('--minutes', type=float, default=2.5, help='how long to learn')
-    parser.add_argument('--pictures', type=int, default=24000, help='how many to draw first')
-    parser.add_argument('--batch', type=int, default=128, help='pictures a step')
-    parser.add_argument('--rate', type=float, default=2e-3, help='highest learning rate')
+    parser.add_argument('--out', type=Path, required=True, help='output folder of shapes.onnx')
+    parser.add_argument('--minutes', type=float, default=2.5, help='training time in minutes')
+    parser.add_argument(
+        '--pictures', type=int, default=24000, help='number of drawn training pictures'
+    )
+    parser.add_argument('--batch', type=int, default=128, help='pictures per step')
+    parser.add_argument('--rate', type=float, default=2e-3, help='peak learning rate')
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     network = train(args.minutes, args.pictures, args.batch, args.rate)

@@ -1,7 +1,8 @@
-"""Listens to the demo's topics: which picture was on which image, and what was found on it."""
+"""Subscriptions of the demo, which match images with their detections."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 import zlib
 
@@ -22,12 +23,14 @@ from trt_ros.vision.detections import Detections
 
 
 class Watch:
-    """A node that subscribes to the images and to the detector; close() it."""
+    """A node that subscribes to the images and to the results of the detector."""
 
     def __init__(self) -> None:
         self.is_detector_ready = False
         self._pictures: dict[int, int] = {}  # By stamp.
-        self._found: list[tuple[int, Detections, float]] = []  # Stamp, what, how late.
+        self._found: list[
+            tuple[int, Detections, float]
+        ] = []  # Stamp, detections, latency in seconds.
         self._class_ids = list(CLASSES)
         self._context = Context()
         rclpy.init(context=self._context, signal_handler_options=SignalHandlerOptions.NO)
@@ -43,16 +46,17 @@ class Watch:
         )
 
     def close(self) -> None:
+        """Destroy the node and its ROS context."""
         self._executor.shutdown()
         self._node.destroy_node()
         self._context.try_shutdown()
 
     def listen(self, seconds: float) -> None:
-        """Take at most one message, waiting at most so long for it."""
+        """Handle at most one message, waiting up to `seconds` for it."""
         self._executor.spin_once(timeout_sec=seconds)
 
     def sightings(self, *, behind: int = 0) -> Iterator[Sighting]:
-        """Hand over what was found, all but the newest `behind`: their images may come late."""
+        """Yield the detections but the newest `behind`, whose images may arrive later."""
         while len(self._found) > behind:
             stamp, found, seconds = self._found.pop(0)
             yield Sighting(self._pictures.pop(stamp, None), found, seconds)
@@ -63,16 +67,18 @@ class Watch:
     def _on_detections(self, message: Detection2DArray) -> None:
         stamp = _nanoseconds(message)
         seconds = (self._node.get_clock().now().nanoseconds - stamp) * 1e-9
-        self._found.append((stamp, from_detection_array(message, self._class_ids), seconds))
+        found = from_detection_array(message, self._class_ids)
+        assert isinstance(found, Detections)  # The demo model has no oriented boxes.
+        self._found.append((stamp, found, seconds))
 
     def _on_label_info(self, message: LabelInfo) -> None:
         self.is_detector_ready = True
 
 
-def checksum(pixels: np.ndarray) -> int:
-    """Tell pictures apart by their bytes."""
-    return zlib.crc32(pixels)
+def checksum(pixels: np.ndarray | array[int]) -> int:
+    """Return the CRC-32 of a picture's bytes, which identifies it."""
+    return zlib.crc32(np.asarray(pixels).data)
 
 
 def _nanoseconds(message: Image | Detection2DArray) -> int:
-    return message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
+    return int(message.header.stamp.sec * 10**9 + message.header.stamp.nanosec)

@@ -1,4 +1,4 @@
-"""Images in, what each shows as a whole out."""
+"""Node that classifies images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trt_ros.vision.results import Classification
 
 @dataclass(frozen=True)
 class ClassificationParameters:
-    """Which classes are published."""
+    """Parameters that select the published classes."""
 
     score_threshold: float = param(
         0.0, 'Minimum score of a published class.', between=(0.0, 1.0), mutable=True
@@ -42,11 +42,11 @@ class ClassificationParameters:
 class ClassifierParameters(
     InferenceParameters, ClassIdParameters, ClassificationParameters, LabelledOptions
 ):
-    """All of the classifier's parameters; as LabelledOptions they also open its pipeline."""
+    """Parameters of the classifier node, which are also the options of its pipeline."""
 
 
 class ClassifierNode(LabelledNode):
-    """Says how likely an image as a whole is of each class."""
+    """A node that publishes class scores of whole images."""
 
     Parameters = ClassifierParameters
     families = CLASSIFIERS
@@ -55,11 +55,13 @@ class ClassifierNode(LabelledNode):
         super().__init__(name, **kwargs)
 
     def advertise(self, camera: Camera) -> Publisher:
+        """Create the publishers of a camera's results."""
         return camera.publisher(ClassificationMessage, 'classification')
 
     def publish(
         self, outputs: Publisher, result: Classification, header: Header, frame: Frame
     ) -> None:
+        """Publish the result of one image."""
         parameters = self.parameters
         names = self.pipeline.class_names if parameters.class_id_format == 'name' else ()
         best = result.top(parameters.max_classes)

@@ -1,4 +1,4 @@
-"""Images in, how far each pixel is out."""
+"""Node that estimates depth from images."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trt_ros.vision.results import Depth
 
 @dataclass(frozen=True)
 class DepthKindParameters:
-    """What the numbers mean."""
+    """Parameters of the depth values."""
 
     depth_kind: str = param(
         'relative',
@@ -39,11 +39,11 @@ class DepthKindParameters:
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class DepthParameters(InferenceParameters, DepthKindParameters, PipelineOptions):
-    """All of the depth node's parameters; as PipelineOptions they also open its pipeline."""
+    """Parameters of the depth node, which are also the options of its pipeline."""
 
 
 class DepthNode(InferenceNode):
-    """Says how far each pixel is, beside the camera's calibration."""
+    """A node that publishes depth images and the calibration of their camera."""
 
     Parameters = DepthParameters
     families = DEPTHS
@@ -52,12 +52,14 @@ class DepthNode(InferenceNode):
         super().__init__(name, **kwargs)
 
     def advertise(self, camera: Camera) -> SimpleNamespace:
+        """Create the publishers of a camera's results."""
         return SimpleNamespace(
             depth=ImageSender(self, camera.publisher(Image, 'depth')),
             infos=camera.publisher(CameraInfo, 'camera_info'),
         )
 
     def activate(self) -> None:
+        """Subscribe to camera_info and to the images."""
         for camera in self.cameras:
             camera.outputs.calibration = self.while_active.enter_context(
                 closing(CameraInfoStream(self, camera.topic))
@@ -67,6 +69,7 @@ class DepthNode(InferenceNode):
     def publish(
         self, outputs: SimpleNamespace, result: Depth, header: Header, frame: Frame
     ) -> None:
+        """Publish the result of one image."""
         depth = outputs.depth.begin(header, frame.wh, '32FC1')
         depth[:] = result.values
         if self.parameters.depth_kind == 'metric':

@@ -1,4 +1,4 @@
-"""Images in, boxes out."""
+"""Node that detects objects in images."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from trt_ros.vision.results import OrientedBoxes
 class DetectorParameters(
     InferenceParameters, ClassIdParameters, ThresholdParameters, LabelledOptions
 ):
-    """All of the detector's parameters; as LabelledOptions they also open its pipeline."""
+    """Parameters of the detector node, which are also the options of its pipeline."""
 
 
 class DetectorNode(ObjectNode):
-    """Finds objects in images; boxes may be rotated."""
+    """A node that publishes bounding boxes, axis-aligned or oriented."""
 
     Parameters = DetectorParameters
     families = (*FAMILIES, *ORIENTED)
@@ -39,6 +39,7 @@ class DetectorNode(ObjectNode):
         super().__init__(name, **kwargs)
 
     def advertise(self, camera: Camera) -> Callable[..., None]:
+        """Create the publishers of a camera's results."""
         return detection_publish(
             self, camera.publisher(Detection2DArray, 'detections'), self.pipeline.class_names
         )
@@ -50,6 +51,7 @@ class DetectorNode(ObjectNode):
         header: Header,
         frame: Frame,
     ) -> None:
+        """Publish the result of one image."""
         outputs(result, header, self.parameters.class_id_format)
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a folder, a video or a camera, published as a camera's images."""
+"""Node that publishes pictures, a video or a V4L2 camera as images."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from trt_ros.ros.process import run_node
 from trt_ros.ros.sources import open_source
 from trt_ros.ros.worker import MAX_WAIT_SECONDS
 
-SECONDS_TO_RETRY = 0.1  # When a camera gives nothing and sets no pace.
+SECONDS_TO_RETRY = 0.1  # After a failed read from a source without a rate of its own.
 
 
 @dataclass(frozen=True)
 class ImageSourceParameters(NodeParameters):
-    """All of the image source's parameters."""
+    """Parameters of the image source node."""
 
     source: str = param(
         '',
@@ -76,12 +76,12 @@ class ImageSourceParameters(NodeParameters):
         if len(self.camera_size) not in (0, 2) or any(size < 1 for size in self.camera_size):
             raise ParameterError(
                 f'camera_size is {list(self.camera_size)}.',
-                remedy='Give width and height in pixels, or nothing.',
+                remedy='Set width and height in pixels, or leave it empty.',
             )
 
 
 class ImageSourceNode(ManagedNode):
-    """Publishes pictures at a rate, stamped with the time when they are published."""
+    """A node that publishes pictures at a rate, stamped with their publication time."""
 
     Parameters = ImageSourceParameters
 
@@ -91,6 +91,7 @@ class ImageSourceNode(ManagedNode):
         Diagnostics(self, self._counts, task='image')
 
     def configure(self) -> None:
+        """Open the source and create the publishers."""
         parameters: ImageSourceParameters = self.parameters
         path = parameters.calibration_path
         self._calibration = load_calibration(path) if path else None
@@ -111,42 +112,43 @@ class ImageSourceNode(ManagedNode):
         )
 
     def activate(self) -> None:
-        ending = threading.Event()
-        thread = threading.Thread(target=self._publish_all, args=(ending,), name='pictures')
+        """Start the publishing thread."""
+        stopping = threading.Event()
+        thread = threading.Thread(target=self._publish_all, args=(stopping,), name='pictures')
         self.while_active.callback(thread.join)
-        self.while_active.callback(ending.set)
+        self.while_active.callback(stopping.set)
         thread.start()
 
-    def _publish_all(self, ending: threading.Event) -> None:
+    def _publish_all(self, stopping: threading.Event) -> None:
         due = time.monotonic()
-        while not ending.is_set():
-            is_there = False
+        while not stopping.is_set():
+            was_read = False
             with dropping(self, self._counts):
                 pixels = self._next_picture()
                 if pixels is None:
-                    self.get_logger().info('All pictures were published.')
+                    self.get_logger().info('Published all pictures.')
                     self._counts.expect_no_more()
                     return
                 self._publish(np.ascontiguousarray(pixels))
-                is_there = True
+                was_read = True
             last_due, now = due, time.monotonic()
-            while True:  # The rate may change meanwhile.
-                due = self._next_due(last_due, now, is_there)
+            while True:  # rate_hz may change while waiting.
+                due = self._next_due(last_due, now, was_read)
                 seconds = due - time.monotonic()
-                if seconds <= 0 or ending.wait(min(seconds, MAX_WAIT_SECONDS)):
+                if seconds <= 0 or stopping.wait(min(seconds, MAX_WAIT_SECONDS)):
                     break
 
-    def _next_due(self, last_due: float, now: float, is_there: bool) -> float:
+    def _next_due(self, last_due: float, now: float, was_read: bool) -> float:
         """
-        Compute when the next picture is to be published.
+        Return the publication time of the next picture, in time.monotonic().
 
-        :param now: the time after the last picture.
-        :param is_there: whether there was one.
+        :param now: time after the last picture.
+        :param was_read: whether a picture was read.
         """
         rate_hz = self.parameters.rate_hz or self._source.own_rate_hz
         if rate_hz:
             return next_due(last_due, now, rate_hz)
-        return now if is_there else now + SECONDS_TO_RETRY
+        return now if was_read else now + SECONDS_TO_RETRY
 
     def _next_picture(self) -> np.ndarray | None:
         try:
@@ -168,7 +170,7 @@ class ImageSourceNode(ManagedNode):
         if self._calibration is not None and not any(info.k):
             self.get_logger().warning(
                 f'The calibration is for {self._calibration.width}x{self._calibration.height}, '
-                f'not for this image of {width}x{height}: it counts as uncalibrated.',
+                f'but the image is {width}x{height}: it is published as uncalibrated.',
                 throttle_duration_sec=10.0,
             )
         self._camera_infos.publish(info)
@@ -186,7 +188,7 @@ class ImageSourceNode(ManagedNode):
 
 
 def next_due(due: float, now: float, rate_hz: float) -> float:
-    """Return when to publish the image after that of `due`; no burst makes up for a delay."""
+    """Return the publication time after `due`; a delay is not made up for by a burst."""
     return max(due + 1 / rate_hz, now)
 
 

@@ -1,4 +1,4 @@
-"""What all nodes share that run a network on images."""
+"""Base class of the nodes that run a network on images."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from trt_ros.vision.frame import Frame
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class InferenceParameters(NodeParameters, ImageTopicsParameters):
-    """What every such node has, beside the options that open its pipeline."""
+    """Parameters of every inference node beside the options of its pipeline."""
 
     lazy: bool = param(
         False, 'Whether to process images only while a result topic has subscribers.', mutable=True
@@ -49,11 +49,11 @@ class InferenceParameters(NodeParameters, ImageTopicsParameters):
 
 class Camera:
     """
-    A topic that a node takes images from, and where what is found in them goes.
+    An image topic and the publishers of its results.
 
     :param topic: as for create_subscription().
-    :param prefix: of the topics of its results, below the node's name: '' or 'front/image_raw/'.
-    :ivar outputs: what `advertise` has returned for it.
+    :param prefix: prefix of the result topics, below the node's name: '' or 'front/image_raw/'.
+    :ivar outputs: return value of `advertise` for this camera.
     """
 
     def __init__(self, node: InferenceNode, topic: str, prefix: str, counts: FrameCounts) -> None:
@@ -64,9 +64,9 @@ class Camera:
 
     def publisher(self, message_type: type, name: str, qos: QoSProfile | None = None) -> Publisher:
         """
-        Create a publisher of results: while nobody subscribes to any, a lazy node rests.
+        Create a publisher of results; a lazy node idles while none of them has subscribers.
 
-        :param name: 'detections' is ~/detections, or, of several cameras, ~/TOPIC/detections.
+        :param name: 'detections' is ~/detections or, with several cameras, ~/TOPIC/detections.
         """
         node = self._node
         publisher = node.publisher(
@@ -78,7 +78,7 @@ class Camera:
         return publisher
 
     def is_wanted(self) -> bool:
-        """Tell whether there is somebody to infer for."""
+        """Return whether images are to be processed: not lazy, or a result has subscribers."""
         return not self._node.parameters.lazy or any(
             publisher.get_subscription_count() for publisher in self._publishers
         )
@@ -86,13 +86,13 @@ class Camera:
 
 class InferenceNode(ManagedNode):
     """
-    Opens a pipeline at configure, takes images of one camera or several while active.
+    A node that opens a pipeline in configure and processes images while active.
 
-    A subclass names its `Parameters`, which are also its pipeline's options, and its `families`,
-    and fills in `advertise` and `publish`.
+    A subclass sets `Parameters`, which are also the options of its pipeline, and `families`, and
+    implements `advertise` and `publish`.
 
-    :param open_pipeline: what configure opens the pipeline with; tests hand in a fake's.
-    :ivar cameras: one of the topic `image`, or those of `image_topics`; while configured.
+    :param open_pipeline: function that opens the pipeline; tests pass a fake.
+    :ivar cameras: the camera of the topic `image`, or those of `image_topics`; while configured.
     """
 
     families: ClassVar[tuple[Family, ...]]
@@ -102,7 +102,7 @@ class InferenceNode(ManagedNode):
     ) -> None:
         super().__init__(name, **kwargs)
         self._open_pipeline = open_pipeline or partial(Pipeline.open, families=self.families)
-        self.pipeline: Pipeline | None = None
+        self._pipeline: Pipeline | None = None
         self._progress: Progress | None = None
         self.cameras: tuple[Camera, ...] = ()
         self._counts = FrameCounts()
@@ -116,40 +116,47 @@ class InferenceNode(ManagedNode):
             cameras=self._counts_by_topic,
         )
 
-    # What a subclass fills in.
+    # Implemented by subclasses.
 
     def advertise(self, camera: Camera) -> Any:
-        """Create what results of a camera are published with, and return it; raise to fail."""
+        """Create and return the publishers of a camera's results, as `outputs`; raise to fail."""
 
     def infer(self, frames: list[Frame]) -> Sequence[Any]:
-        """Run the pipeline on some images, of a camera each."""
+        """Run the pipeline on images, at most one per camera."""
         return self.pipeline.infer_all(frames)
 
     def publish(self, outputs: Any, result: Any, header: Header, frame: Frame) -> None:
         """
-        Publish what was found.
+        Publish the result of one image.
 
-        :param outputs: what `advertise` has returned for the camera.
-        :param header: the image's own.
+        :param outputs: return value of `advertise` for the camera.
+        :param header: header of the image.
         """
 
     def image_topics(self) -> tuple[str, ...]:
-        """Name the topics that images come from, as for create_subscription()."""
+        """Return the image topics, as for create_subscription()."""
         return self.parameters.image_topics or ('image',)
 
     def why_no_input(self, topic: str) -> str:
-        """Name a topic that an active node takes its input from, and why none may come."""
+        """Return the resolved topic and the likely reason why it has no messages."""
         return why_no_image(self, topic)
 
     def why_input_lost(self, topic: str) -> str:
-        """Name a topic that an active node takes its input from, and why some may be lost."""
+        """Return the resolved topic and the likely reason why its messages are lost."""
         return why_images_lost(self, topic)
 
-    # What a subclass uses.
+    # Used by subclasses.
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The open pipeline; only while configured."""
+        assert self._pipeline is not None
+        return self._pipeline
 
     def configure(self) -> None:
+        """Open the pipeline and create the publishers."""
         self._is_due = ProgressThrottle()
-        self.while_configured.callback(self._forget)
+        self.while_configured.callback(self._clear)
         cameras = self._make_cameras()
         for line in self.open():
             self.get_logger().info(line)
@@ -167,11 +174,13 @@ class InferenceNode(ManagedNode):
             try:
                 names.append(self.resolve_topic_name(topic))
             except (InvalidTopicNameException, RuntimeError) as error:
-                raise ParameterError(f'image_topics names {topic!r}.', cause=str(error)) from error
+                raise ParameterError(
+                    f'image_topics has an invalid topic {topic!r}.', cause=str(error)
+                ) from error
         if len(set(names)) < len(names):
             raise ParameterError(
-                f'image_topics names a topic twice: {", ".join(names)}.',
-                remedy='Name each camera once.',
+                f'image_topics has duplicates: {", ".join(names)}.',
+                remedy='List each topic once.',
             )
         return tuple(
             Camera(self, topic, f'{topic.strip("~/")}/', CameraCounts(self._counts))
@@ -179,8 +188,8 @@ class InferenceNode(ManagedNode):
         )
 
     def open(self) -> Iterable[str]:
-        """Open what infers, telling `report`; return lines for the log."""
-        self.pipeline = self.while_configured.enter_context(
+        """Open the pipeline, which calls `report` with its progress; return log lines."""
+        pipeline = self._pipeline = self.while_configured.enter_context(
             closing(
                 self._open_pipeline(
                     self.parameters,
@@ -190,10 +199,11 @@ class InferenceNode(ManagedNode):
                 )
             )
         )
-        self.pipeline.on_fault(self.fail)
-        return self.pipeline.log_lines
+        pipeline.on_fault(self.fail)
+        return pipeline.log_lines
 
     def activate(self) -> None:
+        """Subscribe to the images."""
         pipeline = self.pipeline
         self.while_active.enter_context(
             closing(
@@ -217,13 +227,14 @@ class InferenceNode(ManagedNode):
         )
 
     def report(self, progress: Progress) -> None:
+        """Log progress and keep it for the diagnostics."""
         self._progress = progress
         if self._is_due(progress):
             self.get_logger().info(str(progress))
 
     def _diagnostics(self) -> Mapping[str, str]:
         diagnostics = {'model': self.get_parameter('model_path').value}
-        pipeline, progress = self.pipeline, self._progress
+        pipeline, progress = self._pipeline, self._progress
         if pipeline is not None:
             diagnostics.update(backend=pipeline.backend, decoder=pipeline.decoder.name)
             diagnostics.update(pipeline.diagnostics())
@@ -238,6 +249,6 @@ class InferenceNode(ManagedNode):
             if camera.counts is not self._counts
         }
 
-    def _forget(self) -> None:
-        self.pipeline = self._progress = None
+    def _clear(self) -> None:
+        self._pipeline = self._progress = None
         self.cameras = ()

@@ -1,4 +1,4 @@
-"""What all nodes share whose network knows classes."""
+"""Base classes of the nodes whose networks have classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trt_ros.vision.thresholds import Thresholds
 
 @dataclass(frozen=True)
 class ThresholdParameters:
-    """Which objects are published."""
+    """Parameters that select the published objects."""
 
     score_threshold: float = param(
         0.25, 'Minimum score of a published detection.', between=(0.0, 1.0), mutable=True
@@ -37,13 +37,13 @@ class ThresholdParameters:
     )
 
     def thresholds(self) -> Thresholds:
-        """Return the thresholds in force."""
+        """Return the current thresholds."""
         return Thresholds(self.score_threshold, self.iou_threshold, self.max_detections)
 
 
 @dataclass(frozen=True)
 class ClassIdParameters:
-    """How classes are said."""
+    """Parameters of published class ids."""
 
     class_id_format: str = param(
         'name',
@@ -54,18 +54,20 @@ class ClassIdParameters:
 
 
 class LabelledNode(InferenceNode):
-    """Says on ~/label_info which class has which name; its parameters have `score_threshold`."""
+    """A node that publishes its class names on ~/label_info; `score_threshold` is a parameter."""
 
     def class_map(self) -> Mapping[int, str]:
-        """Name the classes by the number that is published."""
+        """Return class names by published number."""
         return dict(enumerate(self.pipeline.class_names))
 
     def configure(self) -> None:
+        """Open the pipeline and publish the class names."""
         super().configure()
         self._label_info = self.publisher(LabelInfo, '~/label_info', LATCHED)
         self.parameters_changed()
 
     def parameters_changed(self) -> None:
+        """Publish the class names with the new threshold."""
         self._label_info.publish(
             to_label_info(
                 Header(stamp=self.get_clock().now().to_msg()),
@@ -76,13 +78,14 @@ class LabelledNode(InferenceNode):
 
 
 class ObjectNode(LabelledNode):
-    """Finds objects; its parameters are also ThresholdParameters."""
+    """A node that detects objects; its parameters include ThresholdParameters."""
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         self._full_frames = 0
         super().__init__(name, **kwargs)
 
     def infer(self, frames: list[Frame]) -> Sequence[Any]:
+        """Run the pipeline with the current thresholds; count images that reach max_detections."""
         thresholds = self.parameters.thresholds()
         results = self.pipeline.infer_all(frames, thresholds)
         limit = min(thresholds.max_detections, self.pipeline.max_detections)

@@ -1,4 +1,4 @@
-"""Detections drawn on the images they were found in."""
+"""Node that draws detections on their images."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ from trt_ros.ros.worker import REPLACED, NewestWorker
 from trt_ros.vision.frame import to_colour
 
 T = TypeVar('T')
-UNMATCHED = 'no detections came'
+UNMATCHED = 'no detections received'
 
 
 @dataclass(frozen=True)
 class OverlayParameters(NodeParameters, ImageInputParameters):
-    """All of the overlay's parameters."""
+    """Parameters of the overlay node."""
 
     output_dir: str = param(
         '',
@@ -69,17 +69,18 @@ class OverlayParameters(NodeParameters, ImageInputParameters):
     )
 
 
-class Waiting(Generic[T]):
-    """Messages by stamp until their counterpart comes; the oldest go when there are too many."""
+class StampBuffer(Generic[T]):
+    """A bounded buffer of messages by stamp; a full one drops its oldest message."""
 
     def __init__(self, size: int) -> None:
         self._size, self._by_stamp = size, OrderedDict[tuple[int, int], T]()
 
     def take(self, stamp: tuple[int, int]) -> T | None:
+        """Remove and return the message of a stamp; None without one."""
         return self._by_stamp.pop(stamp, None)
 
     def put(self, stamp: tuple[int, int], message: T) -> bool:
-        """Keep a message; tell whether another had to go for it."""
+        """Store a message; return whether another one was dropped for it."""
         is_lost = self._by_stamp.pop(stamp, None) is not None
         self._by_stamp[stamp] = message
         if len(self._by_stamp) > self._size:
@@ -92,7 +93,7 @@ class Waiting(Generic[T]):
 
 
 class OverlayNode(ManagedNode):
-    """Publishes each image that has detections of the very same stamp, with these drawn on it."""
+    """A node that publishes images with the detections of the same stamp drawn on them."""
 
     Parameters = OverlayParameters
 
@@ -100,31 +101,33 @@ class OverlayNode(ManagedNode):
         super().__init__(name, **kwargs)
         self._counts = FrameCounts()
         self._class_ids: list[str] = []
-        self._matching = threading.Lock()  # Images come in a thread of their own.
+        self._matching = threading.Lock()  # Images arrive on a thread of their own.
         Diagnostics(
             self, self._counts, task='image', why_no_image=why_no_image, why_lost=why_images_lost
         )
 
     def configure(self) -> None:
-        self._output_dir = None
+        """Create the output folder and the publisher."""
+        self._output_dir: Path | None = None
         if self.parameters.output_dir:
             self._output_dir = Path(self.parameters.output_dir).expanduser()
             try:
                 self._output_dir.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise ParameterError(
-                    f'The folder {self._output_dir} cannot be made.',
+                    f'Folder {self._output_dir} cannot be created.',
                     cause=str(error),
-                    remedy='Set output_dir to a folder that you can write to.',
+                    remedy='Set output_dir to a writable folder.',
                 ) from error
         self._read_detections = detection_reader(self)
         self._drawn = ImageSender(self, self.publisher(Image, '~/image', QoSProfile(depth=5)))
 
     def activate(self) -> None:
+        """Subscribe to images and detections."""
         size = self.parameters.buffer_size
-        self._images: Waiting[ImageView | CompressedImageView] = Waiting(size)
-        self._detections: Waiting[np.ndarray] = Waiting(size)
-        self.while_active.callback(self._give_up_waiting)
+        self._images: StampBuffer[ImageView | CompressedImageView] = StampBuffer(size)
+        self._detections: StampBuffer[np.ndarray] = StampBuffer(size)
+        self.while_active.callback(self._drop_waiting)
         self._latency = LatencyMeter(self, self._counts)
         self._worker = self.while_active.enter_context(
             closing(
@@ -176,7 +179,9 @@ class OverlayNode(ManagedNode):
     def _on_detections(self, detections: np.ndarray) -> None:
         try:
             stamp = read_stamp(detections)
-        except BadFrameError as error:  # No frame: their image will wait in vain.
+        except (
+            BadFrameError
+        ) as error:  # Not counted as a frame; their image is dropped later as unmatched.
             self.get_logger().error(str(error), throttle_duration_sec=10.0)
             return
         with self._matching:
@@ -193,8 +198,8 @@ class OverlayNode(ManagedNode):
             with self._counts.timed('draw'):
                 pixels = self._drawn.begin(header, frame.wh)
                 pixels[:] = to_colour(frame, 'bgr')
-                found = self._read_detections(detections, self._class_ids)
-                draw_detections(pixels, found, self._class_ids)
+                boxes = self._read_detections(detections, self._class_ids)
+                draw_detections(pixels, boxes, self._class_ids)
             with self._counts.timed('publish'):
                 self._drawn.send()
             self._latency.done(image.stamp)
@@ -205,15 +210,15 @@ class OverlayNode(ManagedNode):
         if self._output_dir is None:
             return
         path = self._output_dir / f'{header.stamp.sec}.{header.stamp.nanosec:09d}.png'
-        # Renamed when complete: whoever watches the folder never sees half a picture.
-        unfinished = path.with_suffix('.unfinished.png')
-        write_picture(unfinished, pixels)
-        unfinished.rename(path)
+        # Renamed when complete, so that a program watching the folder never reads a partial file.
+        partial_path = path.with_suffix('.unfinished.png')
+        write_picture(partial_path, pixels)
+        partial_path.rename(path)
 
-    def _give_up_waiting(self) -> None:
+    def _drop_waiting(self) -> None:
         for _ in range(len(self._images)):
             self._counts.drop(UNMATCHED)
-        self._images, self._detections = Waiting(0), Waiting(0)
+        self._images, self._detections = StampBuffer(0), StampBuffer(0)
 
 
 def main(args: list[str] | None = None) -> int:

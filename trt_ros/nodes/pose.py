@@ -1,4 +1,4 @@
-"""Images in, objects with keypoints out."""
+"""Node that detects objects and their keypoints in images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trt_ros.vision.results import Poses
 
 @dataclass(frozen=True)
 class KeypointParameters:
-    """Which keypoints are published, and what they are called."""
+    """Parameters of the published keypoints."""
 
     keypoint_threshold: float = param(
         0.5, 'Minimum visibility score of a published keypoint.', between=(0.0, 1.0), mutable=True
@@ -45,14 +45,14 @@ class PoseParameters(
     ThresholdParameters,
     LabelledOptions,
 ):
-    """All of the pose node's parameters; as LabelledOptions they also open its pipeline."""
+    """Parameters of the pose node, which are also the options of its pipeline."""
 
 
 class PoseNode(ObjectNode):
     """
-    Finds objects and the keypoints of each.
+    A node that publishes bounding boxes and keypoints.
 
-    Keypoints are a Detection2DArray too: vision_msgs, which every ROS has, knows no keypoint.
+    Keypoints are published as a Detection2DArray: vision_msgs has no message for them.
     """
 
     Parameters = PoseParameters
@@ -62,6 +62,7 @@ class PoseNode(ObjectNode):
         super().__init__(name, **kwargs)
 
     def advertise(self, camera: Camera) -> SimpleNamespace:
+        """Create the publishers of a camera's results."""
         return SimpleNamespace(
             detections=detection_publish(
                 self, camera.publisher(Detection2DArray, 'detections'), self.pipeline.class_names
@@ -77,10 +78,11 @@ class PoseNode(ObjectNode):
     def publish(
         self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame
     ) -> None:
+        """Publish the result of one image."""
         parameters = self.parameters
         outputs.detections(result.detections, header, parameters.class_id_format)
-        points, places = keypoint_boxes(result, parameters.keypoint_threshold)
-        outputs.keypoints(points, header, 'name', places)
+        points, ids = keypoint_boxes(result, parameters.keypoint_threshold)
+        outputs.keypoints(points, header, 'name', ids)
         if should_publish(outputs.overlay.publisher):
             pixels = outputs.overlay.begin(header, frame.wh)
             pixels[:] = to_colour(frame, 'bgr')

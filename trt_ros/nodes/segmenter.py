@@ -1,4 +1,4 @@
-"""Images in, the class of each pixel out; single objects where the network tells them apart."""
+"""Node for semantic and instance segmentation of images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trt_ros.vision.results import ClassMask, Instances
 
 @dataclass(frozen=True)
 class MaskParameters:
-    """How masks are drawn."""
+    """Parameters of the overlay image."""
 
     overlay_opacity: float = param(
         0.5,
@@ -44,15 +44,16 @@ class MaskParameters:
 class SegmenterParameters(
     InferenceParameters, MaskParameters, ClassIdParameters, ThresholdParameters, LabelledOptions
 ):
-    """All of the segmenter's parameters; as LabelledOptions they also open its pipeline."""
+    """Parameters of the segmenter node, which are also the options of its pipeline."""
 
 
 class SegmenterNode(ObjectNode):
     """
-    Says what each pixel shows.
+    A node that publishes the class of each pixel.
 
-    In the mask of a network that finds single objects, 0 is where there is none and a class is its
-    index + 1; in that of others it is the index. ~/label_info tells by the number.
+    In the mask of an instance segmentation network, 0 is background and the other values are class
+    index + 1; in that of a semantic segmentation network, values are class indices. ~/label_info
+    maps the values to class names.
     """
 
     Parameters = SegmenterParameters
@@ -62,6 +63,7 @@ class SegmenterNode(ObjectNode):
         super().__init__(name, **kwargs)
 
     def class_map(self) -> Mapping[int, str]:
+        """Return class names by mask value."""
         if not self._has_instances:
             return super().class_map()
         return {0: 'background', **dict(enumerate(self.pipeline.class_names, 1))}
@@ -71,6 +73,7 @@ class SegmenterNode(ObjectNode):
         return isinstance(self.pipeline.decoder.head, InstanceHead)
 
     def advertise(self, camera: Camera) -> SimpleNamespace:
+        """Create the publishers of a camera's results."""
         outputs = SimpleNamespace(
             mask=ImageSender(self, camera.publisher(Image, 'mask')),
             overlay=ImageSender(self, camera.publisher(Image, 'overlay')),
@@ -87,6 +90,7 @@ class SegmenterNode(ObjectNode):
     def publish(
         self, outputs: SimpleNamespace, result: Instances | ClassMask, header: Header, frame: Frame
     ) -> None:
+        """Publish the result of one image."""
         if isinstance(result, Instances):
             mask = result.paint((result.detections.labels + 1).astype(outputs.mask_dtype))
             if should_publish(outputs.instances.publisher):

@@ -1,4 +1,4 @@
-"""Images or tensors in, a network's outputs as tensors out."""
+"""Node that runs any network on images or tensors and publishes its output tensors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from trt_ros.vision.results import Tensors
 
 @dataclass(frozen=True)
 class TensorInputParameters:
-    """What the network is fed with."""
+    """Parameters of the network's input."""
 
     input: str = param(
         'image',
@@ -43,11 +43,11 @@ class TensorInputParameters:
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class TensorParameters(InferenceParameters, TensorInputParameters, PipelineOptions):
-    """All of the tensor node's parameters; as PipelineOptions they also open its network."""
+    """Parameters of the tensor node, which are also the options of its pipeline."""
 
 
 class TensorNode(InferenceNode):
-    """Runs any network; what comes and goes is what Isaac ROS's encoders and decoders speak."""
+    """A node that runs any network, with the TensorList messages of Isaac ROS."""
 
     Parameters = TensorParameters
     families = TENSORS
@@ -57,6 +57,7 @@ class TensorNode(InferenceNode):
         self._runner: Runner | None = None
 
     def advertise(self, camera: Camera) -> Callable[[np.ndarray], None]:
+        """Create the publishers of a camera's results."""
         return serialized_publish(self, camera.publisher(self._message_type, 'tensors'))
 
     def publish(
@@ -66,16 +67,19 @@ class TensorNode(InferenceNode):
         header: Header,
         frame: Frame | None,
     ) -> None:
+        """Publish the output tensors of one run; `frame` is None for input tensors."""
         outputs(
             write_tensor_list(result, (header.stamp.sec, header.stamp.nanosec), header.frame_id)
         )
 
-    # Tensors in: no pixels, no pipeline.
+    # With input tensors there are no images and no pipeline.
 
     def image_topics(self) -> tuple[str, ...]:
+        """Return the image topics; 'image' alone for input tensors, which have one source."""
         return super().image_topics() if self.parameters.input == 'image' else ('image',)
 
     def open(self) -> Iterable[str]:
+        """Open the pipeline or, for input tensors, the network; return log lines."""
         self._message_type = tensor_list_type()
         if self.parameters.input == 'image':
             return super().open()
@@ -85,17 +89,17 @@ class TensorNode(InferenceNode):
                 cause='Only images are read in place; tensors are copied to the GPU.',
                 remedy='Set unified_memory to auto or off.',
             )
-        self._tell_unheeded()
-        self.while_configured.callback(self._forget_runner)
+        self._warn_about_ignored()
+        self.while_configured.callback(self._clear_runner)
         runner, _, chosen = open_network(self.parameters, Reporter(self.report, self.cancelled))
         self._runner = self.while_configured.enter_context(closing(runner))
         runner.on_fault(self.fail)
-        odd = [str(spec) for spec in runner.inputs if spec.dtype == 'bfloat16']
-        if odd:
+        unsupported = [str(spec) for spec in runner.inputs if spec.dtype == 'bfloat16']
+        if unsupported:
             raise TensorMismatchError(
-                f'The network takes {"; ".join(odd)}.',
-                cause='A TensorList has no such type.',
-                remedy='Export it with float32 or float16 inputs.',
+                f'Unsupported network inputs: {"; ".join(unsupported)}.',
+                cause='A TensorList has no bfloat16 type.',
+                remedy='Export the network with float32 or float16 inputs.',
             )
         lines: tuple[str, ...] = ()
         if all(min(spec.shape, default=1) > 0 for spec in runner.inputs):
@@ -110,6 +114,7 @@ class TensorNode(InferenceNode):
         )
 
     def activate(self) -> None:
+        """Subscribe to the images or the tensors."""
         if self._runner is None:
             super().activate()
         else:
@@ -126,14 +131,16 @@ class TensorNode(InferenceNode):
             )
 
     def _on_tensors(self, header: Header, tensors: Mapping[str, np.ndarray]) -> None:
+        runner = self._runner
+        assert runner is not None
         with self._counts.timed('infer'):
-            result = self._runner.infer(fitted(tensors, self._runner.inputs))
+            result = runner.infer(converted(tensors, runner.inputs))
         with self._counts.timed('publish'):
             self.publish(self.cameras[0].outputs, result, header, None)
         self._counts.publish()
 
-    def _tell_unheeded(self) -> None:
-        # One parameter file serves both inputs: told, not refused.
+    def _warn_about_ignored(self) -> None:
+        # Only a warning, because one parameter file may serve both inputs.
         about_images = {
             *PREPROCESSING,
             'image_transport',
@@ -141,62 +148,71 @@ class TensorNode(InferenceNode):
             'batch_wait_ms',
             'max_batch_size',
         }
-        unheeded = [
+        ignored = [
             each.name
             for each in fields(self.parameters)
             if each.name in about_images and getattr(self.parameters, each.name) != each.default
         ]
-        if unheeded:
-            self.get_logger().warning(f'Without effect on tensors: {", ".join(unheeded)}.')
+        if ignored:
+            self.get_logger().warning(
+                f'Parameters without effect on input tensors: {", ".join(ignored)}.'
+            )
 
     def why_no_input(self, topic: str) -> str:
+        """Return the resolved topic and the likely reason why it has no messages."""
         if self._runner is None:
             return super().why_no_input(topic)
         why = why_silent(self, 'tensors', 'isaac_ros_tensor_list_interfaces/msg/TensorList')
         return f'on {self.resolve_topic_name("tensors")}: {why}'
 
     def why_input_lost(self, topic: str) -> str:
+        """Return the resolved topic and the likely reason why its messages are lost."""
         if self._runner is None:
             return super().why_input_lost(topic)
         return f'on {self.resolve_topic_name("tensors")}: {why_lost(self, "tensors")}'
 
-    def _forget_runner(self) -> None:
+    def _clear_runner(self) -> None:
         self._runner = None
 
 
 def tensor_list_type() -> type:
-    """:raises ParameterError: when the message is not installed."""
+    """
+    Return the class of TensorList.
+
+    :raises ParameterError: when the message is not installed.
+    """
     try:
         from isaac_ros_tensor_list_interfaces.msg import TensorList
     except ImportError as error:
         raise ParameterError(
-            'The messages of isaac_ros_tensor_list_interfaces are not installed.',
+            'Package isaac_ros_tensor_list_interfaces is not installed.',
             cause=str(error),
             remedy='Build them with the workspace, from its root: colcon build --base-paths src '
             'src/trt_ros/standalone/interfaces/isaac_ros_tensor_list_interfaces, '
             "and source it again. NVIDIA's isaac_ros_common has the same package.",
         ) from error
-    return TensorList
+    tensor_list: type = TensorList
+    return tensor_list
 
 
-def fitted(
+def converted(
     tensors: Mapping[str, np.ndarray], inputs: tuple[TensorSpec, ...]
 ) -> dict[str, np.ndarray]:
     """
-    Bring tensors into the form that a network takes: floats of its size, C-contiguous.
+    Convert tensors to the dtypes of the network's inputs, C-contiguous, within one kind of dtype.
 
-    Where there is one of each, the name need not be the network's.
+    A single tensor is assigned to a single input under any name.
     """
     if len(inputs) == len(tensors) == 1:
         tensors = dict(zip([inputs[0].name], tensors.values()))
-    wanted = {spec.name: np.dtype(spec.dtype) for spec in inputs}
-    fitting = {}
+    dtypes = {spec.name: np.dtype(spec.dtype) for spec in inputs}
+    result = {}
     for name, tensor in tensors.items():
-        dtype = wanted.get(name, tensor.dtype)
+        dtype = dtypes.get(name, tensor.dtype)
         if dtype.kind != tensor.dtype.kind and dtype.kind != 'b':
-            dtype = tensor.dtype.newbyteorder('=')  # The network refuses it and says why.
-        fitting[name] = np.ascontiguousarray(tensor, dtype).reshape(tensor.shape)
-    return fitting
+            dtype = tensor.dtype.newbyteorder('=')  # The runner rejects it with an error.
+        result[name] = np.ascontiguousarray(tensor, dtype).reshape(tensor.shape)
+    return result
 
 
 def main(args: list[str] | None = None) -> int:

@@ -56,12 +56,12 @@ def test_nodes_are_ended_when_something_fails(tmp_path):
 def test_a_node_that_failed_shows_the_end_of_its_log(tmp_path):
     node = start(FAILS_AT_ONCE, tmp_path, wait_for='no such camera')
     node.process.wait()
-    with pytest.raises(TrtRosError, match='camera ended with exit code 3') as caught:
+    with pytest.raises(TrtRosError, match='camera exited with code 3') as caught:
         node.check()
     assert 'no such camera' in str(caught.value)
     assert str(node.log) in str(caught.value)
 
 
 def test_a_node_that_ends_badly_is_a_failure(tmp_path):
-    with pytest.raises(TrtRosError, match='exit code 4'), running() as nodes:
+    with pytest.raises(TrtRosError, match='exited with code 4'), running() as nodes:
         nodes.append(start(FAILS_AT_THE_END, tmp_path, wait_for='up'))

@@ -39,8 +39,8 @@ def test_what_was_found_is_counted():
         Sighting(PICTURE, BOTH, 0.900),
     ).summary()
     assert summary == (
-        '3 images, 5 detections; half of them came within 30 ms of their image.\n'
-        '5 of the 6 shapes drawn were found; wrong detections: 0.'
+        '3 images, 5 detections; median latency 30 ms.\n'
+        '5 of 6 drawn shapes were detected; false detections: 0.'
     )
 
 
@@ -59,5 +59,5 @@ def test_detections_in_the_wrong_places_are_a_failure():
     elsewhere = Detections(BOTH.xyxy + 100, BOTH.scores, BOTH.labels)
     counted = tally(Sighting(PICTURE, elsewhere, 0.02))
     assert counted.wrong == 2
-    with pytest.raises(TrtRosError, match='not what was drawn'):
+    with pytest.raises(TrtRosError, match='Fewer than half'):
         counted.summary()
