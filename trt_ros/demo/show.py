@@ -143,7 +143,7 @@ def wait_for(detector: NodeProcess, watch: Watch) -> None:
     while not watch.is_detector_ready:
         watch.listen(0.2)
         detector.check()
-        if 'Not started' in detector.log_text() or time.monotonic() > deadline:
+        if 'Startup failed' in detector.log_text() or time.monotonic() > deadline:
             raise detector.error('The detector did not start.')
 
 

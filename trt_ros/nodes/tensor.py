@@ -91,7 +91,9 @@ class TensorNode(InferenceNode):
             )
         self._warn_about_ignored()
         self.while_configured.callback(self._clear_runner)
-        runner, _, chosen = open_network(self.parameters, Reporter(self.report, self.cancelled))
+        runner, _, backend_line = open_network(
+            self.parameters, Reporter(self.report, self.cancelled)
+        )
         self._runner = self.while_configured.enter_context(closing(runner))
         runner.on_fault(self.fail)
         unsupported = [str(spec) for spec in runner.inputs if spec.dtype == 'bfloat16']
@@ -107,7 +109,7 @@ class TensorNode(InferenceNode):
             runner.infer(zeros)
             lines = runner.settle_threads(zeros)
         return (
-            chosen,
+            backend_line,
             *lines,
             *runner.log_lines,
             *map(str, (*runner.inputs, *runner.outputs)),
