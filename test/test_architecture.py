@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / 'trt_ros'
 
-FOR_ALL = {'errors', 'progress', 'regular_file', 'tensors'}
+FOR_ALL = {'errors', 'parameter_field', 'progress', 'regular_file', 'tensors'}
 LAYERS = {  # layer: the layers that it may import beside itself and those for all
     'vision': set(),
     'driver': set(),
@@ -47,7 +47,16 @@ DOORS = {  # foreign package: the layers that may import it
     'yaml': {'ros', 'nodes', 'demo', 'launching'},
     'tqdm': {'cli', 'demo'},
     'numpy': LAYERS.keys()
-    - {'errors', 'progress', 'regular_file', 'child', 'executables', '__main__', '__init__'},
+    - {
+        'errors',
+        'parameter_field',
+        'progress',
+        'regular_file',
+        'child',
+        'executables',
+        '__main__',
+        '__init__',
+    },
 } | dict.fromkeys(
     (
         'rclpy',

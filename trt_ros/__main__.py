@@ -1,4 +1,4 @@
-"""`python -m trt_ros VERB`, the same as `trt-ros VERB`."""
+"""Entry point of `python -m trt_ros VERB`, the same as `trt-ros VERB`."""
 
 import sys
 

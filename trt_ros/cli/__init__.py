@@ -1,9 +1,9 @@
 """
-The command line: `trt-ros VERB`, `python -m trt_ros VERB`.
+Command line: `trt-ros VERB`, `python -m trt_ros VERB`.
 
 Each module of this folder is a verb. Its docstring is the verb's help, `add_arguments(parser)`
-declares its flags, `run(args)` does it and returns the exit code. It imports what is heavy inside
-of `run`.
+declares its flags, `run(args)` runs it and returns the exit code. Heavy modules are imported
+within `run`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trt_ros.errors import TrtRosError
 
 
 def verbs() -> list[str]:
-    """Name every verb: the modules of this folder, '-' for '_', without those that begin so."""
+    """Return the verbs: modules of this folder without a leading '_', with '-' for '_'."""
     return [
         module.name.replace('_', '-')
         for module in pkgutil.iter_modules(__path__)
@@ -32,7 +32,7 @@ def verbs() -> list[str]:
 
 
 def make_parser(names: Sequence[str]) -> argparse.ArgumentParser:
-    """Make the parser that knows these verbs."""
+    """Return a parser with these verbs."""
     parser = argparse.ArgumentParser(
         prog='trt-ros', description='Neural networks with TensorRT, for ROS 2.'
     )
@@ -41,7 +41,7 @@ def make_parser(names: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def add_verbs(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
-    """Give `parser` these verbs, each with its help and flags."""
+    """Add verbs to a parser, each with its help and flags."""
     subparsers = parser.add_subparsers(metavar='VERB', dest='verb', required=True)
     for name in names:
         module = import_module(f'{__name__}.{name.replace("-", "_")}')
@@ -60,15 +60,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     Run one verb.
 
-    :returns: the exit code: the verb's own (0 when all went well), 1 for an error that the user
-        can act on, 130 when interrupted, 141 when whoever read the output went away.
+    :returns: the exit code: that of the verb (0 for success), 1 for a TrtRosError, 130 when
+        interrupted, 141 when the reader of the output has closed it.
     :raises SystemExit: from argparse: 2 for wrong usage, 0 for --help.
     """
     escape_unprintable()
     argv = sys.argv[1:] if argv is None else argv
     known = verbs()
     try:
-        # A known verb is loaded alone: the others cost it nothing and cannot break it.
+        # A known verb is loaded alone: the others add no time and cannot break it.
         parser = make_parser([argv[0]] if argv and argv[0] in known else known)
     except KeyboardInterrupt:
         return 130
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _end_in_order() -> None:
-    """Let SIGTERM, and SIGHUP of a closed terminal, close files as an exception does."""
+    """Raise SystemExit on SIGTERM and SIGHUP (closed terminal), so that files are closed."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -88,14 +88,14 @@ def _end_in_order() -> None:
 
 
 def escape_unprintable() -> None:
-    """Escape what the terminal's encoding lacks: by default Python raises UnicodeEncodeError."""
+    """Escape characters that the terminal's encoding lacks, which would raise otherwise."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors='backslashreplace')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb that was parsed; see `main`."""
+    """Run the parsed verb and return its exit code; see `main`."""
     escape_unprintable()
     try:
         _end_in_order()
@@ -108,6 +108,6 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # What is still buffered would raise again when Python flushes it at exit.
+        # Python flushes the buffer at exit, which would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -1,4 +1,4 @@
-"""Agreement of one network's outputs with a reference's, output by output."""
+"""Agreement of a network's outputs with those of a reference."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Agreement:
     """
     Agreement of one output over all inputs so far; errors are over values finite on both sides.
 
-    :param here: NaN and Inf values of the engine.
-    :param reference: NaN and Inf values of the reference.
+    :param non_finite_here: number of NaN and Inf values of the engine.
+    :param non_finite_reference: number of NaN and Inf values of the reference.
     :param shapes: shapes that differed, '' where all were equal.
     """
 
@@ -27,7 +27,7 @@ class Agreement:
     shapes: str = ''
 
     def add(self, got: np.ndarray, want: np.ndarray) -> None:
-        """Take the answers to one more input into account, the worst of all counts."""
+        """Add the outputs of one more input; the largest error of all inputs counts."""
         a, b = got.astype(np.float64).ravel(), want.astype(np.float64).ravel()
         self.non_finite_here += int((~np.isfinite(a)).sum())
         self.non_finite_reference += int((~np.isfinite(b)).sum())
@@ -44,7 +44,7 @@ class Agreement:
         unit = max(largest, float(np.abs(a).max())) or 1.0
         a, b = a / unit, b / unit
         size = float(np.linalg.norm(a) * np.linalg.norm(b))
-        # Two outputs of zeros are alike.
+        # Two outputs of zeros agree.
         cosine = float(a @ b) / size if size else float(not error.any())
         self.max_error = max(self.max_error, float(error.max()))
         self.mean_error = max(self.mean_error, float(error.mean()))
@@ -52,7 +52,7 @@ class Agreement:
         self.cosine = min(self.cosine, cosine)
 
     def problem(self, min_cosine: float) -> str:
-        """Return why the answers do not agree, '' where they do."""
+        """Return why the outputs do not agree, '' where they do."""
         if self.non_finite_here or self.non_finite_reference:
             return (
                 f'{self.non_finite_here} values are NaN or Inf here, '
@@ -60,7 +60,7 @@ class Agreement:
             )
         if self.shapes:
             return self.shapes
-        # Written so that NaN, which is below nothing, fails.
+        # A NaN compares false, so it fails.
         return (
             ''
             if self.cosine >= min_cosine
@@ -69,12 +69,13 @@ class Agreement:
 
     @property
     def overflows_here_only(self) -> bool:
+        """Whether only the engine has non-finite values."""
         return bool(self.non_finite_here and not self.non_finite_reference)
 
 
 def add_answers(
     found: dict[str, Agreement], got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]
 ) -> None:
-    """Compare the answers to one input, by the names of the reference's outputs."""
+    """Add the outputs of one input, by the names of the reference's outputs."""
     for name, expected in want.items():
         found.setdefault(name, Agreement()).add(got[name], expected)

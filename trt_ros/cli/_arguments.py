@@ -7,6 +7,7 @@ from math import isfinite
 
 
 def finite(text: str) -> float:
+    """Parse a finite number."""
     value = float(text)
     if not isfinite(value):
         raise ArgumentTypeError(f'{text} is not a finite number')
@@ -14,6 +15,7 @@ def finite(text: str) -> float:
 
 
 def fraction(text: str) -> float:
+    """Parse a number from 0 to 1."""
     value = float(text)
     if not 0 <= value <= 1:
         raise ArgumentTypeError(f'{text} is not between 0 and 1')
@@ -21,6 +23,7 @@ def fraction(text: str) -> float:
 
 
 def positive(text: str) -> int:
+    """Parse an integer above 0."""
     value = int(text)
     if value < 1:
         raise ArgumentTypeError(f'{text} is not above 0')

@@ -1,4 +1,4 @@
-"""The verbs as `ros2 trt VERB`: a command extension of ros2cli, which needs no import of it."""
+"""Command extension of ros2cli, `ros2 trt VERB`; does not import ros2cli."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class TrtCommand:
     NAME = 'trt'
 
     def add_arguments(self, parser: ArgumentParser, cli_name: str) -> None:
-        """Called by ros2cli with the parser of `ros2 trt`."""
+        """Add the verbs to the parser of `ros2 trt`; ros2cli calls this."""
         from trt_ros.cli import add_verbs, verbs
 
         add_verbs(parser, verbs())
 
     def main(self, *, parser: ArgumentParser, args: Namespace) -> int:
-        """Called by ros2cli; gives the exit code."""
+        """Run the parsed verb and return its exit code; ros2cli calls this."""
         from trt_ros.cli import run
 
         return run(args)

@@ -1,7 +1,8 @@
 """
-How long a frame takes, on the GPU and around it: like trtexec, for the whole way.
+Latency and throughput of frames, from image in hand to result.
 
-Where TensorRT cannot run, ONNX Runtime on the CPU is measured.
+Like trtexec, with preprocessing, copies and decoding. Where TensorRT cannot run, ONNX Runtime on
+the CPU is measured.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument('model', type=Path, help='ONNX file, or an engine')
     add_build_arguments(parser)
     add = parser.add_argument_group('measurement').add_argument
@@ -35,21 +37,34 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest='sizes',
         help='size of the camera image; may be given several times (default: 1920x1080)',
     )
-    add('--encoding', default='bgr8', help='of the camera image (default: bgr8)')
-    add('--frames', type=positive, default=200, metavar='N', help='a measurement (default: 200)')
-    add('--slots', type=positive, metavar='N', help='frames under way (default: 2; of batches 1)')
-    add('--no-graph', action='store_true', help='launch each step by itself')
+    add('--encoding', default='bgr8', help='encoding of the camera image (default: bgr8)')
+    add(
+        '--frames',
+        type=positive,
+        default=200,
+        metavar='N',
+        help='frames per measurement (default: 200)',
+    )
+    add(
+        '--slots', type=positive, metavar='N', help='frames in flight (default: 2; 1 with batches)'
+    )
+    add(
+        '--no-graph',
+        action='store_true',
+        help='launch each kernel separately, without a CUDA graph',
+    )
     add(
         '--no-transfers',
         action='store_true',
-        help='leave the copies to and from the GPU out: kernels read pinned memory in place',
+        help='no copies to and from the GPU: kernels read pinned memory in place',
     )
-    add('--layers', action='store_true', help='also the time of each layer of the network')
-    add('--json', type=Path, metavar='FILE', help='all numbers')
-    add('--plot', type=Path, metavar='FILE.png', help='the latency of each frame, as a picture')
+    add('--layers', action='store_true', help='measure each layer of the network, too')
+    add('--json', type=Path, metavar='FILE', help='write all numbers')
+    add('--plot', type=Path, metavar='FILE.png', help='plot the latency of each frame')
 
 
 def run(args: Namespace) -> int:
+    """Measure, print and write the results."""
     import numpy as np
 
     from trt_ros.errors import ParameterError
@@ -59,7 +74,7 @@ def run(args: Namespace) -> int:
 
     if args.encoding not in ENCODINGS:
         raise ParameterError(
-            f'Images encoded as {args.encoding!r} are not understood.',
+            f'The image encoding {args.encoding!r} is not supported.',
             remedy=f'Choose one of {", ".join(ENCODINGS)}.',
         )
     if args.plot:
@@ -68,7 +83,7 @@ def run(args: Namespace) -> int:
         raise ParameterError(
             f'The file {args.json} cannot be written.',
             cause=f'The folder {args.json.parent} does not exist.',
-            remedy='Create the folder, or give another one.',
+            remedy='Create the folder, or use another one.',
         )
     backend, chosen = choose_backend(args.backend)
     log_lines, results = (
@@ -116,7 +131,7 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
 
 
 def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[str, Any]]]:
-    """Measure ONNX Runtime, where TensorRT cannot run."""
+    """Measure ONNX Runtime where TensorRT cannot run."""
     from trt_ros.errors import ParameterError
     from trt_ros.runtime.cpu.measure import Summary, measure_steps, open_on_the_cpu
 
@@ -132,9 +147,9 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
     if refused:
         flags = ', '.join(f'--{name.replace("_", "-")}' for name in refused)
         raise ParameterError(
-            f'{flags} cannot be honoured on ONNX Runtime.',
+            f'{flags} cannot be used with ONNX Runtime.',
             cause=chosen,
-            remedy='Leave it out, or see `trt-ros doctor` why TensorRT is not used.',
+            remedy='Leave it out, or run `trt-ros doctor` to see why TensorRT is not used.',
         )
     steps, lines = open_on_the_cpu(args.model, options.input_size, options.batch)
     results = []
@@ -156,24 +171,24 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
             _heading(found)
             _row('image in hand to result', host_ms['frame'])
             for name in ('preprocess', 'network', 'decode'):
-                _row(f'  of it {name}', host_ms[name])
+                _row(f'  {name}', host_ms[name])
     finally:
         steps.close()
     return log_lines, results
 
 
-def _refuse_other_batch(args: Namespace, most: int) -> None:
-    """Measure what was asked, or nothing."""
+def _refuse_other_batch(args: Namespace, max_batch: int) -> None:
+    """:raises ParameterError: when --batch or --slots differ from what would be measured."""
     from trt_ros.errors import ParameterError
 
     batch = build_options(args).batch
-    if 'batch' in args and batch != most:
+    if 'batch' in args and batch != max_batch:
         raise ParameterError(
-            f'batch is {batch}, but a run of this network takes {most}.',
-            remedy='Leave --batch out, or export with a dynamic batch (of an engine: build it '
-            f'with --batch {batch}).',
+            f'batch is {batch}, but this network runs with a batch of {max_batch}.',
+            remedy='Leave --batch out, or export with a dynamic batch (build an '
+            f'engine with --batch {batch}).',
         )
-    if most > 1 and (args.slots or 1) > 1:
+    if max_batch > 1 and (args.slots or 1) > 1:
         raise ParameterError(
             f'slots is {args.slots}, but batches share one slot.',
             remedy='Leave --slots or --batch out.',
@@ -200,9 +215,9 @@ def _size(text: str) -> tuple[int, int]:
     return width, height
 
 
-def _heading(found: dict[str, Any], how: str = '') -> None:
-    batch = f' in runs of {found["batch"]}' if found['batch'] > 1 else ''
-    print(f'\n{found["image"]}{batch}: {found["frames_per_second"]:.0f} frames/s{how}')
+def _heading(found: dict[str, Any], condition: str = '') -> None:
+    batch = f' in batches of {found["batch"]}' if found['batch'] > 1 else ''
+    print(f'\n{found["image"]}{batch}: {found["frames_per_second"]:.0f} frames/s{condition}')
     print(f'{"µs":34}{"p50":>9}{"p90":>9}{"p99":>9}{"max":>9}')
 
 
@@ -212,25 +227,25 @@ def _row(name: str, summary: dict[str, float]) -> None:
 
 
 def _print(found: dict[str, Any]) -> None:
-    _heading(found, ' with every slot busy')
+    _heading(found, ' with all slots in flight')
     for name, summary in found['stages_ms'].items():
-        _row(f'GPU, step by step: {name}', summary)
-    _row('GPU, the whole at once', found['graph_ms']['gpu'])
+        _row(f'GPU, separate steps: {name}', summary)
+    _row('GPU, all steps', found['graph_ms']['gpu'])
     _row('wall, launch to result', found['graph_ms']['wall'])
-    _row('  of it not GPU', found['wall_minus_gpu_ms'])
+    _row('  without GPU', found['wall_minus_gpu_ms'])
     _row('wall, image in hand to result', found['host_ms']['frame'])
-    _row('  of it bringing the image in', found['host_ms']['bring in'])
+    _row('  copy of the image in', found['host_ms']['bring in'])
     _row('one plain copy of the image', found['host_ms']['plain copy'])
     for kind, owners in found['memory'].items():
-        told = ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
-        print(f'{kind} memory, MB: {told}')
+        text = ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
+        print(f'{kind} memory (MB): {text}')
     for name, ms in sorted(found.get('layers_ms', {}).items(), key=lambda item: -item[1])[:20]:
         print(f'  {ms * 1e3:8.1f} µs  {name[:80]}')
     sys.stdout.flush()
 
 
 def _plot(path: Path, series: dict[str, np.ndarray]) -> None:
-    """Draw the latency of each frame, one panel an image size, with its median and p99."""
+    """Plot the latency of each frame, one panel per image size, with median and p99."""
     import cv2
     import numpy as np
 
@@ -240,14 +255,14 @@ def _plot(path: Path, series: dict[str, np.ndarray]) -> None:
     picture = np.full((height * len(series), width, 3), 255, np.uint8)
     for number, (title, times) in enumerate(series.items()):
         top = number * height
-        most = max(float(times.max()), 1e-6) * 1.1
+        top_value = max(float(times.max()), 1e-6) * 1.1
         x = np.linspace(margin, width - margin, len(times))
-        y = top + height - margin - times / most * (height - 2 * margin)
+        y = top + height - margin - times / top_value * (height - 2 * margin)
         points = np.stack([x, y], axis=1).round().astype(np.int32)
         cv2.polylines(picture, [points.reshape(-1, 1, 2)], False, (180, 100, 30), 1, cv2.LINE_AA)
         p50, p99 = np.percentile(times, [50, 99])
         for value, name in ((p50, 'p50'), (p99, 'p99')):
-            at = round(top + height - margin - value / most * (height - 2 * margin))
+            at = round(top + height - margin - value / top_value * (height - 2 * margin))
             cv2.line(picture, (margin, at), (width - margin, at), (160, 160, 160), 1)
             cv2.putText(
                 picture,

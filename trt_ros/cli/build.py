@@ -1,4 +1,4 @@
-"""ONNX in, engine in the cache out."""
+"""Engine built from an ONNX file into the engine cache."""
 
 from __future__ import annotations
 
@@ -25,28 +25,31 @@ from trt_ros.progress import Progress, ProgressThrottle, Reporter
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument('onnx', type=Path, help='model to build')
     add_build_arguments(parser)
-    parser.add_argument('--force', action='store_true', help='build even when there is one')
-    parser.add_argument('--timeout', type=finite, metavar='SECONDS', help='stop a longer build')
-    parser.add_argument('--json', action='store_true', help='print what was built as JSON')
+    parser.add_argument('--force', action='store_true', help='rebuild even if cached')
+    parser.add_argument(
+        '--timeout', type=finite, metavar='SECONDS', help='stop the build after this time'
+    )
+    parser.add_argument('--json', action='store_true', help='print the result as JSON')
 
 
 def add_build_arguments(parser: ArgumentParser) -> None:
-    """Declare what decides which engine a model gets, for every verb that opens one."""
+    """Declare the build options, for every verb that opens an engine."""
     add = parser.add_argument
     add(
         '--backend',
         choices=('auto', 'tensorrt', 'tensorrt_rtx'),
         default='auto',
-        help='which TensorRT (default: the first that is installed)',
+        help='TensorRT to use (default: the first one installed)',
     )
     add('--device', type=int, default=0, metavar='N', help='GPU to build for (default: 0)')
     add('--cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros')
     group = parser.add_argument_group('engine')
 
     def option(name: str, help_: str, **more: Any) -> None:
-        # What is not given is left to BuildOptions, which has the defaults.
+        # BuildOptions has the defaults.
         group.add_argument(f'--{name}', default=SUPPRESS, help=help_, **more)
 
     option(
@@ -54,12 +57,11 @@ def add_build_arguments(parser: ArgumentParser) -> None:
         "auto: the model's own types; fp16, bf16: convert it; fp32: no TF32",
         choices=PRECISIONS,
     )
-    option('io-dtypes', 'keep float32 inputs and outputs, or lower them too', choices=IO_DTYPES)
-    option('converter', 'what makes fp16 and bf16', choices=CONVERTERS)
+    option('io-dtypes', 'keep float32 inputs and outputs, or convert them too', choices=IO_DTYPES)
+    option('converter', 'converter to fp16 and bf16', choices=CONVERTERS)
     option(
         'cut-nms',
-        'cut NMS off the end of the network; where this TensorRT cannot run it, '
-        'that is so by itself',
+        'cut NMS off the end of the network; done automatically where this TensorRT cannot run it',
         action='store_true',
     )
     option(
@@ -71,17 +73,13 @@ def add_build_arguments(parser: ArgumentParser) -> None:
         dest='profiles',
         metavar='SHAPES',
     )
-    option('input-size', "images' size where it is dynamic", type=_integers('x'), metavar='HxW')
-    option('batch', 'images in a run at most, where that is dynamic', type=int, metavar='N')
+    option('input-size', 'image size where it is dynamic', type=_integers('x'), metavar='HxW')
+    option('batch', 'maximum batch size, where it is dynamic', type=int, metavar='N')
     option('workspace-mib', 'limit of scratch memory', type=int, metavar='MIB')
     option('optimization-level', '0 (quick build) to 5 (long search)', type=int, metavar='N')
-    option('aux-streams', 'streams that layers may run on side by side', type=int, metavar='N')
-    option(
-        'no-timing-cache', 'measure every kernel anew', action='store_false', dest='timing_cache'
-    )
-    option(
-        'dla-core', 'deep learning accelerator to use, the GPU for the rest', type=int, metavar='N'
-    )
+    option('aux-streams', 'auxiliary streams for parallel layers', type=int, metavar='N')
+    option('no-timing-cache', 'time every kernel again', action='store_false', dest='timing_cache')
+    option('dla-core', 'DLA core to use, with GPU fallback', type=int, metavar='N')
     option(
         'plugin',
         'plugin library; may be given several times',
@@ -91,10 +89,10 @@ def add_build_arguments(parser: ArgumentParser) -> None:
     )
     option(
         'version-compatible',
-        'for newer TensorRT of the same major release too',
+        'also for newer TensorRT of the same major version',
         action='store_true',
     )
-    option('hardware-compatible', 'for other GPUs too', choices=HARDWARE)
+    option('hardware-compatible', 'also for other GPUs', choices=HARDWARE)
     option(
         'compute-capability',
         'target, such as 8.6, or current; may be given several times',
@@ -103,13 +101,17 @@ def add_build_arguments(parser: ArgumentParser) -> None:
         metavar='CC',
     )
     option(
-        'strip-weights', 'without weights: they come from the ONNX at load', action='store_true'
+        'strip-weights', 'without weights: they are loaded from the ONNX file', action='store_true'
     )
-    option('weight-streaming', 'weights may stay in host memory', action='store_true')
+    option('weight-streaming', 'allow weights in host memory', action='store_true')
 
 
 def build_options(args: Namespace) -> BuildOptions:
-    """:raises ParameterError: for options that make no sense."""
+    """
+    Return the build options of the command line.
+
+    :raises ParameterError: when an option is invalid.
+    """
     return BuildOptions(
         **{
             field.name: getattr(args, field.name)
@@ -120,6 +122,7 @@ def build_options(args: Namespace) -> BuildOptions:
 
 
 def run(args: Namespace) -> int:
+    """Build the engine, or find it in the cache, and print its properties."""
     from trt_ros.engine.cache import EngineCache
     from trt_ros.engine.open import build_summary
     from trt_ros.trt import load_trt
@@ -188,6 +191,7 @@ class Bar:
             self._bar.close()
 
     def __call__(self, progress: Progress) -> None:
+        """Show a phase and its progress."""
         if self._bar is not None:
             self._bar.set_description_str(progress.phase[:40], refresh=False)
             self._bar.n = progress.percent or 0

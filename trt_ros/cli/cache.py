@@ -12,20 +12,24 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument(
         'action',
         choices=('list', 'verify', 'prune'),
-        help='prune removes what is damaged, or of a TensorRT that is not here',
+        help='prune removes engines that are damaged or of a TensorRT that is not installed',
     )
     parser.add_argument(
         '--cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros'
     )
     parser.add_argument('--all', action='store_true', help='prune: remove every engine')
-    parser.add_argument('--dry-run', action='store_true', help='prune: only say what would go')
+    parser.add_argument(
+        '--dry-run', action='store_true', help='prune: only list the engines to remove'
+    )
     parser.add_argument('--json', action='store_true', help='print as JSON')
 
 
 def run(args: Namespace) -> int:
+    """List, verify or remove engines; 1 when an engine is damaged."""
     from trt_ros.engine.cache import EngineCache, remove
     from trt_ros.engine.files import locked
     from trt_ros.progress import Reporter
@@ -88,7 +92,7 @@ def _installed(flavour: str, release: str) -> bool:
 def _line(row: dict[str, Any]) -> str:
     if row['problem']:
         return f'{row["engine"]}: {row["problem"]}'
-    here = '' if row['installed'] else ', which is not here'
+    here = '' if row['installed'] else ', not installed'
     return (
         f'{row["engine"]}: {row["nbytes"] / 2**20:.1f} MiB, '
         f'{row["flavour"]} {row["tensorrt"]}{here}, {row["built_at"]}'

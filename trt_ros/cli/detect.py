@@ -1,5 +1,5 @@
 """
-Images, folders and videos in; annotated files and detections.json out.
+Detection in images, folders and videos, to annotated files and detections.json.
 
 detections.json holds one entry per image or video frame, each with "detections": "label",
 "class_index", "score" and "xyxy" (left, top, right, bottom, in pixels of the image). A rotated box
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')  # OpenCV writes all.
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.mov', '.webm', '.m4v', '.mpg', '.mpeg')
-MANY_FILES = 20  # From here on a progress bar is shown even where nobody seems to watch.
+MANY_FILES = 20  # From this number on, a progress bar is shown also without a terminal.
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument(
         'files', nargs='+', type=Path, metavar='FILE', help='image or video, or a folder of them'
     )
@@ -45,8 +46,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         '--output',
         type=Path,
         metavar='DIR',
-        help='where annotated files and detections.json go (default: detections, '
-        'or nowhere with --json)',
+        help='folder of annotated files and detections.json (default: detections; '
+        'none with --json)',
     )
     parser.add_argument('--json', action='store_true', help='print the detections to stdout')
     parser.add_argument(
@@ -54,26 +55,28 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=fraction,
         default=0.25,
         metavar='X',
-        help='drop detections scored below this (default: 0.25)',
+        help='minimum score of a detection (default: 0.25)',
     )
     parser.add_argument(
         '--iou-threshold',
         type=fraction,
         default=0.45,
         metavar='X',
-        help='overlap above which the weaker box of a class goes (default: 0.45)',
+        help='IoU above which the lower-scoring of two boxes of one class is suppressed '
+        '(default: 0.45)',
     )
     parser.add_argument(
         '--max-detections',
         type=positive,
         default=100,
         metavar='N',
-        help='the most boxes an image (default: 100)',
+        help='maximum number of detections per image (default: 100)',
     )
     add_option_flags(parser, [each.name for each in fields(LabelledOptions)])
 
 
 def run(args: Namespace) -> int:
+    """Detect in all files; 1 when some could not be read."""
     from tqdm import tqdm
 
     from trt_ros.runtime.pipeline import Pipeline
@@ -95,7 +98,7 @@ def run(args: Namespace) -> int:
         for line in pipeline.log_lines:
             print(line, file=sys.stderr)
         if folder is not None:
-            # Also what was found before an interrupt.
+            # Written also after an interrupt.
             stack.callback(_write_json, folder / 'detections.json', entries)
         names = _Names()
         watched = sys.stderr.isatty()
@@ -125,7 +128,7 @@ def run(args: Namespace) -> int:
 
 
 def add_option_flags(parser: ArgumentParser | _ArgumentGroup, names: Sequence[str]) -> None:
-    """Give a flag to these fields of LabelledOptions; --model stands for model_path."""
+    """Declare a flag per named field of LabelledOptions; --model stands for model_path."""
     types = get_type_hints(LabelledOptions)
     for each in fields(LabelledOptions):
         if each.name not in names:
@@ -158,7 +161,7 @@ def _comma_separated(kind: type) -> Callable[[str], tuple[Any, ...]]:
 
 
 def _expand(files: Sequence[Path]) -> Iterator[Path]:
-    """Put the images and videos of a folder in its place, by name; a file stays as it is."""
+    """Yield the files, with each folder replaced by its images and videos in order of name."""
     for path in files:
         if not path.is_dir():
             yield path
@@ -170,8 +173,8 @@ def _expand(files: Sequence[Path]) -> Iterator[Path]:
         )
         if not inside:
             raise ParameterError(
-                f'The folder {path} holds no images and no videos.',
-                remedy=f'Known are {", ".join(IMAGE_SUFFIXES + VIDEO_SUFFIXES)}.',
+                f'The folder {path} has no images and no videos.',
+                remedy=f'Use files of {", ".join(IMAGE_SUFFIXES + VIDEO_SUFFIXES)}.',
             )
         yield from inside
 
@@ -180,27 +183,28 @@ def _make_folder(folder: Path, inputs: Sequence[Path]) -> None:
     for path in inputs:
         if path.resolve().parent == folder.resolve():
             raise ParameterError(
-                f'The output folder {folder} is where {path} lies.',
-                cause='Annotated files have the names of their originals.',
-                remedy='Give another folder with --output.',
+                f'The output folder {folder} contains the input {path}.',
+                cause='Annotated files have the names of the inputs and would overwrite them.',
+                remedy='Choose another folder with --output.',
             )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ParameterError(
-            f'Cannot make the output folder {folder}.',
+            f'The output folder {folder} cannot be created.',
             cause=error.strerror or '',
-            remedy='Give another folder with --output.',
+            remedy='Choose another folder with --output.',
         ) from error
 
 
 class _Names:
-    """Names of annotated files: the original's, with a number where that is taken."""
+    """Names of annotated files: those of the inputs, with a number where a name is taken."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
     def unique(self, path: Path) -> str:
+        """Return a name that no earlier call has returned."""
         suffix = path.suffix.lower()
         if suffix in VIDEO_SUFFIXES:
             suffix = '.mp4'
@@ -222,9 +226,9 @@ def _detect_file(
     entries: list[dict[str, Any]],
 ) -> None:
     """
-    Find what is in one file, append its entries, and write it with the boxes to `annotated`.
+    Detect in one file, append its entries, and write it with the boxes to `annotated`.
 
-    :raises BadFrameError: when it is no image and no video.
+    :raises BadFrameError: when it is neither an image nor a video.
     """
     from trt_ros.draw import draw_detections
     from trt_ros.media import read_picture, write_picture
@@ -295,7 +299,7 @@ def _as_json(found: Detections | OrientedBoxes, names: Sequence[str]) -> list[di
 
 
 def _read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:
-    """Read frames as (H, W, 3) uint8 BGR, each with the video's rate in Hz."""
+    """Yield frames, (H, W, 3) uint8 BGR, each with the video's rate in Hz."""
     import cv2
 
     from trt_ros.media import open_video
@@ -335,7 +339,7 @@ def _write(path: Path, data: bytes) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise ParameterError(
-            f'Cannot write {path}.',
+            f'The file {path} cannot be written.',
             cause=error.strerror or '',
-            remedy='Give another folder with --output.',
+            remedy='Choose another folder with --output.',
         ) from error

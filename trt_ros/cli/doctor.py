@@ -1,4 +1,4 @@
-"""What this machine has, what is missing, and the command that installs it."""
+"""Installed and missing software and hardware, with the commands that install it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 SIGNS = {'ok': '+', 'missing': '-', 'problem': '!'}
-# What nvidia-smi says of a GPU under load or at rest; older drivers know the second name.
+# Fields of nvidia-smi for the clock limits; older drivers have the second name.
 _REASONS = ('clocks_event_reasons.active', 'clocks_throttle_reasons.active')
 _FIELDS = (
     'clocks.sm',
@@ -27,7 +27,7 @@ _FIELDS = (
     'pcie.link.width.max',
     'temperature.gpu',
 )
-# Bits of the reasons that mean slower than it could be (idle and user settings do not).
+# Bits of the reasons that mean throttling (idle and user settings do not).
 _THROTTLED = {
     0x04: 'power cap',
     0x08: 'hardware slowdown',
@@ -40,7 +40,9 @@ _THROTTLED = {
 @dataclass(frozen=True)
 class Finding:
     """
-    :param state: 'ok'; 'missing', what one may do without; 'problem', what is there but broken.
+    A result of one check.
+
+    :param state: 'ok'; 'missing', optional and absent; 'problem', present but broken.
     """
 
     name: str
@@ -50,11 +52,16 @@ class Finding:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument('--json', action='store_true', help='print the findings as JSON')
 
 
 def run(args: Namespace) -> int:
-    """:returns: 1 when something is broken, or when no network can run here at all."""
+    """
+    Print the findings.
+
+    :returns: 1 when something is broken, or when this machine cannot run networks.
+    """
     found = list(findings())
     if args.json:
         print(json.dumps([asdict(each) for each in found], indent=1))
@@ -68,7 +75,7 @@ def run(args: Namespace) -> int:
 
 
 def findings() -> Iterator[Finding]:
-    """Look at everything; never raises for what is missing."""
+    """Run all checks; missing parts do not raise."""
     yield _ros()
     yield from _fast_dds()
     yield Finding('python', 'ok', f'{platform.python_version()} ({sys.executable})')
@@ -85,7 +92,9 @@ def findings() -> Iterator[Finding]:
     yield from _cache()
     runs = any(each.state == 'ok' and 'runs engines' in each.detail for each in flavours)
     if not runs and not find_spec('onnxruntime'):
-        yield Finding('networks', 'problem', 'nothing here can run one', 'pip install onnxruntime')
+        yield Finding(
+            'networks', 'problem', 'no backend can run networks', 'pip install onnxruntime'
+        )
 
 
 def _ros() -> Finding:
@@ -109,24 +118,26 @@ def _ros() -> Finding:
 
 
 def _fast_dds() -> Iterator[Finding]:
-    """Whether images that are sent from here fit into Fast DDS's memory; docs/ros.md has more."""
-    said = os.environ
-    if find_spec('rclpy') is None or not said.get(
+    """Check whether images sent from here fit into Fast DDS's memory; see docs/ros.md."""
+    environment = os.environ
+    if find_spec('rclpy') is None or not environment.get(
         'RMW_IMPLEMENTATION', 'rmw_fastrtps_cpp'
     ).startswith('rmw_fastrtps'):
         return
     files = 'FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE'
-    variable = next((each for each in (*files, 'FASTDDS_BUILTIN_TRANSPORTS') if each in said), '')
+    variable = next(
+        (each for each in (*files, 'FASTDDS_BUILTIN_TRANSPORTS') if each in environment), ''
+    )
     is_local = (
-        said.get('ROS_AUTOMATIC_DISCOVERY_RANGE') == 'LOCALHOST'
-        or said.get('ROS_LOCALHOST_ONLY') == '1'
+        environment.get('ROS_AUTOMATIC_DISCOVERY_RANGE') == 'LOCALHOST'
+        or environment.get('ROS_LOCALHOST_ONLY') == '1'
     )
     if variable in files or (variable and not is_local):
-        yield Finding('fast dds', 'ok', f'{variable} is {said[variable]}')
+        yield Finding('fast dds', 'ok', f'{variable} is {environment[variable]}')
         return
-    detail = 'of images over 512 KiB that are sent from here most are lost'
+    detail = 'most images over 512 KiB that are sent from here are lost'
     if variable:
-        detail += f'; {variable} does nothing for localhost alone'
+        detail += f'; {variable} has no effect when limited to localhost'
     yield Finding(
         'fast dds',
         'missing',
@@ -197,11 +208,11 @@ def _numa(bus: str) -> str:
 
 
 def _state(index: int, bus: str) -> Iterator[Finding]:
-    """Clocks, throttling and the PCIe link, as nvidia-smi tells them."""
+    """Check clocks, throttling and the PCIe link with nvidia-smi."""
     name = f'gpu {index} now'
     tool = shutil.which('nvidia-smi')
     if tool is None:
-        yield Finding(name, 'missing', 'no nvidia-smi: clocks and link are not known')
+        yield Finding(name, 'missing', 'nvidia-smi does not exist: clocks and link are unknown')
         return
     for reasons in _REASONS:
         done = subprocess.run(
@@ -217,15 +228,15 @@ def _state(index: int, bus: str) -> Iterator[Finding]:
         if done.returncode == 0:
             yield read_state(name, done.stdout.strip().split(', '))
             return
-    yield Finding(name, 'missing', f'nvidia-smi says: {done.stdout.strip()[:200]}')
+    yield Finding(name, 'missing', f'nvidia-smi failed: {done.stdout.strip()[:200]}')
 
 
 def read_state(name: str, values: list[str]) -> Finding:
-    """Judge one line of nvidia-smi: `_FIELDS`, then the reasons."""
+    """Evaluate one line of nvidia-smi: `_FIELDS`, then the throttle reasons."""
     clock, clock_max, gen, gen_max, width, width_max, temperature, reasons = values
     detail = (
         f'{clock} of {clock_max} MHz, {temperature} C, PCIe {gen} x{width} '
-        f'(at most {gen_max} x{width_max})'
+        f'(maximum {gen_max} x{width_max})'
     )
     bits = int(reasons, 16) if reasons.startswith('0x') else 0
     slow = [word for bit, word in _THROTTLED.items() if bits & bit]
@@ -233,15 +244,15 @@ def read_state(name: str, values: list[str]) -> Finding:
         return Finding(
             name,
             'problem',
-            f'{detail}; slowed down: {", ".join(slow)}',
-            'see to its cooling and power: nvidia-smi -q -d PERFORMANCE',
+            f'{detail}; throttled: {", ".join(slow)}',
+            'check cooling and power: nvidia-smi -q -d PERFORMANCE',
         )
     if width.isdigit() and width_max.isdigit() and int(width) < int(width_max):
         return Finding(
             name,
             'missing',
-            f'{detail}; fewer PCIe lanes than it has',
-            'put it into a wider slot, if there is one',
+            f'{detail}; fewer PCIe lanes in use than the GPU has',
+            'use a wider slot, where the board has one',
         )
     return Finding(name, 'ok', detail)
 
@@ -263,14 +274,14 @@ def _flavour(name: str) -> Finding:
         return Finding(
             name,
             'problem',
-            f'{flavour.version_text} is made for CUDA {wheel[2:]}, the driver '
-            f'runs no newer than {newest[0]}.{newest[1]}',
+            f'{flavour.version_text} needs CUDA {wheel[2:]}, the driver '
+            f'supports up to {newest[0]}.{newest[1]}',
             'install a newer NVIDIA driver',
         )
     can = []
     if flavour.builds_without_gpu or nvidia_driver().gpus:
         can.append('builds engines')
-    can.append('runs engines' if nvidia_driver().gpus else 'runs none without a GPU')
+    can.append('runs engines' if nvidia_driver().gpus else 'cannot run them without a GPU')
     return Finding(name, 'ok', f'{flavour.version_text}: {", ".join(can)}')
 
 

@@ -1,4 +1,4 @@
-"""What an ONNX file or an engine is, without a GPU."""
+"""Properties of an ONNX file or an engine, without a GPU."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Any
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument('file', type=Path, help='ONNX file or engine')
     parser.add_argument('--layers', action='store_true', help='list every layer or operator')
     parser.add_argument('--json', action='store_true', help='print everything as JSON')
 
 
 def run(args: Namespace) -> int:
+    """Print the properties of the file."""
     from trt_ros.engine.plan import is_plan
 
     plan = is_plan(args.file)
@@ -33,7 +35,7 @@ def run(args: Namespace) -> int:
 
 
 def _onnx(path: Path) -> dict[str, Any]:
-    """Describe a model in a child process: it may be hostile."""
+    """Describe a model in a child process, as it is untrusted."""
     from contextlib import closing
 
     from trt_ros.child import BUSY_FACTOR, Child, memory_limit
@@ -63,7 +65,7 @@ def _onnx(path: Path) -> dict[str, Any]:
 
 
 def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
-    """Return what is known of the ONNX file `path`; runs in a child process."""
+    """Return the properties of the ONNX file `path`; runs in a child process."""
     path = Path(request['path'])
     from trt_ros.engine.build.onnx_check import read_onnx, refuse_unbuildable
     from trt_ros.engine.build.onnx_cut_nms import cut_nms, releases_that_cut
@@ -115,7 +117,7 @@ def _engine(path: Path) -> dict[str, Any]:
 
 
 def _usable(header: Any) -> str:
-    """Say 'yes', or why not."""
+    """Return 'yes', or 'no: ' with the reason."""
     from trt_ros.driver import nvidia_driver
     from trt_ros.errors import BackendError
     from trt_ros.trt import load_trt
@@ -125,7 +127,7 @@ def _usable(header: Any) -> str:
     except BackendError as error:
         return f'no: {error.problem}'
     if flavour.is_rtx and flavour.version != header.version:
-        return f'no: here is {flavour}'
+        return f'no: {flavour} is installed'
     return f'no: {nvidia_driver().problem}' if nvidia_driver().problem else 'yes'
 
 
@@ -160,10 +162,10 @@ def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
     if found['compute_capabilities']:
         yield f'compute capabilities: {found["compute_capabilities"]}, and newer ones'
     if found['matches_sidecar'] is None:
-        yield 'no sidecar: inputs, outputs, layers and origin are not known without a GPU'
+        yield 'no sidecar: inputs, outputs, layers and origin are unknown without a GPU'
         return
     if not found['matches_sidecar']:
-        yield 'warning: this is not the engine that its sidecar describes'
+        yield 'warning: the engine differs from the one its sidecar describes'
     gpu = found['gpu']['name'] if found['gpu'] else 'a machine without GPU'
     yield f'built from {found["onnx"]["path"]} at {found["built_at"]} on {gpu}'
     yield from _io_lines(found)

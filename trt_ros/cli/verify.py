@@ -1,8 +1,8 @@
 """
-Whether an engine computes what ONNX Runtime computes: per output, and box by box.
+Comparison of an engine with ONNX Runtime, per output and per box.
 
-With --picture it draws what the network gets beside what it finds, of any task and on any machine,
-and names what is set otherwise than the family is trained.
+With --picture, the network's input is drawn beside its result, for any task and on any machine,
+and options that differ from the training of the model family are listed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trt_ros.cli.detect import add_option_flags
 from trt_ros.errors import BackendError, ParameterError
 from trt_ros.vision.thresholds import Thresholds
 
-#: What decides how a picture goes in and how the outputs are read.
+#: Options of preprocessing and decoding.
 PICTURE_OPTIONS = (
     'decoder',
     'labels',
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument('model', type=Path, help='ONNX file')
     parser.add_argument('images', nargs='*', type=Path, help='pictures (default: random inputs)')
     add_build_arguments(parser)
@@ -58,38 +59,45 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=positive,
         default=3,
         metavar='N',
-        help='random inputs where no picture is given (default: 3)',
+        help='number of random inputs without pictures (default: 3)',
     )
-    add('--score-threshold', type=fraction, default=0.25, metavar='X', help='of boxes to compare')
+    add(
+        '--score-threshold',
+        type=fraction,
+        default=0.25,
+        metavar='X',
+        help='minimum score of compared boxes (default: 0.25)',
+    )
     add(
         '--min-cosine',
         type=finite,
         default=0.99,
         metavar='X',
-        help='fail below this similarity of any output (default: 0.99)',
+        help='fail below this cosine similarity of any output (default: 0.99)',
     )
     add(
         '--min-matched',
         type=fraction,
         default=0.95,
         metavar='X',
-        help='fail when a smaller share of the boxes has its like (default: 0.95)',
+        help='fail below this fraction of matched boxes (default: 0.95)',
     )
     add('--json', action='store_true', help='print the comparison as JSON')
-    group = parser.add_argument_group('picture', 'what --picture is made with')
+    group = parser.add_argument_group('picture', 'options of --picture')
     group.add_argument(
         '--picture',
         type=Path,
         metavar='FILE.png',
-        help='draw what the network gets of each picture, and what it finds',
+        help='draw the input and the result of each picture',
     )
     add_option_flags(group, PICTURE_OPTIONS)
 
 
 def run(args: Namespace) -> int:
+    """Compare, draw and print; 1 when the outputs do not agree."""
     from trt_ros.runtime.backends import choose_backend
 
-    backend, why = choose_backend(args.backend)
+    backend, reason = choose_backend(args.backend)
     if args.picture is not None:
         _draw(args)
     if backend.name != 'onnxruntime':
@@ -97,10 +105,10 @@ def run(args: Namespace) -> int:
     if args.picture is None:
         raise BackendError(
             'Nothing to compare: ONNX Runtime is the only backend here.',
-            cause=why,
-            remedy='See what `trt-ros doctor` advises; --picture needs no TensorRT.',
+            cause=reason,
+            remedy='Follow the advice of `trt-ros doctor`; --picture needs no TensorRT.',
         )
-    print(f'nothing to compare: {why}', file=sys.stderr)
+    print(f'nothing to compare: {reason}', file=sys.stderr)
     return 0
 
 
@@ -114,7 +122,7 @@ def _draw(args: Namespace) -> None:
 
     if not args.images:
         raise ParameterError(
-            'There is nothing to draw.', remedy='Give photographs after the model.'
+            '--picture has no pictures to draw.', remedy='Add picture files after the model.'
         )
     check_picture_path(args.picture)
     options = LabelledOptions(
@@ -130,43 +138,47 @@ def _draw(args: Namespace) -> None:
         pipeline: Pipeline[object] = Pipeline.open(options, families=DRAWN)
         stack.callback(pipeline.close)
         print('\n'.join(pipeline.log_lines), file=sys.stderr)
-        name, way_in = pipeline.decoder.name, pipeline.preprocess
-        if way_in.dtype != 'uint8':
-            way_in = replace(way_in, dtype='float32')
-        otherwise = _set_otherwise(pipeline.decoder, way_in)
-        for option, values in otherwise.items():
-            print(f'{name} is trained otherwise: {option} is {values}', file=sys.stderr)
-        caption = f'; {name} is trained otherwise: {", ".join(otherwise)}' if otherwise else ''
+        name, preprocess = pipeline.decoder.name, pipeline.preprocess
+        if preprocess.dtype != 'uint8':
+            preprocess = replace(preprocess, dtype='float32')
+        differences = _differences(pipeline.decoder, preprocess)
+        for option, values in differences.items():
+            print(f'differs from the training of {name}: {option} is {values}', file=sys.stderr)
+        caption = (
+            f'; differs from the training of {name}: {", ".join(differences)}'
+            if differences
+            else ''
+        )
         rows = []
         for path, frame in zip(args.images, _frames(args.images)):
-            tensor, _ = way_in(frame)
+            tensor, _ = preprocess(frame)
             found = pipeline.infer(frame, Thresholds(score=args.score_threshold))
             pixels = to_colour(frame, 'bgr').copy()
             draw_result(pixels, found, pipeline.class_names)
             rows.append(
                 (
                     Panel(
-                        input_view(tensor, way_in),
+                        input_view(tensor, preprocess),
                         f'input, {tensor.min():.3g} to {tensor.max():.3g}{caption}',
                     ),
-                    Panel(pixels, f'{path.name}: what {name} finds'),
+                    Panel(pixels, f'{path.name}: result of {name}'),
                 )
             )
     write_picture(args.picture, in_rows(rows))
     print(args.picture, file=sys.stderr)
 
 
-def _set_otherwise(decoder: Decoder[object], way_in: Preprocess) -> dict[str, str]:
-    """Describe what is set otherwise than the family is trained, by the option's name."""
+def _differences(decoder: Decoder[object], preprocess: Preprocess) -> dict[str, str]:
+    """Return the options that differ from the family's training, with both values."""
     from trt_ros.vision.letterbox import Preprocess
 
-    trained = Preprocess(way_in.input_hw, **decoder.preprocess)  # type: ignore[arg-type]
-    normalising = ('scale', 'mean', 'std') if way_in.dtype != 'uint8' else ()
+    trained = Preprocess(preprocess.input_hw, **decoder.preprocess)  # type: ignore[arg-type]
+    normalising = ('scale', 'mean', 'std') if preprocess.dtype != 'uint8' else ()
     names = ('resize', 'crop_fraction', 'pad_value', 'channel_order', *normalising)
     return {
-        name: f'{getattr(way_in, name)}, not {getattr(trained, name)}'
+        name: f'{getattr(preprocess, name)}, not {getattr(trained, name)}'
         for name in names
-        if getattr(way_in, name) != getattr(trained, name)
+        if getattr(preprocess, name) != getattr(trained, name)
     }
 
 
@@ -185,7 +197,9 @@ def _compare(args: Namespace) -> int:
             cache_dir=args.cache_dir,
         )
         stack.callback(ours.close)
-        outputs = _compare_outputs(args, ours, _alike(args.model, ours, reference, stack))
+        outputs = _compare_outputs(
+            args, ours, _reference_with_outputs_of(args.model, ours, reference, stack)
+        )
         boxes = _compare_boxes(args, ours, reference)
     reasons = {name: each.problem(args.min_cosine) for name, each in outputs.items()}
     if boxes and not boxes['matched'] >= args.min_matched:
@@ -219,7 +233,7 @@ def _print(
     if boxes:
         print(
             f'boxes: {boxes["ours"]} here, {boxes["reference"]} in ONNX Runtime, '
-            f'{boxes["matched"]:.1%} matched, smallest overlap {boxes["min_iou"]:.3f}'
+            f'{boxes["matched"]:.1%} matched, smallest IoU {boxes["min_iou"]:.3f}'
         )
     for name, reason in reasons.items():
         print(f'{name} differs: {reason}')
@@ -228,8 +242,8 @@ def _print(
     print(f'differs: {", ".join(reasons)}' if reasons else 'agrees')
 
 
-def _alike(model: Path, ours: Any, reference: Any, stack: ExitStack) -> Any:
-    """Give the reference that has the engine's outputs: without NMS, where that was cut off."""
+def _reference_with_outputs_of(model: Path, ours: Any, reference: Any, stack: ExitStack) -> Any:
+    """Return the reference with the engine's outputs: without NMS, where that was cut off."""
     from trt_ros.engine.build.onnx_cut_nms import write_cut
     from trt_ros.runtime.cpu.checked_runner import CheckedRunner
     from trt_ros.tensors import CUT_NMS
@@ -252,7 +266,7 @@ def _frames(paths: list[Path]) -> Iterator[Frame]:
 
 
 def _inputs(args: Namespace, network: Any) -> Iterator[dict[str, np.ndarray]]:
-    """Give the network's inputs: the pictures as it wants them, or noise."""
+    """Yield inputs of the network: the preprocessed pictures, or noise."""
     import numpy as np
 
     if args.images:
@@ -332,13 +346,13 @@ def _compare_boxes(args: Namespace, ours: Any, reference: Any) -> dict[str, floa
             got: Detections = pipeline.infer(frame, thresholds)
             counts = [counts[0] + len(got), counts[1] + len(want)]
             for box, label in zip(want.xyxy, want.labels):
-                alike = iou(box, got.xyxy[got.labels == label])
-                best = float(alike.max(initial=0.0))
+                overlaps = iou(box, got.xyxy[got.labels == label])
+                best = float(overlaps.max(initial=0.0))
                 if best >= 0.5:
                     matched += 1
                     smallest = min(smallest, best)
     finally:
         pipeline.close()
-    # Boxes that only one side has count against it, whichever it is.
+    # Boxes that only one side has count as not matched.
     share = matched / max(counts) if max(counts) else 1.0
     return {'ours': counts[0], 'reference': counts[1], 'matched': share, 'min_iou': smallest}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, fields
 import difflib
 from typing import Any, get_type_hints
 
@@ -14,6 +14,7 @@ from rclpy.parameter import Parameter
 import yaml
 
 from trt_ros.errors import ParameterError
+from trt_ros.parameter_field import param as param  # Beside `read`, where nodes look for it.
 
 # Allowed annotations: ROS type, Python type, and type of the entries.
 _TYPES = {
@@ -26,38 +27,6 @@ _TYPES = {
     tuple[float, ...]: (Parameter.Type.DOUBLE_ARRAY, tuple, float),
     tuple[str, ...]: (Parameter.Type.STRING_ARRAY, tuple, str),
 }
-
-
-def param(
-    default: Any,
-    description: str,
-    *,
-    between: tuple[float, float] | None = None,
-    or_zero: bool = False,
-    choices: Sequence[str] = (),
-    mutable: bool = False,
-    read_only: bool = False,
-) -> Any:
-    """
-    Define a field of a parameter class.
-
-    :param between: minimum and maximum, inclusive.
-    :param or_zero: whether 0 is also allowed, below the minimum.
-    :param mutable: whether changes take effect at once, in any state; other parameters can only be
-        set before configure.
-    :param read_only: whether the value is fixed when the process starts.
-    """
-    return field(
-        default=default,
-        metadata={
-            'description': description,
-            'between': between,
-            'or_zero': or_zero,
-            'choices': tuple(choices),
-            'mutable': mutable,
-            'read_only': read_only,
-        },
-    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which backend runs the network, and why."""
+"""The backends and their selection."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from trt_ros.vision.letterbox import Preprocess
 
 log = logging.getLogger('trt_ros.runtime')
 
+#: Options that only apply to TensorRT.
 FOR_GPUS = frozenset(
     {
         'precision',
@@ -37,15 +38,15 @@ FOR_GPUS = frozenset(
 @dataclass(frozen=True)
 class Backend:
     """
-    One way to run a network.
+    A library that runs networks.
 
-    :param name: as the `backend` parameter says it.
-    :param title: as a person says it.
-    :param missing: tells why it cannot be used on this machine, '' when it can; imports nothing
-        heavy.
-    :param open: opens the network that the options name, for so many images in a run.
-    :param frame_runner: makes of it what takes as many frames together. The network belongs to it
-        from then on.
+    :param name: value of the `backend` parameter.
+    :param title: name in log lines.
+    :param missing: returns why it cannot be used on this machine, '' when it can; without heavy
+        imports.
+    :param open: opens the network of the options for a batch size.
+    :param frame_runner: makes a frame runner of that network for the same batch size; it owns the
+        network from then on.
     """
 
     name: str
@@ -65,18 +66,18 @@ def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) ->
 
     if is_plan(Path(options.model_path).expanduser()):
         raise ModelError(
-            f'{options.model_path} is a TensorRT engine, which this backend cannot run.',
-            remedy='Give the ONNX file that it was built from, or see with '
-            '`trt-ros doctor` why TensorRT is not used.',
+            f'{options.model_path} is a TensorRT engine, which ONNX Runtime cannot run.',
+            remedy='Use the ONNX file that it was built from, or run `trt-ros doctor` to see why '
+            'TensorRT is not used.',
         )
-    # One parameter file serves machines with and without a GPU: told, not refused.
-    unheeded = [
+    # One parameter file serves machines with and without a GPU: ignored options are logged.
+    ignored = [
         each.name
         for each in fields(PipelineOptions)
         if each.name in FOR_GPUS and getattr(options, each.name) != each.default
     ]
-    if unheeded:
-        log.warning('Without effect on ONNX Runtime on the CPU: %s.', ', '.join(unheeded))
+    if ignored:
+        log.warning('Ignored by ONNX Runtime on the CPU: %s.', ', '.join(ignored))
     return CheckedRunner.open(
         options.model_path,
         threads=options.cpu_threads,
@@ -100,7 +101,7 @@ def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch:
     from trt_ros.runtime.gpu.open import open_tensor_runner
 
     if options.cpu_threads:
-        log.warning('Without effect on TensorRT: cpu_threads.')
+        log.warning('Ignored by TensorRT: cpu_threads.')
     size = options.input_size
     return open_tensor_runner(
         options.model_path,
@@ -125,7 +126,7 @@ def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch:
 
 
 def _buildable_batch(options: PipelineOptions, batch: int) -> int:
-    """Ask for no other engine of a network that has a fixed batch."""
+    """Return 1 for a network with a fixed batch: it needs no engine per batch size."""
     from trt_ros.engine.build.onnx_check import read_inputs
     from trt_ros.engine.plan import is_plan
 
@@ -142,7 +143,7 @@ def _graph_pipeline(
     return frames
 
 
-# Best first: 'auto' takes the first that this machine can use.
+# Fastest first: 'auto' takes the first that this machine can use.
 BACKENDS: tuple[Backend, ...] = (
     *(
         Backend(
@@ -166,11 +167,11 @@ BACKENDS: tuple[Backend, ...] = (
 
 def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tuple[Backend, str]:
     """
-    Choose how to run the network.
+    Choose the backend.
 
-    :param wanted: 'auto' or a backend's name.
-    :returns: the backend, and one line that says which and why.
-    :raises ParameterError: when `wanted` is no backend's name.
+    :param wanted: 'auto' or the name of a backend.
+    :returns: the backend, and a line for the log: its name and the reason.
+    :raises ParameterError: when no backend has that name.
     :raises BackendError: when it cannot be used on this machine.
     """
     if wanted == 'auto':
@@ -178,8 +179,8 @@ def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tup
         for backend in backends:
             reason = backend.missing()
             if not reason:
-                why = '; '.join(reasons) or 'the best this machine and version have'
-                return backend, f'backend {backend.name}: {backend.title} ({why})'
+                reason = '; '.join(reasons) or 'the fastest on this machine'
+                return backend, f'backend {backend.name}: {backend.title} ({reason})'
             reasons.append(f'no {backend.name}: {reason}')
         raise BackendError(
             'No backend can run a network on this machine.',
@@ -191,26 +192,28 @@ def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tup
             reason = backend.missing()
             if reason:
                 raise BackendError(
-                    f'The backend {wanted} cannot be used here.',
+                    f'The backend {wanted} cannot be used on this machine.',
                     cause=reason,
-                    remedy='See what `trt-ros doctor` advises, or choose backend auto.',
+                    remedy='Follow the advice of `trt-ros doctor`, or set backend to auto.',
                 )
-            return backend, f'backend {backend.name}: {backend.title} (as asked)'
+            return backend, f'backend {backend.name}: {backend.title} (as requested)'
     names = ', '.join(['auto', *(backend.name for backend in backends)])
-    raise ParameterError(f'There is no backend {wanted!r}.', remedy=f'Choose one of {names}.')
+    raise ParameterError(
+        f'The backend {wanted!r} does not exist.', remedy=f'Choose one of {names}.'
+    )
 
 
 def open_network(
     options: PipelineOptions, report: Reporter, batch: int = 1
 ) -> tuple[Runner, Backend, str]:
     """
-    Open the network that the options name.
+    Open the network of the options.
 
-    :param batch: how many images may come together.
-    :returns: the runner, the caller's to close; its backend; and one line that says why that.
+    :param batch: maximum number of images per run.
+    :returns: the runner, which the caller closes; its backend; and a line for the log.
     :raises TrtRosError: a ParameterError, ModelError, BackendError or CancelledError.
     """
     if not options.model_path:
-        raise ParameterError('No model was given.', remedy='Set model_path to an ONNX file.')
+        raise ParameterError('model_path is empty.', remedy='Set model_path to an ONNX file.')
     backend, chosen = choose_backend(options.backend)
     return backend.open(options, report, batch), backend, chosen

@@ -1,16 +1,16 @@
-"""What a pipeline is asked to be; imports nothing heavy, so that --help is instant."""
+"""Options of a pipeline; without heavy imports, so that --help is instant."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
 from trt_ros.errors import ParameterError
+from trt_ros.parameter_field import param
 
-# Named here once more because their own modules import NumPy; a test holds them equal.
+# Repeated here because their own modules import NumPy; a test keeps them equal.
 BACKENDS = ('auto', 'tensorrt', 'tensorrt_rtx', 'onnxruntime')
 PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
-#: What only images are taken through.
+#: Options that only apply to images.
 PREPROCESSING = (
     'decoder',
     'resize',
@@ -22,148 +22,128 @@ PREPROCESSING = (
     'std',
     'scale',
 )
-#: Of pixels, and its inverse the smallest: float32 holds all that comes of them.
+#: Largest factor on pixel values; its inverse is the smallest. The results fit into float32.
 LARGEST_FACTOR = 1e6
 RESIZES = ('letterbox', 'letterbox_topleft', 'stretch', 'center_crop')
-
-
-def option(
-    default: Any,
-    description: str,
-    *,
-    choices: tuple[str, ...] = (),
-    between: tuple[float, float] | None = None,
-    or_zero: bool = False,
-) -> Any:
-    """A field of options: what it does, and what it may be; `between` includes both ends."""
-    return field(
-        default=default,
-        metadata={
-            'description': description,
-            'choices': choices,
-            'between': between,
-            'or_zero': or_zero,
-        },
-    )
 
 
 @dataclass(frozen=True)
 class PipelineOptions:
     """
-    All that decides what is opened; each field is a node parameter and a flag of the same name.
+    Options that decide how a network is opened; each is also a node parameter and a flag.
 
-    :raises ParameterError: at construction, when a value or a combination makes no sense.
+    :raises ParameterError: at construction, when a value or a combination is invalid.
     """
 
-    model_path: str = option('', 'Path of the ONNX model, or of a TensorRT engine built from it.')
-    backend: str = option(
+    model_path: str = param('', 'Path of the ONNX model, or of a TensorRT engine built from it.')
+    backend: str = param(
         'auto',
         'Inference backend; auto selects the fastest one available on this machine.',
         choices=BACKENDS,
     )
-    precision: str = option(
+    precision: str = param(
         'auto',
         "Arithmetic precision of the TensorRT engine; auto keeps the model's types and allows "
         'TF32.',
         choices=PRECISIONS,
     )
-    dla_core: int = option(
+    dla_core: int = param(
         -1,
         'DLA core (Jetson) that engines are built for, with GPU fallback for unsupported '
         'layers; -1 uses the GPU only. Backend tensorrt only.',
         between=(-1, 7),
     )
-    device: int = option(
+    device: int = param(
         0,
         'CUDA device index (order of CUDA_DEVICE_ORDER=PCI_BUS_ID, as in nvidia-smi) among the '
         'GPUs of CUDA_VISIBLE_DEVICES, where that is set.',
         between=(0, 63),
     )
-    engine_cache_dir: str = option(
+    engine_cache_dir: str = param(
         '', 'Folder of the engine cache; empty uses $XDG_CACHE_HOME/trt_ros or ~/.cache/trt_ros.'
     )
-    engine_in_memory: bool = option(
+    engine_in_memory: bool = param(
         False,
         'Whether to build the engine in memory at each start where the cache folder cannot be '
         'written; false fails.',
     )
-    gpu_wait: str = option(
+    gpu_wait: str = param(
         'spin',
         'How to wait for the GPU: spin has the lowest latency, block frees the CPU core and '
         'adds 0.1 to 0.4 ms.',
         choices=('spin', 'block'),
     )
-    gpu_timeout: float = option(
+    gpu_timeout: float = param(
         10.0,
         'Timeout of a GPU run in seconds, after which the GPU is reported as failed; 0.0 '
         'disables it.',
         between=(0.001, 3600.0),
         or_zero=True,
     )
-    stream_priority: int = option(
+    stream_priority: int = param(
         0, 'CUDA stream priority; lower values run first.', between=(-10, 0)
     )
-    unified_memory: str = option(
+    unified_memory: str = param(
         'auto',
         'Whether kernels read images in place from pinned host memory; auto does so on GPUs '
         'without memory of their own (Jetson).',
         choices=('auto', 'on', 'off'),
     )
-    cpu_threads: int = option(
+    cpu_threads: int = param(
         0,
         'Number of ONNX Runtime threads; 0 measures at configure and uses the fewest threads '
         'that are about as fast as all CPUs. Backend onnxruntime only.',
         between=(0, 1024),
     )
-    decoder: str = option(
+    decoder: str = param(
         'auto',
         "Decoder of the network's outputs (a model family); auto recognises it from the "
         "model's tensors and metadata.",
     )
-    resize: str = option(
+    resize: str = param(
         'auto',
         "Method of fitting the image to the network's input size; auto uses the model family's.",
         choices=('auto', *RESIZES),
     )
-    crop_fraction: float = option(
+    crop_fraction: float = param(
         0.0,
         "Fraction of the image's shorter side that center_crop keeps; 0.0 uses the model "
         "family's.",
         between=(0.01, 1.0),
         or_zero=True,
     )
-    antialias: bool = option(
+    antialias: bool = param(
         False,
         'Whether to average pixels when an image is reduced by more than a factor of 2; false '
         'interpolates bilinearly, as most networks were trained.',
     )
-    pad_value: int = option(
+    pad_value: int = param(
         -1,
         "Grey level of the letterbox padding, 0 to 255; -1 uses the model family's.",
         between=(-1, 255),
     )
-    channel_order: str = option(
+    channel_order: str = param(
         'auto',
         "Channel order of the network's input; auto uses the model family's.",
         choices=('auto', 'rgb', 'bgr'),
     )
-    mean: tuple[float, ...] = option(
+    mean: tuple[float, ...] = param(
         (),
         'Mean subtracted from the scaled pixels, one value per channel; empty uses the model '
         "family's.",
     )
-    std: tuple[float, ...] = option(
+    std: tuple[float, ...] = param(
         (),
         'Standard deviation that the pixels are then divided by, one value per channel; empty '
         "uses the model family's.",
     )
-    scale: float = option(
+    scale: float = param(
         0.0,
         "Factor applied to the pixel values 0 to 255; 0.0 uses the model family's.",
         between=(1 / LARGEST_FACTOR, LARGEST_FACTOR),
         or_zero=True,
     )
-    input_size: tuple[int, ...] = option(
+    input_size: tuple[int, ...] = param(
         (),
         'Input height and width in pixels of a network with a dynamic input size; empty uses '
         "the model's metadata, else 640 640.",
@@ -181,43 +161,43 @@ class PipelineOptions:
             if not (low <= value <= high or (or_zero and value == 0)):
                 raise ParameterError(
                     f'{each.name} is {value}.',
-                    remedy=f'Give {"0.0, or " if or_zero else ""}{low} to {high}.',
+                    remedy=f'Use {"0.0, or " if or_zero else ""}{low} to {high}.',
                 )
         for name, low in (('mean', -LARGEST_FACTOR), ('std', 1 / LARGEST_FACTOR)):
             values = getattr(self, name)
             if len(values) not in (0, 3):
                 raise ParameterError(
                     f'{name} is {list(values)}.',
-                    remedy='Give three numbers, one a channel, or none.',
+                    remedy='Set it to three numbers, one per channel, or leave it empty.',
                 )
             if not all(low <= value <= LARGEST_FACTOR for value in values):
                 raise ParameterError(
                     f'{name} is {list(values)}.',
-                    remedy=f'Give numbers from {low} to {LARGEST_FACTOR}.',
+                    remedy=f'Use numbers from {low} to {LARGEST_FACTOR}.',
                 )
         if len(self.input_size) not in (0, 2) or any(size < 1 for size in self.input_size):
             raise ParameterError(
                 f'input_size is {list(self.input_size)}.',
-                remedy='Give height and width in pixels, or nothing.',
+                remedy='Set it to height and width in pixels, or leave it empty.',
             )
         if self.backend == 'onnxruntime' and self.precision not in ('auto', 'fp32'):
             raise ParameterError(
-                f'precision is {self.precision!r}, but ONNX Runtime on the CPU has its own.',
+                f'precision is {self.precision!r}, but ONNX Runtime keeps the types of the model.',
                 remedy='Leave precision out, or choose backend tensorrt or tensorrt_rtx.',
             )
         if self.resize in ('stretch', 'center_crop') and self.pad_value >= 0:
             raise ParameterError(
-                f'pad_value is given, but with resize {self.resize} there is no padding.',
+                f'pad_value is {self.pad_value}, but resize {self.resize} has no padding.',
                 remedy='Leave pad_value out, or choose letterbox.',
             )
 
 
 @dataclass(frozen=True)
 class LabelledOptions(PipelineOptions):
-    """Those of a network that knows classes."""
+    """Options of a network with classes."""
 
-    labels: tuple[str, ...] = option((), 'Class names in index order; empty reads labels_path.')
-    labels_path: str = option(
+    labels: tuple[str, ...] = param((), 'Class names in index order; empty reads labels_path.')
+    labels_path: str = param(
         '', "Path of a text file with one class name per line; empty uses the model's metadata."
     )
 

@@ -220,7 +220,7 @@ class Pipeline(Generic[ResultT]):
 
     def register(self, memory: np.ndarray) -> None:
         """
-        Let a GPU read frames in place in `memory`, (N,) uint8.
+        Prepare `memory`, (N,) uint8, for a GPU to read frames in place.
 
         Best effort: falls back to copying. The caller keeps the memory in place until
         `unregister` or close().

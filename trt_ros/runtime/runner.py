@@ -150,7 +150,7 @@ class FrameRunner(Generic[ResultT_co]):
 
     def register(self, memory: np.ndarray) -> None:
         """
-        Let a GPU read frames in place in `memory`, (N,) uint8, where it can.
+        Prepare `memory`, (N,) uint8, for a GPU to read frames in place, where it can.
 
         The caller keeps it in place until `unregister` or close().
 

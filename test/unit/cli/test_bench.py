@@ -66,13 +66,13 @@ def test_a_batch_is_measured_as_asked(bench, monkeypatch):
     assert code == 0
     assert shapes[-4:] == [(8, 3, 64, 64)] * 4
     assert found['results'][0]['batch'] == 8
-    assert '160x120 bgr8 in runs of 8: ' in said.out
+    assert '160x120 bgr8 in batches of 8: ' in said.out
 
 
 def test_a_batch_that_the_network_does_not_take_is_refused(bench):
     code, found, said = bench('--batch', 8)
     assert (code, found) == (1, None)
-    assert 'batch is 8, but a run of this network takes 1.\nRemedy: Leave --batch out' in said.err
+    assert 'batch is 8, but this network runs with a batch of 1.\nRemedy: Leave --batch out' in said.err
 
 
 def test_a_network_that_no_decoder_recognises_is_measured(bench, tmp_path):
@@ -95,15 +95,15 @@ def test_a_network_that_no_decoder_recognises_is_measured(bench, tmp_path):
 def test_what_only_tensorrt_has_is_refused(bench, flags):
     code, found, said = bench(*flags)
     assert (code, found) == (1, None)
-    assert f'{flags[0]} cannot be honoured on ONNX Runtime.\nCause: backend onnxr' in said.err
+    assert f'{flags[0]} cannot be used with ONNX Runtime.\nCause: backend onnxr' in said.err
 
 
 @pytest.mark.parametrize('verb', ['bench', 'verify'])
 def test_a_backend_that_cannot_run_here_is_named_with_its_reason(verb, colour_detector, capsys):
     assert main([verb, str(colour_detector()), '--backend', 'tensorrt_rtx']) == 1
     said = capsys.readouterr().err
-    assert 'The backend tensorrt_rtx cannot be used here.\nCause: ' in said
-    assert 'Remedy: See what `trt-ros doctor` advises' in said
+    assert 'The backend tensorrt_rtx cannot be used on this machine.\nCause: ' in said
+    assert 'Remedy: Follow the advice of `trt-ros doctor`' in said
 
 
 def test_verify_without_tensorrt_says_so(colour_detector, capsys):

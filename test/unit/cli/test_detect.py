@@ -53,7 +53,7 @@ def test_an_empty_folder_is_an_error(detect, tmp_path):
     empty.mkdir()
     code, entries, captured = detect(empty)
     assert (code, entries) == (1, None)
-    assert 'holds no images and no videos' in captured.err
+    assert 'has no images and no videos' in captured.err
     assert 'Remedy: Known are .jpg' in captured.err
 
 
@@ -191,7 +191,7 @@ def test_an_output_folder_that_would_overwrite_the_originals_is_refused(detect, 
     before = path.read_bytes()
     code, _, captured = detect(path)
     assert code == 1
-    assert 'Give another folder with --output' in captured.err
+    assert 'Choose another folder with --output' in captured.err
     assert path.read_bytes() == before
 
 
@@ -199,7 +199,7 @@ def test_an_output_folder_that_is_a_file_is_refused(detect, picture, tmp_path):
     (tmp_path / 'out').write_text('in the way')
     code, _, captured = detect(picture())
     assert code == 1
-    assert 'Cannot make the output folder' in captured.err
+    assert 'cannot be created' in captured.err
 
 
 def test_a_missing_model_is_an_error_with_its_path(tmp_path, picture, capsys):

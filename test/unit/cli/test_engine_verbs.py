@@ -265,7 +265,7 @@ def test_doctor_names_the_python_that_has_no_ros(monkeypatch, cache):
 @pytest.mark.parametrize(
     ('cuda', 'state', 'said'),
     [
-        ((12, 8), 'problem', 'is made for CUDA 13, the driver runs no newer than 12.8'),
+        ((12, 8), 'problem', 'needs CUDA 13, the driver supports up to 12.8'),
         ((13, 0), 'ok', 'builds engines, runs engines'),
     ],
 )

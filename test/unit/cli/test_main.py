@@ -57,7 +57,7 @@ def test_help_shows_every_verb_with_its_first_line(capsys):
         cli.main(['--help'])
     assert caught.value.code == 0
     out = capsys.readouterr().out
-    assert 'Images, folders and videos in' in out
+    assert 'Detection in images' in out
     assert all(name in out for name in cli.verbs())
 
 

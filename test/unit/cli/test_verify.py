@@ -44,7 +44,7 @@ def verify(colour_detector, tmp_path, capsys):
 def test_nothing_to_draw_is_an_error(verify):
     code, drawn, said = verify(photos=())
     assert (code, drawn) == (1, None)
-    assert 'There is nothing to draw.\nRemedy: Give photographs' in said
+    assert '--picture has no pictures to draw.\nRemedy: Add picture files' in said
 
 
 def test_the_input_stands_beside_the_photograph_with_the_result(verify):
@@ -76,11 +76,11 @@ def test_the_preprocessing_in_force_is_undone_and_its_differences_are_named(
     """A network of one's own normalisation is right, however its family is trained."""
     _, drawn, said = verify(*option)
     assert drawn[-240, 240].tolist() == RED_BGR
-    assert f'yolov8 is trained otherwise: {values}' in said
+    assert f'differs from the training of yolov8: {values}' in said
 
 
 def test_what_is_set_as_the_family_is_trained_is_not_named(verify):
-    assert 'trained otherwise' not in verify()[2]
+    assert 'differs from the training' not in verify()[2]
 
 
 def test_a_stretched_input_has_no_padding(verify):

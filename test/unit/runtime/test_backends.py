@@ -30,7 +30,7 @@ def test_auto_takes_the_first_that_this_machine_can_use():
     chosen, why = choose_backend('auto', (backend('fast'), backend('slow')))
     assert (chosen.name, why) == (
         'fast',
-        'backend fast: Fast (the best this machine and version have)',
+        'backend fast: Fast (the fastest on this machine)',
     )
 
 
@@ -41,11 +41,13 @@ def test_auto_says_why_the_better_ones_were_not_taken():
 
 def test_a_named_backend_is_taken_even_if_another_is_better():
     chosen, why = choose_backend('slow', (backend('fast'), backend('slow')))
-    assert (chosen.name, why) == ('slow', 'backend slow: Slow (as asked)')
+    assert (chosen.name, why) == ('slow', 'backend slow: Slow (as requested)')
 
 
 def test_a_named_backend_that_is_missing_is_not_replaced():
-    with pytest.raises(BackendError, match=r'fast cannot be used here\.\nCause: no GPU\nRemedy: '):
+    with pytest.raises(
+        BackendError, match=r'fast cannot be used on this machine\.\nCause: no GPU\nRemedy: '
+    ):
         choose_backend('fast', (backend('fast', 'no GPU'), backend('slow')))
 
 
@@ -73,7 +75,7 @@ def test_an_engine_is_nothing_for_onnx_runtime(tmp_path):
         ({'resize': 'stretch'}, []),
         (
             {'precision': 'fp16', 'device': 1, 'gpu_wait': 'block'},
-            ['Without effect on ONNX Runtime on the CPU: precision, device, gpu_wait.'],
+            ['Ignored by ONNX Runtime on the CPU: precision, device, gpu_wait.'],
         ),
     ],
 )
@@ -118,9 +120,7 @@ def test_the_accelerator_that_is_asked_for_is_built_for(monkeypatch, asked, buil
     assert given[0].dla_core == built
 
 
-@pytest.mark.parametrize(
-    'asked, told', [(0, []), (2, ['Without effect on TensorRT: cpu_threads.'])]
-)
+@pytest.mark.parametrize('asked, told', [(0, []), (2, ['Ignored by TensorRT: cpu_threads.'])])
 def test_threads_of_the_cpu_are_told_of_on_a_gpu(monkeypatch, caplog, asked, told):
     opener = pytest.importorskip('trt_ros.runtime.gpu.open')
     monkeypatch.setattr(opener, 'open_tensor_runner', lambda *_, **more: None)

@@ -20,19 +20,19 @@ def test_the_defaults_go_together():
         ({'backend': 'torch'}, r"backend is 'torch'.\nRemedy: Choose one of auto, "),
         ({'resize': 'crop'}, r"resize is 'crop'.\nRemedy: Choose one of auto, letterbox, "),
         ({'channel_order': 'gbr'}, "channel_order is 'gbr'"),
-        ({'pad_value': 256}, r'pad_value is 256.\nRemedy: Give -1 to 255'),
+        ({'pad_value': 256}, r'pad_value is 256.\nRemedy: Use -1 to 255'),
         ({'pad_value': -2}, 'pad_value is -2'),
-        ({'mean': (1.0,)}, r'mean is \[1.0\].\nRemedy: Give three numbers'),
+        ({'mean': (1.0,)}, r'mean is \[1.0\].\nRemedy: Set it to three numbers'),
         ({'mean': (math.nan, 0.0, 0.0)}, 'mean is'),
         ({'std': (1.0, 1.0)}, 'std is'),
-        ({'std': (1.0, 0.0, 1.0)}, r'std is .*\nRemedy: Give numbers from 1e-06 to 1000000.0'),
+        ({'std': (1.0, 0.0, 1.0)}, r'std is .*\nRemedy: Use numbers from 1e-06 to 1000000.0'),
         ({'scale': -1.0}, 'scale is -1.0'),
         ({'scale': math.inf}, 'scale is inf'),
         ({'input_size': (640,)}, r'input_size is \[640\]'),
         ({'input_size': (0, 640)}, r'input_size is \[0, 640\]'),
         ({'labels': ('a',), 'labels_path': 'b'}, 'Both labels and labels_path'),
-        ({'resize': 'stretch', 'pad_value': 0}, 'with resize stretch there is no padding'),
-        ({'resize': 'center_crop', 'pad_value': 0}, 'with resize center_crop there is no padding'),
+        ({'resize': 'stretch', 'pad_value': 0}, 'resize stretch has no padding'),
+        ({'resize': 'center_crop', 'pad_value': 0}, 'resize center_crop has no padding'),
         ({'crop_fraction': 1.5}, 'crop_fraction is 1.5'),
     ],
 )
@@ -43,7 +43,7 @@ def test_what_makes_no_sense_is_refused_at_the_door(values, message):
 
 @pytest.mark.parametrize('device', [-1, 64])
 def test_a_device_index_outside_0_to_63_is_refused(device):
-    with pytest.raises(ParameterError, match=rf'device is {device}\.\nRemedy: Give 0 to 63'):
+    with pytest.raises(ParameterError, match=rf'device is {device}\.\nRemedy: Use 0 to 63'):
         LabelledOptions(device=device)
 
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU, for models that a child process has loaded and run once before."""
+"""ONNX Runtime on the CPU, after a first load and run in a child process."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner, load_onnxruntime
 from trt_ros.runtime.runner import Runner, check_inputs
 from trt_ros.tensors import TensorSpec, refuse_large
 
-BASE_SECONDS = 30.0  # What any model may take to load, and to run once.
+BASE_SECONDS = 30.0  # Time limit of any model to load, and to run once.
 NBYTES_PER_SECOND = 4 << 20  # A larger model may take longer.
 BASE_NBYTES = 2 << 30
-FACTOR_OF_MODEL, FACTOR_OF_INPUTS = 8, 256  # How much memory a byte of them may take.
+FACTOR_OF_MODEL, FACTOR_OF_INPUTS = 8, 256  # Memory limit in bytes per byte of model and inputs.
 
 
 class CheckedRunner(Runner):
     """
-    A Runner of a model that may be hostile: crash, hang or fill the memory when loaded or run.
+    A Runner of an untrusted model, which may crash, hang or fill the memory.
 
-    A child process loads it and does the first run; only then does this process load it. What
-    passed is remembered by content beside the engine cache, and is loaded here at once.
+    A child process loads the model and runs it once; only then does this process load it. Models
+    that passed are recorded by content beside the engine cache, and are loaded here at once.
     """
 
     backend = 'onnxruntime'
@@ -67,8 +67,8 @@ class CheckedRunner(Runner):
         Load a model.
 
         :param threads: as OnnxRuntimeRunner.open takes them.
-        :param report: told the phases, and asked whether to stop.
-        :param cache_dir: of the engine cache; empty for the default one.
+        :param report: receives the phases, and cancels.
+        :param cache_dir: folder of the engine cache; empty for the default.
         :raises BackendError: when onnxruntime is not installed, or the model takes too long.
         :raises ModelError: when the file cannot be read, is not ONNX, or cannot be run here.
         :raises CancelledError: when `report` was cancelled.
@@ -99,14 +99,14 @@ class CheckedRunner(Runner):
         return self._runner
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the network once, the first time in the child before; see Runner.infer."""
+        """Run the network once, the first time also in the child process; see Runner.infer."""
         if not self._is_checked:
             self._check(tensors)
         assert self._runner is not None
         return self._runner.infer(tensors)
 
     def settle_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-        """Settle how many threads run such tensors, after infer() did."""
+        """Choose the number of CPU threads; see OnnxRuntimeRunner.settle_threads."""
         assert self._runner is not None
         return self._runner.settle_threads(tensors)
 
@@ -132,7 +132,7 @@ class CheckedRunner(Runner):
             self._child = None
 
     def close(self) -> None:
-        """Give session and child process back; may be called twice."""
+        """Release session and child process; may be called twice."""
         self._is_closed = True
         self._close_child()
         if self._runner is not None:
@@ -140,7 +140,7 @@ class CheckedRunner(Runner):
 
 
 class _CheckingChild(Child):
-    """The child process: `load` once, then `run`."""
+    """A child process that loads a model once, then runs it."""
 
     def __init__(self, path: Path) -> None:
         nbytes = total_nbytes(path)
@@ -161,7 +161,7 @@ class _CheckingChild(Child):
         )
 
     def load(self, report: Reporter) -> _CheckingChild:
-        """Load the model in the child; `inputs`, `outputs` and `metadata` are known then."""
+        """Load the model in the child; sets `inputs`, `outputs` and `metadata`."""
         found = self.call(
             {'path': str(self._path), 'memory_nbytes': self._load_nbytes},
             report=report,
@@ -212,9 +212,9 @@ class _CheckingChild(Child):
 
 class PassedChecks:
     """
-    The input shapes with which a model passed the check on this machine before.
+    A record of the input shapes with which a model passed the check on this machine.
 
-    :ivar passed: empty also where there is no place to keep them.
+    :ivar passed: empty also where the record cannot be kept.
     """
 
     def __init__(self, path: Path, cache_dir: str) -> None:
@@ -232,7 +232,7 @@ class PassedChecks:
             self.passed = set(json.loads(self._file.read_bytes()))
 
     def add(self, shapes: str) -> None:
-        """Remember that the model ran with these shapes."""
+        """Record that the model ran with these shapes."""
         self.passed.add(shapes)
         if self._file is not None:
             with suppress(OSError):  # A full disk: the next start checks again.
@@ -240,13 +240,13 @@ class PassedChecks:
 
 
 def _installed_onnxruntime() -> tuple[str, int]:
-    """Name the installed ONNX Runtime without importing it."""
+    """Return path and modification time of ONNX Runtime, without importing it."""
     found = find_spec('onnxruntime')
     origin = found.origin if found and found.origin else ''
     return origin, Path(origin).stat().st_mtime_ns if origin else 0
 
 
-_runner: OnnxRuntimeRunner | None = None  # Of the child process.
+_runner: OnnxRuntimeRunner | None = None  # In the child process.
 
 
 def check(request: Mapping[str, Any], events: Events) -> Any:

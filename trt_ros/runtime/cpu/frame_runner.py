@@ -1,4 +1,4 @@
-"""The way of a frame, one step after the other in NumPy: for every backend without its own."""
+"""Frames run step by step in NumPy, for backends without a GPU pipeline."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ResultT = TypeVar('ResultT')
 
 class StepByStep(FrameRunner[ResultT]):
     """
-    A FrameRunner over any Runner, which it owns. Not for two threads at once.
+    A FrameRunner over any Runner, which it owns. Not thread-safe.
 
-    :param runner: of one image input, beside those that the decoder feeds.
-    :param batch: frames that may come together.
+    :param runner: a network of one image input, beside the decoder's constant inputs.
+    :param batch: maximum number of frames per run.
     """
 
     max_batch: int = 1
@@ -36,8 +36,8 @@ class StepByStep(FrameRunner[ResultT]):
         image = next(spec for spec in runner.inputs if spec.name not in self._constant_inputs)
         self._input_name, fixed = image.name, image.shape[0]
         self.max_batch = batch if fixed == -1 else fixed
-        self._is_filled_up = fixed > 1
-        if self._is_filled_up:
+        self._is_padded = fixed > 1
+        if self._is_padded:
             self.log_lines = (
                 f'the network takes {fixed} images in each run: fewer are filled up',
             )
@@ -48,34 +48,35 @@ class StepByStep(FrameRunner[ResultT]):
         elif not decoder.takes_batches or any(
             spec.shape[:1] != (-1,) for spec in runner.inputs if spec.name in self._constant_inputs
         ):
-            self._one_by_one('the network has no batch beside its images')
+            self._one_by_one('the network has a batch dimension at its image input alone')
         else:
             self.log_lines = (f'up to {batch} images in a run',)
 
-    def _one_by_one(self, why: str) -> None:
-        self.max_batch, self.log_lines = 1, (f'images run one after another: {why}',)
+    def _one_by_one(self, reason: str) -> None:
+        self.max_batch, self.log_lines = 1, (f'images run one after another: {reason}',)
 
     def warm_up(self) -> None:
+        """Run on grey frames and choose the number of CPU threads."""
         grey = Frame.from_pixels(np.full((*self.preprocess.input_hw, 3), 114, np.uint8))
-        if self.max_batch > 1 and not self._is_filled_up:
+        if self.max_batch > 1 and not self._is_padded:
             try:
                 self.infer_all(
                     [grey] * self.max_batch, Thresholds(score=1.0, iou=1.0, max_detections=1)
                 )
             except (ModelError, TensorMismatchError) as error:
-                # Exporters also name a dimension dynamic that the network then has fixed.
+                # Some exporters declare a dimension dynamic that is fixed inside the network.
                 self._one_by_one(error.problem)
         self.infer(grey, Thresholds(score=1.0, iou=1.0, max_detections=1))
         self.log_lines += self.runner.settle_threads(
-            self._feeds([self.preprocess(grey)[0]] * self.max_batch)
+            self._inputs([self.preprocess(grey)[0]] * self.max_batch)
         )
 
     def infer(self, frame: Frame, thresholds: Thresholds) -> ResultT:
-        """Find what is in one image; see FrameRunner.infer."""
+        """Run one image; see FrameRunner.infer."""
         return self._run([frame], thresholds)[0]
 
     def infer_all(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[ResultT]:
-        """Find what is in each image; see FrameRunner.infer_all."""
+        """Run several images; see FrameRunner.infer_all."""
         return [
             result
             for start in range(0, len(frames), self.max_batch)
@@ -84,7 +85,7 @@ class StepByStep(FrameRunner[ResultT]):
 
     def _run(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[ResultT]:
         tensors, letterboxes = zip(*map(self.preprocess, frames))
-        outputs = self.runner.infer(self._feeds(tensors))
+        outputs = self.runner.infer(self._inputs(tensors))
         count = self._count(tensors)
         return [
             self.decoder(_of_one(outputs, index, count), letterbox, thresholds)
@@ -92,9 +93,9 @@ class StepByStep(FrameRunner[ResultT]):
         ]
 
     def _count(self, tensors: Sequence[np.ndarray]) -> int:
-        return self.max_batch if self._is_filled_up else len(tensors)
+        return self.max_batch if self._is_padded else len(tensors)
 
-    def _feeds(self, tensors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    def _inputs(self, tensors: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         count = self._count(tensors)
         return {
             self._input_name: _together(tensors, count),
@@ -105,11 +106,12 @@ class StepByStep(FrameRunner[ResultT]):
         }
 
     def close(self) -> None:
+        """Close the network; may be called twice."""
         self.runner.close()
 
 
 def _together(tensors: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """Make one batch of `count` of tensors with a batch of 1 each; the last fills it up."""
+    """Concatenate tensors of batch 1 to a batch of `count`, padded with the last."""
     if count == 1:
         return tensors[0]
     return np.concatenate([*tensors, *[tensors[-1]] * (count - len(tensors))])
@@ -117,14 +119,14 @@ def _together(tensors: Sequence[np.ndarray], count: int) -> np.ndarray:
 
 def _of_one(outputs: Mapping[str, np.ndarray], index: int, count: int) -> Mapping[str, np.ndarray]:
     """
-    Take one image's share of the outputs for `count`.
+    Return the outputs of one of `count` images.
 
-    :raises TensorMismatchError: when an output has none.
+    :raises TensorMismatchError: when an output has another batch size.
     """
     for name, output in outputs.items():
         if count > 1 and output.shape[:1] != (count,):
             raise TensorMismatchError(
-                f'The output {name} of {count} images is {output.shape}, not of {count}.',
+                f'The output {name} has the shape {output.shape} for a batch of {count}.',
                 remedy='Set max_batch_size to 1.',
             )
     return (

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU: the backend that every machine has."""
+"""ONNX Runtime on the CPU, the backend of every machine."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ DTYPES = {
         )
     },
 }
-# What ONNX Runtime says, the problem it stands for, and what helps; the first that matches.
+# Pattern of an ONNX Runtime message, the problem, and the remedy; the first match counts.
 KNOWN_FAILURES = (
     (
         r'external (data|initializer)|cannot get file size',
-        'The weights that {path} keeps in another file are missing or cut short.',
-        'Put the external data file (often NAME.onnx.data) beside the model, whole.',
+        'The external weights of {path} are missing or truncated.',
+        'Copy the complete external data file (often NAME.onnx.data) beside the model.',
     ),
     (
         r'EfficientNMS_TRT|BatchedNMS',
-        "ONNX Runtime cannot run the NMS of {path}, which is a plugin of TensorRT's.",
-        'Export without NMS, or run it on a GPU, where trt_ros cuts it off or TensorRT has it.',
+        'ONNX Runtime cannot run the NMS of {path}, which is a TensorRT plugin.',
+        'Export without NMS, or run it on a GPU, where TensorRT runs it or trt_ros cuts it off.',
     ),
     (
         r'implementation for ConvInteger',
@@ -70,24 +70,24 @@ KNOWN_FAILURES = (
     ),
     (
         r'INVALID_PROTOBUF|No graph was found',
-        '{path} is not an ONNX model, or is cut short.',
+        '{path} is not an ONNX model, or is truncated.',
         'Export or download it again, and compare its size with the original.',
     ),
 )
 
 
 OUT_OF_MEMORY = re.compile(r'bad.?alloc|Failed to allocate memory|smaller than requested bytes')
-# A slower network uses all CPUs: trying fewer would take long, and seldom help.
+# Slower networks use all CPUs: measuring fewer would take long and seldom help.
 MEASURED_SECONDS = 0.1
 TIMED_RUNS = 5
 
 
 class OnnxRuntimeRunner(Runner):
     """
-    Runs an ONNX file on the CPU. Owns its session; the arrays it returns are the caller's.
+    An ONNX file on the CPU. Owns its session; the arrays it returns belong to the caller.
 
-    :param open_session: opens another one, with the given number of threads, for
-        `settle_threads`; None keeps the session.
+    :param open_session: opens another session with a number of threads, for `settle_threads`;
+        None keeps the session.
     """
 
     backend = 'onnxruntime'
@@ -106,15 +106,15 @@ class OnnxRuntimeRunner(Runner):
         """
         Load a model.
 
-        :param threads: that a run may use; 0: as many as there are CPUs for this process, until
-            `settle_threads` finds fewer to be enough.
+        :param threads: threads of a run; 0 uses as many as this process has CPUs, until
+            `settle_threads` finds that fewer are enough.
         :raises BackendError: when onnxruntime is not installed.
         :raises ModelError: when the file cannot be read, is not ONNX, or cannot be run here.
         """
         path = Path(model_path).expanduser()
         check_model_file(path)
         open_session = partial(_open_session, load_onnxruntime(), path)
-        # Its own count ignores a restricted CPU set, and pins a thread to each CPU.
+        # ONNX Runtime's default ignores a restricted CPU set and pins a thread to each CPU.
         session = open_session(threads or len(os.sched_getaffinity(0)))
         try:
             return cls(session, path, None if threads else open_session)
@@ -127,9 +127,9 @@ class OnnxRuntimeRunner(Runner):
 
     def settle_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
         """
-        Use as few threads as run `tensors` in about the time that all CPUs take.
+        Use the fewest threads that run `tensors` in about the time that all CPUs take.
 
-        The last threads gain a small network nothing, and camera and DDS need CPUs, too.
+        A small network gains nothing from the last threads, and camera and DDS need CPUs, too.
 
         :returns: lines for the log.
         """
@@ -165,16 +165,16 @@ class OnnxRuntimeRunner(Runner):
             ) from error
 
     def close(self) -> None:
-        """Give the session back; may be called twice."""
+        """Release the session; may be called twice."""
         self._session = None
 
 
 def _open_session(onnxruntime: Any, path: Path, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # Errors come as exceptions; its warnings help nobody.
+    options.log_severity_level = 4  # Errors are raised as exceptions; its warnings help no user.
     options.intra_op_num_threads = threads
-    # A thread that spins takes its CPU from camera and DDS: between frames for nothing, and within
-    # a run, where others want that CPU, from the very thread that it waits for.
+    # A spinning thread takes its CPU from camera and DDS between frames, and within a run on a
+    # busy machine from the very thread that it waits for.
     options.add_session_config_entry('session.intra_op.allow_spinning', '0')
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=['CPUExecutionProvider'])
@@ -183,7 +183,7 @@ def _open_session(onnxruntime: Any, path: Path, threads: int) -> Any:
 
 
 def _run_seconds(session: Any, tensors: Mapping[str, np.ndarray]) -> float:
-    """Return the median time of a run."""
+    """Return the median time of a run, or a first time above MEASURED_SECONDS."""
     times = []
     for _ in range(1 + TIMED_RUNS):
         began = time.perf_counter()
@@ -195,6 +195,11 @@ def _run_seconds(session: Any, tensors: Mapping[str, np.ndarray]) -> float:
 
 
 def load_onnxruntime() -> Any:
+    """
+    Import ONNX Runtime.
+
+    :raises BackendError: when it is not installed.
+    """
     try:
         import onnxruntime
     except ModuleNotFoundError as error:
@@ -215,24 +220,24 @@ def _explain(error: Exception, path: Path) -> TrtRosError:
     return ModelError(
         f'ONNX Runtime cannot load {path}.',
         cause=_brief(error),
-        remedy='See what `trt-ros inspect` says of it; export it again, with another opset.',
+        remedy='Check it with `trt-ros inspect`; export it again, with another opset.',
     )
 
 
 def _raise_out_of_memory(error: Exception, path: Path) -> None:
     if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)):
         raise MemoryLimitError(
-            f'There is not enough memory for {path}.',
+            f'Out of memory for {path}.',
             cause=_brief(error),
             remedy='Choose a smaller input size, or free memory.',
         ) from error
 
 
 def _brief(error: Exception) -> str:
-    """What ONNX Runtime says, without its prefixes: '[ONNXRuntimeError] : 1 : FAIL : ..'."""
+    """Return the message without prefixes such as '[ONNXRuntimeError] : 1 : FAIL : ..'."""
     text = re.sub(r'^\[ONNXRuntimeError\] : \d+ : \w+ : ', '', str(error))
     text = re.sub(r'^Load model from .*? failed:', '', text, flags=re.DOTALL)
-    text = re.sub(r'^/\S+:\d+ .*?\) (?=[A-Z])', '', text)  # Its own source line and signature.
+    text = re.sub(r'^/\S+:\d+ .*?\) (?=[A-Z])', '', text)  # Source line and signature.
     return text.strip() or type(error).__name__
 
 
@@ -244,7 +249,7 @@ def _specs(
     for node in nodes:
         if node.type not in DTYPES:
             raise ModelError(
-                f'The {mode} {node.name} of {path} is a {node.type}, which NumPy has no type for.',
+                f'The {mode} {node.name} of {path} has the type {node.type}, which NumPy lacks.',
                 remedy='Export with float32 or float16 inputs and outputs.',
             )
     return tuple(

@@ -178,7 +178,7 @@ def test_an_output_without_a_batch_is_found_out_when_warming_up():
         choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)),
         2,
     )
-    with pytest.raises(TensorMismatchError, match=r'output0 of 2 images is \(1, 7, 84\)'):
+    with pytest.raises(TensorMismatchError, match=r'output0 has the shape \(1, 7, 84\) for a batch of 2'):
         frames.infer_all([grey(0)] * 2, ASKED)
     frames.warm_up()
     assert frames.max_batch == 1
@@ -206,7 +206,7 @@ def test_a_family_whose_output_is_one_list_for_all_images_takes_them_one_after_a
         FakeRunner(answer, inputs=[image], outputs=outputs), Preprocess((64, 64)), decoder, 2
     )
     assert frames.log_lines == (
-        'images run one after another: the network has no batch beside its images',
+        'images run one after another: the network has a batch dimension at its image input alone',
     )
     assert [result.labels.tolist() for result in frames.infer_all([grey(0)] * 2, ASKED)] == [
         [1],

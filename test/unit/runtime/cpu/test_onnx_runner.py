@@ -273,7 +273,7 @@ def test_what_is_not_onnx_says_so(write, damage):
         'Add', shape=(1000,), weights=[numpy_helper.from_array(np.ones(1000, np.float32), 'w')]
     )
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ModelError, match='is not an ONNX model, or is cut short') as caught:
+    with pytest.raises(ModelError, match='is not an ONNX model, or is truncated') as caught:
         OnnxRuntimeRunner.open(path)
     assert 'ONNXRuntimeError' not in str(caught.value)
 
@@ -296,7 +296,9 @@ def test_missing_external_data_says_which_file(write, tmp_path, damage):
         == [2.0] * 1000
     )
     damage(tmp_path / 'weights.data')
-    with pytest.raises(ModelError, match=r'weights that .* keeps in another file') as caught:
+    with pytest.raises(
+        ModelError, match=r'The external weights of .* are missing or truncated'
+    ) as caught:
         OnnxRuntimeRunner.open(path)
     assert 'beside the model' in caught.value.remedy
 
