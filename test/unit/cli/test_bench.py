@@ -72,7 +72,10 @@ def test_a_batch_is_measured_as_asked(bench, monkeypatch):
 def test_a_batch_that_the_network_does_not_take_is_refused(bench):
     code, found, said = bench('--batch', 8)
     assert (code, found) == (1, None)
-    assert 'batch is 8, but this network runs with a batch of 1.\nRemedy: Leave --batch out' in said.err
+    assert (
+        'batch is 8, but this network runs with a batch of 1.\nRemedy: Leave --batch out'
+        in said.err
+    )
 
 
 def test_a_network_that_no_decoder_recognises_is_measured(bench, tmp_path):

@@ -178,7 +178,9 @@ def test_an_output_without_a_batch_is_found_out_when_warming_up():
         choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)),
         2,
     )
-    with pytest.raises(TensorMismatchError, match=r'output0 has the shape \(1, 7, 84\) for a batch of 2'):
+    with pytest.raises(
+        TensorMismatchError, match=r'output0 has the shape \(1, 7, 84\) for a batch of 2'
+    ):
         frames.infer_all([grey(0)] * 2, ASKED)
     frames.warm_up()
     assert frames.max_batch == 1
