@@ -54,7 +54,7 @@ def test_an_empty_folder_is_an_error(detect, tmp_path):
     code, entries, captured = detect(empty)
     assert (code, entries) == (1, None)
     assert 'has no images and no videos' in captured.err
-    assert 'Remedy: Known are .jpg' in captured.err
+    assert 'Remedy: Use files of .jpg' in captured.err
 
 
 def test_a_picture_without_anything_has_an_empty_list(detect, picture):
