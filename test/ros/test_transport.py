@@ -509,7 +509,7 @@ def test_detections_are_read_through_rclpy_where_they_lie_in_another_way(node, m
     with monkeypatch.context() as patch:
         patch.setattr(messages, 'read_detections', lambda message: [])
         slow = messages.detection_reader(node)
-    assert "Detections are read as rclpy's messages" in capfd.readouterr().err
+    assert 'Detections are read as typed messages' in capfd.readouterr().err
     for read in (fast, slow):
         back = read(written, class_ids := ['bird'])
         assert class_ids == ['bird', 'dog']
