@@ -252,7 +252,7 @@ class MemoryHooks(NamedTuple):
 NO_HOOKS = MemoryHooks(lambda memory: None, lambda memory: None)
 
 
-class ReceiveBuffers:
+class ReceiveBufferPool:
     """
     A pool of receive buffers, which it owns; grows to the number in use at the same time.
 
@@ -316,7 +316,7 @@ class ReceiveBuffers:
 class _BufferLoan:
     """A receive buffer as a read-only array, which is kept alive by its views."""
 
-    def __init__(self, buffer: _Buffer, ring: ReceiveBuffers) -> None:
+    def __init__(self, buffer: _Buffer, ring: ReceiveBufferPool) -> None:
         self.buffer, self._receive_buffers = buffer, ring
 
     @property

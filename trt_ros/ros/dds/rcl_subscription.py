@@ -18,7 +18,7 @@ from rclpy.qos import QoSProfile, qos_policy_name_from_kind
 from rclpy.subscription import Subscription
 
 from trt_ros.ros.dds import intra_process as intra
-from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks, Rcl, ReceiveBuffers
+from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks, Rcl, ReceiveBufferPool
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks
@@ -69,7 +69,7 @@ class RclSubscription:
         self._on_missed = on_missed or (lambda count: None)
         self._on_incompatible = on_incompatible
         self._max_taken = max(1, qos.depth)
-        self._receive_buffers = ReceiveBuffers(hooks)
+        self._receive_buffers = ReceiveBufferPool(hooks)
         self.info = self._receive_buffers.info
         self._last: dict[bytes, int] = {}  # Number of the last message of each publisher.
         self._new_publishers: set[bytes] = set()  # Of the new subscription, while there are two.
