@@ -193,7 +193,7 @@ def load_times(folder: Path) -> dict[str, Any]:
     }
 
 
-def checks(folder: Path) -> dict[str, str]:
+def checks(folder: Path) -> dict[str, str]:  # noqa: C901 (one case after another)
     """What only a GPU can show, each 'ok' or what went wrong."""
     model = folder / 'transformer.onnx'
     transformer(model)

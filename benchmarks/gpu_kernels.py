@@ -136,7 +136,7 @@ def decoded() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
         )
 
 
-def main() -> int:
+def main() -> int:  # noqa: C901 (one case after another)
     parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
     parser.add_argument('--json', type=Path)
     args = parser.parse_args()

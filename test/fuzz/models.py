@@ -396,11 +396,8 @@ def nested_ifs(depth):
     ]
 
 
-def control() -> Iterator[tuple[str, object]]:
-    """Give nested and endless control flow, and functions that call themselves or multiply."""
-    zero = {'z': np.float32(0), **HEAD_SHAPE}
-    for depth in (3, 8, 10, 12):
-        yield f'nested_ifs_{depth}', model(nested_ifs(depth), weights=zero)
+def deep_ifs(weights: dict[str, np.ndarray]) -> Iterator[tuple[str, object]]:
+    """Yield branches within branches, deeper than any parser recurses."""
     for depth in (20, 31):
         nodes = [node('Identity', ['s'], ['o0'])]
         for level in range(depth):
@@ -425,9 +422,17 @@ def control() -> Iterator[tuple[str, object]]:
                     node('Identity', [f'o{depth}'], ['sum']),
                     *to_head(),
                 ],
-                weights=zero,
+                weights=weights,
             ),
         )
+
+
+def control() -> Iterator[tuple[str, object]]:
+    """Give nested and endless control flow, and functions that call themselves or multiply."""
+    zero = {'z': np.float32(0), **HEAD_SHAPE}
+    for depth in (3, 8, 10, 12):
+        yield f'nested_ifs_{depth}', model(nested_ifs(depth), weights=zero)
+    yield from deep_ifs(zero)
     for index, trips in enumerate((10**3, 2**40, 2**62, -1)):
         body = helper.make_graph(
             [node('Identity', ['go_in'], ['go_out']), node('Add', ['v_in', 'v_in'], ['v_out'])],

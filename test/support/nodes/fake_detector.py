@@ -67,18 +67,8 @@ class FailingGpu(FrameRunner):
         print('The failing GPU is closed.', flush=True)
 
 
-def open_pipeline(options, *, on_progress=None, cancelled=None, batch=1):
-    """
-    Open, or do first what the model's name says.
-
-    The scores of `logits:` are 315 for blue.
-    The frames of `faulty:` meet a GPU that fails; of `faulty:untold`, one that failed so early
-    that nobody was told. `wait:FILE` waits until the file is there, `hold:FILE` so with each
-    frame, `build:FILE` builds an engine of that ONNX file. The network of `runs:FOLDER` takes a
-    batch of any size: before run N it writes that to FOLDER/N, and waits for FOLDER/go_N, or for
-    FOLDER/go. One of a fixed batch is `fixed:FOLDER`.
-    """
-    what, _, rest = options.model_path.partition(':')
+def prepare(what, rest, on_progress, cancelled):
+    """Fail, wait or build an engine before the pipeline opens."""
     if what == 'broken':
         raise ModelError('The model is broken.', cause='It is a test.', remedy='Mend it.')
     if what == 'bug':
@@ -95,6 +85,20 @@ def open_pipeline(options, *, on_progress=None, cancelled=None, batch=1):
             report=Reporter(on_progress, cancelled),
         ).close()
 
+
+def open_pipeline(options, *, on_progress=None, cancelled=None, batch=1):
+    """
+    Open, or do first what the model's name says.
+
+    The scores of `logits:` are 315 for blue.
+    The frames of `faulty:` meet a GPU that fails; of `faulty:untold`, one that failed so early
+    that nobody was told. `wait:FILE` waits until the file is there, `hold:FILE` so with each
+    frame, `build:FILE` builds an engine of that ONNX file. The network of `runs:FOLDER` takes a
+    batch of any size: before run N it writes that to FOLDER/N, and waits for FOLDER/go_N, or for
+    FOLDER/go. One of a fixed batch is `fixed:FOLDER`.
+    """
+    what, _, rest = options.model_path.partition(':')
+    prepare(what, rest, on_progress, cancelled)
     runs = itertools.count()
 
     def find(tensors):

@@ -152,7 +152,7 @@ class _CheckingChild(Child):
         self._tensors = os.fdopen(os.memfd_create('trt_ros tensors'), 'w+b')
         self._nbytes = nbytes
         super().__init__(
-            'trt_ros.runtime.cpu.checked_runner:check',
+            'trt_ros.runtime.cpu.checked_runner:check_in_child',
             title=f'The check of {path}',
             remedy='Check that the model is complete and from a trusted source; export it again '
             'with another version of the exporter, or another opset.',
@@ -249,7 +249,7 @@ def _installed_onnxruntime() -> tuple[str, int]:
 _runner: OnnxRuntimeRunner | None = None  # In the child process.
 
 
-def check(request: Mapping[str, Any], events: Events) -> Any:
+def check_in_child(request: Mapping[str, Any], events: Events) -> Any:
     """Load the model of the first request, run it for each further one; in a child process."""
     global _runner
     load_onnxruntime()

@@ -144,7 +144,7 @@ def endless(fuzz, write) -> Path:
 def test_a_model_that_hangs_is_stopped(endless, cache, monkeypatch):
     monkeypatch.setattr(onnx_check, 'BASE_SECONDS', 4.0)
     runner = CheckedRunner.open(endless, cache_dir=cache)
-    with pytest.raises(TimeLimitError, match='in: running the model once'):
+    with pytest.raises(TimeLimitError, match='during: running the model once'):
         runner.infer(picture())
     runner.close()
 

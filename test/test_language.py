@@ -1,0 +1,107 @@
+"""The mechanical half of the writing rules: docstrings, parameter descriptions and names."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+import io
+from pathlib import Path
+import re
+import tokenize
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / 'trt_ros'
+FILES = sorted(PACKAGE.rglob('*.py'))
+
+#: Verbs that no manual of ROS 2, NVIDIA or NumPy begins a docstring with.
+VERBS = {'Give', 'Have', 'Hold', 'Let', 'Note', 'Say', 'See', 'Tell'}
+#: First words of sentences without a subject.
+OPENINGS = {'Of', 'That', 'What', 'Whatever', 'Which', 'Whoever', 'Whose'}
+#: Private vocabulary that standard terms have replaced.
+IDENTIFIERS = {
+    'CopyCrew',
+    'Machinery',
+    'Said',
+    'Way',
+    'crew',
+    'extra_inputs',
+    'facts',
+    'halves',
+    'machinery',
+    'story',
+    'tell_fault',
+    'ungraphed',
+    'unheeded',
+    'way',
+    'ways',
+}
+#: Names that every module of a kind has, by convention.
+CONVENTIONAL = {'add_arguments', 'main', 'main_mt', 'open_head', 'run'}
+
+
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of every docstring of a source text."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            text = ast.get_docstring(node)
+            if text:
+                yield getattr(node, 'lineno', 1), text
+
+
+def descriptions(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of every parameter description of a source text."""
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ('param', 'option')
+            and len(node.args) > 1
+            and isinstance(node.args[1], ast.Constant)
+        ):
+            yield node.lineno, str(node.args[1].value)
+
+
+def offences(source: str) -> list[str]:
+    """Return 'line N: text' for each docstring or description that breaks a rule."""
+    found = []
+    for line, text in (*docstrings(source), *descriptions(source)):
+        first = re.match(r"[\w']*", text.lstrip()).group()
+        if first.removesuffix('s') in VERBS or first in OPENINGS:
+            found.append(f'line {line}: {text.splitlines()[0]}')
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME and token.string in IDENTIFIERS:
+            found.append(f'line {token.start[0]}: {token.string}')
+    return found
+
+
+@pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_docstrings_descriptions_and_names_follow_the_rules(path):
+    assert offences(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    'source, offence',
+    [
+        ('def f():\n    """Give the size."""', 'line 1: Give the size.'),
+        ('class A:\n    """What is found."""', 'line 1: What is found.'),
+        ("x: int = param(0, 'Whose boxes.')", 'line 1: Whose boxes.'),
+        ('story = 1', 'line 1: story'),
+    ],
+)
+def test_an_offence_is_found(source, offence):
+    assert offences(source) == [offence]
+
+
+def test_every_public_class_and_function_has_a_name_of_its_own():
+    places = defaultdict(list)
+    for path in FILES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name[0] != '_':
+                places[node.name].append(str(path.relative_to(PACKAGE)))
+    assert {
+        name: files
+        for name, files in places.items()
+        if len(files) > 1 and name not in CONVENTIONAL
+    } == {}
