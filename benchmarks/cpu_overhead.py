@@ -58,18 +58,18 @@ def interleaved(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str
 
 
 def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, Any]:
+    from trt_ros.runtime.cpu.checked_runner import CheckedRunner
     from trt_ros.runtime.cpu.frame_runner import StepByStep
-    from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
     from trt_ros.runtime.options import LabelledOptions
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision.frame import Frame
 
-    pipeline = Pipeline.open(LabelledOptions(model_path=str(model)))
+    pipeline = Pipeline.open(LabelledOptions(model_path=str(model), backend='onnxruntime'))
     assert isinstance(pipeline.frames, StepByStep)
     runner = pipeline.frames.runner
-    assert isinstance(runner, OnnxRuntimeRunner)
+    assert isinstance(runner, CheckedRunner) and runner._runner is not None
     # The runner's own session, so that the difference is the overhead of the runner.
-    session = runner._session
+    session = runner._runner._session
     frame = Frame.from_pixels(pixels)
     tensor, letterbox = pipeline.preprocess(frame)
     feeds, names = {runner.inputs[0].name: tensor}, [spec.name for spec in runner.outputs]
