@@ -372,9 +372,9 @@ def test_what_is_no_compressed_picture_is_dropped(compressed_lane, picture, caus
 def test_a_depth_image_is_dropped_and_the_log_names_the_topic_to_use(lane, picture, as_image):
     lane.publish(as_image(np.full((48, 64), 3000, np.uint16), '16UC1'))
     lane.node.wait_for_log(
-        'A frame was dropped (depth image). Images encoded as 16UC1 are '
-        'depth, not pictures.\nCause: REP 118: 16UC1 is depth in millimetres, '
-        "32FC1 in metres.\nRemedy: Remap `image` to the camera's colour"
+        'A frame was dropped (depth image). Encoding 16UC1 is of depth images, not of '
+        'pictures.\nCause: By REP 118, 16UC1 is depth in millimetres and 32FC1 in metres.\n'
+        "Remedy: Remap `image` to the camera's colour"
     )
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 
@@ -388,8 +388,8 @@ def test_scores_outside_0_to_1_drop_their_frame_and_no_other(
     )
     lane.publish(as_image(picture(rgb=(0, 0, 255)), 'rgb8'))
     lane.node.wait_for_log(
-        'A frame was dropped (scores outside 0 to 1). The network gives a '
-        'score of 315, outside 0 to 1.'
+        'A frame was dropped (scores outside 0 to 1). The network returned '
+        'a score of 315, outside 0 to 1.'
     )
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 

@@ -140,7 +140,7 @@ def test_help_shows_all_parameters_as_a_parameter_file(run, flag):
     code, text, errors = run('detector', flag)
     assert (code, errors) == (0, '')
     assert text.startswith('usage: detector [--ros-args ')
-    assert 'Finds objects in images' in text
+    assert 'publishes bounding boxes' in text
     file = yaml.safe_load(text[text.index('/**:') :])
     shown = file['/**']['ros__parameters']
     assert set(specifications(DetectorParameters)) - set(shown) <= {

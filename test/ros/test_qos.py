@@ -107,7 +107,7 @@ def test_auto_asks_for_what_all_publishers_offer_and_says_why(
     for publisher in publishers:
         assert_images_come(node, publisher, as_image(picture(), 'rgb8'))
     asked = peer.node.get_subscriptions_info_by_topic(f'/{name}')
-    assert [each.qos_profile.reliability.name.lower() for each in asked] == [line.split()[0]]
+    assert [each.qos_profile.reliability.name.lower() for each in asked] == [line.split()[1]]
 
 
 def test_auto_asks_again_at_each_activation(fake_detector, peer):

@@ -206,11 +206,14 @@ def test_clock_and_locale_do_not_matter(cache, models, rtx, monkeypatch):
 
 
 def test_a_model_that_changes_during_the_build_is_not_kept(cache, models, rtx):
+    other = models.conv(seed=5).read_bytes()
     path = models.conv()
+    new = path.with_suffix('.new')
 
     def change(progress):
         if progress.phase == 'parsing the model':
-            models.conv(seed=5)
+            new.write_bytes(other)
+            new.replace(path)  # At once: the build may be reading it.
 
     with pytest.raises(ModelError, match='changed during the build'):
         cache.get_or_build(path, OPTIONS, rtx, report=Reporter(change))
@@ -291,7 +294,9 @@ def test_a_cache_of_another_user_is_refused(cache, models, rtx):
 
 def test_a_cache_that_cannot_be_written_says_so(tmp_path, models, rtx):
     (tmp_path / 'file').touch()
-    with pytest.raises(ParameterError, match=r'cannot be used(?s:.*)engine_cache_dir') as caught:
+    with pytest.raises(
+        ParameterError, match=r'cannot be written(?s:.*)engine_cache_dir'
+    ) as caught:
         EngineCache(tmp_path / 'file' / 'cache').get_or_build(models.conv(), OPTIONS, rtx)
     assert isinstance(caught.value.__cause__, OSError)
 
@@ -304,9 +309,9 @@ def test_an_engine_in_a_cache_that_cannot_be_written_still_serves(cache, models,
     again = cache.get_or_build(models.conv(), OPTIONS, rtx)
     assert (again.path, again.build_reason) == (entry.path, '')
     flip(entry.path)
-    with pytest.raises(ParameterError, match=r'cannot be used(?s:.*)engine_in_memory'):
+    with pytest.raises(ParameterError, match=r'cannot be written(?s:.*)engine_in_memory'):
         cache.get_or_build(models.conv(), OPTIONS, rtx)
-    with pytest.raises(ParameterError, match='cannot be used'):
+    with pytest.raises(ParameterError, match='cannot be written'):
         cache.get_or_build(models.conv(seed=1), OPTIONS, rtx)
 
 
