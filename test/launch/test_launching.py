@@ -165,7 +165,7 @@ def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path,
 def test_a_model_that_is_not_there_fails_the_launch_and_says_why(start, container):
     launch = start('x86.launch.py', 'model_path:=no_such.onnx', f'container:={container}')
     assert launch.ends() == 1
-    assert 'There is no model file no_such.onnx' in launch.output
+    assert 'The model file no_such.onnx does not exist' in launch.output
     assert '/detector could not be configured' in launch.output
 
 
