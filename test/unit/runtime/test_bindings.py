@@ -1,0 +1,117 @@
+"""Bindings of network inputs, parsed from text."""
+
+from __future__ import annotations
+
+import string
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from trt_ros.errors import ParameterError
+from trt_ros.runtime.bindings import IMAGE_SETTINGS, Binding, parse_bindings
+from trt_ros.runtime.options import PipelineOptions
+
+
+def test_no_bindings():
+    assert parse_bindings(()) == ()
+
+
+@pytest.mark.parametrize(
+    ('text', 'binding'),
+    [
+        ('left=image:left/image_raw', Binding('left', 'image', ('left/image_raw',), {})),
+        ('  x  = image : /a , b ', Binding('x', 'image', ('/a', 'b'), {})),
+        (
+            'r=image:right?resize=stretch&mean=0.5,0.5,0.5 & scale = 0.0078',
+            Binding(
+                'r',
+                'image',
+                ('right',),
+                {'resize': 'stretch', 'mean': '0.5,0.5,0.5', 'scale': '0.0078'},
+            ),
+        ),
+        ('joints=tensor:~/joints', Binding('joints', 'tensor', ('~/joints',), {})),
+        ('q=tensor: a/b # out:0 ', Binding('q', 'tensor', ('a/b#out:0',), {})),
+        ('q=tensor:a#x#y?max_age=0.1', Binding('q', 'tensor', ('a#x#y',), {'max_age': '0.1'})),
+        ('h=state:hn', Binding('h', 'state', ('hn',), {})),
+        ('/gru/h:0=state: a=b,c?d#e ', Binding('/gru/h:0', 'state', ('a=b,c?d#e',), {})),
+    ],
+)
+def test_a_binding_is_read(text, binding):
+    assert parse_bindings((text,)) == (binding,)
+
+
+@pytest.mark.parametrize(
+    ('texts', 'problem'),
+    [
+        ([''], "Invalid binding ''"),
+        (['left'], "Invalid binding 'left'"),
+        (['left=right'], "Invalid binding 'left=right'"),
+        (['=image:left'], "Invalid binding '=image:left'"),
+        (['x=video:left'], "Unknown kind 'video'"),
+        (['x=Image:left'], "Unknown kind 'Image'"),
+        (['x=image:'], 'has an empty source'),
+        (['x=image:?scale=1'], 'has an empty source'),
+        (['x=image:a,'], 'has an empty source'),
+        (['x=tensor:#a'], 'has an empty source'),
+        (['x=tensor:a#'], 'has an empty tensor name'),
+        (['x=state: '], 'has an empty source'),
+        (['x=image:a=b'], "Invalid topic 'a=b'"),
+        (['x=image:a b'], "Invalid topic 'a b'"),
+        (['x=tensor:a,b'], "Invalid topic 'a,b'"),
+        (['x=image:a,b,c'], 'has 3 image topics'),
+        (['x=image:a,a'], 'has 2 image topics'),
+        (['x=image:a?'], "Invalid setting ''"),
+        (['x=image:a?scale'], "Invalid setting 'scale'"),
+        (['x=image:a?scale='], "Invalid setting 'scale='"),
+        (['x=image:a?scale=1&'], "Invalid setting ''"),
+        (['x=image:a?scale=1&scale=2'], "Duplicate setting 'scale'"),
+        (['x=image:a?size=1'], "Unknown setting 'size'"),
+        (['x=tensor:a?scale=1'], "Unknown setting 'scale'"),
+        (['x=image:a', 'y=state:b', ' x =tensor:c'], "'x' is bound 2 times"),
+    ],
+)
+def test_a_malformed_binding_is_refused_with_its_text(texts, problem):
+    with pytest.raises(ParameterError, match=problem.replace('?', r'\?')):
+        parse_bindings(tuple(texts))
+
+
+@given(st.text(string.printable, max_size=30))
+def test_any_text_is_parsed_or_refused(text):
+    try:
+        (binding,) = parse_bindings((text,))
+    except ParameterError:
+        return
+    assert binding.input
+    assert all(binding.sources)
+    assert len(binding.topics) == (0 if binding.kind == 'state' else len(binding.sources))
+
+
+def test_topics_and_tensor_of_a_binding():
+    image, tensor, unnamed, state = parse_bindings(
+        ('x=image:a,b', 'y=tensor:c#d#e', 'z=tensor:f', 'h=state:g#h')
+    )
+    assert [each.topics for each in (image, tensor, unnamed, state)] == [
+        ('a', 'b'),
+        ('c',),
+        ('f',),
+        (),
+    ]
+    assert [each.tensor for each in (image, tensor, unnamed, state)] == ['', 'd#e', '', '']
+
+
+def test_the_maximum_age_is_in_seconds():
+    (fresh, any_age) = parse_bindings(('x=image:a?max_age=0.25', 'y=tensor:b'))
+    assert (fresh.max_age, any_age.max_age) == (0.25, None)
+
+
+@pytest.mark.parametrize('age', ['0', '-1', 'inf', 'nan', 'soon'])
+def test_a_maximum_age_that_is_no_positive_number_is_refused(age):
+    (binding,) = parse_bindings((f'x=tensor:a?max_age={age}',))
+    with pytest.raises(ParameterError, match=f"max_age of the network input 'x' is '{age}'"):
+        _ = binding.max_age
+
+
+def test_image_settings_are_options_of_the_pipeline():
+    assert set(IMAGE_SETTINGS) <= set(PipelineOptions.__dataclass_fields__)

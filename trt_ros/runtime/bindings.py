@@ -1,0 +1,186 @@
+"""Bindings of network inputs to image topics, tensor topics and states, parsed from text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+import re
+from typing import Literal, cast
+
+from trt_ros.errors import ParameterError
+
+Kind = Literal['image', 'tensor', 'state']
+
+#: Settings of an image binding; they override the pipeline's option of the same name.
+IMAGE_SETTINGS = (
+    'resize',
+    'crop_fraction',
+    'antialias',
+    'pad_value',
+    'channel_order',
+    'mean',
+    'std',
+    'scale',
+    'input_size',
+)
+#: Setting of image and tensor bindings: maximum age in seconds of a sampled message.
+MAX_AGE = 'max_age'
+#: Allowed settings by kind of binding.
+SETTINGS: Mapping[str, tuple[str, ...]] = {
+    'image': (*IMAGE_SETTINGS, MAX_AGE),
+    'tensor': (MAX_AGE,),
+    'state': (),
+}
+_FORM = 'Write INPUT=image:TOPIC, INPUT=tensor:TOPIC#TENSOR or INPUT=state:OUTPUT.'
+_TOPIC = re.compile('[A-Za-z0-9_/~{}]+')
+
+
+@dataclass(frozen=True)
+class Binding:
+    """
+    The origin of one network input.
+
+    :param input: name of the network input.
+    :param kind: 'image', 'tensor' or 'state'.
+    :param sources: 'image': one or two topics, the second for the fourth channel; 'tensor':
+        'TOPIC' or 'TOPIC#TENSOR'; 'state': name of the output of the previous run.
+    :param settings: values by name, as written; see SETTINGS.
+    """
+
+    input: str
+    kind: Kind
+    sources: tuple[str, ...]
+    settings: Mapping[str, str]
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics to subscribe to; none for a state."""
+        if self.kind == 'tensor':
+            return (self.sources[0].partition('#')[0],)
+        return self.sources if self.kind == 'image' else ()
+
+    @property
+    def tensor(self) -> str:
+        """Name of the tensor in the messages of its topic; '' if it was not given."""
+        return self.sources[0].partition('#')[2] if self.kind == 'tensor' else ''
+
+    @property
+    def max_age(self) -> float | None:
+        """
+        Maximum age in seconds of a sampled message; None if it was not given.
+
+        :raises ParameterError: when it is not a positive number.
+        """
+        text = self.settings.get(MAX_AGE)
+        if text is None:
+            return None
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds < float('inf'):
+            raise ParameterError(
+                f'{MAX_AGE} of the network input {self.input!r} is {text!r}.',
+                remedy='Set it to a positive number of seconds.',
+            )
+        return seconds
+
+
+def parse_bindings(texts: tuple[str, ...]) -> tuple[Binding, ...]:
+    """
+    Parse the bindings of a network's inputs; whitespace around the parts is ignored.
+
+    >>> parse_bindings(('left=image:left/image_raw?resize=stretch', 'h=state:hn'))
+    (Binding(input='left', kind='image', sources=('left/image_raw',), settings={'resize': \
+'stretch'}), Binding(input='h', kind='state', sources=('hn',), settings={}))
+
+    :raises ParameterError: when a binding is malformed or an input is bound twice.
+    """
+    bindings = tuple(map(_parse, texts))
+    names = [binding.input for binding in bindings]
+    for name in names:
+        if names.count(name) > 1:
+            raise ParameterError(
+                f'The network input {name!r} is bound {names.count(name)} times.',
+                remedy='List each network input once in inputs.',
+            )
+    return bindings
+
+
+def _parse(text: str) -> Binding:
+    name, equals, rest = (part.strip() for part in text.partition('='))
+    kind, colon, source = (part.strip() for part in rest.partition(':'))
+    if not (name and equals and colon):
+        raise ParameterError(f'Invalid binding {text!r} in inputs.', remedy=_FORM)
+    if kind not in SETTINGS:
+        raise ParameterError(
+            f'Unknown kind {kind!r} of the binding {text!r} in inputs.', remedy=_FORM
+        )
+    settings: dict[str, str] = {}
+    if kind == 'state':  # The rest is a name, which may contain any character.
+        if not source:
+            raise _empty_source(text)
+        sources: tuple[str, ...] = (source,)
+    else:
+        source, question, query = source.rpartition('?') if '?' in source else (source, '', '')
+        settings = _settings(text, kind, query) if question else {}
+        sources = _image_topics(text, source) if kind == 'image' else (_tensor(text, source),)
+    return Binding(name, cast(Kind, kind), sources, settings)
+
+
+def _settings(text: str, kind: str, query: str) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for pair in query.split('&'):
+        name, equals, value = (part.strip() for part in pair.partition('='))
+        if not (name and equals and value):
+            raise ParameterError(
+                f'Invalid setting {pair!r} of the binding {text!r} in inputs.',
+                remedy='Write ?NAME=VALUE&NAME=VALUE after the topic.',
+            )
+        if name not in SETTINGS[kind]:
+            raise ParameterError(
+                f'Unknown setting {name!r} of the binding {text!r} in inputs.',
+                remedy=f'Use {", ".join(SETTINGS[kind])}.',
+            )
+        if name in settings:
+            raise ParameterError(
+                f'Duplicate setting {name!r} of the binding {text!r} in inputs.',
+                remedy='Give each setting once.',
+            )
+        settings[name] = value
+    return settings
+
+
+def _image_topics(text: str, source: str) -> tuple[str, ...]:
+    topics = tuple(_topic(text, topic.strip()) for topic in source.split(','))
+    if len(topics) > 2 or len(set(topics)) < len(topics):
+        raise ParameterError(
+            f'The binding {text!r} in inputs has {len(topics)} image topics.',
+            remedy='Give one topic, or two different ones: the second is the fourth channel.',
+        )
+    return topics
+
+
+def _tensor(text: str, source: str) -> str:
+    topic, number_sign, name = (part.strip() for part in source.partition('#'))
+    if number_sign and not name:
+        raise ParameterError(
+            f'The binding {text!r} in inputs has an empty tensor name.',
+            remedy='Write TOPIC#TENSOR, or TOPIC alone.',
+        )
+    return f'{_topic(text, topic)}{number_sign}{name}'
+
+
+def _topic(text: str, topic: str) -> str:
+    if not topic:
+        raise _empty_source(text)
+    if not _TOPIC.fullmatch(topic):
+        raise ParameterError(
+            f'Invalid topic {topic!r} of the binding {text!r} in inputs.',
+            remedy='Use letters, digits, underscores and slashes.',
+        )
+    return topic
+
+
+def _empty_source(text: str) -> ParameterError:
+    return ParameterError(f'The binding {text!r} in inputs has an empty source.', remedy=_FORM)
