@@ -15,6 +15,8 @@ pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 pytest.importorskip('composition_interfaces.srv')
 
+from trt_ros.ros.diagnostics import FrameCounts  # noqa: E402
+
 pytestmark = pytest.mark.ros
 PROGRAM = Path(__file__).with_name('soak.py')
 
@@ -78,6 +80,14 @@ def test_what_grows_to_the_end_is_a_leak(soak):
     for index, sample in enumerate(a_thread_each):
         sample['threads'] += index
     assert soak.leaks(a_thread_each)[0].startswith('threads: 3 more at the end, 1 are allowed')
+
+
+def test_timing_windows_of_soaking_nodes_fill_within_fifty_frames(soak):
+    with sys.modules['soak_nodes'].short_timing_windows():
+        counts = FrameCounts()
+        for frame in range(100):
+            counts.took('run', float(frame))
+        assert counts.percentiles()['run'][0] == 74.5  # Median of the last 50.
 
 
 def test_what_fills_at_first_and_what_comes_and_goes_is_none(soak):
