@@ -118,7 +118,7 @@ def complaints(path: Path, source: str) -> list[str]:
 @pytest.mark.parametrize(
     'path', sorted(PACKAGE.rglob('*.py')), ids=lambda path: str(path.relative_to(PACKAGE))
 )
-def test_arrows_point_down_only(path):
+def test_layers_import_only_lower_layers(path):
     assert layer_of(path) in LAYERS, 'a new layer: say above what it may import'
     assert complaints(path, path.read_text()) == []
 
@@ -148,7 +148,7 @@ def test_arrows_point_down_only(path):
         ('runtime/gpu/executor.py', 'import requests', 'runtime may not import requests'),
     ],
 )
-def test_an_arrow_that_points_up_is_found(file, source, complaint):
+def test_import_of_higher_layer_is_found(file, source, complaint):
     assert complaints(PACKAGE / file, source) == [complaint]
 
 

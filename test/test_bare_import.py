@@ -24,7 +24,7 @@ def bare_python(*arguments: str) -> str:
     ).stdout
 
 
-def test_the_bare_python_of_these_tests_is_bare():
+def test_bare_python_has_no_packages():
     found = bare_python(
         '-c',
         'from importlib.util import find_spec\n'
@@ -34,7 +34,7 @@ def test_the_bare_python_of_these_tests_is_bare():
 
 
 @pytest.mark.parametrize('module', ['trt_ros', 'trt_ros.errors', 'trt_ros.cli'])
-def test_these_modules_import(module):
+def test_modules_import_in_bare_python(module):
     assert bare_python('-c', f'import {module}; print({module}.__name__)') == f'{module}\n'
 
 
@@ -44,5 +44,5 @@ def test_help_names_every_verb():
 
 
 @pytest.mark.parametrize('verb', cli.verbs())
-def test_a_verb_explains_itself(verb):
+def test_verb_help_works(verb):
     assert bare_python('-m', 'trt_ros', verb, '--help').startswith(f'usage: trt-ros {verb} ')

@@ -61,7 +61,7 @@ def test_links_resolve(page):
 
 
 @pytest.mark.parametrize('page', PAGES, ids=page_id)
-def test_no_path_of_a_machine(page):
+def test_docs_contain_no_machine_paths(page):
     assert MACHINE_PATH.findall(page.read_text()) == []
 
 

@@ -90,11 +90,11 @@ def test_docstrings_descriptions_and_names_follow_the_rules(path):
         ('story = 1', 'line 1: story'),
     ],
 )
-def test_an_offence_is_found(source, offence):
+def test_violation_is_found(source, offence):
     assert offences(source) == [offence]
 
 
-def test_every_public_class_and_function_has_a_name_of_its_own():
+def test_public_names_are_unique():
     places = defaultdict(list)
     for path in FILES:
         for node in ast.parse(path.read_text()).body:

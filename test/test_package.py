@@ -89,7 +89,7 @@ def test_every_executable_has_its_main(setup_cfg):
         assert f'def {function}(' in Path(spec.origin).read_text()
 
 
-def test_both_registers_of_components_say_the_same(setup_cfg):
+def test_component_registrations_are_equal(setup_cfg):
     entry_points = setup_cfg['options.entry_points']['rclpy_components'].strip().splitlines()
     resource = (CHECKOUT / 'resource/rclcpp_components/trt_ros').read_text().splitlines()
     assert [line.split(' = ') for line in entry_points] == [line.split(';') for line in resource]

@@ -31,13 +31,13 @@ def assert_alike(family, transform, image_wh):
 
 
 @pytest.mark.parametrize('image_wh', SIZES)
-def test_a_classifier_is_shown_what_torchvision_shows_it(image_wh, torch):
+def test_classifier_preprocessing_equals_torchvision(image_wh, torch):
     presets = pytest.importorskip('torchvision.transforms._presets', reason='it is compared with')
     assert_alike(CLASSIFIER, presets.ImageClassification(crop_size=224), image_wh)
 
 
 @pytest.mark.parametrize('image_wh', SIZES)
-def test_a_yolo_classifier_is_shown_what_ultralytics_shows_it(image_wh, ultralytics):
+def test_yolo_classifier_preprocessing_equals_ultralytics(image_wh, ultralytics):
     from ultralytics.data.augment import classify_transforms
 
     assert_alike(YOLOV8_CLS, classify_transforms(224), image_wh)

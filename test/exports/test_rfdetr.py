@@ -57,9 +57,7 @@ def exported(torch, rfdetr, spread, picture, tmp_path):
         ('RFDETRSegNano', ()),
     ],
 )
-def test_the_decoder_equals_the_exporters_own_postprocessing(
-    exported, picture, assert_same, name, labels
-):
+def test_decoder_equals_postprocessing_of_exporter(exported, picture, assert_same, name, labels):
     """Trained on one's own classes, its last logit is none; named, the classes are the others."""
     decode = pytest.importorskip('rfdetr.export._runtime.decode', reason='newer RF-DETR has it')
     path = exported(name)
@@ -82,7 +80,7 @@ def test_the_decoder_equals_the_exporters_own_postprocessing(
     pipeline.close()
 
 
-def test_it_is_shown_what_its_exporter_shows_it(rfdetr, picture):
+def test_preprocessing_equals_the_exporter(rfdetr, picture):
     images = pytest.importorskip('PIL.Image', reason='RF-DETR takes its images')
     its = pytest.importorskip('rfdetr.export._runtime.preprocess', reason='newer RF-DETR has it')
     pixels = picture.data.reshape(picture.height, picture.width, 3)

@@ -116,7 +116,7 @@ def detector(untrained):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', DETECTORS)
-def test_a_detector_with_its_nms_inside(torch, detector, export, picture, assert_same, name):
+def test_detector_with_nms_inside(torch, detector, export, picture, assert_same, name):
     model, image = detector(name)
 
     class Whole(torch.nn.Module):
@@ -236,9 +236,7 @@ def test_class_scores_are_the_softmax_of_the_logits(torch, untrained, export, pi
         ('fcn_resnet50', lambda model: [model.classifier[-1]]),
     ],
 )
-def test_the_mask_is_the_best_class_of_its_own_scores(
-    torch, untrained, export, picture, name, last
-):
+def test_mask_is_argmax_of_scores(torch, untrained, export, picture, name, last):
     size = 128
     wanted = Preprocess((size, size), **decoder.SEGMENTERS[-1].preprocess)
 

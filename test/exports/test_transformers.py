@@ -237,7 +237,7 @@ BUILDS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(('build', 'family', 'processor', 'is_deployed'), BUILDS)
-def test_the_decoder_equals_the_exporters_own_postprocessing(
+def test_decoder_equals_postprocessing_of_exporter(
     torch,
     transformers,
     settle,
@@ -345,7 +345,7 @@ def siglip(transformers):
         (siglip, ['tokens', 'pooler_output']),
     ],
 )
-def test_the_embedding_is_the_exporters_own(torch, transformers, export, picture, build, names):
+def test_embedding_equals_that_of_exporter(torch, transformers, export, picture, build, names):
     """Exported as docs/models.md says."""
     torch.manual_seed(0)
     size, model = build(transformers)
@@ -362,9 +362,7 @@ def test_the_embedding_is_the_exporters_own(torch, transformers, export, picture
 
 
 @pytest.mark.slow
-def test_the_mask_equals_the_exporters_own_postprocessing(
-    torch, transformers, export, picture, spread
-):
+def test_mask_equals_postprocessing_of_exporter(torch, transformers, export, picture, spread):
     torch.manual_seed(0)
     model = transformers.SegformerForSemanticSegmentation(
         transformers.SegformerConfig(
@@ -469,9 +467,7 @@ def depth_anything(transformers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('build', [dpt, depth_anything, zoedepth])
-def test_depth_equals_the_exporters_own_postprocessing(
-    torch, transformers, export, picture, build
-):
+def test_depth_equals_postprocessing_of_exporter(torch, transformers, export, picture, build):
     torch.manual_seed(0)
     size, model = build(transformers)
     for weight in model.parameters():  # They begin so small that nothing is left at the end.

@@ -81,7 +81,7 @@ def own_boxes_of_rtdetr(torch, outputs, picture):
         ('rtdetr-l', {}, 'rtdetr'),
     ],
 )
-def test_the_decoder_equals_the_exporters_own_postprocessing(
+def test_decoder_equals_postprocessing_of_exporter(
     torch, ultralytics, settle, spread, picture, assert_same, network, options, family
 ):
     torch.manual_seed(0)

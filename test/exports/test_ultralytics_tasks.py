@@ -93,9 +93,7 @@ THRESHOLDS = Thresholds(score=THRESHOLD, iou=IOU, max_detections=300)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(('options', 'size'), TASKS)
-def test_masks_are_ultralytics_own_but_for_their_edges(
-    torch, open_export, assert_same, options, size
-):
+def test_masks_equal_ultralytics_except_at_edges(torch, open_export, assert_same, options, size):
     from ultralytics.utils import ops
 
     head, outputs, letterbox, classes = open_export(
@@ -131,7 +129,7 @@ def test_masks_are_ultralytics_own_but_for_their_edges(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(('options', 'size'), TASKS)
-def test_keypoints_are_ultralytics_own(torch, open_export, assert_same, options, size):
+def test_keypoints_equal_ultralytics(torch, open_export, assert_same, options, size):
     from ultralytics.utils import ops
 
     def keypoints(rng, count):
@@ -163,7 +161,7 @@ def test_keypoints_are_ultralytics_own(torch, open_export, assert_same, options,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(('options', 'size'), TASKS)
-def test_rotated_boxes_are_ultralytics_own(torch, open_export, options, size):
+def test_rotated_boxes_equal_ultralytics(torch, open_export, options, size):
     head, outputs, letterbox, classes = open_export(
         f'yolo{size}-obb', decoder.ORIENTED, 'yolov8_obb', options
     )
@@ -188,7 +186,7 @@ def test_rotated_boxes_are_ultralytics_own(torch, open_export, options, size):
 
 
 @pytest.mark.slow
-def test_class_scores_are_the_networks_own(open_export):
+def test_class_scores_are_the_network_outputs(open_export):
     head, outputs, letterbox, _ = open_export('yolo11n-cls', decoder.CLASSIFIERS, 'yolov8_cls', {})
     assert head(outputs, letterbox, THRESHOLDS).scores.tolist() == outputs['output0'][0].tolist()
 
@@ -211,7 +209,7 @@ def postprocessed(torch, predictor, output, letterbox, classes=0):
 
 
 @pytest.mark.slow
-def test_a_semantic_mask_is_ultralytics_own_but_for_its_edges(torch, open_export):
+def test_semantic_mask_equals_ultralytics_except_at_edges(torch, open_export):
     from ultralytics.models.yolo.semantic import SemanticSegmentationPredictor
 
     head, outputs, letterbox, classes = open_export(
@@ -230,7 +228,7 @@ def test_a_semantic_mask_is_ultralytics_own_but_for_its_edges(torch, open_export
 
 
 @pytest.mark.slow
-def test_depth_is_ultralytics_own_but_for_half_a_pixel(torch, open_export):
+def test_depth_equals_ultralytics_within_half_a_pixel(torch, open_export):
     from ultralytics.models.yolo.depth import DepthPredictor
 
     head, outputs, letterbox, _ = open_export('yolo26n-depth', decoder.DEPTHS, 'yolo_depth', {})

@@ -74,7 +74,7 @@ def programs():
 
 @pytest.mark.slow
 @pytest.mark.parametrize('path', NASTIEST)
-def test_the_nastiest_models_end_as_errors_or_succeed(programs, tmp_path, path):
+def test_malicious_models_end_as_errors_or_succeed(programs, tmp_path, path):
     models, run = programs
     if path == 'build':
         pytest.importorskip('tensorrt_rtx')

@@ -383,7 +383,7 @@ def test_the_best_class_of_each_pixel_is_that_of_numpy(
     assert len(np.unique(got.labels)) > 1
 
 
-def test_what_is_not_a_number_among_the_scores_is_counted(decode_on_gpu):
+def test_non_finite_scores_are_counted(decode_on_gpu):
     head, outputs = semantic((4, 16, 16))
     outputs['scores'][0, 1, 3, 3] = np.nan
     _, counts = decode_on_gpu(head, outputs, Letterbox.fit((16, 16), (16, 16), 'stretch'))

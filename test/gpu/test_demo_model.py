@@ -100,7 +100,7 @@ def test_bench_measures_and_draws(gpu, cache, tmp_path, capsys):
 
 
 @pytest.mark.parametrize('flag', ['--no-graph', '--no-transfers'])
-def test_bench_goes_without(flag, gpu, cache, capsys):
+def test_bench_runs_without_graph_or_transfers(flag, gpu, cache, capsys):
     assert (
         main(
             [
@@ -124,7 +124,7 @@ def test_bench_goes_without(flag, gpu, cache, capsys):
     assert ('copy in' in said) == (flag == '--no-graph')
 
 
-def test_verify_agrees_with_onnx_runtime_and_tells_a_difference(gpu, cache, tmp_path, capsys):
+def test_verify_agrees_with_onnx_runtime_and_reports_difference(gpu, cache, tmp_path, capsys):
     import cv2
 
     pictures = []

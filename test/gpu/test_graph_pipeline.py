@@ -242,7 +242,7 @@ def test_a_hundred_frames_allocate_nothing(open_graph):
     assert (live(), pipeline.memory(), pipeline.gpu.free_bytes()[0]) == before
 
 
-def test_fifty_openings_leave_nothing_and_memory_is_told_by_owner(open_graph):
+def test_fifty_openings_leak_nothing_and_memory_is_reported_per_owner(open_graph):
     before = live()
     for _ in range(50):
         pipeline = open_graph(slots=1)
@@ -271,9 +271,7 @@ def test_registered_memory_is_read_where_it_lies(open_graph, on_cpu):
         pipeline.close()
 
 
-def test_cameras_that_are_foreseen_share_the_memory_of_the_largest_batch(
-    gpu, cache, on_cpu, small_detector
-):
+def test_prepared_cameras_share_memory_of_largest_batch(gpu, cache, on_cpu, small_detector):
     with gpu.context:
         found = open_engine(
             small_detector('cameras.onnx', batch='batch'),
@@ -311,7 +309,7 @@ def test_cameras_that_are_foreseen_share_the_memory_of_the_largest_batch(
         pipeline.close()
 
 
-def test_a_batch_beyond_the_profile_says_what_the_engine_takes(open_graph):
+def test_batch_beyond_profile_reports_maximum_of_engine(open_graph):
     pipeline = open_graph()
     with pytest.raises(TensorMismatchError, match='2 images exceed the maximum batch size of 1'):
         pipeline.submit([picture(), picture()], ASKED)
@@ -328,7 +326,7 @@ def test_nan_and_inf_are_counted(open_graph, small_detector, caplog):
         pipeline.close()
 
 
-def test_a_network_that_cannot_be_captured_runs_without_and_says_why(
+def test_network_that_cannot_be_captured_runs_without_graph_and_logs_reason(
     open_graph, on_cpu, monkeypatch
 ):
     from trt_ros.runtime.gpu.tensorrt_context import Execution
@@ -339,7 +337,7 @@ def test_a_network_that_cannot_be_captured_runs_without_and_says_why(
     assert_same(pipeline.infer(picture(), ASKED), on_cpu(picture()))
 
 
-def test_out_of_memory_says_what_was_wanted_and_what_there_is(open_graph):
+def test_out_of_memory_reports_requested_and_free_bytes(open_graph):
     pipeline = open_graph(slots=1)
     from trt_ros.cuda.memory import DeviceBuffer
 
@@ -352,7 +350,7 @@ def test_out_of_memory_says_what_was_wanted_and_what_there_is(open_graph):
     assert len(pipeline.infer(picture(), ASKED)) > 0  # Nothing is broken.
 
 
-def test_use_after_close_names_it(open_graph):
+def test_use_after_close_names_the_object(open_graph):
     pipeline = open_graph()
     pipeline.close()
     pipeline.close()
@@ -360,7 +358,7 @@ def test_use_after_close_names_it(open_graph):
         pipeline.infer(picture(), ASKED)
 
 
-def test_a_gpu_that_does_not_answer_is_noticed(open_graph, bench):
+def test_unresponsive_gpu_is_detected(open_graph, bench):
     """A callback on the host holds the stream up, as a kernel without end would."""
     faults: list[GpuFailedError] = []
     reported = threading.Event()

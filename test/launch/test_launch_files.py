@@ -39,7 +39,7 @@ def arguments_of(file: Path) -> dict[str, str]:
     return {each.name: each.description for each in description.get_launch_arguments()}
 
 
-def test_there_are_launch_files():
+def test_package_has_launch_files():
     assert [file.name for file in FILES] == [
         'cameras.launch.py',
         'classifier.launch.py',
@@ -55,7 +55,7 @@ def test_there_are_launch_files():
 
 
 @pytest.mark.parametrize('file', FILES, ids=lambda file: file.name)
-def test_every_parameter_of_the_node_is_an_argument_that_is_explained(file):
+def test_every_node_parameter_is_a_documented_argument(file):
     found = arguments_of(file)
     assert all(found.values())
     cls = PARAMETERS.get(file.name.partition('.')[0], PARAMETERS['detector'])
@@ -77,7 +77,7 @@ def test_the_demo_takes_the_parameters_of_its_other_nodes_by_their_names():
     'cls', [ClassifierNode, DepthNode, DetectorNode, PoseNode, SegmenterNode, TensorNode]
 )
 @pytest.mark.parametrize('platform', ['x86', 'jetson'])
-def test_a_platforms_defaults_are_parameters_of_every_node(platform, cls):
+def test_platform_defaults_are_parameters_of_every_node(platform, cls):
     content = yaml.safe_load((CHECKOUT / 'config' / f'{platform}.yaml').read_text())
     assert checked_parameters(cls, content['/**']['ros__parameters'])
 
@@ -88,7 +88,7 @@ def given(**texts):
     return given_parameters(context, DetectorNode)
 
 
-def test_arguments_left_out_leave_the_node_its_defaults():
+def test_omitted_arguments_keep_node_defaults():
     assert given() == {}
     assert given(model_path='', score_threshold='') == {}
 
@@ -120,7 +120,7 @@ def test_arguments_get_the_types_of_the_parameters():
         ('labels', '[cat', 'labels is'),
     ],
 )
-def test_an_argument_that_is_no_value_of_its_parameter_is_refused(name, text, message):
+def test_rejects_argument_of_wrong_type(name, text, message):
     with pytest.raises(ParameterError, match=message):
         given(**{name: text})
 
@@ -130,7 +130,7 @@ def test_an_unknown_parameter_in_a_cameras_file_is_refused():
         checked_parameters(DetectorNode, {'scores': 1})
 
 
-def test_a_jetson_is_known_by_its_device_tree(tmp_path):
+def test_jetson_is_detected_by_device_tree(tmp_path):
     tree = tmp_path / 'compatible'
     assert this_platform(tree) == 'x86'
     tree.write_bytes(b'raspberrypi,4-model-b\0brcm,bcm2711\0')
@@ -163,11 +163,11 @@ def set_by_launch() -> dict[str, str]:
     }
 
 
-def test_images_get_a_transport_with_room(environment):
+def test_transport_has_room_for_images(environment):
     assert set_by_launch() == {'FASTDDS_BUILTIN_TRANSPORTS': 'DEFAULT?sockets_size=32MB'}
 
 
-def test_on_this_machine_only_a_profile_gives_them_room(environment):
+def test_localhost_only_needs_profile_for_large_images(environment):
     environment.setenv('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
     files = set_by_launch()
     assert set(files) == {'FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE'}
@@ -183,6 +183,6 @@ def test_on_this_machine_only_a_profile_gives_them_room(environment):
         'FASTDDS_DEFAULT_PROFILES_FILE',
     ],
 )
-def test_a_transport_that_the_user_chose_stays(environment, name):
+def test_transport_chosen_by_user_is_kept(environment, name):
     environment.setenv(name, 'mine')
     assert set_by_launch() == {}

@@ -162,14 +162,14 @@ def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path,
 
 
 @pytest.mark.parametrize('container', ['none', 'new'])
-def test_a_model_that_is_not_there_fails_the_launch_and_says_why(start, container):
+def test_missing_model_fails_launch_with_reason(start, container):
     launch = start('x86.launch.py', 'model_path:=no_such.onnx', f'container:={container}')
     assert launch.ends() == 1
     assert 'The model file no_such.onnx does not exist' in launch.output
     assert '/detector could not be configured' in launch.output
 
 
-def test_a_component_that_cannot_be_loaded_fails_the_launch_and_says_why(start, tmp_path):
+def test_component_load_failure_fails_launch_with_reason(start, tmp_path):
     file = tmp_path / 'parameters.yaml'
     file.write_text('/**:\n  ros__parameters:\n    score_threshold: much\n')
     launch = start('detector.launch.py', 'container:=new', f'params_file:={file}')
@@ -180,7 +180,7 @@ def test_a_component_that_cannot_be_loaded_fails_the_launch_and_says_why(start, 
     )
 
 
-def test_parameters_that_launch_ros_cannot_give_to_a_component_start_nothing(start, tmp_path):
+def test_parameters_unsupported_for_components_fail_before_start(start, tmp_path):
     file = tmp_path / 'parameters.yaml'
     file.write_text('/**:\n  ros__parameters:\n    labels: []\n')
     launch = start('detector.launch.py', 'container:=new', f'params_file:={file}')
@@ -189,7 +189,7 @@ def test_parameters_that_launch_ros_cannot_give_to_a_component_start_nothing(sta
     assert 'process started' not in launch.output
 
 
-def test_in_a_container_that_runs_already_the_nodes_outlive_the_launch(start, tmp_path):
+def test_nodes_in_existing_container_outlive_the_launch(start, tmp_path):
     domain_id = str(random.randint(1, 100))
     second = tmp_path / 'second'
     second.mkdir()
@@ -261,7 +261,7 @@ def test_an_unknown_argument_fails_the_launch_and_names_the_nearest(start, file,
     assert 'process started' not in launch.output
 
 
-def test_arguments_of_a_file_that_includes_ours_are_its_own(start, tmp_path):
+def test_arguments_of_including_launch_file_are_not_checked(start, tmp_path):
     outer = tmp_path / 'robot.launch.py'
     outer.write_text(
         'from launch import LaunchDescription\n'
@@ -276,7 +276,7 @@ def test_arguments_of_a_file_that_includes_ours_are_its_own(start, tmp_path):
 
 
 @pytest.mark.parametrize('container', ['none', 'new'])
-def test_a_closed_terminal_ends_the_launch_in_order(start, container):
+def test_closed_terminal_stops_launch_cleanly(start, container):
     launch = start('detector.launch.py', f'model_path:={MODEL}', f'container:={container}')
     launch.says('[detector]: activate: inactive -> active')
     started = re.findall(r'process started with pid \[(\d+)\]', launch.output)
@@ -397,7 +397,7 @@ def test_one_detector_of_all_cameras_has_the_topics_of_one_each(
     assert launch.stop() == 0
 
 
-def test_cameras_with_parameters_of_their_own_are_no_matter_for_one_detector(start, tmp_path):
+def test_one_detector_refuses_cameras_with_their_own_parameters(start, tmp_path):
     cameras = tmp_path / 'cameras.yaml'
     cameras.write_text('cameras: {front: {parameters: {score_threshold: 0.5}}}')
     launch = start('cameras.launch.py', f'cameras:={cameras}', 'one_node:=true')
@@ -423,7 +423,7 @@ def test_cameras_with_parameters_of_their_own_are_no_matter_for_one_detector(sta
         ),
     ],
 )
-def test_a_cameras_file_that_makes_no_sense_fails_the_launch(start, tmp_path, content, message):
+def test_invalid_cameras_file_fails_launch(start, tmp_path, content, message):
     cameras = tmp_path / 'cameras.yaml'
     if content is not None:
         cameras.write_text(content)
@@ -470,7 +470,7 @@ def shared_memory_of(pid):
     ('container', 'crashing', 'source_starts'),
     [('none', 'detector', 1), ('new', 'component_container_mt', 3)],
 )
-def test_what_crashes_is_started_again_and_becomes_active_by_itself(
+def test_crashed_node_is_respawned_and_becomes_active(
     start, picture, container, crashing, source_starts
 ):
     launch = start(
@@ -513,7 +513,7 @@ def test_a_crash_before_the_others_are_up_leaves_none_of_them_behind(start, pict
     assert launch.stop() == 0
 
 
-def test_a_delay_that_is_none_fails_the_launch(start):
+def test_invalid_respawn_delay_fails_launch(start):
     launch = start('detector.launch.py', 'respawn:=true', 'respawn_delay:=soon')
     assert launch.ends() == 1
     assert "respawn_delay is 'soon'" in launch.output

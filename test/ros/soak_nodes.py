@@ -158,7 +158,7 @@ def serialized(rows: np.ndarray, size_wh: tuple[int, int], encoding: str) -> np.
 
 
 def short_timing_windows() -> Any:
-    """Return a context in which timings fill in a second; filling for minutes looks like a leak."""
+    """Return a context in which timings fill in a second: slow growth looks like a leak."""
     return patch.object(diagnostics, 'MAX_TIMES', 50)  # Raises where that is renamed.
 
 

@@ -10,7 +10,7 @@ message = pytest.importorskip('bond.msg')
 pytestmark = pytest.mark.ros
 
 
-def test_an_active_node_beats_and_says_when_it_ends(start_node):
+def test_active_node_sends_heartbeats_and_breaks_bond_at_end(start_node):
     node = start_node(
         'beating', 'trt_ros.nodes.overlay', '-r', '__ns:=/robot', autostart=False, bond_period=0.05
     )

@@ -171,7 +171,7 @@ def test_each_camera_gets_its_own_results_under_its_own_header_on_its_own_topic(
         }
 
 
-def test_what_is_said_of_the_network_is_said_once(rig):
+def test_network_is_logged_once(rig):
     labels = rig.node.peer.inbox(
         LabelInfo,
         '/cameras/label_info',
@@ -194,7 +194,7 @@ def test_what_is_said_of_the_network_is_said_once(rig):
     }
 
 
-def test_images_that_wait_together_go_through_the_network_together(rig):
+def test_waiting_images_run_in_one_batch(rig):
     assert 'up to 3 images in a run' in rig.node.log
     before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
     first = rig.hold()
@@ -208,7 +208,7 @@ def test_images_that_wait_together_go_through_the_network_together(rig):
     assert rig.runs()[runs:] == [1, 3]
 
 
-def test_a_network_for_one_image_takes_the_cameras_one_after_another(one_by_one):
+def test_network_of_batch_one_runs_cameras_singly(one_by_one):
     rig = one_by_one
     assert 'images run one after another: the network takes one in a run' in rig.node.log
     before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
@@ -243,7 +243,7 @@ def test_every_image_of_every_camera_is_accounted_for(rig):
         )
 
 
-def test_a_bad_image_does_not_hurt_those_that_came_with_it(rig):
+def test_bad_image_does_not_affect_its_batch(rig):
     before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
     rig.hold()
     bad = rig.publish(LEFT, data=b'\0' * 100)
@@ -261,7 +261,7 @@ def test_a_bad_image_does_not_hurt_those_that_came_with_it(rig):
     assert bad not in rig.stamps(LEFT)
 
 
-def test_a_silent_camera_keeps_nobody_waiting_for_long(rig):
+def test_silent_camera_does_not_delay_others(rig):
     assert rig.node.set(batch_wait_ms=50.0) == ''
     runs = len(rig.runs())
     for _ in range(3):
@@ -281,7 +281,7 @@ def test_images_that_come_one_after_another_wait_batch_wait_ms_and_run_together(
     assert rig.node.set(batch_wait_ms=0.0) == ''
 
 
-def test_of_a_lazy_node_only_the_cameras_work_whose_results_somebody_wants(rig):
+def test_lazy_node_runs_only_cameras_with_subscribers(rig):
     peer = rig.node.peer
     assert rig.node.set(lazy=True) == ''
     peer.close_inbox(rig.found[LEFT])
@@ -315,15 +315,13 @@ def test_a_camera_without_images_is_named(one_by_one):
     ],
     ids=['twice', 'invalid', 'empty'],
 )
-def test_topics_that_make_no_sense_fail_the_configure_with_the_reason(
-    fake_detector, request, topics, why
-):
+def test_invalid_topics_fail_configure_with_reason(fake_detector, request, topics, why):
     node = fake_detector(f'refused_{request.node.callspec.id}', image_topics=topics)
     assert not node.change('configure')
     node.wait_for_log(f'on_configure failed. {why}')
 
 
-def test_fewer_in_a_run_than_there_are_cameras(fake_detector, tmp_path, picture, as_image):
+def test_batch_smaller_than_number_of_cameras(fake_detector, tmp_path, picture, as_image):
     rig = Rig(
         start_cameras(
             fake_detector, 'two_of_three', f'runs:{tmp_path}', autostart=True, max_batch_size=2
@@ -351,9 +349,7 @@ def footprint(node):
     }
 
 
-def test_ten_lives_of_three_cameras_end_where_they_began(
-    fake_detector, tmp_path, picture, as_image
-):
+def test_ten_cycles_of_three_cameras_leak_nothing(fake_detector, tmp_path, picture, as_image):
     (tmp_path / 'go').touch()
     node = start_cameras(fake_detector, 'cycled_cameras', f'runs:{tmp_path}')
     peer, outputs = (
@@ -392,9 +388,7 @@ def test_ten_lives_of_three_cameras_end_where_they_began(
     peer.wait_until(lambda: footprint(node) == before, f'{footprint(node)} to be {before}')
 
 
-def test_two_cameras_of_a_network_that_really_runs_in_a_batch(
-    start_node, peer, as_image, tmp_path, backend
-):
+def test_two_cameras_run_in_a_real_batch(start_node, peer, as_image, tmp_path, backend):
     onnx = pytest.importorskip('onnx')
     pytest.importorskip('onnxruntime')
     from trt_ros.demo.evaluate import MODEL

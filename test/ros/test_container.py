@@ -230,7 +230,7 @@ def test_an_entry_point_or_the_ament_index_names_a_plugin(container, package):
         ('', 'components:ExitsLoading', 'Component constructor threw an exception: gone'),
     ],
 )
-def test_what_cannot_be_loaded_says_why(container, package, plugin, message):
+def test_load_failure_reports_reason(container, package, plugin, message):
     refused = container.load(plugin, package)
     assert (refused.success, refused.full_node_name, refused.unique_id, refused.error_message) == (
         False,
@@ -264,7 +264,7 @@ def test_only_registered_components_are_loaded_unless_modules_are_allowed(start)
         ('unittest.__main__', 'Failed to load library: '),
     ],
 )
-def test_an_import_that_goes_wrong_leaves_the_container_loading(start, module, message):
+def test_failed_import_does_not_block_container(start, module, message):
     container = start()
     refused = container.load(f'{module}:Node')
     assert (refused.success, refused.error_message[: len(message)]) == (False, message)
@@ -273,7 +273,7 @@ def test_an_import_that_goes_wrong_leaves_the_container_loading(start, module, m
 
 
 @pytest.mark.parametrize('plugin', ['ThrowsLoading', 'ManagedThrowsLoading'])
-def test_a_node_that_throws_while_loading_leaves_the_graph(container, plugin):
+def test_node_that_raises_while_loading_leaves_graph(container, plugin):
     assert not container.load(f'components:{plugin}').success
     container.sees_nodes(lambda names: 'throws_loading' not in names)
 
@@ -336,7 +336,7 @@ def test_messages_go_by_reference_where_that_is_asked_for(container, extra, aske
     container.says(f'<by reference: {asked}>')
 
 
-def test_ids_grow_by_one_an_attempt_and_never_come_back(start):
+def test_ids_increase_per_attempt_and_are_never_reused(start):
     container = start()
     assert container.load('components:Options').unique_id == 1
     assert not container.load('components:ThrowsLoading').success  # Uses up 2.
@@ -365,7 +365,7 @@ def test_an_unknown_id_cannot_be_unloaded(container):
     )
 
 
-def test_a_node_that_throws_while_spinning_spins_on_and_harms_nobody(container):
+def test_node_that_raises_while_spinning_continues(container):
     assert container.load('components:Options', node_name='neighbour').success
     assert container.load('components:ThrowsSpinning').success
     container.says('<tick 3>')
@@ -375,7 +375,7 @@ def test_a_node_that_throws_while_spinning_spins_on_and_harms_nobody(container):
     assert container.rate_of('/neighbour') == 1.0
 
 
-def test_a_node_that_throws_while_unloading_is_gone_all_the_same(container):
+def test_node_that_raises_while_unloading_is_removed(container):
     unique_id = container.load('components:ThrowsUnloading').unique_id
     container.sees_nodes(lambda names: 'throws_unloading' in names)
     assert container.unload(unique_id).success
@@ -383,7 +383,7 @@ def test_a_node_that_throws_while_unloading_is_gone_all_the_same(container):
     container.sees_nodes(lambda names: 'throws_unloading' not in names)
 
 
-def test_list_answers_while_a_constructor_takes_its_time(container, hold):
+def test_list_responds_during_slow_constructor(container, hold):
     loading = container.ask('components:SlowLoading', parameters=[('hold', str(hold))])
     container.says('<constructing>')
     assert container.list() == {}
@@ -428,7 +428,7 @@ def test_a_detector_unloaded_while_it_configures_is_gone(container):
     container.sees_nodes(lambda names: not any(name.startswith('hasty') for name in names))
 
 
-def test_the_container_can_be_moved_and_its_components_are_not(start):
+def test_container_remap_does_not_apply_to_components(start):
     container = start('-r', '__ns:=/robot', namespace='/robot')
     assert container.load('components:Options').full_node_name == '/options'
     assert container.load(
@@ -450,7 +450,7 @@ def test_a_signal_unloads_all_last_loaded_first(start, number):
     assert log.index('<destroying /second>') < log.index('<destroying /first>')
 
 
-def test_a_component_that_ends_ros_ends_the_container_in_order(start):
+def test_component_that_shuts_down_ros_stops_container_cleanly(start):
     container = start()
     assert container.load('components:Options').success
     container.ask('components:EndsRos')
@@ -458,7 +458,7 @@ def test_a_component_that_ends_ros_ends_the_container_in_order(start):
     assert '<destroying /options>' in container.node.log
 
 
-def test_two_threads_keep_a_busy_component_apart(start, hold):
+def test_second_thread_serves_others_beside_busy_component(start, hold):
     container = start('-p', 'thread_num:=2')
     assert container.load('components:Busy', parameters=[('hold', str(hold))]).success
     container.says('<busy>')
@@ -477,14 +477,14 @@ def test_a_number_of_threads_out_of_range_is_refused(packages, start_node, threa
     refused.process.returncode = 0  # As expected: the fixture need not complain.
 
 
-def test_the_multi_threaded_container_serves_alike(start):
+def test_multi_threaded_container_works_alike(start):
     container = start(program=NODES / 'components.py')
     for name in ('first', 'second', 'third'):
         assert container.load('components:Options', node_name=name).success
     assert list(container.list().values()) == ['/first', '/second', '/third']
 
 
-def test_the_container_that_component_standalone_is_shown_is_ours(start, packages, monkeypatch):
+def test_component_standalone_uses_our_container(start, packages, monkeypatch):
     index = pytest.importorskip('ament_index_python.packages')
     share = Path(index.get_package_share_directory('trt_ros'))
     monkeypatch.setenv(

@@ -45,7 +45,7 @@ def cv_bridge(monkeypatch):
     monkeypatch.setitem(sys.modules, 'cv_bridge', module)
 
 
-def test_what_we_cannot_read_is_left_to_cv_bridge(cv_bridge):
+def test_unsupported_encodings_are_left_to_cv_bridge(cv_bridge):
     assert to_colour(to_frame(IMAGE), 'rgb').tolist() == [[[0] * 3, [127] * 3, [255] * 3]]
 
 
@@ -55,7 +55,7 @@ def test_depth_is_refused_although_cv_bridge_would_make_it_grey(cv_bridge, encod
         to_frame(ImageView(**{**vars(IMAGE), 'encoding': encoding}))
 
 
-def test_what_cv_bridge_cannot_read_either_is_a_bad_frame(cv_bridge):
+def test_encoding_unsupported_by_cv_bridge_is_a_bad_frame(cv_bridge):
     image = ImageView(**{**vars(IMAGE), 'encoding': '64FC7'})
     with pytest.raises(BadFrameError, match=r'(?s)64FC7.*no conversion.*Publish one of'):
         to_frame(image)

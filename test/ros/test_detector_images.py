@@ -174,7 +174,7 @@ BAD_FRAMES = {
 
 
 @pytest.mark.parametrize('cause', BAD_FRAMES)
-def test_a_bad_frame_is_dropped_counted_and_told(lane, picture, as_image, cause):
+def test_bad_frame_is_dropped_counted_and_logged(lane, picture, as_image, cause):
     for count in ('1', '2'):
         bad = as_image(picture(), 'rgb8')
         BAD_FRAMES[cause](bad)
@@ -249,14 +249,12 @@ def test_thresholds_change_at_run_time(lane, picture, as_image):
     ],
     ids=str,
 )
-def test_what_cannot_be_honoured_is_refused_and_changes_nothing(
-    lane, picture, as_image, values, reason
-):
+def test_rejected_parameter_changes_nothing(lane, picture, as_image, values, reason):
     assert reason in lane.node.set(**values)
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 
 
-def test_label_info_reaches_who_subscribes_late(lane):
+def test_label_info_reaches_late_subscriber(lane):
     late = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     info = lane.node.peer.inbox(LabelInfo, '/detector/label_info', late).wait_for()
     assert [(each.class_id, each.class_name) for each in info.class_map] == [
@@ -362,7 +360,7 @@ def test_compressed_images_are_read(
         ),
     ],
 )
-def test_what_is_no_compressed_picture_is_dropped(compressed_lane, picture, cause, format_, data):
+def test_invalid_compressed_image_is_dropped(compressed_lane, picture, cause, format_, data):
     compressed_lane.publish(CompressedImage(format=format_, data=data))
     compressed_lane.node.wait_for_log(f'A frame was dropped ({cause}).')
     good = CompressedImage(format='png', data=jpeg_or_png('.png', picture()))
@@ -394,7 +392,7 @@ def test_scores_outside_0_to_1_drop_their_frame_and_no_other(
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 
 
-def test_a_deactivated_detector_takes_nothing_and_an_active_one_goes_on(
+def test_deactivated_detector_receives_nothing_until_reactivated(
     fake_detector, lane_of, picture, as_image
 ):
     lane = lane_of(
@@ -416,7 +414,7 @@ def test_an_integer_from_the_command_line_stands_for_a_number(fake_detector):
     assert (node.get('max_rate_hz'), type(node.get('max_rate_hz'))) == (5.0, float)
 
 
-def test_an_unknown_parameter_is_told_with_the_likely_one(fake_detector):
+def test_unknown_parameter_warns_with_suggestion(fake_detector):
     node = fake_detector('mistyped', score_treshold=0.5)
     node.wait_for_log(
         "Unknown parameter 'score_treshold' is ignored. Did you mean 'score_threshold'?"

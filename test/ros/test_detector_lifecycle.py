@@ -25,7 +25,7 @@ def node(shared):
     assert shared.process.poll() is None
 
 
-def test_every_transition_leads_where_it_should(node):
+def test_every_transition_reaches_its_state(node):
     assert node.state == 'unconfigured'
     for label, state in (
         ('configure', 'inactive'),
@@ -61,7 +61,7 @@ def test_transitions_are_also_taken_by_id(node):
     ],
     ids=str,
 )
-def test_what_is_no_transition_of_an_unconfigured_node_is_refused(node, request_):
+def test_rejects_transitions_invalid_in_unconfigured(node, request_):
     assert not node.change(**request_)
     assert node.state == 'unconfigured'
 
@@ -73,7 +73,7 @@ def test_a_second_configure_is_refused(node):
     node.wait_for_log('configure is not possible while inactive')
 
 
-def test_a_failed_configure_says_why_and_can_be_repeated(node):
+def test_failed_configure_reports_reason_and_can_be_repeated(node):
     assert node.set(model_path='broken:') == ''
     assert not node.change('configure')
     assert node.state == 'unconfigured'
@@ -92,14 +92,14 @@ def test_a_bug_in_configure_is_logged_with_its_traceback(node):
     assert 'Traceback' in node.log
 
 
-def test_parameters_that_do_not_go_together_fail_the_configure(node):
+def test_inconsistent_parameters_fail_configure(node):
     assert node.set(labels=['a', 'b'], labels_path='somewhere') == ''
     assert not node.change('configure')
     node.wait_for_log('Both labels and labels_path are given.')
     assert node.set(labels_path='', labels=[''] * 4) == ''
 
 
-def test_a_slow_configure_leaves_the_node_answering(node, tmp_path):
+def test_node_responds_during_slow_configure(node, tmp_path):
     go_on = tmp_path / 'go_on'
     assert node.set(model_path=f'wait:{go_on}') == ''
     configured = node.ask_transition('configure')
@@ -181,9 +181,7 @@ def test_diagnostics_show_a_failed_configure_until_one_succeeds(node):
 
 
 @pytest.mark.parametrize('model', ['faulty:', 'faulty:untold'])
-def test_a_gpu_that_fails_leaves_an_unconfigured_node_that_says_why(
-    node, picture, as_image, model
-):
+def test_gpu_failure_leaves_unconfigured_node_with_reason(node, picture, as_image, model):
     from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
     from sensor_msgs.msg import Image
 
@@ -233,7 +231,7 @@ def test_shutdown_cancels_a_slow_configure_and_finalizes(fake_detector, tmp_path
     node.stop()
 
 
-def test_sigterm_during_a_slow_configure_ends_the_process_in_order(fake_detector, tmp_path):
+def test_sigterm_during_slow_configure_shuts_down_cleanly(fake_detector, tmp_path):
     node = fake_detector('terminated', model_path=f'wait:{tmp_path / "never"}', autostart=True)
     node.wait_for_log('waiting for the file')
     node.process.send_signal(signal.SIGTERM)
@@ -250,7 +248,7 @@ def test_autostart_ends_active(fake_detector):
     assert 'Traceback' not in node.log
 
 
-def test_a_node_that_nobody_configures_says_what_it_waits_for(fake_detector):
+def test_unconfigured_node_logs_what_it_waits_for(fake_detector):
     node = fake_detector('waits', '-r', '__ns:=/front')
     node.wait_for_log(
         'Waiting for configure: ros2 lifecycle set /front/waits configure, then '
@@ -258,7 +256,7 @@ def test_a_node_that_nobody_configures_says_what_it_waits_for(fake_detector):
     )
 
 
-def test_a_failed_autostart_says_why_and_leaves_a_node_that_can_be_configured(fake_detector):
+def test_failed_autostart_reports_reason_and_node_stays_configurable(fake_detector):
     node = fake_detector('not_started', autostart=True, model_path='broken:')
     node.wait_for_log('Startup failed: see the error above.')
     assert 'on_configure failed. The model is broken.' in node.log

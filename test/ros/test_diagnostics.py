@@ -37,7 +37,7 @@ def stamped_now(lane, image):
     return image
 
 
-def test_times_are_nothing_before_the_first_frame():
+def test_no_timings_before_first_frame():
     assert FrameCounts().percentiles() == {}
 
 
@@ -53,7 +53,7 @@ def test_percentiles_are_those_of_the_newest_frames():
     }
 
 
-def test_old_times_are_told_no_more(monkeypatch):
+def test_old_timings_are_not_reported(monkeypatch):
     counts = FrameCounts()
     counts.took('infer', 1.0)
     now = time.monotonic()
@@ -90,7 +90,7 @@ def test_a_frame_is_unsettled_until_it_is_published_or_dropped_for_its_own(monke
     assert counts.seconds_without_result() == -math.inf
 
 
-def test_nobody_waits_for_more_than_a_source_has(monkeypatch):
+def test_no_frame_is_expected_after_end_of_source(monkeypatch):
     counts, now = FrameCounts(), time.monotonic()
     monkeypatch.setattr(time, 'monotonic', lambda: now)
     counts.receive()
@@ -125,7 +125,7 @@ def test_each_image_has_a_latency_on_a_topic_of_its_own(latencies, picture, as_i
     assert all(0.0 < each.data <= passed_ms for each in latency.messages)
 
 
-def test_diagnostics_tell_what_runs_and_what_takes_how_long(latencies, picture, as_image):
+def test_diagnostics_report_configuration_and_timings(latencies, picture, as_image):
     lane, _ = latencies
     lane.images.publish(stamped_now(lane, as_image(picture(), 'rgb8')))
     array = wait_for_status(lane, lambda status, values: 'latency p99 (ms)' in values, 'times')

@@ -151,7 +151,7 @@ def running(start_node, tmp_path_factory, as_image):
 
 
 @pytest.mark.parametrize(('kind', 'name'), CASES, ids=[f'{kind}-{name}' for kind, name in CASES])
-def test_a_float_parameter_at_its_ends_and_beyond_them_harms_nothing(running, kind, name):
+def test_float_parameter_accepts_its_bounds_and_refuses_values_beyond(running, kind, name):
     if kind == 'tensor':
         pytest.importorskip('isaac_ros_tensor_list_interfaces')
     each = specifications(PARAMETERS[kind])[name]

@@ -180,7 +180,7 @@ def test_a_calibration_that_is_a_pipe_is_refused_at_once(tmp_path):
         ('/dev/video99', 'cannot be opened'),
     ],
 )
-def test_a_source_that_is_none_fails_the_configure_with_the_reason(pictures_node, source, why):
+def test_invalid_source_fails_configure_with_reason(pictures_node, source, why):
     node = pictures_node
     node.back_to_unconfigured()
     assert node.set(source=source) == ''
@@ -275,7 +275,7 @@ def test_an_image_with_empty_detections_is_published_as_it_is(overlay, as_image)
     assert bytes(drawn.data) == bytes(image.data)
 
 
-def test_images_that_wait_in_vain_are_dropped_and_counted(overlay, as_image):
+def test_images_without_detections_are_dropped_and_counted(overlay, as_image):
     diagnostics = overlay.node.peer.inbox(DiagnosticArray, '/diagnostics')
     for stamp in range(10, 20):
         overlay.images.publish(as_image(grey(0), 'rgb8', stamp=stamp))

@@ -172,7 +172,7 @@ def number_of(message):
     return image.stamp[0]
 
 
-def test_nothing_is_sent_where_nobody_subscribes(camera, here, subscribe, wire):
+def test_nothing_is_sent_without_subscribers(camera, here, subscribe, wire):
     camera.send(1)
     assert wire.count == 0
     assert not transport.should_publish(camera.publisher)
@@ -180,9 +180,7 @@ def test_nothing_is_sent_where_nobody_subscribes(camera, here, subscribe, wire):
     assert transport.should_publish(camera.publisher)
 
 
-def test_a_message_is_the_very_memory_that_was_written_and_cannot_be_changed(
-    camera, here, subscribe
-):
+def test_message_is_the_published_memory_and_read_only(camera, here, subscribe):
     inbox = Inbox()
     subscribe(here, inbox)
     camera.send(7)
@@ -196,7 +194,7 @@ def test_a_message_is_the_very_memory_that_was_written_and_cannot_be_changed(
     assert number_of(message) == 7
 
 
-def test_a_picture_that_was_sent_cannot_be_drawn_on_any_more(here, subscribe):
+def test_published_picture_becomes_read_only(here, subscribe):
     publisher = here.create_publisher(Image, 'images', RELIABLE)
     sender, inbox = ImageSender(here, publisher), Inbox(lambda message: read_image(message).data)
     subscribe(here, inbox)
@@ -210,9 +208,7 @@ def test_a_picture_that_was_sent_cannot_be_drawn_on_any_more(here, subscribe):
     here.destroy_publisher(publisher)
 
 
-def test_once_dds_has_shown_that_it_connects_the_two_it_is_left_alone(
-    camera, here, subscribe, wire
-):
+def test_dds_is_bypassed_once_connection_is_verified(camera, here, subscribe, wire):
     inbox = Inbox(number_of)
     subscribe(here, inbox)
     camera.settle(inbox, wire)
@@ -224,9 +220,7 @@ def test_once_dds_has_shown_that_it_connects_the_two_it_is_left_alone(
     assert wire.count == before
 
 
-def test_a_message_that_is_kept_stays_as_it_is_and_the_memory_of_others_is_used_again(
-    camera, here, subscribe
-):
+def test_kept_message_is_not_overwritten_and_other_memory_is_reused(camera, here, subscribe):
     inbox = Inbox()
     subscribe(here, inbox)
     for number in range(5):
@@ -244,7 +238,7 @@ def test_a_message_that_is_kept_stays_as_it_is_and_the_memory_of_others_is_used_
     assert len(set(camera.addresses[5:])) <= 3
 
 
-def test_a_subscriber_elsewhere_gets_each_message_too_and_here_none_comes_twice(
+def test_remote_subscriber_gets_each_message_without_local_duplicates(
     camera, here, elsewhere, subscribe
 ):
     near, far = Inbox(number_of), Inbox(number_of)
@@ -259,9 +253,7 @@ def test_a_subscriber_elsewhere_gets_each_message_too_and_here_none_comes_twice(
     assert near.messages == far.messages == list(range(20))
 
 
-def test_one_elsewhere_that_comes_and_goes_is_served_meanwhile(
-    camera, here, elsewhere, subscribe, wire
-):
+def test_temporary_remote_subscriber_is_served(camera, here, elsewhere, subscribe, wire):
     near, far = Inbox(number_of), Inbox(number_of)
     subscribe(here, near)
     camera.settle(near, wire)
@@ -278,7 +270,7 @@ def test_one_elsewhere_that_comes_and_goes_is_served_meanwhile(
 
 
 @pytest.mark.parametrize('who', ['publisher', 'subscriber'])
-def test_a_node_that_was_not_asked_to_uses_dds(camera, here, subscribe, wire, who):
+def test_node_without_intra_process_option_uses_dds(camera, here, subscribe, wire, who):
     other = rclpy.create_node('other', context=here.context, enable_rosout=False)
     inbox = Inbox(number_of)
     try:
@@ -294,7 +286,7 @@ def test_a_node_that_was_not_asked_to_uses_dds(camera, here, subscribe, wire, wh
         other.destroy_node()
 
 
-def test_what_is_kept_for_late_ones_goes_through_dds(here, subscribe, wire):
+def test_transient_local_messages_go_through_dds(here, subscribe, wire):
     latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     sender = Camera(here, latched)
     assert transport.should_publish(sender.publisher)
@@ -306,7 +298,7 @@ def test_what_is_kept_for_late_ones_goes_through_dds(here, subscribe, wire):
     sender.close()
 
 
-def test_qos_that_does_not_fit_hands_nothing_over(here, subscribe, wire):
+def test_incompatible_qos_delivers_nothing(here, subscribe, wire):
     unreliable = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
     sender = Camera(here, unreliable)
     demanding, modest = Inbox(number_of), Inbox(number_of)
@@ -319,7 +311,7 @@ def test_qos_that_does_not_fit_hands_nothing_over(here, subscribe, wire):
     sender.close()
 
 
-def test_another_topic_is_another_matter(camera, here, subscribe):
+def test_other_topics_are_not_delivered(camera, here, subscribe):
     inbox, other = Inbox(number_of), Inbox()
     subscribe(here, inbox)
     elsewhere = transport.subscribe_serialized(here, Image, 'other_images', RELIABLE, other)
@@ -350,9 +342,7 @@ def send_while_busy(camera, here, subscribe, numbers, **options):
     return inbox
 
 
-def test_of_messages_that_wait_the_newest_is_handed_over_and_the_others_are_counted(
-    camera, here, subscribe
-):
+def test_newest_waiting_message_is_delivered_and_others_counted(camera, here, subscribe):
     replaced = Inbox(lambda: 'replaced')
     inbox = send_while_busy(
         camera, here, subscribe, [1, 2, 3, 4], on_replaced=replaced, qos=QoSProfile(depth=2)
@@ -361,9 +351,7 @@ def test_of_messages_that_wait_the_newest_is_handed_over_and_the_others_are_coun
     assert len(replaced.messages) == 3
 
 
-def test_no_more_than_its_depth_waits_for_a_subscription_which_is_told_of_the_others(
-    camera, here, subscribe
-):
+def test_queue_is_limited_to_depth_and_losses_are_reported(camera, here, subscribe):
     lost = Inbox(lambda: 'lost')
     inbox = send_while_busy(
         camera, here, subscribe, [1, 2, 3, 4, 5], on_lost=lost, qos=QoSProfile(depth=3)
@@ -372,7 +360,7 @@ def test_no_more_than_its_depth_waits_for_a_subscription_which_is_told_of_the_ot
     assert len(lost.messages) == 2
 
 
-def test_an_inactive_lifecycle_publisher_hands_nothing_over(contexts, here, subscribe):
+def test_inactive_lifecycle_publisher_delivers_nothing(contexts, here, subscribe):
     node = LifecycleNode('managed', context=contexts[0], enable_rosout=False)
     node.use_intra_process_comms = True
     publisher = node.create_lifecycle_publisher(Image, 'images', RELIABLE)
@@ -394,9 +382,7 @@ def test_an_inactive_lifecycle_publisher_hands_nothing_over(contexts, here, subs
     node.destroy_node()
 
 
-def test_publishers_and_subscribers_that_come_and_go_leave_nothing_behind(
-    here, elsewhere, subscribe
-):
+def test_changing_publishers_and_subscribers_leak_nothing(here, elsewhere, subscribe):
     """While they do, messages flow; none comes twice, and none that was not sent."""
     ending, sent = threading.Event(), []
 
@@ -437,7 +423,7 @@ def test_publishers_and_subscribers_that_come_and_go_leave_nothing_behind(
     wait_until(lambda: loans() == 0, 'all memory to be given back')
 
 
-def test_the_end_of_the_context_harms_nobody(domain_id):
+def test_context_shutdown_is_clean(domain_id):
     context = rclpy.Context()
     rclpy.init(context=context, domain_id=domain_id)
     node = rclpy.create_node('ending', context=context, start_parameter_services=False)
@@ -453,7 +439,7 @@ def test_the_end_of_the_context_harms_nobody(domain_id):
     assert intra.count_buffers() == 0
 
 
-def test_a_middleware_that_does_not_name_publishers_is_told_and_serves(
+def test_middleware_without_publisher_ids_is_reported_and_works(
     here, subscribe, monkeypatch, wire, capfd
 ):
     monkeypatch.setattr(transport.Rcl, 'knows_gids', False)
@@ -468,7 +454,7 @@ def test_a_middleware_that_does_not_name_publishers_is_told_and_serves(
     camera.close()
 
 
-def test_rclpy_serves_where_it_has_to(here, monkeypatch):
+def test_rclpy_fallback_works(here, monkeypatch):
     monkeypatch.setattr(transport, '_known', None)
     monkeypatch.setenv(transport.VARIABLE, 'rclpy')
     inbox = Inbox(number_of)
@@ -498,7 +484,7 @@ def test_memory_comes_back_when_no_view_of_it_is_left():
     assert pool.take(1_000_000).size == 1_000_000
 
 
-def test_no_bytes_at_all_can_be_taken():
+def test_zero_bytes_can_be_allocated():
     assert Pool().take(0).size == 0
 
 
@@ -549,7 +535,7 @@ def spin(contexts):
     assert intra.count_buffers() == 0
 
 
-def test_source_detector_and_overlay_need_no_dds_but_for_who_is_elsewhere(
+def test_source_detector_and_overlay_use_dds_only_for_remote_subscribers(
     spin, elsewhere, wire, tmp_path
 ):
     pytest.importorskip('onnxruntime')

@@ -48,7 +48,7 @@ def bring(node, *labels):
     ],
     ids=str,
 )
-def test_a_fault_in_a_transition_releases_everything_in_reverse_order_and_says_why(
+def test_failed_transition_releases_in_reverse_order_and_logs_reason(
     node, fault, before, label, gone
 ):
     bring(node, *before)
@@ -63,7 +63,7 @@ def test_a_fault_in_a_transition_releases_everything_in_reverse_order_and_says_w
     bring(node, 'configure', 'activate')
 
 
-def test_a_callback_that_raises_is_logged_and_the_node_goes_on(node):
+def test_callback_that_raises_is_logged_and_node_continues(node):
     bring(node, 'configure')
     assert node.set(fault='callback') == ''
     node.wait_for_log('RuntimeError: fault in callback')
@@ -72,7 +72,7 @@ def test_a_callback_that_raises_is_logged_and_the_node_goes_on(node):
     assert released(node) == ['third', 'second', 'first']
 
 
-def test_the_end_of_the_process_releases_everything_too(start_node):
+def test_process_exit_releases_everything(start_node):
     node = start_node('ended', NODES / 'faulty_node.py', autostart=True)
     node.wait_for_log('Started: active.')
     node.seen = 0

@@ -17,22 +17,22 @@ REMEDY = 'Run `python -m trt_ros.nodes` in `./dev shell`.'
 
 
 @pytest.mark.parametrize('name', PARAMETERS)
-def test_the_parameter_file_is_what_the_class_says(name):
+def test_parameter_file_matches_the_class(name):
     written = (CHECKOUT / 'config' / f'{name}.yaml').read_text()
     assert written == yaml_text(PARAMETERS[name], name), REMEDY
 
 
 @pytest.mark.parametrize('name', IN_README)
-def test_the_table_in_the_readme_is_what_the_class_says(name):
+def test_readme_table_matches_the_class(name):
     text = (CHECKOUT / 'README.md').read_text()
     assert with_table(text, name) == text, REMEDY
 
 
-def test_the_page_of_all_parameters_is_what_the_classes_say():
+def test_parameters_page_matches_the_classes():
     assert (CHECKOUT / 'docs' / 'parameters.md').read_text() == parameters_page(), REMEDY
 
 
-def test_a_readme_without_the_markers_is_told():
+def test_reports_readme_without_markers():
     with pytest.raises(ValueError, match='Markers <!-- parameters:detector -->'):
         with_table('no markers here', 'detector')
 

@@ -66,7 +66,7 @@ def run(environment):
 
 @pytest.mark.parametrize('program', ['trt_ros.nodes.image_source', 'trt_ros.container'])
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_a_process_in_order(start_node, tmp_path, program, number):
+def test_signal_shuts_down_cleanly(start_node, tmp_path, program, number):
     name = f'{program.rpartition(".")[2]}_{int(number)}'
     node = start_node(name, program)
     node.peer.wait_until(lambda: name in node.peer.node.get_node_names(), name)
@@ -121,7 +121,7 @@ def test_ctrl_c_during_the_imports_ends_with_a_line(environment, tmp_path, execu
         (['--ros-args', '-p', 'use_sim_time:=much'], 'use_sim_time'),
     ],
 )
-def test_arguments_that_cannot_be_used_end_it_with_a_message(run, executable, arguments, message):
+def test_invalid_arguments_exit_with_message(run, executable, arguments, message):
     code, _, errors = run(executable, *arguments)
     assert code == 2
     assert re.search(message.format(executable), errors), errors

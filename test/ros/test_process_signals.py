@@ -54,7 +54,7 @@ def hanging(domain_id):
 
 
 @pytest.mark.parametrize('first', [signal.SIGINT, signal.SIGTERM])
-def test_a_second_sigterm_kills_a_process_that_hangs_on_its_way_down(hanging, first):
+def test_second_sigterm_kills_hanging_shutdown(hanging, first):
     assert hanging.stdout.readline() == 'active\n'
     hanging.send_signal(first)
     assert hanging.stdout.readline() == 'going down\n'
@@ -63,7 +63,7 @@ def test_a_second_sigterm_kills_a_process_that_hangs_on_its_way_down(hanging, fi
     assert hanging.wait(DEADLINE_SECONDS) == -signal.SIGTERM
 
 
-def test_a_second_sigint_is_ignored_on_the_way_down(hanging):
+def test_second_sigint_is_ignored_during_shutdown(hanging):
     assert hanging.stdout.readline() == 'active\n'
     hanging.send_signal(signal.SIGINT)
     assert hanging.stdout.readline() == 'going down\n'
@@ -72,7 +72,7 @@ def test_a_second_sigint_is_ignored_on_the_way_down(hanging):
     assert int(ignored, 16) >> signal.SIGINT - 1 & 1
 
 
-def test_configure_and_cleanup_freeze_what_lives_and_free_what_is_garbage(peer):
+def test_configure_and_cleanup_collect_garbage_and_freeze_survivors(peer):
     class Litter(ManagedNode):
         def configure(self):
             self.kept = [[] for _ in range(10_000)]

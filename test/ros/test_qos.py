@@ -97,7 +97,7 @@ def test_a_lazy_detector_works_only_while_somebody_subscribes(
         ),
     ],
 )
-def test_auto_asks_for_what_all_publishers_offer_and_says_why(
+def test_auto_requests_qos_of_all_publishers_and_logs_reason(
     fake_detector, peer, picture, as_image, name, offered, line
 ):
     publishers = [offer(peer, reliability, f'/{name}') for reliability in offered]
@@ -110,7 +110,7 @@ def test_auto_asks_for_what_all_publishers_offer_and_says_why(
     assert [each.qos_profile.reliability.name.lower() for each in asked] == [line.split()[1]]
 
 
-def test_auto_asks_again_at_each_activation(fake_detector, peer):
+def test_auto_requests_qos_at_each_activation(fake_detector, peer):
     offer(peer, 'reliable', '/again')
     node = start(fake_detector, 'again', qos_reliability='auto')
     assert '/again: requesting reliable (1 publisher, reliable).' in node.log
@@ -123,7 +123,7 @@ def test_auto_asks_again_at_each_activation(fake_detector, peer):
 
 
 @pytest.mark.parametrize('transport', ['rcl', 'rclpy'])
-def test_an_offer_that_does_not_fit_is_logged_and_diagnosed_with_the_remedy(
+def test_incompatible_offer_is_logged_and_diagnosed_with_remedy(
     fake_detector, peer, monkeypatch, transport
 ):
     monkeypatch.setenv('TRT_ROS_TRANSPORT', transport)
@@ -189,9 +189,7 @@ def node_with(peer):
         ('sensor_data', 'reliable', 'reliable'),
     ],
 )
-def test_a_preset_is_asked_for_unless_something_says_more(
-    node_with, preset, reliability, expected
-):
+def test_preset_is_requested_unless_overridden(node_with, preset, reliability, expected):
     if preset == 'best_available' and not hasattr(ReliabilityPolicy, 'BEST_AVAILABLE'):
         pytest.skip('this ROS has no such preset')
     override = 'qos_overrides./nobody.subscription.reliability'
@@ -237,9 +235,7 @@ def test_overrides_are_of_one_topic_and_kind_and_leave_the_given_profile_as_it_i
         ('depth', -1, 'the depth is negative'),
     ],
 )
-def test_an_override_that_makes_no_sense_is_refused_with_the_reason(
-    node_with, policy, value, cause
-):
+def test_rejects_invalid_override_with_reason(node_with, policy, value, cause):
     node = node_with(**{f'qos_overrides./mine.publisher.{policy}': value})
     for _ in range(2):
         with pytest.raises(ParameterError, match=cause) as refused:
@@ -263,7 +259,7 @@ def test_a_preset_and_its_override_get_the_images(fake_detector, peer, picture, 
     assert asked_for(peer, 'lenient') == ('best_effort', 'volatile')
 
 
-def test_an_offer_that_does_not_fit_a_preset_is_told_with_the_remedy(fake_detector, peer):
+def test_offer_incompatible_with_preset_is_reported_with_remedy(fake_detector, peer):
     node = start(fake_detector, 'preset', qos_preset='default', qos_reliability='auto')
     offer(peer, 'best_effort', '/preset')
     node.wait_for_log(
@@ -272,7 +268,7 @@ def test_an_offer_that_does_not_fit_a_preset_is_told_with_the_remedy(fake_detect
     )
 
 
-def test_an_override_that_no_publisher_fits_is_told_with_the_remedy(fake_detector, peer):
+def test_override_without_compatible_publisher_is_reported_with_remedy(fake_detector, peer):
     override = 'qos_overrides./strict.subscription.durability'
     node = start(fake_detector, 'strict', qos_reliability='auto', **{override: 'transient_local'})
     assert '/strict: requesting best_effort (no publisher yet' in node.log
@@ -297,7 +293,7 @@ def published_with(peer, topic):
     ].qos_profile.durability.name.lower()
 
 
-def test_results_are_offered_as_their_preset_and_overrides_say(fake_detector, peer):
+def test_results_use_preset_and_overrides(fake_detector, peer):
     start(
         fake_detector,
         'offered',
@@ -313,7 +309,7 @@ def test_results_are_offered_as_their_preset_and_overrides_say(fake_detector, pe
     assert published_with(peer, '/offering/detections') == ('reliable', 'volatile')
 
 
-def test_overrides_hold_whenever_a_node_is_configured_anew(fake_detector, peer):
+def test_overrides_apply_at_every_configure(fake_detector, peer):
     node = start(
         fake_detector,
         'anew',
@@ -329,7 +325,7 @@ def test_overrides_hold_whenever_a_node_is_configured_anew(fake_detector, peer):
     assert published_with(peer, '/anew/detections') == ('best_effort', 'volatile')
 
 
-def test_an_override_that_makes_no_sense_fails_configure_with_the_reason(fake_detector):
+def test_invalid_override_fails_configure_with_reason(fake_detector):
     node = fake_detector('odd', **{'qos_overrides./odd/detections.publisher.depth': 'many'})
     assert not node.change('configure')
     assert (
@@ -338,7 +334,7 @@ def test_an_override_that_makes_no_sense_fails_configure_with_the_reason(fake_de
     assert 'Traceback' not in node.log
 
 
-def test_an_override_of_no_topic_is_told(fake_detector):
+def test_override_of_unknown_topic_is_reported(fake_detector):
     node = start(
         fake_detector,
         'misled',
@@ -370,7 +366,7 @@ def no_image(peer, name):
         peer.close_inbox(inbox)
 
 
-def test_the_diagnostic_tells_what_may_be_wrong_with_a_topic(fake_detector, peer):
+def test_diagnostics_report_possible_faults_of_topic(fake_detector, peer):
     node = start(fake_detector, 'silent', qos_reliability='best_effort')
     assert no_image(peer, 'silent').endswith(' s on /silent: no publisher')
     first = offer(peer, 'best_effort', '/silent', CompressedImage)

@@ -143,7 +143,7 @@ def test_no_image_is_lost_or_comes_twice_while_the_qos_changes(nodes, where, bef
     assert intra.count_buffers() == 0
 
 
-def test_a_publisher_that_comes_after_the_change_is_heard_by_reference_too(nodes):
+def test_late_publisher_is_received_by_reference_after_qos_change(nodes):
     taken = Taken(nodes[0], 'reliable')
     weak = Camera(nodes[0], 'best_effort')
     try:
@@ -157,7 +157,7 @@ def test_a_publisher_that_comes_after_the_change_is_heard_by_reference_too(nodes
         weak.close()
 
 
-def test_many_changes_leave_nothing_behind(nodes):
+def test_many_qos_changes_leak_nothing(nodes):
     camera = Camera(nodes[1])
     taken = Taken(nodes[0], 'best_effort')
 
@@ -181,7 +181,7 @@ def test_many_changes_leave_nothing_behind(nodes):
     assert not list(nodes[0].subscriptions)
 
 
-def test_images_that_never_come_are_counted_by_their_numbers(nodes):
+def test_lost_images_are_counted_by_sequence_numbers(nodes):
     camera, numbers, missed = Camera(nodes[1]), [], []
     has_begun, may_end = threading.Event(), threading.Event()
 
@@ -274,7 +274,7 @@ def info_with(gid, source_timestamp, number):
         ([0, 0, 0], [8, 9, 10], True, True),
     ],
 )
-def test_what_the_middleware_says_of_messages_is_found_out(stamps, numbers, orders, counts):
+def test_detects_message_info_of_the_middleware(stamps, numbers, orders, counts):
     rcl, gid = object.__new__(Rcl), bytes(range(1, 17))
     infos = [info_with(gid, *each) for each in zip(stamps, numbers)]
     rcl.detect_info_layout(gid, infos)
@@ -287,7 +287,7 @@ def test_what_the_middleware_says_of_messages_is_found_out(stamps, numbers, orde
 # The nodes.
 
 
-def test_a_share_of_images_that_are_lost_is_told():
+def test_fraction_of_lost_images_is_reported():
     whole = FrameCounts()
     counts, loss = CameraCounts(whole), RecentLoss()
     assert loss.add(counts) == ''
@@ -330,7 +330,7 @@ def start(fake_detector, name, *args, **parameters):
 @pytest.mark.parametrize(
     ('transport', 'image_transport'), [('rcl', 'raw'), ('rclpy', 'raw'), ('rcl', 'compressed')]
 )
-def test_publishers_that_come_and_go_are_followed(
+def test_reliability_follows_changing_publishers(
     fake_detector, peer, picture, as_image, monkeypatch, transport, image_transport
 ):
     monkeypatch.setenv('TRT_ROS_TRANSPORT', transport)
@@ -386,7 +386,7 @@ def test_publishers_that_come_and_go_are_followed(
     assert node.change('deactivate') and node.change('activate')
 
 
-def test_each_of_several_cameras_is_followed(fake_detector, peer):
+def test_reliability_follows_each_camera(fake_detector, peer):
     node = fake_detector(
         'both', image_topics=['left', 'right'], autostart=True, qos_reliability='auto'
     )
@@ -406,9 +406,7 @@ def test_each_of_several_cameras_is_followed(fake_detector, peer):
         peer.between_callbacks(lambda each=each: peer.node.destroy_publisher(each))
 
 
-def test_images_lost_before_they_arrive_are_told_with_the_remedy(
-    fake_detector, peer, picture, as_image
-):
+def test_lost_images_are_reported_with_remedy(fake_detector, peer, picture, as_image):
     """The queue of the publisher holds one image: of those sent at once most are overwritten."""
     node = start(fake_detector, 'starved', qos_reliability='best_effort', qos_depth=1)
     publisher = as_peer_publishes(peer, 'reliable', '/starved')
@@ -495,7 +493,7 @@ class LocalDetector:
         rclpy.shutdown(context=self.context)
 
 
-def test_every_start_ends_reliable_and_gets_every_image(start_node, domain_id, tmp_path):
+def test_every_start_becomes_reliable_and_receives_every_image(start_node, domain_id, tmp_path):
     cv2 = pytest.importorskip('cv2')
     cv2.imwrite(str(tmp_path / 'picture.png'), np.zeros((480, 640, 3), np.uint8))
     source = start_node(

@@ -15,7 +15,7 @@ pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 pytest.importorskip('composition_interfaces.srv')
 
-from trt_ros.ros.diagnostics import FrameCounts  # noqa: E402
+from trt_ros.ros.diagnostics import FrameCounts
 
 pytestmark = pytest.mark.ros
 PROGRAM = Path(__file__).with_name('soak.py')
@@ -56,14 +56,14 @@ def counted(received, published, **dropped):
     }
 
 
-def test_a_frame_that_neither_came_out_nor_was_dropped_is_found(soak):
+def test_unaccounted_frame_is_found(soak):
     assert soak.unaccounted(counted(0, 0)) == 0
     assert soak.unaccounted(counted(10, 7, late=2, bad=1)) == 0
     assert soak.unaccounted(counted(10, 7, late=2)) == 1
     assert soak.unaccounted(counted(10, 9, late=2)) == -1
 
 
-def test_a_cause_that_nobody_planned_is_found(soak):
+def test_unexpected_cause_of_drop_is_found(soak):
     assert soak.unknown_causes(counted(3, 0, late=1, bad=2), {'late', 'bad', 'odd'}) == set()
     assert soak.unknown_causes(counted(3, 0, late=1, KeyError=2), {'late'}) == {'KeyError'}
 
@@ -72,7 +72,7 @@ def samples_of(blocks):
     return [{'Python blocks': each, 'threads': 20, 'lent buffers': 0} for each in blocks]
 
 
-def test_what_grows_to_the_end_is_a_leak(soak):
+def test_growth_to_the_end_is_a_leak(soak):
     # A block a frame, at 60 Hz and 8 s between samples.
     leaking = samples_of([200_000 + 480 * index for index in range(30)])
     assert [complaint.partition(':')[0] for complaint in soak.leaks(leaking)] == ['Python blocks']
@@ -90,7 +90,7 @@ def test_timing_windows_of_soaking_nodes_fill_within_fifty_frames(soak):
         assert counts.percentiles()['run'][0] == 74.5  # Median of the last 50.
 
 
-def test_what_fills_at_first_and_what_comes_and_goes_is_none(soak):
+def test_initial_and_temporary_growth_is_no_leak(soak):
     assert soak.leaks(samples_of([150_000, 190_000, 199_000] + [200_000] * 6)) == []
     draw = random.Random(1)
     assert soak.leaks(samples_of([200_000 + draw.randrange(50_000) for _ in range(300)])) == []

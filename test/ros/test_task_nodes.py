@@ -211,7 +211,7 @@ def test_the_classifier_ranks_what_the_image_shows(start, peer, models):
     ]
 
 
-def test_the_segmenter_says_the_class_of_each_pixel(start, peer, models):
+def test_segmenter_publishes_class_per_pixel(start, peer, models):
     node, ask = start('segmenter', 'semantic', models['semantic'], labels=['r', 'g', 'b'])
     masks = peer.inbox(Image, '/semantic/mask')
     overlays = peer.inbox(Image, '/semantic/overlay')
@@ -232,7 +232,7 @@ def test_the_segmenter_says_the_class_of_each_pixel(start, peer, models):
     ]
 
 
-def test_the_segmenter_tells_objects_apart(start, peer, models):
+def test_segmenter_separates_objects(start, peer, models):
     _, ask = start('segmenter', 'instances', models['instances'])
     masks, numbered, boxes, overlays = (
         peer.inbox(kind, f'/instances/{topic}')
@@ -394,9 +394,7 @@ def test_an_image_becomes_the_networks_outputs(start, peer, models, tensor_messa
     assert (tensor.name, tensor.data_type, list(tensor.strides)) == ('scores', 9, [12, 4])
 
 
-def test_tensors_are_not_read_in_place_and_who_asks_for_it_is_told(
-    start_node, models, tensor_messages
-):
+def test_zero_copy_of_tensors_is_refused_with_reason(start_node, models, tensor_messages):
     node = start_node(
         'placed',
         'trt_ros.nodes.tensor',

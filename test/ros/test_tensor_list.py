@@ -66,7 +66,7 @@ def row_major(array):
         (np.float64(1.5).reshape(()), []),
     ],
 )
-def test_strides_are_row_major_bytes_whatever_numpy_has(array, strides):
+def test_strides_are_row_major_bytes(array, strides):
     written = write_tensor_list({'x': array}, (0, 0), '')
     message = deserialize_message(written.tobytes(), TensorList)
     assert list(message.tensors[0].strides) == strides
@@ -97,7 +97,7 @@ def test_tensors_are_written_so_that_rclpy_reads_them_and_read_as_they_were(tens
         assert back.dtype == values.dtype
 
 
-def test_strides_and_their_absence_are_heeded():
+def test_reads_tensors_with_and_without_strides():
     message = TensorList(
         tensors=[
             tensor('padded', (2, 2), data_type=2, strides=(5, 1), nbytes=7),
@@ -138,7 +138,7 @@ def test_strides_and_their_absence_are_heeded():
         ({'dims': (1,) * 40, 'strides': ()}, 'has rank 40, more than 32'),
     ],
 )
-def test_a_tensor_beside_its_data_is_refused(wrong, why):
+def test_rejects_tensor_beyond_its_data(wrong, why):
     with pytest.raises(BadFrameError, match=why):
         read_tensor_list(serialized(TensorList(tensors=[tensor(**wrong)])))
 

@@ -123,7 +123,7 @@ def subscribe(rcl, node):
         each.close()
 
 
-def test_messages_come_as_they_were_sent(publisher, subscribe):
+def test_messages_arrive_unchanged(publisher, subscribe):
     inbox = Inbox(lambda message: deserialize_message(message.tobytes(), Image))
     subscribe(inbox, publisher)
     sent = [Image(), numbered(1), numbered(2, 7), numbered(3, 6_000_000)]
@@ -132,9 +132,7 @@ def test_messages_come_as_they_were_sent(publisher, subscribe):
     assert inbox.wait(4) == sent
 
 
-def test_a_message_is_read_only_and_its_memory_is_used_again_once_nobody_looks(
-    publisher, subscribe
-):
+def test_message_is_read_only_and_memory_is_reused_after_release(publisher, subscribe):
     inbox = Inbox(
         lambda message: (message.ctypes.data, message.flags.writeable, number_of(message))
     )
@@ -148,7 +146,7 @@ def test_a_message_is_read_only_and_its_memory_is_used_again_once_nobody_looks(
     assert len(set(addresses[1:])) == 1  # The first was too small and grew.
 
 
-def test_a_message_that_is_kept_stays_as_it_is(publisher, subscribe):
+def test_kept_message_is_not_overwritten(publisher, subscribe):
     inbox = Inbox()
     subscribe(inbox, publisher)
     for number in range(12):
@@ -163,7 +161,7 @@ def test_a_message_that_is_kept_stays_as_it_is(publisher, subscribe):
     assert [part.tolist() for part in kept] == [[number] * 5 for number in range(12)]
 
 
-def test_whoever_reads_the_memory_is_told_when_it_comes_and_before_it_goes(publisher, subscribe):
+def test_hooks_are_called_when_memory_is_allocated_and_before_it_is_freed(publisher, subscribe):
     told, lent = [], {}
 
     def lend(memory):
@@ -223,16 +221,14 @@ def send_while_busy(publisher, subscribe, numbers, **options):
     return inbox
 
 
-def test_of_messages_that_wait_the_newest_is_handed_over_and_the_others_are_counted(
-    publisher, subscribe
-):
+def test_newest_waiting_message_is_delivered_and_others_counted(publisher, subscribe):
     replaced = Inbox(lambda: 'replaced')
     inbox = send_while_busy(publisher, subscribe, [1, 2, 3, 4], on_replaced=replaced)
     assert inbox.wait(1) == [4]
     assert len(replaced.messages) == 3
 
 
-def test_all_that_wait_are_handed_over_where_nobody_wants_the_newest_only(publisher, subscribe):
+def test_all_waiting_messages_are_delivered_without_on_replaced(publisher, subscribe):
     assert send_while_busy(publisher, subscribe, [1, 2, 3, 4]).wait(4) == [1, 2, 3, 4]
 
 
@@ -258,7 +254,7 @@ def test_the_end_of_the_context_ends_the_thread(rcl, domain_id):
     node.destroy_node()
 
 
-def test_opening_and_closing_leaves_nothing_behind(publisher, subscribe):
+def test_opening_and_closing_leaks_nothing(publisher, subscribe):
     def mappings():
         gc.collect()
         return len(Path('/proc/self/maps').read_text().splitlines())
@@ -283,7 +279,7 @@ def test_a_message_in_use_outlives_the_subscription(publisher, subscribe):
     assert number_of(inbox.messages.pop()) == 9
 
 
-def test_the_executor_is_left_alone_and_an_offer_that_does_not_fit_is_told(
+def test_executor_is_not_used_and_incompatible_offer_is_reported(
     context, node, rcl, subscribe, publisher, capfd
 ):
     executor = SingleThreadedExecutor(context=context)
@@ -359,7 +355,7 @@ def test_an_inactive_lifecycle_publisher_sends_nothing(context, subscribe, monke
     node.destroy_node()
 
 
-def test_an_error_of_rcl_is_told_with_its_own_words(rcl):
+def test_rcl_error_includes_its_message(rcl):
     class NoPublisher:
         pointer = None
 
@@ -369,7 +365,7 @@ def test_an_error_of_rcl_is_told_with_its_own_words(rcl):
         rcl.publish(NoPublisher(), np.zeros(8, np.uint8))
 
 
-def test_a_message_that_cannot_be_taken_costs_no_memory_and_the_next_one_comes(
+def test_failed_take_leaks_no_memory_and_next_message_arrives(
     rcl, publisher, subscribe, monkeypatch, capfd
 ):
     whole, addresses = Rcl.take, []
@@ -396,9 +392,7 @@ def test_a_message_that_cannot_be_taken_costs_no_memory_and_the_next_one_comes(
     assert len(set(addresses)) == 1
 
 
-def test_memory_that_the_middleware_makes_as_large_as_each_message_is_read_where_it_is(
-    rcl, publisher, subscribe, monkeypatch
-):
+def test_memory_sized_by_middleware_is_read_in_place(rcl, publisher, subscribe, monkeypatch):
     resize, whole = ctypes.CDLL(rcl_module.RCUTILS).rcutils_uint8_array_resize, Rcl.take
 
     def take(self, subscription, c_bytes, info):
@@ -436,9 +430,7 @@ class Deaf(Rcl):
 @pytest.mark.parametrize(
     'broken, why', [(Flipping, 'A message arrived changed'), (Deaf, '0 of 4 messages arrived')]
 )
-def test_what_does_not_bring_messages_as_rclpy_does_is_not_used(
-    broken, why, context, node, monkeypatch, capfd
-):
+def test_fallback_where_messages_differ_from_rclpy(broken, why, context, node, monkeypatch, capfd):
     monkeypatch.setattr(transport, '_known', None)
     monkeypatch.setattr(transport, 'Rcl', broken)
     monkeypatch.setattr(transport, 'CHECK_TIMEOUT_SECONDS', 0.5 if broken is Deaf else 60.0)
@@ -450,7 +442,7 @@ def test_what_does_not_bring_messages_as_rclpy_does_is_not_used(
     assert set(threading.enumerate()) == before
 
 
-def test_structures_that_are_laid_out_in_another_way_are_found_before_they_are_used(monkeypatch):
+def test_detects_other_structure_layouts_before_use(monkeypatch):
     class Wider(ctypes.Structure):
         _fields_ = [
             ('buffer', ctypes.c_void_p),
@@ -465,7 +457,7 @@ def test_structures_that_are_laid_out_in_another_way_are_found_before_they_are_u
         Rcl()
 
 
-def test_a_library_without_the_functions_is_told(monkeypatch):
+def test_reports_library_without_required_functions(monkeypatch):
     monkeypatch.setattr(rcl_module, 'RCL', 'librcutils.so')
     with pytest.raises(RclError, match='rcl_take_serialized_message'):
         Rcl()
@@ -474,7 +466,7 @@ def test_a_library_without_the_functions_is_told(monkeypatch):
         Rcl()
 
 
-def test_rclpy_brings_the_same_messages_where_it_has_to(context, node, monkeypatch):
+def test_rclpy_fallback_receives_same_messages(context, node, monkeypatch):
     monkeypatch.setattr(transport, '_known', None)
     monkeypatch.setenv(transport.VARIABLE, 'rclpy')
     publisher = node.create_publisher(Image, 'images', RELIABLE)
@@ -496,7 +488,7 @@ def test_rclpy_brings_the_same_messages_where_it_has_to(context, node, monkeypat
     node.destroy_publisher(publisher)
 
 
-def test_detections_are_read_through_rclpy_where_they_lie_in_another_way(node, monkeypatch, capfd):
+def test_detections_of_other_layout_are_read_through_rclpy(node, monkeypatch, capfd):
     found = Detections(
         np.array([[10, 20, 30, 50]], np.float32),
         np.array([0.5], np.float32),
@@ -517,7 +509,7 @@ def test_detections_are_read_through_rclpy_where_they_lie_in_another_way(node, m
         assert back.labels.tolist() == [1]
 
 
-def test_a_late_subscriber_gets_what_is_kept_for_it(rcl, node, subscribe):
+def test_late_subscriber_gets_transient_local_messages(rcl, node, subscribe):
     latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     publisher = node.create_publisher(Image, 'images', latched)
     publisher.publish(numbered(5))

@@ -131,7 +131,7 @@ def detections(draw):
     st.integers(0, MAX_ID),
     st.booleans(),
 )
-def test_detections_are_written_as_the_typed_message_says_them(
+def test_detections_are_written_like_typed_messages(
     found, stamp, frame_id, class_id_format, first_id, has_ids
 ):
     writer = DetectionWriter(NAMES)
@@ -183,7 +183,7 @@ def test_detections_are_read_as_rclpy_reads_them(stamp, frame_id, entries):
     ]
 
 
-def test_a_rotated_box_is_said_with_its_angle():
+def test_rotated_box_is_written_with_its_angle():
     found = OrientedBoxes(
         np.array([[10, 20, 30, 40]], np.float32),
         np.array([0.5], np.float32),

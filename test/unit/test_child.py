@@ -117,7 +117,7 @@ def test_an_error_for_the_user_comes_back_as_it_was(start):
 
 
 @pytest.mark.parametrize('signal', ['SIGSEGV', 'SIGFPE', 'SIGABRT', 'SIGBUS'])
-def test_a_crash_is_an_error_with_the_last_words(start, signal):
+def test_crash_reports_last_output(start, signal):
     with start('crash') as child:
         with pytest.raises(ModelError, match=f'The work crashed with {signal}') as caught:
             call(child, signal=signal)
@@ -125,7 +125,7 @@ def test_a_crash_is_an_error_with_the_last_words(start, signal):
     assert 'last words' in caught.value.cause and caught.value.remedy == 'Do less.'
 
 
-def test_a_kill_names_what_may_have_been_its_reason(start):
+def test_kill_reports_possible_cause(start):
     with start('crash') as child, pytest.raises(BackendError, match='was killed') as caught:
         call(child, signal='SIGKILL')
     assert 'Free memory' in caught.value.remedy
@@ -142,7 +142,7 @@ def test_an_exit_is_an_error(start):
         call(child)
 
 
-def test_what_takes_too_long_is_killed(start):
+def test_timeout_kills_the_child(start):
     with (
         start('hang') as child,
         pytest.raises(TimeLimitError, match=r'after \d+\.\d s, during: \w+'),
@@ -151,7 +151,7 @@ def test_what_takes_too_long_is_killed(start):
     assert children() == []
 
 
-def test_a_busy_machine_is_not_taken_for_a_hang_until_patience_ends(start):
+def test_busy_machine_extends_timeout_up_to_a_limit(start):
     with start('wait') as child:
         assert call(child, timeout_seconds=1.0, busy_factor=1000.0) == 'done'
     with start('spin') as child, pytest.raises(TimeLimitError):
@@ -160,7 +160,7 @@ def test_a_busy_machine_is_not_taken_for_a_hang_until_patience_ends(start):
         call(child, timeout_seconds=0.1, busy_factor=3.0)
 
 
-def test_a_cancel_kills_it(start):
+def test_cancel_kills_the_child(start):
     cancelled = threading.Event()
 
     def cancel_when_hanging(progress):
@@ -173,7 +173,7 @@ def test_a_cancel_kills_it(start):
 
 
 @pytest.mark.parametrize('function', ['grow', 'grow_within_limit'])
-def test_what_takes_too_much_memory_is_ended(start, function):
+def test_memory_limit_ends_the_child(start, function):
     limit = (256 << 20) if function == 'grow' else 8 << 30
     with (
         start(function, limit) as child,
@@ -183,7 +183,7 @@ def test_what_takes_too_much_memory_is_ended(start, function):
     assert children() == []
 
 
-def test_nothing_stays_open(start):
+def test_no_file_stays_open(start):
     def descriptors():
         return sorted(os.listdir('/proc/self/fd'))
 

@@ -43,7 +43,7 @@ def found(*boxes):
     )
 
 
-def test_nothing_found_leaves_the_picture_as_it_is():
+def test_picture_without_detections_is_unchanged():
     pixels = grey()
     draw_detections(pixels, Detections.empty(), ())
     assert (pixels == 90).all()
@@ -62,7 +62,7 @@ def test_a_box_is_drawn_along_its_edges_in_the_colour_of_its_class():
 @pytest.mark.parametrize(
     'box', [(0, 0, 200, 160), (-50, -50, 20, 20), (190, 150, 500, 500), (10, 10, 10, 10)]
 )
-def test_a_box_at_or_over_the_edge_is_drawn_without_fail(box):
+def test_draws_box_at_or_beyond_the_edge(box):
     pixels = grey()
     draw_detections(pixels, found((*box, 0.9, 0)), ('a name far longer than the box is wide',))
     assert (pixels != 90).any()
@@ -82,7 +82,7 @@ def test_the_best_detection_is_on_top():
     assert (pixels[60:120, 60] == colour_of(0)).all()
 
 
-def test_classes_have_colours_that_can_be_told_apart():
+def test_classes_have_distinct_colours():
     colours = np.array([colour_of(index) for index in range(10)], int)
     distances = np.abs(colours[:, None] - colours).sum(axis=2)
     assert distances[~np.eye(10, dtype=bool)].min() > 40
@@ -126,13 +126,13 @@ MASK[100, 100] = 1
         (Depth(np.zeros((160, 200), np.float32)), (100, 100)),
     ],
 )
-def test_what_any_task_finds_is_drawn(result, at_xy):
+def test_draws_results_of_every_task(result, at_xy):
     pixels = grey()
     draw_result(pixels, result, ('a', 'b'))
     assert (pixels[at_xy[1], at_xy[0]] != 90).any()
 
 
-def test_what_is_no_tasks_result_is_left():
+def test_ignores_results_of_unknown_type():
     pixels = grey()
     draw_result(pixels, Detections.empty(), ())
     draw_result(pixels, {'output': MASK}, ())
@@ -155,21 +155,21 @@ def test_depth_goes_from_blue_to_red_and_is_black_where_it_is_not_finite():
         {'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)},
     ],
 )
-def test_the_input_is_seen_as_the_picture_was(wanted):
+def test_network_input_is_restored_to_the_picture(wanted):
     picture = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
     preprocess = Preprocess((8, 8), **wanted)
     tensor, _ = preprocess(Frame.from_pixels(picture))
     assert np.abs(input_view(tensor, preprocess).astype(int) - picture).max() <= 1
 
 
-def test_an_input_that_was_prepared_otherwise_is_seen_otherwise():
+def test_wrong_preprocessing_is_visible_in_restored_input():
     tensor, _ = Preprocess((8, 8), channel_order='bgr')(
         Frame.from_pixels(np.full((8, 8, 3), (200, 100, 50), np.uint8))
     )
     assert input_view(tensor, Preprocess((8, 8)))[4, 4].tolist() == [50, 100, 200]
 
 
-def test_pictures_stand_in_rows_of_one_height_under_their_captions():
+def test_pictures_are_arranged_in_captioned_rows_of_equal_height():
     sheet = in_rows(
         [[Panel(grey((40, 20)), 'a'), Panel(grey((20, 20)), 'b')], [Panel(grey((20, 40)), '')]],
         height=100,
@@ -179,7 +179,7 @@ def test_pictures_stand_in_rows_of_one_height_under_their_captions():
     assert sheet[0].min() == 255
 
 
-def test_a_mask_is_laid_over_all_but_the_background():
+def test_mask_overlays_all_classes_but_background():
     pixels = grey((4, 2))
     classes = np.array([[0, 0, 1, 1], [1, 1, 300, 300]], np.uint16)
     draw_mask(pixels, classes, opacity=1.0, background=0)
@@ -191,7 +191,7 @@ def test_a_mask_is_laid_over_all_but_the_background():
     assert np.abs(pixels[0, 0] - (np.array(colour_of(0)) + 90) / 2).max() <= 1
 
 
-def test_keypoints_that_can_be_seen_are_drawn():
+def test_draws_visible_keypoints():
     pixels = grey()
     points = np.array([[[50, 60, 0.9], [150, 60, 0.1], [1e9, -1e9, 1.0]]], np.float32)
     draw_keypoints(pixels, points, min_visibility=0.5)

@@ -18,9 +18,7 @@ CALLS = {
 @pytest.mark.parametrize(
     'given, wanted', [(None, 'PCI_BUS_ID'), ('FASTEST_FIRST', 'FASTEST_FIRST')]
 )
-def test_gpus_are_counted_as_nvidia_smi_does_unless_the_user_has_said_otherwise(
-    call, given, wanted
-):
+def test_gpu_order_is_that_of_nvidia_smi_by_default(call, given, wanted):
     environment = {
         name: value for name, value in os.environ.items() if name != 'CUDA_DEVICE_ORDER'
     }

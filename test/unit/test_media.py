@@ -24,7 +24,7 @@ def test_a_picture_comes_back_whatever_its_name(tmp_path, name):
     assert np.array_equal(read_picture(tmp_path / name), PIXELS)
 
 
-def test_names_beyond_ascii_do_no_harm_in_a_posix_locale(tmp_path):
+def test_accepts_non_ascii_names_in_posix_locale(tmp_path):
     code = (
         'import sys, numpy; from pathlib import Path; from trt_ros import media; '
         'path, pixels = Path(sys.argv[1]), numpy.zeros((2, 2, 3), "uint8"); '
@@ -40,7 +40,7 @@ def test_names_beyond_ascii_do_no_harm_in_a_posix_locale(tmp_path):
     assert done.returncode == 0
 
 
-def test_what_is_no_picture_is_an_error_with_its_cause(tmp_path):
+def test_file_that_is_not_a_picture_reports_cause(tmp_path):
     (tmp_path / 'empty.png').touch()
     (tmp_path / 'text.png').write_text('no picture')
     (tmp_path / 'folder.png').mkdir()
@@ -97,7 +97,7 @@ def test_a_file_that_is_not_a_video_is_an_error(tmp_path):
         open_video(Path(__file__))
 
 
-def test_text_that_is_no_unicode_is_drawn_escaped():
+def test_text_that_is_not_unicode_is_drawn_escaped():
     pixels = np.zeros((40, 200, 3), np.uint8)
     draw_label(pixels, 'a\ud800', (0, 0), (255, 255, 255), text_scale=0.5, thickness=1)
     assert pixels.any()

@@ -22,11 +22,11 @@ def mutate():
     del sys.modules['mutate']
 
 
-def test_no_diff_has_no_new_lines(mutate):
+def test_empty_diff_has_no_new_lines(mutate):
     assert mutate.new_lines('') == set()
 
 
-def test_only_lines_that_are_added_or_changed_are_mutated(mutate):
+def test_only_added_and_changed_lines_are_mutated(mutate):
     diff = (
         '--- a/x.py\n+++ b/x.py\n@@ -3 +3 @@ def a():\n-old\n+new\n'
         '@@ -10,2 +9,0 @@\n-gone\n-gone\n@@ -20,0 +20,3 @@\n+a\n+b\n+c\n'
@@ -46,7 +46,7 @@ def test_type_annotations_are_not_mutated(mutate):
     assert [place in types for place in bars] == [True, False, True, True, False]
 
 
-def test_the_star_before_keyword_arguments_is_no_product(mutate):
+def test_keyword_only_star_is_not_mutated_as_multiplication(mutate):
     assert mutate.places_of_types('def f(a, *, b=2 * 3):\n    pass\n') == {(1, 9)}
 
 
@@ -63,17 +63,17 @@ def test_the_star_before_keyword_arguments_is_no_product(mutate):
         ('vision/decoders/family.py', ('test/unit/vision/decoders',)),
     ],
 )
-def test_the_tests_of_a_modules_name_run_before_those_of_its_folder(mutate, module, tests):
+def test_tests_named_after_module_run_before_tests_of_its_folder(mutate, module, tests):
     assert mutate.tests_of(Path('trt_ros') / module) == tests
 
 
-def test_every_module_of_the_package_is_found_and_nothing_else(mutate):
+def test_finds_exactly_the_modules_of_the_package(mutate):
     found = list(mutate.modules_below([CHECKOUT]))
     assert Path('trt_ros/vision/nms.py') in found
     assert all(path.parts[0] == 'trt_ros' and path.suffix == '.py' for path in found)
     assert list(mutate.modules_below([CHECKOUT / 'test'])) == []
 
 
-def test_a_score_is_the_share_of_mutations_that_were_noticed(mutate):
+def test_score_is_fraction_of_detected_mutations(mutate):
     assert str(mutate.Score(Path('x.py'))) == '100.0 %     0 of    0  x.py'
     assert str(mutate.Score(Path('x.py'), 3, ['diff'])) == ' 75.0 %     3 of    4  x.py'

@@ -63,27 +63,27 @@ def start(tmp_path):
     return run
 
 
-def test_help_needs_nothing(start):
+def test_help_works_without_setup(start):
     done = start()
     assert done.returncode == 0
     assert done.stdout.startswith('usage: ./dev VERB')
 
 
-def test_an_unknown_verb_sets_nothing_up(start):
+def test_unknown_verb_does_not_start_setup(start):
     done = start('tset', PYTHON=PYTHON)
     assert done.returncode == 2
     assert "unknown verb 'tset'" in done.stderr
     assert not (start.checkout / '.venv').exists()
 
 
-def test_no_python(start):
+def test_reports_missing_python(start):
     done = start('check')
     assert done.returncode == 1
     assert 'python3 does not run' in done.stderr
     assert 'sudo apt install python3' in done.stderr
 
 
-def test_a_python_too_old(start):
+def test_reports_python_too_old(start):
     done = start('check', scripts={'python3': 'echo 3.8'})
     assert done.returncode == 1
     assert 'Python 3.10 to 3.13 is needed; python3 is 3.8.' in done.stderr
@@ -95,7 +95,7 @@ def test_a_chosen_python_is_not_replaced_by_another(start):
     assert '/no/such/python does not run' in done.stderr
 
 
-def test_no_compiler(start):
+def test_reports_missing_compiler(start):
     done = start('check', PYTHON=PYTHON)
     assert done.returncode == 1
     assert 'This machine lacks a C++ compiler' in done.stderr
@@ -103,13 +103,13 @@ def test_no_compiler(start):
     assert not (start.checkout / '.venv').exists()
 
 
-def test_a_compiler_that_does_not_work_is_no_compiler(start):
+def test_reports_broken_compiler_as_missing(start):
     done = start('check', PYTHON=PYTHON, scripts={'cc': 'exit 1', 'c++': 'exit 1'})
     assert done.returncode == 1
     assert 'This machine lacks a C++ compiler' in done.stderr
 
 
-def test_all_that_is_missing_is_named_at_once(setup, environment, monkeypatch):
+def test_reports_all_missing_tools_at_once(setup, environment, monkeypatch):
     monkeypatch.setenv('PATH', '')
     monkeypatch.setattr(setup.platform, 'machine', lambda: 'x86_64')
     base = setup.Base('/opt/python3.11', '3.11', Path('/nowhere'), has_ensurepip=False)
@@ -118,14 +118,14 @@ def test_all_that_is_missing_is_named_at_once(setup, environment, monkeypatch):
     assert 'sudo apt install python3.11-venv g++ python3.11-dev' in str(caught.value)
 
 
-def test_a_machine_without_wheels_is_told_to_install_ros(setup, environment, monkeypatch):
+def test_machine_without_wheels_gets_advice_to_install_ros(setup, environment, monkeypatch):
     monkeypatch.setattr(setup.platform, 'machine', lambda: 'aarch64')
     with pytest.raises(setup.SetupError, match='Linux on aarch64') as caught:
         setup.check_tools(environment, setup.Base.of(PYTHON))
     assert 'Install ROS 2 (Humble, Jazzy or Kilted) with its apt packages' in str(caught.value)
 
 
-def test_a_sourced_ros_that_lacks_packages(start, tmp_path):
+def test_reports_packages_missing_from_sourced_ros(start, tmp_path):
     (tmp_path / 'ros').mkdir()
     (tmp_path / 'ros/rclpy.py').touch()
     done = start(
@@ -141,14 +141,14 @@ def test_a_sourced_ros_that_lacks_packages(start, tmp_path):
 
 
 @pytest.mark.parametrize('make', [Path.touch, lambda path: path.symlink_to('/dev/null')])
-def test_a_file_where_the_environment_belongs(setup, environment, make):
+def test_refuses_file_in_place_of_environment(setup, environment, make):
     make(environment.folder)
     with pytest.raises(setup.SetupError, match='in the way') as caught:
         setup.clear(environment.folder)
     assert 'Remedy: Delete it.' in str(caught.value)
 
 
-def test_a_folder_of_somebody_else_is_kept(setup, environment):
+def test_keeps_foreign_folder(setup, environment):
     environment.folder.mkdir()
     (environment.folder / 'thesis.txt').write_text('ten years of work')
     with pytest.raises(setup.SetupError, match='not a virtual environment'):
@@ -156,14 +156,14 @@ def test_a_folder_of_somebody_else_is_kept(setup, environment):
     assert (environment.folder / 'thesis.txt').exists()
 
 
-def test_a_folder_that_cannot_be_written(setup, tmp_path):
+def test_reports_unwritable_folder(setup, tmp_path):
     (tmp_path / 'checkout').touch()
     with pytest.raises(setup.SetupError, match=r'Cannot write to .*checkout') as caught:
         setup.clear(tmp_path / 'checkout/.venv')
     assert 'Clone trt_ros into a folder that is yours' in str(caught.value)
 
 
-def test_an_environment_half_made_is_made_again(setup, environment):
+def test_recreates_incomplete_environment(setup, environment):
     setup.clear(environment.folder)
     (environment.folder / 'left over').touch()
     setup.clear(environment.folder)
@@ -186,14 +186,14 @@ def test_an_environment_half_made_is_made_again(setup, environment):
         ('something nobody thought of', 'failed at pip. The end of its output:'),
     ],
 )
-def test_what_pip_says_becomes_a_problem_with_a_remedy(setup, tmp_path, line, problem):
+def test_pip_output_becomes_error_with_remedy(setup, tmp_path, line, problem):
     error = setup.explain(['Collecting x', line], tmp_path / 'pip.log', 'pip')
     assert problem in str(error)
     assert '\nRemedy: ' in str(error)
 
 
 @pytest.mark.slow
-def test_no_network(start):
+def test_reports_missing_network(start):
     done = start(
         'check',
         PYTHON=PYTHON,
@@ -213,7 +213,7 @@ def finish(setup, environment, *steps):
         setup.write(environment.notes / step, setup.fingerprint(environment, step))
 
 
-def test_set_up_goes_on_where_it_was_interrupted(setup, environment):
+def test_setup_continues_after_interruption(setup, environment):
     assert setup.stale_steps(environment) == ['venv', 'packages', 'interfaces', 'package']
     finish(setup, environment, 'venv', 'packages')
     assert setup.stale_steps(environment) == ['interfaces', 'package']
@@ -221,19 +221,19 @@ def test_set_up_goes_on_where_it_was_interrupted(setup, environment):
     assert setup.stale_steps(environment) == []
 
 
-def test_packages_cut_short_while_being_unpacked_are_not_trusted(setup, environment):
+def test_reinstalls_partially_unpacked_packages(setup, environment):
     finish(setup, environment, 'venv', 'packages', 'interfaces', 'package')
     (environment.notes / 'unpacking').touch()
     assert setup.stale_steps(environment) == ['venv', 'packages', 'interfaces', 'package']
 
 
-def test_another_python_makes_another_environment(setup, environment):
+def test_recreates_environment_for_another_python(setup, environment):
     finish(setup, environment, 'venv', 'packages', 'interfaces', 'package')
     other = setup.Environment(environment.folder, '/usr/bin/python3.10', '')
     assert setup.stale_steps(other) == ['venv', 'packages', 'interfaces', 'package']
 
 
-def test_a_sourced_ros_needs_no_interfaces_built(setup, environment):
+def test_sourced_ros_skips_building_interfaces(setup, environment):
     sourced = setup.Environment(environment.folder, PYTHON, 'jazzy')
     assert setup.stale_steps(sourced) == ['venv', 'packages', 'package']
     assert 'ros' not in sourced.groups
@@ -264,9 +264,7 @@ def test_ros2_launch_finds_the_launch_files_of_the_checkout(setup, environment, 
         ({'ROS_HOME': '/my/ros'}, None),
     ],
 )
-def test_what_nodes_log_stays_in_the_checkout_unless_the_user_chose(
-    setup, environment, monkeypatch, given, log_dir
-):
+def test_node_logs_stay_in_checkout_by_default(setup, environment, monkeypatch, given, log_dir):
     for name in ('ROS_LOG_DIR', 'ROS_HOME'):
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
@@ -275,7 +273,7 @@ def test_what_nodes_log_stays_in_the_checkout_unless_the_user_chose(
     assert sourced.variables().get('ROS_LOG_DIR') == log_dir
 
 
-def test_a_second_set_up_waits_for_the_first(setup, capfd):
+def test_second_setup_waits_for_the_first(setup, capfd):
     code = (
         'import importlib.util as u, sys; sys.modules["environment"] = m = '
         'u.module_from_spec(s := u.spec_from_file_location("environment", sys.argv[1])); '
@@ -299,7 +297,7 @@ def test_a_second_set_up_waits_for_the_first(setup, capfd):
     assert second.returncode == 0
 
 
-def test_every_requirement_is_pinned_and_says_why():
+def test_every_requirement_is_pinned_and_has_a_reason():
     for path in (CHECKOUT / 'standalone/requirements').glob('*.txt'):
         for line in path.read_text().splitlines():
             if line.startswith('#'):

@@ -28,7 +28,7 @@ def test_a_library_that_is_not_installed_says_how_to_get_it(monkeypatch):
         load_trt('tensorrt')
 
 
-def test_a_folder_that_is_only_named_so_is_no_tensorrt(monkeypatch, tmp_path):
+def test_folder_named_tensorrt_is_not_imported(monkeypatch, tmp_path):
     if installed('tensorrt'):
         pytest.skip('tensorrt is installed')
     (tmp_path / 'tensorrt').mkdir()
@@ -89,12 +89,12 @@ def test_rtx_builds_without_a_gpu_and_says_why_it_cannot_run(rtx):
         assert caught.value.cause == nvidia_driver().problem
 
 
-def test_a_gpu_that_is_not_there_is_refused():
+def test_rejects_missing_gpu():
     with pytest.raises(BackendError, match=r'No usable NVIDIA GPU|GPU 99 does not exist'):
         nvidia_driver().gpu(99)
 
 
-def test_what_tensorrt_says_goes_to_python_logging_without_the_noise(rtx, caplog):
+def test_tensorrt_messages_go_to_python_logging_without_noise(rtx, caplog):
     severity = rtx.trt.ILogger.Severity
     with caplog.at_level(logging.DEBUG, 'trt_ros.tensorrt_rtx'):
         rtx.log.log(severity.WARNING, 'worth reading')
@@ -109,7 +109,7 @@ def test_what_tensorrt_says_goes_to_python_logging_without_the_noise(rtx, caplog
     ]
 
 
-def test_who_listens_gets_the_errors_instead_of_the_log(rtx, caplog):
+def test_listener_receives_errors_instead_of_log(rtx, caplog):
     severity = rtx.trt.ILogger.Severity
     with rtx.log.collect() as captured:
         rtx.log.log(severity.ERROR, 'it failed')

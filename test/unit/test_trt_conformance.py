@@ -290,7 +290,7 @@ def test_the_source_is_read():
 
 
 @pytest.mark.slow
-def test_the_bindings_have_all_that_is_used(release):
+def test_bindings_provide_every_name_used(release):
     flavour, _, run = release
     missing = set(run(PROBE, f'{flavour}_bindings', stdin=json.dumps(uses()))) - ONLY_WHERE_ASKED
     if flavour == 'tensorrt':

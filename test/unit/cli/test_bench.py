@@ -53,7 +53,7 @@ def test_without_a_gpu_onnx_runtime_is_measured_and_named(bench, tmp_path):
     assert (tmp_path / 'latency.png').read_bytes()[:4] == b'\x89PNG'
 
 
-def test_a_batch_is_measured_as_asked(bench, monkeypatch):
+def test_requested_batch_is_measured(bench, monkeypatch):
     from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 
     shapes, infer = [], OnnxRuntimeRunner.infer
@@ -95,7 +95,7 @@ def test_a_network_that_no_decoder_recognises_is_measured(bench, tmp_path):
 @pytest.mark.parametrize(
     'flags', [('--precision', 'fp16'), ('--layers',), ('--no-graph',), ('--slots', '3')]
 )
-def test_what_only_tensorrt_has_is_refused(bench, flags):
+def test_rejects_tensorrt_options_without_tensorrt(bench, flags):
     code, found, said = bench(*flags)
     assert (code, found) == (1, None)
     assert f'{flags[0]} cannot be used with ONNX Runtime.\nCause: backend onnxr' in said.err
@@ -109,7 +109,7 @@ def test_a_backend_that_cannot_run_here_is_named_with_its_reason(verb, colour_de
     assert 'Remedy: Follow the advice of `trt-ros doctor`' in said
 
 
-def test_verify_without_tensorrt_says_so(colour_detector, capsys):
+def test_verify_reports_missing_tensorrt(colour_detector, capsys):
     assert main(['verify', str(colour_detector())]) == 1
     assert 'Nothing to compare: ONNX Runtime is the only backend here.\nCause: ' in (
         capsys.readouterr().err

@@ -63,7 +63,7 @@ def test_a_picture_without_anything_has_an_empty_list(detect, picture):
     assert [entry['detections'] for entry in entries] == [[]]
 
 
-def test_an_entry_tells_file_size_and_boxes(detect, picture):
+def test_json_entry_contains_file_size_and_boxes(detect, picture):
     path = picture()
     code, entries, captured = detect(path)
     assert code == 0
@@ -124,7 +124,7 @@ def test_rotated_boxes_are_drawn_and_written_with_their_angle(
     assert not drawn[row - 1 : row + 2, column - 1 : column + 2].any()
 
 
-def test_the_story_is_told_on_stderr(detect, picture):
+def test_log_lines_go_to_stderr(detect, picture):
     err = detect(picture())[2].err
     assert 'backend onnxruntime: ' in err
     assert 'decoder yolov8: ' in err
@@ -151,7 +151,7 @@ def test_without_output_and_json_files_go_to_a_folder_named_detections(
     ]
 
 
-def test_a_bad_file_is_reported_and_counted_and_the_others_go_on(detect, picture, tmp_path):
+def test_bad_file_is_reported_and_others_continue(detect, picture, tmp_path):
     no_image, empty, good = tmp_path / 'notes.txt', tmp_path / 'empty.jpg', picture()
     no_image.write_text('hello')
     empty.touch()
@@ -168,9 +168,7 @@ def test_a_bad_file_is_reported_and_counted_and_the_others_go_on(detect, picture
     assert 'files: 1, detections: 1, failed: 3' in captured.err
 
 
-def test_a_folder_stands_for_the_images_in_it_in_the_order_of_their_names(
-    detect, picture, tmp_path
-):
+def test_folder_is_expanded_to_its_images_by_name(detect, picture, tmp_path):
     picture('in/b.png')
     picture('in/a.jpg')
     (tmp_path / 'in' / 'readme.txt').write_text('no image, and none is expected')
@@ -231,7 +229,7 @@ def test_every_option_of_the_detector_is_a_flag(colour_detector, picture, capsys
     assert run('--engine-in-memory')[0] == 0
 
 
-def test_no_option_was_forgotten(capsys):
+def test_every_option_has_a_flag(capsys):
     with pytest.raises(SystemExit):
         main(['detect', '--help'])
     out = capsys.readouterr().out
@@ -249,7 +247,7 @@ def test_no_option_was_forgotten(capsys):
         ['--resize', 'crop'],
     ],
 )
-def test_values_that_make_no_sense_are_wrong_usage(flags, picture):
+def test_invalid_values_are_usage_errors(flags, picture):
     with pytest.raises(SystemExit) as caught:
         main(['detect', '--model', 'm.onnx', str(picture()), *flags])
     assert caught.value.code == 2

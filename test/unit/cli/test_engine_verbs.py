@@ -44,7 +44,7 @@ def call(capsys, cache):
 
 
 @needs_rtx
-def test_build_prints_where_the_engine_is_and_finds_it_again(call, cache, colour_detector):
+def test_build_prints_engine_path_and_reuses_it(call, cache, colour_detector):
     code, out, err = call('build', colour_detector(), '--precision', 'tf32')
     path = Path(out.strip())
     assert code == 0
@@ -69,7 +69,7 @@ def test_a_model_that_cannot_be_built_ends_with_1_and_the_reason(call, tmp_path)
     assert (code, out) == (1, '') and 'is not an ONNX model' in err and 'Traceback' not in err
 
 
-def test_flags_become_options_and_options_the_command_that_says_them(cache):
+def test_flags_and_options_convert_both_ways(cache):
     parser = ArgumentParser()
     from trt_ros.cli import build
 
@@ -147,13 +147,13 @@ def test_flags_become_options_and_options_the_command_that_says_them(cache):
 
 
 @pytest.mark.parametrize('text', ['1x2:1x2:1x2', 'x=', 'x=1x', 'x=2:1:3', 'x=1:2', 'x=1:2:3:4'])
-def test_profiles_that_are_none_are_wrong_usage(call, text, capsys):
+def test_invalid_profiles_are_usage_errors(call, text, capsys):
     with pytest.raises(SystemExit) as caught:
         call('build', 'x.onnx', '--profile', text)
     assert caught.value.code == 2 and 'argument --profile' in capsys.readouterr().err
 
 
-def test_a_profile_of_one_shape_is_that_shape_thrice():
+def test_single_shape_profile_is_min_opt_and_max():
     assert parse_profile('images=1x3') == (ShapeRange('images', (1, 3), (1, 3), (1, 3)),)
 
 
@@ -184,7 +184,7 @@ def test_inspect_shows_an_engine_without_a_gpu(call, colour_detector):
     assert 'no sidecar' in call('inspect', engine)[1]
 
 
-def test_inspect_tells_what_is_cut_off_or_why_it_cannot_be(call, tmp_path):
+def test_inspect_reports_nms_cut_or_why_not(call, tmp_path):
     def inspect(boxes):
         model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
             g (float[1,9,4] boxes, float[1,2,9] scores) => (int64[n,3] chosen, {boxes})
@@ -203,7 +203,7 @@ def test_inspect_tells_what_is_cut_off_or_why_it_cannot_be(call, tmp_path):
     assert 'The network has another output, moved, that does not depend on it.' in refused
 
 
-def test_inspect_of_nothing_ends_with_1(call, tmp_path):
+def test_inspect_of_missing_file_exits_with_1(call, tmp_path):
     code, _, err = call('inspect', tmp_path / 'gone')
     assert code == 1 and 'The model file' in err
 
@@ -232,7 +232,7 @@ def test_the_cache_is_listed_verified_and_pruned(call, cache, colour_detector):
     assert not good.exists()
 
 
-def test_doctor_looks_at_everything(call):
+def test_doctor_runs_every_check(call):
     code, out, _ = call('doctor', '--json')
     found = {each['name']: each for each in json.loads(out)}
     assert {'ros', 'python', 'system', 'numpy', 'tensorrt', 'tensorrt_rtx', 'engine cache'} <= set(
@@ -247,14 +247,14 @@ def test_doctor_looks_at_everything(call):
     assert found['python']['detail'] in call('doctor')[1]
 
 
-def test_doctor_sees_a_cache_that_others_can_write(call, cache):
+def test_doctor_reports_cache_writable_by_others(call, cache):
     cache.mkdir(parents=True)
     cache.chmod(0o777)
     code, out, _ = call('doctor')
     assert code == 1 and 'chmod go-w' in out
 
 
-def test_doctor_names_the_python_that_has_no_ros(monkeypatch, cache):
+def test_doctor_names_python_without_ros(monkeypatch, cache):
     monkeypatch.setenv('ROS_DISTRO', 'jazzy')
     monkeypatch.setattr('trt_ros.cli.doctor.find_spec', lambda name: None)
     (ros,) = [each for each in findings() if each.name == 'ros']
@@ -269,7 +269,7 @@ def test_doctor_names_the_python_that_has_no_ros(monkeypatch, cache):
         ((13, 0), 'ok', 'builds engines, runs engines'),
     ],
 )
-def test_doctor_sees_a_driver_older_than_tensorrt(monkeypatch, cache, cuda, state, said):
+def test_doctor_reports_driver_older_than_tensorrt(monkeypatch, cache, cuda, state, said):
     h200 = GpuInfo(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
     monkeypatch.setattr('trt_ros.driver.nvidia_driver', lambda: Driver('', cuda, (h200,), ''))
     (rtx,) = [each for each in findings() if each.name == 'tensorrt_rtx']
@@ -294,7 +294,7 @@ def test_doctor_sees_a_driver_older_than_tensorrt(monkeypatch, cache, cuda, stat
         ({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}, None, ''),
     ],
 )
-def test_doctor_says_what_fast_dds_needs_for_large_images(monkeypatch, cache, given, state, said):
+def test_doctor_reports_fast_dds_settings_for_large_images(monkeypatch, cache, given, state, said):
     for name in (
         'FASTDDS_BUILTIN_TRANSPORTS',
         'FASTRTPS_DEFAULT_PROFILES_FILE',

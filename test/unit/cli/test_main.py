@@ -34,14 +34,14 @@ def raising(error):
     return run
 
 
-def test_no_verb_is_wrong_usage(capsys):
+def test_missing_verb_is_usage_error(capsys):
     with pytest.raises(SystemExit) as caught:
         cli.main([])
     assert caught.value.code == 2
     assert 'VERB' in capsys.readouterr().err
 
 
-def test_an_unknown_verb_is_wrong_usage_and_names_the_known_ones(capsys):
+def test_unknown_verb_is_usage_error_listing_verbs(capsys):
     with pytest.raises(SystemExit) as caught:
         cli.main(['frobnicate'])
     assert caught.value.code == 2
@@ -62,7 +62,7 @@ def test_help_shows_every_verb_with_its_first_line(capsys):
 
 
 @pytest.mark.parametrize('name', cli.verbs())
-def test_every_verb_explains_itself(name, capsys):
+def test_every_verb_has_help(name, capsys):
     with pytest.raises(SystemExit) as caught:
         cli.main([name, '--help'])
     assert caught.value.code == 0
@@ -82,19 +82,19 @@ def test_an_error_of_ours_goes_to_stderr_without_a_traceback(verb, capsys):
     assert captured.err == 'trt-ros sample: No cake.\nCause: It was eaten.\nRemedy: Bake one.\n'
 
 
-def test_a_bug_keeps_its_traceback(verb):
+def test_unexpected_exception_prints_traceback(verb):
     verb(raising(ZeroDivisionError('bug')))
     with pytest.raises(ZeroDivisionError):
         cli.main(['sample'])
 
 
-def test_an_interrupt_ends_quietly_with_130(verb, capsys):
+def test_interrupt_exits_with_130_without_traceback(verb, capsys):
     verb(raising(KeyboardInterrupt()))
     assert cli.main(['sample']) == 130
     assert capsys.readouterr().err == ''
 
 
-def test_a_reader_that_went_away_ends_it_quietly():
+def test_closed_pipe_exits_without_traceback():
     code = (
         'import sys, types\n'
         'from trt_ros import cli\n'
@@ -154,7 +154,7 @@ def test_help_of_detect_imports_nothing_heavy():
 
 
 @pytest.mark.parametrize('encoding', ['ascii', 'latin-1', 'utf-8'])
-def test_what_the_terminal_cannot_show_is_escaped(tmp_path, encoding):
+def test_arguments_that_terminal_cannot_encode_are_escaped(tmp_path, encoding):
     name = os.fsdecode('写'.encode() + b'\xff.onnx')
     done = subprocess.run(
         [sys.executable, '-m', 'trt_ros', 'inspect', str(tmp_path / name)],
@@ -167,7 +167,7 @@ def test_what_the_terminal_cannot_show_is_escaped(tmp_path, encoding):
     assert b'udcff.onnx' in done.stderr and b'Traceback' not in done.stderr
 
 
-def test_output_that_the_terminal_cannot_show_is_escaped():
+def test_output_that_terminal_cannot_encode_is_escaped():
     code = (
         'from types import SimpleNamespace; from trt_ros import cli; '
         'cli.run(SimpleNamespace(run=lambda args: print("h\\u00f6he", "a\\ud800") or 0))'
@@ -183,7 +183,7 @@ def test_output_that_the_terminal_cannot_show_is_escaped():
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_closes_what_a_verb_has_open(verb, number):
+def test_signal_closes_open_resources(verb, number):
     closed = []
 
     def work(args):

@@ -41,13 +41,13 @@ def verify(colour_detector, tmp_path, capsys):
     return run
 
 
-def test_nothing_to_draw_is_an_error(verify):
+def test_verify_without_pictures_is_an_error(verify):
     code, drawn, said = verify(photos=())
     assert (code, drawn) == (1, None)
     assert '--picture has no pictures to draw.\nRemedy: Add picture files' in said
 
 
-def test_the_input_stands_beside_the_photograph_with_the_result(verify):
+def test_montage_shows_input_beside_annotated_photograph(verify):
     code, drawn, said = verify()
     assert code == 0
     assert 'decoder yolov8: ' in said and 'nothing to compare: backend onnxruntime' in said
@@ -79,7 +79,7 @@ def test_the_preprocessing_in_force_is_undone_and_its_differences_are_named(
     assert f'differs from the training of yolov8: {values}' in said
 
 
-def test_what_is_set_as_the_family_is_trained_is_not_named(verify):
+def test_preprocessing_of_the_family_is_not_reported(verify):
     assert 'differs from the training' not in verify()[2]
 
 
@@ -160,7 +160,7 @@ NAN = 'zero = Sub(x, x) y = Div(zero, zero)'
 INF = 'zero = Sub(x, x) y = Div(x, zero)'
 
 
-def test_equal_answers_agree(compare):
+def test_equal_outputs_agree(compare):
     code, said = compare('y = Identity(x)')
     assert (code, said.splitlines()[-1]) == (0, 'agrees')
 
@@ -174,7 +174,7 @@ def test_equal_answers_agree(compare):
         (INF, INF, 12, 12),
     ],
 )
-def test_nan_and_inf_on_either_side_never_agree(compare, ours, reference, here, there):
+def test_non_finite_values_never_agree(compare, ours, reference, here, there):
     code, said = compare(ours, reference)
     assert code == 1 and said.endswith('differs: y\n')
     assert f'y differs: {here} values are NaN or Inf here, {there} in ONNX Runtime' in said
@@ -188,13 +188,13 @@ def test_nan_is_counted_in_json_that_every_parser_reads(compare):
     assert found['failed'] == ['y'] and found['outputs']['y']['non_finite_here'] == 8
 
 
-def test_another_shape_never_agrees(compare):
+def test_different_shapes_never_agree(compare):
     code, said = compare('y = Concat<axis = 1>(x, x)', out='1, n')
     assert code == 1
     assert 'y differs: shape (1, 8) here, (1, 4) in ONNX Runtime' in said
 
 
-def test_other_values_are_below_the_cosine(compare):
+def test_different_values_fail_cosine_threshold(compare):
     code, said = compare('y = Neg(x)')
     assert code == 1 and 'y differs: cosine -1.000000 is below 0.99' in said
 
@@ -202,7 +202,7 @@ def test_other_values_are_below_the_cosine(compare):
 @pytest.mark.parametrize(
     'values', [np.zeros((0, 3)), np.zeros(3), np.array([1e200, 1e199]), np.array([True, False])]
 )
-def test_equal_values_agree_whatever_they_are(values):
+def test_equal_constant_values_agree(values):
     found: dict[str, Agreement] = {}
     add_answers(found, {'y': values}, {'y': values})
     assert found['y'].problem(0.99) == '' and found['y'].mean_error == 0
@@ -217,7 +217,7 @@ def test_equal_values_agree_whatever_they_are(values):
         ('--random', '0'),
     ],
 )
-def test_a_comparison_that_could_only_pass_is_wrong_usage(threshold, capsys):
+def test_rejects_threshold_that_always_passes(threshold, capsys):
     with pytest.raises(SystemExit, match='2'):
         main(['verify', 'model.onnx', *threshold])
     assert f'argument {threshold[0]}: ' in capsys.readouterr().err

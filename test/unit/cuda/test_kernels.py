@@ -28,7 +28,7 @@ def test_a_cubin_is_compiled_once_and_then_read_from_the_cache(tmp_path, monkeyp
     assert kernels.cubin_of('preprocess', 'sm_90', tmp_path) == first
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path):
+def test_unwritable_kernel_cache_is_ignored(tmp_path):
     blocked = tmp_path / 'file'
     blocked.write_text('')
     assert kernels.cubin_of('preprocess', 'sm_90', blocked)[:4] == b'\x7fELF'
@@ -39,6 +39,6 @@ def test_without_a_cache_kernels_are_compiled(monkeypatch):
     assert kernels.cubin_of('preprocess', 'sm_90', None) == b'sm_90'
 
 
-def test_source_that_does_not_compile_says_where():
+def test_compile_error_names_architecture_and_symbol():
     with pytest.raises(BackendError, match=r'(?s)sm_90.*undefined_thing'):
         kernels.compile_source('__global__ void f() { undefined_thing(); }', 'sm_90')

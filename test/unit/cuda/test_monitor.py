@@ -36,7 +36,7 @@ def orin(tmp_path):
     return tmp_path
 
 
-def test_a_machine_without_a_gpu_tells_nothing(tmp_path):
+def test_machine_without_gpu_reports_nothing(tmp_path):
     assert JetsonFiles(tmp_path).diagnostics() == {}
     assert Monitor(JETSON, tmp_path).diagnostics() == {}
 
@@ -58,7 +58,7 @@ def test_a_jetsons_load_temperature_and_throttling_are_read(orin):
     }
 
 
-def test_an_older_jetson_has_other_names(tmp_path):
+def test_older_jetson_file_names_are_read(tmp_path):
     write(
         tmp_path / 'class/devfreq/17000000.gv11b',
         device__of_node__name='gv11b\0',
@@ -71,7 +71,7 @@ def test_an_older_jetson_has_other_names(tmp_path):
     }
 
 
-def test_what_a_jetson_does_not_tell_now_is_left_out(orin):
+def test_unavailable_jetson_values_are_omitted(orin):
     files = JetsonFiles(orin)
     write(orin / 'class/devfreq/17000000.gpu', device__load='\n')
     write(orin / 'class/thermal/thermal_zone1', temp='-256000\n')
@@ -79,12 +79,12 @@ def test_what_a_jetson_does_not_tell_now_is_left_out(orin):
     assert files.diagnostics() == {'GPU throttle reasons': ''}
 
 
-def test_only_an_integrated_gpu_is_looked_for_in_the_kernels_files(orin):
+def test_only_integrated_gpus_are_read_from_sysfs(orin):
     assert 'GPU utilisation (%)' in Monitor(JETSON, orin).diagnostics()
     assert Monitor(DESKTOP, orin)._jetson is None
 
 
-def test_nvml_is_asked_by_the_names_that_cuda_core_has():
+def test_nvml_functions_exist_in_cuda_core():
     pytest.importorskip('cuda.core.system')
     assert hasattr(import_module('cuda.core').Device, 'pci_bus_id')
     device = import_module('cuda.core.system._device')
@@ -108,7 +108,7 @@ def test_nvml_is_asked_by_the_names_that_cuda_core_has():
     ]
 
 
-def test_what_nvml_tells_is_written_with_its_unit():
+def test_nvml_values_have_units():
     class Told:
         class utilization:
             gpu = 87

@@ -26,16 +26,16 @@ def truth(*each: tuple[tuple[float, ...], int]) -> tuple[np.ndarray, np.ndarray]
     return np.array(boxes, np.float32).reshape(-1, 4), np.array(labels, np.int32)
 
 
-def test_nothing_found_is_nothing_right():
+def test_no_detections_have_zero_precision():
     assert matches(found(), *truth((BOX, 0))).tolist() == []
     assert average_precision(np.zeros(0), np.zeros(0, bool), 3) == 0.0
 
 
-def test_where_nothing_is_everything_found_is_wrong():
+def test_detections_without_truth_are_all_wrong():
     assert matches(found((BOX, 0.9, 0)), *truth()).tolist() == [False]
 
 
-def test_a_class_that_was_never_there_has_no_precision():
+def test_class_without_truth_has_no_precision():
     assert np.isnan(average_precision(np.array([0.5]), np.array([False]), 0))
 
 
@@ -49,12 +49,12 @@ def test_the_class_has_to_be_right():
 
 
 @pytest.mark.parametrize(('width', 'is_right'), [(5.1, True), (4.9, False)])
-def test_a_box_is_right_from_half_overlap_on(width, is_right):
+def test_box_is_correct_from_iou_of_half(width, is_right):
     part = found(((0, 0, width, 10), 0.9, 0))  # IoU is width / 10.
     assert matches(part, *truth((BOX, 0))).tolist() == [is_right]
 
 
-def test_a_box_serves_the_truth_that_it_overlaps_most():
+def test_box_matches_truth_of_highest_iou():
     shifted = (2, 0, 12, 10)
     assert matches(
         found((shifted, 0.9, 0), (BOX, 0.8, 0)), *truth((BOX, 0), (shifted, 0))

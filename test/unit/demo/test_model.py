@@ -30,7 +30,7 @@ def test_it_is_small_enough_to_ship():
     assert MODEL.stat().st_size <= 3_000_000
 
 
-def test_its_metadata_says_what_it_is(network):
+def test_metadata_describes_the_model(network):
     metadata = {entry.key: entry.value for entry in network.metadata_props}
     assert ast.literal_eval(metadata['names']) == dict(enumerate(CLASSES))
     assert metadata['task'] == 'detect'
@@ -39,7 +39,7 @@ def test_its_metadata_says_what_it_is(network):
     assert metadata['license'] == 'Apache-2.0'
 
 
-def test_it_looks_like_a_yolov8_of_its_size(network):
+def test_has_yolov8_outputs_of_its_size(network):
     shapes = {
         each.name: [size.dim_value for size in each.type.tensor_type.shape.dim]
         for each in (*network.graph.input, *network.graph.output)
@@ -63,7 +63,7 @@ def test_the_detector_needs_no_options_for_it(pipeline):
 
 
 @pytest.mark.slow
-def test_it_finds_the_shapes_on_pictures_it_never_saw(pipeline):
+def test_finds_shapes_on_held_out_pictures(pipeline):
     precisions = evaluate(pipeline, 60)
     assert np.isfinite(precisions).all()
     assert precisions.mean() >= 0.95

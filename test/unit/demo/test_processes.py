@@ -32,12 +32,12 @@ def start(code: str, folder: Path, *, wait_for: str) -> NodeProcess:
     return NodeProcess('camera', process, log)
 
 
-def test_without_nodes_nothing_happens():
+def test_accepts_empty_list_of_nodes():
     with running() as nodes:
         assert nodes == []
 
 
-def test_nodes_are_ended(tmp_path):
+def test_nodes_are_stopped(tmp_path):
     with running() as nodes:
         nodes.append(start(ENDS_WELL, tmp_path, wait_for='up'))
         nodes.append(start(ENDS_WELL, tmp_path, wait_for='up'))
@@ -46,7 +46,7 @@ def test_nodes_are_ended(tmp_path):
     assert [node.process.returncode for node in nodes] == [0, 0]
 
 
-def test_nodes_are_ended_when_something_fails(tmp_path):
+def test_nodes_are_stopped_after_failure(tmp_path):
     with pytest.raises(KeyError), running() as nodes:
         nodes.append(start(ENDS_WELL, tmp_path, wait_for='up'))
         raise KeyError
@@ -62,6 +62,6 @@ def test_a_node_that_failed_shows_the_end_of_its_log(tmp_path):
     assert str(node.log) in str(caught.value)
 
 
-def test_a_node_that_ends_badly_is_a_failure(tmp_path):
+def test_node_with_nonzero_exit_code_is_a_failure(tmp_path):
     with pytest.raises(TrtRosError, match='exited with code 4'), running() as nodes:
         nodes.append(start(FAILS_AT_THE_END, tmp_path, wait_for='up'))

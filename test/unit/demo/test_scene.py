@@ -121,7 +121,7 @@ def test_the_same_seed_draws_the_same_picture():
     assert not np.array_equal(first[0], other[0])
 
 
-def test_held_out_pictures_are_none_that_training_draws():
+def test_held_out_pictures_differ_from_training_pictures():
     held = [image for image, _, _ in islice(held_out(500), 3)]
     trained = [draw(np.random.default_rng([TRAINING, index]), (640, 480))[0] for index in range(3)]
     assert not any(np.array_equal(one, two) for one in held for two in trained)

@@ -22,7 +22,7 @@ def tally(*sightings: Sighting) -> Tally:
     return counted
 
 
-def test_no_sightings_are_a_failure():
+def test_no_images_are_a_failure():
     with pytest.raises(TrtRosError, match=r'Nothing was detected\.\nCause: 0 images'):
         tally().summary()
 
@@ -32,7 +32,7 @@ def test_images_without_detections_are_a_failure():
         tally(Sighting(PICTURE, Detections.empty(), 0.02)).summary()
 
 
-def test_what_was_found_is_counted():
+def test_detections_are_counted():
     summary = tally(
         Sighting(PICTURE, BOTH, 0.020),
         Sighting(PICTURE, FIRST, 0.030),
@@ -44,13 +44,13 @@ def test_what_was_found_is_counted():
     )
 
 
-def test_the_newest_is_given_back():
+def test_newest_sighting_is_returned():
     counted = Tally({})
     assert counted.add([]) is None
     assert counted.add([Sighting(None, BOTH, 0.1), Sighting(None, FIRST, 0.1)]) is FIRST
 
 
-def test_an_image_that_did_not_reach_us_is_compared_with_nothing():
+def test_image_that_was_not_received_is_not_compared():
     counted = tally(Sighting(None, BOTH, 0.02), Sighting(PICTURE, BOTH, 0.02))
     assert (counted.detections, counted.drawn, counted.right, counted.wrong) == (4, 2, 2, 0)
 

@@ -56,7 +56,7 @@ def test_an_engine_is_built_once_and_then_found(cache, models, rtx):
     assert list(cache.entries()) == [first.path]
 
 
-def test_the_sidecar_tells_all_that_a_support_case_needs(cache, models, rtx):
+def test_sidecar_contains_everything_for_support(cache, models, rtx):
     sidecar = read_sidecar(cache.get_or_build(models.conv(), OPTIONS, rtx).path)
     assert {
         'key',
@@ -95,7 +95,7 @@ def test_the_sidecar_tells_all_that_a_support_case_needs(cache, models, rtx):
     assert sidecar['build_seconds'] > 0
 
 
-def test_nobody_else_can_read_or_write_what_was_built(cache, models, rtx):
+def test_built_engine_is_private_to_owner(cache, models, rtx):
     old = os.umask(0)
     try:
         entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
@@ -152,7 +152,7 @@ def let_others_write(path):
         (let_others_write, 'Other users can write to'),
     ],
 )
-def test_a_bad_entry_is_rebuilt_once_and_said_so(cache, models, rtx, caplog, damage, said):
+def test_damaged_entry_is_rebuilt_once_and_logged(cache, models, rtx, caplog, damage, said):
     path = models.conv()
     entry = cache.get_or_build(path, OPTIONS, rtx)
     damage(entry.path)
@@ -172,19 +172,19 @@ def test_another_model_of_the_same_name_gets_its_own_engine(cache, models, rtx):
     assert cache.get_or_build(models.conv(seed=1), OPTIONS, rtx).path == first.path
 
 
-def test_other_options_are_named_as_the_reason(cache, models, rtx):
+def test_log_names_changed_options_as_reason_for_rebuild(cache, models, rtx):
     cache.get_or_build(models.conv(), OPTIONS, rtx)
     other = cache.get_or_build(models.conv(), BuildOptions(weight_streaming=True), rtx)
     assert other.build_reason == 'changed options: weight_streaming'
 
 
-def test_forcing_builds_again(cache, models, rtx):
+def test_force_rebuilds(cache, models, rtx):
     cache.get_or_build(models.conv(), OPTIONS, rtx)
     assert cache.get_or_build(models.conv(), OPTIONS, rtx, force=True).build_reason == 'forced'
     assert len(list(cache.entries())) == 1
 
 
-def test_what_a_killed_writer_left_is_swept(cache, models, rtx):
+def test_leftovers_of_killed_writer_are_removed(cache, models, rtx):
     entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
     (entry.path.parent / f'.{entry.path.name}.99999.part').write_bytes(b'half')
     orphan = entry.path.parent / 'gone.engine.json'
@@ -270,14 +270,14 @@ def test_waiting_for_another_process_can_be_cancelled(cache, models, rtx):
 
 
 @pytest.mark.parametrize('mode', [0o777, 0o775])
-def test_a_cache_that_others_can_write_is_refused(cache, models, rtx, mode):
+def test_rejects_cache_writable_by_others(cache, models, rtx, mode):
     cache.root.mkdir()
     cache.root.chmod(mode)
     with pytest.raises(ParameterError, match=r'not secure(?s:.*)chmod go-w'):
         cache.get_or_build(models.conv(), OPTIONS, rtx)
 
 
-def test_a_cache_below_a_folder_of_everybody_is_refused(tmp_path, models, rtx):
+def test_rejects_cache_below_world_writable_folder(tmp_path, models, rtx):
     (tmp_path / 'open').mkdir()
     (tmp_path / 'open').chmod(0o777)
     with pytest.raises(ParameterError, match='not secure'):
@@ -285,14 +285,14 @@ def test_a_cache_below_a_folder_of_everybody_is_refused(tmp_path, models, rtx):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can give files away')
-def test_a_cache_of_another_user_is_refused(cache, models, rtx):
+def test_rejects_cache_of_another_user(cache, models, rtx):
     cache.root.mkdir(mode=0o700)
     os.chown(cache.root, 12345, 12345)
     with pytest.raises(ParameterError, match='belongs to another user'):
         cache.get_or_build(models.conv(), OPTIONS, rtx)
 
 
-def test_a_cache_that_cannot_be_written_says_so(tmp_path, models, rtx):
+def test_reports_unwritable_cache(tmp_path, models, rtx):
     (tmp_path / 'file').touch()
     with pytest.raises(
         ParameterError, match=r'cannot be written(?s:.*)engine_cache_dir'
@@ -301,7 +301,7 @@ def test_a_cache_that_cannot_be_written_says_so(tmp_path, models, rtx):
     assert isinstance(caught.value.__cause__, OSError)
 
 
-def test_an_engine_in_a_cache_that_cannot_be_written_still_serves(cache, models, rtx):
+def test_engine_in_read_only_cache_is_used(cache, models, rtx):
     entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
     lock = entry.path.parents[1] / LOCK
     lock.unlink()
@@ -340,7 +340,7 @@ def test_kernels_lie_in_the_engine_cache_and_only_where_nobody_else_can_write(tm
     assert kernel_folder(tmp_path / 'file') is None
 
 
-def test_a_blob_comes_back_whole_or_not_at_all(tmp_path):
+def test_blob_is_read_whole_or_not_at_all(tmp_path):
     blob = Blob(tmp_path / 'kernels')
     assert blob.load() is None
     assert not blob.save(b'') and not blob.path.exists()
@@ -352,7 +352,7 @@ def test_a_blob_comes_back_whole_or_not_at_all(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ['kernels']
 
 
-def test_a_blob_that_cannot_be_kept_is_a_warning(tmp_path, caplog):
+def test_blob_that_cannot_be_written_warns(tmp_path, caplog):
     assert not Blob(tmp_path / 'gone' / 'kernels').save(b'x')
     assert 'Cannot write' in caplog.text
 
@@ -375,7 +375,7 @@ def test_two_nodes_of_one_process_may_keep_their_kernels_at_once(tmp_path, caplo
     assert caplog.messages == []
 
 
-def test_a_sidecar_with_another_key_of_the_same_beginning_is_not_believed(cache, models, rtx):
+def test_sidecar_with_other_key_of_same_prefix_is_ignored(cache, models, rtx):
     """The name of the file holds 16 digits of the key, the sidecar all of them."""
     entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
     key = entry.sidecar['key']

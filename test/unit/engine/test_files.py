@@ -41,9 +41,7 @@ def steps(monkeypatch):
     return found
 
 
-def test_a_file_is_on_the_disk_before_it_gets_its_name_and_the_name_before_the_call_returns(
-    tmp_path, steps
-):
+def test_file_is_synced_before_rename_and_folder_before_return(tmp_path, steps):
     path = tmp_path / 'net.engine'
     write_atomically(path, io.BytesIO(b'plan'))
     (first, part), second, third = steps
@@ -79,7 +77,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_written_file_is_its_owners_alone_and_replaces_another(tmp_path):
+def test_written_file_is_private_and_replaces_existing(tmp_path):
     path = tmp_path / 'net.engine'
     path.write_bytes(b'an older and longer one')
     old = os.umask(0)
@@ -111,7 +109,7 @@ def test_private_folders_are_made_with_their_parents_and_may_exist(tmp_path):
 
 
 @pytest.mark.parametrize('bit', [0o020, 0o002])
-def test_what_a_group_or_others_can_write_is_not_private(tmp_path, bit):
+def test_group_or_world_writable_folder_is_not_private(tmp_path, bit):
     folder = tmp_path / 'cache' / 'net'
     folder.mkdir(parents=True)
     for each in (folder, folder.parent):
@@ -125,9 +123,7 @@ def test_what_a_group_or_others_can_write_is_not_private(tmp_path, bit):
 
 
 @pytest.mark.parametrize(('mode', 'is_safe'), [(0o1777, True), (0o777, False), (0o775, True)])
-def test_above_the_cache_only_a_folder_of_everybody_without_the_sticky_bit_is_unsafe(
-    tmp_path, mode, is_safe
-):
+def test_only_world_writable_parent_without_sticky_bit_is_unsafe(tmp_path, mode, is_safe):
     root = tmp_path / 'shared' / 'cache'
     root.mkdir(parents=True, mode=0o700)
     (tmp_path / 'shared').chmod(mode)
@@ -139,7 +135,7 @@ def test_above_the_cache_only_a_folder_of_everybody_without_the_sticky_bit_is_un
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can give files away')
-def test_what_belongs_to_another_user_is_not_private(tmp_path):
+def test_folder_of_another_user_is_not_private(tmp_path):
     root = tmp_path / 'cache'
     root.mkdir(mode=0o700)
     check_private(root, root)
@@ -148,7 +144,7 @@ def test_what_belongs_to_another_user_is_not_private(tmp_path):
         check_private(root, root)
 
 
-def test_a_lock_is_held_until_its_block_ends_and_whoever_waits_can_be_cancelled(tmp_path):
+def test_lock_is_held_until_block_ends_and_waiting_is_cancellable(tmp_path):
     cancelled, seen = threading.Event(), []
 
     def told(progress):
@@ -165,7 +161,7 @@ def test_a_lock_is_held_until_its_block_ends_and_whoever_waits_can_be_cancelled(
         pass
 
 
-def test_a_lock_is_taken_once_its_holder_lets_go(tmp_path):
+def test_lock_is_acquired_after_release(tmp_path):
     held = locked(tmp_path, Reporter())
     held.__enter__()
     with locked(tmp_path, Reporter(lambda progress: held.__exit__(None, None, None))):

@@ -147,9 +147,7 @@ def debian(monkeypatch, tmp_path):
     keys._debian_version.cache_clear()
 
 
-def test_where_tensorrt_is_no_wheel_the_key_has_the_cuda_of_its_package_and_of_the_driver(
-    on, debian, monkeypatch
-):
+def test_key_of_apt_tensorrt_contains_cuda_of_package_and_driver(on, debian, monkeypatch):
     def found():
         return cache_key(MODEL, BuildOptions(), TRT, 0)
 

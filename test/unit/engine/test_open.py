@@ -18,13 +18,13 @@ from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.errors import BackendError, ModelError
 
 
-def test_without_a_gpu_nothing_is_built_in_vain(models, no_gpu, tmp_path):
+def test_no_engine_is_built_without_gpu(models, no_gpu, tmp_path):
     with pytest.raises(BackendError, match='No usable NVIDIA GPU found'):
         open_engine(models.conv(), cache_dir=tmp_path / 'cache')
     assert not (tmp_path / 'cache').exists()
 
 
-def test_nothing_known_is_nothing_told():
+def test_unknown_facts_are_omitted():
     assert build_summary({}) == ()
     assert diagnostics_of({}) == {}
 
@@ -42,7 +42,7 @@ def test_the_diagnostics_get_the_key_of_the_files_name_and_the_real_precisions(
     assert 'float16' in diagnostics['layer precisions']
 
 
-def test_precisions_ignored_options_and_fallbacks_are_told():
+def test_reports_precisions_ignored_options_and_fallbacks():
     assert build_summary(
         {
             'layer_precisions': {'float16': 3, 'float32': 1},
@@ -57,7 +57,7 @@ def test_precisions_ignored_options_and_fallbacks_are_told():
     )
 
 
-def test_options_that_come_too_late_for_an_engine_are_told():
+def test_reports_build_options_given_with_finished_engine():
     shapes = ((ShapeRange('x', (1,), (1,), (2,)),),)
     built = {'options': json.loads(BuildOptions(precision='fp16', profiles=shapes).to_json())}
     assert ineffective_options(BuildOptions(), {}) == ()
@@ -69,7 +69,7 @@ def test_options_that_come_too_late_for_an_engine_are_told():
     )
 
 
-def test_an_engine_that_does_not_fit_names_the_command_that_rebuilds_it(models, rtx, tmp_path):
+def test_mismatched_engine_names_rebuild_command(models, rtx, tmp_path):
     entry = EngineCache(tmp_path / 'cache').get_or_build(
         models.conv(name='a net'), BuildOptions(precision='fp16'), rtx
     )

@@ -16,23 +16,23 @@ def header(magic=b'vtrt', version=(1, 5, 0, 114), nbytes=64, targets=0b1110):
     return struct.pack('<4sI8xQ4B4sQ24x', magic, 0, nbytes, *version, b'vtrt', targets)
 
 
-def test_no_bytes_are_no_plan():
+def test_empty_bytes_are_not_a_plan():
     with pytest.raises(ValueError, match='only 0 bytes'):
         parse_plan_header(b'')
 
 
-def test_an_rtx_header_tells_version_size_and_targets():
+def test_reads_version_size_and_targets_of_rtx_header():
     found = parse_plan_header(header())
     assert (found.flavour, found.version_text, found.nbytes) == ('tensorrt_rtx', '1.5.0.114', 64)
     assert capabilities_text(found.compute_capabilities) == '8.0 8.6 8.9'
 
 
-def test_a_tensorrt_header_tells_the_version():
+def test_reads_version_of_tensorrt_header():
     found = parse_plan_header(header(b'ftrt', (10, 3, 0, 26)))
     assert (found.flavour, found.version, found.nbytes) == ('tensorrt', (10, 3, 0, 26), None)
 
 
-def test_a_cut_plan_is_damaged(tmp_path):
+def test_truncated_plan_is_reported_as_damaged(tmp_path):
     path = tmp_path / 'x.engine'
     path.write_bytes(header(nbytes=1000))
     with pytest.raises(
@@ -45,19 +45,19 @@ def test_a_cut_plan_is_damaged(tmp_path):
     ('data', 'found'),
     [(b'', False), (b'vt', False), (b'\x08\x08\x12\x04', False), (b'vtrt', True), (b'ftrt', True)],
 )
-def test_plans_are_told_by_their_first_bytes(tmp_path, data, found):
+def test_plans_are_recognised_by_magic_bytes(tmp_path, data, found):
     path = tmp_path / 'file'
     path.write_bytes(data)
     assert is_plan(path) is found
 
 
-def test_a_missing_file_is_no_plan(tmp_path):
+def test_missing_file_is_not_a_plan(tmp_path):
     assert not is_plan(tmp_path / 'gone')
     with pytest.raises(ModelError, match='cannot be read'):
         load_engine(tmp_path / 'gone')
 
 
-def test_bytes_that_are_no_engine_are_refused():
+def test_rejects_bytes_that_are_not_an_engine():
     with pytest.raises(ModelError, match='is not a TensorRT engine'):
         load_engine(b'\x08\x08' * 40)
 
@@ -70,14 +70,14 @@ def test_an_engine_of_another_release_is_refused_before_the_library_sees_it(tmp_
     assert 'trt-ros build' in caught.value.remedy
 
 
-def test_an_engine_of_a_flavour_that_is_not_there_says_what_to_install(tmp_path, no_tensorrt):
+def test_engine_of_missing_flavour_reports_what_to_install(tmp_path, no_tensorrt):
     path = tmp_path / 'foreign.engine'
     path.write_bytes(header(b'ftrt', (10, 3, 0, 26)))
     with pytest.raises(BackendError, match='pip install tensorrt'):
         load_engine(path)
 
 
-def test_without_a_gpu_the_reason_is_told_before_the_library_hides_it(rtx, no_gpu):
+def test_missing_gpu_is_reported_before_library_hides_it(rtx, no_gpu):
     with pytest.raises(BackendError, match='No usable NVIDIA GPU found'):
         load_engine(header(version=rtx.version))
 
@@ -92,7 +92,7 @@ def test_each_target_bit_of_an_rtx_header_is_a_compute_capability():
     )
 
 
-def test_a_header_is_64_bytes_and_no_byte_less():
+def test_rejects_header_shorter_than_64_bytes():
     whole = header()
     assert parse_plan_header(whole).nbytes == 64
     with pytest.raises(ValueError, match='only 63 bytes'):

@@ -21,7 +21,7 @@ def published_at(rate_hz, until, *, reading=lambda now: 0.0):
     return found
 
 
-def test_images_keep_the_rate_although_reading_them_takes_time():
+def test_images_keep_the_rate_despite_read_time():
     found = published_at(10, 100.05, reading=lambda now: 0.09)
     assert found == pytest.approx([index / 10 for index in range(1001)])
 
@@ -30,6 +30,6 @@ def test_a_source_slower_than_the_rate_publishes_as_fast_as_it_can():
     assert published_at(10, 4.5, reading=lambda now: 1.0) == [0, 1, 2, 3, 4]
 
 
-def test_after_a_delay_the_images_go_on_from_then_without_a_burst():
+def test_images_continue_after_delay_without_burst():
     found = published_at(10, 10.05, reading=lambda now: 5.0 if now == 0 else 0.0)
     assert found[:52] == pytest.approx([0.0, *(5 + index / 10 for index in range(51))])

@@ -25,7 +25,7 @@ class Handler:
         self.handled.append(item)
 
 
-def test_what_waits_is_replaced_by_the_newest():
+def test_waiting_item_is_replaced_by_newest():
     handler = Handler()
     worker = NewestWorker(handler, handler.dropped.append)
     worker.put(1)
@@ -39,7 +39,7 @@ def test_what_waits_is_replaced_by_the_newest():
     assert handler.dropped == [REPLACED, REPLACED]
 
 
-def test_close_waits_for_the_item_in_hand_and_gives_up_the_waiting_one():
+def test_close_finishes_current_item_and_drops_waiting_one():
     handler = Handler()
     worker = NewestWorker(handler, handler.dropped.append)
     worker.put(1)
@@ -55,7 +55,7 @@ def test_close_waits_for_the_item_in_hand_and_gives_up_the_waiting_one():
     assert (handler.handled, handler.dropped) == ([1], [STOPPED, STOPPED])
 
 
-def test_each_item_is_told_how_long_it_has_waited_before_it_is_handled():
+def test_items_report_queue_age_before_handling():
     handler, ages = Handler(), []
     worker = NewestWorker(handler, handler.dropped.append, on_taken=ages.append)
     worker.put(1)
@@ -76,13 +76,13 @@ def test_each_item_is_told_how_long_it_has_waited_before_it_is_handled():
     assert before <= waits and released - replaced <= ages[1] <= after - waits
 
 
-def test_no_thread_is_left_behind():
+def test_close_ends_the_thread():
     before = threading.active_count()
     NewestWorker(lambda item: None, lambda cause: None).close()
     assert threading.active_count() == before
 
 
-def test_a_rate_limit_replaces_what_comes_faster():
+def test_rate_limit_replaces_faster_items():
     handled, dropped, done = [], [], threading.Event()
     worker = NewestWorker(
         lambda item: (handled.append(item), done.set()), dropped.append, max_rate_hz=lambda: 0.001
@@ -97,7 +97,7 @@ def test_a_rate_limit_replaces_what_comes_faster():
 
 @pytest.mark.parametrize('slow', [0.001, 1e-11, 5e-324])
 @pytest.mark.parametrize('fast', [0.0, 1000.0])
-def test_a_rate_limit_that_is_lifted_lets_the_waiting_item_through(slow, fast):
+def test_lifting_rate_limit_releases_waiting_item(slow, fast):
     handled, rates = queue.SimpleQueue(), [slow]
     worker = NewestWorker(handled.put, lambda cause: None, max_rate_hz=lambda: rates[0])
     worker.put(1)
@@ -113,7 +113,7 @@ def fair_worker(handler, **settings):
     return FairWorker(handler, lambda *dropped: handler.dropped.append(dropped), **settings)
 
 
-def test_no_lane_starves_while_the_others_always_have_something_newer():
+def test_no_lane_starves_under_load():
     handler = Handler()
     worker = fair_worker(handler, lanes=3)
     worker.put('first', 2)
@@ -130,7 +130,7 @@ def test_no_lane_starves_while_the_others_always_have_something_newer():
     assert all(item == turn for turn, ((_, item),) in enumerate(handler.handled[1:13]))
 
 
-def test_of_more_lanes_than_fit_together_each_has_its_turn():
+def test_excess_lanes_take_turns():
     handler = Handler()
     worker = fair_worker(handler, lanes=5, max_batch=2)
     worker.put('first', 4)
@@ -146,7 +146,7 @@ def test_of_more_lanes_than_fit_together_each_has_its_turn():
     assert served[:6] == [[4], [0, 1], [2, 3], [0, 4], [1, 2], [3, 4]]
 
 
-def test_items_that_wait_together_are_handled_together_each_lane_once():
+def test_waiting_items_are_handled_together_once_per_lane():
     handler = Handler()
     worker = fair_worker(handler, lanes=3, max_batch=3)
     worker.put('a', 1)
@@ -160,7 +160,7 @@ def test_items_that_wait_together_are_handled_together_each_lane_once():
     assert handler.dropped == [(2, REPLACED)]
 
 
-def test_an_item_waits_for_those_of_the_other_lanes_no_longer_than_until_all_are_there():
+def test_batch_starts_when_every_lane_has_an_item():
     handler = Handler()
     handler.go_on.release(2)
     worker = fair_worker(handler, lanes=2, max_batch=2, wait_seconds=lambda: 1000.0)
@@ -175,7 +175,7 @@ def test_an_item_waits_for_those_of_the_other_lanes_no_longer_than_until_all_are
     assert handler.dropped == [(1, REPLACED), (0, STOPPED)]
 
 
-def test_a_silent_lane_is_not_waited_for_longer_than_asked_and_newer_items_do_not_prolong_it():
+def test_silent_lane_delays_batch_by_maximum_wait_only():
     handler = Handler()
     worker = fair_worker(handler, lanes=2, max_batch=2, wait_seconds=lambda: 0.2)
     handler.go_on.release(1000)
@@ -187,7 +187,7 @@ def test_a_silent_lane_is_not_waited_for_longer_than_asked_and_newer_items_do_no
     assert handler.handled[0] == [(0, 'newer')]
 
 
-def test_where_only_one_fits_nothing_waits_for_others():
+def test_batch_of_one_never_waits():
     handler = Handler()
     handler.go_on.release()
     worker = fair_worker(handler, lanes=2, max_batch=1, wait_seconds=lambda: 1000.0)
@@ -227,13 +227,13 @@ def handled_at(rate_hz, times):
 
 
 @pytest.mark.parametrize(('camera_hz', 'rate_hz'), [(30, 20), (30, 29), (100, 7), (25, 24)])
-def test_a_rate_limit_is_kept_on_the_average_and_does_not_drift(camera_hz, rate_hz):
+def test_rate_limit_does_not_drift(camera_hz, rate_hz):
     seconds = 20
     handled = handled_at(rate_hz, [index / camera_hz for index in range(camera_hz * seconds)])
     assert len(handled) == pytest.approx(rate_hz * seconds, abs=2)
 
 
-def test_after_a_pause_a_rate_limit_makes_up_for_nothing():
+def test_rate_limit_does_not_burst_after_pause():
     times = [index / 100 for index in range(100)]
     handled = handled_at(10, [*times, *(60 + each for each in times)])
     assert len([each for each in handled if each < 60]) == 10

@@ -21,12 +21,12 @@ def backend(name, missing=''):
     return Backend(name, name.title(), lambda: missing, open=None, frame_runner=None)
 
 
-def test_without_any_backend_the_error_tells_why_each_is_missing():
+def test_no_backend_error_lists_reason_for_each():
     with pytest.raises(BackendError, match='no fast: no GPU; no slow: not installed'):
         choose_backend('auto', (backend('fast', 'no GPU'), backend('slow', 'not installed')))
 
 
-def test_auto_takes_the_first_that_this_machine_can_use():
+def test_auto_selects_first_usable_backend():
     chosen, why = choose_backend('auto', (backend('fast'), backend('slow')))
     assert (chosen.name, why) == (
         'fast',
@@ -34,12 +34,12 @@ def test_auto_takes_the_first_that_this_machine_can_use():
     )
 
 
-def test_auto_says_why_the_better_ones_were_not_taken():
+def test_auto_logs_why_faster_backends_were_skipped():
     chosen, why = choose_backend('auto', (backend('fast', 'no GPU'), backend('slow')))
     assert (chosen.name, why) == ('slow', 'backend slow: Slow (no fast: no GPU)')
 
 
-def test_a_named_backend_is_taken_even_if_another_is_better():
+def test_named_backend_is_used_even_if_another_is_faster():
     chosen, why = choose_backend('slow', (backend('fast'), backend('slow')))
     assert (chosen.name, why) == ('slow', 'backend slow: Slow (as requested)')
 
@@ -56,13 +56,13 @@ def test_an_unknown_backend_names_the_known_ones():
         choose_backend('quick', (backend('fast'), backend('slow')))
 
 
-def test_the_options_offer_exactly_what_there_is():
+def test_options_list_exactly_the_known_backends():
     names = [each.name for each in BACKENDS]
     assert list(options.BACKENDS) == ['auto', *names]
     assert letterbox.RESIZES == options.RESIZES
 
 
-def test_an_engine_is_nothing_for_onnx_runtime(tmp_path):
+def test_onnx_runtime_rejects_engine_file(tmp_path):
     (tmp_path / 'net.engine').write_bytes(b'vtrt' + bytes(60))
     with pytest.raises(ModelError, match=r'net\.engine is a TensorRT engine(?s:.*)the ONNX file'):
         BACKENDS[-1].open(PipelineOptions(model_path=str(tmp_path / 'net.engine')), Reporter(), 1)
@@ -79,7 +79,7 @@ def test_an_engine_is_nothing_for_onnx_runtime(tmp_path):
         ),
     ],
 )
-def test_options_for_gpus_are_told_on_the_cpu(caplog, tmp_path, given, told):
+def test_gpu_options_are_reported_as_ignored_on_cpu(caplog, tmp_path, given, told):
     with pytest.raises(ModelError, match='The model file'):
         BACKENDS[-1].open(
             PipelineOptions(model_path=str(tmp_path / 'none.onnx'), **given), Reporter(), 1
@@ -87,12 +87,12 @@ def test_options_for_gpus_are_told_on_the_cpu(caplog, tmp_path, given, told):
     assert caplog.messages == told
 
 
-def test_every_option_for_gpus_is_an_option():
+def test_every_gpu_option_exists():
     assert set(PipelineOptions.__dataclass_fields__) >= FOR_GPUS
 
 
 @pytest.mark.parametrize('asked', [False, True])
-def test_what_decides_the_engine_reaches_its_opener(monkeypatch, asked):
+def test_engine_options_reach_the_engine_opener(monkeypatch, asked):
     opener = pytest.importorskip('trt_ros.runtime.gpu.open')
     given = {}
     monkeypatch.setattr(opener, 'open_engine', lambda *_, **more: given.update(more) or 1 / 0)
@@ -110,7 +110,7 @@ def test_what_decides_the_engine_reaches_its_opener(monkeypatch, asked):
 
 
 @pytest.mark.parametrize('asked, built', [(-1, None), (1, 1)])
-def test_the_accelerator_that_is_asked_for_is_built_for(monkeypatch, asked, built):
+def test_engine_is_built_for_requested_dla_core(monkeypatch, asked, built):
     opener = pytest.importorskip('trt_ros.runtime.gpu.open')
     given = []
     monkeypatch.setattr(
@@ -121,7 +121,7 @@ def test_the_accelerator_that_is_asked_for_is_built_for(monkeypatch, asked, buil
 
 
 @pytest.mark.parametrize('asked, told', [(0, []), (2, ['Ignored by TensorRT: cpu_threads.'])])
-def test_threads_of_the_cpu_are_told_of_on_a_gpu(monkeypatch, caplog, asked, told):
+def test_cpu_threads_option_is_reported_as_ignored_on_gpu(monkeypatch, caplog, asked, told):
     opener = pytest.importorskip('trt_ros.runtime.gpu.open')
     monkeypatch.setattr(opener, 'open_tensor_runner', lambda *_, **more: None)
     BACKENDS[1].open(PipelineOptions(model_path='x', cpu_threads=asked), Reporter(), 1)
@@ -129,7 +129,7 @@ def test_threads_of_the_cpu_are_told_of_on_a_gpu(monkeypatch, caplog, asked, tol
 
 
 @pytest.mark.parametrize('asked', [0, 3])
-def test_threads_that_are_asked_for_reach_onnx_runtime(colour_detector, asked):
+def test_cpu_threads_option_reaches_onnx_runtime(colour_detector, asked):
     runner = BACKENDS[-1].open(
         PipelineOptions(model_path=str(colour_detector()), cpu_threads=asked), Reporter(), 1
     )

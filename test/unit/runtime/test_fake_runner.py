@@ -18,13 +18,13 @@ def fake(answers):
     return FakeRunner(answers, inputs=[INPUT], outputs=[OUTPUT])
 
 
-def test_a_list_answers_call_by_call_and_its_last_entry_repeats():
+def test_list_of_outputs_is_returned_call_by_call_and_last_repeats():
     runner = fake([{'y': np.array([1.0])}, {'y': np.array([2.0])}])
     assert [float(runner.infer(ONES)['y'][0]) for _ in range(4)] == [1, 2, 2, 2]
     assert runner.call_count == 4
 
 
-def test_a_function_sees_the_tensors():
+def test_function_receives_the_tensors():
     runner = fake(lambda tensors: {'y': tensors['x'].sum(axis=1)})
     assert runner.infer(ONES)['y'].tolist() == [2.0]
 

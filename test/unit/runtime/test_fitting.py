@@ -22,7 +22,7 @@ def network(image=(1, 3, 64, 96), output=(1, 6, 126), dtype='float32', **metadat
     )
 
 
-def test_a_description_is_enough():
+def test_fit_needs_only_a_network_description():
     fitted = fit(network(), LabelledOptions(labels=('cat', 'dog')), FAMILIES)
     assert (fitted.decoder.name, fitted.class_names) == ('yolov8', ('cat', 'dog'))
     assert fitted.preprocess.input_hw == (64, 96)

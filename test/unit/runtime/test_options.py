@@ -10,7 +10,7 @@ from trt_ros.errors import ParameterError
 from trt_ros.runtime.options import LabelledOptions
 
 
-def test_the_defaults_go_together():
+def test_defaults_are_consistent():
     assert LabelledOptions() == LabelledOptions(model_path='')
 
 
@@ -36,7 +36,7 @@ def test_the_defaults_go_together():
         ({'crop_fraction': 1.5}, 'crop_fraction is 1.5'),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_the_door(values, message):
+def test_rejects_inconsistent_options(values, message):
     with pytest.raises(ParameterError, match=message):
         LabelledOptions(**values)
 

@@ -62,7 +62,7 @@ def found(detections):
 
 
 @pytest.mark.parametrize('antialias, expected', [(False, {0.0}), (True, {0.25})])
-def test_an_image_that_shrinks_is_averaged_when_asked(antialias, expected):
+def test_antialias_averages_reduced_image(antialias, expected):
     seen = []
 
     def look(tensors):
@@ -79,7 +79,7 @@ def test_an_image_that_shrinks_is_averaged_when_asked(antialias, expected):
     assert set(np.unique(seen[-1]).tolist()) == {np.float32(value) for value in expected}
 
 
-def test_an_image_without_anything_gives_no_boxes():
+def test_empty_image_gives_no_boxes():
     pipeline = Pipeline.open(LabelledOptions(), runner=fake())
     assert len(pipeline.infer(picture((0, 0, 0)), THRESHOLDS)) == 0
 
@@ -95,7 +95,7 @@ def test_boxes_come_back_in_image_pixels_best_first():
     ]
 
 
-def test_thresholds_are_the_callers_at_each_call():
+def test_thresholds_apply_per_call():
     pipeline = Pipeline.open(
         LabelledOptions(),
         runner=fake(head_with((8, 8, 8, 8, 0, 0.9), (8, 9, 8, 8, 0, 0.8), (40, 40, 8, 8, 1, 0.4))),
@@ -165,7 +165,7 @@ def test_options_change_what_reaches_the_network(colour_detector, options, rgb, 
         ({'resize': 'center_crop', 'pad_value': -1, 'crop_fraction': 0.5}, [56, 24, 72, 40], 1.0),
     ],
 )
-def test_resize_and_padding_are_as_asked(colour_detector, options, xyxy, score):
+def test_resize_and_padding_follow_options(colour_detector, options, xyxy, score):
     options = {'pad_value': 0, **options}
     pipeline = Pipeline.open(LabelledOptions(model_path=str(colour_detector()), **options))
     wide = picture((255, 255, 255), wh=(128, 64))
@@ -183,7 +183,7 @@ def classifier(**options):
     )
 
 
-def test_a_classifier_sees_the_middle_unless_told_otherwise():
+def test_classifier_crops_the_centre_by_default():
     assert 'center_crop of 0.875 of the shorter side, rgb' in classifier().log_lines[2]
     assert 'center_crop of 1 of the shorter side' in classifier(crop_fraction=1.0).log_lines[2]
     assert classifier(resize='stretch').preprocess.resize == 'stretch'
@@ -191,7 +191,7 @@ def test_a_classifier_sees_the_middle_unless_told_otherwise():
         classifier(resize='stretch', crop_fraction=0.9)
 
 
-def test_what_is_wanted_of_the_whole_image_is_not_cropped():
+def test_whole_image_tasks_do_not_crop():
     depth = TensorSpec('depth', (1, 1, 32, 32), 'float32', 'output')
     runner = FakeRunner([{}], inputs=(IMAGE,), outputs=(depth,))
     with pytest.raises(ParameterError, match='would not see the whole image'):
@@ -202,7 +202,7 @@ def test_what_is_wanted_of_the_whole_image_is_not_cropped():
 # What is told.
 
 
-def test_the_story_tells_backend_decoder_and_preprocessing(colour_detector):
+def test_log_lines_name_backend_decoder_and_preprocessing(colour_detector):
     pipeline = Pipeline.open(
         LabelledOptions(model_path=str(colour_detector()), mean=(0.5, 0.5, 0.5), cpu_threads=1)
     )
@@ -216,9 +216,7 @@ def test_the_story_tells_backend_decoder_and_preprocessing(colour_detector):
     assert classes == '3 class names'
 
 
-def test_the_story_tells_of_a_background_that_the_network_does_not_count(
-    colour_detector, tmp_path
-):
+def test_log_lines_report_removed_background_class(colour_detector, tmp_path):
     labels = tmp_path / 'labels.txt'
     labels.write_text('BACKGROUND\na\nb\nc\n')
     pipeline = Pipeline.open(
@@ -258,7 +256,7 @@ def test_a_dynamic_size_comes_from_the_metadata_or_is_640(metadata, input_hw, wh
     assert why in pipeline.log_lines[2]
 
 
-def test_phases_are_told_in_their_order(colour_detector):
+def test_phases_are_reported_in_order(colour_detector):
     told = []
     Pipeline.open(LabelledOptions(model_path=str(colour_detector())), on_progress=told.append)
     assert [progress.phase for progress in told] == [
@@ -275,7 +273,7 @@ def test_phases_are_told_in_their_order(colour_detector):
 # Several images at once.
 
 
-def test_several_images_go_through_one_run_and_close_ends_that():
+def test_runs_several_images_at_once_until_closed():
     image, head = (
         TensorSpec(spec.name, (-1, *spec.shape[1:]), 'float32', spec.mode)
         for spec in (IMAGE, HEAD)
@@ -304,7 +302,7 @@ def test_several_images_go_through_one_run_and_close_ends_that():
         pipeline.infer_all([picture((0, 0, 0))], THRESHOLDS)
 
 
-def test_a_network_of_a_fixed_batch_is_known_by_what_it_gives_for_one_image():
+def test_fixed_batch_network_is_recognised_by_outputs_per_image():
     image, head = (
         TensorSpec(spec.name, (4, *spec.shape[1:]), 'float32', spec.mode) for spec in (IMAGE, HEAD)
     )
@@ -330,14 +328,14 @@ def test_a_network_of_a_fixed_batch_is_known_by_what_it_gives_for_one_image():
         ((1, 3, 64, 64), 'int64', 'unsupported image dtype int64'),
     ],
 )
-def test_an_input_that_is_no_image_is_refused(shape, dtype, message):
+def test_rejects_input_that_is_not_an_image(shape, dtype, message):
     runner = fake(inputs=[TensorSpec('images', shape, dtype, 'input')])
     with pytest.raises(TensorMismatchError, match=message):
         Pipeline.open(LabelledOptions(), runner=runner)
     assert runner.is_closed
 
 
-def test_a_network_of_another_task_is_refused_at_the_door():
+def test_rejects_network_of_another_task():
     runner = fake(metadata={'task': 'segment'})
     with pytest.raises(
         TensorMismatchError, match='a segmentation network; the detector runs detection networks'
@@ -354,7 +352,7 @@ def test_a_network_with_two_inputs_is_refused_and_both_are_named():
 
 
 @pytest.mark.parametrize('image_first', [True, False])
-def test_the_size_that_rtdetr_asks_for_is_its_inputs_and_boxes_are_the_images(image_first):
+def test_rtdetr_size_input_is_network_size_and_boxes_are_in_image_pixels(image_first):
     image = TensorSpec('images', (1, 3, 64, 96), 'float32', 'input')
     size = TensorSpec('orig_target_sizes', (-1, 2), 'int64', 'input')
     outputs = [
@@ -392,14 +390,14 @@ def test_the_size_that_rtdetr_asks_for_is_its_inputs_and_boxes_are_the_images(im
         ({'labels_path': '/nowhere/labels.txt'}, ParameterError, 'Cannot read the class names'),
     ],
 )
-def test_options_that_do_not_fit_the_network_are_refused(options, error, message):
+def test_rejects_options_that_contradict_the_network(options, error, message):
     runner = fake()
     with pytest.raises(error, match=message):
         Pipeline.open(LabelledOptions(**options), runner=runner)
     assert runner.is_closed
 
 
-def test_a_fixed_size_may_be_asked_for_as_it_is():
+def test_accepts_input_size_equal_to_fixed_size():
     pipeline = Pipeline.open(LabelledOptions(input_size=(64, 64)), runner=fake())
     assert pipeline.preprocess.input_hw == (64, 64)
 
@@ -410,12 +408,12 @@ def test_normalising_a_uint8_input_is_refused():
         Pipeline.open(LabelledOptions(mean=(1.0, 1.0, 1.0), scale=0.5), runner=runner)
 
 
-def test_no_model_is_an_error_that_names_the_parameter():
+def test_missing_model_names_the_parameter():
     with pytest.raises(ParameterError, match='Set model_path'):
         Pipeline.open(LabelledOptions())
 
 
-def test_a_size_that_the_network_cannot_take_fails_when_opened_not_at_the_first_frame(
+def test_unsupported_size_fails_at_open_not_at_first_frame(
     colour_detector,
 ):
     # Its head has the anchors of 64 × 64 whatever it gets, and it is told of another size.
@@ -427,7 +425,7 @@ def test_a_size_that_the_network_cannot_take_fails_when_opened_not_at_the_first_
 # Its life.
 
 
-def test_a_set_event_cancels_the_opening_and_gives_the_runner_back():
+def test_set_event_cancels_open_and_closes_runner():
     cancelled = threading.Event()
     cancelled.set()
     runner = fake()
@@ -436,7 +434,7 @@ def test_a_set_event_cancels_the_opening_and_gives_the_runner_back():
     assert runner.is_closed
 
 
-def test_a_cancel_in_mid_opening_stops_before_the_next_phase(colour_detector):
+def test_cancel_during_open_stops_before_next_phase(colour_detector):
     cancelled = threading.Event()
     told = []
 
@@ -476,7 +474,7 @@ def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on
     assert (runner.call_count, runner.is_closed) == (1, True)
 
 
-def test_the_backend_told_is_the_one_that_runs_the_network(monkeypatch):
+def test_reported_backend_runs_the_network(monkeypatch):
     """An engine has a flavour of its own, whichever TensorRT was chosen."""
     chosen = Backend('tensorrt', 'TensorRT', lambda: '', lambda *_: fake(), StepByStep)
     monkeypatch.setattr(choice, 'choose_backend', lambda wanted: (chosen, 'backend tensorrt'))
@@ -488,7 +486,7 @@ def test_the_backend_told_is_the_one_that_runs_the_network(monkeypatch):
 # Other tasks.
 
 
-def test_a_pipeline_of_another_task_gives_its_results():
+def test_pipeline_of_another_task_returns_its_results():
     scores = TensorSpec('scores', (1, 3), 'float32', 'output')
     pipeline = Pipeline.open(
         LabelledOptions(labels=('a', 'b', 'c')),
@@ -504,7 +502,7 @@ def test_a_pipeline_of_another_task_gives_its_results():
     assert pipeline.preprocess.mean == (0.485, 0.456, 0.406)
 
 
-def test_a_task_without_classes_says_nothing_of_them():
+def test_task_without_classes_logs_no_class_names():
     depth = TensorSpec('depth', (1, 1, *IMAGE.shape[2:]), 'float32', 'output')
     runner = FakeRunner(
         [{'depth': np.full(depth.shape, 2.5, np.float32)}], inputs=(IMAGE,), outputs=(depth,)
@@ -517,7 +515,7 @@ def test_a_task_without_classes_says_nothing_of_them():
         Pipeline.open(PipelineOptions(), runner=runner)
 
 
-def test_memory_that_cannot_be_page_locked_is_a_warning_that_says_what_follows(caplog):
+def test_memory_that_cannot_be_page_locked_warns_of_the_consequence(caplog):
     class Frames(FrameRunner):
         def register(self, memory):
             raise BackendError('The driver refused.')

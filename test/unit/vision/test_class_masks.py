@@ -41,7 +41,7 @@ def assert_best(labels, values):
     noise=st.sampled_from([0.1, 1.0, 10.0]),
     dtype=st.sampled_from(['float16', 'float32', 'float64']),
 )
-def test_it_is_the_best_of_the_interpolated_scores(
+def test_class_is_argmax_of_interpolated_scores(
     image_wh, grid_hw, resize, count, seed, noise, dtype
 ):
     rows, cols = taps(Letterbox.fit(image_wh, (48, 48), resize), grid_hw)
@@ -104,7 +104,7 @@ def test_non_finite_cells_affect_only_their_surroundings(value, dtype):
     assert np.array_equal(labels, expected)
 
 
-def test_noise_is_seen_as_such_and_has_a_best_class_too():
+def test_noise_has_correct_best_class():
     rows, cols = taps(Letterbox.fit((60, 40), (80, 80), 'letterbox'), (20, 20))
     cells = np.random.default_rng(0).normal(size=(30, 20, 20)).astype(np.float16)
     assert_best(best_class(cells, rows, cols), interpolated(cells, rows, cols))

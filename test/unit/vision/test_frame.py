@@ -49,7 +49,7 @@ def size_of(encoding) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
-def test_depth_is_no_picture(encoding):
+def test_rejects_depth_as_picture(encoding):
     with pytest.raises(BadFrameError, match=f'{encoding} is of depth images') as error:
         Frame(np.zeros(48, np.uint8), 4, 3, 16, encoding)
     assert error.value.kind == 'depth image'
@@ -140,7 +140,7 @@ def test_colours_that_need_no_conversion_are_not_copied(encoding, order):
     assert np.shares_memory(to_colour(frame, order), frame.data)
 
 
-def test_read_only_bytes_can_be_seen():
+def test_accepts_read_only_bytes():
     frame = Frame(np.frombuffer(bytes(range(12)), np.uint8), 2, 2, 6, 'rgb8')
     assert to_colour(frame, 'rgb')[1, 1].tolist() == [9, 10, 11]
 
@@ -231,7 +231,7 @@ def test_a_crop_becomes_a_frame_without_a_copy():
         lambda pixels: np.broadcast_to(pixels[:1], (5, 8, 3)),
     ],
 )
-def test_pixels_that_lie_otherwise_are_copied_into_order(turn):
+def test_non_contiguous_pixels_are_copied(turn):
     pixels = turn(np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8))
     assert np.array_equal(to_colour(Frame.from_pixels(pixels), 'bgr'), pixels)
 

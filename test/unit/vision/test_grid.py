@@ -19,7 +19,7 @@ from trt_ros.vision.letterbox import Letterbox
         ((1, 1), (64, 64), (16, 16)),
     ],
 )
-def test_a_stretched_grid_comes_back_as_opencv_resizes_it(image_wh, input_hw, grid_hw):
+def test_stretched_grid_equals_opencv_resize(image_wh, input_hw, grid_hw):
     grid = np.random.default_rng(0).normal(size=grid_hw).astype(np.float32)
     image = bilinear(grid, *taps(Letterbox.fit(image_wh, input_hw, 'stretch'), grid_hw))
     expected = cv2.resize(grid, image_wh, interpolation=cv2.INTER_LINEAR)
@@ -28,7 +28,7 @@ def test_a_stretched_grid_comes_back_as_opencv_resizes_it(image_wh, input_hw, gr
 
 
 @pytest.mark.parametrize('resize', ['letterbox', 'letterbox_topleft'])
-def test_of_a_letterbox_only_the_image_comes_back(resize):
+def test_letterbox_padding_is_removed(resize):
     letterbox = Letterbox.fit((200, 100), (64, 64), resize)  # 64 × 32 pixels in the input.
     top = int(letterbox.pad_xy[1])
     grid = np.full((64, 64), np.nan, np.float32)
@@ -64,7 +64,7 @@ def test_the_nearest_cell_is_the_one_under_the_pixels_centre():
 
 @pytest.mark.parametrize('image_wh', [(1, 1), (7, 3), (90, 70), (200, 50)])
 @pytest.mark.parametrize('grid', [1, 2, 5, 64])
-def test_runs_hold_each_pixel_once_with_those_between_the_same_cells(image_wh, grid):
+def test_runs_cover_each_pixel_once_grouped_by_cell_pair(image_wh, grid):
     for axis in taps(Letterbox.fit(image_wh, (64, 64), 'letterbox'), (grid, grid)):
         runs = [sorted(set(run)) for run in axis.runs.tolist()]
         assert [pixel for run in runs for pixel in run] == list(range(len(axis.first)))

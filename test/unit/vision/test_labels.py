@@ -20,7 +20,7 @@ def labels_file(tmp_path):
     return write
 
 
-def test_without_a_source_there_are_no_names():
+def test_no_source_gives_no_names():
     assert class_names((), '', {}, 3) == ()
 
 
@@ -31,7 +31,7 @@ def test_the_parameter_comes_first_then_the_file_then_the_metadata(labels_file):
     assert class_names([], '', ULTRALYTICS, 3) == ('person', 'traffic light', "d'or")
 
 
-def test_a_file_may_come_from_windows_and_end_in_blank_lines(labels_file):
+def test_accepts_windows_line_ends_and_trailing_blank_lines(labels_file):
     path = labels_file('\ufeffNutsedge\r\n  Pigweed \r\n\r\n\r\n')
     assert class_names([], path, {}, 2) == ('Nutsedge', 'Pigweed')
 
@@ -76,7 +76,7 @@ def test_a_leading_background_is_removed_if_the_network_does_not_count_it(backgr
         (('background noise', 'cat', 'dog'), 2),
     ],
 )
-def test_no_other_name_is_removed_and_no_other_count_fits(names, class_count):
+def test_only_leading_background_is_removed(names, class_count):
     with pytest.raises(ParameterError, match=f'names 3 classes, but .* has {class_count}'):
         class_names(names, '', {}, class_count)
 
@@ -153,7 +153,7 @@ def test_metadata_that_is_too_long_or_too_deep_names_nothing():
         assert class_names((), '', {'names': names}, None) == ()
 
 
-def test_a_pipe_or_device_is_no_labels_file(tmp_path):
+def test_rejects_pipe_or_device_as_labels_file(tmp_path):
     os.mkfifo(tmp_path / 'pipe')
     for path in (tmp_path / 'pipe', '/dev/zero'):
         with pytest.raises(ParameterError, match='Not a regular file'):

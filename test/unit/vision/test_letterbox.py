@@ -58,7 +58,7 @@ def test_sizes_are_rounded_to_whole_pixels_and_the_scale_follows():
     assert Letterbox.fit((333, 1000), (416, 416), 'letterbox').inner_wh == (139, 416)
 
 
-def test_a_thread_of_an_image_keeps_one_pixel():
+def test_one_pixel_wide_image_keeps_one_pixel():
     assert Letterbox.fit((4000, 1), (64, 64), 'letterbox').inner_wh == (64, 1)
 
 
@@ -104,7 +104,7 @@ def test_boxes_are_clipped_to_the_image():
     assert letterbox.to_image(np.array([[-5, 0, 700, 640]])).tolist() == [[0, 0, 1280, 960]]
 
 
-def test_the_boxes_handed_in_stay_as_they_were():
+def test_input_boxes_are_not_modified():
     boxes = np.array([[-5, 0, 700, 640]], np.float32)
     Letterbox.fit((1280, 960), (640, 640), 'letterbox').to_image(boxes)
     assert boxes.tolist() == [[-5, 0, 700, 640]]
@@ -112,7 +112,7 @@ def test_the_boxes_handed_in_stay_as_they_were():
 
 @REPEATABLE
 @given(image_wh=SIZES, input_hw=INPUTS, resize=st.sampled_from(RESIZES))
-def test_boxes_there_and_back_are_the_same(image_wh, input_hw, resize):
+def test_boxes_survive_round_trip(image_wh, input_hw, resize):
     letterbox = Letterbox.fit(image_wh, input_hw, resize)
     boxes = boxes_in(image_wh)
     back = letterbox.to_image(letterbox.to_input(boxes))
@@ -187,7 +187,7 @@ def test_topleft_pads_right_and_below():
     assert preprocess(uniform(5, 2, 4))[0][0, 0, 0].tolist() == [5, 5, 1, 1]
 
 
-def test_stretch_leaves_nothing_to_pad():
+def test_stretch_has_no_padding():
     assert (Preprocess((4, 4), 'stretch', scale=1.0)(uniform(5, 9, 2))[0] == 5).all()
 
 
@@ -234,7 +234,7 @@ def test_uint8_is_rounded_to_even_and_clipped():
     assert doubles[0, :, 0].T.tolist() == [[0, 2, 6], [255, 196, 0]]
 
 
-def test_a_frame_may_be_of_one_pixel():
+def test_accepts_frame_of_one_pixel():
     tensor, letterbox = Preprocess((4, 4), scale=1.0)(uniform(7, 1, 1))
     assert (tensor == 7).all()
     assert letterbox.to_image(np.array([[0, 0, 4, 4]])).tolist() == [[0, 0, 1, 1]]
@@ -262,7 +262,7 @@ def test_invalid_values_are_refused(changes, message):
         Preprocess(**{'input_hw': (640, 640), **changes})
 
 
-def test_bfloat16_is_known_and_left_to_the_gpu():
+def test_bfloat16_is_left_to_the_gpu():
     preprocess = Preprocess((4, 4), dtype='bfloat16')
     with pytest.raises(ParameterError, match='dtype bfloat16 on the CPU'):
         preprocess(uniform(7, 4, 4))

@@ -18,7 +18,7 @@ def assert_same_but_at_the_threshold(mask, values, threshold):
     assert np.array_equal(mask | unsure, (values > threshold) | unsure)
 
 
-def test_no_planes_have_no_masks():
+def test_no_planes_give_no_masks():
     rows, cols = taps(Letterbox.fit((8, 8), (8, 8), 'stretch'), (4, 4))
     assert threshold_masks([], 0.5, rows, cols, []) == []
 
@@ -39,7 +39,7 @@ def test_a_mask_changes_at_the_pixel_behind_the_crossing():
     resize=st.sampled_from(RESIZES),
     seed=st.integers(0, 99),
 )
-def test_it_is_the_interpolated_values_that_are_compared(image_wh, grid_hw, resize, seed):
+def test_threshold_applies_to_interpolated_values(image_wh, grid_hw, resize, seed):
     rng = np.random.default_rng(seed)
     rows, cols = taps(Letterbox.fit(image_wh, (48, 48), resize), grid_hw)
     whole = rng.normal(size=grid_hw).astype(np.float32)
@@ -53,7 +53,7 @@ def test_it_is_the_interpolated_values_that_are_compared(image_wh, grid_hw, resi
         assert_same_but_at_the_threshold(mask, values[y1:y2, x1:x2], 0.25)
 
 
-def test_it_is_the_curves_values_that_are_interpolated():
+def test_interpolation_uses_values_after_the_curve():
     def curve(values):
         return 1 / (1 + np.exp(-values))
 

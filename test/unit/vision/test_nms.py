@@ -43,7 +43,7 @@ def test_no_boxes_give_no_selection():
     assert suppress(boxes(), []) == []
 
 
-def test_the_better_of_two_that_overlap_stays():
+def test_keeps_higher_score_of_two_overlapping_boxes():
     assert suppress(boxes((0, 0, 10, 10), (1, 0, 11, 10)), [0.8, 0.9]) == [1]
 
 
@@ -51,15 +51,15 @@ def test_boxes_apart_stay_best_first():
     assert suppress(boxes((0, 0, 10, 10), (50, 0, 60, 10)), [0.8, 0.9]) == [1, 0]
 
 
-def test_other_classes_are_left_alone():
+def test_other_classes_are_not_suppressed():
     assert suppress(boxes((0, 0, 10, 10), (0, 0, 10, 10)), [0.8, 0.9], [0, 1]) == [1, 0]
 
 
-def test_of_equal_scores_the_earlier_stays():
+def test_equal_scores_keep_the_earlier_box():
     assert suppress(boxes(*[(0, 0, 10, 10)] * 300), [0.5] * 300) == [0]
 
 
-def test_an_overlap_equal_to_the_threshold_stays():
+def test_overlap_equal_to_threshold_is_kept():
     pair = boxes((0, 0, 10, 10), (0, 0, 10, 5))
     assert suppress(pair, [0.9, 0.8], iou_threshold=0.5) == [0, 1]
     assert suppress(pair, [0.9, 0.8], iou_threshold=0.49) == [0]
@@ -114,7 +114,7 @@ def test_iou_by_hand():
     assert iou(one, boxes()).shape == (0,)
 
 
-def test_iou_of_empty_boxes_is_nothing():
+def test_iou_of_empty_boxes_is_zero():
     assert iou(np.zeros(4), boxes((0, 0, 0, 0), (3, 3, 3, 9))).tolist() == [0, 0]
 
 

@@ -192,7 +192,7 @@ def test_a_class_lies_where_it_was_drawn(resize, image_wh, input_hw, classes):
 @pytest.mark.parametrize('stride', [1, 8])
 @pytest.mark.parametrize('axis', [0, 1])
 @CASES
-def test_each_pixel_has_the_depth_that_was_seen_there(resize, image_wh, input_hw, axis, stride):
+def test_depth_is_placed_at_its_pixel(resize, image_wh, input_hw, axis, stride):
     ramp = pixel_centres(image_wh)[axis]
     (plane, *_), letterbox = preprocessed(ramp / image_wh[axis], resize, input_hw)
     depth = DepthHead('out')(

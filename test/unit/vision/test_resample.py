@@ -92,7 +92,7 @@ def test_bilinear_by_hand():
     assert resized(frame, (4, 1))[0, :, 0].tolist() == [0, 25, 75, 100]
 
 
-def test_an_image_of_the_same_size_is_itself():
+def test_same_size_returns_the_image():
     pixels = random_pixels(50, 70)
     assert np.array_equal(resized(Frame.from_pixels(pixels, 'rgb8'), (50, 70)), pixels)
 
@@ -100,7 +100,7 @@ def test_an_image_of_the_same_size_is_itself():
 @pytest.mark.parametrize('antialias', [False, True])
 @pytest.mark.parametrize('to_wh', [(30, 20), (75, 99), (100, 80)])
 @pytest.mark.parametrize('encoding', ENCODINGS)
-def test_every_encoding_is_resized_as_its_colours(encoding, to_wh, antialias):
+def test_every_encoding_is_resized_like_its_colours(encoding, to_wh, antialias):
     width, height, step = 90, 70, 90 * ENCODINGS[encoding] + 6
     data = np.random.default_rng(3).integers(0, 256, step * height * 3 // 2, np.uint8)
     frame = Frame(data, width, height, step, encoding)

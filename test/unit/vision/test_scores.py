@@ -201,7 +201,7 @@ def test_no_family_gives_a_score_above_1(network, case, score):
 
 
 @pytest.mark.parametrize('case', EVERY)
-def test_a_score_below_0_is_an_error_where_no_place_is_unused(network, case):
+def test_negative_score_is_an_error_without_unused_rows(network, case):
     """Logits are mostly below 0: so an export without sigmoid is found before it seems to work."""
     if case in PADDED:
         assert len(scores_found(network, case, -4.0, score_threshold=0.0)) < 9
@@ -216,7 +216,7 @@ def test_a_score_below_0_is_an_error_where_no_place_is_unused(network, case):
 
 @pytest.mark.parametrize('case', EVERY)
 @pytest.mark.parametrize('score', [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_no_score(network, case, score):
+def test_non_finite_values_are_not_scores(network, case, score):
     found = scores_found(network, case, score, score_threshold=0.0)
     assert np.isfinite(found).all() and found.max(initial=0) <= 1
 
@@ -250,6 +250,6 @@ def test_the_worst_score_is_named_also_beside_nan():
         check_range(np.array([[np.nan, 2], [-7, np.inf]], np.float32))
 
 
-def test_unused_places_may_hold_anything_below_0():
+def test_unused_rows_may_hold_negative_scores():
     passes = passing(np.array([-1, 0.5, np.nan], np.float32), 0.25, is_padded=True)
     assert passes.tolist() == [False, True, False]

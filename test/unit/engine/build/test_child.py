@@ -5,7 +5,7 @@ from __future__ import annotations
 from trt_ros.engine.build.child import Steps
 
 
-def test_nothing_begun_is_nothing_done():
+def test_progress_starts_at_zero():
     assert Steps().percent == 0.0
 
 
@@ -22,7 +22,7 @@ def test_inner_phases_fill_their_share_of_the_outer_one():
     assert steps.percent == 100.0
 
 
-def test_the_percentage_never_falls():
+def test_percentage_never_decreases():
     steps = Steps()
     steps.start('one', 2)
     steps.step('one', 1)
@@ -32,7 +32,7 @@ def test_the_percentage_never_falls():
     assert steps.percent == high
 
 
-def test_phases_of_no_steps_and_unknown_ones_do_no_harm():
+def test_accepts_empty_and_unknown_phases():
     steps = Steps()
     steps.start('empty', 0)
     steps.step('never begun', 0)

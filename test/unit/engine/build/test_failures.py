@@ -60,7 +60,7 @@ SAID = [
         'Node {0} n_7: {0} plugin creator version 1 was not found in plugin registry.',
     ],
 )
-def test_integer_quantisation_is_told_the_format_that_builds(op, text):
+def test_integer_quantisation_error_names_supported_format(op, text):
     error = error_from_log([text.format(op)], doing='parse', flavour='tensorrt 10.16')
     assert error.problem.endswith(f'The operator {op} is not supported.')
     assert 'QuantFormat.QDQ' in error.remedy and 'backend onnxruntime' in error.remedy
@@ -92,11 +92,11 @@ def test_an_operator_that_tensorrt_lacks_is_not_sent_to_tensorrt():
     assert 'backend tensorrt or onnxruntime' in remedies['tensorrt_rtx 1.5']
 
 
-def test_silence_is_said_to_be_one():
+def test_empty_log_is_reported_as_such():
     assert error_from_log([], doing='build', flavour='x').cause == 'TensorRT logged no reason.'
 
 
-def test_the_inspector_of_any_release_tells_types():
+def test_reads_types_from_inspector_of_any_release():
     found = list(
         parse_inspector("""{"Layers": [
         {"Name": "a", "LayerType": "conv", "Outputs": [{"Format/Datatype": "Row major FP16 x"}]},
@@ -111,5 +111,5 @@ def test_the_inspector_of_any_release_tells_types():
 
 
 @pytest.mark.parametrize('text', ['', 'no JSON', '[]', '{}', '{"Layers": []}'])
-def test_an_inspector_that_tells_nothing_gives_no_layers(text):
+def test_empty_inspector_output_gives_no_layers(text):
     assert list(parse_inspector(text)) == []

@@ -862,7 +862,7 @@ ON_GPU = {
     BUILDS,
     ids=[f'{row[0]}-{index}' for index, row in enumerate(BUILDS)],
 )
-def test_the_gpu_finds_in_a_frame_what_the_cpu_finds_in_its_outputs(
+def test_gpu_decoding_equals_cpu_decoding(
     tmp_path, monkeypatch, family, inputs, outputs, network, metadata, named
 ):
     if not gpu_count():
@@ -934,11 +934,11 @@ def declared(outputs):
     )
 
 
-def test_no_family_is_left_out():
+def test_every_family_has_a_case():
     assert {row[0] for row in BUILDS} == FAMILIES.keys()
 
 
-def test_what_torchvision_does_before_nms_is_refused_with_the_remedy(tmp_path, rtx):
+def test_torchvision_loops_before_nms_are_refused_with_remedy(tmp_path, rtx):
     path = write(tmp_path, '', 'float[16,4] boxes, float[n] scores', torchvision(), {})
     with pytest.raises(ModelError, match=r'cannot build NonZero .*\n.*onnxruntime'):
         build(path, BuildOptions(), rtx)

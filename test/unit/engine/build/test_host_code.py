@@ -63,7 +63,7 @@ def test_a_plan_of_unknown_origin_may_not_run_its_host_code(plan, runtimes):
     assert [each.engine_host_code_allowed for each in runtimes] == [False] * 3
 
 
-def test_asking_for_a_version_compatible_engine_does_not_vouch_for_a_plan(plan, runtimes):
+def test_version_compatible_option_does_not_trust_foreign_plan(plan, runtimes):
     opening.open_plan(plan, 0, BuildOptions(version_compatible=True))
     assert [each.engine_host_code_allowed for each in runtimes] == [False]
 

@@ -14,7 +14,7 @@ from trt_ros.errors import ModelError
 from trt_ros.tensors import TensorSpec
 
 
-def test_an_empty_file_is_named_as_such(tmp_path):
+def test_reports_empty_model_file(tmp_path):
     path = tmp_path / 'empty.onnx'
     path.touch()
     with pytest.raises(ModelError, match='is empty'):
@@ -26,7 +26,7 @@ def test_a_missing_file_is_named(tmp_path):
         read_onnx(tmp_path / 'gone.onnx')
 
 
-def test_a_git_lfs_pointer_is_told_from_a_model(tmp_path):
+def test_distinguishes_git_lfs_pointer_from_model(tmp_path):
     path = tmp_path / 'pointer.onnx'
     path.write_text('version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 1\n')
     with pytest.raises(ModelError, match='git lfs pull'):
@@ -45,7 +45,7 @@ def test_a_model_is_described(models):
     assert info.warnings == ()
 
 
-def test_a_truncated_file_is_no_model(models):
+def test_rejects_truncated_model(models):
     path = models.conv()
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(ModelError, match=r'cut short|not valid ONNX'):
@@ -58,7 +58,7 @@ def test_a_model_that_breaks_the_rules_is_refused_with_the_reason(models):
         read_onnx(path)
 
 
-def test_a_model_newer_than_onnx_says_so(models):
+def test_reports_model_newer_than_onnx(models):
     path = models.conv()
     model = onnx.load(path)
     model.ir_version = 99
@@ -118,7 +118,7 @@ def test_a_data_file_elsewhere_is_refused(with_data_file, location):
         read_onnx(path)
 
 
-def test_integers_outside_int32_are_told_but_not_the_end_of_a_slice(models):
+def test_reports_integers_outside_int32_except_slice_ends(models):
     large = models.one('Add', kind=TensorProto.INT64, weights={'big': np.int64([2**40] * 4)})
     assert 'big holds 1099511627776, outside INT32' in read_onnx(large)[1].warnings[0]
     end = models.one(
@@ -154,7 +154,7 @@ def test_integer_quantisation_is_refused_for_rtx_with_the_format_that_builds(mod
     assert 'quant_format=QuantFormat.QDQ' in error.value.remedy
 
 
-def test_what_folds_to_a_constant_is_not_refused(models):
+def test_accepts_layers_that_fold_to_constants(models):
     nodes = [
         helper.make_node('Shape', ['x'], ['shape']),
         helper.make_node('NonZero', ['shape'], ['where']),
@@ -201,7 +201,7 @@ def test_a_data_file_one_byte_short_is_refused_however_its_size_is_declared(one_
         read_onnx(path)
 
 
-def test_an_offset_counts_towards_the_bytes_that_are_needed(one_weight):
+def test_external_data_offset_counts_towards_required_bytes(one_weight):
     path, data = one_weight
     declare(path, offset=1)
     with pytest.raises(ModelError, match=r'w\.data has 64 bytes, 65 are needed'):

@@ -139,7 +139,7 @@ def assert_equal(found, expected):
 
 @pytest.mark.parametrize('seed', range(5))
 @pytest.mark.parametrize(('score_threshold', 'max_detections'), [(0.1, 100), (0.9, 100), (0, 5)])
-def test_the_cut_network_finds_what_the_whole_one_finds(
+def test_cut_network_finds_same_boxes_as_whole_network(
     tmp_path, run, seed, score_threshold, max_detections
 ):
     path = write(tmp_path, CHOSEN, SUPPRESS)
@@ -162,7 +162,7 @@ def test_the_cut_network_finds_what_the_whole_one_finds(
         'k = Add (two, three)\n chosen = NonMaxSuppression (boxes, scores, k, most_iou, least)',
     ],
 )
-def test_thresholds_that_are_left_out_or_computed_hold_as_well(tmp_path, run, suppress):
+def test_omitted_and_computed_thresholds_apply(tmp_path, run, suppress):
     path = write(tmp_path, CHOSEN, suppress)
     assert_equal(detect(run(cut(path)[0]))[1], detect(run(path))[1])
 
@@ -187,7 +187,7 @@ def test_boxes_as_centres_and_sizes_become_corners(tmp_path, run):
     np.testing.assert_allclose(found.xyxy, corners[inside], atol=1e-4)
 
 
-def test_what_picks_by_the_choice_is_cut_off_too(tmp_path, run):
+def test_layers_that_gather_selected_boxes_are_cut_too(tmp_path, run):
     path = write(tmp_path, PICKED, SUPPRESS + PICK)
     (_, outputs), answers, _ = run(path)
     assert [spec.name for spec in outputs] == ['out_boxes', 'out_scores', 'out_labels']
@@ -204,7 +204,7 @@ def test_what_picks_by_the_choice_is_cut_off_too(tmp_path, run):
     )
 
 
-def test_yolov3_keeps_its_size_input_and_its_rows_first(tmp_path, run):
+def test_yolov3_keeps_size_input_and_row_order(tmp_path, run):
     tail = f"""
         first = ReduceMean <keepdims = 0> (image_shape)
         moved = Div (wide, first)
@@ -346,9 +346,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(('outputs', 'tail', 'said'), REFUSED)
-def test_what_would_change_the_answer_is_refused_with_cause_and_remedy(
-    tmp_path, outputs, tail, said
-):
+def test_refuses_cuts_that_change_results_with_cause_and_remedy(tmp_path, outputs, tail, said):
     path = write(tmp_path, outputs, tail)
     with pytest.raises(UncuttableError, match=f'Cause: .*{said}') as error:
         cut(path)
@@ -366,7 +364,7 @@ def test_several_images_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_rtx_cuts_by_itself_and_the_sidecar_tells(tmp_path, rtx):
+def test_rtx_cuts_nms_automatically_and_records_it_in_sidecar(tmp_path, rtx):
     path = write(tmp_path, CHOSEN, SUPPRESS)
     entry = EngineCache(tmp_path / 'cache').get_or_build(path, BuildOptions(), rtx)
     told = (
@@ -404,7 +402,7 @@ def test_a_cut_network_is_converted_and_finds_its_weights_in_another_file(tmp_pa
 
 
 @pytest.mark.slow
-def test_rtx_says_why_it_cuts_where_that_cannot_be(tmp_path, rtx):
+def test_rtx_explains_why_nms_cannot_be_cut(tmp_path, rtx):
     path = write(tmp_path, *REFUSED[0][:2])
     with pytest.raises(
         ModelError,
@@ -443,23 +441,25 @@ def cut_for(path, library, **options):
         (EFFICIENT, MMDEPLOY, flavour(10, 3), True),
     ],
 )
-def test_what_this_tensorrt_cannot_run_is_cut_by_itself(tmp_path, outputs, tail, library, is_cut):
+def test_nms_unsupported_by_tensorrt_is_cut_automatically(
+    tmp_path, outputs, tail, library, is_cut
+):
     path = write(tmp_path, outputs, tail)
     model, told = cut_for(path, library)
     assert (model is not None) == is_cut == ('is cut off and runs after the network' in told)
     assert cut_for(path, library, cut_nms=True)[0] is not None
 
 
-def test_a_plugin_library_may_have_it(tmp_path):
+def test_nms_of_plugin_library_is_not_cut(tmp_path):
     path = write(tmp_path, EFFICIENT, MMDEPLOY)
     assert cut_for(path, flavour(11, 0), plugins=('mmdeploy.so',)) == (None, '')
 
 
-def test_a_network_without_nms_is_left(models):
+def test_network_without_nms_is_unchanged(models):
     assert cut_for(models.conv(), flavour(1, 5, name='tensorrt_rtx')) == (None, '')
 
 
-def test_tensorrt_is_tried_where_nms_is_in_the_middle_and_the_log_says_why(tmp_path):
+def test_nms_in_the_middle_is_left_to_tensorrt_and_logged(tmp_path):
     path = write(tmp_path, *REFUSED[0][:2])
     model, told = cut_for(path, flavour(10, 3))
     assert model is None and told.startswith('NMS remains in the network. The NMS of ')
@@ -467,7 +467,7 @@ def test_tensorrt_is_tried_where_nms_is_in_the_middle_and_the_log_says_why(tmp_p
         cut_for(path, flavour(10, 3), cut_nms=True)
 
 
-def test_what_tensorrt_11_has_no_more_is_refused_with_the_release_that_had_it(tmp_path):
+def test_layers_removed_in_tensorrt_11_are_refused_naming_last_release(tmp_path):
     outputs = EFFICIENT + f', float[1,{N},4] moved'
     path = write(tmp_path, outputs, 'moved = Neg (boxes)' + BATCHED)
     with pytest.raises(
@@ -479,7 +479,7 @@ def test_what_tensorrt_11_has_no_more_is_refused_with_the_release_that_had_it(tm
 
 
 @pytest.mark.slow
-def test_to_cut_what_is_not_there_is_refused(models, rtx):
+def test_rejects_cut_without_nms(models, rtx):
     with pytest.raises(ModelError, match='no NMS to cut off'):
         build(models.conv(), BuildOptions(cut_nms=True), rtx)
 

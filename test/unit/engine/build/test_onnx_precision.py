@@ -60,7 +60,7 @@ def test_inputs_and_outputs_stay_float32_when_kept(models):
     assert worst(run(model, x=x), run(onnx.load(path), x=x)) < 2e-3
 
 
-def test_inputs_and_outputs_are_lowered_when_asked(models):
+def test_inputs_and_outputs_are_lowered_on_request(models):
     path = models.conv()
     model = light(path, io_dtypes='lower')
     found = types(model)
@@ -78,7 +78,7 @@ def test_weights_are_halved(models):
     assert 'w0' not in weights
 
 
-def test_what_comes_after_the_last_convolution_keeps_its_digits(models):
+def test_layers_after_last_convolution_stay_float32(models):
     model = light(models.conv())
     assert [node.op_type for node in model.graph.node] == [
         'Cast',
@@ -141,7 +141,7 @@ def test_a_layer_norm_written_out_does_not_overflow(models):
     assert worst(run(light(path), x=x), run(onnx.load(path), x=x)) < 5e-3
 
 
-def test_attention_from_primitives_answers_the_same(models):
+def test_attention_from_primitives_keeps_outputs(models):
     nodes = [helper.make_node('MatMul', ['x', f'w{n}'], [n]) for n in 'qkv']
     nodes += [
         helper.make_node('Transpose', ['k'], ['kt'], perm=[0, 2, 1]),
@@ -282,7 +282,7 @@ def quantised(models, *, kind=TensorProto.FLOAT8E4M3FN, opset=19, scale=0.02, we
 
 @pytest.mark.parametrize('precision', LOW)
 @pytest.mark.parametrize('kind', [TensorProto.FLOAT8E4M3FN, TensorProto.INT8])
-def test_what_lies_between_q_and_dq_is_lowered_and_no_cast_parts_them(models, precision, kind):
+def test_layers_between_q_and_dq_are_lowered_without_casts(models, precision, kind):
     model, told = convert(
         quantised(models, kind=kind), precision, io_dtypes='keep', converter='light'
     )
@@ -354,7 +354,7 @@ def test_a_layer_whose_scale_fp16_cannot_hold_stays_float32_and_is_counted(model
 
 @pytest.mark.slow
 @pytest.mark.parametrize('precision', ['fp16', 'bf16'])
-def test_rtx_builds_a_quantised_model_in_mixed_precision_and_says_how_much(models, rtx, precision):
+def test_rtx_builds_quantised_model_in_mixed_precision_and_logs_fraction(models, rtx, precision):
     built = build(quantised(models), BuildOptions(precision=precision), rtx)
     built.close()
     found = built.report['layer_precisions']

@@ -55,19 +55,19 @@ def report_of(path, flavour, **options):
         ('bf16', {'bfloat16': 3, 'float32': 3}),
     ],
 )
-def test_the_layers_have_the_precision_that_was_asked(models, rtx, precision, layers):
+def test_layers_have_requested_precision(models, rtx, precision, layers):
     report = report_of(models.conv(), rtx, precision=precision)
     assert report['layer_precisions'] == layers
     assert report['layers_from'] == 'network'
     assert [one['dtype'] for one in (*report['inputs'], *report['outputs'])] == ['float32'] * 2
 
 
-def test_inputs_and_outputs_are_lowered_when_asked(models, rtx):
+def test_inputs_and_outputs_are_lowered_on_request(models, rtx):
     report = report_of(models.conv(), rtx, precision='fp16', io_dtypes='lower')
     assert [one['dtype'] for one in (*report['inputs'], *report['outputs'])] == ['float16'] * 2
 
 
-def test_the_report_tells_metadata_opset_and_shapes(models, rtx):
+def test_report_contains_metadata_opset_and_shapes(models, rtx):
     report = report_of(models.conv(metadata={'names': '{0: "a"}'}), rtx)
     assert report['metadata'] == {'names': '{0: "a"}'}
     assert (report['onnx_opset'], report['batch'], report['profiles']) == (17, 1, [])
@@ -76,7 +76,7 @@ def test_the_report_tells_metadata_opset_and_shapes(models, rtx):
     ]
 
 
-def test_dynamic_shapes_get_the_profiles_that_were_asked(models, rtx):
+def test_dynamic_shapes_get_requested_profiles(models, rtx):
     path = models.conv(batch='n', size=('h', 'w'))
     small, large = (
         ShapeRange('x', (1, 3, s, s), (2, 3, s, s), (4, 3, 2 * s, s)) for s in (32, 64)
@@ -125,7 +125,7 @@ def test_fp8_of_the_model_is_kept(models, rtx):
     assert report['layer_precisions']['float8_e4m3fn'] == 2
 
 
-def test_options_that_rtx_takes_without_effect_are_told(models, rtx):
+def test_reports_options_without_effect_on_rtx(models, rtx):
     report = report_of(models.conv(), rtx, precision='fp32', optimization_level=5, aux_streams=2)
     assert [line.split(':')[0] for line in report['ignored_options']] == [
         'precision fp32',
@@ -182,7 +182,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(('options', 'said'), REFUSED)
-def test_what_rtx_has_not_is_refused_before_anything_is_built(models, rtx, options, said):
+def test_rejects_options_unsupported_by_rtx_before_building(models, rtx, options, said):
     with pytest.raises(ParameterError, match=f'(?s)cannot apply .*{said}'):
         build(models.conv(), BuildOptions(**options), rtx)
 
@@ -286,18 +286,18 @@ def convolutions(models):
         ),
     ],
 )
-def test_what_rtx_cannot_build_says_why_and_what_to_do(models, rtx, make, options, said, below):
+def test_rtx_build_failure_reports_cause_and_remedy(models, rtx, make, options, said, below):
     if rtx.version >= below:
         pytest.skip('this release builds it')
     with pytest.raises(ModelError, match=said):
         build(make(models), BuildOptions(**options), rtx).close()
 
 
-def test_attention_builds_in_the_precision_that_the_remedy_names(models, rtx):
+def test_attention_builds_in_precision_named_by_remedy(models, rtx):
     assert report_of(attention(models), rtx, precision='fp16')['layer_precisions']
 
 
-def test_a_profile_that_contradicts_the_model_says_so(models, rtx):
+def test_reports_profile_that_contradicts_model(models, rtx):
     with pytest.raises(ParameterError, match=r'The model declares x \(\?, 3, 32, 32\)'):
         build(
             models.conv(batch='n'),
@@ -308,7 +308,7 @@ def test_a_profile_that_contradicts_the_model_says_so(models, rtx):
         )
 
 
-def test_progress_names_phases_and_never_falls(models, rtx):
+def test_progress_names_phases_and_never_decreases(models, rtx):
     seen = []
     build(models.conv(layers=40), BuildOptions(), rtx, report=Reporter(seen.append)).close()
     phases = [one.phase for one in seen]
@@ -368,7 +368,7 @@ def test_cancel_kills_the_build_at_once(slow_model, rtx):
     assert children() == []
 
 
-def test_a_timeout_kills_the_build_and_says_where_it_was(slow_model, rtx):
+def test_timeout_kills_build_and_names_phase(slow_model, rtx):
     with pytest.raises(TimeLimitError, match=r'timed out after \d\.\d s, during: \w+'):
         build(slow_model, BuildOptions(), rtx, timeout_seconds=0.5)
     assert children() == []
@@ -383,7 +383,7 @@ def test_a_callback_that_raises_ends_the_build(slow_model, rtx):
     assert children() == []
 
 
-def test_the_parent_stays_small(models, rtx):
+def test_parent_memory_stays_small(models, rtx):
     build(models.conv(), BuildOptions(), rtx).close()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     build(models.conv(layers=40, size=(256, 256)), BuildOptions(), rtx).close()
@@ -496,7 +496,7 @@ def is_gone(pid):
         return True
 
 
-def test_a_child_that_hears_of_nothing_dies_with_its_parent(slow_model, rtx):
+def test_child_exits_with_its_parent(slow_model, rtx):
     script = (
         'import sys\n'
         'from pathlib import Path\n'

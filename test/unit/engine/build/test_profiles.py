@@ -39,7 +39,7 @@ def test_batch_and_size_of_images_have_defaults(inputs, best):
     assert only == ShapeRange('x', best, best, best)
 
 
-def test_the_batch_goes_from_one_to_what_is_asked_where_the_network_leaves_it_open():
+def test_dynamic_batch_ranges_from_1_to_requested_maximum():
     ((image, sizes),) = settle(spec(-1, 3, 8, 8), spec(-1, 2, name='sizes'), batch=8)
     assert image == ShapeRange('x', (1, 3, 8, 8), (8, 3, 8, 8), (8, 3, 8, 8))
     assert sizes == ShapeRange('sizes', (1, 2), (8, 2), (8, 2))
@@ -48,7 +48,7 @@ def test_the_batch_goes_from_one_to_what_is_asked_where_the_network_leaves_it_op
     assert settle(spec(1, 3, 8, 8), batch=8) == ()
 
 
-def test_the_size_is_asked_then_the_metadata_then_640():
+def test_size_comes_from_option_then_metadata_then_640():
     image = spec(1, 3, -1, -1)
     assert settle(image, metadata={'imgsz': '[320, 416]'})[0][0].best == (1, 3, 320, 416)
     assert settle(image, metadata={'imgsz': '[320, 416]'}, input_size=(8, 16))[0][0].best == (
@@ -60,12 +60,12 @@ def test_the_size_is_asked_then_the_metadata_then_640():
     assert settle(image, metadata={'imgsz': 'nonsense'})[0][0].best == (1, 3, 640, 640)
 
 
-def test_what_nobody_can_guess_must_be_asked():
+def test_unknown_dimension_requires_profile():
     with pytest.raises(ParameterError, match=r'x \(1, \?, 9\).*cannot guess|nobody can guess'):
         settle(spec(1, -1, 9))
 
 
-def test_a_profile_for_no_input_names_the_inputs():
+def test_profile_of_unknown_input_lists_inputs():
     with pytest.raises(ParameterError, match=r'names y, which is no input(?s:.*)x \(\?\)'):
         settle(spec(-1), asked=((ShapeRange('y', (1,), (1,), (1,)),),))
 
@@ -91,7 +91,7 @@ def test_the_batch_is_the_largest_of_all_profiles():
     ('low', 'best', 'high'),
     [((2,), (1,), (3,)), ((1,), (3,), (2,)), ((0,), (1,), (1,)), ((1,), (1, 1), (1,))],
 )
-def test_a_range_must_be_one(low, best, high):
+def test_rejects_profile_that_is_not_a_range(low, best, high):
     with pytest.raises(ParameterError, match='Invalid profile'):
         ShapeRange('x', low, best, high)
 
@@ -128,7 +128,7 @@ def test_options_out_of_range_are_refused(values):
         '\0',
     ],
 )
-def test_an_image_size_that_makes_no_sense_counts_as_none(imgsz):
+def test_invalid_image_size_in_metadata_is_ignored(imgsz):
     assert metadata_hw({'imgsz': imgsz}) is None
 
 

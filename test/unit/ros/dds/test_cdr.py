@@ -65,14 +65,14 @@ def test_texts_are_read_as_rclpy_does(encoded, decoded):
 
 
 @pytest.mark.parametrize('head', [b'', b'\0', b'\0\1\0', b'\1\1\0\0', b'\0\2\0\0', b'\0\7\0\0'])
-def test_what_is_no_plain_cdr_is_refused(head):
+def test_rejects_unsupported_cdr_encapsulation(head):
     message = image(head=head) if len(head) == 4 else np.frombuffer(head, np.uint8)
     with pytest.raises(BadFrameError, match='not plain CDR') as caught:
         read_image(message)
     assert caught.value.kind == 'bad CDR'
 
 
-def test_a_message_cut_off_anywhere_is_refused():
+def test_rejects_message_truncated_anywhere():
     whole = image()
     for size in range(whole.size):
         with pytest.raises(BadFrameError) as caught:
@@ -80,13 +80,13 @@ def test_a_message_cut_off_anywhere_is_refused():
         assert caught.value.kind == 'bad CDR'
 
 
-def test_bytes_behind_the_message_do_no_harm():
+def test_ignores_trailing_bytes():
     padded = np.concatenate([image(), np.full(3, 255, np.uint8)])
     assert read_image(padded).data.tolist() == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize('at, field', [(12, 'frame_id'), (32, 'encoding'), (48, 'data')])
-def test_a_length_that_leads_out_of_the_message_names_its_field(at, field):
+def test_length_beyond_message_names_the_field(at, field):
     message = image().copy()
     message[at : at + 4] = 255
     with pytest.raises(BadFrameError, match=f'truncated in field {field}'):
@@ -132,7 +132,7 @@ def test_a_written_image_is_read_back():
         assert found.data.tolist() == list(range(pixels.size))
 
 
-def test_what_changes_between_images_of_one_size_is_written_and_a_kept_one_stays_as_it_is():
+def test_rewritten_buffer_updates_changes_and_kept_messages_stay_intact():
     writer, written, kept = ImageWriter(), [], []
     sent = [
         ((1, 2), 'left', (4, 2), 'bgr8', 3),
@@ -166,7 +166,7 @@ def test_images_of_one_size_are_written_into_the_same_memory():
     assert writer.begin((1, 1), 'camera', (8, 8), 'bgr8').ctypes.data == first
 
 
-def test_a_message_without_bytes_is_said_to_begin_with_nothing():
+def test_empty_message_error_shows_no_first_bytes():
     with pytest.raises(
         BadFrameError, match='Unsupported message encoding: header missing, not plain CDR'
     ):

@@ -45,7 +45,7 @@ def test_the_same_class_in_another_place_is_written_alike():
     assert b'dog' not in indices
 
 
-def test_a_frame_id_that_never_stays_the_same_does_not_fill_the_memory():
+def test_changing_frame_ids_do_not_fill_memory():
     writer = DetectionWriter(())
     for number in range(200):
         writer.write(one_box(), (0, 0), f'frame {number}', class_id_format='name')
@@ -81,7 +81,7 @@ def test_what_was_written_is_read_back():
     ]
 
 
-def test_a_message_cut_off_anywhere_is_refused():
+def test_rejects_message_truncated_anywhere():
     whole = two_boxes()
     for size in range(whole.size):
         with pytest.raises(BadFrameError) as caught:
@@ -101,7 +101,7 @@ def test_a_damaged_message_is_read_or_refused(changes):
         assert error.kind == 'bad CDR'
 
 
-def test_a_message_that_is_kept_stays_as_it_is():
+def test_kept_message_is_not_overwritten():
     writer = DetectionWriter(('cat',))
     first, second = (
         writer.write(one_box(), (number, 0), 'abc', class_id_format='name') for number in (1, 2)

@@ -103,7 +103,7 @@ def test_another_content_or_other_shapes_are_checked_again(fuzz, write, cache, s
 
 
 @pytest.mark.slow
-def test_where_nothing_can_be_kept_each_start_checks(fuzz, write, tmp_path, starts):
+def test_checks_at_each_start_without_writable_cache(fuzz, write, tmp_path, starts):
     (tmp_path / 'file').touch()
     for _ in range(2):
         runner = CheckedRunner.open(write(fuzz.detector()), cache_dir=str(tmp_path / 'file'))
@@ -112,7 +112,7 @@ def test_where_nothing_can_be_kept_each_start_checks(fuzz, write, tmp_path, star
     assert len(starts) == 2
 
 
-def test_a_model_that_crashes_is_an_error_each_time(fuzz, write, cache, starts):
+def test_model_that_crashes_fails_each_time(fuzz, write, cache, starts):
     path = write(fuzz.detector(strides=[0, 0]))
     for _ in range(2):
         with pytest.raises(ModelError, match=r'The check of .*model\.onnx crashed with SIGFPE'):
@@ -166,7 +166,7 @@ def test_a_model_that_hangs_can_be_cancelled(endless, cache):
         )
 
 
-def test_a_check_goes_on_after_the_thread_that_began_it(fuzz, write, cache):
+def test_check_outlives_the_thread_that_started_it(fuzz, write, cache):
     opened: list[CheckedRunner] = []
     path = write(fuzz.detector())
     thread = threading.Thread(
@@ -182,7 +182,7 @@ def test_a_check_goes_on_after_the_thread_that_began_it(fuzz, write, cache):
         runner.infer(picture())
 
 
-def test_names_that_numpy_uses_itself_do_no_harm(write, cache):
+def test_accepts_tensor_names_reserved_by_numpy(write, cache):
     from onnx import TensorProto, helper
 
     names = ['file', 'a/b', 'allow_pickle']
@@ -218,7 +218,7 @@ def test_metadata_that_is_not_utf8_is_an_error(fuzz, tmp_path, cache):
         CheckedRunner.open(path, cache_dir=cache)
 
 
-def test_reports_name_what_the_child_does(fuzz, write, cache):
+def test_progress_reports_name_phase_of_child(fuzz, write, cache):
     seen = []
     runner = CheckedRunner.open(
         write(fuzz.detector()), cache_dir=cache, report=Reporter(seen.append)

@@ -86,7 +86,7 @@ def test_warming_up_fails_where_scores_are_logits():
 
 
 @pytest.mark.parametrize('batch', [1, 3])
-def test_warming_up_settles_the_threads_on_as_many_images_as_run_together(batch):
+def test_warm_up_chooses_threads_at_full_batch(batch):
     frames, _ = brightness_finder(-1, batch)
     settled = []
     frames.runner.settle_threads = lambda tensors: (
@@ -128,19 +128,19 @@ def test_each_frame_of_a_batch_gets_its_own_result_in_its_own_pixels(size, batch
     assert frames.log_lines == (told,)
 
 
-def test_one_camera_of_a_fixed_batch_is_filled_up_too():
+def test_single_image_is_padded_to_fixed_batch():
     frames, seen = brightness_finder(4, 1)
     frames.warm_up()
     assert scores([frames.infer(grey(70), ASKED)]) == [[70]]
     assert seen == [4, 4]
 
 
-def test_a_single_frame_of_a_network_without_a_batch_has_nothing_to_tell():
+def test_single_frame_without_batch_logs_nothing():
     frames, _ = brightness_finder(-1, 1)
     assert (frames.log_lines, frames.max_batch) == ((), 1)
 
 
-def test_a_real_network_finds_in_a_batch_what_it_finds_alone(colour_detector):
+def test_batched_results_equal_single_results(colour_detector):
     runner = OnnxRuntimeRunner.open(colour_detector(batch='batch'), threads=1)
     decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))
     frames = StepByStep(runner, Preprocess((64, 64)), decoder, 3)
@@ -155,7 +155,7 @@ def test_a_real_network_finds_in_a_batch_what_it_finds_alone(colour_detector):
     frames.close()
 
 
-def test_a_batch_that_is_dynamic_in_name_only_is_found_out_when_warming_up(colour_detector):
+def test_warm_up_detects_batch_dynamic_in_name_only(colour_detector):
     path = colour_detector(batch='batch', is_baked=True)
     runner = OnnxRuntimeRunner.open(path, threads=1)
     decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))
@@ -167,7 +167,7 @@ def test_a_batch_that_is_dynamic_in_name_only_is_found_out_when_warming_up(colou
     frames.close()
 
 
-def test_an_output_without_a_batch_is_found_out_when_warming_up():
+def test_warm_up_detects_output_without_batch():
     def answer(tensors):
         return {'output0': find_brightness(tensors)['output0'][:1]}
 
@@ -187,7 +187,7 @@ def test_an_output_without_a_batch_is_found_out_when_warming_up():
     assert scores(frames.infer_all([grey(40), grey(50)], ASKED)) == [[40], [50]]
 
 
-def test_a_family_whose_output_is_one_list_for_all_images_takes_them_one_after_another():
+def test_family_without_batched_output_runs_images_singly():
     image = TensorSpec('images', (-1, 3, 64, 64), 'float32', 'input')
     outputs = [
         TensorSpec('selected', (-1, 3), 'int64', 'output'),
@@ -217,7 +217,7 @@ def test_a_family_whose_output_is_one_list_for_all_images_takes_them_one_after_a
 
 
 @pytest.mark.parametrize('size', [-1, 1])
-def test_what_goes_in_beside_the_images_is_repeated_for_each(size):
+def test_constant_inputs_are_repeated_per_image(size):
     image = TensorSpec('images', (-1, 3, 64, 64), 'float32', 'input')
     sizes = TensorSpec('orig_target_sizes', (size, 2), 'int64', 'input')
     outputs = [

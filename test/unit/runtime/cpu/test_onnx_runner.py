@@ -74,7 +74,7 @@ def test_values_of_every_dtype_pass_through_unchanged(write, dtype):
     assert result.tolist() == values.tolist()
 
 
-def test_specs_tell_names_shapes_and_dtypes_with_minus_one_where_dynamic(write):
+def test_specs_hold_names_shapes_dtypes_and_minus_one_for_dynamic(write):
     runner = OnnxRuntimeRunner.open(write(shape=(1, 'channels', None, 4)))
     assert runner.inputs == (TensorSpec('x', (1, -1, -1, 4), 'float32', 'input'),)
     assert runner.outputs == (TensorSpec('y', (1, -1, -1, 4), 'float32', 'output'),)
@@ -88,13 +88,13 @@ def test_dynamic_shapes_change_from_call_to_call(write):
         assert result.tolist() == [[-1, -1]] * rows
 
 
-def test_metadata_is_the_models_own(colour_detector):
+def test_metadata_is_that_of_the_model(colour_detector):
     metadata = {'names': "{0: 'a'}", 'stride': '32'}
     runner = OnnxRuntimeRunner.open(colour_detector(metadata=metadata))
     assert dict(runner.metadata) == metadata
 
 
-def test_an_answer_stays_valid_after_the_next_call(write):
+def test_outputs_stay_valid_after_next_call(write):
     runner = OnnxRuntimeRunner.open(write('Neg'))
     first = runner.infer({'x': np.full((1, 3), 1, np.float32)})['y']
     runner.infer({'x': np.full((1, 3), 2, np.float32)})
@@ -174,7 +174,7 @@ def on_cpus(monkeypatch):
         ({8: 0.2, 4: 0.1}, [8], 8),
     ],
 )
-def test_as_few_threads_are_used_as_are_about_as_fast(write, on_cpus, seconds, tried, chosen):
+def test_uses_fewest_threads_of_nearly_equal_speed(write, on_cpus, seconds, tried, chosen):
     seen = on_cpus(seconds)
     runner = OnnxRuntimeRunner.open(write())
     lines = runner.settle_threads(X)
@@ -184,32 +184,32 @@ def test_as_few_threads_are_used_as_are_about_as_fast(write, on_cpus, seconds, t
     assert runner.infer(X)['y'].tolist() == [[1, 1, 1]]
 
 
-def test_the_line_for_the_log_tells_what_was_measured(write, on_cpus):
+def test_log_line_reports_measured_times(write, on_cpus):
     on_cpus({2: 0.01, 1: 0.0132})
     assert OnnxRuntimeRunner.open(write()).settle_threads(X) == (
         'CPU threads: 2 (median run with 2: 10 ms; with 1: 13.2 ms)',
     )
 
 
-def test_threads_that_are_asked_for_are_used_and_nothing_is_tried(write, on_cpus):
+def test_requested_threads_are_used_without_measuring(write, on_cpus):
     tried = on_cpus({4: 0.01, 2: 0.01, 1: 0.01})
     runner = OnnxRuntimeRunner.open(write(), threads=3)
     assert runner.settle_threads(X) == ()
     assert (tried, options_of(runner).intra_op_num_threads) == ([], 3)
 
 
-def test_what_is_measured_is_the_median_of_real_runs(write):
+def test_measures_median_of_real_runs(write):
     runner = OnnxRuntimeRunner.open(write(), threads=1)
     assert 0 < onnx_cpu._run_seconds(runner._session, X) < onnx_cpu.MEASURED_SECONDS
 
 
-def test_no_thread_spins(write):
+def test_threads_do_not_spin(write):
     """Neither between frames nor in a run, where others may need the CPU that it waits for."""
     options = options_of(OnnxRuntimeRunner.open(write()))
     assert options.get_session_config_entry('session.intra_op.allow_spinning') == '0'
 
 
-def test_the_number_of_threads_changes_no_answer():
+def test_number_of_threads_does_not_change_outputs():
     shapes = Path(onnx_cpu.__file__).parents[2] / 'demo/shapes.onnx'
     picture = np.random.default_rng(0).random((1, 3, 320, 320), np.float32)
     one, two = (
@@ -231,13 +231,13 @@ def test_a_missing_file_is_named(tmp_path, monkeypatch):
     assert caught.value.cause == f'The current folder is {tmp_path}.'
 
 
-def test_a_folder_is_no_model(tmp_path):
+def test_rejects_folder_as_model(tmp_path):
     with pytest.raises(ModelError, match='Is a directory'):
         OnnxRuntimeRunner.open(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason='root may read everything')
-def test_an_unreadable_file_says_so(write):
+def test_reports_unreadable_file(write):
     path = write()
     path.chmod(0)
     with pytest.raises(ModelError, match='Permission denied'):
@@ -252,7 +252,7 @@ def test_a_git_lfs_pointer_says_how_to_fetch_the_model(tmp_path):
     assert 'git lfs pull' in caught.value.remedy
 
 
-def test_an_empty_file_says_so(tmp_path):
+def test_reports_empty_file(tmp_path):
     path = tmp_path / 'model.onnx'
     path.touch()
     with pytest.raises(ModelError, match='is empty'):
@@ -268,7 +268,7 @@ def test_an_empty_file_says_so(tmp_path):
     ],
     ids=['cut short', 'a web page', 'noise'],
 )
-def test_what_is_not_onnx_says_so(write, damage):
+def test_reports_file_that_is_not_onnx(write, damage):
     path = write(
         'Add', shape=(1000,), weights=[numpy_helper.from_array(np.ones(1000, np.float32), 'w')]
     )
@@ -281,7 +281,7 @@ def test_what_is_not_onnx_says_so(write, damage):
 @pytest.mark.parametrize(
     'damage', [os.remove, lambda path: os.truncate(path, 10)], ids=['missing', 'cut short']
 )
-def test_missing_external_data_says_which_file(write, tmp_path, damage):
+def test_missing_external_data_is_named(write, tmp_path, damage):
     weights = numpy_helper.from_array(np.ones(1000, np.float32), 'w')
     path = write(
         'Add',
@@ -312,13 +312,13 @@ def test_missing_external_data_says_which_file(write, tmp_path, damage):
     ],
     ids=['unknown', 'custom', 'not implemented'],
 )
-def test_an_operator_that_cannot_run_says_so(write, more):
+def test_reports_operator_that_cannot_run(write, more):
     with pytest.raises(ModelError, match='cannot run an operator') as caught:
         OnnxRuntimeRunner.open(write(**more))
     assert more['op'] in caught.value.cause
 
 
-def test_convolutions_quantised_dynamically_name_what_helps(tmp_path):
+def test_dynamically_quantised_convolutions_report_remedy(tmp_path):
     path = tmp_path / 'dynamic.onnx'
     graph = helper.make_graph(
         [helper.make_node('ConvInteger', ['x', 'w'], ['y'])],
@@ -337,14 +337,14 @@ def test_convolutions_quantised_dynamically_name_what_helps(tmp_path):
 
 
 @pytest.mark.parametrize('more', [{'ir_version': 99}, {'opset': 99}])
-def test_a_model_from_the_future_asks_for_a_newer_onnxruntime(write, more):
+def test_newer_model_asks_for_newer_onnxruntime(write, more):
     with pytest.raises(ModelError, match='newer than this ONNX Runtime') as caught:
         OnnxRuntimeRunner.open(write(**more))
     assert '99' in caught.value.cause
     assert '/onnxruntime_src' not in str(caught.value)
 
 
-def test_bfloat16_inputs_are_refused_at_the_door(write):
+def test_rejects_bfloat16_inputs(write):
     with pytest.raises(ModelError, match=r'The input x .* tensor\(bfloat16\)'):
         OnnxRuntimeRunner.open(write(type_=TensorProto.BFLOAT16))
 

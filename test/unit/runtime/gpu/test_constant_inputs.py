@@ -16,7 +16,7 @@ from trt_ros.vision.thresholds import Thresholds
 SIZE = np.array([[96, 64]], np.int64)
 
 
-def test_an_extra_input_lies_in_the_gpus_memory_once_an_image_and_no_frame_touches_it(
+def test_constant_input_is_uploaded_once_per_image_slot_and_never_per_frame(
     cuda, make_engine, picture
 ):
     engine = make_engine(batch=-1)

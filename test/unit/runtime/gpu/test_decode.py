@@ -91,7 +91,7 @@ def without_addresses(value: object) -> str:
     ],
     ids=without_addresses,
 )
-def test_boxes_are_selected_by_row_or_score_by_score(head, specs, select, candidates):
+def test_selects_boxes_per_row_or_per_score(head, specs, select, candidates):
     decoder = decoder_of(head, specs)
     assert isinstance(decoder, GpuBoxes)
     assert (decoder.select, decoder.scratch_nbytes) == (select, 8 + 8 * candidates)
@@ -101,7 +101,7 @@ def test_boxes_are_selected_by_row_or_score_by_score(head, specs, select, candid
     assert (first.grid[0] - 1) * threads < candidates <= first.grid[0] * threads
 
 
-def test_what_lies_behind_each_other_in_one_output_is_found_there():
+def test_reads_concatenated_output_at_offsets():
     decoder = decoder_of(YoloV5Head('head', 3), outputs(head=((1, 100, 8), 'float16')))
     args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)[0].argument
     assert (args.boxes, args.objectness, args.scores) == (4096, 4096 + 8, 4096 + 10)
@@ -109,7 +109,7 @@ def test_what_lies_behind_each_other_in_one_output_is_found_there():
 
 
 @pytest.mark.parametrize('only, column, multiplied', [(True, 4, None), (False, 5, 4096 + 16)])
-def test_of_an_only_class_of_yolov7_objectness_is_the_score(only, column, multiplied):
+def test_single_class_yolov7_score_is_objectness(only, column, multiplied):
     decoder = decoder_of(YoloV5Head('head', 1, only), outputs(head=(1, 100, 6)))
     args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)[0].argument
     assert (args.scores, args.objectness) == (4096 + 4 * column, multiplied)
@@ -139,12 +139,12 @@ def test_of_an_only_class_of_yolov7_objectness_is_the_score(only, column, multip
     ],
     ids=without_addresses,
 )
-def test_what_no_kernel_reads_is_left_to_the_cpu(head, specs):
+def test_outputs_without_kernel_are_decoded_on_cpu(head, specs):
     assert decoder_of(head, specs) is None
 
 
 @pytest.mark.parametrize('score', [1.0, 315.0])
-def test_scores_of_the_gpu_are_checked_as_those_of_the_cpu(score):
+def test_gpu_scores_are_checked_like_cpu_scores(score):
     decoder = decoder_of(YoloV8Head('head', 80), outputs(head=(1, 84, 8400)))
     memory = np.zeros(decoder.result_nbytes((7, 3)), np.uint8)
     memory[:4].view(np.int32)[0] = 2
@@ -160,7 +160,7 @@ def test_scores_of_the_gpu_are_checked_as_those_of_the_cpu(score):
 
 @pytest.mark.parametrize('classes, dtype', [(256, np.uint8), (257, np.uint16)])
 @pytest.mark.parametrize('channels_first', [True, False])
-def test_a_class_mask_leaves_as_the_cpu_makes_it(classes, dtype, channels_first):
+def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
     shape = (1, classes, 40, 50) if channels_first else (1, 40, 50, classes)
     decoder = decoder_of(
         SemanticHead('scores', shape, channels_first, False), outputs(scores=shape)

@@ -38,9 +38,7 @@ def in_thread(work) -> None:
         raise errors[0]
 
 
-def test_a_thread_with_the_id_of_an_earlier_one_has_the_gpu_too(
-    open_graph, cuda, picture, monkeypatch
-):
+def test_thread_with_reused_id_has_gpu_context(open_graph, cuda, picture, monkeypatch):
     monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.COPY_THREADS', 2)
     monkeypatch.setattr('trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES', 4096)
     pipeline = open_graph(device=1)
@@ -61,7 +59,7 @@ def test_one_thread_serves_pipelines_on_two_gpus(order, open_graph, cuda, pictur
     assert cuda.current is None
 
 
-def test_results_may_be_taken_by_another_thread(open_graph, picture):
+def test_results_can_be_collected_in_another_thread(open_graph, picture):
     pipeline = open_graph(device=1)
     pending = pipeline.submit([picture()], ASKED)
     in_thread(pending.results)
@@ -90,7 +88,7 @@ def test_one_thread_serves_tensors_on_two_gpus(order, make_engine, cuda):
         in_thread(runner.close)
 
 
-def test_what_is_forgotten_is_freed_on_its_own_gpu_amid_the_work_of_another(cuda):
+def test_garbage_is_freed_on_its_own_gpu_during_work_on_another(cuda):
     first, second = open_gpu(0), open_gpu(1)
     account = Account()
     with second.context:
@@ -109,7 +107,7 @@ def test_memory_without_a_gpu_is_a_bug_and_not_memory_of_gpu_0(cuda):
         DeviceBuffer(10, 'a', Account())
 
 
-def test_contexts_nest_and_leave_what_was_current(cuda):
+def test_contexts_nest_and_restore_previous(cuda):
     first, second = open_gpu(0), open_gpu(1)
     with first.context:
         with second.context, pytest.raises(ValueError), first.context:
@@ -120,14 +118,14 @@ def test_contexts_nest_and_leave_what_was_current(cuda):
     assert cuda.current is None
 
 
-def test_a_gpu_is_named_with_its_place(cuda, monkeypatch):
+def test_gpu_name_includes_pci_address(cuda, monkeypatch):
     monkeypatch.setattr('trt_ros.cuda.device.device_order', lambda: 'PCI_BUS_ID')
     assert str(open_gpu(1)) == 'Fake GPU (sm_90, device 1, PCI 0000:01:00.0)'
     monkeypatch.setattr('trt_ros.cuda.device.device_order', lambda: 'FASTEST_FIRST')
     assert 'device 1 in CUDA_DEVICE_ORDER=FASTEST_FIRST,' in str(open_gpu(1))
 
 
-def test_tensors_have_the_priority_and_the_wait_that_are_asked_for(cuda, engine):
+def test_tensor_runner_uses_requested_priority_and_wait(cuda, engine):
     options = GraphOptions(stream_priority=-3, blocking_sync=True)
     with closing(TensorRTRunner(engine, options=options)) as runner:
         runner.infer(TENSORS)
@@ -158,7 +156,7 @@ def test_an_error_that_is_not_sticky_ends_one_run_of_tensors(cuda, engine):
         assert runner.infer(TENSORS)['output0'].shape == (1, 7, 96)
 
 
-def test_tensors_that_take_too_long_fail_the_runner(cuda, engine):
+def test_tensor_timeout_fails_runner(cuda, engine):
     is_late, release = threading.Event(), threading.Event()
     cuda.before['cudaEventSynchronize'] = lambda: release.wait(60)
     runner = TensorRTRunner(engine, options=GraphOptions(gpu_timeout_seconds=0.02))
@@ -173,7 +171,7 @@ def test_tensors_that_take_too_long_fail_the_runner(cuda, engine):
     runner.close()
 
 
-def test_a_fault_from_before_anybody_listened_is_reported(open_graph):
+def test_fault_before_subscription_is_reported(open_graph):
     faults: list[GpuFailedError] = []
     pipeline = open_graph(device=1)
     pipeline.faults.fail(GpuFailedError('It is gone.'))

@@ -31,18 +31,18 @@ def captured(pipeline, slot=0, batch=1):
     return pipeline.slots.all[slot].buffers_for(batch).captured
 
 
-def test_one_small_image_is_one_piece_that_the_graph_sends():
+def test_small_image_is_one_chunk_copied_by_graph():
     (piece,) = cut_into_pieces([100], [256], 4096, send=True)
     assert (piece.start, piece.stop, piece.pinned, piece.send) == (0, 100, 256, (0, 0))
 
 
-def test_the_first_piece_takes_the_header_along_and_the_last_is_the_graphs():
+def test_first_chunk_includes_header_and_graph_copies_last():
     pieces = cut_into_pieces([10_000], [256], 4096, send=True)
     assert [piece.send for piece in pieces] == [(0, 4352), (4352, 4096), (0, 0)]
     assert [piece.pinned for piece in pieces] == [256, 4352, 8448]
 
 
-def test_images_of_a_batch_are_cut_one_by_one():
+def test_images_of_batch_are_chunked_separately():
     pieces = cut_into_pieces([5000, 10], [256, 5376], 4096, send=True)
     assert [(piece.index, piece.start, piece.stop) for piece in pieces] == [
         (0, 0, 4096),
@@ -51,13 +51,13 @@ def test_images_of_a_batch_are_cut_one_by_one():
     ]
 
 
-def test_memory_that_is_read_in_place_is_not_sent():
+def test_zero_copy_memory_is_not_uploaded():
     assert [piece.send for piece in cut_into_pieces([10_000], [256], 4096, send=False)] == [
         (0, 0)
     ] * 3
 
 
-def test_a_frame_is_one_launch_of_all_its_steps(open_graph, cuda, picture):
+def test_frame_is_one_graph_launch(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
     pipeline.infer(picture(), ASKED)
     cuda.launched.clear()
@@ -80,7 +80,7 @@ def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture, monkeypatch):
         assert request.tolist() == [0.5, 0.5]
 
 
-def test_a_size_is_captured_once_and_found_again(open_graph, picture):
+def test_size_is_captured_once(open_graph, picture):
     pipeline = open_graph(slots=1)
     pipeline.infer(picture(400, 300), ASKED)
     for _ in range(3):
@@ -89,7 +89,7 @@ def test_a_size_is_captured_once_and_found_again(open_graph, picture):
     assert captured(pipeline).made == 3
 
 
-def test_every_encoding_and_step_is_a_graph_of_its_own(open_graph, picture):
+def test_every_encoding_and_step_has_its_own_graph(open_graph, picture):
     pipeline = open_graph(slots=1)
     frame = picture(64, 64)
     wide = Frame(np.zeros(64 * 200, np.uint8), 64, 64, 200, 'bgr8')
@@ -98,7 +98,7 @@ def test_every_encoding_and_step_is_a_graph_of_its_own(open_graph, picture):
     assert captured(pipeline).made == 3
 
 
-def test_a_larger_image_drops_the_graphs_that_name_the_old_memory(open_graph, picture):
+def test_larger_image_discards_graphs_of_old_buffers(open_graph, picture):
     pipeline = open_graph(slots=1)
     pipeline.infer(picture(100, 90), ASKED)
     pipeline.infer(picture(400, 300), ASKED)
@@ -107,7 +107,7 @@ def test_a_larger_image_drops_the_graphs_that_name_the_old_memory(open_graph, pi
     assert len(captured(pipeline)) == 2
 
 
-def test_the_least_recently_seen_size_goes(open_graph, picture, monkeypatch):
+def test_least_recently_used_size_is_evicted(open_graph, picture, monkeypatch):
     monkeypatch.setattr('trt_ros.runtime.gpu.batch_buffers.MAX_GRAPHS', 2)
     pipeline = open_graph(slots=1)
     for width in (200, 100, 120, 140):
@@ -127,9 +127,7 @@ def test_batches_are_powers_of_two_each_with_a_context_and_every_count_has_a_gra
     assert [captured(pipeline, batch=batch).made for batch in (1, 2, 4, 6)] == [1, 1, 2, 2]
 
 
-def test_what_a_batch_lacks_is_filled_with_its_last_image_where_that_lies(
-    open_graph, make_engine, cuda, picture
-):
+def test_batch_is_padded_with_last_image_in_place(open_graph, make_engine, cuda, picture):
     pipeline = open_graph(make_engine(4), batch=4)
     frames = [picture(100, 90), picture(120, 90)]
     pipeline.infer_all(frames, ASKED)
@@ -163,7 +161,7 @@ def test_a_batch_beyond_the_profile_is_refused_and_the_slot_free_again(open_grap
     pipeline.infer(picture(), ASKED)
 
 
-def test_no_images_at_once_launch_nothing(open_graph, cuda):
+def test_no_images_launch_nothing(open_graph, cuda):
     pipeline = open_graph(slots=1)
     before = cuda.calls['cudaGraphLaunch']
     assert pipeline.infer_all([], ASKED) == []
@@ -179,7 +177,7 @@ def test_no_images_at_once_launch_nothing(open_graph, cuda):
         (1, 3, 5, 'images run one after another: the network takes one in a run'),
     ],
 )
-def test_several_images_take_as_few_launches_as_the_engine_allows(
+def test_images_take_fewest_launches_that_engine_allows(
     open_graph, make_engine, cuda, picture, size, batch, launches, line
 ):
     pipeline = open_graph(make_engine(size), batch=batch)
@@ -195,9 +193,7 @@ def test_several_images_take_as_few_launches_as_the_engine_allows(
     assert line in pipeline.log_lines
 
 
-def test_an_output_that_is_of_one_image_whatever_comes_is_refused_with_the_remedy(
-    open_graph, make_engine, cuda, monkeypatch
-):
+def test_rejects_output_without_batch_with_remedy(open_graph, make_engine, cuda, monkeypatch):
     from trt_ros.runtime.gpu.tensorrt_context import Execution
 
     monkeypatch.setattr(Execution, 'shape_of', lambda self, name: (1, 7, 96))
@@ -255,7 +251,7 @@ def test_a_smaller_batch_is_read_from_the_memory_of_the_largest(
     np.testing.assert_array_equal(outputs['output0'], values[:2])
 
 
-def test_lent_memory_is_sent_from_where_it_lies(open_graph, cuda, picture):
+def test_registered_memory_is_uploaded_directly(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
     ring = np.zeros(100_000, np.uint8)
     pipeline.register(ring)
@@ -276,7 +272,7 @@ def test_lent_memory_is_sent_from_where_it_lies(open_graph, cuda, picture):
     assert pipeline.diagnostics()['zero-copy frames'] == '2 of 3'
 
 
-def test_lent_memory_of_a_new_size_takes_no_pinned_memory_beside_it(open_graph, cuda, picture):
+def test_registered_memory_needs_no_pinned_buffer(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
     pipeline.infer(picture(), ASKED)
     ring = np.zeros(300_000, np.uint8)
@@ -294,7 +290,7 @@ def test_lent_memory_of_a_new_size_takes_no_pinned_memory_beside_it(open_graph, 
     assert len(captured(pipeline)) == 2
 
 
-def test_read_in_place_each_address_of_lent_memory_is_a_graph(open_graph, picture):
+def test_zero_copy_captures_one_graph_per_address(open_graph, picture):
     pipeline = open_graph(slots=1, unified_memory='on')
     ring = np.zeros(200_000, np.uint8)
     pipeline.register(ring)
@@ -305,9 +301,7 @@ def test_read_in_place_each_address_of_lent_memory_is_a_graph(open_graph, pictur
     assert 'slots' not in pipeline.memory()['device']
 
 
-def test_slots_take_turns_and_wait_for_each_other_in_shared_scratch_memory(
-    open_graph, cuda, picture
-):
+def test_slots_alternate_and_serialise_on_shared_scratch_memory(open_graph, cuda, picture):
     pipeline = open_graph(slots=2)
     pipeline.warm_up(picture())
     before = cuda.calls['cudaStreamWaitEvent']
@@ -318,7 +312,9 @@ def test_slots_take_turns_and_wait_for_each_other_in_shared_scratch_memory(
     assert cuda.calls['cudaStreamWaitEvent'] - before == 1
 
 
-def test_what_cannot_be_captured_runs_step_by_step_and_says_why(open_graph, engine, cuda, picture):
+def test_network_that_cannot_be_captured_runs_without_graph_and_logs_reason(
+    open_graph, engine, cuda, picture
+):
     engine.is_capturable = False
     pipeline = open_graph(engine, slots=1)
     pipeline.infer(picture(), ASKED)
@@ -334,7 +330,7 @@ def test_a_capture_that_fails_falls_back_too(open_graph, cuda, picture):
     assert 'end a capture' in pipeline.log_lines[-1]
 
 
-def test_a_sticky_error_fails_the_pipeline_and_is_told_once(open_graph, engine, cuda, picture):
+def test_sticky_error_fails_pipeline_and_is_reported_once(open_graph, engine, cuda, picture):
     faults: list[GpuFailedError] = []
     pipeline = open_graph(engine, faults.append, slots=1)
     pipeline.infer(picture(), ASKED)
@@ -347,7 +343,7 @@ def test_a_sticky_error_fails_the_pipeline_and_is_told_once(open_graph, engine, 
     assert not engine.is_closed  # TensorRT would crash.
 
 
-def test_an_error_that_is_not_sticky_ends_only_its_frame(open_graph, cuda, picture):
+def test_non_sticky_error_fails_only_its_frame(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
     pipeline.infer(picture(), ASKED)
     cuda.fail['cudaGraphLaunch'] = 2
@@ -356,7 +352,7 @@ def test_an_error_that_is_not_sticky_ends_only_its_frame(open_graph, cuda, pictu
     pipeline.infer(picture(), ASKED)
 
 
-def test_a_network_that_tensorrt_refuses_to_run_says_what_it_said(open_graph, engine, picture):
+def test_tensorrt_execution_error_includes_its_message(open_graph, engine, picture):
     engine.refuses = True
     pipeline = open_graph(engine, slots=1)
     with pytest.raises(BackendError, match=r'(?s)could not run.*the fake refused'):
@@ -373,9 +369,7 @@ def test_out_of_memory_while_opening_or_capturing_leaves_nothing(open_graph, cud
         assert live() == before
 
 
-def test_a_slot_that_got_no_memory_for_a_larger_image_gets_it_with_the_next(
-    open_graph, cuda, picture
-):
+def test_slot_retries_allocation_with_next_image(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
     pipeline.infer(picture(), ASKED)
     ring = np.zeros(300_000, np.uint8)
@@ -388,7 +382,7 @@ def test_a_slot_that_got_no_memory_for_a_larger_image_gets_it_with_the_next(
     assert pipeline.memory()['device']['slots'] == 256 + lying.nbytes
 
 
-def test_a_batch_that_could_not_be_made_ready_is_made_anew(open_graph, cuda, picture):
+def test_failed_batch_preparation_is_retried(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
     cuda.fail['cudaMemsetAsync'] = 2  # The decoder's counters.
     with pytest.raises(CudaError):
@@ -413,7 +407,7 @@ def test_a_hundred_frames_allocate_nothing(open_graph, cuda, picture):
     )
 
 
-def test_memory_is_told_by_owner(open_graph, picture):
+def test_memory_is_reported_per_owner(open_graph, picture):
     pipeline = open_graph(slots=1)
     pipeline.infer(picture(), ASKED)
     held = pipeline.memory()
@@ -435,12 +429,12 @@ def test_memory_is_told_by_owner(open_graph, picture):
     ],
     ids=str,
 )
-def test_options_that_cannot_be_honoured_are_refused(wrong):
+def test_rejects_options_that_cannot_be_honoured(wrong):
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         GraphOptions(**wrong)
 
 
-def test_more_detections_than_there_is_room_for_are_cut_and_told_once(open_graph, picture, caplog):
+def test_excess_detections_are_truncated_and_reported_once(open_graph, picture, caplog):
     pipeline = open_graph(slots=1)
     for _ in range(2):
         pipeline.infer(picture(), replace(ASKED, max_detections=5000))
@@ -457,7 +451,7 @@ def test_use_after_close_is_an_error(open_graph, picture):
         pipeline.infer(picture(), ASKED)
 
 
-def test_outputs_without_an_axis_of_images_reach_the_decoder_whole(engine, picture):
+def test_outputs_without_batch_axis_reach_decoder_whole(engine, picture):
     engine.outputs = (TensorSpec('any', (7, 5), 'float32', 'output'),)
     decoder = choose_decoder('auto', engine.inputs, engine.outputs, {}, (64, 96), families=TENSORS)
     pipeline = GraphPipeline.open(

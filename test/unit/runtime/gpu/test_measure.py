@@ -23,7 +23,7 @@ def counts(monkeypatch):
 
 
 @pytest.mark.parametrize(('size', 'batch'), [(1, 1), (-1, 4), (4, 4)])
-def test_every_run_takes_the_whole_batch(open_graph, make_engine, picture, counts, size, batch):
+def test_every_run_uses_full_batch(open_graph, make_engine, picture, counts, size, batch):
     pipeline = open_graph(make_engine(size), batch=batch)
     pipeline.warm_up(picture())
     for measured in (

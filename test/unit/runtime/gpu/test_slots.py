@@ -35,7 +35,7 @@ def test_chunks_cover_everything_without_gaps(nbytes, size, want):
     assert chunks(nbytes, size) == want
 
 
-def test_what_is_kept_is_found_and_made_once():
+def test_cached_item_is_created_once():
     closed: list = []
     recent = LruCache(capacity=2)
     first = recent.get('a', make=lambda: Thing('a', closed))
@@ -44,7 +44,7 @@ def test_what_is_kept_is_found_and_made_once():
     assert closed == []
 
 
-def test_the_least_recently_used_goes_first():
+def test_least_recently_used_is_evicted_first():
     closed: list = []
     recent = LruCache(capacity=2)
     for name in ('a', 'b', 'a', 'c'):
@@ -53,7 +53,7 @@ def test_the_least_recently_used_goes_first():
     assert [recent.find(name) is None for name in 'abc'] == [False, True, False]
 
 
-def test_what_cannot_be_made_leaves_nothing_behind():
+def test_failed_creation_leaves_cache_unchanged():
     recent = LruCache(capacity=2)
 
     def fail():
@@ -84,14 +84,14 @@ def test_slots_are_handed_out_in_turn():
     assert slots.take(0) is first
 
 
-def test_no_slot_in_time_is_an_error_that_says_why():
+def test_slot_timeout_reports_cause():
     slots = Slots([Thing(0, [])])
     slots.take(0)
     with pytest.raises(GpuFailedError, match=r'(?s)No frame in flight.*never read'):
         slots.take(0.01)
 
 
-def test_who_waits_for_a_slot_gets_the_one_given_back():
+def test_waiting_caller_gets_released_slot():
     slots = Slots([Thing(0, [])])
     held = slots.take(0)
     got: list = []
@@ -112,7 +112,7 @@ def test_closing_closes_every_slot_once_and_refuses_more():
         slots.take(0)
 
 
-def test_closing_wakes_who_waits():
+def test_close_wakes_waiting_callers():
     slots = Slots([Thing(0, [])])
     slots.take(0)
     errors: list = []
@@ -130,7 +130,7 @@ def test_closing_wakes_who_waits():
     assert len(errors) == 1
 
 
-def test_closing_waits_for_the_frame_under_way():
+def test_close_waits_for_frame_in_flight():
     closed: list = []
     slots = Slots([Thing(0, closed)])
     held = slots.take(0)
@@ -160,7 +160,7 @@ def watchdog(clock, reported: list, timeout: float = 2.0) -> Watchdog:
     return dog
 
 
-def test_nothing_under_way_is_never_late(clock):
+def test_no_frame_in_flight_is_never_late(clock):
     reported: list = []
     dog = watchdog(clock, reported)
     clock.now = 100.0
@@ -168,7 +168,7 @@ def test_nothing_under_way_is_never_late(clock):
     assert reported == []
 
 
-def test_a_frame_is_late_after_the_timeout_and_told_once(clock):
+def test_late_frame_is_reported_once(clock):
     reported: list = []
     dog = watchdog(clock, reported)
     dog.begin(1)
@@ -193,7 +193,7 @@ def test_frames_that_ended_are_forgotten_and_the_oldest_counts(clock):
     assert dog.late_seconds() == 2.5
 
 
-def test_the_watchdog_looks_by_itself():
+def test_watchdog_checks_periodically():
     late = threading.Event()
     dog = Watchdog(0.01, lambda seconds: late.set())
     dog.begin(1)
@@ -230,7 +230,7 @@ def test_all_threads_copy_every_piece(helpers):
     assert threading.get_ident() not in entered
 
 
-def test_a_helper_without_its_gpu_fails_the_copy_and_does_not_hang_it():
+def test_copy_thread_without_gpu_fails_instead_of_hanging():
     class Lost:
         def __enter__(self) -> None:
             raise ValueError('the GPU is lost')
@@ -244,7 +244,7 @@ def test_a_helper_without_its_gpu_fails_the_copy_and_does_not_hang_it():
     copy_threads.close()
 
 
-def test_every_piece_is_done_once_whoever_takes_it():
+def test_every_chunk_is_copied_once():
     copy_threads = CopyThreadPool(3, nullcontext())
     done: list = []
     for _ in range(50):
@@ -255,7 +255,7 @@ def test_every_piece_is_done_once_whoever_takes_it():
 
 
 @pytest.mark.parametrize('bad', [0, 1, 2])
-def test_an_error_in_any_piece_reaches_the_caller_and_the_threads_go_on(bad):
+def test_error_in_any_chunk_reaches_caller_and_threads_continue(bad):
     copy_threads = CopyThreadPool(1, nullcontext())
 
     def work(number: int) -> None:
@@ -270,7 +270,7 @@ def test_an_error_in_any_piece_reaches_the_caller_and_the_threads_go_on(bad):
     copy_threads.close()
 
 
-def test_frames_copied_from_two_threads_at_once_do_not_take_each_others_answers():
+def test_concurrent_copies_get_their_own_results():
     copy_threads = CopyThreadPool(1, nullcontext())
     answers: dict[str, list] = {'left': [], 'right': []}
 

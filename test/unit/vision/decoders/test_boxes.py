@@ -48,13 +48,13 @@ def found(detections):
 
 
 @pytest.mark.parametrize('family', ['boxes', 'boxes_normalised'])
-def test_no_boxes_are_nothing(family):
+def test_no_boxes_give_no_detections(family):
     assert len(decode(family, plain([], np.zeros((0, 3))))) == 0
     assert len(decode(family, plain(FOUR, np.zeros((4, 3))))) == 0
     assert len(decode(family, plain(FOUR, np.zeros(4)))) == 0
 
 
-def test_a_score_a_class_competes_class_by_class():
+def test_scores_per_class_are_suppressed_per_class():
     scores = [[0.6, 0.0], [0.9, 0.3], [0.0, 0.5], [0.1, 0.2]]
     assert found(decode('boxes', plain(FOUR, scores))) == [
         (0, 0.9, FOUR[1]),
@@ -97,20 +97,20 @@ def test_normalised_boxes_are_of_the_input_and_come_back_in_image_pixels():
     assert found(decode('boxes_normalised', outputs, letterbox)) == [(0, 0.5, [0, 0, 100, 100])]
 
 
-def test_the_first_class_of_an_ssd_is_none():
+def test_first_ssd_class_is_background():
     outputs = plain(
         [[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]], [[0.9, 0.1, 0.0], [0.2, 0.1, 0.7]]
     )
     assert found(decode('ssd', outputs)) == [(1, 0.7, [100, 50, 200, 100])]
 
 
-def test_an_ssd_of_one_score_a_box_is_refused():
+def test_rejects_ssd_with_one_score_per_box():
     with pytest.raises(TensorMismatchError, match='Not an SSD'):
         decode('ssd', plain(FOUR, [0.1] * 4))
 
 
 @pytest.mark.parametrize('count', [0, 2, 4, 99, -1])
-def test_efficient_nms_counts_its_boxes_and_the_rest_is_rubbish(count):
+def test_efficient_nms_rows_beyond_count_are_ignored(count):
     outputs = {
         'num_dets': np.array([[count]], np.int32),
         **plain(FOUR, [0.9, 0.8, 0.7, 0.6]),

@@ -47,13 +47,13 @@ def test_no_boxes_give_no_detections():
     assert detect([], []) == []
 
 
-def test_the_networks_overlap_holds_and_only_within_a_class():
+def test_nms_uses_the_networks_iou_threshold_per_class():
     assert detect([A, B], [(0.9, 0), (0.8, 0)]) == [(*A, 0)]
     assert detect([A, B], [(0.9, 0), (0, 0.8)]) == [(*A, 0), (*B, 1)]
     assert detect([A, B], [(0.9, 0), (0.8, 0)], iou_threshold=0.9) == [(*A, 0), (*B, 0)]
 
 
-def test_of_two_score_thresholds_the_higher_one_counts_and_the_networks_means_above():
+def test_higher_score_threshold_applies_and_the_networks_is_exclusive():
     boxes, scores = [A, FAR], [(0.9, 0), (0.5, 0)]
     assert detect(boxes, scores, score_threshold=0.5) == [(*A, 0), (*FAR, 0)]
     assert detect(boxes, scores, score_threshold=0.6) == [(*A, 0)]
@@ -71,12 +71,12 @@ def test_any_two_opposite_corners_are_a_box():
     assert detect([(30, 10, 10, 30)], [(0.9, 0)]) == [(*A, 0)]
 
 
-def test_a_box_beside_the_image_competes_before_it_goes():
+def test_box_outside_image_suppresses_before_it_is_dropped():
     beside, reaching = (-40, 0, -1, 40), (-40, 0, 1, 40)
     assert detect([beside, reaching], [(0.9, 0), (0.8, 0)]) == []
 
 
-def test_as_many_are_found_as_are_wanted_however_many_lie_beside_the_image():
+def test_boxes_outside_image_do_not_count_towards_max_detections():
     beside = [(-40 - 10 * index, 0, -31 - 10 * index, 9) for index in range(9)]
     boxes, scores = [*beside, A, FAR], [*[(0.9, 0)] * 9, (0.8, 0), (0.7, 0)]
     assert detect(boxes, scores, max_detections=2) == [(*A, 0), (*FAR, 0)]

@@ -20,7 +20,7 @@ def test_depth_is_resized_to_the_image_as_opencv_does(shape, image_wh):
     assert np.abs(values - expected).max() < 1e-4
 
 
-def test_of_a_letterbox_only_the_image_is_taken():
+def test_letterbox_padding_is_removed():
     cells = np.full((1, 1, 64, 64), 99, np.float32)
     cells[..., 16:48, :] = 3.5
     letterbox = Letterbox.fit((200, 100), (64, 64), 'letterbox')

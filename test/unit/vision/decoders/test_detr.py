@@ -57,7 +57,7 @@ def test_boxes_are_of_the_input_and_come_back_in_image_pixels():
     assert decode(tensors, letterbox=half_size).xyxy.tolist() == [[0, 50, 200, 150]]
 
 
-def test_sigmoid_scores_stand_each_for_itself():
+def test_sigmoid_scores_are_independent_per_class():
     found = decode(
         outputs(
             (0.5, 0.5, 0.5, 0.5, {0: logit(0.5), 2: logit(0.75)}),
@@ -137,7 +137,7 @@ def test_non_finite_scores_never_pass(bad, to_scores):
     assert len(decode(in_the_score, to_scores)) == 1
 
 
-def test_logits_too_large_for_exp_are_scores_all_the_same():
+def test_logits_too_large_for_exp_give_finite_scores():
     assert decode(outputs((0.5, 0.5, 0.5, 0.5, {0: 1000.0}), dtype=np.float32)).scores == [1.0]
     found = decode(outputs((0.5, 0.5, 0.5, 0.5, {0: 1000.0})), softmax_without_last)
     assert found.scores == [1.0]
@@ -157,7 +157,7 @@ def test_other_shapes_are_refused(logits, boxes):
         decode({'logits': np.zeros(logits), 'pred_boxes': np.zeros(boxes)})
 
 
-def test_with_a_threshold_of_zero_a_softmax_query_still_is_its_best_class_alone():
+def test_softmax_query_gives_only_best_class_at_threshold_zero():
     box = (0.5, 0.5, 0.5, 0.5)
     found = decode(
         outputs((*box, {1: 3.0}), (*box, {0: 2.0}), count=2),

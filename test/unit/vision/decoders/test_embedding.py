@@ -11,7 +11,7 @@ LETTERBOX = Letterbox.fit((4, 4), (4, 4), 'stretch')
 
 
 @pytest.mark.parametrize('shape', [(1, 3), (1, 3, 1, 1)])
-def test_a_vector_comes_as_it_is_in_memory_of_its_own(shape):
+def test_vector_is_copied_unchanged(shape):
     output = np.array([3, -4, 12], np.float16).reshape(shape)
     found = EmbeddingHead('pooled')({'pooled': output, 'hidden': np.zeros((1, 9, 3))}, LETTERBOX)
     assert {name: values.tolist() for name, values in found.items()} == {'pooled': [[3, -4, 12]]}
@@ -28,7 +28,7 @@ def test_another_shape_is_refused(shape):
         EmbeddingHead('y')({'x': np.zeros(shape)}, LETTERBOX)
 
 
-def test_all_outputs_come_as_they_are_in_memory_of_their_own():
+def test_all_outputs_are_copied_unchanged():
     outputs = {'a': np.array([[1, 2]], np.int64), 'b': np.zeros((1, 0), np.float16)}
     found = TensorHead()(outputs, LETTERBOX)
     assert list(found) == ['a', 'b']

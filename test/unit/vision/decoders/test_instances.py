@@ -44,7 +44,7 @@ def test_an_empty_head_finds_nothing():
     assert found.paint(np.zeros(0, np.uint8)).tolist() == [[0] * 64] * 64
 
 
-def test_a_mask_is_cut_off_where_its_box_ends_and_where_it_falls_below_a_half():
+def test_mask_is_limited_to_its_box_and_to_values_above_half():
     found = decode(outputs((30, 20, 20, 10, 1, 0.9, [1.0]), prototypes=left_half()))
     assert found.detections.xyxy.tolist() == [[20, 15, 40, 25]]
     assert found.detections.labels.tolist() == [1]
@@ -107,7 +107,7 @@ def test_the_better_of_overlapping_masks_is_on_top():
     assert image[20, [9, 10, 19, 20, 30, 39, 40]].tolist() == [0, 2, 2, 1, 1, 1, 0]
 
 
-def test_finished_boxes_have_their_coefficients_behind_the_class():
+def test_end_to_end_rows_hold_coefficients_after_class():
     tensors = outputs(prototypes=left_half())
     tensors['output0'] = np.zeros((1, 9, 7), np.float32)
     tensors['output0'][0, 4] = 20, 15, 40, 25, 0.9, 1, -1.0

@@ -45,7 +45,7 @@ def test_the_nearest_family_comes_first_with_its_expected_outputs(network, outpu
         '; '.join(f'x{i} (1, {i}, 9)' for i in range(40)),
     ],
 )
-def test_any_outputs_have_three_nearest(network, outputs):
+def test_unknown_outputs_list_three_nearest_families(network, outputs):
     assert len(nearest(network(outputs), DETECTORS)) == 3
 
 

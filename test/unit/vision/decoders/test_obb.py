@@ -62,7 +62,7 @@ def test_probabilistic_iou_is_that_of_the_distributions_summed_over_a_fine_grid(
     assert found.tolist() == pytest.approx([expected] * 2, abs=1e-4)
 
 
-def test_a_box_is_like_itself_also_when_turned_by_half_and_unlike_one_far_away():
+def test_rotated_iou_of_identical_half_turned_and_distant_boxes():
     box = np.array([50, 60, 20, 4, 0.4])
     others = box + np.array([[0, 0, 0, 0, 0], [0, 0, 0, 0, math.pi], [900, 0, 0, 0, 0]])
     assert probabilistic_iou(box, others).tolist() == pytest.approx([1, 1, 0], abs=2e-3)
@@ -111,7 +111,7 @@ def test_a_suppressed_box_suppresses_no_other():
 
 @pytest.mark.parametrize('scale_xy', [(0.5, 0.5), (0.5, 0.25), (2.0, 0.3)])
 @pytest.mark.parametrize('theta', [0.0, math.pi / 2, 0.4, -0.7, 2.0])
-def test_a_side_and_the_area_are_those_of_the_box_stretched(scale_xy, theta):
+def test_stretched_box_keeps_side_and_area(scale_xy, theta):
     letterbox = Letterbox(scale_xy, (3.0, 5.0), (400, 400), (200, 200))
     box = np.array([[100, 80, 30, 12, theta]], np.float32)
     cx, cy, w, h, turned = to_image(box, letterbox)[0].tolist()
@@ -127,12 +127,12 @@ def test_a_side_and_the_area_are_those_of_the_box_stretched(scale_xy, theta):
         assert np.abs(points[:, None] - stretched).max(axis=2).min(axis=1).max() < 1e-2
 
 
-def test_boxes_may_reach_out_of_the_image_but_not_miss_it():
+def test_boxes_beyond_the_image_are_kept_only_if_they_intersect_it():
     found = decode(head((-5, 50, 40, 10, 0, 0.9, 0.0), (-5, 120, 40, 5, 0, 0.8, math.pi / 2)))
     assert found.cxcywh.tolist() == [[-5, 50, 40, 10]]
 
 
-def test_finished_boxes_have_their_angle_behind_the_class():
+def test_end_to_end_rows_hold_angle_after_class():
     output = np.zeros((1, 9, 7), np.float32)
     output[0, 3] = 50, 60, 20, 10, 0.9, 1, 0.25
     output[0, 4] = 50, 60, 20, 10, 0.8, 1, 0.25

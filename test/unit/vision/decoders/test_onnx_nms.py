@@ -61,7 +61,7 @@ def test_unused_rows_are_ignored():
     ]
 
 
-def test_the_thresholds_hold():
+def test_thresholds_apply():
     all_of_them = [(0, label, row) for label in range(2) for row in range(3)]
     assert [score for _, score, _ in decode(*all_of_them, score_threshold=0.65)] == [0.9, 0.7]
     assert [score for _, score, _ in decode(*all_of_them, max_detections=1)] == [0.9]

@@ -62,7 +62,7 @@ def test_keypoints_without_visibility_count_as_visible():
     assert found.keypoints.tolist() == [[[1, 2, 1], [3, 4, 1]]]
 
 
-def test_finished_boxes_have_their_keypoints_behind_the_class():
+def test_end_to_end_rows_hold_keypoints_after_class():
     output = np.zeros((1, 9, 12), np.float32)
     output[0, 2] = 40, 40, 60, 60, 0.5, 0, 1, 2, 0.25, 3, 4, 0.75
     found = decode(output, is_decoded=True)

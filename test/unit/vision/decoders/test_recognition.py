@@ -574,7 +574,7 @@ def test_a_possible_landmark_head_is_not_recognised_as_classes(network, channels
     ('name', 'known'),
     [('yolov5', {}), ('auto', {'class_count': 11}), ('auto', {'class_count': 11, 'stride': '32'})],
 )
-def test_its_name_or_its_classes_decide(network, name, known):
+def test_decoder_option_or_class_names_resolve_ambiguity(network, name, known):
     seen = network('output (1, 25200, 16)', **known)
     family, _ = choose_family(decoder.FAMILIES, name, seen)
     assert (family.name, family.open(seen).class_count) == ('yolov5', 11)
@@ -666,14 +666,14 @@ def test_evidence_for_boxes_with_or_without_objectness(
         ('embed', 'scores (1, 99); boxes (1, 99, 4)', {}),
     ],
 )
-def test_others_are_not(network, task, outputs, known):
+def test_other_networks_are_not_recognised(network, task, outputs, known):
     seen = network(outputs, **known)
     assert [family.name for family in TABLE[task] if recognise(family.name, seen)] == []
     with pytest.raises(TensorMismatchError, match=r'No decoder recognises|This (looks like|is) a'):
         choose_family(TABLE[task], 'auto', seen)
 
 
-def test_an_output_too_many_is_for_the_family_to_refuse(network):
+def test_additional_output_is_left_to_the_family(network):
     seen = network('out (1, 9); features (1, 9, 7, 7)', task='classify')
     family, _ = choose_family(decoder.CLASSIFIERS, 'auto', seen)
     with pytest.raises(TensorMismatchError, match='Not a classifier: expected one output'):

@@ -67,7 +67,7 @@ def test_the_error_for_an_unknown_network_lists_outputs_nearest_families_and_the
     assert 'node `tensor`' in error.value.remedy and 'docs/models.md' in error.value.remedy
 
 
-def test_names_in_the_metadata_weigh_more_than_names_of_the_user():
+def test_metadata_names_take_precedence_over_user_names():
     metadata = {'names': "['a', 'b', 'c']"}
     assert choose((1, 8400, 8), metadata=metadata, class_count=4).name == 'yolox'
 
@@ -84,7 +84,7 @@ def test_names_in_the_metadata_weigh_more_than_names_of_the_user():
         ('yolov5', (-1, -1, -1), None),
     ],
 )
-def test_a_name_decides(name, shape, classes):
+def test_decoder_name_is_used(name, shape, classes):
     decoder = choose(shape, name=name)
     assert (decoder.name, decoder.reason, decoder.class_count) == (name, 'as configured', classes)
 
@@ -104,7 +104,7 @@ def test_a_name_decides(name, shape, classes):
         ('yolox', [], 'has 0 outputs, expected one'),
     ],
 )
-def test_a_name_that_does_not_fit_is_refused(name, shapes, message):
+def test_rejects_decoder_name_that_does_not_match(name, shapes, message):
     with pytest.raises(TensorMismatchError, match=message):
         choose(*shapes, name=name)
 
@@ -117,7 +117,7 @@ def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network,
     assert error.value.remedy
 
 
-def test_an_unknown_name_lists_those_there_are():
+def test_unknown_decoder_name_lists_known_names():
     with pytest.raises(
         ParameterError, match=r"Decoder 'yolo' does not exist.*\n.*yolov8, yolox, .* or "
     ):
@@ -145,7 +145,7 @@ def test_only_families_with_a_size_input_have_constant_inputs(network):
     assert fed('output (1, 300, 6)') == {}
 
 
-def test_the_choice_decodes():
+def test_selected_decoder_decodes():
     decoder = choose((1, 6, 8400), output='output0')
     output = np.zeros((1, 6, 8400), np.float32)
     output[0, :, 7] = 320, 320, 64, 32, 0.1, 0.9

@@ -65,7 +65,7 @@ def test_it_is_the_best_class_of_scores_that_opencv_resizes(image_wh, resize, st
     assert np.mean(labels == resized.argmax(axis=0)) > 0.999  # All but equals, up to rounding.
 
 
-def test_a_class_that_is_second_everywhere_can_win_in_between():
+def test_class_second_in_every_cell_can_win_between_cells():
     cells = np.array([[[[5, 0]] * 2, [[0, 5]] * 2, [[4, 4]] * 2]], np.float32)
     labels = decode(cells, Letterbox.fit((9, 2), (2, 2), 'stretch'))
     assert labels[0].tolist() == [0, 0, 0, 2, 2, 2, 1, 1, 1]
@@ -103,13 +103,13 @@ def test_many_classes_need_more_bits():
         ([0.1, 0.2, 0.7, 4.0], [1, 1, 1, 1]),
     ],
 )
-def test_one_class_is_where_it_is_likelier_than_not(scores, expected):
+def test_single_class_is_thresholded_at_half(scores, expected):
     cells = np.array([[[scores] * 4]], np.float32)
     assert decode(cells)[0].tolist() == expected
 
 
 @pytest.mark.parametrize('dtype', [np.float16, np.float32])
-def test_nan_does_not_make_logits_of_probabilities(dtype):
+def test_nan_does_not_turn_probabilities_into_logits(dtype):
     cells = np.full((1, 1, 4, 4), 0.2, dtype)
     cells[0, 0, 0, 0], cells[0, 0, 3, 3] = 0.8, np.nan
     assert np.argwhere(decode(cells)).tolist() == [[0, 0]]
@@ -118,7 +118,7 @@ def test_nan_does_not_make_logits_of_probabilities(dtype):
 @pytest.mark.parametrize(
     ('shape', 'channels_first'), [((1, 4, 4), True), ((1, 1, 4, 4), True), ((1, 4, 4, 1), False)]
 )
-def test_classes_themselves_are_those_under_the_pixels(shape, channels_first):
+def test_class_indices_are_sampled_at_nearest_cell(shape, channels_first):
     classes = np.arange(16).reshape(shape)
     labels = decode(
         classes,
@@ -138,7 +138,7 @@ def test_classes_keep_as_many_bits_as_they_need(dtype, expected):
     assert decode(np.ones((1, 4, 4), dtype), is_classes=True).dtype == expected
 
 
-def test_a_class_below_zero_is_none():
+def test_negative_class_index_means_no_class():
     assert decode(np.full((1, 4, 4), -1), is_classes=True).max() == 0
 
 

@@ -26,7 +26,7 @@ def decode(output, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100)
     )
 
 
-def test_no_boxes_are_nothing():
+def test_no_boxes_give_no_detections():
     assert len(decode(rows())) == 0
     assert len(decode(rows(count=0))) == 0
     assert len(decode(rows(), score_threshold=0.0)) == 0
@@ -56,7 +56,7 @@ def test_overlapping_boxes_of_an_end_to_end_network_stay():
     assert len(found) == 2
 
 
-def test_the_thresholds_hold():
+def test_thresholds_apply():
     some = rows((10, 10, 30, 30, 0.5, 1), (40, 40, 60, 60, 0.25, 1), (70, 70, 90, 90, 0.2, 1))
     assert decode(some).scores.tolist() == [0.5, 0.25]
     assert decode(some, max_detections=1).scores.tolist() == [0.5]

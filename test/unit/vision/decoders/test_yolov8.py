@@ -103,7 +103,7 @@ def test_a_nan_beside_the_best_class_makes_the_anchor_none():
     assert len(decode(output)) == 0
 
 
-def test_the_outputs_stay_as_they_were():
+def test_outputs_are_not_modified():
     output = head((50, 50, 20, 20, {0: 0.9}))
     before = output.copy()
     found = decode(output)

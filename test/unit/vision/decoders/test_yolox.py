@@ -91,7 +91,7 @@ def test_non_finite_scores_never_pass(where, bad):
     assert decode(output).scores.tolist() == pytest.approx([0.8])
 
 
-def test_a_size_too_large_for_a_number_goes():
+def test_box_size_that_overflows_is_dropped():
     assert len(decode(head((3, 0, 0, 1000, 0, 1.0, {0: 0.9})))) == 0
 
 
