@@ -270,7 +270,7 @@ def checks(folder: Path) -> dict[str, str]:  # noqa: C901 (one case after anothe
 
 
 def inspector_sample(folder: Path) -> str:
-    """What this release's inspector says of a first layer, word for word."""
+    """Output of this release's inspector for a first layer, verbatim."""
     model = folder / 'inspect.onnx'
     transformer(model)
     engine = open_engine(model, cache_dir=folder / 'inspect').engine

@@ -152,7 +152,7 @@ def yolov8s(path: Path, size: int = 640, classes: int = 80) -> None:
         net.add('Concat', middle, net.add('Sub', high, low), axis=1),
         net.constant(np.concatenate(steps).astype(np.float32).reshape(1, 1, -1)),
     )
-    # A trained head says no nearly everywhere.
+    # A trained head scores near 0 almost everywhere.
     logits = net.add(
         'Sub', net.add('Concat', *scores, axis=2), net.constant(np.array(6.0, np.float32))
     )

@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 PROFILE = HERE.parent / 'config/fastdds.xml'  # Shared memory for several images.
 SIZE, FOLDER = 'TRT_ROS_BENCHMARK_SIZE', 'TRT_ROS_BENCHMARK_FOLDER'
 PROCESSES, CONTAINER, REFERENCE = 'three processes', 'one container', 'one container, by reference'
-WAYS = (PROCESSES, CONTAINER, REFERENCE)
+TRANSPORTS = (PROCESSES, CONTAINER, REFERENCE)
 SECONDS_TO_START, SECONDS_TO_WARM_UP = 60.0, 2.0
 TICKS = os.sysconf('SC_CLK_TCK')
 
@@ -196,7 +196,9 @@ class Requests:
 
 
 @contextmanager
-def running(way: str, rate_hz: float, env: dict[str, str]) -> Iterator[list[subprocess.Popen]]:
+def running(
+    transport: str, rate_hz: float, env: dict[str, str]
+) -> Iterator[list[subprocess.Popen]]:
     """Run the nodes, starting the source last; end them and wait for them on exit."""
     processes: list[subprocess.Popen] = []
 
@@ -206,7 +208,7 @@ def running(way: str, rate_hz: float, env: dict[str, str]) -> Iterator[list[subp
         )
 
     try:
-        if way == PROCESSES:
+        if transport == PROCESSES:
             for name, (remaps, parameters) in NODES.items():
                 if name == 'Camera':
                     parameters = {**parameters, 'rate_hz': rate_hz}
@@ -230,7 +232,7 @@ def running(way: str, rate_hz: float, env: dict[str, str]) -> Iterator[list[subp
             requests = Requests()
             try:
                 for name in NODES:
-                    requests.load(name, way == REFERENCE, rate_hz)
+                    requests.load(name, transport == REFERENCE, rate_hz)
             finally:
                 requests.close()
         yield processes
@@ -249,7 +251,7 @@ def cpu_seconds(processes: list[subprocess.Popen]) -> float:
     return ticks / TICKS
 
 
-def measure(way: str, size: str, rate_hz: float, seconds: float) -> dict[str, Any]:
+def measure(transport: str, size: str, rate_hz: float, seconds: float) -> dict[str, Any]:
     """Run the nodes; return milliseconds of each frame, and CPU milliseconds per second."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {
@@ -262,11 +264,13 @@ def measure(way: str, size: str, rate_hz: float, seconds: float) -> dict[str, An
             filter(None, (str(HERE), str(HERE.parent), os.environ.get('PYTHONPATH')))
         )
         with running(
-            way, rate_hz, {**os.environ, 'PYTHONPATH': python_path, SIZE: size, FOLDER: folder}
+            transport,
+            rate_hz,
+            {**os.environ, 'PYTHONPATH': python_path, SIZE: size, FOLDER: folder},
         ) as processes:
             deadline = time.monotonic() + SECONDS_TO_START
             while not Path(folder, 'first.json').exists():
-                assert time.monotonic() < deadline, f'{way}: nothing was drawn'
+                assert time.monotonic() < deadline, f'{transport}: nothing was drawn'
                 time.sleep(0.1)
             time.sleep(SECONDS_TO_WARM_UP)
             began_ns, cpu_began = time.monotonic_ns(), cpu_seconds(processes)
@@ -331,17 +335,17 @@ def main() -> None:
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     result: dict[str, Any] = {'machine': machine(), 'size': args.size, 'rate_hz': args.rate_hz}
-    runs: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    runs: dict[str, list[dict[str, Any]]] = {transport: [] for transport in TRANSPORTS}
     for _ in range(args.rounds):  # Alternately, so that load affects all.
-        for way in WAYS:
-            runs[way].append(measure(way, args.size, args.rate_hz, args.seconds))
-    for way, found in runs.items():
-        result[way] = {
+        for transport in TRANSPORTS:
+            runs[transport].append(measure(transport, args.size, args.rate_hz, args.seconds))
+    for transport, found in runs.items():
+        result[transport] = {
             name: percentiles([value for run in found for value in run[name]])
             for name in ('image', 'detections', 'both')
         }
-        result[way]['sent'] = sum(run['sent'] for run in found)
-        result[way]['cpu_ms_per_frame'] = (
+        result[transport]['sent'] = sum(run['sent'] for run in found)
+        result[transport]['cpu_ms_per_frame'] = (
             float(np.mean([run['cpu'] for run in found])) / args.rate_hz
         )
     if args.json:
@@ -353,14 +357,14 @@ def main() -> None:
         f'{"p50 / p99":<30} {"image":>14} {"detections":>14} {"both":>14} {"CPU/frame":>12} '
         f'{"arrived":>12}'
     )
-    for way in WAYS:
-        row = result[way]
+    for transport in TRANSPORTS:
+        row = result[transport]
         cells = [
             f'{row[name]["p50"]:.2f} / {row[name]["p99"]:.2f}'
             for name in ('image', 'detections', 'both')
         ]
         print(
-            f'{way:<30} {cells[0]:>14} {cells[1]:>14} {cells[2]:>14} '
+            f'{transport:<30} {cells[0]:>14} {cells[1]:>14} {cells[2]:>14} '
             f'{row["cpu_ms_per_frame"]:12.2f} {row["both"]["count"]:5} of {row["sent"]:.0f}'
         )
 

@@ -40,7 +40,7 @@ WARM_UP_FRAMES = 20
 SECONDS_WITHOUT_A_FRAME = 2.0
 COUNTS = (0, 10, 100, 300)
 OURS, TYPED, TUNED, CPP = 'trt_ros', 'rclpy', 'rclpy, memory kept', 'C++ (rcl), memory kept'
-WAYS = (OURS, TYPED, TUNED, CPP)
+TRANSPORTS = (OURS, TYPED, TUNED, CPP)
 LIBRARY = 'TRT_ROS_BENCHMARK_LIBRARY'
 
 
@@ -112,12 +112,12 @@ def compile_cpp(folder: str) -> str:
 
 
 @contextmanager
-def ros_node(name: str, way: str) -> Iterator[Any]:
+def ros_node(name: str, transport: str) -> Iterator[Any]:
     import rclpy
 
     from trt_ros.ros.process import tune_process
 
-    if way != TYPED:
+    if transport != TYPED:
         tune_process()
     rclpy.init()
     node = rclpy.create_node(name, start_parameter_services=False, enable_rosout=False)
@@ -132,7 +132,7 @@ def image_qos() -> Any:
     return QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
-def sender(way: str, publisher: Any, node: Any) -> Callable[[np.ndarray], None]:
+def sender(transport: str, publisher: Any, node: Any) -> Callable[[np.ndarray], None]:
     """Return a function that stamps and publishes pixels, (H, W, 3) uint8."""
     from sensor_msgs.msg import Image
     from std_msgs.msg import Header
@@ -172,17 +172,17 @@ def sender(way: str, publisher: Any, node: Any) -> Callable[[np.ndarray], None]:
             == 0
         )
 
-    return {OURS: send_ours, CPP: send_cpp}.get(way, send_typed)
+    return {OURS: send_ours, CPP: send_cpp}.get(transport, send_typed)
 
 
-def send(way: str, width: str, height: str, frames: str, rate_hz: str) -> None:
+def send(transport: str, width: str, height: str, frames: str, rate_hz: str) -> None:
     """Publish at a rate once there is a subscriber; print the milliseconds per call."""
     from sensor_msgs.msg import Image
 
     pixels = np.zeros((int(height), int(width), 3), np.uint8)
-    with ros_node('sender', way) as node:
+    with ros_node('sender', transport) as node:
         publisher = node.create_publisher(Image, 'image', image_qos())
-        publish = sender(way, publisher, node)
+        publish = sender(transport, publisher, node)
         while publisher.get_subscription_count() == 0:
             time.sleep(0.01)
         took, due = [], time.monotonic()
@@ -196,7 +196,7 @@ def send(way: str, width: str, height: str, frames: str, rate_hz: str) -> None:
     print(json.dumps(took[WARM_UP_FRAMES:]))
 
 
-def receive(way: str, frames: str) -> None:
+def receive(transport: str, frames: str) -> None:
     """Print the age of each image when its pixels are readable, as JSON in milliseconds."""
     import rclpy
     from sensor_msgs.msg import Image
@@ -227,13 +227,13 @@ def receive(way: str, frames: str) -> None:
     def is_waiting() -> bool:
         return not is_done.is_set() and time.monotonic() - last[0] < SECONDS_WITHOUT_A_FRAME
 
-    with ros_node('receiver', way) as node:
-        if way == OURS:
+    with ros_node('receiver', transport) as node:
+        if transport == OURS:
             subscription = subscribe_serialized(node, Image, 'image', image_qos(), on_bytes)
             while is_waiting():
                 is_done.wait(1.0)
             subscription.close()
-        elif way == CPP:
+        elif transport == CPP:
             raw = node.create_subscription(Image, 'image', lambda _: None, image_qos(), raw=True)
             ages_ns = np.zeros(count, np.int64)
             taken = cpp().receive_images(
@@ -272,7 +272,7 @@ def detections_sender(rounds: str) -> None:
     with ros_node('sender', TUNED) as node:
         publisher = node.create_publisher(Detection2DArray, 'detections', QoSProfile(depth=50))
         ours = detection_publish(node, publisher, names)
-        ways: dict[str, Callable[[Detections], None]] = {
+        transports: dict[str, Callable[[Detections], None]] = {
             OURS: lambda found: ours(found, header, 'name'),
             TUNED: lambda found: publisher.publish(
                 to_detection_array(found, header, names, class_id_format='name')
@@ -287,12 +287,12 @@ def detections_sender(rounds: str) -> None:
                     rng.random(count, np.float32),
                     rng.integers(0, 80, count, np.int32),
                 )
-                for way, publish in ways.items():
+                for transport, publish in transports.items():
                     began = time.perf_counter()
                     publish(found)
                     milliseconds = 1e3 * (time.perf_counter() - began)
                     if number >= 0:
-                        took.setdefault(way, {}).setdefault(count, []).append(milliseconds)
+                        took.setdefault(transport, {}).setdefault(count, []).append(milliseconds)
                     time.sleep(0.003)
     print(json.dumps(took))
 
@@ -339,23 +339,23 @@ def printed(process: subprocess.Popen) -> Any:
     return json.loads(text)
 
 
-def images(ways: list[str], frames: int, rate_hz: float, rounds: int) -> dict[str, Any]:
+def images(transports: list[str], frames: int, rate_hz: float, rounds: int) -> dict[str, Any]:
     ages: dict[str, dict[str, list[list[float]]]] = {
-        size: {way: [] for way in ways} for size in SIZES
+        size: {transport: [] for transport in transports} for size in SIZES
     }
     calls: dict[str, dict[str, list[list[float]]]] = {
-        size: {way: [] for way in ways} for size in SIZES
+        size: {transport: [] for transport in transports} for size in SIZES
     }
     for _ in range(rounds):  # Alternately, so that load affects all.
         for size, (width, height) in SIZES.items():
-            for way in ways:
+            for transport in transports:
                 env = environment()
-                receiving = start(env, 'receive', way, str(frames))
+                receiving = start(env, 'receive', transport, str(frames))
                 sending = start(
-                    env, 'send', way, str(width), str(height), str(frames), str(rate_hz)
+                    env, 'send', transport, str(width), str(height), str(frames), str(rate_hz)
                 )
-                calls[size][way].append(printed(sending))
-                ages[size][way].append(printed(receiving))
+                calls[size][transport].append(printed(sending))
+                ages[size][transport].append(printed(receiving))
     return {
         'sent': frames * rounds,
         'rate_hz': rate_hz,
@@ -364,9 +364,9 @@ def images(ways: list[str], frames: int, rate_hz: float, rounds: int) -> dict[st
         'ratios_by_round': {
             size: [
                 float(np.median(ours) / np.median(theirs))
-                for ours, theirs in zip(by_way.get(OURS, []), by_way.get(CPP, []))
+                for ours, theirs in zip(by_transport.get(OURS, []), by_transport.get(CPP, []))
             ]
-            for size, by_way in ages.items()
+            for size, by_transport in ages.items()
         },
     }
 
@@ -374,9 +374,10 @@ def images(ways: list[str], frames: int, rate_hz: float, rounds: int) -> dict[st
 def by_size(rounds: dict[str, dict[str, list[list[float]]]]) -> dict[str, Any]:
     return {
         size: {
-            way: percentiles(list(chain.from_iterable(values))) for way, values in by_way.items()
+            transport: percentiles(list(chain.from_iterable(values)))
+            for transport, values in by_transport.items()
         }
-        for size, by_way in rounds.items()
+        for size, by_transport in rounds.items()
     }
 
 
@@ -390,8 +391,8 @@ def detections(rounds: int) -> dict[str, Any]:
         receiving.communicate(timeout=60)
     return {
         'milliseconds': {
-            way: {count: percentiles(values) for count, values in row.items()}
-            for way, row in took.items()
+            transport: {count: percentiles(values) for count, values in row.items()}
+            for transport, row in took.items()
         }
     }
 
@@ -436,19 +437,24 @@ def main() -> None:
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--rate-hz', type=float, default=30.0)
     parser.add_argument(
-        '--only', nargs='+', choices=WAYS, default=WAYS, metavar='WAY', help=' | '.join(WAYS)
+        '--only',
+        nargs='+',
+        choices=TRANSPORTS,
+        default=TRANSPORTS,
+        metavar='TRANSPORT',
+        help=' | '.join(TRANSPORTS),
     )
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        ways = list(args.only)
-        if CPP in ways:
+        transports = list(args.only)
+        if CPP in transports:
             os.environ[LIBRARY] = compile_cpp(folder)
             if not os.environ[LIBRARY]:
-                ways.remove(CPP)
+                transports.remove(CPP)
         result = {
             'machine': machine(),
-            'images': images(ways, args.frames, args.rate_hz, args.rounds),
+            'images': images(transports, args.frames, args.rate_hz, args.rounds),
             'detections': detections(args.frames),
         }
     if args.json:
@@ -464,9 +470,9 @@ def main() -> None:
         print_rows('  of this, the call that publishes', found['publish_milliseconds'][size])
         ratios = ' '.join(f'{ratio:.2f}' for ratio in found['ratios_by_round'][size])
         print(f'\n  {OURS} / C++ at p50, by round: {ratios}')
-    for way, row in result['detections']['milliseconds'].items():
+    for transport, row in result['detections']['milliseconds'].items():
         print_rows(
-            f'detections, build and publish, {way}',
+            f'detections, build and publish, {transport}',
             {f'{count} of them': values for count, values in row.items()},
         )
 

@@ -377,7 +377,7 @@ def test_one_detector_of_all_cameras_has_the_topics_of_one_each(
     )
     launch.says(
         '[detector]: activate: inactive -> active',
-        'the network takes one in a run',
+        'the network accepts one image per run',
         '[rear.image_source]: activate: inactive -> active',
     )
     context = rclpy.Context()

@@ -195,7 +195,7 @@ def test_network_is_logged_once(rig):
 
 
 def test_waiting_images_run_in_one_batch(rig):
-    assert 'up to 3 images in a run' in rig.node.log
+    assert 'batch size: up to 3 images per run' in rig.node.log
     before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
     first = rig.hold()
     stamps = {topic: [rig.publish(topic) for _ in range(3)] for topic in TOPICS}
@@ -210,7 +210,7 @@ def test_waiting_images_run_in_one_batch(rig):
 
 def test_network_of_batch_one_runs_cameras_singly(one_by_one):
     rig = one_by_one
-    assert 'images run one after another: the network takes one in a run' in rig.node.log
+    assert 'batch size 1: the network accepts one image per run' in rig.node.log
     before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
     rig.hold()
     # The front camera is the fastest, and has had its turn.
@@ -411,7 +411,7 @@ def test_two_cameras_run_in_a_real_batch(start_node, peer, as_image, tmp_path, b
         autostart=True,
     )
     node.wait_for_log('Started: active.')
-    assert 'up to 2 images in a run' in node.log
+    assert 'batch size: up to 2 images per run' in node.log
     counts = set()
     for topic, (pixels, _, _) in zip('ab', held_out(2)):
         publisher = peer.publisher(Image, f'/{topic}')

@@ -290,7 +290,7 @@ def test_runs_several_images_at_once_until_closed():
     pipeline = Pipeline.open(LabelledOptions(), runner=runner, batch=3)
     assert pipeline.infer_all([], THRESHOLDS) == []
     assert pipeline.max_batch == 3
-    assert pipeline.log_lines[-1] == 'up to 3 images in a run'
+    assert pipeline.log_lines[-1] == 'batch size: up to 3 images per run'
     results = pipeline.infer_all([picture((0, 0, 0)), picture((0, 0, 0), (64, 64))], THRESHOLDS)
     assert [found(result) for result in results] == [
         [([48, 48, 80, 80], 2, 0.9)],

@@ -38,22 +38,20 @@ class StepByStep(FrameRunner[ResultT]):
         self.max_batch = batch if fixed == -1 else fixed
         self._is_padded = fixed > 1
         if self._is_padded:
-            self.log_lines = (
-                f'the network takes {fixed} images in each run: fewer are filled up',
-            )
+            self.log_lines = (f'fixed batch size {fixed}: smaller batches are padded',)
         elif batch == 1:
             pass
         elif fixed == 1:
-            self._one_by_one('the network takes one in a run')
+            self._one_by_one('the network accepts one image per run')
         elif not decoder.takes_batches or any(
             spec.shape[:1] != (-1,) for spec in runner.inputs if spec.name in self._constant_inputs
         ):
-            self._one_by_one('the network has a batch dimension at its image input alone')
+            self._one_by_one('only the image input of the network has a batch dimension')
         else:
-            self.log_lines = (f'up to {batch} images in a run',)
+            self.log_lines = (f'batch size: up to {batch} images per run',)
 
     def _one_by_one(self, reason: str) -> None:
-        self.max_batch, self.log_lines = 1, (f'images run one after another: {reason}',)
+        self.max_batch, self.log_lines = 1, (f'batch size 1: {reason}',)
 
     def warm_up(self) -> None:
         """Run on grey frames and choose the number of CPU threads."""

@@ -141,8 +141,8 @@ def batch_log_lines(shared: SharedResources, batch: int) -> tuple[str, ...]:
     """Return lines for the log about the batch sizes for up to `batch` frames per run."""
     fixed, max_batch = shared.image_input.shape[0], shared.batches[-1]
     if fixed > 1:
-        return (f'the network takes {fixed} images in each run: fewer are filled up',)
+        return (f'fixed batch size {fixed}: smaller batches are padded',)
     if max_batch == 1 < batch:
         limit = 'network' if fixed == 1 else 'engine'
-        return (f'images run one after another: the {limit} takes one in a run',)
-    return (f'up to {max_batch} images in a run',) if batch > 1 else ()
+        return (f'batch size 1: the {limit} accepts one image per run',)
+    return (f'batch size: up to {max_batch} images per run',) if batch > 1 else ()

@@ -107,10 +107,10 @@ def test_no_frames_give_no_results_and_run_nothing(size):
 @pytest.mark.parametrize(
     ('size', 'batch', 'runs', 'told'),
     [
-        (-1, 3, [3, 2], 'up to 3 images in a run'),
-        (-1, 8, [5], 'up to 8 images in a run'),
-        (4, 3, [4, 4], 'the network takes 4 images in each run: fewer are filled up'),
-        (1, 3, [1] * 5, 'images run one after another: the network takes one in a run'),
+        (-1, 3, [3, 2], 'batch size: up to 3 images per run'),
+        (-1, 8, [5], 'batch size: up to 8 images per run'),
+        (4, 3, [4, 4], 'fixed batch size 4: smaller batches are padded'),
+        (1, 3, [1] * 5, 'batch size 1: the network accepts one image per run'),
     ],
 )
 def test_each_frame_of_a_batch_gets_its_own_result_in_its_own_pixels(size, batch, runs, told):
@@ -145,7 +145,7 @@ def test_batched_results_equal_single_results(colour_detector):
     decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))
     frames = StepByStep(runner, Preprocess((64, 64)), decoder, 3)
     frames.warm_up()
-    assert frames.log_lines == ('up to 3 images in a run',)
+    assert frames.log_lines == ('batch size: up to 3 images per run',)
     pictures = [grey(value, wh) for value, wh in ((60, (64, 64)), (90, (80, 40)), (99, (30, 50)))]
     for together, picture in zip(frames.infer_all(pictures, ASKED), pictures):
         alone = frames.infer(picture, ASKED)
@@ -162,7 +162,7 @@ def test_warm_up_detects_batch_dynamic_in_name_only(colour_detector):
     frames = StepByStep(runner, Preprocess((64, 64)), decoder, 2)
     frames.warm_up()
     (told,) = frames.log_lines
-    assert told.startswith(f'images run one after another: ONNX Runtime could not run {path}')
+    assert told.startswith(f'batch size 1: ONNX Runtime could not run {path}')
     assert len(frames.infer_all([grey(90), grey(80)], ASKED)) == 2
     frames.close()
 
@@ -208,7 +208,7 @@ def test_family_without_batched_output_runs_images_singly():
         FakeRunner(answer, inputs=[image], outputs=outputs), Preprocess((64, 64)), decoder, 2
     )
     assert frames.log_lines == (
-        'images run one after another: the network has a batch dimension at its image input alone',
+        'batch size 1: only the image input of the network has a batch dimension',
     )
     assert [result.labels.tolist() for result in frames.infer_all([grey(0)] * 2, ASKED)] == [
         [1],

@@ -171,10 +171,10 @@ def test_no_images_launch_nothing(open_graph, cuda):
 @pytest.mark.parametrize(
     'size, batch, launches, line',
     [
-        (-1, 3, 2, 'up to 3 images in a run'),
-        (-1, 8, 2, 'up to 4 images in a run'),  # The profile takes no more.
-        (4, 3, 2, 'the network takes 4 images in each run: fewer are filled up'),
-        (1, 3, 5, 'images run one after another: the network takes one in a run'),
+        (-1, 3, 2, 'batch size: up to 3 images per run'),
+        (-1, 8, 2, 'batch size: up to 4 images per run'),  # The profile takes no more.
+        (4, 3, 2, 'fixed batch size 4: smaller batches are padded'),
+        (1, 3, 5, 'batch size 1: the network accepts one image per run'),
     ],
 )
 def test_images_take_fewest_launches_that_engine_allows(
