@@ -178,8 +178,8 @@ def main() -> int:  # noqa: C901 (one case after another)
             preprocess = Preprocess((640, 640), antialias=antialias)
             source, target = device(frame.nbytes), device(640 * 640 * 12)
             copy_async(source.ptr, frame.data.ctypes.data, frame.nbytes, stream.handle)
-            kernel_args = steps.preprocess_args(
-                preprocess, steps.Geometry.of(frame), source.ptr, target.ptr
+            (kernel_args,) = steps.preprocess_args(
+                preprocess, [steps.Geometry.of(frame)], [source.ptr], target.ptr
             )
 
             def run(handle: int, kernel_args: steps.PreprocessArgs = kernel_args) -> None:

@@ -107,15 +107,17 @@ def input_view(tensor: np.ndarray, prepared: Preprocess) -> np.ndarray:
     """
     Convert a network's input back to pixels, undoing the normalisation that made it.
 
-    :param tensor: (1, 3, H, W) or (1, H, W, 3), in the layout `prepared.layout`.
+    :param tensor: `prepared.shape`; of 4 channels, the colours are shown.
     :param prepared: the preprocessing that made it.
     :returns: (H, W, 3) uint8 BGR.
     """
     values = np.asarray(tensor[0], np.float32)
     values = values.transpose(1, 2, 0) if prepared.layout == 'nchw' else values
-    std, mean = np.array(prepared.std, np.float32), np.array(prepared.mean, np.float32)
-    pixels = (values * std + mean) / np.float32(prepared.scale)
+    pixels = (values + prepared.bias) / prepared.gain
     pixels = np.clip(np.rint(np.nan_to_num(pixels)), 0, 255).astype(np.uint8)
+    if prepared.channels == 1:
+        return np.repeat(pixels, 3, axis=2)
+    pixels = pixels[..., :3]
     return np.ascontiguousarray(pixels[..., ::-1] if prepared.channel_order == 'rgb' else pixels)
 
 

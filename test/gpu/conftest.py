@@ -77,22 +77,26 @@ def bench(gpu) -> Iterator[Any]:
 def preprocess_on_gpu(bench) -> Callable[[Frame, Preprocess], np.ndarray]:
     """Run the preprocessing kernel; every byte of the target is poisoned before."""
 
-    def run(frame: Frame, preprocess: Preprocess) -> np.ndarray:
-        height, width = preprocess.input_hw
-        shape = (1, 3, height, width) if preprocess.layout == 'nchw' else (1, height, width, 3)
+    def run(frame: Frame, preprocess: Preprocess, second: Frame | None = None) -> np.ndarray:
+        shape = preprocess.shape
         kind = 'uint16' if preprocess.dtype == 'bfloat16' else preprocess.dtype
         out = np.empty(shape, kind)
-        data = np.ascontiguousarray(frame.data[: frame.nbytes])
+        frames = [frame] if second is None else [frame, second]
         with bench.gpu.context, ExitStack() as owned:
-            source = owned.enter_context(closing(DeviceBuffer(data.nbytes, 'test', bench.account)))
             target = owned.enter_context(closing(DeviceBuffer(out.nbytes, 'test', bench.account)))
             handle = bench.stream.handle
-            copy_async(source.ptr, data.ctypes.data, data.nbytes, handle)
             fill_async(target.ptr, 0xFF, out.nbytes, handle)
-            args = steps.preprocess_args(
-                preprocess, steps.Geometry.of(frame), source.ptr, target.ptr
-            )
-            steps.launch_preprocess(bench.preprocess, args, handle)
+            sources = []
+            for each in frames:
+                data = np.ascontiguousarray(each.data[: each.nbytes])
+                source = owned.enter_context(
+                    closing(DeviceBuffer(data.nbytes, 'test', bench.account))
+                )
+                copy_async(source.ptr, data.ctypes.data, data.nbytes, handle)
+                sources.append(source.ptr)
+            geometries = [steps.Geometry.of(each) for each in frames]
+            for args in steps.preprocess_args(preprocess, geometries, sources, target.ptr):
+                steps.launch_preprocess(bench.preprocess, args, handle)
             copy_async(out.ctypes.data, target.ptr, out.nbytes, handle)
             bench.stream.synchronize()
         return out

@@ -108,3 +108,58 @@ def test_a_last_row_that_ends_with_its_last_pixel_is_read_no_further(preprocess_
     assert_equal_within_a_pixel_value(
         preprocess_on_gpu(frame, preprocess), preprocess(frame)[0], preprocess
     )
+
+
+DEPTHS = {'mono16': 'uint16', '16UC1': 'uint16', '32FC1': 'float32'}
+
+
+def random_values(encoding: str, width: int, height: int) -> Frame:
+    values = np.random.default_rng(width).integers(0, 60000, (height, width))
+    if encoding == '32FC1':
+        values = values / 7000
+        values[:3, :5] = np.nan, np.inf, -np.inf, 0, -1
+    return Frame.from_pixels(values.astype(DEPTHS[encoding]), encoding)
+
+
+def assert_close(got: np.ndarray, want: np.ndarray) -> None:
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, atol=1e-5 * float(np.abs(want).max()) + 1e-6)
+
+
+@pytest.mark.parametrize('antialias', [False, True])
+@pytest.mark.parametrize('layout', ['nchw', 'nhwc'])
+@pytest.mark.parametrize('resize', RESIZES)
+def test_one_channel_equals_numpy(resize, layout, antialias, preprocess_on_gpu):
+    preprocess = Preprocess(
+        (64, 96), resize, mean=(0.4,), std=(0.2,), layout=layout, antialias=antialias, channels=1
+    )
+    for width, height in ((117, 75), (301, 403)):
+        for frame in (
+            *(random_frame(encoding, width, height) for encoding in ENCODINGS),
+            *(random_values(encoding, width, height) for encoding in DEPTHS),
+        ):
+            assert_close(preprocess_on_gpu(frame, preprocess), preprocess(frame)[0])
+
+
+@pytest.mark.parametrize('layout', ['nchw', 'nhwc'])
+@pytest.mark.parametrize('resize', RESIZES)
+def test_four_channels_equal_numpy(resize, layout, preprocess_on_gpu):
+    preprocess = Preprocess(
+        (64, 96),
+        resize,
+        mean=(0.4, 0.5, 0.6, 2),
+        std=(0.2, 0.3, 0.4, 3),
+        layout=layout,
+        channels=4,
+    )
+    for encoding in ('rgb8', 'bgra8', 'rgba8', 'nv12', 'mono8'):
+        frame = random_frame(encoding, 117, 75)
+        assert_close(preprocess_on_gpu(frame, preprocess), preprocess(frame)[0])
+        for second in (
+            random_values('16UC1', 301, 203),
+            random_values('32FC1', 64, 48),
+            random_frame('mono8', 117, 75),
+        ):
+            assert_close(
+                preprocess_on_gpu(frame, preprocess, second), preprocess(frame, second)[0]
+            )

@@ -46,7 +46,8 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         thresholds = Thresholds(0.5, 0.5, 5)
         pipeline.infer(frame, thresholds)
         # A kernel that reads where nothing is.
-        args = steps.preprocess_args(Preprocess((64, 96)), steps.Geometry.of(frame), 64, 64)
+        (args,) = steps.preprocess_args(
+            Preprocess((64, 96)), [steps.Geometry.of(frame)], [64], 64)
         with pipeline.gpu.context:
             steps.launch_preprocess(
                 pipeline.shared.preprocess_kernels, args, pipeline.slots.all[0].stream.handle)

@@ -1,12 +1,19 @@
 // Preprocessing of a camera image in one pass: colour, resize, pad, normalise, layout, dtype.
 // One thread per pixel of the network's input. Equals trt_ros/vision; test/gpu compares the two.
 
-enum Encoding { RGB, BGR, RGBA, BGRA, MONO, MONO16, UYVY, YUYV, NV12, NV21, RGGB, BGGR, GBRG, GRBG };
+enum Encoding {
+  RGB, BGR, RGBA, BGRA, MONO, MONO16, UYVY, YUYV, NV12, NV21, RGGB, BGGR, GBRG, GRBG,
+  ALPHA,    // The fourth of four bytes.
+  OPAQUE,   // 255.
+  VALUE16,  // 16 bits, times `unit`.
+  VALUE32,  // float32; values that are not finite count as 0.
+};
+enum Written { COLOURS, LUMA, VALUE };  // Three channels; one of weighted colours; one as read.
 enum Dtype { FLOAT32, FLOAT16, BFLOAT16, UINT8 };
 
 struct Preprocess {
   const unsigned char* source;
-  void* target;               // The first element of this image in the input tensor.
+  void* target;               // The first element of the image's channel 0 in the input tensor.
   int width, height, step;    // Of the source; step in bytes.
   int encoding, big_endian;
   int input_width, input_height;
@@ -14,11 +21,16 @@ struct Preprocess {
   float step_x, step_y;       // Source pixels per pixel of the content.
   int area_x, area_y;         // Whether to average all covered source pixels along this axis.
   int bgr, nhwc, dtype;
+  int written, channel, channels;  // What is written from which channel on; channels of the input.
+  float unit;                 // Of VALUE16.
   float pad;                  // 0 to 255.
-  float multiply[3], add[3];  // value = pixel * multiply + add, by output channel.
+  float multiply[3], add[3];  // value = pixel * multiply + add, by written channel.
 };
 
-struct Colour { int r, g, b; };
+struct Colour {
+  float r, g, b;
+  __device__ __forceinline__ Colour(float r, float g, float b) : r(r), g(g), b(b) {}
+};
 
 __device__ __forceinline__ int saturate(int v) { return min(max(v, 0), 255); }
 
@@ -28,9 +40,9 @@ __device__ __forceinline__ Colour from_yuv(int y, int u, int v) {
   y = max(y - 16, 0) * 1220542;
   u -= 128;
   v -= 128;
-  return {saturate((y + 1673527 * v + half) >> 20),
-          saturate((y - 852492 * v - 409993 * u + half) >> 20),
-          saturate((y + 2116026 * u + half) >> 20)};
+  return Colour(saturate((y + 1673527 * v + half) >> 20),
+                saturate((y - 852492 * v - 409993 * u + half) >> 20),
+                saturate((y + 2116026 * u + half) >> 20));
 }
 
 // Bilinear demosaicing: a missing colour is the mean of its two or four nearest samples; a border
@@ -49,24 +61,39 @@ __device__ __forceinline__ Colour from_bayer(
   if (red_column == red_row) {
     const int cross = (across + down + 2) >> 2;
     const int corners = (p[-step - 1] + p[-step + 1] + p[step - 1] + p[step + 1] + 2) >> 2;
-    return red_row ? Colour{here, cross, corners} : Colour{corners, cross, here};
+    return red_row ? Colour(here, cross, corners) : Colour(corners, cross, here);
   }
   const int beside = (across + 1) >> 1;
   const int above = (down + 1) >> 1;
-  return red_row ? Colour{beside, here, above} : Colour{above, here, beside};
+  return red_row ? Colour(beside, here, above) : Colour(above, here, beside);
+}
+
+__device__ __forceinline__ Colour grey(float value) { return Colour(value, value, value); }
+
+// By bytes, because rows may begin anywhere.
+__device__ __forceinline__ unsigned bits_at(const unsigned char* p, int count, bool big_endian) {
+  unsigned bits = 0;
+  for (int i = 0; i < count; ++i) {
+    bits |= (unsigned)p[i] << 8 * (big_endian ? count - 1 - i : i);
+  }
+  return bits;
 }
 
 __device__ __forceinline__ Colour pixel(const Preprocess& p, int x, int y) {
   const unsigned char* row = p.source + (size_t)y * p.step;
   switch (p.encoding) {
-    case RGB: return {row[3 * x], row[3 * x + 1], row[3 * x + 2]};
-    case BGR: return {row[3 * x + 2], row[3 * x + 1], row[3 * x]};
-    case RGBA: return {row[4 * x], row[4 * x + 1], row[4 * x + 2]};
-    case BGRA: return {row[4 * x + 2], row[4 * x + 1], row[4 * x]};
-    case MONO: return {row[x], row[x], row[x]};
-    case MONO16: {
-      const int high = row[2 * x + (p.big_endian ? 0 : 1)];
-      return {high, high, high};
+    case RGB: return Colour(row[3 * x], row[3 * x + 1], row[3 * x + 2]);
+    case BGR: return Colour(row[3 * x + 2], row[3 * x + 1], row[3 * x]);
+    case RGBA: return Colour(row[4 * x], row[4 * x + 1], row[4 * x + 2]);
+    case BGRA: return Colour(row[4 * x + 2], row[4 * x + 1], row[4 * x]);
+    case MONO: return grey(row[x]);
+    case MONO16: return grey(row[2 * x + (p.big_endian ? 0 : 1)]);
+    case ALPHA: return grey(row[4 * x + 3]);
+    case OPAQUE: return grey(255.f);
+    case VALUE16: return grey(bits_at(row + 2 * x, 2, p.big_endian) * p.unit);
+    case VALUE32: {
+      const float value = __uint_as_float(bits_at(row + 4 * x, 4, p.big_endian));
+      return grey(isfinite(value) ? value : 0.f);
     }
     case UYVY: {
       const int pair = (x >> 1) * 4;
@@ -181,8 +208,12 @@ extern "C" __global__ void __launch_bounds__(256) preprocess(const __grid_consta
   }
   const size_t plane = (size_t)p.input_width * p.input_height;
   const size_t here = (size_t)y * p.input_width + x;
-  const float channels[3] = {p.bgr ? colour[2] : colour[0], colour[1], p.bgr ? colour[0] : colour[2]};
-  for (int c = 0; c < 3; ++c) {
-    store(p, p.nhwc ? here * 3 + c : here + c * plane, channels[c] * p.multiply[c] + p.add[c]);
+  float channels[3] = {p.bgr ? colour[2] : colour[0], colour[1], p.bgr ? colour[0] : colour[2]};
+  if (p.written == LUMA) channels[0] = 0.299f * colour[0] + 0.587f * colour[1] + 0.114f * colour[2];
+  const int count = p.written == COLOURS ? 3 : 1;
+  for (int c = 0; c < count; ++c) {
+    const int channel = p.channel + c;
+    store(p, p.nhwc ? here * p.channels + channel : here + channel * plane,
+          channels[c] * p.multiply[c] + p.add[c]);
   }
 }

@@ -223,7 +223,7 @@ def _preprocess(
                 cause=f'The input {spec} takes pixels of 0 to 255; the network normalises them.',
                 remedy=f'Leave {" and ".join(refused)} out.',
             )
-        values.update(scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+        values.update(scale=1.0, mean=(0.0,), std=(1.0,))
     values.update({name: value for name, value in given.items() if value})
     if options.pad_value >= 0:
         values['pad_value'] = options.pad_value
@@ -257,6 +257,8 @@ def _describe_preprocess(preprocess: Preprocess, size_reason: str) -> str:
         f'{preprocess.channel_order}, {preprocess.layout} {preprocess.dtype}, '
         f'scale {preprocess.scale:.6g}'
     )
-    if any(preprocess.mean) or any(value != 1 for value in preprocess.std):
-        line += f', mean {preprocess.mean}, std {preprocess.std}'
+    if any(preprocess.mean):
+        line += f', mean {preprocess.mean}'
+    if any(value != 1 for value in preprocess.std):
+        line += f', std {preprocess.std}'
     return line

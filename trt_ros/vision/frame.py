@@ -46,8 +46,11 @@ ENCODINGS: Mapping[str, int] = {
     **dict.fromkeys(_BAYER, 1),
 }
 
-#: Encodings of depth images, in millimetres and in metres (REP 118).
-DEPTH_ENCODINGS = ('16UC1', '32FC1')
+#: Encodings of depth images, in millimetres and in metres (REP 118), and their bytes per pixel.
+DEPTH_ENCODINGS: Mapping[str, int] = {'16UC1': 2, '32FC1': 4}
+
+_PIXEL_NBYTES = {**ENCODINGS, **DEPTH_ENCODINGS}
+_ARRAY_DTYPES = {'mono16': 'uint16', '16UC1': 'uint16', '32FC1': 'float32'}
 
 
 def refuse_depth(encoding: str) -> None:
@@ -75,11 +78,12 @@ class Frame:
     :param data: 1-D contiguous uint8; rows of `step` bytes, the last row may end with its last
         pixel. nv12 and nv21 hold `height` rows of Y, then height / 2 rows of chroma pairs.
     :param step: bytes from one row to the next, at least those of the row's pixels.
-    :param encoding: one of `ENCODINGS`, named as in sensor_msgs/image_encodings.hpp.
-    :param is_bigendian: byte order of mono16.
-    :raises BadFrameError: 'depth image', 'unknown encoding', 'zero size', 'odd size' (yuv422 needs
-        an even width, nv12 and nv21 an even width and height), 'too small' (bayer needs 3 × 3),
-        'wrong step', 'short data', 'wrong data'.
+    :param encoding: one of `ENCODINGS` or `DEPTH_ENCODINGS`, named as in
+        sensor_msgs/image_encodings.hpp.
+    :param is_bigendian: byte order of mono16, 16UC1 and 32FC1.
+    :raises BadFrameError: 'unknown encoding', 'zero size', 'odd size' (yuv422 needs an even width,
+        nv12 and nv21 an even width and height), 'too small' (bayer needs 3 × 3), 'wrong step',
+        'short data', 'wrong data'.
     """
 
     data: np.ndarray
@@ -91,8 +95,7 @@ class Frame:
 
     def __post_init__(self) -> None:
         size = f'{self.width} × {self.height} {self.encoding}'
-        refuse_depth(self.encoding)
-        if self.encoding not in ENCODINGS:
+        if self.encoding not in _PIXEL_NBYTES:
             raise BadFrameError(
                 'unknown encoding',
                 f'Unsupported image encoding {self.encoding!r}.',
@@ -141,7 +144,7 @@ class Frame:
     @property
     def row_nbytes(self) -> int:
         """Bytes of the pixels of a row, without padding."""
-        return self.width * ENCODINGS[self.encoding]
+        return self.width * _PIXEL_NBYTES[self.encoding]
 
     @property
     def row_count(self) -> int:
@@ -158,8 +161,9 @@ class Frame:
         """
         Wrap an array of pixels; copies only where pixels of a row are not contiguous.
 
-        :param pixels: uint8 (H, W) or (H, W, bytes per pixel), uint16 (H, W) for mono16,
-            nv12 and nv21 (H * 3 / 2, W). Rows may be padded, as in a crop of an image.
+        :param pixels: uint8 (H, W) or (H, W, bytes per pixel), uint16 (H, W) for mono16 and 16UC1,
+            float32 (H, W) for 32FC1, (H * 3 / 2, W) for nv12 and nv21. Rows may be padded, as in a
+            crop of an image.
         :raises BadFrameError: when `pixels` do not fit the encoding.
         """
         if pixels.ndim not in (2, 3):
@@ -168,17 +172,17 @@ class Frame:
                 f'Unsupported pixel array shape {pixels.shape}, expected (H, W[, C]).',
             )
         rows, width = pixels.shape[:2]
-        if pixels.size == 0 or encoding not in ENCODINGS:
+        if pixels.size == 0 or encoding not in _PIXEL_NBYTES:
             return cls(
                 np.empty(0, np.uint8), width, rows, 0, encoding
             )  # Raises the specific error.
         dtype, pixel = pixels.dtype, pixels[:1, :1]
-        is_wide = encoding in _GREY and _GREY[encoding] == 2
-        if pixel.nbytes != ENCODINGS[encoding] or dtype.name != ('uint16' if is_wide else 'uint8'):
+        nbytes = _PIXEL_NBYTES[encoding]
+        if pixel.nbytes != nbytes or dtype.name != _ARRAY_DTYPES.get(encoding, 'uint8'):
             raise BadFrameError(
                 'wrong data',
                 f'A pixel array {pixels.shape} {dtype} does not match {encoding} with '
-                f'{ENCODINGS[encoding]} bytes per pixel.',
+                f'{nbytes} bytes per pixel.',
             )
         if pixels.strides[0] < pixels[0].nbytes or not pixels[0].flags.c_contiguous:
             pixels = np.ascontiguousarray(pixels)
@@ -190,7 +194,7 @@ class Frame:
         )
         big = '>' if sys.byteorder == 'little' else '='
         height = rows * 2 // 3 if encoding in _YUV420 else rows
-        return cls(data, width, height, step, encoding, is_wide and dtype.byteorder == big)
+        return cls(data, width, height, step, encoding, dtype.byteorder == big)
 
 
 def to_colour(frame: Frame, order: Order) -> np.ndarray:
@@ -210,6 +214,7 @@ def to_colour(frame: Frame, order: Order) -> np.ndarray:
       colour, 0.5 rounded up; the outermost rows and columns repeat their inner neighbours.
 
     :returns: (height, width, 3) uint8, channels in `order`; read-only.
+    :raises BadFrameError: 'depth image', for an encoding of depth images.
     """
     plain = plain_channels(frame, order)
     if plain is None:
@@ -229,7 +234,9 @@ def plain_channels(frame: Frame, order: Order) -> tuple[np.ndarray, int, tuple[i
     :returns: (height, bytes per row) uint8, a view; the bytes per pixel; and the offsets of the
         three channels in `order`, or of the one channel of a grey image. None: the encoding needs
         conversion.
+    :raises BadFrameError: 'depth image', for an encoding of depth images.
     """
+    refuse_depth(frame.encoding)
     if frame.encoding in _PACKED:
         pixel_nbytes, have = _PACKED[frame.encoding]
         channels: tuple[int, ...] = (0, 1, 2) if have == order else (2, 1, 0)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from trt_ros.errors import ParameterError
 from trt_ros.vision.frame import Frame, Order
 from trt_ros.vision.resample import resample
+from trt_ros.vision.single_channel import is_depth, resample_alpha, resample_grey
 
 Resize = Literal['letterbox', 'letterbox_topleft', 'stretch', 'center_crop']
 RESIZES: tuple[Resize, ...] = ('letterbox', 'letterbox_topleft', 'stretch', 'center_crop')
@@ -129,13 +132,17 @@ class Preprocess:
 
     value = pixel * (scale / std) - mean / std per channel, in float32, that is
     (pixel * scale - mean) / std. Pixels are those of `resample`, unrounded, padded with
-    `pad_value`.
+    `pad_value`. Depths are in metres, padded with 0; `scale` does not apply to them.
 
     :param input_hw: height and width of the input.
     :param resize: one of `RESIZES`.
     :param crop_fraction: with 'center_crop', visible share of the image's shorter side.
     :param pad_value: pixel value around a letterboxed image, 0 to 255.
-    :param channel_order: order of the input's channels, 'rgb' or 'bgr', also for `mean` and `std`.
+    :param channels: 3 for colours; 1 for grey levels, or the depths of a depth image; 4 for
+        colours and, as fourth channel, the grey levels or depths of a second image, or else the
+        alpha channel of the image (255 where it has none), padded with 0.
+    :param channel_order: order of the colours, 'rgb' or 'bgr', also in `mean` and `std`.
+    :param mean: one value per channel, as is `std`; a single one counts for all channels.
     :param layout: 'nchw' or 'nhwc'.
     :param dtype: 'float32', 'float16' (rounded to nearest even) or 'uint8' (rounded to nearest
         even, then clipped to 0..255). 'bfloat16' is supported only on the GPU.
@@ -148,32 +155,39 @@ class Preprocess:
     pad_value: int = 114
     channel_order: str = 'rgb'
     scale: float = 1 / 255
-    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
     layout: str = 'nchw'
     dtype: str = 'float32'
     antialias: bool = False
     crop_fraction: float = 1.0
+    channels: int = 3
 
     def __post_init__(self) -> None:
-        choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+        choices: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
             ('resize', self.resize, RESIZES),
             ('channel_order', self.channel_order, ('rgb', 'bgr')),
             ('layout', self.layout, ('nchw', 'nhwc')),
             ('dtype', self.dtype, ('float32', 'float16', 'bfloat16', 'uint8')),
+            ('channels', self.channels, (1, 3, 4)),
         )
         for name, value, allowed in choices:
             if value not in allowed:
                 raise ParameterError(
-                    f'{name} is {value!r}.', remedy=f'Choose one of {", ".join(allowed)}.'
+                    f'{name} is {value!r}.',
+                    remedy=f'Choose one of {", ".join(map(str, allowed))}.',
                 )
         if min(self.input_hw) < 1:
             raise ParameterError(f'input_hw is {self.input_hw}, expected at least 1 × 1.')
         if not 0 <= self.pad_value <= 255:
             raise ParameterError(f'pad_value is {self.pad_value}, expected 0 to 255.')
         for name, values in (('mean', self.mean), ('std', self.std)):
-            if len(values) != 3:
-                raise ParameterError(f'{name} has {len(values)} values, expected 3.')
+            if len(values) not in (1, self.channels):
+                raise ParameterError(
+                    f'{name} has {len(values)} values, but the network takes {self.channels} '
+                    'channels.',
+                    remedy=f'Set {name} to one value per channel.',
+                )
         if not 0 < self.crop_fraction <= 1:
             raise ParameterError(
                 f'crop_fraction is {self.crop_fraction}, expected above 0 and at most 1.'
@@ -187,11 +201,39 @@ class Preprocess:
             image_wh, self.input_hw, self.resize, crop_fraction=self.crop_fraction
         )
 
-    def __call__(self, frame: Frame) -> tuple[np.ndarray, Letterbox]:
-        """
-        Compute the network's input for a frame.
+    @property
+    def gain(self) -> np.ndarray:
+        """Factor per channel, (channels,) float32: scale / std."""
+        return np.float32(self.scale) / self._per_channel(self.std)
 
-        :returns: (1, 3, H, W) or (1, H, W, 3), C-contiguous; and the placement of the image.
+    @property
+    def bias(self) -> np.ndarray:
+        """Subtrahend per channel, (channels,) float32: mean / std."""
+        bias: np.ndarray = self._per_channel(self.mean) / self._per_channel(self.std)
+        return bias
+
+    def _per_channel(self, values: tuple[float, ...]) -> np.ndarray:
+        return np.broadcast_to(np.array(values, np.float32), (self.channels,))
+
+    def for_depth(self) -> Preprocess:
+        """Return the preprocessing of an image whose values are depths in metres."""
+        return replace(self, scale=1.0, pad_value=0)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Shape of the network's input for one image."""
+        rows, cols = self.input_hw
+        if self.layout == 'nchw':
+            return (1, self.channels, rows, cols)
+        return (1, rows, cols, self.channels)
+
+    def __call__(self, frame: Frame, second: Frame | None = None) -> tuple[np.ndarray, Letterbox]:
+        """
+        Compute the network's input for an image.
+
+        :param second: with 4 channels, the image of the fourth one; default the alpha channel.
+        :returns: `shape`, C-contiguous; and the placement of the (first) image.
+        :raises BadFrameError: 'depth image', for one where colours are expected.
         :raises ParameterError: for 'bfloat16', which NumPy lacks.
         """
         if self.dtype == 'bfloat16':
@@ -199,34 +241,55 @@ class Preprocess:
                 'Unsupported input dtype bfloat16 on the CPU.',
                 remedy='Export with float32 inputs.',
             )
-        letterbox = self.letterbox(frame.wh)
-        order: Order = 'rgb' if self.channel_order == 'rgb' else 'bgr'
-        (left, top), (width, height) = map(int, letterbox.pad_xy), letterbox.inner_wh
-        std = np.array(self.std, np.float32).reshape(3, 1, 1)
-        gain = np.float32(self.scale) / std
-        bias = np.array(self.mean, np.float32).reshape(3, 1, 1) / std
-        rows, cols = self.input_hw
-        tensor = np.empty(
-            (1, 3, rows, cols) if self.layout == 'nchw' else (1, rows, cols, 3), self.dtype
-        )
+        tensor = np.empty(self.shape, self.dtype)
         planes = tensor[0] if self.layout == 'nchw' else tensor[0].transpose(2, 0, 1)
+        if self.channels == 1:
+            self._write(planes, slice(0, 1), frame, resample_grey)
+        else:
+            order: Order = 'rgb' if self.channel_order == 'rgb' else 'bgr'
+            self._write(planes, slice(0, 3), frame, partial(resample, order=order))
+        if self.channels == 4:
+            padded_with_0 = replace(self, pad_value=0)
+            if second is None:
+                padded_with_0._write(planes, slice(3, 4), frame, resample_alpha)
+            else:
+                padded_with_0._write(planes, slice(3, 4), second, resample_grey)
+        return tensor, self.letterbox(frame.wh)
+
+    def _write(
+        self,
+        planes: np.ndarray,
+        channels: slice,
+        frame: Frame,
+        resized: Callable[..., Iterator[tuple[slice, np.ndarray]]],
+    ) -> None:
+        """
+        Write some channels of the network's input.
+
+        :param planes: (channels, H, W) view of the whole input.
+        :param resized: `resample`, or another function with its arguments.
+        """
+        if is_depth(frame) and channels != slice(0, 3):
+            self = self.for_depth()
+        letterbox = self.letterbox(frame.wh)
+        (left, top), (width, height) = map(int, letterbox.pad_xy), letterbox.inner_wh
+        planes, gain, bias = planes[channels], self.gain[channels], self.bias[channels]
         inner = planes[:, max(top, 0) : top + height, max(left, 0) : left + width]
         if inner.shape != planes.shape:
-            planes[:] = self._rounded(np.float32(self.pad_value) * gain - bias)
-        for block, pixels in resample(
+            pad = np.float32(self.pad_value) * gain - bias
+            planes[:] = self._rounded(pad)[:, None, None]
+        for block, pixels in resized(
             frame,
-            order,
-            (width, height),
+            out_wh=(width, height),
             antialias=self.antialias,
             crop_xy=(max(-left, 0), max(-top, 0)),
             crop_wh=(inner.shape[2], inner.shape[1]),
         ):
             # One channel at a time: channels may be interleaved in memory.
-            for channel in range(3):
+            for channel in range(len(planes)):
                 values = pixels[channel % len(pixels)] * gain[channel]
                 values -= bias[channel]
                 inner[channel, block] = self._rounded(values)
-        return tensor, letterbox
 
     def _rounded(self, values: np.ndarray) -> np.ndarray:
         return np.clip(np.rint(values), 0, 255) if self.dtype == 'uint8' else values

@@ -77,6 +77,26 @@ def resample(
         )
 
 
+def resample_values(
+    values: np.ndarray,
+    out_wh: tuple[int, int],
+    antialias: bool,
+    crop_xy: tuple[int, int],
+    crop_wh: tuple[int, int],
+) -> np.ndarray:
+    """
+    Resize one channel as `resample` does; the arguments are the same.
+
+    :param values: (H, W) float32.
+    :returns: (h, w) float32 of the cropped part.
+    """
+    height, width = values.shape
+    col_taps = _taps(width, out_wh[0], antialias, crop_xy[0], crop_wh[0])
+    row_taps = _taps(height, out_wh[1], antialias, crop_xy[1], crop_wh[1])
+    tall = _weighted_sum((values[rows], weights[:, None]) for rows, weights in row_taps)
+    return _weighted_sum((tall.take(cols, axis=1), weights) for cols, weights in col_taps)
+
+
 def _resize_with_opencv(
     frame: Frame, plain: tuple[np.ndarray, int, tuple[int, ...]], out_wh: tuple[int, int]
 ) -> np.ndarray:

@@ -49,9 +49,10 @@ def size_of(encoding) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
-def test_rejects_depth_as_picture(encoding):
+def test_rejects_colours_of_a_depth_image(encoding):
+    frame = Frame(np.zeros(48, np.uint8), 4, 3, 16, encoding)
     with pytest.raises(BadFrameError, match=f'{encoding} is of depth images') as error:
-        Frame(np.zeros(48, np.uint8), 4, 3, 16, encoding)
+        to_colour(frame, 'rgb')
     assert error.value.kind == 'depth image'
     assert 'color/image_raw' in error.value.remedy and 'mono16' in error.value.remedy
 

@@ -249,7 +249,7 @@ def test_accepts_frame_of_one_pixel():
         ({'dtype': 'int8'}, "dtype is 'int8'"),
         ({'pad_value': 256}, 'pad_value is 256'),
         ({'pad_value': -1}, 'pad_value is -1'),
-        ({'mean': (0.0,)}, 'mean has 1 values'),
+        ({'mean': (0.0, 0.0)}, 'mean has 2 values'),
         ({'std': (1.0, 1.0, 1.0, 1.0)}, 'std has 4 values'),
         ({'std': (1.0, 0.0, 1.0)}, 'std contains 0'),
         ({'input_hw': (0, 640)}, 'expected at least 1'),

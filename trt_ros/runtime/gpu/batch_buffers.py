@@ -140,12 +140,7 @@ class BatchBuffers:
         self._owned = ExitStack()
         with ExitStack() as undo:
             spec = shared.image_input
-            height, width = shared.preprocess.input_hw
-            shape = (
-                (batch, 3, height, width)
-                if shared.preprocess.layout == 'nchw'
-                else (batch, height, width, 3)
-            )
+            shape = (batch, *shared.preprocess.shape[1:])
             self._constant_inputs = {
                 name: np.repeat(value, batch, axis=0)
                 for name, value in shared.constant_inputs.items()
@@ -224,13 +219,14 @@ class BatchBuffers:
             stages.append(('copy in', copy_in))
         last = len(geometries) - 1
         args = [
-            preprocess_args(
+            image_args
+            for i in range(self.batch)
+            for image_args in preprocess_args(
                 shared.preprocess,
-                geometries[min(i, last)],
-                addresses.images[min(i, last)],
+                [geometries[min(i, last)]],
+                [addresses.images[min(i, last)]],
                 self.input.ptr + i * self.image_nbytes,
             )
-            for i in range(self.batch)
         ]  # The last image pads a partial batch.
 
         def preprocess(stream: int) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import ctypes
 from ctypes import c_float, c_int, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trt_ros.cuda.kernels import Kernels
-from trt_ros.vision.frame import Frame
+from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame, refuse_depth
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.single_channel import UNITS_16
 
 # In the order of preprocess.cu's enum.
 _ENCODINGS = {
@@ -35,6 +37,8 @@ _ENCODINGS = {
     )
     for name in names
 }
+_ALPHA, _OPAQUE, _VALUE16, _VALUE32 = range(14, 18)
+_COLOURS, _LUMA, _VALUE = range(3)  # preprocess.cu: enum Written.
 _DTYPES = {'float32': 0, 'float16': 1, 'bfloat16': 2, 'uint8': 3}
 
 
@@ -62,6 +66,10 @@ class PreprocessArgs(ctypes.Structure):
         ('bgr', c_int),
         ('nhwc', c_int),
         ('dtype', c_int),
+        ('written', c_int),
+        ('channel', c_int),
+        ('channels', c_int),
+        ('unit', c_float),
         ('pad', c_float),
         ('multiply', c_float * 3),
         ('add', c_float * 3),
@@ -96,27 +104,88 @@ class Geometry:
 
 
 def preprocess_args(
-    preprocess: Preprocess, geometry: Geometry, source: int, target: int
+    preprocess: Preprocess,
+    geometries: Sequence[Geometry],
+    sources: Sequence[int],
+    target: int,
+) -> list[PreprocessArgs]:
+    """
+    Return the arguments of each kernel launch that writes one image of a network's input.
+
+    :param geometries: of the image and, with 4 channels, maybe of a second one.
+    :param sources: GPU address of the bytes of each.
+    :param target: GPU address of this image in the network's input.
+    :raises BadFrameError: 'depth image', for one where colours are expected.
+    """
+    if preprocess.channels == 1:
+        return [_grey_args(preprocess, geometries[0], sources[0], target, channel=0)]
+    refuse_depth(geometries[0].encoding)
+    args = [
+        _args(
+            preprocess,
+            geometries[0],
+            sources[0],
+            target,
+            (_ENCODINGS[geometries[0].encoding], _COLOURS, 1.0),
+            channel=0,
+        )
+    ]
+    if preprocess.channels == 4:
+        padded_with_0 = replace(preprocess, pad_value=0)
+        if len(geometries) == 2:
+            args.append(_grey_args(padded_with_0, geometries[1], sources[1], target, channel=3))
+        else:
+            encoding = _ALPHA if geometries[0].encoding in ('rgba8', 'bgra8') else _OPAQUE
+            read = (encoding, _VALUE, 1.0)
+            args.append(_args(padded_with_0, geometries[0], sources[0], target, read, channel=3))
+    return args
+
+
+def _grey_args(
+    preprocess: Preprocess, geometry: Geometry, source: int, target: int, *, channel: int
+) -> PreprocessArgs:
+    encoding = geometry.encoding
+    if encoding in UNITS_16:
+        read = (_VALUE16, _VALUE, UNITS_16[encoding])
+    elif encoding in DEPTH_ENCODINGS:
+        read = (_VALUE32, _VALUE, 1.0)
+    else:
+        read = (_ENCODINGS[encoding], _VALUE if encoding in ('mono8', '8UC1') else _LUMA, 1.0)
+    if encoding in DEPTH_ENCODINGS:
+        preprocess = preprocess.for_depth()
+    return _args(preprocess, geometry, source, target, read, channel=channel)
+
+
+def _args(
+    preprocess: Preprocess,
+    geometry: Geometry,
+    source: int,
+    target: int,
+    read: tuple[int, int, float],
+    *,
+    channel: int,
 ) -> PreprocessArgs:
     """
-    Return the kernel arguments for preprocessing one frame.
+    Return the arguments of one launch.
 
-    :param source: GPU address of the frame's bytes.
-    :param target: GPU address of this image in the network's input.
+    :param read: encoding, enum Written and unit, see preprocess.cu.
+    :param channel: first channel that is written.
     """
+    encoding, written, unit = read
     box = preprocess.letterbox((geometry.width, geometry.height))
     inner_width, inner_height = box.inner_wh
-    gain = np.float32(preprocess.scale) / np.array(preprocess.std, np.float32)
-    bias = np.array(preprocess.mean, np.float32) / np.array(preprocess.std, np.float32)
     step_x, step_y = geometry.width / inner_width, geometry.height / inner_height
     height, width = preprocess.input_hw
+    count = 3 if written == _COLOURS else 1
+    gain = preprocess.gain[channel : channel + count]
+    bias = preprocess.bias[channel : channel + count]
     return PreprocessArgs(
         source,
         target,
         geometry.width,
         geometry.height,
         geometry.step,
-        _ENCODINGS[geometry.encoding],
+        encoding,
         geometry.is_bigendian,
         width,
         height,
@@ -128,9 +197,13 @@ def preprocess_args(
         step_y,
         preprocess.antialias and step_x > 2,
         preprocess.antialias and step_y > 2,
-        preprocess.channel_order == 'bgr',
+        written == _COLOURS and preprocess.channel_order == 'bgr',
         preprocess.layout == 'nhwc',
         _DTYPES[preprocess.dtype],
+        written,
+        channel,
+        preprocess.channels,
+        unit,
         float(preprocess.pad_value),
         (c_float * 3)(*gain),
         (c_float * 3)(*-bias),

@@ -1,0 +1,103 @@
+"""Networks of one and four channels: grey levels, depths and alpha."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Preprocess
+
+STRETCH = Preprocess((48, 64), 'stretch', scale=1.0, channels=1)
+
+
+def noise(*shape: int, high: int = 256, dtype: str = 'uint8') -> np.ndarray:
+    return np.random.default_rng(3).integers(0, high, shape).astype(dtype)
+
+
+@pytest.mark.parametrize('size', [(96, 128), (300, 500), (30, 20)])
+def test_grey_levels_equal_opencv(size):
+    pixels = noise(*size, 3)
+    got, _ = STRETCH(Frame.from_pixels(pixels))
+    grey = pixels.astype(np.float32) @ np.float32([0.114, 0.587, 0.299])
+    want = cv2.resize(grey, (64, 48), interpolation=cv2.INTER_LINEAR)
+    assert got.shape == (1, 1, 48, 64)
+    np.testing.assert_allclose(got[0, 0], want, atol=0.02)
+
+
+def test_a_grey_picture_keeps_its_levels():
+    pixels = noise(48, 64)
+    assert np.array_equal(STRETCH(Frame.from_pixels(pixels, 'mono8'))[0][0, 0], pixels)
+
+
+@pytest.mark.parametrize('order', ['<', '>'])
+def test_mono16_keeps_all_bits(order):
+    pixels = noise(48, 64, high=65536, dtype='uint16')
+    frame = Frame.from_pixels(pixels.astype(order + 'u2'), 'mono16')
+    np.testing.assert_allclose(STRETCH(frame)[0][0, 0], pixels / 256, rtol=1e-6)
+
+
+def test_millimetres_and_metres_are_the_same_depth():
+    millimetres = noise(60, 80, high=9000, dtype='uint16')
+    metres = (millimetres / 1000).astype(np.float32)
+    preprocess = Preprocess((48, 64), mean=(2.0,), std=(4.0,), channels=1)
+    integers, _ = preprocess(Frame.from_pixels(millimetres, '16UC1'))
+    floats, _ = preprocess(Frame.from_pixels(metres, '32FC1'))
+    np.testing.assert_allclose(integers, floats, atol=1e-6)
+    want = (cv2.resize(metres, (64, 48), interpolation=cv2.INTER_LINEAR) - 2) / 4
+    np.testing.assert_allclose(floats[0, 0], want, atol=1e-5)
+
+
+def test_a_depth_that_is_not_finite_counts_as_0():
+    metres = np.full((48, 64), 3, np.float32)
+    metres[0], metres[1] = np.nan, np.inf
+    got, _ = STRETCH(Frame.from_pixels(metres, '32FC1'))
+    assert np.array_equal(got[0, 0, :2], np.zeros((2, 64))) and (got[0, 0, 2:] == 3).all()
+
+
+def test_depth_is_padded_with_0():
+    metres = np.full((64, 64), 3, np.float32)
+    preprocess = Preprocess((48, 64), pad_value=114, channels=1)
+    got = preprocess(Frame.from_pixels(metres, '32FC1'))[0][0, 0]
+    assert (got[:, :8] == 0).all() and (got[:, 8:56] == 3).all() and (got[:, 56:] == 0).all()
+
+
+@pytest.mark.parametrize('layout', ['nchw', 'nhwc'])
+def test_the_fourth_channel_is_the_second_image(layout):
+    colours, metres = noise(48, 64, 3), noise(96, 128, high=5).astype(np.float32)
+    preprocess = Preprocess(
+        (48, 64), 'stretch', mean=(0, 0, 0, 1), std=(1, 1, 1, 2), channels=4, layout=layout
+    )
+    got, _ = preprocess(Frame.from_pixels(colours), Frame.from_pixels(metres, '32FC1'))
+    planes = got[0] if layout == 'nchw' else got[0].transpose(2, 0, 1)
+    assert got.shape == preprocess.shape
+    np.testing.assert_allclose(planes[:3], colours[..., ::-1].transpose(2, 0, 1) / 255, atol=1e-6)
+    want = cv2.resize(metres, (64, 48), interpolation=cv2.INTER_LINEAR)
+    np.testing.assert_allclose(planes[3], (want - 1) / 2, atol=1e-5)
+
+
+def test_the_fourth_channel_of_one_image_is_its_alpha():
+    pixels = noise(48, 64, 4)
+    preprocess = Preprocess((48, 64), 'stretch', scale=1.0, channels=4)
+    got, _ = preprocess(Frame.from_pixels(pixels, 'rgba8'))
+    assert np.array_equal(got[0], pixels.transpose(2, 0, 1))
+    opaque, _ = preprocess(Frame.from_pixels(pixels[..., :3], 'rgb8'))
+    assert (opaque[0, 3] == 255).all()
+
+
+def test_rejects_a_depth_image_where_colours_are_expected():
+    depth = Frame.from_pixels(np.ones((48, 64), np.float32), '32FC1')
+    for channels in (3, 4):
+        with pytest.raises(BadFrameError, match='32FC1 is of depth images'):
+            Preprocess((48, 64), channels=channels)(depth)
+
+
+def test_rejects_means_of_other_channels():
+    with pytest.raises(
+        ParameterError, match='mean has 3 values, but the network takes 1 channels'
+    ):
+        Preprocess((48, 64), mean=(1.0, 2.0, 3.0), channels=1)
+    with pytest.raises(ParameterError, match='channels is 2'):
+        Preprocess((48, 64), channels=2)
