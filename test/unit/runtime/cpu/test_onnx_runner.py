@@ -368,11 +368,19 @@ def test_the_module_itself_imports_no_onnxruntime():
 
 
 @pytest.mark.parametrize('usable', [1, 3])
-def test_a_restricted_cpu_set_gets_one_thread_per_usable_core(write, monkeypatch, usable):
-    monkeypatch.setattr(os, 'cpu_count', lambda: 64)
-    monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: set(range(usable)))
-    path, before = write(), len(os.listdir('/proc/self/task'))
-    runner = OnnxRuntimeRunner.open(path)
+def test_a_restricted_cpu_set_gets_one_thread_per_usable_core(write, usable):
+    code = f"""
+import os, sys
+os.cpu_count = lambda: 64
+os.sched_getaffinity = lambda pid: set(range({usable}))
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+import onnxruntime
+before = len(os.listdir('/proc/self/task'))
+runner = OnnxRuntimeRunner.open(sys.argv[1])
+print(len(os.listdir('/proc/self/task')) - before)
+"""
+    # In a process of its own, where no other thread ends meanwhile.
+    command = [sys.executable, '-c', code, str(write())]
+    started = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     # The thread that calls infer() is one of them.
-    assert len(os.listdir('/proc/self/task')) - before == usable - 1
-    runner.close()
+    assert int(started.stdout) == usable - 1
