@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 import re
 from typing import Literal, cast
 
@@ -23,6 +23,8 @@ IMAGE_SETTINGS = (
     'scale',
     'input_size',
 )
+#: Name that stands for every network input without a binding of its own.
+OTHERS = '*'
 #: Setting of image and tensor bindings: maximum age in seconds of a sampled message.
 MAX_AGE = 'max_age'
 #: Allowed settings by kind of binding.
@@ -40,7 +42,7 @@ class Binding:
     """
     The origin of one network input.
 
-    :param input: name of the network input.
+    :param input: name of the network input, or OTHERS for a tensor of the input's name.
     :param kind: 'image', 'tensor' or 'state'.
     :param sources: 'image': one or two topics, the second for the fourth channel; 'tensor':
         'TOPIC' or 'TOPIC#TENSOR'; 'state': name of the output of the previous run.
@@ -107,6 +109,53 @@ def parse_bindings(texts: tuple[str, ...]) -> tuple[Binding, ...]:
     return bindings
 
 
+def resolve_bindings(
+    bindings: Sequence[Binding],
+    inputs: Sequence[str],
+    outputs: Collection[str],
+    constants: Collection[str] = (),
+) -> tuple[Binding, ...]:
+    """
+    Match bindings with a network: one per input, in their order; OTHERS in the network's order.
+
+    :param inputs: names of the network's inputs.
+    :param outputs: names of the network's outputs.
+    :param constants: inputs that need no binding.
+    :raises ParameterError: when a binding names an unknown input or output, an input has none, or
+        all are states.
+    """
+    bound = {binding.input for binding in bindings}
+    for unknown in bound - {OTHERS, *inputs}:
+        raise ParameterError(
+            f'The network has no input {unknown!r}, which inputs binds.',
+            remedy=f'Use the names of its inputs: {", ".join(inputs)}.',
+        )
+    others = [name for name in inputs if name not in bound and name not in constants]
+    if others and OTHERS not in bound:
+        raise ParameterError(
+            f'No binding for the network inputs {", ".join(others)}.',
+            remedy=f'Add them to inputs. {_FORM}',
+        )
+    for binding in bindings:
+        if binding.kind == 'state' and binding.sources[0] not in outputs:
+            raise ParameterError(
+                f'The network has no output {binding.sources[0]!r}, whose state the input '
+                f'{binding.input!r} is bound to.',
+                remedy=f'Use the names of its outputs: {", ".join(outputs)}.',
+            )
+    resolved = tuple(
+        replace(binding, input=name)
+        for binding in bindings
+        for name in (others if binding.input == OTHERS else [binding.input])
+    )
+    if all(binding.kind == 'state' for binding in resolved):
+        raise ParameterError(
+            'No network input is bound to a topic.',
+            remedy='Bind at least one to an image or a tensor: their messages start a run.',
+        )
+    return resolved
+
+
 def _parse(text: str) -> Binding:
     name, equals, rest = (part.strip() for part in text.partition('='))
     kind, colon, source = (part.strip() for part in rest.partition(':'))
@@ -125,6 +174,12 @@ def _parse(text: str) -> Binding:
         source, question, query = source.rpartition('?') if '?' in source else (source, '', '')
         settings = _settings(text, kind, query) if question else {}
         sources = _image_topics(text, source) if kind == 'image' else (_tensor(text, source),)
+    if name == OTHERS and (kind != 'tensor' or '#' in sources[0]):
+        raise ParameterError(
+            f'Invalid binding {text!r} in inputs.',
+            cause=f'{OTHERS} stands for several inputs.',
+            remedy=f'Write {OTHERS}=tensor:TOPIC: each input takes the tensor of its own name.',
+        )
     return Binding(name, cast(Kind, kind), sources, settings)
 
 

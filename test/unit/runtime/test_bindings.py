@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import pytest
 
 from trt_ros.errors import ParameterError
-from trt_ros.runtime.bindings import IMAGE_SETTINGS, Binding, parse_bindings
+from trt_ros.runtime.bindings import IMAGE_SETTINGS, Binding, parse_bindings, resolve_bindings
 from trt_ros.runtime.options import PipelineOptions
 
 
@@ -69,6 +69,9 @@ def test_a_binding_is_read(text, binding):
         (['x=image:a?scale=1&scale=2'], "Duplicate setting 'scale'"),
         (['x=image:a?size=1'], "Unknown setting 'size'"),
         (['x=tensor:a?scale=1'], "Unknown setting 'scale'"),
+        (['*=image:a'], r"Invalid binding '\*=image:a'"),
+        (['*=state:a'], r"Invalid binding '\*=state:a'"),
+        (['*=tensor:a#b'], r"Invalid binding '\*=tensor:a#b'"),
         (['x=image:a', 'y=state:b', ' x =tensor:c'], "'x' is bound 2 times"),
     ],
 )
@@ -115,3 +118,33 @@ def test_a_maximum_age_that_is_no_positive_number_is_refused(age):
 
 def test_image_settings_are_options_of_the_pipeline():
     assert set(IMAGE_SETTINGS) <= set(PipelineOptions.__dataclass_fields__)
+
+
+def resolved(texts, inputs, outputs=(), constants=()):
+    return resolve_bindings(parse_bindings(texts), inputs, outputs, constants)
+
+
+def test_bindings_keep_their_order_and_the_others_follow_the_network():
+    found = resolved(('h=state:hn', 'c=image:x', '*=tensor:t'), 'abchk', ('y', 'hn'), ('k',))
+    assert [(each.input, each.kind, *each.sources) for each in found] == [
+        ('h', 'state', 'hn'),
+        ('c', 'image', 'x'),
+        ('a', 'tensor', 't'),
+        ('b', 'tensor', 't'),
+    ]
+    assert resolved(('a=image:x', '*=tensor:t'), 'a')[1:] == ()
+
+
+@pytest.mark.parametrize(
+    ('texts', 'problem'),
+    [
+        (('a=image:x', 'b=image:y', 'z=image:x'), "no input 'z', which inputs binds"),
+        (('a=image:x',), 'No binding for the network inputs b'),
+        ((), 'No binding for the network inputs a, b'),
+        (('a=image:x', 'b=state:q'), "no output 'q', whose state the input 'b'"),
+        (('a=state:y', 'b=state:y'), 'No network input is bound to a topic'),
+    ],
+)
+def test_bindings_that_do_not_fit_the_network_are_refused(texts, problem):
+    with pytest.raises(ParameterError, match=problem):
+        resolved(texts, 'ab', ('y',))
