@@ -263,6 +263,11 @@ class Soak:
                 ),
                 (
                     'detector',
+                    {'frames_in_flight': draw.randint(1, 2)},
+                    self.states['detector'] == 'unconfigured',
+                ),
+                (
+                    'detector',
                     {'bond_period': draw.choice(BOND_PERIODS)},
                     self.states['detector'] == 'unconfigured',
                 ),

@@ -180,19 +180,24 @@ def test_diagnostics_show_a_failed_configure_until_one_succeeds(node):
     box.wait_for(shows(DiagnosticStatus.OK, 'inactive'))
 
 
-@pytest.mark.parametrize('model', ['faulty:', 'faulty:untold'])
-def test_gpu_failure_leaves_unconfigured_node_with_reason(node, picture, as_image, model):
+@pytest.mark.parametrize(
+    ('model', 'frames_in_flight'), [('faulty:', 1), ('faulty:untold', 1), ('faulty:', 2)]
+)
+def test_gpu_failure_leaves_unconfigured_node_with_reason(
+    node, picture, as_image, model, frames_in_flight
+):
     from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
     from sensor_msgs.msg import Image
 
     box = node.peer.inbox(DiagnosticArray, '/diagnostics')
     log_before = len(node.log)
-    assert node.set(model_path=model) == ''
+    assert node.set(model_path=model, frames_in_flight=frames_in_flight) == ''
     assert node.change('configure')
     assert node.change('activate')
     images = node.peer.publisher(Image, '/image')
     node.peer.wait_until(images.get_subscription_count, 'the detector to subscribe')
-    images.publish(as_image(picture(), 'rgb8'))
+    for _ in range(frames_in_flight):
+        images.publish(as_image(picture(), 'rgb8'))
     node.peer.wait_until(lambda: node.state == 'unconfigured', 'everything to be released')
     log = node.log[log_before:]
     assert (
@@ -206,7 +211,7 @@ def test_gpu_failure_leaves_unconfigured_node_with_reason(node, picture, as_imag
             == (DiagnosticStatus.ERROR, 'on_deactivate failed. The GPU failed.')
         )
     )
-    assert node.set(model_path='') == ''
+    assert node.set(model_path='', frames_in_flight=1) == ''
     assert node.change('configure')
     assert node.change('activate')
 

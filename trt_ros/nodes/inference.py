@@ -122,7 +122,7 @@ class InferenceNode(ManagedNode):
         """Create and return the publishers of a camera's results, as `outputs`; raise to fail."""
 
     def infer(self, frames: list[Frame]) -> Sequence[Any]:
-        """Run the pipeline on images, at most one per camera."""
+        """Run the pipeline on images, at most one per camera; `frames_in_flight` calls overlap."""
         return self.pipeline.infer_all(frames)
 
     def publish(self, outputs: Any, result: Any, header: Header, frame: Frame) -> None:
@@ -221,6 +221,7 @@ class InferenceNode(ManagedNode):
                     ],
                     self.infer,
                     max_batch=min(pipeline.max_batch, self.parameters.batch_size()),
+                    in_flight=self.parameters.frames_in_flight,
                     hooks=MemoryHooks(pipeline.register, pipeline.unregister),
                 )
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
+import threading
 from typing import Any
 
 from std_msgs.msg import Header
@@ -81,7 +82,7 @@ class ObjectNode(LabelledNode):
     """A node that detects objects; its parameters include ThresholdParameters."""
 
     def __init__(self, name: str, **kwargs: Any) -> None:
-        self._full_frames = 0
+        self._full_frames, self._counting = 0, threading.Lock()
         super().__init__(name, **kwargs)
 
     def infer(self, frames: list[Frame]) -> Sequence[Any]:
@@ -89,9 +90,9 @@ class ObjectNode(LabelledNode):
         thresholds = self.parameters.thresholds()
         results = self.pipeline.infer_all(frames, thresholds)
         limit = min(thresholds.max_detections, self.pipeline.max_detections)
-        self._full_frames += sum(
-            isinstance(each, Sized) and len(each) >= limit for each in results
-        )
+        full = sum(isinstance(each, Sized) and len(each) >= limit for each in results)
+        with self._counting:
+            self._full_frames += full
         return results
 
     def _diagnostics(self) -> Mapping[str, str]:

@@ -149,6 +149,7 @@ class TensorNode(InferenceNode):
             'image_topics',
             'batch_wait_ms',
             'max_batch_size',
+            'frames_in_flight',
         }
         ignored = [
             each.name

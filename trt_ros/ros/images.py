@@ -125,14 +125,15 @@ class _Input:
 
 class ImageStream:
     """
-    Image subscriptions whose newest images are inferred in one thread, until close().
+    Image subscriptions whose newest images are inferred in threads of its own, until close().
 
     A bad frame is dropped, counted by cause, and logged at a limited rate; the other frames of its
     batch are processed.
 
     :param counts: frame counters and timings of all topics together.
     :param infer: returns a result per frame; the frames are of different topics. Their memory is
-        reused when it is no longer referenced.
+        reused when it is no longer referenced. Up to `in_flight` calls overlap; results are
+        published in order.
     :param max_batch: maximum number of frames per call of `infer`.
     :param hooks: called for the memory of raw images, where that is reused.
     """
@@ -145,6 +146,7 @@ class ImageStream:
         infer: Callable[[list[Frame]], Sequence[Any]],
         *,
         max_batch: int = 1,
+        in_flight: int = 1,
         hooks: MemoryHooks = NO_HOOKS,
     ) -> None:
         self._node, self._counts, self._topics, self._infer = node, counts, topics, infer
@@ -157,7 +159,9 @@ class ImageStream:
                         self._handle,
                         lambda number, cause: topics[number].counts.drop(cause),
                         lanes=len(topics),
+                        deliver=self._publish,
                         max_batch=max_batch,
+                        in_flight=in_flight,
                         on_taken=partial(counts.took, QUEUE_AGE),
                         max_rate_hz=lambda: node.parameters.max_rate_hz,
                         wait_seconds=lambda: node.parameters.batch_wait_ms / 1e3,
@@ -198,14 +202,17 @@ class ImageStream:
         topic.counts.receive()
         topic.counts.drop(REPLACED)
 
-    def _handle(self, messages: list[tuple[int, np.ndarray]]) -> None:
+    def _handle(self, messages: list[tuple[int, np.ndarray]]) -> list[tuple[_Input, Any]]:
         taken = []
         for number, message in messages:
             topic = self._topics[number]
             with self._dropping(topic):
                 image = self._read(message)
                 taken.append(_Input(topic, image.stamp, header_of(image), to_frame(image)))
-        for each, result in self._results(taken):
+        return self._results(taken)
+
+    def _publish(self, results: list[tuple[_Input, Any]]) -> None:
+        for each, result in results:
             with self._dropping(each.topic):
                 with self._counts.timed('publish'):
                     each.topic.publish(result, each.header, each.frame)

@@ -9,6 +9,7 @@ import time
 from typing import Generic, TypeVar
 
 T = TypeVar('T')
+ResultT = TypeVar('ResultT')
 
 LOWEST_RATE_HZ = 1e-6  # Keeps all times finite.
 #: Maximum delay until a changed rate or waiting time takes effect.
@@ -53,17 +54,21 @@ class Lane(Generic[T]):
         return self.items.pop()
 
 
-class FairWorker(Generic[T]):
+class FairWorker(Generic[T, ResultT]):
     """
-    A thread that processes the newest items of several lanes, up to `max_batch` together.
+    Threads that process the newest items of several lanes, up to `max_batch` together.
 
-    The lanes that were served longest ago come first. The thread runs until close().
+    The lanes that were served longest ago come first. The threads run until close().
 
-    :param handle: called in the thread with [(lane, item), ..] in lane order, at most one item per
-        lane; must not raise.
+    :param handle: called with [(lane, item), ..] in lane order, at most one item per lane; must
+        not raise. Up to `in_flight` calls overlap.
     :param on_drop: called with lane and cause when an item is dropped, in any thread.
-    :param on_taken: called before `handle` with the waiting time of each item in seconds.
+    :param deliver: called with each return value of `handle`, one at a time and in the order in
+        which the items were taken; must not raise.
     :param max_batch: maximum number of items per call of `handle`.
+    :param in_flight: number of threads. While one of them is busy, another starts a full batch
+        only: a partial one would split the items that arrive together.
+    :param on_taken: called before `handle` with the waiting time of each item in seconds.
     :param max_rate_hz: returns the maximum rate of a lane; evaluated before each item; 0.0 is no
         limit. Items that arrive faster are replaced.
     :param wait_seconds: returns the maximum time that an item waits for those of the other lanes
@@ -72,25 +77,31 @@ class FairWorker(Generic[T]):
 
     def __init__(
         self,
-        handle: Callable[[list[tuple[int, T]]], None],
+        handle: Callable[[list[tuple[int, T]]], ResultT],
         on_drop: Callable[[int, str], object],
         *,
         lanes: int,
+        deliver: Callable[[ResultT], object] = lambda result: None,
         max_batch: int = 1,
+        in_flight: int = 1,
         on_taken: Callable[[float], None] = lambda seconds: None,
         max_rate_hz: Callable[[], float] = lambda: 0.0,
         wait_seconds: Callable[[], float] = lambda: 0.0,
         name: str = 'frames',
     ) -> None:
-        self._handle, self._on_drop, self._on_taken = handle, on_drop, on_taken
+        self._handle, self._deliver = handle, deliver
+        self._on_drop, self._on_taken = on_drop, on_taken
         self._max_rate_hz, self._wait_seconds = max_rate_hz, wait_seconds
         self._max_batch = min(lanes, max_batch)
         self._lanes = [Lane[T](number) for number in range(lanes)]
         self._order = list(self._lanes)  # The lane served longest ago is first.
         self._condition = threading.Condition()
         self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name=name)
-        self._thread.start()
+        self._taken = self._delivered = 0  # Numbers of batches.
+        self._turn = threading.Condition()
+        self._threads = [threading.Thread(target=self._run, name=name) for _ in range(in_flight)]
+        for thread in self._threads:
+            thread.start()
 
     def put(self, item: T, lane: int = 0) -> None:
         """Add an item; never waits for the processing of another one."""
@@ -107,41 +118,63 @@ class FairWorker(Generic[T]):
         """Drop the waiting items and wait for those in progress; may be called twice."""
         with self._condition:
             self._is_closed = True
-            self._condition.notify()
-        self._thread.join()
+            self._condition.notify_all()
+        for thread in self._threads:
+            thread.join()
         for lane in self._lanes:
             if lane.items:
                 lane.items = []
                 self._on_drop(lane.number, STOPPED)
 
     def _run(self) -> None:
-        while lanes := self._await_lanes():
-            now = time.monotonic()
-            with self._condition:
-                waited = [now - lane.arrived for lane in lanes]
-                items = [(lane.number, lane.take(now, self._period())) for lane in lanes]
+        while self._process_next():
+            pass
+
+    def _process_next(self) -> bool:
+        """Process the next batch, whose messages are released on return; False when closed."""
+        with self._condition:
+            lanes, now = self._await_lanes()
+            if not lanes:
+                return False
+            number = self._taken
+            self._taken += 1
+            waited = [now - lane.arrived for lane in lanes]
+            items = [(lane.number, lane.take(now, self._period())) for lane in lanes]
+        try:
             for seconds in waited:
                 self._on_taken(seconds)
-            self._handle(items)
-            del items  # Otherwise a borrowed message would live until the next one arrives.
+            result = self._handle(items)
+            self._await_turn(number)
+            self._deliver(result)
+        finally:
+            self._await_turn(number)
+            with self._turn:
+                self._delivered += 1
+                self._turn.notify_all()
+        return True
 
-    def _await_lanes(self) -> list[Lane[T]]:
-        """Wait until items may be processed; return their lanes, none when closed."""
-        with self._condition:
-            while not self._is_closed:
-                now = time.monotonic()
-                period = self._period()
-                waiting = [lane for lane in self._order if lane.items]
-                ready = [lane for lane in waiting if lane.due(period) <= now]
-                # Times of the next events without a notification.
-                times = [lane.due(period) for lane in waiting if lane.due(period) > now]
-                if ready:
-                    first = min(max(lane.since, lane.due(period)) for lane in ready)
-                    times.append(first + self._wait_seconds())
-                    if len(ready) >= self._max_batch or times[-1] <= now:
-                        return self._serve(ready[: self._max_batch])
-                self._condition.wait(min(min(times) - now, MAX_WAIT_SECONDS) if times else None)
-            return []
+    def _await_turn(self, number: int) -> None:
+        with self._turn:
+            self._turn.wait_for(lambda: self._delivered == number)
+
+    def _await_lanes(self) -> tuple[list[Lane[T]], float]:
+        """Return the lanes whose items may now be processed, none when closed, and the time."""
+        while not self._is_closed:
+            now = time.monotonic()
+            period = self._period()
+            waiting = [lane for lane in self._order if lane.items]
+            ready = [lane for lane in waiting if lane.due(period) <= now]
+            if len(ready) >= self._max_batch:
+                return self._serve(ready[: self._max_batch]), now
+            # Times of the next events without a notification.
+            times = [lane.due(period) for lane in waiting if lane.due(period) > now]
+            if ready and self._taken == self._delivered:
+                first = min(max(lane.since, lane.due(period)) for lane in ready)
+                times.append(first + self._wait_seconds())
+                if times[-1] <= now:
+                    return self._serve(ready), now
+            self._condition.wait(min(min(times) - now, MAX_WAIT_SECONDS) if times else None)
+        return [], 0.0
 
     def _period(self) -> float:
         """Return the minimum time between two items of a lane, in seconds."""
@@ -156,7 +189,7 @@ class FairWorker(Generic[T]):
         return sorted(lanes, key=lambda lane: lane.number)
 
 
-class NewestWorker(FairWorker[T]):
+class NewestWorker(FairWorker[T, None]):
     """A FairWorker with one lane, whose callbacks get the item or cause alone."""
 
     def __init__(

@@ -117,6 +117,7 @@ def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch:
         memory_if_unwritable=options.engine_in_memory,
         report=report,
         graph=GraphOptions(
+            slots=options.frames_in_flight,
             stream_priority=options.stream_priority,
             blocking_sync=options.gpu_wait == 'block',
             unified_memory=options.unified_memory,

@@ -83,6 +83,13 @@ class PipelineOptions:
     stream_priority: int = param(
         0, 'CUDA stream priority; lower values run first.', between=(-10, 0)
     )
+    frames_in_flight: int = param(
+        1,
+        'Number of frames or batches in flight: 1 has the lowest latency and needs the least '
+        'memory; with 2, copy, network and decoding of neighbouring frames overlap, for more '
+        'frames per second.',
+        between=(1, 2),
+    )
     unified_memory: str = param(
         'auto',
         'Whether kernels read images in place from pinned host memory; auto does so on GPUs '

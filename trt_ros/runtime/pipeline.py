@@ -187,7 +187,8 @@ class Pipeline(Generic[ResultT]):
         """
         Start one image and return while the GPU works; on the CPU, finish it first.
 
-        A GPU has two frames in flight: call `result` of the oldest before the third `submit`.
+        A GPU has `frames_in_flight` frames at a time: where there are as many, call `result` of
+        the oldest before the next `submit`.
 
         :param image: as for a call; it must stay unchanged until the result is there.
         :raises BadFrameError: when the image cannot be read as its encoding declares.

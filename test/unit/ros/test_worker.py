@@ -4,6 +4,7 @@ from itertools import pairwise
 import queue
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -239,3 +240,116 @@ def test_rate_limit_does_not_burst_after_pause():
     assert len([each for each in handled if each < 60]) == 10
     assert len([each for each in handled if each >= 60]) == 10
     assert min(after - before for before, after in pairwise(handled)) > 0.05
+
+
+class Overlapping:
+    """Handles batches in several threads; `finish` ends each, in any order."""
+
+    def __init__(self):
+        self.started = queue.SimpleQueue()
+        self.delivered, self.dropped = [], []
+        self._ends = {}
+
+    def handle(self, items):
+        ends = self._ends[items[0][1]] = threading.Event()
+        self.started.put(items)
+        assert ends.wait(DEADLINE_SECONDS)
+        return [item for _, item in items]
+
+    def deliver(self, result):
+        self.delivered += result
+
+    def worker(self, **settings):
+        return FairWorker(
+            self.handle,
+            lambda *dropped: self.dropped.append(dropped),
+            deliver=self.deliver,
+            **{'lanes': 1, 'in_flight': 2, **settings},
+        )
+
+    def next(self):
+        return self.started.get(timeout=DEADLINE_SECONDS)
+
+    def finish(self, item):
+        self._ends[item].set()
+
+
+def test_third_item_waits_while_two_are_in_flight_and_is_replaced_by_newest():
+    frames = Overlapping()
+    worker = frames.worker()
+    for item in (1, 2):
+        worker.put(item)
+        assert frames.next() == [(0, item)]
+    for item in (3, 4):
+        worker.put(item)
+    assert frames.started.empty()
+    frames.finish(1)
+    assert frames.next() == [(0, 4)]
+    frames.finish(2)
+    frames.finish(4)
+    worker.close()
+    assert frames.delivered == [1, 2, 4]
+    assert frames.dropped == [(0, REPLACED)]
+
+
+def test_results_are_delivered_in_order_of_arrival():
+    frames = Overlapping()
+    worker = frames.worker(in_flight=3)
+    for item in (1, 2, 3):
+        worker.put(item)
+        frames.next()
+    for item in (3, 2):
+        frames.finish(item)
+    assert frames.delivered == []
+    frames.finish(1)
+    worker.close()
+    assert frames.delivered == [1, 2, 3]
+
+
+def test_close_finishes_all_items_in_flight():
+    frames = Overlapping()
+    worker = frames.worker()
+    for item in (1, 2):
+        worker.put(item)
+        frames.next()
+    worker.put(3)
+    closing = threading.Thread(target=worker.close)
+    closing.start()
+    for item in (2, 1):
+        frames.finish(item)
+    closing.join(DEADLINE_SECONDS)
+    assert (frames.delivered, frames.dropped) == ([1, 2], [(0, STOPPED)])
+
+
+def test_only_full_batch_starts_beside_batch_in_flight():
+    frames = Overlapping()
+    worker = frames.worker(lanes=2, max_batch=2)
+    worker.put('a', 0)
+    assert frames.next() == [(0, 'a')]
+    worker.put('b', 0)
+    assert frames.started.empty()
+    worker.put('c', 1)
+    assert frames.next() == [(0, 'b'), (1, 'c')]
+    worker.put('d', 1)
+    for item in ('a', 'b'):
+        frames.finish(item)
+    assert frames.next() == [(1, 'd')]
+    frames.finish('d')
+    worker.close()
+    assert frames.delivered == ['a', 'b', 'c', 'd']
+
+
+def test_items_are_released_after_delivery():
+    class Message:
+        pass
+
+    worker = FairWorker(
+        lambda items: [item for _, item in items], lambda *dropped: None, lanes=1, in_flight=2
+    )
+    message = Message()
+    released = threading.Event()
+    weakref.finalize(message, released.set)
+    worker.put(message)
+    del message
+    assert released.wait(DEADLINE_SECONDS)
+    worker.close()

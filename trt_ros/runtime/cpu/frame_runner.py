@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import threading
 from typing import TypeVar
 
 import numpy as np
@@ -19,9 +20,13 @@ ResultT = TypeVar('ResultT')
 
 class StepByStep(FrameRunner[ResultT]):
     """
-    A FrameRunner over any Runner, which it owns. Not thread-safe.
+    A FrameRunner over any Runner, which it owns.
 
-    :param runner: a network of one image input, beside the decoder's constant inputs.
+    After warm_up, `infer` and `infer_all` may be called from several threads: preprocessing and
+    decoding overlap, the network runs one call at a time.
+
+    :param runner: a network of one image input, beside the decoder's constant inputs; the arrays
+        that it returns stay valid.
     :param batch: maximum number of frames per run.
     """
 
@@ -32,6 +37,7 @@ class StepByStep(FrameRunner[ResultT]):
         self, runner: Runner, preprocess: Preprocess, decoder: Decoder[ResultT], batch: int = 1
     ) -> None:
         self.runner, self.preprocess, self.decoder = runner, preprocess, decoder
+        self._running = threading.Lock()
         self._constant_inputs = decoder.constant_inputs
         image = next(spec for spec in runner.inputs if spec.name not in self._constant_inputs)
         self._input_name, fixed = image.name, image.shape[0]
@@ -83,7 +89,9 @@ class StepByStep(FrameRunner[ResultT]):
 
     def _run(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[ResultT]:
         tensors, letterboxes = zip(*map(self.preprocess, frames))
-        outputs = self.runner.infer(self._inputs(tensors))
+        inputs = self._inputs(tensors)
+        with self._running:  # Two runs at once would share the same CPUs.
+            outputs = self.runner.infer(inputs)
         count = self._count(tensors)
         return [
             self.decoder(_of_one(outputs, index, count), letterbox, thresholds)

@@ -116,7 +116,7 @@ class Slots(Generic[Slot]):
                     cause='the GPU does not respond, or results of submitted frames were never '
                     'read',
                     remedy='Check nvidia-smi, and the kernel log for "NVRM: Xid"; read the '
-                    'results of each submitted frame before submitting two more.',
+                    'results of submitted frames before submitting more than frames_in_flight.',
                 )
             return self._free.pop(0)
 
