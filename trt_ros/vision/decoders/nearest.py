@@ -103,6 +103,11 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
         ),
         'semantic': (Expected((1, 'classes', 'rows', 'columns')),),
         'yolov8_pose': (Expected((1, '5 + 3 * keypoints', cells)),),
+        'heatmap_pose': (Expected((1, 'keypoints', height // 4, width // 4)),),
+        'simcc': (
+            Expected((1, 'keypoints', 2 * width)),
+            Expected((1, 'keypoints', 2 * height)),
+        ),
         'yolov8_obb': (Expected((1, '5 + classes', cells)),),
         'classifier': (Expected((1, 'classes')),),
         'depth': (Expected((1, 1, 'rows', 'columns')),),

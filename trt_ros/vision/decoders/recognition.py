@@ -6,7 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trt_ros.vision.decoders import depth, detectnet, detr, obb, onnx_nms, pose, semantic
+from trt_ros.vision.decoders import (
+    depth,
+    detectnet,
+    detr,
+    heatmap_pose,
+    obb,
+    onnx_nms,
+    pose,
+    semantic,
+    simcc,
+)
 from trt_ros.vision.decoders.boxes import box_outputs
 from trt_ros.vision.decoders.embedding import vectors
 from trt_ros.vision.decoders.family import NetworkDescription
@@ -330,6 +340,7 @@ RULES: tuple[Rule, ...] = (
             'task' not in net.metadata
             and not found.is_classes
             and not (found.channels == 1 and 'depth' in found.spec.name)
+            and not heatmap_pose.are_of_a_person(net)
         ),
     ),
     Rule(
@@ -338,6 +349,21 @@ RULES: tuple[Rule, ...] = (
         '{network.only_output} is boxes with {found.keypoint_count} keypoints',
         when=lambda net, found: is_task(net, 'pose'),
     ),
+    Rule(
+        'heatmap_pose',
+        heatmap_pose.find_heatmaps,
+        '{found} is one heatmap per keypoint, by its name',
+        when=lambda net, found: heatmap_pose.are_named(found),
+    ),
+    Rule(
+        'heatmap_pose',
+        heatmap_pose.find_heatmaps,
+        '{found} has as many planes as COCO has keypoints',
+        when=lambda net, found: (
+            found.shape[1] in heatmap_pose.KEYPOINT_COUNTS and not heatmap_pose.are_named(found)
+        ),
+    ),
+    Rule('simcc', simcc.find_axes, '{found} are the bins of columns and rows'),
     Rule(
         'yolov8_obb',
         obb.find_rows,

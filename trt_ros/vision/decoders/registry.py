@@ -18,6 +18,7 @@ from trt_ros.vision.decoders.detr import DETR, RFDETR, RTDETR
 from trt_ros.vision.decoders.efficient_nms import EFFICIENT_NMS
 from trt_ros.vision.decoders.embedding import EMBEDDING, TENSOR
 from trt_ros.vision.decoders.family import Family, Head, NetworkDescription
+from trt_ros.vision.decoders.heatmap_pose import HEATMAP_POSE
 from trt_ros.vision.decoders.instances import YOLOV8_SEG
 from trt_ros.vision.decoders.nearest import lookalike, nearest
 from trt_ros.vision.decoders.obb import YOLOV8_OBB
@@ -25,6 +26,7 @@ from trt_ros.vision.decoders.onnx_nms import ONNX_NMS, YOLOV3
 from trt_ros.vision.decoders.pose import YOLOV8_POSE
 from trt_ros.vision.decoders.recognition import recognise
 from trt_ros.vision.decoders.semantic import SEMANTIC, YOLO_SEMANTIC
+from trt_ros.vision.decoders.simcc import SIMCC
 from trt_ros.vision.decoders.ssd import SSD
 from trt_ros.vision.decoders.yolov5 import YOLOV5
 from trt_ros.vision.decoders.yolov8 import YOLOV8
@@ -63,7 +65,7 @@ FAMILIES: tuple[Family[Head[Detections]], ...] = (
 )
 #: Families of the other tasks.
 SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (YOLOV8_SEG, YOLO_SEMANTIC, SEMANTIC)
-POSES: tuple[Family[Head[Poses]], ...] = (YOLOV8_POSE,)
+POSES: tuple[Family[Head[Poses]], ...] = (YOLOV8_POSE, HEATMAP_POSE, SIMCC)
 ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = (YOLOV8_OBB,)
 CLASSIFIERS: tuple[Family[Head[Classification]], ...] = (YOLOV8_CLS, CLASSIFIER)
 DEPTHS: tuple[Family[Head[Depth]], ...] = (YOLO_DEPTH, DEPTH)

@@ -558,6 +558,32 @@ BILINEAR = (
 )
 
 
+def heatmaps():
+    return (
+        FEATURES
+        + """
+        up = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1]> (p3, w_up)
+        relu = Relu (up)
+        heatmaps = Conv (relu, w_points)
+    """,
+        ['float[3,8,4,4] w_up', 'float[17,8,1,1] w_points'],
+    )
+
+
+def simcc():
+    return (
+        FEATURES
+        + """
+        points = Conv (p3, w_points)
+        flat = Constant <value_ints = [1, 17, 16]> ()
+        rows = Reshape (points, flat)
+        simcc_x = MatMul (rows, w_x)
+        simcc_y = MatMul (rows, w_y)
+    """,
+        ['float[17,3,1,1] w_points', 'float[16,64] w_x', 'float[16,64] w_y'],
+    )
+
+
 def depth(output):
     body, weights = tokens()
     return (
@@ -698,6 +724,8 @@ BUILDS = [
         {'task': 'pose', 'kpt_shape': '[17, 3]', 'names': "{0: 'person'}"},
         None,
     ),
+    ('heatmap_pose', '', 'float[1,17,8,8] heatmaps', heatmaps(), {}, None),
+    ('simcc', '', 'float[1,17,64] simcc_x, float[1,17,64] simcc_y', simcc(), {}, None),
     (
         'yolov8_obb',
         '',

@@ -400,6 +400,28 @@ TOLD = [
     ),
     ('yolov8_pose', None, 'boxes with 17 keypoints', 'output0 (1, 300, 57)', {}),
     (
+        'heatmap_pose',
+        None,
+        'one heatmap per keypoint, by its name',
+        'heatmaps (1, 21, 64, 64)',
+        {'hw': (256, 256)},
+    ),
+    (
+        'heatmap_pose',
+        None,
+        'as many planes as COCO has keypoints',
+        'output (?, 17, 64, 48)',
+        {'hw': (256, 192)},
+    ),  # ViTPose, HRNet
+    (
+        'simcc',
+        None,
+        'are the bins of columns and rows',
+        'simcc_x (?, 17, 384); simcc_y (?, 17, 512)',
+        {'hw': (256, 192)},
+    ),  # RTMPose
+    ('simcc', None, 'columns and rows', 'b (1, 133, 768); a (1, 133, 576)', {'hw': (384, 288)}),
+    (
         'yolov8_obb',
         15,
         'boxes with an angle',
@@ -523,6 +545,14 @@ AMBIGUOUS = [
     (
         {'semantic': 'the scores of each cell', 'depth': 'one value per cell'},
         'out (1, 1, 640, 640)',
+        {},
+    ),
+    (
+        {
+            'semantic': 'the scores of each cell',
+            'heatmap_pose': 'as many planes as COCO has keypoints',
+        },
+        'out (1, 17, 160, 160)',
         {},
     ),
     ({'classifier': 'one score per class', 'embedding': 'one vector'}, 'out (1, 1000)', {}),
@@ -650,9 +680,17 @@ def test_evidence_for_boxes_with_or_without_objectness(
         ('segment', 'depth (1, 1, 640, 640)', {}),
         ('segment', 'out (2, 21, 640, 640)', {}),
         ('segment', SEG, {'task': 'detect'}),
+        ('segment', 'heatmaps (1, 21, 64, 64)', {'hw': (256, 256)}),
+        ('segment', 'output (1, 17, 64, 48)', {'hw': (256, 192)}),
         ('pose', 'output0 (1, 55, 8400)', {}),
         ('pose', 'output0 (1, 56, 8400)', {'task': 'detect'}),
         ('pose', 'output0 (1, 56, 8401)', {}),
+        ('pose', 'out (1, 21, 64, 64)', {'hw': (256, 256)}),
+        ('pose', 'out (1, 17, 64, 64)', {}),
+        ('pose', 'out (1, 17, 64, 48)', {'hw': (256, 192), 'class_count': 17}),
+        ('pose', 'x (1, 17, 384); y (1, 17, 513)', {'hw': (256, 192)}),
+        ('pose', 'x (1, 17, 384); y (1, 16, 512)', {'hw': (256, 192)}),
+        ('pose', 'x (1, 17, 96); y (1, 17, 128)', {'hw': (256, 192)}),
         ('obb', 'output0 (1, 5, 8400)', {}),
         ('obb', 'output0 (1, 20, 8400)', {'task': 'detect'}),
         ('obb', 'output0 (1, 20, 8401)', {}),
