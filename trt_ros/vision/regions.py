@@ -1,0 +1,181 @@
+"""Regions of an image: their placement in a network's input, and their crops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from trt_ros.errors import ParameterError
+from trt_ros.vision.frame import Frame, Order, colour_at, plain_channels, to_colour
+from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.results import Poses
+
+REGION_RESIZES = ('expand', 'stretch')
+
+ResultT = TypeVar('ResultT')
+
+
+@dataclass(frozen=True)
+class Crop:
+    """
+    The preprocessing of regions of an image; the reference for the kernel `crop`.
+
+    A region is a box: centre x, y, width and height in source pixels, and an angle in radians from
+    the x axis towards the y axis, along which its width lies. Coordinates are continuous: pixel i
+    covers i to i + 1. Pixels are interpolated bilinearly at the centres of the input's pixels, as
+    in warpAffine of OpenCV with a constant border: the four nearest source pixels, where those
+    outside the image count as the pad value. Values are then normalised as in `Preprocess`.
+
+    :param preprocess: input size, pad value, channel order, normalisation, layout and dtype; its
+        `resize` and `antialias` do not apply.
+    :param scale: factor on both sides of a region, above 0. Top-down pose networks are trained
+        with 1.25 (MMPose, GetBBoxCenterScale; ViTPose, arXiv:2204.12484).
+    :param resize: 'expand' enlarges the relatively shorter side to the aspect ratio of the input,
+        which then shows more of the image; 'stretch' distorts the region instead.
+    :raises ParameterError: when a value is not one of these.
+    """
+
+    preprocess: Preprocess
+    scale: float = 1.0
+    resize: str = 'expand'
+
+    def __post_init__(self) -> None:
+        if self.resize not in REGION_RESIZES:
+            raise ParameterError(
+                f'region_resize is {self.resize!r}.',
+                remedy=f'Choose one of {", ".join(REGION_RESIZES)}.',
+            )
+        if not self.scale > 0:
+            raise ParameterError(f'region_scale is {self.scale}, expected above 0.')
+        if self.preprocess.dtype == 'bfloat16':
+            raise ParameterError(
+                'Unsupported input dtype bfloat16 for regions.',
+                remedy='Export with float32 or float16 inputs.',
+            )
+
+    def maps(self, regions: np.ndarray) -> np.ndarray:
+        """
+        Compute the affine maps from input pixels to source pixels.
+
+        >>> Crop(Preprocess((64, 32))).maps(np.array([[100, 50, 16, 16, 0.0]]))
+        array([[[  0.5,   0. ,  92. ],
+                [  0. ,   0.5,  34. ]]], dtype=float32)
+
+        :param regions: (N, 5): centre x, y, width, height, angle; N may be 0.
+        :returns: (N, 2, 3) float32: x, y = map @ (column, row, 1).
+        """
+        centre, size, angle = np.split(np.asarray(regions, np.float64).reshape(-1, 5), [2, 4], 1)
+        input_wh = np.array(self.preprocess.input_hw[::-1], np.float64)
+        steps = size * self.scale / input_wh
+        if self.resize == 'expand':
+            steps[:] = steps.max(axis=1, keepdims=True)
+        cos, sin = np.cos(angle[:, 0]), np.sin(angle[:, 0])
+        turn = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], 1)
+        maps = np.empty((len(centre), 2, 3))
+        maps[..., :2] = turn * steps[:, None]
+        maps[..., 2] = centre - (maps[..., :2] @ (input_wh / 2))
+        return maps.astype(np.float32)
+
+    def __call__(self, frame: Frame, maps: np.ndarray) -> np.ndarray:
+        """
+        Compute the network's input for regions of a frame.
+
+        :param maps: (N, 2, 3), as `maps` returns them.
+        :returns: (N, 3, H, W) or (N, H, W, 3), C-contiguous.
+        """
+        preprocess = self.preprocess
+        std = np.array(preprocess.std, np.float32)
+        gain, bias = (
+            np.float32(preprocess.scale) / std,
+            np.array(preprocess.mean, np.float32) / std,
+        )
+        rows, cols = preprocess.input_hw
+        is_nchw = preprocess.layout == 'nchw'
+        shape = (3, rows, cols) if is_nchw else (rows, cols, 3)
+        tensor = np.empty((len(maps), *shape), preprocess.dtype)
+        order: Order = 'rgb' if preprocess.channel_order == 'rgb' else 'bgr'
+        for crop, each in zip(tensor, maps):
+            values = sample(frame, order, each, preprocess.input_hw, preprocess.pad_value)
+            values *= gain
+            values -= bias
+            if preprocess.dtype == 'uint8':
+                values = np.clip(np.rint(values), 0, 255)
+            crop[:] = values.transpose(2, 0, 1) if is_nchw else values
+        return tensor
+
+
+def sample(
+    frame: Frame, order: Order, affine: np.ndarray, input_hw: tuple[int, int], pad_value: float
+) -> np.ndarray:
+    """
+    Interpolate the pixels of one region; see `Crop`.
+
+    :param affine: (2, 3) float32, from input pixels to source pixels.
+    :returns: (H, W, 3) float32, 0 to 255, unrounded.
+    """
+    (a, b, c), (d, e, f) = np.asarray(affine, np.float32)
+    half = np.float32(0.5)
+    u = np.arange(input_hw[1], dtype=np.float32)[None] + half
+    v = np.arange(input_hw[0], dtype=np.float32)[:, None] + half
+    is_upright = b == d == 0  # Then the columns have one x, and the rows one y.
+    x_taps = _taps((a * u + c if is_upright else a * u + b * v + c) - half, frame.width)
+    y_taps = _taps((e * v + f if is_upright else d * u + e * v + f) - half, frame.height)
+    rows, cols = _used(y_taps), _used(x_taps)
+    if plain_channels(frame, order) is None:
+        pixels = colour_at(frame, order, rows, cols)
+    else:
+        pixels = to_colour(frame, order)[rows[0] : rows[-1] + 1, cols[0] : cols[-1] + 1]
+    flat, width = pixels.reshape(-1, 3), len(cols)
+    found = np.zeros((*input_hw, 3), np.float32)
+    padding = np.ones(input_hw, np.float32)
+    for y, y_weights in y_taps:
+        for x, x_weights in x_taps:
+            weights = y_weights * x_weights
+            taken = flat.take((y - rows[0]) * width + (x - cols[0]), axis=0).astype(np.float32)
+            taken *= weights[..., None]
+            found += taken
+            padding -= weights
+    found += padding[..., None] * np.float32(pad_value)
+    return found
+
+
+def _taps(at: np.ndarray, size: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """
+    Compute the two source pixels around each position along one axis, and their weights.
+
+    :param at: float32 positions, with pixel centres at integers.
+    :returns: per tap the intp index, within the image, and the float32 weight, 0 outside.
+    """
+    at = np.clip(at, np.float32(-1), np.float32(size))  # Beyond, all is padding.
+    first = np.floor(at)
+    right, index = at - first, first.astype(np.intp)
+    return tuple(
+        (np.clip(tap, 0, size - 1), np.where((tap >= 0) & (tap < size), weights, np.float32(0)))
+        for tap, weights in ((index, 1 - right), (index + 1, right))
+    )
+
+
+def to_source(result: ResultT, affine: np.ndarray) -> ResultT:
+    """
+    Convert the result of one region from input pixels to source pixels.
+
+    :param affine: (2, 3), from input pixels to source pixels.
+    :returns: of `Poses`, the keypoints, and the boxes around the boxes; other results unchanged.
+    """
+    if not isinstance(result, Poses):
+        return result
+    turn, shift = affine[:, :2].T, affine[:, 2]
+    xyxy = result.detections.xyxy
+    corners = xyxy[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2) @ turn + shift
+    keypoints = result.keypoints.copy()
+    keypoints[..., :2] = keypoints[..., :2] @ turn + shift
+    boxes = np.hstack([corners.min(axis=1), corners.max(axis=1)]).astype(np.float32)
+    return replace(result, detections=replace(result.detections, xyxy=boxes), keypoints=keypoints)
+
+
+def _used(taps: tuple[tuple[np.ndarray, np.ndarray], ...]) -> np.ndarray:
+    """Return the range of source pixels between the taps of an axis, (n,) intp."""
+    (first, _), (second, _) = taps
+    return np.arange(first.min(), second.max() + 1)
