@@ -54,6 +54,11 @@ class Crop:
                 'Unsupported input dtype bfloat16 for regions.',
                 remedy='Export with float32 or float16 inputs.',
             )
+        if self.preprocess.channels != 3:
+            raise ParameterError(
+                f'Unsupported network of {self.preprocess.channels} image channels for regions.',
+                remedy='Export a network of 3 channels.',
+            )
 
     def maps(self, regions: np.ndarray) -> np.ndarray:
         """
@@ -86,11 +91,7 @@ class Crop:
         :returns: (N, 3, H, W) or (N, H, W, 3), C-contiguous.
         """
         preprocess = self.preprocess
-        std = np.array(preprocess.std, np.float32)
-        gain, bias = (
-            np.float32(preprocess.scale) / std,
-            np.array(preprocess.mean, np.float32) / std,
-        )
+        gain, bias = preprocess.gain, preprocess.bias
         rows, cols = preprocess.input_hw
         is_nchw = preprocess.layout == 'nchw'
         shape = (3, rows, cols) if is_nchw else (rows, cols, 3)

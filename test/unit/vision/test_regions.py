@@ -148,6 +148,7 @@ def test_results_without_pixels_stay_as_they_are():
         ({'resize': 'letterbox'}, "region_resize is 'letterbox'"),
         ({'scale': 0.0}, 'region_scale is 0.0, expected above 0'),
         ({'dtype': 'bfloat16'}, 'Unsupported input dtype bfloat16'),
+        ({'channels': 1}, 'Unsupported network of 1 image channels for regions'),
     ],
 )
 def test_other_values_are_refused(values, message):

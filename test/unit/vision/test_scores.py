@@ -157,8 +157,11 @@ ALL = (
     *decoder.DEPTHS,
     *decoder.TENSORS,
 )
-#: Sigmoid or softmax is theirs to compute, or they give no scores.
+#: Sigmoid or softmax is theirs to compute, their scores are regressed and may exceed 1, or they
+#: give none.
 WITHOUT = {
+    'heatmap_pose',
+    'simcc',
     'detr',
     'rfdetr',
     'yolov8_cls',
