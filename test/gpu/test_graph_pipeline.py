@@ -15,6 +15,7 @@ from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ClosedError, GpuFailedError, TensorMismatchError
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
@@ -69,8 +70,7 @@ def open_graph(gpu, cache, small_detector, monkeypatch) -> Callable[..., GraphPi
         )
         pipeline = GraphPipeline.open(
             engine,
-            Preprocess((64, 96)),
-            decoder,
+            Fitted.of_image(engine, Preprocess((64, 96)), decoder),
             options=GraphOptions(device=gpu.index, **options),
             cache=found.runtime_cache,
             on_fault=on_fault,
@@ -284,8 +284,7 @@ def test_prepared_cameras_share_memory_of_largest_batch(gpu, cache, on_cpu, smal
     )
     pipeline = GraphPipeline.open(
         found.engine,
-        Preprocess((64, 96)),
-        decoder,
+        Fitted.of_image(found.engine, Preprocess((64, 96)), decoder),
         cache=found.runtime_cache,
         batch=4,
         options=GraphOptions(device=gpu.index),

@@ -331,7 +331,7 @@ def _compare_boxes(args: Namespace, ours: Any, reference: Any) -> dict[str, floa
         fitted = fit(reference, options, FAMILIES)
     except TensorMismatchError:
         return {}
-    on_cpu = StepByStep(reference, fitted.preprocess, fitted.decoder)
+    on_cpu = StepByStep(reference, fitted)
     rng = np.random.default_rng(0)
     frames = list(_frames(args.images)) or [
         Frame.from_pixels(rng.integers(0, 256, (480, 640, 3), dtype=np.uint8))

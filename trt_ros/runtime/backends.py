@@ -13,10 +13,9 @@ from typing import Any
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.runtime.cpu.frame_runner import StepByStep
+from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, Runner
-from trt_ros.vision.decoders.registry import Decoder
-from trt_ros.vision.letterbox import Preprocess
 
 log = logging.getLogger('trt_ros.runtime')
 
@@ -53,7 +52,7 @@ class Backend:
     title: str
     missing: Callable[[], str]
     open: Callable[[PipelineOptions, Reporter, int], Runner]
-    frame_runner: Callable[[Any, Preprocess, Decoder[Any], int], FrameRunner[Any]]
+    frame_runner: Callable[[Any, Fitted[Any], int], FrameRunner[Any]]
 
 
 def _onnxruntime_missing() -> str:
@@ -137,10 +136,8 @@ def _buildable_batch(options: PipelineOptions, batch: int) -> int:
     return batch if any(spec.shape[:1] == (-1,) for spec in read_inputs(path)) else 1
 
 
-def _graph_pipeline(
-    network: Any, preprocess: Preprocess, decoder: Decoder[Any], batch: int
-) -> FrameRunner[Any]:
-    frames: FrameRunner[Any] = network.for_frames(preprocess, decoder, batch=batch)
+def _graph_pipeline(network: Any, fitted: Fitted[Any], batch: int) -> FrameRunner[Any]:
+    frames: FrameRunner[Any] = network.for_frames(fitted, batch=batch)
     return frames
 
 

@@ -1,4 +1,4 @@
-"""Preprocessing, decoder and class names of a network, decided before anything runs."""
+"""Feeds, decoder and class names of a network, decided before anything runs."""
 
 from __future__ import annotations
 
@@ -6,33 +6,80 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from trt_ros.engine.build.profiles import DEFAULT_INPUT_HW, metadata_hw
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.runtime.options import LabelledOptions, PipelineOptions
+from trt_ros.runtime.bindings import OTHERS, Binding, parse_bindings, resolve_bindings
+from trt_ros.runtime.feeds import (
+    ConstantFeed,
+    Feed,
+    Feeds,
+    ImageFeed,
+    StateFeed,
+    TensorFeed,
+    image_feeds,
+)
+from trt_ros.runtime.image_inputs import (
+    ImageInput,
+    describe_preprocess,
+    image_input,
+    image_preprocess,
+    is_image,
+)
+from trt_ros.runtime.options import LabelledOptions, PipelineOptions, with_settings
 from trt_ros.runtime.runner import Network
-from trt_ros.tensors import TensorSpec, refuse_large
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.embedding import TENSOR, TensorHead
 from trt_ros.vision.decoders.family import Family, Head
-from trt_ros.vision.decoders.registry import Decoder, choose_decoder
+from trt_ros.vision.decoders.registry import TENSORS, Decoder, choose_decoder
 from trt_ros.vision.labels import begins_with_background, class_names
 from trt_ros.vision.letterbox import Preprocess
 
-IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', 'uint8')
 ResultT = TypeVar('ResultT')
 
 
 @dataclass(frozen=True)
 class Fitted(Generic[ResultT]):
     """
-    The decisions about a network: how images go in and how results come out.
+    The decisions about a network: what its inputs get and how results come out.
 
+    :param feeds: by network input.
+    :param outputs: names of the outputs that are decoded, in order.
     :param class_names: by class index; () where nothing names them.
     :param log_lines: lines for the log: each decision with its reason.
     """
 
-    preprocess: Preprocess
+    feeds: Feeds
+    outputs: tuple[str, ...]
     decoder: Decoder[ResultT]
-    class_names: tuple[str, ...]
-    log_lines: tuple[str, ...]
+    class_names: tuple[str, ...] = ()
+    log_lines: tuple[str, ...] = ()
+
+    @classmethod
+    def of_image(
+        cls, network: Network, preprocess: Preprocess, decoder: Decoder[ResultT]
+    ) -> Fitted[ResultT]:
+        """Return the decisions for a network of one image beside the decoder's constants."""
+        constants = decoder.constant_inputs
+        return cls(
+            {
+                spec.name: ConstantFeed(constants[spec.name])
+                if spec.name in constants
+                else ImageFeed(preprocess)
+                for spec in network.inputs
+            },
+            tuple(spec.name for spec in network.outputs),
+            decoder,
+        )
+
+    @property
+    def preprocess(self) -> Preprocess:
+        """
+        The preprocessing of the (first) image.
+
+        :raises TensorMismatchError: when the network takes no image.
+        """
+        for feed in image_feeds(self.feeds).values():
+            return feed.preprocess
+        raise TensorMismatchError('The network takes no image.')
 
 
 def fit(
@@ -41,117 +88,219 @@ def fit(
     families: tuple[Family[Head[ResultT]], ...],
 ) -> Fitted[ResultT]:
     """
-    Decide how a network takes images and how its outputs are decoded.
+    Decide what the inputs of a network get and how its outputs are decoded.
 
     Runs nothing and keeps nothing; the only file it reads is `labels_path`.
 
     :param network: its inputs, outputs and metadata are read.
     :param families: those that `options.decoder` chooses from.
     :raises ParameterError: when an option does not fit the network.
-    :raises TensorMismatchError: when the network takes no image, or no family reads its outputs.
+    :raises TensorMismatchError: when an input has no feed, or no family reads the outputs.
     """
-    image_input, layout, input_hw, size_reason = _image_input(network, options)
-    inputs, outputs = _of_one_image(network, image_input)
+    bindings = _bindings(network, options)
+    images = _images(network, options, bindings)
+    outputs = _chosen_outputs(network, options)
     labels, labels_path = (
         (options.labels, options.labels_path) if isinstance(options, LabelledOptions) else ((), '')
     )
     given = class_names(labels, labels_path, network.metadata, None)
-    decoder = choose_decoder(
-        options.decoder,
-        inputs,
-        outputs,
-        network.metadata,
-        input_hw,
-        len(given) or None,
-        has_background=begins_with_background(given),
-        families=families,
-    )
-    if {spec.name for spec in network.inputs} != {image_input.name, *decoder.constant_inputs}:
-        raise _too_many_inputs(network)
+    if images:
+        main = next(iter(images.values()))
+        is_raw = options.decoder == 'auto' and len(bindings) > 1 and TENSOR in families
+        decoder = choose_decoder(
+            TENSOR.name if is_raw else options.decoder,
+            *_of_one_image(network.inputs, outputs, main.spec),
+            network.metadata,
+            main.input_hw,
+            len(given) or None,
+            has_background=begins_with_background(given),
+            families=families,
+        )
+    else:
+        decoder = _tensor_decoder(network, options, families)
+    feeds, log_lines = _feeds(network, options, bindings, images, decoder)
+    if options.outputs:
+        log_lines.append(f'outputs {", ".join(options.outputs)} (as configured)')
     names = class_names(labels, labels_path, network.metadata, decoder.class_count)
-    preprocess = _preprocess(options, decoder.preprocess, image_input, layout, input_hw)
+    if isinstance(options, LabelledOptions):
+        log_lines.append(_describe_names(names, given))
+    return Fitted(
+        feeds,
+        tuple(spec.name for spec in outputs),
+        decoder,
+        names,
+        (f'decoder {decoder.name}: {decoder.reason}', *log_lines),
+    )
+
+
+def fit_any(
+    network: Network,
+    options: PipelineOptions,
+    families: tuple[Family[Head[Any]], ...],
+) -> Fitted[Any]:
+    """
+    Decide as `fit`; a network that no family fits returns its raw outputs.
+
+    Its only input, if it is of the shape of an image, gets an image, other inputs get tensors.
+    """
+    try:
+        return fit(network, options, families)
+    except TensorMismatchError:
+        options = replace(options, decoder='tensor')
+    if not options.inputs and (len(network.inputs) > 1 or not is_image(network.inputs[0])):
+        options = replace(options, inputs=(f'{OTHERS}=tensor:tensors',))
+    return fit(network, options, TENSORS)
+
+
+def _bindings(network: Network, options: PipelineOptions) -> dict[str, Binding]:
+    """
+    Return the bindings by network input, in their order; {} without any.
+
+    :raises ParameterError: when one names an unknown input or output.
+    """
+    bindings = parse_bindings(options.inputs)
+    if not bindings:
+        return {}
+    names = [spec.name for spec in network.inputs]
+    has_others = any(binding.input == OTHERS for binding in bindings)
+    resolved = resolve_bindings(
+        bindings,
+        names,
+        [spec.name for spec in network.outputs],
+        # Which inputs are constant is known with the decoder.
+        constants=() if has_others else names,
+    )
+    return {binding.input: binding for binding in resolved}
+
+
+def _images(
+    network: Network, options: PipelineOptions, bindings: Mapping[str, Binding]
+) -> dict[str, ImageInput]:
+    """Return the image inputs in the order of their bindings; without any, the only one."""
+    specs = {spec.name: spec for spec in network.inputs}
+    if bindings:
+        return {
+            name: image_input(network, specs[name], with_settings(options, binding.settings))
+            for name, binding in bindings.items()
+            if binding.kind == 'image'
+        }
+    images = [spec for spec in network.inputs if len(spec.shape) == 4]
+    if len(network.inputs) > 1 and len(images) != 1:
+        raise _unbound(network, [spec.name for spec in network.inputs])
+    spec = images[0] if images else network.inputs[0]
+    return {spec.name: image_input(network, spec, options)}
+
+
+def _chosen_outputs(network: Network, options: PipelineOptions) -> tuple[TensorSpec, ...]:
+    specs = {spec.name: spec for spec in network.outputs}
+    unknown = [name for name in options.outputs if name not in specs]
+    if unknown:
+        raise ParameterError(
+            f'outputs names {", ".join(unknown)}, which the network does not have.',
+            cause=f'Its outputs are {"; ".join(map(str, network.outputs))}.',
+            remedy='Choose among the outputs of the network.',
+        )
+    return tuple(specs[name] for name in options.outputs or specs)
+
+
+def _tensor_decoder(
+    network: Network, options: PipelineOptions, families: tuple[Family[Head[ResultT]], ...]
+) -> Decoder[ResultT]:
+    """Return the decoder of a network without images: its outputs are not decoded."""
+    for family in families:
+        if family.name == TENSOR.name:
+            if options.decoder not in ('auto', TENSOR.name):
+                raise ParameterError(
+                    f'decoder is {options.decoder}, but the network gets no image.',
+                    remedy='Set decoder to auto.',
+                )
+            head: Any = TensorHead()
+            return Decoder(family.name, 'the network gets no image', family.task, {}, head)
+    raise ParameterError(
+        'The network gets no image.',
+        cause=f'inputs is {list(options.inputs)}.',
+        remedy='Run the node `tensor`, or bind an input to an image.',
+    )
+
+
+def _feeds(
+    network: Network,
+    options: PipelineOptions,
+    bindings: Mapping[str, Binding],
+    images: Mapping[str, ImageInput],
+    decoder: Decoder[ResultT],
+) -> tuple[Feeds, list[str]]:
+    """Return the feed of each network input, and log lines."""
+    specs = {spec.name: spec for spec in network.inputs}
+    feeds: dict[str, Feed] = {}
+    log_lines: list[str] = []
+    for name in bindings or images:
+        binding = bindings.get(name)
+        if name in images:
+            feeds[name] = feed = _image_feed(options, binding, images[name], decoder)
+            line = describe_preprocess(feed.preprocess, images[name].size_reason)
+            log_lines.append(f'{name}: {line}' if bindings else line)
+        elif binding is not None and binding.kind == 'state':
+            feeds[name] = _state_feed(network, specs[name], binding.sources[0])
+            log_lines.append(f'{name}: state from output {binding.sources[0]}')
+        else:
+            feeds[name] = TensorFeed(specs[name])
+            log_lines.append(f'tensor {specs[name]}')
+    for name, value in decoder.constant_inputs.items():
+        feeds.setdefault(name, ConstantFeed(value))
+    missing = [name for name in specs if name not in feeds]
+    if missing:
+        raise _unbound(network, missing)
+    return feeds, log_lines
+
+
+def _image_feed(
+    options: PipelineOptions,
+    binding: Binding | None,
+    image: ImageInput,
+    decoder: Decoder[ResultT],
+) -> ImageFeed:
+    has_second = binding is not None and len(binding.sources) == 2
+    if has_second and image.channels != 4:
+        raise ParameterError(
+            f'The network input {image.spec} is bound to two images, but has {image.channels} '
+            'channels.',
+            remedy='Bind it to one image: the second is the fourth channel.',
+        )
+    if binding is not None:
+        options = with_settings(options, binding.settings)
+    preprocess = image_preprocess(options, decoder.preprocess, image)
     if preprocess.resize == 'center_crop' and decoder.task in ('segment', 'depth'):
         raise ParameterError(
             f'resize is center_crop, which a {decoder.task} network cannot use.',
             cause='The network would not see the whole image, but its result covers all of it.',
             remedy='Set resize to letterbox or stretch.',
         )
-    log_lines = [
-        f'decoder {decoder.name}: {decoder.reason}',
-        _describe_preprocess(preprocess, size_reason),
-    ]
-    if isinstance(options, LabelledOptions):
-        log_lines.append(_describe_names(names, given))
-    return Fitted(preprocess, decoder, names, tuple(log_lines))
+    return ImageFeed(preprocess, has_second)
 
 
-def raw_preprocess(network: Network) -> Preprocess | None:
+def _state_feed(network: Network, spec: TensorSpec, output: str) -> StateFeed:
     """
-    Return the preprocessing of an unrecognised network of one image: pixels scaled to 0 to 1.
+    Return the feed of a state, whose input has a fixed shape: a dynamic batch counts as 1.
 
-    :returns: None where the network has more inputs, or its image has no fixed size.
+    :raises ParameterError: when the output is not of the input's shape and dtype.
     """
-    spec = network.inputs[0]
-    if len(network.inputs) != 1 or len(spec.shape) != 4 or min(spec.shape[1:]) < 1:
-        return None
-    layout = 'nchw' if spec.shape[1] == 3 else 'nhwc'
-    height, width = spec.shape[2:] if layout == 'nchw' else spec.shape[1:3]
-    scale = 1.0 if spec.dtype == 'uint8' else 1 / 255
-    return Preprocess((height, width), scale=scale, layout=layout, dtype=spec.dtype)
-
-
-def _image_input(
-    network: Network, options: PipelineOptions
-) -> tuple[TensorSpec, str, tuple[int, int], str]:
-    """Return the image input, its layout, its height and width, and the reason for that size."""
-    images = [spec for spec in network.inputs if len(spec.shape) == 4]
-    if len(network.inputs) > 1 and len(images) != 1:
-        raise _too_many_inputs(network)
-    spec = images[0] if images else network.inputs[0]
-    if len(spec.shape) != 4:
-        raise TensorMismatchError(
-            f'The input {spec} is not a batch of images.',
-            remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).',
+    source = next(each for each in network.outputs if each.name == output)
+    shape = (1, *spec.shape[1:]) if spec.shape[:1] == (-1,) else spec.shape
+    fits = len(shape) == len(source.shape) and all(
+        -1 in pair or pair[0] == pair[1] for pair in zip(shape, source.shape)
+    )
+    if -1 in shape or not fits or spec.dtype != source.dtype:
+        raise ParameterError(
+            f'The state {spec} cannot come from the output {source}.',
+            cause='A state has a fixed shape, which its output has too, and the same dtype.',
+            remedy='Export the network so, or bind the input to a tensor topic.',
         )
-    if spec.dtype not in IMAGE_DTYPES:
-        raise TensorMismatchError(
-            f'The input {spec} has the unsupported image dtype {spec.dtype}.',
-            remedy=f'Export with one of {", ".join(IMAGE_DTYPES)}.',
-        )
-    layout = _layout(spec)
-    height, width = spec.shape[2:] if layout == 'nchw' else spec.shape[1:3]
-    input_hw, reason = _input_hw(network, options, height, width)
-    size = (3, *input_hw) if layout == 'nchw' else (*input_hw, 3)
-    refuse_large([replace(spec, shape=(spec.shape[0], *size))])
-    return spec, layout, input_hw, reason
-
-
-def _input_hw(
-    network: Network, options: PipelineOptions, height: int, width: int
-) -> tuple[tuple[int, int], str]:
-    """
-    Return height and width of the network's images, and the reason for them.
-
-    :param height, width: as declared by the network; -1 where they are dynamic.
-    """
-    if options.input_size:
-        wanted, reason = (options.input_size[0], options.input_size[1]), 'as requested'
-        if any(size not in (-1, want) for size, want in zip((height, width), wanted)):
-            raise ParameterError(
-                f'input_size is {list(wanted)}, but the network takes only {height} by {width}.',
-                remedy='Leave input_size out: it is for networks with a dynamic size.',
-            )
-    elif -1 in (height, width):
-        found = metadata_hw(network.metadata)
-        source = 'from the metadata' if found else 'by default'
-        wanted, reason = found or DEFAULT_INPUT_HW, f'{source}, dynamic in the network'
-    else:
-        wanted, reason = (height, width), 'fixed by the network'
-    return (height if height > 0 else wanted[0], width if width > 0 else wanted[1]), reason
+    return StateFeed(replace(spec, shape=shape), output)
 
 
 def _of_one_image(
-    network: Network, image: TensorSpec
+    inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], image: TensorSpec
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """
     Return inputs and outputs as in a run of one image, by which families are recognised.
@@ -160,11 +309,11 @@ def _of_one_image(
     """
     batch = image.shape[0]
     if batch in (1, -1):
-        return network.inputs, network.outputs
-    if batch == 0 or any(spec.shape[:1] not in ((batch,), (-1,)) for spec in network.outputs):
+        return inputs, outputs
+    if batch == 0 or any(spec.shape[:1] not in ((batch,), (-1,)) for spec in outputs):
         raise TensorMismatchError(
             f'The input {image} has a batch size of {batch}, which the outputs do not have.',
-            cause='; '.join(str(spec) for spec in network.outputs),
+            cause='; '.join(str(spec) for spec in outputs),
             remedy='Export with a batch size of 1, or a dynamic one.',
         )
 
@@ -174,69 +323,33 @@ def _of_one_image(
             for spec in specs
         )
 
-    return of_one(network.inputs), of_one(network.outputs)
+    return of_one(inputs), of_one(outputs)
 
 
-def _too_many_inputs(network: Network) -> TensorMismatchError:
+def _unbound(network: Network, names: list[str]) -> TensorMismatchError:
     return TensorMismatchError(
-        f'The network has {len(network.inputs)} inputs.',
-        cause='; '.join(str(spec) for spec in network.inputs),
-        remedy='Export it with one image as its only input.',
+        f'The network inputs {", ".join(names)} get no value.'
+        if len(names) > 1
+        else f'The network input {names[0]} gets no value.',
+        cause='The network has '
+        f'{len(network.inputs)} inputs: {"; ".join(map(str, network.inputs))}.',
+        remedy=f'Set inputs to {list(suggested_bindings(network))} or the like (docs/inputs.md), '
+        'or export the network with one image as its only input.',
     )
 
 
-def _layout(spec: TensorSpec) -> str:
-    if spec.shape[1] == 3:
-        return 'nchw'
-    if spec.shape[3] == 3:
-        return 'nhwc'
-    if spec.shape[1] == -1:
-        return 'nchw'  # The exporters' default.
-    raise TensorMismatchError(
-        f'The input {spec} has no dimension of 3 colours.',
-        remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).',
-    )
+def suggested_bindings(network: Network) -> tuple[str, ...]:
+    """Return likely bindings of the inputs, by their shapes."""
+    return tuple(_suggestion(network, spec) for spec in network.inputs)
 
 
-def _preprocess(
-    options: PipelineOptions,
-    trained_with: Mapping[str, object],
-    spec: TensorSpec,
-    layout: str,
-    input_hw: tuple[int, int],
-) -> Preprocess:
-    """Return the family's preprocessing with the options that override it."""
-    values: dict[str, Any] = dict(trained_with)
-    given = {
-        'resize': options.resize != 'auto' and options.resize,
-        'channel_order': options.channel_order != 'auto' and options.channel_order,
-        'mean': options.mean,
-        'std': options.std,
-        'scale': options.scale,
-        'crop_fraction': options.crop_fraction,
-    }
-    if spec.dtype == 'uint8':
-        refused = [name for name in ('mean', 'std', 'scale') if given[name]]
-        if refused:
-            raise ParameterError(
-                f'{" and ".join(refused)} cannot be applied.',
-                cause=f'The input {spec} takes pixels of 0 to 255; the network normalises them.',
-                remedy=f'Leave {" and ".join(refused)} out.',
-            )
-        values.update(scale=1.0, mean=(0.0,), std=(1.0,))
-    values.update({name: value for name, value in given.items() if value})
-    if options.pad_value >= 0:
-        values['pad_value'] = options.pad_value
-    if options.crop_fraction and values.get('resize') != 'center_crop':
-        raise ParameterError(
-            f'crop_fraction is {options.crop_fraction}, but resize {values.get("resize")} '
-            'does not crop.',
-            remedy='Leave crop_fraction out, or set resize to center_crop.',
-        )
-    preprocess = Preprocess(input_hw=input_hw)
-    return replace(
-        preprocess, **values, antialias=options.antialias, layout=layout, dtype=spec.dtype
-    )
+def _suggestion(network: Network, spec: TensorSpec) -> str:
+    if is_image(spec):
+        return f'{spec.name}=image:{spec.name}/image_raw'
+    for output in network.outputs:
+        if (output.shape, output.dtype) == (spec.shape, spec.dtype):
+            return f'{spec.name}=state:{output.name}'
+    return f'{spec.name}=tensor:{spec.name}'
 
 
 def _describe_names(names: tuple[str, ...], given: tuple[str, ...]) -> str:
@@ -244,21 +357,3 @@ def _describe_names(names: tuple[str, ...], given: tuple[str, ...]) -> str:
         return 'no class names: results have class indices'
     left_out = f', without {given[0]!r}, which is not a class of the network'
     return f'{len(names)} class names{left_out if len(names) < len(given) else ""}'
-
-
-def _describe_preprocess(preprocess: Preprocess, size_reason: str) -> str:
-    height, width = preprocess.input_hw
-    padding = f' padded with {preprocess.pad_value}' if 'letterbox' in preprocess.resize else ''
-    if preprocess.resize == 'center_crop':
-        padding = f' of {preprocess.crop_fraction:.4g} of the shorter side'
-    averaged = ' with antialias' if preprocess.antialias else ''
-    line = (
-        f'input {width}x{height} ({size_reason}), {preprocess.resize}{padding}{averaged}, '
-        f'{preprocess.channel_order}, {preprocess.layout} {preprocess.dtype}, '
-        f'scale {preprocess.scale:.6g}'
-    )
-    if any(preprocess.mean):
-        line += f', mean {preprocess.mean}'
-    if any(value != 1 for value in preprocess.std):
-        line += f', std {preprocess.std}'
-    return line

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from trt_ros.errors import ParameterError
 from trt_ros.parameter_field import param
@@ -150,6 +152,14 @@ class PipelineOptions:
         between=(1 / LARGEST_FACTOR, LARGEST_FACTOR),
         or_zero=True,
     )
+    inputs: tuple[str, ...] = param(
+        (),
+        'Bindings of the network inputs, as in left=image:TOPIC, joints=tensor:TOPIC#TENSOR or '
+        'h=state:OUTPUT; empty for a network of one image.',
+    )
+    outputs: tuple[str, ...] = param(
+        (), 'Names of the network outputs to use, in order; empty uses all.'
+    )
     input_size: tuple[int, ...] = param(
         (),
         'Input height and width in pixels of a network with a dynamic input size; empty uses '
@@ -172,10 +182,10 @@ class PipelineOptions:
                 )
         for name, low in (('mean', -LARGEST_FACTOR), ('std', 1 / LARGEST_FACTOR)):
             values = getattr(self, name)
-            if len(values) not in (0, 3):
+            if len(values) not in (0, 1, 3, 4):
                 raise ParameterError(
                     f'{name} is {list(values)}.',
-                    remedy='Set it to three numbers, one per channel, or leave it empty.',
+                    remedy='Set it to one number per channel, or leave it empty.',
                 )
             if not all(low <= value <= LARGEST_FACTOR for value in values):
                 raise ParameterError(
@@ -214,3 +224,33 @@ class LabelledOptions(PipelineOptions):
             raise ParameterError(
                 'Both labels and labels_path are given.', remedy='Give one of them.'
             )
+
+
+def with_settings(options: PipelineOptions, settings: Mapping[str, str]) -> PipelineOptions:
+    """
+    Return options with the settings of a binding; those of other names are left out.
+
+    :raises ParameterError: when a value is invalid.
+    """
+    values: dict[str, Any] = {
+        each.name: _parsed(each.name, each.default, settings[each.name])
+        for each in fields(options)
+        if each.name in settings
+    }
+    return replace(options, **values) if values else options
+
+
+def _parsed(name: str, default: Any, text: str) -> Any:
+    """Return a setting as the type of its option; tuples are separated by commas."""
+    try:
+        if isinstance(default, bool):
+            return {'true': True, 'false': False}[text.lower()]
+        if isinstance(default, tuple):
+            parse = int if name == 'input_size' else float
+            return tuple(parse(part) for part in text.split(','))
+        return type(default)(text)
+    except (ValueError, KeyError):
+        raise ParameterError(
+            f'{name} is {text!r} in a binding of inputs.',
+            remedy='Use a value as for the parameter of that name, with commas between numbers.',
+        ) from None

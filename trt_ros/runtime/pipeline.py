@@ -16,11 +16,12 @@ from trt_ros.errors import ClosedError, GpuFailedError, TrtRosError
 from trt_ros.progress import Progress, Reporter
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.frame_runner import StepByStep
-from trt_ros.runtime.fitting import fit
+from trt_ros.runtime.feeds import ImageFeed, RunInputs
+from trt_ros.runtime.fitting import Fitted, fit
 from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, PendingResults, Runner
 from trt_ros.vision.decoders.family import Family, Head
-from trt_ros.vision.decoders.registry import DRAWN, FAMILIES, Decoder
+from trt_ros.vision.decoders.registry import DRAWN, FAMILIES
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -63,22 +64,22 @@ class Pipeline(Generic[ResultT]):
 
     :param backend: name of the backend that runs it.
     :param log_lines: lines for the log: each decision with its reason.
-    :param class_names: by class index; () where nothing names them.
+    :ivar feeds: origin of each network input, by its name.
+    :ivar class_names: by class index; () where nothing names them.
     """
 
     def __init__(
         self,
         frames: FrameRunner[ResultT],
-        preprocess: Preprocess,
-        decoder: Decoder[ResultT],
+        fitted: Fitted[ResultT],
         *,
         backend: str,
         log_lines: tuple[str, ...],
-        class_names: tuple[str, ...],
     ) -> None:
         self.frames: FrameRunner[ResultT] | None = frames
-        self.preprocess, self.decoder = preprocess, decoder
-        self.backend, self.log_lines, self.class_names = backend, log_lines, class_names
+        self._fitted, self.feeds, self.decoder = fitted, fitted.feeds, fitted.decoder
+        self.class_names = fitted.class_names
+        self.backend, self.log_lines = backend, log_lines
 
     @classmethod
     def open(
@@ -124,9 +125,7 @@ class Pipeline(Generic[ResultT]):
                 make_frame_runner = StepByStep
             report('choosing the decoder')
             fitted = fit(network, chosen_options, families or _default_families(model))
-            frames: FrameRunner[ResultT] = make_frame_runner(
-                network, fitted.preprocess, fitted.decoder, batch
-            )
+            frames: FrameRunner[ResultT] = make_frame_runner(network, fitted, batch)
             undo.callback(frames.close)
             if runner is None:
                 report('warming up')
@@ -135,11 +134,9 @@ class Pipeline(Generic[ResultT]):
             undo.pop_all()
             return cls(
                 frames,
-                fitted.preprocess,
-                fitted.decoder,
+                fitted,
                 backend=network.backend,
                 log_lines=(chosen, *fitted.log_lines, *frames.log_lines),
-                class_names=fitted.class_names,
             )
 
     def __enter__(self) -> Pipeline[ResultT]:
@@ -149,13 +146,18 @@ class Pipeline(Generic[ResultT]):
         self.close()
 
     def __call__(
-        self, image: Frame | np.ndarray, thresholds: Thresholds = DEFAULT_THRESHOLDS
+        self,
+        image: Frame | np.ndarray | RunInputs,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> ResultT:
         """
-        Run one image; see `infer`.
+        Run one image, see `infer`; or an image or array per network input, see `infer_inputs`.
 
-        :param image: a frame, or pixels of (H, W, 3) uint8 in BGR order, as OpenCV reads them.
+        :param image: a frame, or pixels of (H, W, 3) uint8 in BGR order, as OpenCV reads them; or
+            a mapping from network inputs to these, and to arrays.
         """
+        if isinstance(image, Mapping):
+            return self.infer_inputs(image, thresholds)
         return self.infer(_as_frame(image), thresholds)
 
     def infer(self, frame: Frame, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> ResultT:
@@ -181,11 +183,41 @@ class Pipeline(Generic[ResultT]):
         """
         return self._open_frames().infer_all(frames, thresholds)
 
+    def infer_inputs(
+        self, inputs: RunInputs, thresholds: Thresholds = DEFAULT_THRESHOLDS
+    ) -> ResultT:
+        """
+        Run the network once, on an image or array for each of its inputs but states and constants.
+
+        :param inputs: by network input: a frame or pixels where an image is fed, two frames where
+            the second is the fourth channel, else an array of the input's shape.
+        :returns: the task's result; boxes are in pixels of the first image.
+        :raises TensorMismatchError: when an input is missing, unknown, or does not fit.
+        :raises BadFrameError: when an image cannot be read as its encoding declares.
+        :raises ClosedError: after close().
+        """
+        return self._open_frames().infer_inputs(self._with_frames(inputs), thresholds)
+
+    def _with_frames(self, inputs: RunInputs) -> RunInputs:
+        """Return the inputs with pixels wrapped as frames where an image is fed."""
+        return {
+            name: _as_frame(value)
+            if isinstance(value, np.ndarray) and isinstance(self.feeds.get(name), ImageFeed)
+            else value
+            for name, value in inputs.items()
+        }
+
+    def reset_state(self) -> None:
+        """Set the states of the network to zeros before the next run."""
+        self._open_frames().reset_state()
+
     def submit(
-        self, image: Frame | np.ndarray, thresholds: Thresholds = DEFAULT_THRESHOLDS
+        self,
+        image: Frame | np.ndarray | RunInputs,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> PendingResult[ResultT]:
         """
-        Start one image and return while the GPU works; on the CPU, finish it first.
+        Start one run and return while the GPU works; on the CPU, finish it first.
 
         A GPU has `frames_in_flight` frames at a time: where there are as many, call `result` of
         the oldest before the next `submit`.
@@ -194,7 +226,19 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when the image cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        return PendingResult(self._open_frames().submit([_as_frame(image)], thresholds))
+        frames = self._open_frames()
+        if isinstance(image, Mapping):
+            return PendingResult(frames.submit_inputs(self._with_frames(image), thresholds))
+        return PendingResult(frames.submit([_as_frame(image)], thresholds))
+
+    @property
+    def preprocess(self) -> Preprocess:
+        """
+        The preprocessing of the (first) image.
+
+        :raises TensorMismatchError: when the network takes no image.
+        """
+        return self._fitted.preprocess
 
     @property
     def max_batch(self) -> int:

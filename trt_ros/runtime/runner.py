@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from trt_ros.errors import GpuFailedError, TensorMismatchError
+from trt_ros.runtime.feeds import RunInputs
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
@@ -89,7 +90,9 @@ class FinishedResults(PendingResults[ResultT_co]):
 
 class FrameRunner(Generic[ResultT_co]):
     """
-    A network that runs from frames to results, with preprocessing and decoding. Owns the network.
+    A network that runs from frames and tensors to results. Owns the network.
+
+    `infer`, `infer_all` and `submit` are for networks of one image beside constants.
 
     :cvar max_detections: maximum number of detections per image, whatever the thresholds allow.
     """
@@ -140,6 +143,26 @@ class FrameRunner(Generic[ResultT_co]):
         :raises ClosedError: after close().
         """
         return FinishedResults(self.infer_all(frames, thresholds))
+
+    def infer_inputs(self, inputs: RunInputs, thresholds: Thresholds) -> ResultT_co:
+        """
+        Run the network once, on an image or array for each of its inputs but states and constants.
+
+        :returns: the task's result; boxes are in pixels of the first image.
+        :raises TensorMismatchError: when an input is missing, unknown, or does not fit.
+        :raises BadFrameError: when an image cannot be read as its encoding declares.
+        :raises ClosedError: after close().
+        """
+        return self.submit_inputs(inputs, thresholds).results()[0]
+
+    def submit_inputs(
+        self, inputs: RunInputs, thresholds: Thresholds
+    ) -> PendingResults[ResultT_co]:
+        """Start a run as `infer_inputs`, of one result; without a GPU, finish it too."""
+        raise NotImplementedError
+
+    def reset_state(self) -> None:
+        """Set the states to zeros before the next run."""
 
     def diagnostics(self) -> Mapping[str, str]:
         """Return values for /diagnostics by their key."""

@@ -188,6 +188,8 @@ class Preprocess:
                     'channels.',
                     remedy=f'Set {name} to one value per channel.',
                 )
+            if len(values) < self.channels:
+                object.__setattr__(self, name, tuple(values) * self.channels)
         if not 0 < self.crop_fraction <= 1:
             raise ParameterError(
                 f'crop_fraction is {self.crop_fraction}, expected above 0 and at most 1.'
@@ -204,16 +206,12 @@ class Preprocess:
     @property
     def gain(self) -> np.ndarray:
         """Factor per channel, (channels,) float32: scale / std."""
-        return np.float32(self.scale) / self._per_channel(self.std)
+        return np.float32(self.scale) / np.array(self.std, np.float32)
 
     @property
     def bias(self) -> np.ndarray:
         """Subtrahend per channel, (channels,) float32: mean / std."""
-        bias: np.ndarray = self._per_channel(self.mean) / self._per_channel(self.std)
-        return bias
-
-    def _per_channel(self, values: tuple[float, ...]) -> np.ndarray:
-        return np.broadcast_to(np.array(values, np.float32), (self.channels,))
+        return np.array(self.mean, np.float32) / np.array(self.std, np.float32)
 
     def for_depth(self) -> Preprocess:
         """Return the preprocessing of an image whose values are depths in metres."""

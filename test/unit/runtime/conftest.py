@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trt_ros.runtime.fitting import Fitted
 from trt_ros.tensors import TensorSpec
 
 
@@ -360,8 +361,7 @@ def open_graph(cuda, monkeypatch) -> Callable[..., Any]:
         options.setdefault('gpu_timeout_seconds', 0)
         pipeline = GraphPipeline.open(
             engine,
-            Preprocess((64, 96)),
-            decoder,
+            Fitted.of_image(engine, Preprocess((64, 96)), decoder),
             on_fault=on_fault,
             batch=batch,
             options=GraphOptions(**options),

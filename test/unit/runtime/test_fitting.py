@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.runtime.fitting import fit, raw_preprocess
+from trt_ros.runtime.feeds import TensorFeed
+from trt_ros.runtime.fitting import fit, fit_any
 from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import FAMILIES, TENSORS
@@ -57,12 +58,15 @@ def test_a_dynamic_size_comes_from_options_metadata_or_default():
     [((1, 3, 64, 96), 'float32', 'nchw', 1 / 255), ((1, 64, 96, 3), 'uint8', 'nhwc', 1.0)],
 )
 def test_an_unrecognised_network_takes_pixels_of_0_to_1(image, dtype, layout, scale):
-    preprocess = raw_preprocess(network(image=image, dtype=dtype))
-    assert preprocess is not None
+    fitted = fit_any(network(image=image, dtype=dtype, output=(1, 7)), PipelineOptions(), FAMILIES)
+    preprocess = fitted.preprocess
     assert (preprocess.input_hw, preprocess.layout) == ((64, 96), layout)
-    assert preprocess.scale == scale
+    assert (preprocess.scale, fitted.decoder.name) == (scale, 'tensor')
 
 
-@pytest.mark.parametrize('image', [(1, 3), (1, 3, -1, 96)])
-def test_an_unrecognised_network_without_a_fixed_image_has_no_preprocessing(image):
-    assert raw_preprocess(network(image=image)) is None
+def test_an_unrecognised_network_without_images_takes_tensors():
+    fitted = fit_any(network(image=(1, 3), output=(1, 7)), PipelineOptions(), FAMILIES)
+    assert fitted.feeds == {'images': TensorFeed(TensorSpec('images', (1, 3), 'float32', 'input'))}
+    assert fitted.decoder.name == 'tensor'
+    with pytest.raises(TensorMismatchError, match='takes no image'):
+        _ = fitted.preprocess

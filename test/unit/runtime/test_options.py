@@ -22,7 +22,7 @@ def test_defaults_are_consistent():
         ({'channel_order': 'gbr'}, "channel_order is 'gbr'"),
         ({'pad_value': 256}, r'pad_value is 256.\nRemedy: Use -1 to 255'),
         ({'pad_value': -2}, 'pad_value is -2'),
-        ({'mean': (1.0,)}, r'mean is \[1.0\].\nRemedy: Set it to three numbers'),
+        ({'mean': (1.0, 2.0)}, r'mean is \[1.0, 2.0\].\nRemedy: Set it to one number per channel'),
         ({'mean': (math.nan, 0.0, 0.0)}, 'mean is'),
         ({'std': (1.0, 1.0)}, 'std is'),
         ({'std': (1.0, 0.0, 1.0)}, r'std is .*\nRemedy: Use numbers from 1e-06 to 1000000.0'),

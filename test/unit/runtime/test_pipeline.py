@@ -211,7 +211,7 @@ def test_log_lines_name_backend_decoder_and_preprocessing(colour_detector):
     assert decoder.startswith('decoder yolov8: ')
     assert preprocess == (
         'input 64x64 (fixed by the network), letterbox padded with 114, rgb, nchw float32, '
-        'scale 0.00392157, mean (0.5, 0.5, 0.5)'
+        'scale 0.00392157, mean (0.5, 0.5, 0.5), std (1.0, 1.0, 1.0)'
     )
     assert classes == '3 class names'
 
@@ -324,7 +324,7 @@ def test_fixed_batch_network_is_recognised_by_outputs_per_image():
     [
         ((4, 3, 64, 64), 'float32', 'has a batch size of 4, which the outputs do not have'),
         ((1, 3, 64), 'float32', 'is not a batch of images'),
-        ((1, 4, 64, 64), 'float32', 'no dimension of 3 colours'),
+        ((1, 5, 64, 64), 'float32', 'no dimension of 1, 3 or 4 channels'),
         ((1, 3, 64, 64), 'int64', 'unsupported image dtype int64'),
     ],
 )
@@ -346,9 +346,14 @@ def test_rejects_network_of_another_task():
 
 def test_a_network_with_two_inputs_is_refused_and_both_are_named():
     runner = fake(inputs=[IMAGE, TensorSpec('size', (1, 2), 'int64', 'input')])
-    with pytest.raises(TensorMismatchError, match=r'has 2 inputs') as caught:
+    with pytest.raises(
+        TensorMismatchError, match='The network input size gets no value'
+    ) as caught:
         Pipeline.open(LabelledOptions(), runner=runner)
-    assert caught.value.cause == 'images (1, 3, 64, 64) float32; size (1, 2) int64'
+    assert caught.value.cause == (
+        'The network has 2 inputs: images (1, 3, 64, 64) float32; size (1, 2) int64.'
+    )
+    assert "['images=image:images/image_raw', 'size=tensor:size']" in caught.value.remedy
 
 
 @pytest.mark.parametrize('image_first', [True, False])

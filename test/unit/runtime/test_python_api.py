@@ -92,7 +92,7 @@ def test_wrong_options_and_images_are_refused():
     with pytest.raises(ParameterError, match='precision is'):
         trt_ros.Pipeline.open(MODEL, precision='fp8')
     with pytest.raises(ParameterError, match='mean is'):
-        trt_ros.Pipeline.open(MODEL, mean=[1.0])
+        trt_ros.Pipeline.open(MODEL, mean=[1.0, 2.0])
     with (
         trt_ros.Pipeline.open(MODEL, backend='onnxruntime') as pipeline,
         pytest.raises(BadFrameError),

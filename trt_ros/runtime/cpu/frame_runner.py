@@ -9,37 +9,62 @@ from typing import TypeVar
 import numpy as np
 
 from trt_ros.errors import ModelError, TensorMismatchError
-from trt_ros.runtime.runner import FrameRunner, Runner
-from trt_ros.vision.decoders.registry import Decoder
+from trt_ros.runtime.feeds import (
+    RunInputs,
+    constant_inputs,
+    example_inputs,
+    host_dtype,
+    image_feeds,
+    inputs_of_image,
+    is_one_image,
+    split_inputs,
+    state_feeds,
+    tensor_feeds,
+    write_tensor,
+)
+from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.runner import FinishedResults, FrameRunner, Runner
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
 ResultT = TypeVar('ResultT')
+
+
+#: Placement of the image in a network without one; the decoder ignores it.
+NO_LETTERBOX = Letterbox((1.0, 1.0), (0.0, 0.0), (1, 1), (1, 1))
+WARM_UP_THRESHOLDS = Thresholds(score=1.0, iou=1.0, max_detections=1)
 
 
 class StepByStep(FrameRunner[ResultT]):
     """
     A FrameRunner over any Runner, which it owns.
 
-    After warm_up, `infer` and `infer_all` may be called from several threads: preprocessing and
-    decoding overlap, the network runs one call at a time.
+    After warm_up, all runs may be started from several threads: preprocessing and decoding
+    overlap, the network runs one call at a time.
 
-    :param runner: a network of one image input, beside the decoder's constant inputs; the arrays
-        that it returns stay valid.
+    :param runner: the arrays that it returns stay valid.
     :param batch: maximum number of frames per run.
     """
 
     max_batch: int = 1
     log_lines: tuple[str, ...] = ()
 
-    def __init__(
-        self, runner: Runner, preprocess: Preprocess, decoder: Decoder[ResultT], batch: int = 1
-    ) -> None:
-        self.runner, self.preprocess, self.decoder = runner, preprocess, decoder
+    def __init__(self, runner: Runner, fitted: Fitted[ResultT], batch: int = 1) -> None:
+        self.runner, self.feeds, self.decoder = runner, fitted.feeds, fitted.decoder
+        self._outputs = fitted.outputs
         self._running = threading.Lock()
-        self._constant_inputs = decoder.constant_inputs
-        image = next(spec for spec in runner.inputs if spec.name not in self._constant_inputs)
+        self._constant_inputs = constant_inputs(fitted.feeds)
+        self._states: dict[str, np.ndarray] = {}
+        self._is_padded = False
+        self._is_one_image = is_one_image(fitted.feeds)
+        if self._is_one_image:
+            self.preprocess = fitted.preprocess
+            self._choose_batch(batch)
+
+    def _choose_batch(self, batch: int) -> None:
+        inputs = self.runner.inputs
+        image = next(spec for spec in inputs if spec.name not in self._constant_inputs)
         self._input_name, fixed = image.name, image.shape[0]
         self.max_batch = batch if fixed == -1 else fixed
         self._is_padded = fixed > 1
@@ -49,8 +74,8 @@ class StepByStep(FrameRunner[ResultT]):
             pass
         elif fixed == 1:
             self._one_by_one('the network accepts one image per run')
-        elif not decoder.takes_batches or any(
-            spec.shape[:1] != (-1,) for spec in runner.inputs if spec.name in self._constant_inputs
+        elif not self.decoder.takes_batches or any(
+            spec.shape[:1] != (-1,) for spec in inputs if spec.name in self._constant_inputs
         ):
             self._one_by_one('only the image input of the network has a batch dimension')
         else:
@@ -60,38 +85,83 @@ class StepByStep(FrameRunner[ResultT]):
         self.max_batch, self.log_lines = 1, (f'batch size 1: {reason}',)
 
     def warm_up(self) -> None:
-        """Run on grey frames and choose the number of CPU threads."""
+        """Run on grey frames and zeros, and choose the number of CPU threads."""
+        if not self._is_one_image:
+            inputs = example_inputs(self.feeds)
+            if inputs is not None:
+                self.infer_inputs(inputs, WARM_UP_THRESHOLDS)
+                self.reset_state()
+                self.log_lines += self.runner.settle_threads(self._tensors(inputs)[0])
+            return
         grey = Frame.from_pixels(np.full((*self.preprocess.input_hw, 3), 114, np.uint8))
         if self.max_batch > 1 and not self._is_padded:
             try:
-                self.infer_all(
-                    [grey] * self.max_batch, Thresholds(score=1.0, iou=1.0, max_detections=1)
-                )
+                self.infer_all([grey] * self.max_batch, WARM_UP_THRESHOLDS)
             except (ModelError, TensorMismatchError) as error:
                 # Some exporters declare a dimension dynamic that is fixed inside the network.
                 self._one_by_one(error.problem)
-        self.infer(grey, Thresholds(score=1.0, iou=1.0, max_detections=1))
+        self.infer(grey, WARM_UP_THRESHOLDS)
         self.log_lines += self.runner.settle_threads(
             self._inputs([self.preprocess(grey)[0]] * self.max_batch)
         )
 
     def infer(self, frame: Frame, thresholds: Thresholds) -> ResultT:
         """Run one image; see FrameRunner.infer."""
-        return self._run([frame], thresholds)[0]
+        return self.infer_all([frame], thresholds)[0]
 
     def infer_all(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[ResultT]:
         """Run several images; see FrameRunner.infer_all."""
+        if not self._is_one_image:
+            return [
+                self.infer_inputs(inputs_of_image(self.feeds, frame), thresholds)
+                for frame in frames
+            ]
         return [
             result
             for start in range(0, len(frames), self.max_batch)
             for result in self._run(frames[start : start + self.max_batch], thresholds)
         ]
 
+    def submit_inputs(self, inputs: RunInputs, thresholds: Thresholds) -> FinishedResults[ResultT]:
+        """Run once, on an image or array per input; see FrameRunner.infer_inputs."""
+        tensors, letterbox = self._tensors(inputs)
+        with self._running:  # States go from one run to the next.
+            for name, feed in state_feeds(self.feeds).items():
+                state = self._states.get(name)
+                tensors[name] = (
+                    np.zeros(feed.spec.shape, feed.spec.dtype) if state is None else state
+                )
+            outputs = self.runner.infer(tensors)
+            for name, feed in state_feeds(self.feeds).items():
+                self._states[name] = np.array(outputs[feed.output])
+        return FinishedResults([self.decoder(self._chosen(outputs), letterbox, thresholds)])
+
+    def reset_state(self) -> None:
+        """Set the states to zeros before the next run."""
+        with self._running:
+            self._states.clear()
+
+    def _tensors(self, inputs: RunInputs) -> tuple[dict[str, np.ndarray], Letterbox]:
+        """Return the network's inputs but states, and the placement of the first image."""
+        frames, arrays = split_inputs(self.feeds, inputs)
+        letterbox, tensors, remaining = NO_LETTERBOX, dict(self._constant_inputs), iter(frames)
+        for feed_number, (name, feed) in enumerate(image_feeds(self.feeds).items()):
+            images = [next(remaining) for _ in range(feed.image_count)]
+            tensors[name], placement = feed.preprocess(*images)
+            letterbox = letterbox if feed_number else placement
+        for name, tensor_feed in tensor_feeds(self.feeds).items():
+            tensors[name] = np.empty(arrays[name].shape, host_dtype(tensor_feed.spec))
+            write_tensor(tensors[name], tensor_feed.spec, arrays[name])
+        return tensors, letterbox
+
+    def _chosen(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: outputs[name] for name in self._outputs}
+
     def _run(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[ResultT]:
         tensors, letterboxes = zip(*map(self.preprocess, frames))
         inputs = self._inputs(tensors)
         with self._running:  # Two runs at once would share the same CPUs.
-            outputs = self.runner.infer(inputs)
+            outputs = self._chosen(self.runner.infer(inputs))
         count = self._count(tensors)
         return [
             self.decoder(_of_one(outputs, index, count), letterbox, thresholds)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 import time
 from typing import Any
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
 from trt_ros.progress import Reporter
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.frame_runner import StepByStep
-from trt_ros.runtime.fitting import Fitted, fit
+from trt_ros.runtime.fitting import fit_any
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.vision.decoders.registry import DRAWN, TENSORS
+from trt_ros.vision.decoders.registry import DRAWN
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
@@ -71,12 +70,8 @@ def open_on_the_cpu(
     with ExitStack() as undo:
         network = open_network(options, Reporter(None, None), batch)[0]
         undo.callback(network.close)
-        fitted: Fitted[Any]
-        try:
-            fitted = fit(network, options, DRAWN)
-        except TensorMismatchError:
-            fitted = fit(network, replace(options, decoder='tensor'), TENSORS)
-        steps = StepByStep[Any](network, fitted.preprocess, fitted.decoder, batch)
+        fitted = fit_any(network, options, DRAWN)
+        steps = StepByStep[Any](network, fitted, batch)
         steps.warm_up()
         undo.pop_all()
         return steps, (*fitted.log_lines, *steps.log_lines)

@@ -17,6 +17,7 @@ from trt_ros.cuda.monitor import Monitor
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError, ParameterError
+from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu.decode import MAX_DETECTIONS
 from trt_ros.runtime.gpu.faults import Faults
 from trt_ros.runtime.gpu.frame_slot import FrameSlot, Launched
@@ -32,7 +33,6 @@ from trt_ros.runtime.gpu.tensorrt_context import close_engine, widen
 from trt_ros.runtime.runner import FrameRunner, PendingResults
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 
 log = logging.getLogger('trt_ros.runtime')
@@ -132,8 +132,7 @@ class GraphPipeline(FrameRunner[Any]):
     def open(
         cls,
         engine: Engine,
-        preprocess: Preprocess,
-        decoder: Decoder[Any] | None,
+        fitted: Fitted[Any],
         *,
         options: GraphOptions | None = None,
         cache: Blob | None = None,
@@ -146,7 +145,6 @@ class GraphPipeline(FrameRunner[Any]):
 
         :param engine: an engine with one image input beside the decoder's constant inputs; owned
             by the pipeline from now on, also when this raises.
-        :param decoder: None for raw outputs (`Pending.outputs`).
         :param cache: TensorRT-RTX's runtime cache of this engine.
         :param batch: number of frames that may arrive together. A batch above 1 has one slot: a
             batch waits for its frames, and a second slot would double its memory.
@@ -165,7 +163,14 @@ class GraphPipeline(FrameRunner[Any]):
         with gpu.context, ExitStack() as undo:
             undo.callback(close_engine, engine)
             shared = open_shared_resources(
-                engine, preprocess, decoder, gpu, options, batch=batch, cache=cache, undo=undo
+                engine,
+                fitted.preprocess,
+                fitted.decoder,
+                gpu,
+                options,
+                batch=batch,
+                cache=cache,
+                undo=undo,
             )
             slots: list[FrameSlot] = []
             for _ in range(options.slots):
@@ -173,7 +178,7 @@ class GraphPipeline(FrameRunner[Any]):
                 undo.callback(slot.close)
                 slots.append(slot)
             lines = (*log_lines, *batch_log_lines(shared, batch))
-            pipeline = cls(shared, decoder, Slots(slots), on_fault, lines)
+            pipeline = cls(shared, fitted.decoder, Slots(slots), on_fault, lines)
             undo.callback(pipeline.receive_buffers.close)
             undo.callback(pipeline.faults.close)
             pipeline._owned = undo.pop_all()

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from trt_ros.cuda.device import open_gpu
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
-from trt_ros.errors import TensorMismatchError
 from trt_ros.progress import Reporter
-from trt_ros.runtime.fitting import fit, raw_preprocess
+from trt_ros.runtime.fitting import fit_any
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
@@ -68,10 +67,10 @@ def open_frames(
     report: Reporter | None = None,
 ) -> GraphPipeline:
     """
-    Open any network of one image input for frames, to measure it.
+    Open any network, to measure it.
 
-    A network that no decoder recognises gets pixels of 0 to 1 and returns raw outputs. Runs take
-    `build.batch` images where the network allows that.
+    A network that no decoder recognises returns raw outputs; see fit_any. Runs take `build.batch`
+    images where the network allows that.
     """
     graph = graph or GraphOptions()
     runner = open_tensor_runner(
@@ -95,13 +94,5 @@ def frames_of(
 
     :param runner: closed when this returns or raises; the pipeline owns its engine.
     """
-    with ExitStack() as undo:
-        undo.callback(runner.close)
-        try:
-            fitted = fit(runner, options, FAMILIES)
-        except TensorMismatchError:
-            preprocess = raw_preprocess(runner)
-            if preprocess is None:
-                raise
-            return runner.for_frames(preprocess, None, batch=batch)
-        return runner.for_frames(fitted.preprocess, fitted.decoder, batch=batch)
+    with closing(runner):
+        return runner.for_frames(fit_any(runner, options, FAMILIES), batch=batch)

@@ -13,6 +13,7 @@ from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import ClosedError, GpuFailedError
+from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.faults import Faults
 from trt_ros.runtime.gpu.graph_options import GraphOptions
@@ -25,8 +26,6 @@ from trt_ros.runtime.gpu.tensorrt_context import (
     widen,
 )
 from trt_ros.runtime.runner import Runner, check_inputs
-from trt_ros.vision.decoders.registry import Decoder
-from trt_ros.vision.letterbox import Preprocess
 
 
 class TensorRTRunner(Runner):
@@ -65,8 +64,7 @@ class TensorRTRunner(Runner):
 
     def for_frames(
         self,
-        preprocess: Preprocess,
-        decoder: Decoder[Any] | None,
+        fitted: Fitted[Any],
         *,
         batch: int = 1,
         on_fault: Callable[[GpuFailedError], None] | None = None,
@@ -84,8 +82,7 @@ class TensorRTRunner(Runner):
         self.close()
         return GraphPipeline.open(
             engine,
-            preprocess,
-            decoder,
+            fitted,
             cache=self._cache,
             on_fault=on_fault,
             log_lines=self.log_lines,

@@ -9,6 +9,7 @@ from support.fake_runner import FakeRunner
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.runtime.fitting import Fitted
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
@@ -18,6 +19,10 @@ from trt_ros.vision.thresholds import Thresholds
 IMAGE = TensorSpec('images', (1, 3, 64, 64), 'float32', 'input')
 HEAD = TensorSpec('output0', (1, 7, 84), 'float32', 'output')
 ASKED = Thresholds(score=0.1, iou=0.5, max_detections=9)
+
+
+def step_by_step(runner, preprocess, decoder, batch=1):
+    return StepByStep(runner, Fitted.of_image(runner, preprocess, decoder), batch)
 
 
 def grey(value, wh=(128, 128)):
@@ -44,7 +49,7 @@ def brightness_finder(size, batch):
     image = TensorSpec('images', (size, 3, 64, 64), 'float32', 'input')
     head = TensorSpec('output0', (size, 7, 84), 'float32', 'output')
     decoder = choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64))
-    return StepByStep(
+    return step_by_step(
         FakeRunner(answer, inputs=[image], outputs=[head]), Preprocess((64, 64)), decoder, batch
     ), seen
 
@@ -61,7 +66,7 @@ def test_warming_up_runs_once_on_grey_of_the_networks_size_and_close_closes_the_
         return {'output0': np.zeros((1, 7, 84), np.float32)}
 
     runner = FakeRunner(answer, inputs=[IMAGE], outputs=[HEAD])
-    frames = StepByStep(
+    frames = step_by_step(
         runner,
         Preprocess((64, 64), scale=1.0),
         choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)),
@@ -74,7 +79,7 @@ def test_warming_up_runs_once_on_grey_of_the_networks_size_and_close_closes_the_
 
 
 def test_warming_up_fails_where_scores_are_logits():
-    frames = StepByStep(
+    frames = step_by_step(
         FakeRunner(
             [{'output0': np.full((1, 7, 84), -5, np.float32)}], inputs=[IMAGE], outputs=[HEAD]
         ),
@@ -143,7 +148,7 @@ def test_single_frame_without_batch_logs_nothing():
 def test_batched_results_equal_single_results(colour_detector):
     runner = OnnxRuntimeRunner.open(colour_detector(batch='batch'), threads=1)
     decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))
-    frames = StepByStep(runner, Preprocess((64, 64)), decoder, 3)
+    frames = step_by_step(runner, Preprocess((64, 64)), decoder, 3)
     frames.warm_up()
     assert frames.log_lines == ('batch size: up to 3 images per run',)
     pictures = [grey(value, wh) for value, wh in ((60, (64, 64)), (90, (80, 40)), (99, (30, 50)))]
@@ -159,7 +164,7 @@ def test_warm_up_detects_batch_dynamic_in_name_only(colour_detector):
     path = colour_detector(batch='batch', is_baked=True)
     runner = OnnxRuntimeRunner.open(path, threads=1)
     decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))
-    frames = StepByStep(runner, Preprocess((64, 64)), decoder, 2)
+    frames = step_by_step(runner, Preprocess((64, 64)), decoder, 2)
     frames.warm_up()
     (told,) = frames.log_lines
     assert told.startswith(f'batch size 1: ONNX Runtime could not run {path}')
@@ -172,7 +177,7 @@ def test_warm_up_detects_output_without_batch():
         return {'output0': find_brightness(tensors)['output0'][:1]}
 
     image = TensorSpec('images', (-1, 3, 64, 64), 'float32', 'input')
-    frames = StepByStep(
+    frames = step_by_step(
         FakeRunner(answer, inputs=[image], outputs=[HEAD]),
         Preprocess((64, 64)),
         choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)),
@@ -204,7 +209,7 @@ def test_family_without_batched_output_runs_images_singly():
         }
 
     decoder = choose_decoder('auto', (image,), tuple(outputs), {}, (64, 64))
-    frames = StepByStep(
+    frames = step_by_step(
         FakeRunner(answer, inputs=[image], outputs=outputs), Preprocess((64, 64)), decoder, 2
     )
     assert frames.log_lines == (
@@ -238,7 +243,7 @@ def test_constant_inputs_are_repeated_per_image(size):
 
     inputs = (image, sizes)
     decoder = choose_decoder('auto', inputs, tuple(outputs), {}, (64, 64))
-    frames = StepByStep(
+    frames = step_by_step(
         FakeRunner(answer, inputs=inputs, outputs=outputs), Preprocess((64, 64)), decoder, 2
     )
     frames.infer_all([grey(0)] * 2, ASKED)

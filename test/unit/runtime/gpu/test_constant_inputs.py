@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.tensors import TensorSpec
@@ -25,8 +26,11 @@ def test_constant_input_is_uploaded_once_per_image_slot_and_never_per_frame(
     engine.profiles = ({**engine.profiles[0], 'orig_target_sizes': ((1, 2), (1, 2), (4, 2))},)
     pipeline = GraphPipeline.open(
         engine,
-        Preprocess((64, 96)),
-        replace(decoder, constant_inputs={'orig_target_sizes': SIZE}),
+        Fitted.of_image(
+            engine,
+            Preprocess((64, 96)),
+            replace(decoder, constant_inputs={'orig_target_sizes': SIZE}),
+        ),
         batch=3,
         options=GraphOptions(gpu_timeout_seconds=0),
     )

@@ -15,6 +15,7 @@ from trt_ros.errors import (
     ParameterError,
     TensorMismatchError,
 )
+from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.frame_slot import cut_into_pieces
 from trt_ros.runtime.gpu.graph_options import GraphOptions
@@ -455,7 +456,9 @@ def test_outputs_without_batch_axis_reach_decoder_whole(engine, picture):
     engine.outputs = (TensorSpec('any', (7, 5), 'float32', 'output'),)
     decoder = choose_decoder('auto', engine.inputs, engine.outputs, {}, (64, 96), families=TENSORS)
     pipeline = GraphPipeline.open(
-        engine, Preprocess((64, 96)), decoder, options=GraphOptions(gpu_timeout_seconds=0)
+        engine,
+        Fitted.of_image(engine, Preprocess((64, 96)), decoder),
+        options=GraphOptions(gpu_timeout_seconds=0),
     )
     assert pipeline.infer(picture(), ASKED)['any'].shape == (7, 5)
     pipeline.close()

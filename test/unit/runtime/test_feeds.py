@@ -1,0 +1,234 @@
+"""Networks of several inputs: images, tensors, constants and states, with ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+import pytest
+
+from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
+from trt_ros.runtime.feeds import write_tensor
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.registry import FAMILIES, TENSORS
+from trt_ros.vision.frame import Frame
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a network: nodes, and (name, type, shape) of its inputs and outputs."""
+
+    def write(nodes, inputs, outputs) -> Path:
+        graph = helper.make_graph(
+            nodes,
+            'test',
+            [helper.make_tensor_value_info(*each) for each in inputs],
+            [helper.make_tensor_value_info(*each) for each in outputs],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+        path = tmp_path / 'network.onnx'
+        onnx.save(model, path)
+        return path
+
+    return write
+
+
+def open_pipeline(path, families=TENSORS, **options):
+    return Pipeline.open(
+        str(path), families=families, backend='onnxruntime', cpu_threads=1, **options
+    )
+
+
+@pytest.fixture
+def difference(write):
+    """Return a network of two images, whose output is their difference."""
+    return write(
+        [helper.make_node('Sub', ['left', 'right'], ['flow'])],
+        [('left', FLOAT, [1, 3, 4, 6]), ('right', FLOAT, [1, 3, 4, 6])],
+        [('flow', FLOAT, [1, 3, 4, 6])],
+    )
+
+
+def uniform(value, wh=(12, 8)):
+    return np.full((wh[1], wh[0], 3), value, np.uint8)
+
+
+def test_two_images_are_preprocessed_each_in_its_own_way(difference):
+    inputs = ('left=image:left', 'right=image:right?scale=1.0&mean=2.0&std=4.0')
+    with open_pipeline(difference, inputs=inputs) as pipeline:
+        found = pipeline({'left': uniform(255), 'right': Frame.from_pixels(uniform(10))})
+    np.testing.assert_allclose(found['flow'], np.full((1, 3, 4, 6), 1 - (10 - 2) / 4), rtol=1e-6)
+
+
+def test_a_network_of_two_images_suggests_its_bindings(difference):
+    with pytest.raises(TensorMismatchError, match='left, right get no value') as caught:
+        open_pipeline(difference)
+    assert "['left=image:left/image_raw', 'right=image:right/image_raw']" in caught.value.remedy
+
+
+def test_rejects_missing_unknown_and_mistaken_inputs(difference):
+    with open_pipeline(difference, inputs=('left=image:a', 'right=tensor:b')) as pipeline:
+        image, tensor = uniform(0), np.zeros((1, 3, 4, 6), np.float32)
+        with pytest.raises(TensorMismatchError, match="'right' is missing"):
+            pipeline({'left': image})
+        with pytest.raises(TensorMismatchError, match='no image or tensor named up'):
+            pipeline({'left': image, 'right': tensor, 'up': tensor})
+        with pytest.raises(TensorMismatchError, match='takes an array, but got Frame'):
+            pipeline({'left': image, 'right': Frame.from_pixels(image)})
+        with pytest.raises(TensorMismatchError, match=r'right came as \(4, 6\) float32'):
+            pipeline({'left': image, 'right': tensor[0, 0]})
+        with pytest.raises(TensorMismatchError, match='takes 1 images, but got 2'):
+            pipeline({'left': [Frame.from_pixels(image)] * 2, 'right': tensor})
+        with pytest.raises(TensorMismatchError, match='takes more than one image'):
+            pipeline(image)
+    with pytest.raises(ClosedError):
+        pipeline({'left': image, 'right': tensor})
+
+
+@pytest.fixture
+def counter(write):
+    """Return a network that adds its input to a state."""
+    return write(
+        [
+            helper.make_node('Add', ['h', 'step'], ['hn']),
+            helper.make_node('Identity', ['hn'], ['total']),
+        ],
+        [('step', FLOAT, [1, 2]), ('h', FLOAT, ['batch', 2])],
+        [('hn', FLOAT, ['batch', 2]), ('total', FLOAT, ['batch', 2])],
+    )
+
+
+def test_a_state_is_the_output_of_the_previous_run_until_it_is_reset(counter):
+    inputs = ('step=tensor:step', 'h=state:hn')
+    step = np.array([[1, 10]], np.float32)
+    with open_pipeline(counter, inputs=inputs, outputs=('total',)) as pipeline:
+        for count in (1, 2, 3):
+            found = pipeline({'step': step})
+            assert {name: each.tolist() for name, each in found.items()} == {
+                'total': [[count, 10 * count]]
+            }
+        pipeline.reset_state()
+        assert pipeline({'step': step})['total'].tolist() == [[1, 10]]
+
+
+def test_rejects_a_state_of_another_shape(write):
+    path = write(
+        [helper.make_node('Concat', ['x', 'h'], ['y'], axis=1)],
+        [('x', FLOAT, [1, 2]), ('h', FLOAT, [1, 2])],
+        [('y', FLOAT, [1, 4])],
+    )
+    with pytest.raises(ParameterError, match=r'The state h \(1, 2\) float32 cannot come from'):
+        open_pipeline(path, inputs=('x=tensor:x', 'h=state:y'))
+
+
+def test_all_inputs_may_be_tensors(counter):
+    with open_pipeline(counter, inputs=('*=tensor:tensors',)) as pipeline:
+        one = np.ones((1, 2), np.float32)
+        found = pipeline({'step': one, 'h': one})
+        assert list(found) == ['hn', 'total'] and found['hn'].tolist() == [[2, 2]]
+        assert {name: feed.kind for name, feed in pipeline.feeds.items()} == {
+            'step': 'tensor',
+            'h': 'tensor',
+        }
+
+
+def test_a_detector_needs_an_image(counter):
+    with pytest.raises(ParameterError, match='The network gets no image'):
+        open_pipeline(counter, FAMILIES, inputs=('*=tensor:tensors',))
+
+
+def test_outputs_are_chosen_and_ordered(counter):
+    with open_pipeline(counter, inputs=('*=tensor:t',), outputs=('total', 'hn')) as pipeline:
+        one = np.ones((1, 2), np.float32)
+        assert list(pipeline({'step': one, 'h': one})) == ['total', 'hn']
+    with pytest.raises(ParameterError, match='outputs names sum, which the network does not have'):
+        open_pipeline(counter, inputs=('*=tensor:t',), outputs=('sum',))
+
+
+def test_an_image_network_with_a_state_runs_image_by_image(write):
+    path = write(
+        [helper.make_node('Add', ['x', 'h'], ['y'])],
+        [('x', FLOAT, [1, 1, 2, 2]), ('h', FLOAT, [1, 1, 2, 2])],
+        [('y', FLOAT, [1, 1, 2, 2])],
+    )
+    inputs = ('x=image:image?scale=1.0', 'h=state:y')
+    with open_pipeline(path, inputs=inputs) as pipeline:
+        grey = Frame.from_pixels(np.full((2, 2), 5, np.uint8), 'mono8')
+        results = pipeline.infer_all([grey, grey])
+        assert [result['y'].max() for result in results] == [5, 10]
+        assert pipeline(grey)['y'].tolist() == [[[[15, 15], [15, 15]]]]
+
+
+def test_the_second_image_is_the_fourth_channel(write):
+    path = write(
+        [helper.make_node('Identity', ['x'], ['y'])],
+        [('x', FLOAT, [1, 4, 2, 2])],
+        [('y', FLOAT, [1, 4, 2, 2])],
+    )
+    depth = Frame.from_pixels(np.full((2, 2), 1500, np.uint16), '16UC1')
+    with open_pipeline(path, inputs=('x=image:color,depth',)) as pipeline:
+        found = pipeline({'x': [Frame.from_pixels(uniform(255, (2, 2))), depth]})['y']
+    np.testing.assert_allclose(found[0, :, 0, 0], [1, 1, 1, 1.5])
+    with pytest.raises(ParameterError, match='bound to two images, but has 3 channels'):
+        open_pipeline(
+            write(
+                [helper.make_node('Identity', ['x'], ['y'])],
+                [('x', FLOAT, [1, 3, 2, 2])],
+                [('y', FLOAT, [1, 3, 2, 2])],
+            ),
+            inputs=('x=image:color,depth',),
+        )
+
+
+@pytest.mark.parametrize(
+    'value',
+    [
+        np.arange(6, dtype=np.float64).reshape(2, 3),
+        np.arange(6, dtype=np.float16).reshape(2, 3),
+        np.arange(6, dtype='>f4').reshape(2, 3),
+        np.arange(12, dtype=np.float32).reshape(2, 6)[:, ::2],
+        np.arange(6, dtype=np.float32).reshape(3, 2).T,
+        np.arange(6).reshape(2, 3),
+    ],
+)
+def test_tensors_of_other_types_and_strides_are_converted(write, value):
+    path = write(
+        [helper.make_node('Identity', ['x'], ['y'])],
+        [('x', FLOAT, [2, 3])],
+        [('y', FLOAT, [2, 3])],
+    )
+    with open_pipeline(path, inputs=('x=tensor:x',)) as pipeline:
+        found = pipeline({'x': value})['y']
+    assert found.dtype == np.float32 and np.array_equal(found, value)
+
+
+def test_rejects_tensors_whose_values_would_change(write):
+    path = write(
+        [helper.make_node('Identity', ['x'], ['y'])], [('x', INT64, [2])], [('y', INT64, [2])]
+    )
+    with open_pipeline(path, inputs=('x=tensor:x',)) as pipeline:
+        assert pipeline({'x': np.array([3, 4], np.uint8)})['y'].tolist() == [3, 4]
+        with pytest.raises(TensorMismatchError, match='x came as float32') as caught:
+            pipeline({'x': np.array([3, 4], np.float32)})
+        assert caught.value.remedy == 'Send int64.'
+        with pytest.raises(TensorMismatchError, match='x came as uint64'):
+            pipeline({'x': np.array([3, 2**63], np.uint64)})
+
+
+def test_bfloat16_is_rounded_to_nearest_even():
+    values = np.array([1.0, 1.00390625, 1.01171875, -3.4e38, np.inf, np.nan], np.float32)
+    bits = np.empty(6, np.uint16)
+    write_tensor(bits, TensorSpec('x', (6,), 'bfloat16', 'input'), values)
+    assert [hex(each) for each in bits] == [
+        '0x3f80',
+        '0x3f80',
+        '0x3f82',
+        '0xff80',
+        '0x7f80',
+        '0x7fc0',
+    ]

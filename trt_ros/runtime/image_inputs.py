@@ -1,0 +1,177 @@
+"""Image inputs of a network: layout, size and preprocessing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trt_ros.engine.build.profiles import DEFAULT_INPUT_HW, metadata_hw
+from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.runner import Network
+from trt_ros.tensors import TensorSpec, refuse_large
+from trt_ros.vision.letterbox import Preprocess
+
+IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', 'uint8')
+CHANNELS = (3, 1, 4)
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """
+    An image input of a network.
+
+    :param layout: 'nchw' or 'nhwc'.
+    :param channels: 1, 3 or 4.
+    :param size_reason: where `input_hw` comes from, for the log.
+    """
+
+    spec: TensorSpec
+    layout: str
+    channels: int
+    input_hw: tuple[int, int]
+    size_reason: str
+
+
+def is_image(spec: TensorSpec) -> bool:
+    """Return whether an input has the shape and dtype of a batch of images."""
+    return (
+        len(spec.shape) == 4
+        and spec.dtype in IMAGE_DTYPES
+        and (spec.shape[1] in (*CHANNELS, -1) or spec.shape[3] in CHANNELS)
+    )
+
+
+def image_input(network: Network, spec: TensorSpec, options: PipelineOptions) -> ImageInput:
+    """
+    Return how an input takes images.
+
+    :raises TensorMismatchError: when it does not.
+    :raises ParameterError: when `options.input_size` does not fit.
+    """
+    if len(spec.shape) != 4:
+        raise TensorMismatchError(
+            f'The input {spec} is not a batch of images.',
+            remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).',
+        )
+    if spec.dtype not in IMAGE_DTYPES:
+        raise TensorMismatchError(
+            f'The input {spec} has the unsupported image dtype {spec.dtype}.',
+            remedy=f'Export with one of {", ".join(IMAGE_DTYPES)}.',
+        )
+    layout, channels = _layout(spec)
+    height, width = spec.shape[2:] if layout == 'nchw' else spec.shape[1:3]
+    input_hw, reason = _input_hw(network, options, height, width)
+    size = (channels, *input_hw) if layout == 'nchw' else (*input_hw, channels)
+    refuse_large([replace(spec, shape=(spec.shape[0], *size))])
+    return ImageInput(spec, layout, channels, input_hw, reason)
+
+
+def _input_hw(
+    network: Network, options: PipelineOptions, height: int, width: int
+) -> tuple[tuple[int, int], str]:
+    """
+    Return height and width of the network's images, and the reason for them.
+
+    :param height, width: as declared by the network; -1 where they are dynamic.
+    """
+    if options.input_size:
+        wanted, reason = (options.input_size[0], options.input_size[1]), 'as requested'
+        if any(size not in (-1, want) for size, want in zip((height, width), wanted)):
+            raise ParameterError(
+                f'input_size is {list(wanted)}, but the network takes only {height} by {width}.',
+                remedy='Leave input_size out: it is for networks with a dynamic size.',
+            )
+    elif -1 in (height, width):
+        found = metadata_hw(network.metadata)
+        source = 'from the metadata' if found else 'by default'
+        wanted, reason = found or DEFAULT_INPUT_HW, f'{source}, dynamic in the network'
+    else:
+        wanted, reason = (height, width), 'fixed by the network'
+    return (height if height > 0 else wanted[0], width if width > 0 else wanted[1]), reason
+
+
+def _layout(spec: TensorSpec) -> tuple[str, int]:
+    """Return the layout and the number of channels; 3 channels and planes first in doubt."""
+    for channels in CHANNELS:
+        if spec.shape[1] == channels:
+            return 'nchw', channels
+        if spec.shape[3] == channels:
+            return 'nhwc', channels
+    if spec.shape[1] == -1:
+        return 'nchw', 3  # The exporters' default.
+    raise TensorMismatchError(
+        f'The input {spec} has no dimension of 1, 3 or 4 channels.',
+        remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).',
+    )
+
+
+def image_preprocess(
+    options: PipelineOptions,
+    trained_with: Mapping[str, object],
+    image: ImageInput,
+) -> Preprocess:
+    """
+    Return the family's preprocessing with the options that override it.
+
+    Its mean and std of three channels do not apply to one or four.
+    """
+    spec = image.spec
+    values: dict[str, Any] = dict(trained_with)
+    if image.channels != 3:
+        values = {name: value for name, value in values.items() if name not in ('mean', 'std')}
+    given = {
+        'resize': options.resize != 'auto' and options.resize,
+        'channel_order': options.channel_order != 'auto' and options.channel_order,
+        'mean': options.mean,
+        'std': options.std,
+        'scale': options.scale,
+        'crop_fraction': options.crop_fraction,
+    }
+    if spec.dtype == 'uint8':
+        refused = [name for name in ('mean', 'std', 'scale') if given[name]]
+        if refused:
+            raise ParameterError(
+                f'{" and ".join(refused)} cannot be applied.',
+                cause=f'The input {spec} takes pixels of 0 to 255; the network normalises them.',
+                remedy=f'Leave {" and ".join(refused)} out.',
+            )
+        values.update(scale=1.0, mean=(0.0,), std=(1.0,))
+    values.update({name: value for name, value in given.items() if value})
+    if options.pad_value >= 0:
+        values['pad_value'] = options.pad_value
+    if options.crop_fraction and values.get('resize') != 'center_crop':
+        raise ParameterError(
+            f'crop_fraction is {options.crop_fraction}, but resize {values.get("resize")} '
+            'does not crop.',
+            remedy='Leave crop_fraction out, or set resize to center_crop.',
+        )
+    return Preprocess(
+        image.input_hw,
+        **values,
+        antialias=options.antialias,
+        layout=image.layout,
+        dtype=spec.dtype,
+        channels=image.channels,
+    )
+
+
+def describe_preprocess(preprocess: Preprocess, size_reason: str) -> str:
+    """Return a line for the log."""
+    height, width = preprocess.input_hw
+    padding = f' padded with {preprocess.pad_value}' if 'letterbox' in preprocess.resize else ''
+    if preprocess.resize == 'center_crop':
+        padding = f' of {preprocess.crop_fraction:.4g} of the shorter side'
+    averaged = ' with antialias' if preprocess.antialias else ''
+    order = 'grey' if preprocess.channels == 1 else preprocess.channel_order
+    if preprocess.channels == 4:
+        order += ' and a fourth channel'
+    line = (
+        f'input {width}x{height} ({size_reason}), {preprocess.resize}{padding}{averaged}, '
+        f'{order}, {preprocess.layout} {preprocess.dtype}, '
+        f'scale {preprocess.scale:.6g}'
+    )
+    if any(preprocess.mean) or any(value != 1 for value in preprocess.std):
+        line += f', mean {preprocess.mean}, std {preprocess.std}'
+    return line
