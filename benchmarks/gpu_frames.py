@@ -3,14 +3,18 @@ What a frame costs on an NVIDIA GPU, as one CUDA graph and as a naive node would
 
     python benchmarks/gpu_models.py models
     python benchmarks/gpu_frames.py models/*.onnx [--json FILE] [--rounds N]
+    python benchmarks/gpu_frames.py models/*.onnx --waits [--rounds N]
 
 Prints a Markdown table; times are medians in microseconds unless the column says otherwise.
+--waits compares the values of gpu_wait instead: latency, and CPU time of the calling thread, of
+frames one after another and at 60 Hz.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import ExitStack
 import json
 from pathlib import Path
 import platform
@@ -23,6 +27,7 @@ import numpy as np
 
 from trt_ros.engine.options import BuildOptions
 from trt_ros.runtime.gpu.executor import GraphPipeline
+from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.measure import (
     Summary,
     frames_per_second,
@@ -31,6 +36,7 @@ from trt_ros.runtime.gpu.measure import (
     stage_times,
 )
 from trt_ros.runtime.gpu.open import open_frames, open_tensor_runner
+from trt_ros.runtime.gpu.waiting import WAITS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -127,6 +133,63 @@ def row(model: Path, frame: Frame, precision: str, rounds: int) -> dict[str, Any
     return entry
 
 
+def wait_rows(model: Path, frame: Frame, precision: str, rounds: int) -> list[dict[str, Any]]:
+    """Measure frames with each gpu_wait, in turns of 50, so that clocks and load are the same."""
+    rows = []
+    with ExitStack() as stack:
+        pipelines = {}
+        for mode in WAITS:
+            options = GraphOptions(slots=1, gpu_wait=mode)
+            pipelines[mode] = open_frames(model, BuildOptions(precision=precision), options)
+            stack.callback(pipelines[mode].close)
+            pipelines[mode].warm_up(frame)
+        for rate_hz in (0, 60):
+            wall: dict[str, list[float]] = {mode: [] for mode in WAITS}
+            cpu: dict[str, list[float]] = {mode: [] for mode in WAITS}
+            for _ in range(-(-rounds // 50)):
+                for mode, pipeline in pipelines.items():
+                    for number in range(55):
+                        if rate_hz:
+                            time.sleep(1 / rate_hz)
+                        used, began = time.thread_time(), time.perf_counter()
+                        pending = pipeline.submit([frame] * pipeline.max_batch, ASKED)
+                        if pipeline.decoder is None:
+                            pending.outputs()
+                        else:
+                            pending.results()
+                        seconds, used = time.perf_counter() - began, time.thread_time() - used
+                        if number >= 5:
+                            wall[mode].append(seconds)
+                            cpu[mode].append(used)
+            for mode in WAITS:
+                p50, p99 = np.percentile(wall[mode], [50, 99]) * 1e6
+                spin50, spin99 = np.percentile(wall['spin'], [50, 99]) * 1e6
+                rows.append(
+                    {
+                        'model': model.stem,
+                        'image': f'{frame.width}x{frame.height}',
+                        'rate': f'{rate_hz} Hz' if rate_hz else 'back to back',
+                        'gpu_wait': mode,
+                        'p50': p50,
+                        'p99': p99,
+                        'later than spin p50': p50 - spin50,
+                        'later than spin p99': p99 - spin99,
+                        'CPU per frame': np.mean(cpu[mode]) * 1e6,
+                        'CPU, % of spin': 100 * np.mean(cpu[mode]) / np.mean(cpu['spin']),
+                    }
+                )
+    return rows
+
+
+def plain_table(rows: list[dict[str, Any]]) -> str:
+    """Return rows of the same keys as a Markdown table."""
+    lines = ['| ' + ' | '.join(rows[0]) + ' |', '|' + ' --- |' * len(rows[0])]
+    for each in rows:
+        cells = (f'{value:.0f}' if isinstance(value, float) else value for value in each.values())
+        lines.append('| ' + ' | '.join(cells) + ' |')
+    return '\n'.join(lines)
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     head = (
         'model',
@@ -182,8 +245,16 @@ def main() -> int:
     parser.add_argument('--precision', default='auto')
     parser.add_argument('--rounds', type=int, default=300)
     parser.add_argument('--json', type=Path)
+    parser.add_argument('--waits', action='store_true', help='compare the values of gpu_wait')
     args = parser.parse_args()
     rows = []
+    if args.waits:
+        for model in args.models:
+            for size_wh in SIZES:
+                rows += wait_rows(model, picture(*size_wh), args.precision, args.rounds)
+        print(f'Python {platform.python_version()}, NumPy {np.__version__}')
+        print(plain_table(rows))
+        return 0
     for model in args.models:
         for width, height in SIZES:
             rows.append(row(model, picture(width, height), args.precision, args.rounds))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+import ctypes
 import threading
+import time
 from types import MappingProxyType
 from typing import Any
 
@@ -140,7 +142,8 @@ def test_the_graph_finds_what_the_cpu_finds(open_graph, on_cpu):
         dict(unified_memory='on'),
         dict(slots=3),
         dict(slots=1),
-        dict(blocking_sync=True),
+        dict(gpu_wait='block'),
+        dict(gpu_wait='spin'),
         dict(stream_priority=-5),
         dict(constants={'CHUNK_NBYTES': 4096, 'COPY_THREADS': 3}),
         dict(constants={'CHUNK_NBYTES': 4096, 'COPY_THREADS': 0}),
@@ -357,6 +360,44 @@ def test_use_after_close_names_the_object(open_graph):
         pipeline.infer(picture(), ASKED)
 
 
+def hold_up(pipeline: GraphPipeline, work: Callable[[], object]) -> None:
+    """Make the stream of the first slot wait for a function on the host."""
+    hold = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: (work(), None)[1])
+    pipeline.held = [*getattr(pipeline, 'held', []), hold]  # CUDA calls it later.
+    address = ctypes.cast(hold, ctypes.c_void_p).value
+    stream = pipeline.slots.all[0].stream.handle
+    with pipeline.gpu.context:
+        check(
+            runtime().cudaLaunchHostFunc(stream, runtime().cudaHostFn_t(address), 0),
+            'hold a stream',
+        )
+
+
+def test_event_is_done_after_the_work_before_it(open_graph):
+    pipeline = open_graph(slots=1)
+    pipeline.infer(picture(), ASKED)
+    done, release = pipeline.slots.all[0].done, threading.Event()
+    hold_up(pipeline, lambda: release.wait(60))
+    pending = pipeline.submit([picture()], ASKED)
+    with pipeline.gpu.context:
+        assert not done.is_done()
+        release.set()
+        pending.results()
+        assert done.is_done()
+
+
+def test_long_runs_are_slept_through_with_the_same_boxes(open_graph, on_cpu):
+    pipeline = open_graph(slots=1, gpu_wait='adaptive')
+    pipeline.infer(picture(), ASKED)
+    sleeps = []
+    pipeline.shared.waiting._sleep = lambda seconds: (sleeps.append(seconds), time.sleep(seconds))
+    for seed in range(10):
+        frame = picture(seed=seed)
+        hold_up(pipeline, lambda: time.sleep(0.005))
+        assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
+    assert max(sleeps) > 0.002
+
+
 def test_unresponsive_gpu_is_detected(open_graph, bench):
     """A callback on the host holds the stream up, as a kernel without end would."""
     faults: list[GpuFailedError] = []
@@ -370,17 +411,7 @@ def test_unresponsive_gpu_is_detected(open_graph, bench):
     # Else the frame below would take memory first, and freeing waits for the stream.
     pipeline.infer(picture(), ASKED)
     release = threading.Event()
-    # A stream waits for this event, which is recorded behind a host function.
-    import ctypes
-
-    hold = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: release.wait(60))
-    address = ctypes.cast(hold, ctypes.c_void_p).value
-    stream = pipeline.slots.all[0].stream.handle
-    with pipeline.gpu.context:
-        check(
-            runtime().cudaLaunchHostFunc(stream, runtime().cudaHostFn_t(address), 0),
-            'hold a stream',
-        )
+    hold_up(pipeline, lambda: release.wait(60))
     pending = pipeline.submit([picture()], ASKED)
     assert reported.wait(60)
     release.set()
@@ -398,7 +429,7 @@ def test_the_runner_gives_the_outputs_of_onnx_runtime(gpu, cache, small_detector
     runner = TensorRTRunner(
         found.engine,
         cache=found.runtime_cache,
-        options=GraphOptions(device=gpu.index, stream_priority=-2, blocking_sync=True),
+        options=GraphOptions(device=gpu.index, stream_priority=-2, gpu_wait='block'),
     )
     reference = OnnxRuntimeRunner.open(str(small_detector()))
     for seed in range(3):

@@ -11,6 +11,8 @@ from trt_ros.cuda.context import Context, current_context, primary_context
 from trt_ros.driver import PCI_ORDER, device_order
 from trt_ros.errors import BackendError, ClosedError, ParameterError
 
+_NOT_READY = 600  # CUDA_ERROR_NOT_READY.
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -171,6 +173,11 @@ class Event:
         status = self._synchronize(self.handle)[0]
         if status:
             raise failure(int(status), 'wait for the GPU')
+
+    def is_done(self) -> bool:
+        """Return whether the stream has reached the event; also True after an error."""
+        # The runtime's own query would leave an error behind for cudaGetLastError.
+        return int(driver().cuEventQuery(int(self.handle))[0]) != _NOT_READY
 
     def ms_since(self, earlier: Event) -> float:
         """Return the milliseconds since an earlier timing event; both must have completed."""

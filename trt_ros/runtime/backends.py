@@ -118,7 +118,7 @@ def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch:
         graph=GraphOptions(
             slots=options.frames_in_flight,
             stream_priority=options.stream_priority,
-            blocking_sync=options.gpu_wait == 'block',
+            gpu_wait=options.gpu_wait,
             unified_memory=options.unified_memory,
             gpu_timeout_seconds=options.gpu_timeout,
         ),

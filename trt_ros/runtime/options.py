@@ -70,10 +70,11 @@ class PipelineOptions:
         'written; false fails.',
     )
     gpu_wait: str = param(
-        'spin',
-        'How to wait for the GPU: spin has the lowest latency, block frees the CPU core and '
-        'adds 0.1 to 0.4 ms.',
-        choices=('spin', 'block'),
+        'adaptive',
+        'How to wait for the GPU: adaptive sleeps until shortly before the expected end of a run '
+        'and then spins; spin occupies a CPU core; block sleeps until an interrupt, which adds '
+        '0.1 to 0.4 ms.',
+        choices=('adaptive', 'spin', 'block'),
     )
     gpu_timeout: float = param(
         10.0,

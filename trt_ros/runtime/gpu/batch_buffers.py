@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from trt_ros.runtime.gpu.preprocess import (
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.tensorrt_context import Execution, item_nbytes
+from trt_ros.runtime.gpu.waiting import RunTimes
 
 HEADER_NBYTES = 256  # The request; keeps the images behind it aligned.
 MAX_GRAPHS = 16  # Per slot and batch size: image geometries that may alternate.
@@ -111,6 +112,7 @@ class CapturedGraph:
     offsets: tuple[int, ...]
     results: tuple[slice, ...]
     pieces: tuple[Piece, ...]
+    times: RunTimes = field(default_factory=RunTimes)
 
     def close(self) -> None:
         """Destroy the graph; may be called twice."""

@@ -194,7 +194,8 @@ class GraphPipeline(FrameRunner[Any]):
         lines = [
             *self._engine_log_lines,
             f'{shared.gpu}, {shared.contexts.engine.flavour}, '
-            f'{"CUDA graph" if has_graph else "no graph"}, {self.options.slots} slots, '
+            f'{"CUDA graph" if has_graph else "no graph"}, {self.options.slots} '
+            f'{"slot" if self.options.slots == 1 else "slots"}, gpu_wait {self.options.gpu_wait}, '
             f'decoding on the {"GPU" if decodes_on_gpu else "CPU"}'
             + (', images read in place' if shared.in_place else ''),
         ]

@@ -29,6 +29,7 @@ from trt_ros.runtime.gpu.batch_buffers import (
 from trt_ros.runtime.gpu.preprocess import Geometry, request_view
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import chunks
+from trt_ros.runtime.gpu.waiting import Run
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
@@ -117,7 +118,7 @@ class FrameSlot:
         with ExitStack() as undo:
             self.stream = Stream(shared.options.stream_priority)
             undo.callback(self.stream.close)
-            self.done = Event(blocking_sync=shared.options.blocking_sync)
+            self.done = Event(blocking_sync=shared.options.gpu_wait == 'block')
             undo.callback(self.done.close)
             self.memory: SlotMemory | None = None
             undo.callback(self._free_memory)
@@ -125,6 +126,7 @@ class FrameSlot:
             undo.callback(self._close_buffers)
             self._owned = undo.pop_all()
         self.in_flight = False
+        self._run: Run | None = None
 
     def buffers_for(self, count: int) -> BatchBuffers:
         """
@@ -169,6 +171,7 @@ class FrameSlot:
         launched = self._bring(frames, thresholds, device_address, after)
         if after is not None:
             self.stream.wait_for(after)
+        self._run = self.shared.waiting.begin(launched.captured.times)
         launched.captured.graph.launch(self.stream.handle)
         self.done.record(self.stream.handle)
         self.in_flight = True
@@ -176,7 +179,7 @@ class FrameSlot:
 
     def wait(self) -> None:
         """Wait for the end of the launched frames; releases the GIL meanwhile."""
-        self.done.wait()
+        self.shared.waiting.end(self._run, self.done)
         self.in_flight = False
 
     def stages_of(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[Stage]:

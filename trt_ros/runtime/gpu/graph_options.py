@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trt_ros.errors import ParameterError
+from trt_ros.runtime.gpu.waiting import WAITS
 
 
 @dataclass(frozen=True)
@@ -15,8 +16,7 @@ class GraphOptions:
     :param device: CUDA device index.
     :param slots: frames in flight; with 2 the copy of the next frame overlaps the current one.
     :param stream_priority: CUDA stream priority; 0 is the default, lower values run first.
-    :param blocking_sync: the waiting thread sleeps instead of spinning, which frees a CPU core
-        and adds 0.1 to 0.4 ms of latency (docs/benchmarks.md).
+    :param gpu_wait: 'adaptive', 'spin' or 'block'; see GpuWait.
     :param use_graph: False launches every stage separately instead of one CUDA graph.
     :param unified_memory: 'auto' lets kernels read pinned memory directly where the GPU has no
         memory of its own; 'on' and 'off' force it.
@@ -29,18 +29,19 @@ class GraphOptions:
     device: int = 0
     slots: int = 2
     stream_priority: int = 0
-    blocking_sync: bool = False
+    gpu_wait: str = 'adaptive'
     use_graph: bool = True
     unified_memory: str = 'auto'
     gpu_timeout_seconds: float = 10.0
     cache_dir: str = ''
 
     def __post_init__(self) -> None:
-        if self.unified_memory not in ('auto', 'on', 'off'):
-            raise ParameterError(
-                f'Invalid unified_memory {self.unified_memory!r}.',
-                remedy='Choose one of auto, on, off.',
-            )
+        for name, choices in (('gpu_wait', WAITS), ('unified_memory', ('auto', 'on', 'off'))):
+            if getattr(self, name) not in choices:
+                raise ParameterError(
+                    f'Invalid {name} {getattr(self, name)!r}.',
+                    remedy=f'Choose one of {", ".join(choices)}.',
+                )
         for name, minimum in (('slots', 1), ('gpu_timeout_seconds', 0)):
             if getattr(self, name) < minimum:
                 raise ParameterError(

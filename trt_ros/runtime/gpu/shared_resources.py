@@ -19,6 +19,7 @@ from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.slots import CopyThreadPool
 from trt_ros.runtime.gpu.tensorrt_context import Contexts, Shape
+from trt_ros.runtime.gpu.waiting import GpuWait
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.letterbox import Preprocess
@@ -50,6 +51,7 @@ class SharedResources:
     copy_threads: CopyThreadPool
     in_place: bool
     constant_inputs: Mapping[str, np.ndarray]
+    waiting: GpuWait
     batches: tuple[int, ...] = (1,)
     graph_fallbacks: list[str] = field(default_factory=list)
 
@@ -113,6 +115,7 @@ def open_shared_resources(
         in_place=options.unified_memory == 'on'
         or (options.unified_memory == 'auto' and gpu.is_integrated),
         constant_inputs=decoder.constant_inputs if decoder else {},
+        waiting=GpuWait(options.gpu_wait),
     )
     return replace(shared, batches=batches_for(shared, batch, decoder))
 

@@ -25,6 +25,7 @@ from trt_ros.runtime.gpu.tensorrt_context import (
     close_engine,
     widen,
 )
+from trt_ros.runtime.gpu.waiting import GpuWait, RunTimes
 from trt_ros.runtime.runner import Runner, check_inputs
 
 
@@ -37,7 +38,7 @@ class TensorRTRunner(Runner):
 
     :param cache: TensorRT-RTX's runtime cache of this engine.
     :param log_lines: lines for the log about the engine.
-    :param options: of these the device, stream_priority, blocking_sync and gpu_timeout_seconds
+    :param options: of these the device, stream_priority, gpu_wait and gpu_timeout_seconds
         apply to tensors, all to `for_frames`.
     """
 
@@ -55,6 +56,7 @@ class TensorRTRunner(Runner):
         self._engine: Engine | None = engine
         self._cache, self.log_lines = cache, log_lines
         self._options = options or GraphOptions()
+        self._waiting, self._times = GpuWait(self._options.gpu_wait), RunTimes()
         self._gpu = open_gpu(self._options.device)
         self.faults = Faults(self._options.gpu_timeout_seconds)
         self._owned: ExitStack | None = None
@@ -96,7 +98,7 @@ class TensorRTRunner(Runner):
             undo.callback(self._contexts.close)
             self._stream = Stream(self._options.stream_priority)
             undo.callback(self._stream.close)
-            self._done = Event(blocking_sync=self._options.blocking_sync)
+            self._done = Event(blocking_sync=self._options.gpu_wait == 'block')
             undo.callback(self._done.close)
             self._owned = undo.pop_all()
 
@@ -134,10 +136,11 @@ class TensorRTRunner(Runner):
         for spec in self.outputs:
             host = self._host(spec.name, spec.dtype, execution.shape_of(spec.name))
             execution.bind(spec.name, self._buffer(spec.name, host.nbytes))
+        run = self._waiting.begin(self._times)
         execution.enqueue(stream)
-        # Wait here, as blocking_sync says: a copy to pageable memory would spin until the end.
+        # Wait here, as gpu_wait says: a copy to pageable memory would spin until the end.
         self._done.record(stream)
-        self._done.wait()
+        self._waiting.end(run, self._done)
         results = {}
         for spec in self.outputs:
             host = self._hosts[spec.name]

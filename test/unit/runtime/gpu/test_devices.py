@@ -126,7 +126,7 @@ def test_gpu_name_includes_pci_address(cuda, monkeypatch):
 
 
 def test_tensor_runner_uses_requested_priority_and_wait(cuda, engine):
-    options = GraphOptions(stream_priority=-3, blocking_sync=True)
+    options = GraphOptions(stream_priority=-3, gpu_wait='block')
     with closing(TensorRTRunner(engine, options=options)) as runner:
         runner.infer(TENSORS)
         assert cuda.streams == [-3]

@@ -1,0 +1,207 @@
+"""Sleeping through most of a run, on a clock that only sleeping and waiting advance."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+
+import pytest
+
+from trt_ros.runtime.gpu.waiting import (
+    FIRST_DELAY_SECONDS,
+    MARGIN_SECONDS,
+    MAX_RUNS,
+    MIN_RUNS,
+    MIN_SLEEP_SECONDS,
+    GpuWait,
+    RunTimes,
+    precise_sleep,
+)
+
+FIRST_MARGIN = MARGIN_SECONDS + FIRST_DELAY_SECONDS
+
+
+class Machine:
+    """
+    A GPU that runs one graph after another, and a CPU that wakes `delay` too late.
+
+    :ivar slept, spun: seconds of the last wait.
+    """
+
+    def __init__(self, delay=0.0, mode='adaptive'):
+        self.now, self.delay = 100.0, delay
+        self.waiting = GpuWait(mode, clock=lambda: self.now, sleep=self.sleep)
+        self.busy_until = self.slept = self.spun = self.late = 0.0
+
+    def sleep(self, seconds):
+        self.slept = seconds
+        self.now += seconds + self.delay
+
+    def launch(self, times, seconds):
+        run = self.waiting.begin(times)
+        self.busy_until = max(self.now, self.busy_until) + seconds
+        return run, Done(self, self.busy_until)
+
+    def wait(self, launched):
+        run, done = launched
+        self.slept = 0.0
+        self.waiting.end(run, done)
+        self.late = self.now - done.at
+
+    def run(self, times, *seconds):
+        for each in seconds:
+            self.wait(self.launch(times, each))
+
+
+class Done:
+    """The event at the end of a run."""
+
+    def __init__(self, machine, at):
+        self.machine, self.at = machine, at
+
+    def wait(self):
+        self.machine.spun = max(self.at - self.machine.now, 0.0)
+        self.machine.now += self.machine.spun
+
+    def is_done(self):
+        return self.machine.now >= self.at
+
+
+def test_known_graph_is_slept_through_until_shortly_before_its_end():
+    machine, times = Machine(), RunTimes()
+    machine.run(times, *[1e-3] * MIN_RUNS)
+    assert (machine.slept, machine.spun) == (0.0, pytest.approx(1e-3))
+    machine.run(times, 1e-3)
+    assert machine.slept == pytest.approx(1e-3 - FIRST_MARGIN)
+    assert machine.spun == pytest.approx(FIRST_MARGIN)
+    assert machine.late == 0
+
+
+def test_short_graph_is_never_slept_through():
+    machine, times = Machine(), RunTimes()
+    for _ in range(20):
+        machine.run(times, FIRST_MARGIN + 0.9 * MIN_SLEEP_SECONDS)
+        assert (machine.slept, machine.late) == (0.0, 0.0)
+
+
+def test_each_graph_has_its_own_times():
+    machine, short, long = Machine(), RunTimes(), RunTimes()
+    machine.run(short, *[1e-4] * 10)
+    machine.run(long, *[1e-2] * 10)
+    machine.run(short, 1e-4)
+    assert (machine.slept, machine.late) == (0.0, 0.0)
+    machine.run(long, 1e-2)
+    assert machine.slept > 9e-3
+
+
+@pytest.mark.parametrize('odd', [1e-6, 1.0])
+def test_single_odd_run_changes_nothing(odd):
+    machine, times = Machine(), RunTimes()
+    machine.run(times, *[1e-3] * 10)
+    slept = machine.slept
+    machine.now += odd
+    times.add(odd)
+    machine.run(times, 1e-3)
+    assert machine.slept == pytest.approx(slept)
+
+
+def test_jitter_of_runs_makes_no_wait_late():
+    machine, times = Machine(), RunTimes()
+    seconds = [1e-3 + 1e-5 * (number * 7 % 13) for number in range(200)]
+    for each in seconds:
+        machine.run(times, each)
+        assert machine.late == 0
+    assert machine.spun < 0.3e-3
+
+
+def test_faster_graph_is_soon_waited_for_in_time():
+    machine, times = Machine(), RunTimes()
+    machine.run(times, *[1e-3] * 50)
+    late = []
+    for _ in range(50):
+        machine.run(times, 0.5e-3)
+        late.append(machine.late > 0)
+    assert 0 < sum(late) <= 8
+    assert not any(late[8:])
+    machine.run(times, *[0.5e-3] * MAX_RUNS)
+    assert machine.slept == pytest.approx(0.5e-3 - machine.spun)
+    assert machine.spun < FIRST_MARGIN
+
+
+def test_slower_graph_is_slept_through_again():
+    machine, times = Machine(), RunTimes()
+    machine.run(times, *[1e-3] * 50)
+    machine.run(times, *[2e-3] * MAX_RUNS)
+    assert machine.slept > 1.8e-3
+
+
+def test_slow_wakeups_shorten_sleep_and_do_not_look_like_long_runs():
+    machine, times = Machine(delay=0.3e-3), RunTimes()
+    machine.run(times, *[1e-3] * (MIN_RUNS + 2))
+    assert machine.late > 0
+    for _ in range(100):
+        machine.run(times, 1e-3)
+        assert machine.late == 0
+        assert machine.slept == pytest.approx(1e-3 - MARGIN_SECONDS - machine.delay)
+
+
+def test_one_slow_wakeup_changes_nothing():
+    machine, times = Machine(), RunTimes()
+    machine.run(times, *[1e-3] * 100)
+    slept, machine.delay = machine.slept, 5e-3
+    machine.run(times, 1e-3)
+    machine.delay = 0.0
+    machine.run(times, 1e-3)
+    assert machine.slept == pytest.approx(slept)
+
+
+def test_run_behind_another_is_expected_after_it():
+    machine, times = Machine(), RunTimes()
+    machine.run(times, *[1e-3] * 100)
+    first, second = (machine.launch(times, 1e-3) for _ in range(2))
+    begin = machine.now
+    machine.wait(first)
+    machine.wait(second)
+    assert machine.now == pytest.approx(begin + 2e-3)
+    assert machine.slept > 0.8e-3
+    assert times.estimate() == pytest.approx(1e-3)
+
+
+def test_two_runs_in_flight_at_all_times_are_slept_through():
+    machine, times = Machine(), RunTimes()
+    pending = [machine.launch(times, 1e-3)]
+    for _ in range(50):
+        pending.append(machine.launch(times, 1e-3))
+        machine.wait(pending.pop(0))
+        assert machine.late == 0
+    assert machine.slept == pytest.approx(1e-3 - machine.spun)
+    assert times.estimate() == pytest.approx(1e-3)
+
+
+def test_ended_runs_are_released():
+    machine, times = Machine(), RunTimes()
+    first = machine.launch(times, 1e-3)
+    run = weakref.ref(first[0])
+    pending = [first]
+    del first
+    for _ in range(3):
+        pending.append(machine.launch(times, 1e-3))
+        machine.wait(pending.pop(0))
+    gc.collect()
+    assert run() is None
+
+
+@pytest.mark.parametrize('mode', ['spin', 'block'])
+def test_other_modes_leave_waiting_to_the_event(mode):
+    machine, times = Machine(mode=mode), RunTimes()
+    for _ in range(10):
+        machine.run(times, 1e-3)
+        assert (machine.slept, machine.spun) == (0.0, pytest.approx(1e-3))
+
+
+def test_precise_sleep_takes_at_least_the_requested_time():
+    for _ in range(2):
+        began = time.perf_counter()
+        precise_sleep(1e-3)
+        assert time.perf_counter() - began >= 0.99e-3
