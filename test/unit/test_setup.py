@@ -1,14 +1,15 @@
-"""What `./dev` says when it cannot set up, and what it does again after it was interrupted."""
+"""Errors of `./dev` when it cannot set up, and its continuation after an interruption."""
 
 from __future__ import annotations
 
 import fcntl
-import importlib.util
+from importlib import import_module
 import os
 from pathlib import Path
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,22 +17,22 @@ CHECKOUT = Path(__file__).parent.parent.parent
 PYTHON = getattr(sys, '_base_executable', sys.executable)
 
 
+MODULES = ('environment', 'commands', 'tools', 'installation', 'registration', 'steps')
+
+
 @pytest.fixture(scope='module')
 def setup():
-    """Import the script as a module; it is outside the package."""
-    path = CHECKOUT / 'standalone/environment.py'
-    spec = importlib.util.spec_from_file_location('environment', path)
-    module = importlib.util.module_from_spec(spec)
-    # dataclass looks its module up there.
-    sys.modules['environment'] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules['environment']
+    """Return the modules of `./dev`, which are outside the package, by name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(CHECKOUT / 'standalone')
+        yield SimpleNamespace(**{name: import_module(name) for name in MODULES})
+    for name in MODULES:
+        del sys.modules[name]
 
 
 @pytest.fixture
 def environment(setup, tmp_path):
-    return setup.Environment(tmp_path / '.venv', PYTHON, '')
+    return setup.environment.Environment(tmp_path / '.venv', PYTHON, '')
 
 
 @pytest.fixture
@@ -111,17 +112,17 @@ def test_reports_broken_compiler_as_missing(start):
 
 def test_reports_all_missing_tools_at_once(setup, environment, monkeypatch):
     monkeypatch.setenv('PATH', '')
-    monkeypatch.setattr(setup.platform, 'machine', lambda: 'x86_64')
-    base = setup.Base('/opt/python3.11', '3.11', Path('/nowhere'), has_ensurepip=False)
-    with pytest.raises(setup.SetupError) as caught:
-        setup.check_tools(environment, base)
+    monkeypatch.setattr(setup.tools.platform, 'machine', lambda: 'x86_64')
+    base = setup.environment.Base('/opt/python3.11', '3.11', Path('/nowhere'), has_ensurepip=False)
+    with pytest.raises(setup.environment.SetupError) as caught:
+        setup.tools.check_tools(environment, base)
     assert 'sudo apt install python3.11-venv g++ python3.11-dev' in str(caught.value)
 
 
 def test_machine_without_wheels_gets_advice_to_install_ros(setup, environment, monkeypatch):
-    monkeypatch.setattr(setup.platform, 'machine', lambda: 'aarch64')
-    with pytest.raises(setup.SetupError, match='Linux on aarch64') as caught:
-        setup.check_tools(environment, setup.Base.of(PYTHON))
+    monkeypatch.setattr(setup.tools.platform, 'machine', lambda: 'aarch64')
+    with pytest.raises(setup.environment.SetupError, match='Linux on aarch64') as caught:
+        setup.tools.check_tools(environment, setup.environment.Base.of(PYTHON))
     assert 'Install ROS 2 (Humble, Jazzy or Kilted) with its apt packages' in str(caught.value)
 
 
@@ -143,30 +144,32 @@ def test_reports_packages_missing_from_sourced_ros(start, tmp_path):
 @pytest.mark.parametrize('make', [Path.touch, lambda path: path.symlink_to('/dev/null')])
 def test_refuses_file_in_place_of_environment(setup, environment, make):
     make(environment.folder)
-    with pytest.raises(setup.SetupError, match='in the way') as caught:
-        setup.clear(environment.folder)
+    with pytest.raises(setup.environment.SetupError, match='in the way') as caught:
+        setup.installation.clear(environment.folder)
     assert 'Remedy: Delete it.' in str(caught.value)
 
 
 def test_keeps_foreign_folder(setup, environment):
     environment.folder.mkdir()
     (environment.folder / 'thesis.txt').write_text('ten years of work')
-    with pytest.raises(setup.SetupError, match='not a virtual environment'):
-        setup.clear(environment.folder)
+    with pytest.raises(setup.environment.SetupError, match='not a virtual environment'):
+        setup.installation.clear(environment.folder)
     assert (environment.folder / 'thesis.txt').exists()
 
 
 def test_reports_unwritable_folder(setup, tmp_path):
     (tmp_path / 'checkout').touch()
-    with pytest.raises(setup.SetupError, match=r'Cannot write to .*checkout') as caught:
-        setup.clear(tmp_path / 'checkout/.venv')
+    with pytest.raises(
+        setup.environment.SetupError, match=r'Cannot write to .*checkout'
+    ) as caught:
+        setup.installation.clear(tmp_path / 'checkout/.venv')
     assert 'Clone trt_ros into a folder that is yours' in str(caught.value)
 
 
 def test_recreates_incomplete_environment(setup, environment):
-    setup.clear(environment.folder)
+    setup.installation.clear(environment.folder)
     (environment.folder / 'left over').touch()
-    setup.clear(environment.folder)
+    setup.installation.clear(environment.folder)
     assert not (environment.folder / 'left over').exists()
 
 
@@ -187,7 +190,7 @@ def test_recreates_incomplete_environment(setup, environment):
     ],
 )
 def test_pip_output_becomes_error_with_remedy(setup, tmp_path, line, problem):
-    error = setup.explain(['Collecting x', line], tmp_path / 'pip.log', 'pip')
+    error = setup.commands.explain(['Collecting x', line], tmp_path / 'pip.log', 'pip')
     assert problem in str(error)
     assert '\nRemedy: ' in str(error)
 
@@ -210,32 +213,34 @@ def test_reports_missing_network(start):
 
 def finish(setup, environment, *steps):
     for step in steps:
-        setup.write(environment.notes / step, setup.fingerprint(environment, step))
+        setup.environment.write(
+            environment.notes / step, setup.steps.fingerprint(environment, step)
+        )
 
 
 def test_setup_continues_after_interruption(setup, environment):
-    assert setup.stale_steps(environment) == ['venv', 'packages', 'interfaces', 'package']
+    assert setup.steps.stale_steps(environment) == ['venv', 'packages', 'interfaces', 'package']
     finish(setup, environment, 'venv', 'packages')
-    assert setup.stale_steps(environment) == ['interfaces', 'package']
+    assert setup.steps.stale_steps(environment) == ['interfaces', 'package']
     finish(setup, environment, 'interfaces', 'package')
-    assert setup.stale_steps(environment) == []
+    assert setup.steps.stale_steps(environment) == []
 
 
 def test_reinstalls_partially_unpacked_packages(setup, environment):
     finish(setup, environment, 'venv', 'packages', 'interfaces', 'package')
     (environment.notes / 'unpacking').touch()
-    assert setup.stale_steps(environment) == ['venv', 'packages', 'interfaces', 'package']
+    assert setup.steps.stale_steps(environment) == ['venv', 'packages', 'interfaces', 'package']
 
 
 def test_recreates_environment_for_another_python(setup, environment):
     finish(setup, environment, 'venv', 'packages', 'interfaces', 'package')
-    other = setup.Environment(environment.folder, '/usr/bin/python3.10', '')
-    assert setup.stale_steps(other) == ['venv', 'packages', 'interfaces', 'package']
+    other = setup.environment.Environment(environment.folder, '/usr/bin/python3.10', '')
+    assert setup.steps.stale_steps(other) == ['venv', 'packages', 'interfaces', 'package']
 
 
 def test_sourced_ros_skips_building_interfaces(setup, environment):
-    sourced = setup.Environment(environment.folder, PYTHON, 'jazzy')
-    assert setup.stale_steps(sourced) == ['venv', 'packages', 'package']
+    sourced = setup.environment.Environment(environment.folder, PYTHON, 'jazzy')
+    assert setup.steps.stale_steps(sourced) == ['venv', 'packages', 'package']
     assert 'ros' not in sourced.groups
     assert 'build' not in sourced.groups
 
@@ -248,7 +253,7 @@ def test_ros2_launch_finds_the_launch_files_of_the_checkout(setup, environment, 
     older.mkdir()
     (older / 'demo.launch.py').touch()
     (share / 'launch').symlink_to(older)
-    setup.link_package(environment)
+    setup.registration.link_package(environment)
     # As ros2launch looks: into folders, not behind links.
     found = {name for _, _, names in os.walk(share) for name in names}
     assert found > {path.name for path in (CHECKOUT / 'launch').glob('*.launch.py')}
@@ -269,22 +274,21 @@ def test_node_logs_stay_in_checkout_by_default(setup, environment, monkeypatch, 
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    sourced = setup.Environment(environment.folder, PYTHON, 'jazzy')
+    sourced = setup.environment.Environment(environment.folder, PYTHON, 'jazzy')
     assert sourced.variables().get('ROS_LOG_DIR') == log_dir
 
 
 def test_second_setup_waits_for_the_first(setup, capfd):
     code = (
-        'import importlib.util as u, sys; sys.modules["environment"] = m = '
-        'u.module_from_spec(s := u.spec_from_file_location("environment", sys.argv[1])); '
-        's.loader.exec_module(m)\nwith m.one_at_a_time(): print("mine")'
+        'import sys; sys.path.insert(0, sys.argv[1]); import steps\n'
+        'with steps.one_at_a_time(): print("mine")'
     )
-    script = CHECKOUT / 'standalone/environment.py'
-    folder = os.open(script.parent, os.O_RDONLY)
+    standalone = CHECKOUT / 'standalone'
+    folder = os.open(standalone, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         second = subprocess.Popen(
-            [sys.executable, '-c', code, script],
+            [sys.executable, '-c', code, standalone],
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,0 +1,214 @@
+"""The verbs of `./dev`, which run in the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+import os
+import shutil
+import subprocess
+import sys
+
+from commands import run
+from environment import CHECKOUT, REQUIREMENTS, Environment, report, write
+
+
+def become(environment: Environment, *command: str, **more: str) -> int:
+    """Replace this process by a command, which then receives the signals."""
+    sys.stdout.flush()
+    variables = environment.variables() | more
+    os.execvpe(command[0], list(command), variables)
+
+
+def on_this_machine() -> dict[str, str]:
+    """Return the variables that keep ROS traffic on this machine, unless the user set them."""
+    chosen = os.environ.keys() & {'ROS_AUTOMATIC_DISCOVERY_RANGE', 'ROS_LOCALHOST_ONLY'}
+    if chosen:
+        return {}
+    if os.environ.get('ROS_DISTRO') == 'humble':
+        return {'ROS_LOCALHOST_ONLY': '1'}
+    return {'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'}
+
+
+def demo(environment: Environment, arguments: list[str]) -> int:
+    """Run the demo."""
+    return become(environment, 'python', '-m', 'trt_ros.demo', *arguments, **on_this_machine())
+
+
+def run_cli(environment: Environment, arguments: list[str]) -> int:
+    """Run the command line of trt_ros."""
+    return become(environment, 'python', '-m', 'trt_ros', *arguments)
+
+
+def shell(environment: Environment, arguments: list[str]) -> int:
+    """Open a shell in the environment, or run bash with arguments."""
+    if arguments:
+        return become(environment, 'bash', *arguments)
+    # The user's start-up file may prepend other folders.
+    rc = environment.notes / 'bashrc'
+    names = ('PATH', 'PYTHONPATH', 'AMENT_PREFIX_PATH', 'LD_LIBRARY_PATH')
+    values = environment.variables()
+    exports = ''.join(f"export {name}='{values[name]}'\n" for name in names if name in values)
+    write(rc, f'[ -f ~/.bashrc ] && . ~/.bashrc\n{exports}PS1="(trt_ros) $PS1"\n')
+    return become(environment, 'bash', '--rcfile', str(rc))
+
+
+def lint_commands(environment: Environment) -> list[list[str]]:
+    """Return the commands that check style and types."""
+    commands = [['ruff', 'check', '.'], ['ruff', 'format', '--check', '--quiet', '.'], ['mypy']]
+    if environment.distro:
+        report('types are not checked: they depend on the versions of the sourced ROS')
+        commands.pop()
+    return commands
+
+
+def run_together(
+    environment: Environment, commands: list[list[str]], meanwhile: Callable[[], int]
+) -> int:
+    """
+    Run commands beside a function that prints, then print their output.
+
+    :returns: the exit code of the function; else 1 where a command failed, 0 where none did.
+    """
+
+    def captured(command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=CHECKOUT,
+            env=environment.variables(),
+            text=True,
+            errors='replace',
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    with ThreadPoolExecutor(len(commands)) as pool:
+        running = [pool.submit(captured, command) for command in commands]
+        code = meanwhile()
+        ended = [each.result() for each in running]
+    for command, process in zip(commands, ended):
+        verdict = 'failed' if process.returncode else 'passed'
+        print(f'$ {" ".join(command)}: {verdict}\n{process.stdout}', end='', flush=True)
+    return code or int(any(process.returncode for process in ended))
+
+
+def workers() -> str:
+    """Return the number of processes for pytest: tests with nodes mostly wait."""
+    return str(min(len(os.sched_getaffinity(0)) + 1, 8))
+
+
+def pytest(environment: Environment, *arguments: str, coverage: bool = False) -> int:
+    """Run pytest; with `coverage`, also in its child processes, and report at the end."""
+    # Plug-ins of a sourced ROS need its older pytest.
+    variables = (
+        environment.variables() | on_this_machine() | {'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'}
+    )
+    command = ['-m', 'pytest', '-p', 'xdist', *arguments]
+    if coverage:
+        folder = CHECKOUT / 'build/coverage'
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        variables['COVERAGE_FILE'] = str(folder / 'data')
+        if sys.version_info >= (3, 12):
+            variables.setdefault('COVERAGE_CORE', 'sysmon')  # Nearly free, but new.
+        command = ['-m', 'coverage', 'run', *command]
+    failed = subprocess.run(['python', *command], cwd=CHECKOUT, env=variables).returncode
+    if coverage and not failed:
+        for step in (['combine', '--quiet'], ['report', '--skip-covered', '--sort=cover']):
+            failed = (
+                failed
+                or subprocess.run(
+                    ['python', '-m', 'coverage', *step], cwd=CHECKOUT, env=variables
+                ).returncode
+            )
+    return failed
+
+
+def check(environment: Environment, arguments: list[str]) -> int:
+    """Check style and types beside the fast tests."""
+    fast = ('-m', 'not (ros or gpu or slow or soak)', '-q', '-n', workers(), '--dist', 'loadfile')
+    return run_together(
+        environment, lint_commands(environment), lambda: pytest(environment, *fast, *arguments)
+    )
+
+
+def docs(environment: Environment, arguments: list[str]) -> int:
+    """Build the documentation site; warnings are errors."""
+    site = CHECKOUT / 'build/docs'
+    command = [
+        'python',
+        '-m',
+        'sphinx',
+        '-W',
+        '--keep-going',
+        '-q',
+        '-b',
+        'html',
+        str(CHECKOUT / 'docs'),
+        str(site),
+        *arguments,
+    ]
+    failed = subprocess.run(command, cwd=CHECKOUT, env=environment.variables()).returncode
+    if not failed:
+        report(f'documentation: {site}/index.html')
+    return failed
+
+
+def test(environment: Environment, arguments: list[str]) -> int:
+    """Run the selected tests, or everything that CI runs."""
+    if arguments and arguments[0] in ('gpu', 'soak'):
+        return pytest(environment, '-m', *arguments)
+    if arguments:
+        return pytest(environment, *arguments)
+    failed = run_together(environment, lint_commands(environment), lambda: docs(environment, []))
+    # One file, one process: its tests share nodes.
+    parallel = ('-n', workers(), '--dist', 'loadfile', '--no-loadscope-reorder')
+    return pytest(environment, *parallel, coverage=True) or failed
+
+
+def mutate(environment: Environment, arguments: list[str]) -> int:
+    """Run mutate.py in an environment of its own, installed at the first use."""
+    folder, requirements = environment.folder / 'mutate', REQUIREMENTS / 'mutate.txt'
+    python, done = folder / 'bin/python', folder / 'installed'
+    if not done.exists() or done.read_text() != requirements.read_text():
+        report('installing cosmic-ray')
+        run(
+            [str(environment.python), '-I', '-m', 'venv', '--clear', str(folder)],
+            environment,
+            'venv',
+        )
+        run(
+            [
+                str(python),
+                '-I',
+                '-m',
+                'pip',
+                'install',
+                '--disable-pip-version-check',
+                '--requirement',
+                str(requirements),
+            ],
+            environment,
+            'pip',
+        )
+        write(done, requirements.read_text())
+    return become(
+        environment,
+        str(python),
+        '-I',
+        str(CHECKOUT / 'standalone/mutate.py'),
+        *arguments,
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD='1',
+        **on_this_machine(),
+    )
+
+
+VERBS: dict[str, Callable[[Environment, list[str]], int]] = {
+    'demo': demo,
+    'test': test,
+    'check': check,
+    'docs': docs,
+    'mutate': mutate,
+    'run': run_cli,
+    'shell': shell,
+}
