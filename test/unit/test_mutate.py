@@ -58,7 +58,14 @@ def test_keyword_only_star_is_not_mutated_as_multiplication(mutate):
             'engine/build/parent.py',
             ('test/unit/engine/build/test_parent.py', 'test/unit/engine/build'),
         ),
-        ('ros/dds/intra_process.py', ('test/ros/test_intra_process.py', 'test/unit/ros/dds')),
+        (
+            'ros/dds/rcl_subscription.py',
+            (
+                'test/ros/dds/test_rcl_subscription.py',
+                'test/ros/dds/test_rcl_subscription_losses.py',
+                'test/unit/ros/dds',
+            ),
+        ),
         ('nodes/tensor.py', ('test/ros/test_tensor_list.py',)),
         ('vision/decoders/family.py', ('test/unit/vision/decoders',)),
     ],

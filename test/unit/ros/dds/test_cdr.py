@@ -1,4 +1,4 @@
-"""Images as bytes; that rclpy reads the same is held in test/ros/test_transport_cdr.py."""
+"""Images as bytes; that rclpy reads the same is held in test/ros/dds/test_transport_cdr.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detections as bytes; that rclpy reads the same is held in test/ros/test_transport_cdr.py."""
+"""Detections as bytes; that rclpy reads the same is held in test/ros/dds/test_transport_cdr.py."""
 
 from __future__ import annotations
 

@@ -1,0 +1,152 @@
+"""Nodes of two contexts, which DDS treats as two processes, and their subscriptions."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+
+import rclpy
+from sensor_msgs.msg import Image
+
+from support.dds import RELIABLE, Camera
+from trt_ros.ros.dds import intra_process as intra
+from trt_ros.ros.dds import transport
+from trt_ros.ros.dds.rcl import Rcl
+from trt_ros.ros.dds.transport import RclSubscription
+
+
+@pytest.fixture(scope='module')
+def contexts(domain_id):
+    """Two contexts of one domain: to DDS, the second is another process."""
+    contexts = [rclpy.Context(), rclpy.Context()]
+    for each in contexts:
+        rclpy.init(context=each, domain_id=domain_id)
+    yield contexts
+    for each in contexts:
+        rclpy.shutdown(context=each)
+
+
+@pytest.fixture(scope='module')
+def context(contexts):
+    return contexts[0]
+
+
+@pytest.fixture
+def make_node(contexts):
+    """Create a node in the first or second context; destroyed at the end of the test."""
+    nodes = []
+
+    def make(name, index, *, by_reference):
+        node = rclpy.create_node(
+            name, context=contexts[index], start_parameter_services=False, enable_rosout=False
+        )
+        node.use_intra_process_comms = by_reference
+        nodes.append(node)
+        return node
+
+    yield make
+    for each in nodes:
+        each.destroy_node()
+
+
+@pytest.fixture
+def node(make_node):
+    """Return a node without intra-process communication."""
+    return make_node('transport', 0, by_reference=False)
+
+
+@pytest.fixture
+def here(make_node):
+    node = make_node('here', 0, by_reference=True)
+    assert transport.usable_rcl(node).knows_gids
+    return node
+
+
+@pytest.fixture
+def elsewhere(make_node):
+    return make_node('elsewhere', 1, by_reference=True)
+
+
+@pytest.fixture(scope='module')
+def rcl(context):
+    rcl = Rcl()
+    transport.check_transport(rcl, context)
+    return rcl
+
+
+@pytest.fixture
+def publisher(node):
+    publisher = node.create_publisher(Image, 'images', RELIABLE)
+    yield publisher
+    node.destroy_publisher(publisher)
+
+
+@pytest.fixture
+def subscribe_rcl(rcl, node):
+    """Subscribe `node` to the images of this test; closed at its end."""
+    subscriptions = []
+
+    def start(on_message, publisher=None, qos=RELIABLE, **options):
+        subscriptions.append(
+            RclSubscription(rcl, node, Image, 'images', qos, on_message, **options)
+        )
+        if publisher is not None:
+            deadline = threading.Event()
+            while not publisher.get_subscription_count():
+                deadline.wait(0.01)
+        return subscriptions[-1]
+
+    yield start
+    for each in subscriptions:
+        each.close()
+
+
+@pytest.fixture
+def subscribe():
+    """Subscribe a node to the images of this test; closed at its end."""
+    subscriptions = []
+
+    def start(node, on_message, qos=RELIABLE, **options):
+        subscriptions.append(
+            transport.subscribe_serialized(node, Image, 'images', qos, on_message, **options)
+        )
+        return subscriptions[-1]
+
+    yield start
+    for each in subscriptions:
+        each.close()
+    assert intra.count_buffers() == 0
+
+
+@pytest.fixture
+def camera(here):
+    camera = Camera(here)
+    yield camera
+    camera.close()
+
+
+class Wire:
+    """
+    Counter of the messages that publishers pass to DDS.
+
+    :ivar count: number of messages.
+    """
+
+    def __init__(self, monkeypatch):
+        self.count = 0
+        publish = Rcl.publish
+
+        def counted(rcl, publisher, message):
+            self.count += 1
+            publish(rcl, publisher, message)
+
+        monkeypatch.setattr(Rcl, 'publish', counted)
+
+
+@pytest.fixture
+def wire(here, monkeypatch):
+    return Wire(monkeypatch)

@@ -1,0 +1,235 @@
+"""Messages by reference within this process, beside real DDS to another context of it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('composition_interfaces')
+import rclpy
+from rclpy.duration import Duration
+from rclpy.lifecycle import LifecycleNode
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+from std_msgs.msg import Header
+
+from support.dds import RELIABLE, Camera, Inbox, number_of
+from support.waiting import DEADLINE_SECONDS
+from trt_ros.ros.dds import transport
+from trt_ros.ros.dds.cdr import ImageWriter, read_image
+from trt_ros.ros.messages import ImageSender
+
+pytestmark = pytest.mark.ros
+
+
+def test_nothing_is_sent_without_subscribers(camera, here, subscribe, wire):
+    camera.send(1)
+    assert wire.count == 0
+    assert not transport.should_publish(camera.publisher)
+    subscribe(here, Inbox())
+    assert transport.should_publish(camera.publisher)
+
+
+def test_message_is_the_published_memory_and_read_only(camera, here, subscribe):
+    inbox = Inbox()
+    subscribe(here, inbox)
+    camera.send(7)
+    (message,) = inbox.wait(1)[:1]
+    assert message.ctypes.data == camera.addresses[0]
+    data = read_image(message).data
+    with pytest.raises(ValueError, match='read-only'):
+        data[0] = 1
+    with pytest.raises(ValueError, match='WRITEABLE'):
+        data.flags.writeable = True
+    assert number_of(message) == 7
+
+
+def test_published_picture_becomes_read_only(here, subscribe):
+    publisher = here.create_publisher(Image, 'images', RELIABLE)
+    sender, inbox = ImageSender(here, publisher), Inbox(lambda message: read_image(message).data)
+    subscribe(here, inbox)
+    for number in range(2):
+        pixels = sender.begin(Header(), (4, 4))
+        pixels[:] = number
+        sender.send()
+        with pytest.raises(ValueError, match='read-only'):
+            pixels[:] = 9
+    assert [data.tolist() for data in inbox.wait(2)] == [[0] * 48, [1] * 48]
+    here.destroy_publisher(publisher)
+
+
+def test_dds_is_bypassed_once_connection_is_verified(camera, here, subscribe, wire):
+    inbox = Inbox(number_of)
+    subscribe(here, inbox)
+    camera.settle(inbox, wire)
+    before = wire.count
+    for number in range(1, 30):
+        camera.send(number)
+        inbox.wait(number)
+    assert inbox.messages == list(range(1, 30))
+    assert wire.count == before
+
+
+def test_kept_message_is_not_overwritten_and_other_memory_is_reused(camera, here, subscribe):
+    inbox = Inbox()
+    subscribe(here, inbox)
+    for number in range(5):
+        camera.send(number)
+        inbox.wait(number + 1)
+    kept = inbox.messages[:]
+    assert len({message.ctypes.data for message in kept}) == 5
+    inbox.messages.clear()
+    for number in range(5, 25):
+        camera.send(number)
+        inbox.wait(1)
+        inbox.messages.clear()
+    assert [number_of(message) for message in kept] == list(range(5))
+    # Two take turns: the camera has let go of the last one when it takes memory for the next.
+    assert len(set(camera.addresses[5:])) <= 3
+
+
+def test_remote_subscriber_gets_each_message_without_local_duplicates(
+    camera, here, elsewhere, subscribe
+):
+    near, far = Inbox(number_of), Inbox(number_of)
+    subscribe(elsewhere, far)
+    subscribe(here, near)
+    camera.meets(2)
+    for number in range(20):
+        camera.send(number)
+        near.wait(number + 1)
+        far.wait(number + 1)
+    assert camera.publisher.wait_for_all_acked(Duration(seconds=DEADLINE_SECONDS))
+    assert near.messages == far.messages == list(range(20))
+
+
+def test_temporary_remote_subscriber_is_served(camera, here, elsewhere, subscribe, wire):
+    near, far = Inbox(number_of), Inbox(number_of)
+    subscribe(here, near)
+    camera.settle(near, wire)
+    there = subscribe(elsewhere, far)
+    camera.meets(2)
+    camera.send(1)
+    assert (near.wait(1), far.wait(1)) == ([1], [1])
+    there.close()
+    camera.meets(1)
+    before = wire.count
+    camera.send(2)
+    assert near.wait(2) == [1, 2]
+    assert wire.count == before
+
+
+@pytest.mark.parametrize('who', ['publisher', 'subscriber'])
+def test_node_without_intra_process_option_uses_dds(camera, here, subscribe, wire, who):
+    other = rclpy.create_node('other', context=here.context, enable_rosout=False)
+    inbox = Inbox(number_of)
+    try:
+        sender = Camera(other) if who == 'publisher' else camera
+        subscription = subscribe(here if who == 'publisher' else other, inbox)
+        sender.meets(1)
+        for number in range(1, 4):
+            sender.send(number)
+        assert inbox.wait(3) == [1, 2, 3]
+        assert wire.count == 3
+        subscription.close()
+    finally:
+        other.destroy_node()
+
+
+def test_transient_local_messages_go_through_dds(here, subscribe, wire):
+    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    sender = Camera(here, latched)
+    assert transport.should_publish(sender.publisher)
+    sender.send(5)
+    inbox = Inbox(number_of)
+    subscribe(here, inbox, qos=latched)
+    assert inbox.wait(1) == [5]
+    assert wire.count == 1
+    sender.close()
+
+
+def test_incompatible_qos_delivers_nothing(here, subscribe, wire):
+    unreliable = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+    sender = Camera(here, unreliable)
+    demanding, modest = Inbox(number_of), Inbox(number_of)
+    subscribe(here, demanding, on_incompatible=lambda policy: None)
+    subscribe(here, modest, qos=unreliable)
+    for number in range(1, 6):
+        sender.send(number)
+        modest.wait(number)
+    assert demanding.messages == []
+    sender.close()
+
+
+def test_other_topics_are_not_delivered(camera, here, subscribe):
+    inbox, other = Inbox(number_of), Inbox()
+    subscribe(here, inbox)
+    elsewhere = transport.subscribe_serialized(here, Image, 'other_images', RELIABLE, other)
+    camera.send(1)
+    assert inbox.wait(1) == [1]
+    elsewhere.close()
+    assert other.messages == []
+
+
+def send_while_busy(camera, here, subscribe, numbers, **options):
+    """Send these while the first is in hand; return the inbox of the others."""
+    has_begun, may_end = threading.Event(), threading.Event()
+    inbox = Inbox(number_of)
+
+    def receive(message):
+        if not has_begun.is_set():
+            has_begun.set()
+            may_end.wait(DEADLINE_SECONDS)
+            return
+        inbox(message)
+
+    subscribe(here, receive, **options)
+    camera.send(100, 10)
+    assert has_begun.wait(DEADLINE_SECONDS)
+    for number in numbers:
+        camera.send(number)  # It returns although the subscriber does not.
+    may_end.set()
+    return inbox
+
+
+def test_newest_waiting_message_is_delivered_and_others_counted(camera, here, subscribe):
+    replaced = Inbox(lambda: 'replaced')
+    inbox = send_while_busy(
+        camera, here, subscribe, [1, 2, 3, 4], on_replaced=replaced, qos=QoSProfile(depth=2)
+    )
+    assert inbox.wait(1) == [4]
+    assert len(replaced.messages) == 3
+
+
+def test_queue_is_limited_to_depth_and_losses_are_reported(camera, here, subscribe):
+    lost = Inbox(lambda: 'lost')
+    inbox = send_while_busy(
+        camera, here, subscribe, [1, 2, 3, 4, 5], on_lost=lost, qos=QoSProfile(depth=3)
+    )
+    assert inbox.wait(3) == [3, 4, 5]
+    assert len(lost.messages) == 2
+
+
+def test_inactive_lifecycle_publisher_delivers_nothing(contexts, here, subscribe):
+    node = LifecycleNode('managed', context=contexts[0], enable_rosout=False)
+    node.use_intra_process_comms = True
+    publisher = node.create_lifecycle_publisher(Image, 'images', RELIABLE)
+    publish = transport.serialized_publish(node, publisher)
+    inbox = Inbox(number_of)
+    subscribe(here, inbox)
+    writer = ImageWriter()
+    node.trigger_configure()
+    for number, trigger in enumerate(
+        (node.trigger_activate, node.trigger_deactivate, node.trigger_activate)
+    ):
+        writer.begin((number, 0), 'camera', (10, 1), 'mono8', channels=1)[:] = number
+        publish(writer.message)
+        trigger()
+    writer.begin((9, 0), 'camera', (10, 1), 'mono8', channels=1)[:] = 9
+    publish(writer.message)
+    assert inbox.wait(2) == [1, 9]
+    node.destroy_lifecycle_publisher(publisher)
+    node.destroy_node()

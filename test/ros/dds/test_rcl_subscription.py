@@ -1,0 +1,124 @@
+"""Subscriptions whose QoS changes while messages arrive."""
+
+import gc
+from pathlib import Path
+import threading
+
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+
+from support.dds import Camera
+from support.waiting import wait_until
+from trt_ros.ros.dds import intra_process as intra
+from trt_ros.ros.dds import transport
+from trt_ros.ros.dds.cdr import read_stamp
+
+pytestmark = pytest.mark.ros
+
+
+QOS = {
+    name.lower(): QoSProfile(depth=100, reliability=ReliabilityPolicy[name])
+    for name in ('RELIABLE', 'BEST_EFFORT')
+}
+
+
+@pytest.fixture
+def nodes(here, elsewhere):
+    return [here, elsewhere]
+
+
+class Taken:
+    """The numbers of the images that a subscription handed over, and what it missed."""
+
+    def __init__(self, node, reliability, **options):
+        self.numbers, self.missed = [], []
+        self.subscription = transport.subscribe_serialized(
+            node,
+            Image,
+            'images',
+            QOS[reliability],
+            lambda message: self.numbers.append(read_stamp(message)[0]),
+            on_missed=self.missed.append,
+            on_incompatible=lambda policy: None,
+            **options,
+        )
+
+
+@pytest.mark.parametrize('where', [0, 1], ids=['by_reference', 'through_dds'])
+@pytest.mark.parametrize(
+    ('before', 'after'), [('best_effort', 'reliable'), ('reliable', 'best_effort')]
+)
+def test_no_image_is_lost_or_comes_twice_while_the_qos_changes(nodes, where, before, after):
+    camera = Camera(nodes[where], QOS['reliable'])
+    taken = Taken(nodes[0], before)
+    try:
+        camera.meets(1)
+        ending, threads = threading.Event(), set(threading.enumerate())
+
+        def send():
+            while not ending.wait(0.002):
+                camera.send()
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        try:
+            for change in (after, before, after):
+                seen = len(taken.numbers)
+                wait_until(lambda seen=seen: len(taken.numbers) > seen + 5, 'images')
+                taken.subscription.change_qos(QOS[change])
+                wait_until(taken.subscription.is_settled, 'the change')
+        finally:
+            ending.set()
+            sending.join()
+        wait_until(lambda: taken.numbers[-1:] == [camera.sent], 'the last image')
+        first = taken.numbers[0]
+        assert taken.numbers == list(range(first, camera.sent + 1))
+        assert sum(taken.missed) == 0
+        camera.meets(1)
+        assert set(threading.enumerate()) == threads
+    finally:
+        taken.subscription.close()
+        camera.close()
+    assert intra.count_buffers() == 0
+
+
+def test_late_publisher_is_received_by_reference_after_qos_change(nodes):
+    taken = Taken(nodes[0], 'reliable')
+    weak = Camera(nodes[0], QOS['best_effort'])
+    try:
+        weak.send()
+        taken.subscription.change_qos(QOS['best_effort'])
+        wait_until(lambda: weak.send() or taken.numbers, 'an image')
+        wait_until(taken.subscription.is_settled, 'the change')
+        assert taken.numbers == sorted(set(taken.numbers))
+    finally:
+        taken.subscription.close()
+        weak.close()
+
+
+def test_many_qos_changes_leak_nothing(nodes):
+    camera = Camera(nodes[1], QOS['reliable'])
+    taken = Taken(nodes[0], 'best_effort')
+
+    def mappings():
+        gc.collect()
+        return len(Path('/proc/self/maps').read_text().splitlines())
+
+    counts = []
+    try:
+        camera.meets(1)
+        for number in range(12):
+            taken.subscription.change_qos(QOS['best_effort' if number % 2 else 'reliable'])
+            wait_until(lambda: camera.send() or taken.subscription.is_settled(), 'the change')
+            camera.meets(1)
+            counts.append(mappings())
+            assert len(list(nodes[0].subscriptions)) == 1
+    finally:
+        taken.subscription.close()
+        camera.close()
+    assert max(counts[6:]) <= max(counts[:6]) + 2
+    assert not list(nodes[0].subscriptions)

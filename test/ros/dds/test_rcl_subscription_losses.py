@@ -1,0 +1,152 @@
+"""Messages that never arrive, counted by the gaps in their sequence numbers."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+from rclpy.duration import Duration
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+
+from support.dds import Camera
+from support.waiting import DEADLINE_SECONDS, wait_until
+from trt_ros.ros.dds import transport
+from trt_ros.ros.dds.cdr import read_stamp
+from trt_ros.ros.dds.rcl import Rcl
+from trt_ros.ros.dds.rcl_subscription import RclSubscription
+from trt_ros.ros.diagnostics import CameraCounts, FrameCounts, RecentLoss
+
+pytestmark = pytest.mark.ros
+
+
+QOS = {
+    name.lower(): QoSProfile(depth=100, reliability=ReliabilityPolicy[name])
+    for name in ('RELIABLE', 'BEST_EFFORT')
+}
+
+
+@pytest.fixture
+def nodes(here, elsewhere):
+    return [here, elsewhere]
+
+
+def test_lost_images_are_counted_by_sequence_numbers(nodes):
+    camera, numbers, missed = Camera(nodes[1], QOS['reliable']), [], []
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def receive(message):
+        numbers.append(read_stamp(message)[0])
+        has_begun.set()
+        may_end.wait(DEADLINE_SECONDS)
+
+    subscription = transport.subscribe_serialized(
+        nodes[0], Image, 'images', QoSProfile(depth=2), receive, on_missed=missed.append
+    )
+    try:
+        camera.meets(1)
+        assert missed == [0]
+        camera.send()
+        assert has_begun.wait(DEADLINE_SECONDS)
+        for _ in range(9):  # The queue keeps two of them.
+            camera.send()
+        assert camera.publisher.wait_for_all_acked(Duration(seconds=DEADLINE_SECONDS))
+        may_end.set()
+        wait_until(lambda: len(numbers) == 3, 'the rest')
+        assert (numbers, missed) == ([1, 9, 10], [0, 7])
+    finally:
+        may_end.set()
+        subscription.close()
+        camera.close()
+
+
+class Numbered:
+    """An Rcl whose message infos are numbers: (publisher, number)."""
+
+    orders_messages = True
+
+    def __init__(self, *, counts_messages):
+        self.counts_messages = counts_messages
+
+    gid_in = staticmethod(lambda info: info[0])
+    number_in = staticmethod(lambda info: info[1])
+
+
+@pytest.mark.parametrize('counts_messages', [True, False])
+def test_gaps_are_counted_per_publisher_and_only_where_messages_are_numbered(counts_messages):
+    missed = []
+    subscription = object.__new__(RclSubscription)
+    subscription._rcl = Numbered(counts_messages=counts_messages)
+    subscription._subscriptions, subscription._last, subscription._new_publishers = (
+        ('old', 'new'),
+        {},
+        set(),
+    )
+    subscription._on_missed = missed.append
+    subscription._receive_buffers, subscription._handover_ends = SimpleNamespace(), float('inf')
+
+    def arrives(publisher, number, is_new=False):
+        subscription._receive_buffers.info = (publisher, number)
+        return subscription._is_new_message(is_new)
+
+    assert [arrives('a', 7), arrives('b', 1), arrives('a', 8), arrives('a', 11)] == [True] * 4
+    assert [arrives('a', 11, True), arrives('a', 10, True), arrives('b', 4, True)] == [
+        False,
+        False,
+        True,
+    ]
+    assert missed == ([2, 2] if counts_messages else [])
+    assert subscription._is_handed_over()
+    arrives('c', 1)
+    assert not subscription._is_handed_over()
+    for number in range(200):
+        arrives(f'publisher {number}', 1)
+    assert len(subscription._last) == 64
+
+
+def info_with(gid, source_timestamp, number):
+    return (
+        source_timestamp.to_bytes(8, 'little')
+        + bytes(8)
+        + number.to_bytes(8, 'little')
+        + bytes(16)
+        + gid
+        + bytes(400)
+    )
+
+
+@pytest.mark.parametrize(
+    ('stamps', 'numbers', 'orders', 'counts'),
+    [
+        ([5, 6, 9], [1, 2, 3], True, True),
+        ([5, 6, 9], [2**64 - 1] * 3, True, False),
+        ([5, 5, 5], [0, 0, 0], False, False),
+        ([0, 0, 0], [8, 9, 10], True, True),
+    ],
+)
+def test_detects_message_info_of_the_middleware(stamps, numbers, orders, counts):
+    rcl, gid = object.__new__(Rcl), bytes(range(1, 17))
+    infos = [info_with(gid, *each) for each in zip(stamps, numbers)]
+    rcl.detect_info_layout(gid, infos)
+    assert rcl.knows_gids
+    assert (rcl.orders_messages, rcl.counts_messages) == (orders, counts)
+    if orders:
+        assert [rcl.number_in(info) for info in infos] == (numbers if counts else stamps)
+
+
+def test_fraction_of_lost_images_is_reported():
+    whole = FrameCounts()
+    counts, loss = CameraCounts(whole), RecentLoss()
+    assert loss.add(counts) == ''
+    for _ in range(18):
+        counts.receive()
+    counts.miss(2)
+    assert loss.add(counts) == ''  # So few may be chance.
+    counts.miss(1)
+    assert loss.add(counts) == '3 of 21 frames of the last 2 s were'
+    assert whole.lost == counts.lost == 3
+    for _ in range(100):
+        counts.receive()
+    assert loss.add(counts) == ''

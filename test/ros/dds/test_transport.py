@@ -1,0 +1,279 @@
+"""Messages received without rclpy, over real DDS between the nodes of this process."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from pathlib import Path
+import threading
+
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+import rclpy
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message
+from sensor_msgs.msg import Image
+
+from support.dds import RELIABLE, Inbox, number_of, numbered
+from support.waiting import DEADLINE_SECONDS
+from trt_ros.ros.dds import rcl as rcl_module
+from trt_ros.ros.dds.cdr import read_image
+from trt_ros.ros.dds.rcl import MemoryHooks, Rcl, RclError
+from trt_ros.ros.dds.transport import RclSubscription
+
+pytestmark = pytest.mark.ros
+
+
+def test_messages_arrive_unchanged(publisher, subscribe_rcl):
+    inbox = Inbox(lambda message: deserialize_message(message.tobytes(), Image))
+    subscribe_rcl(inbox, publisher)
+    sent = [Image(), numbered(1), numbered(2, 7), numbered(3, 6_000_000)]
+    for image in sent:
+        publisher.publish(image)
+    assert inbox.wait(4) == sent
+
+
+def test_message_is_read_only_and_memory_is_reused_after_release(publisher, subscribe_rcl):
+    inbox = Inbox(
+        lambda message: (message.ctypes.data, message.flags.writeable, number_of(message))
+    )
+    subscribe_rcl(inbox, publisher)
+    for number in range(30):
+        publisher.publish(numbered(number))
+        inbox.wait(number + 1)
+    addresses, are_writable, numbers = zip(*inbox.messages)
+    assert numbers == tuple(range(30))
+    assert not any(are_writable)
+    assert len(set(addresses[1:])) == 1  # The first was too small and grew.
+
+
+def test_kept_message_is_not_overwritten(publisher, subscribe_rcl):
+    inbox = Inbox()
+    subscribe_rcl(inbox, publisher)
+    for number in range(12):
+        # Larger and larger: memory grows while earlier messages are in use.
+        publisher.publish(numbered(number, 20_000 * (number + 1)))
+        inbox.wait(number + 1)
+    kept = [read_image(message).data[:5] for message in inbox.messages]
+    inbox.messages.clear()
+    for number in range(30, 40):
+        publisher.publish(numbered(number))
+    inbox.wait(10)
+    assert [part.tolist() for part in kept] == [[number] * 5 for number in range(12)]
+
+
+def test_hooks_are_called_when_memory_is_allocated_and_before_it_is_freed(
+    publisher, subscribe_rcl
+):
+    told, lent = [], {}
+
+    def lend(memory):
+        assert memory.ctypes.data % 4096 == 0
+        told.append(('lend', memory.size))
+        lent[memory.ctypes.data] = memory
+
+    def take_back(memory):
+        told.append(('take back', memory.size))
+        memory[:] = 0  # It is still there.
+        assert lent.pop(memory.ctypes.data) is memory
+
+    inbox = Inbox(
+        lambda message: any(
+            memory.ctypes.data <= message.ctypes.data < memory.ctypes.data + memory.size
+            for memory in lent.values()
+        )
+    )
+    subscription = subscribe_rcl(inbox, publisher, hooks=MemoryHooks(lend, take_back))
+    for count, nbytes in enumerate([10_000, 100_000, 90_000, 500_000], start=1):
+        publisher.publish(numbered(1, nbytes))
+        inbox.wait(count)
+    assert inbox.messages == [True] * 4
+    subscription.close()
+    assert told == [
+        ('lend', 65536),
+        ('take back', 65536),
+        ('lend', 102400),
+        ('take back', 102400),
+        ('lend', 503808),
+        ('take back', 503808),
+    ]
+    assert not lent
+
+
+def send_while_busy(publisher, subscribe_rcl, numbers, **options):
+    """Send these while the first is in hand; return the inbox of the others."""
+    has_begun, may_end = threading.Event(), threading.Event()
+    inbox = Inbox(number_of)
+
+    def receive(message):
+        if not has_begun.is_set():
+            has_begun.set()
+            may_end.wait(DEADLINE_SECONDS)
+            return
+        inbox(message)
+
+    subscribe_rcl(receive, publisher, **options)
+    publisher.publish(numbered(0))
+    assert has_begun.wait(DEADLINE_SECONDS)
+    for number in numbers:
+        publisher.publish(numbered(number))
+    from rclpy.duration import Duration
+
+    assert publisher.wait_for_all_acked(Duration(seconds=DEADLINE_SECONDS))
+    may_end.set()
+    return inbox
+
+
+def test_newest_waiting_message_is_delivered_and_others_counted(publisher, subscribe_rcl):
+    replaced = Inbox(lambda: 'replaced')
+    inbox = send_while_busy(publisher, subscribe_rcl, [1, 2, 3, 4], on_replaced=replaced)
+    assert inbox.wait(1) == [4]
+    assert len(replaced.messages) == 3
+
+
+def test_all_waiting_messages_are_delivered_without_on_replaced(publisher, subscribe_rcl):
+    assert send_while_busy(publisher, subscribe_rcl, [1, 2, 3, 4]).wait(4) == [1, 2, 3, 4]
+
+
+def test_closing_wakes_the_thread_and_ends_it(publisher, subscribe_rcl):
+    before = set(threading.enumerate())
+    subscription = subscribe_rcl(Inbox(), publisher)
+    assert len(threading.enumerate()) == len(before) + 1
+    subscription.close()
+    subscription.close()
+    assert set(threading.enumerate()) == before
+    assert publisher.get_subscription_count() == 0
+
+
+def test_the_end_of_the_context_ends_the_thread(rcl, domain_id):
+    context = rclpy.Context()
+    rclpy.init(context=context, domain_id=domain_id)
+    node = rclpy.create_node('ending', context=context, start_parameter_services=False)
+    subscription = RclSubscription(rcl, node, Image, 'images', RELIABLE, Inbox())
+    rclpy.shutdown(context=context)
+    subscription._thread.join(DEADLINE_SECONDS)
+    assert not subscription._thread.is_alive()
+    subscription.close()
+    node.destroy_node()
+
+
+def test_opening_and_closing_leaks_nothing(publisher, subscribe_rcl):
+    def mappings():
+        gc.collect()
+        return len(Path('/proc/self/maps').read_text().splitlines())
+
+    counts = []
+    for number in range(12):
+        inbox = Inbox(number_of)
+        subscription = subscribe_rcl(inbox, publisher)
+        publisher.publish(numbered(number))
+        inbox.wait(1)
+        subscription.close()
+        counts.append(mappings())
+    assert max(counts[6:]) <= max(counts[:6]) + 2
+
+
+def test_a_message_in_use_outlives_the_subscription(publisher, subscribe_rcl):
+    inbox = Inbox()
+    subscription = subscribe_rcl(inbox, publisher)
+    publisher.publish(numbered(9))
+    inbox.wait(1)
+    subscription.close()
+    assert number_of(inbox.messages.pop()) == 9
+
+
+def test_executor_is_not_used_and_incompatible_offer_is_reported(
+    context, node, rcl, subscribe_rcl, publisher, capfd
+):
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(node)
+    ending = threading.Event()
+
+    def spin():
+        while not ending.is_set():
+            executor.spin_once(0.01)
+
+    spinning = threading.Thread(target=spin)
+    spinning.start()
+    inbox = Inbox(number_of)
+    taking = subscribe_rcl(inbox, publisher)._subscriptions[0].subscription
+    # Its events would wake the executor for each message, again and again until it is taken.
+    assert not any(map(executor.can_execute, [taking, *taking.event_handlers]))
+    other = rclpy.create_node('unreliable', context=context)
+    try:
+        for number in range(20):
+            publisher.publish(numbered(number))
+        assert inbox.wait(20) == list(range(20))
+        unreliable = other.create_publisher(
+            Image, 'images', QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+        )
+        text, never = '', threading.Event()
+        while 'offering incompatible QoS' not in text:
+            never.wait(0.05)
+            text += capfd.readouterr().err
+        assert 'RELIABILITY' in text
+        other.destroy_publisher(unreliable)
+    finally:
+        ending.set()
+        spinning.join()
+        executor.shutdown()
+        other.destroy_node()
+
+
+def test_failed_take_leaks_no_memory_and_next_message_arrives(
+    rcl, publisher, subscribe_rcl, monkeypatch, capfd
+):
+    whole, addresses = Rcl.take, []
+
+    def take(self, subscription, c_bytes, info):
+        addresses.append(c_bytes.buffer)
+        is_taken = whole(self, subscription, c_bytes, info)
+        if is_taken and len(addresses) == 1:
+            # As it is left where the middleware did not get the memory that it asked for.
+            c_bytes.buffer, c_bytes.capacity = None, 300_000
+            raise RclError('no luck')
+        return is_taken
+
+    monkeypatch.setattr(Rcl, 'take', take)
+    inbox = Inbox(number_of)
+    subscribe_rcl(inbox, publisher)
+    publisher.publish(numbered(1, 7))
+    text, never = '', threading.Event()
+    while 'no luck' not in text:
+        never.wait(0.01)
+        text += capfd.readouterr().err
+    publisher.publish(numbered(2, 7))
+    assert inbox.wait(1) == [2]
+    assert len(set(addresses)) == 1
+
+
+def test_memory_sized_by_middleware_is_read_in_place(rcl, publisher, subscribe_rcl, monkeypatch):
+    resize, whole = ctypes.CDLL(rcl_module.RCUTILS).rcutils_uint8_array_resize, Rcl.take
+
+    def take(self, subscription, c_bytes, info):
+        is_taken = whole(self, subscription, c_bytes, info)
+        if is_taken:  # As Cyclone DDS does, also where there is more room.
+            assert resize(ctypes.byref(c_bytes), ctypes.c_size_t(c_bytes.length)) == 0
+        return is_taken
+
+    monkeypatch.setattr(Rcl, 'take', take)
+    lent = []
+    inbox = Inbox(number_of)
+    subscribe_rcl(inbox, publisher, hooks=MemoryHooks(lent.append, lambda memory: None))
+    for number, nbytes in enumerate([7, 9000, 300_000, 20_000, 7]):
+        publisher.publish(numbered(number, nbytes))
+        assert inbox.wait(number + 1)[-1] == number
+    assert len(lent) == 2  # The first, and the one that the third needs.
+
+
+def test_late_subscriber_gets_transient_local_messages(rcl, node, subscribe_rcl):
+    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    publisher = node.create_publisher(Image, 'images', latched)
+    publisher.publish(numbered(5))
+    inbox = Inbox(number_of)
+    subscribe_rcl(inbox, qos=latched)
+    assert inbox.wait(1) == [5]
+    node.destroy_publisher(publisher)

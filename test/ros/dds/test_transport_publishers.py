@@ -1,0 +1,107 @@
+"""Messages published without rclpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+from rclpy.lifecycle import LifecycleNode
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.serialization import deserialize_message, serialize_message
+from sensor_msgs.msg import Image
+from std_msgs.msg import Header
+from vision_msgs.msg import Detection2DArray
+
+from support.dds import RELIABLE, Inbox, number_of, numbered
+from trt_ros.ros import messages
+from trt_ros.ros.dds import transport
+from trt_ros.ros.dds.cdr import ImageWriter
+from trt_ros.ros.dds.cdr_detections import DetectionWriter
+from trt_ros.ros.dds.transport import RclSubscription
+from trt_ros.ros.messages import detection_publish
+from trt_ros.vision.detections import Detections
+
+pytestmark = pytest.mark.ros
+
+
+def test_a_frame_is_written_in_place_and_arrives_as_typed_images_do(
+    context, node, subscribe_rcl, monkeypatch
+):
+    monkeypatch.setattr(transport, '_known', None)
+    publisher = node.create_publisher(Image, 'images', RELIABLE)
+    inbox = Inbox(lambda message: deserialize_message(message.tobytes(), Image))
+    subscribe_rcl(inbox, publisher)
+    publish = transport.serialized_publish(node, publisher)
+    assert transport.usable_rcl(node) is not None
+    writer = ImageWriter()
+    pixels = writer.begin((3, 4), 'camera', (640, 480), 'bgr8')
+    pixels[:] = np.arange(480)[:, None, None] % 256
+    publish(writer.message)
+    expected = Image(height=480, width=640, encoding='bgr8', step=1920, data=pixels.tobytes())
+    expected.header.frame_id = 'camera'
+    expected.header.stamp.sec, expected.header.stamp.nanosec = 3, 4
+    assert inbox.wait(1) == [expected]
+    node.destroy_publisher(publisher)
+
+
+@pytest.mark.parametrize('way', ['rcl', 'rclpy'])
+def test_an_inactive_lifecycle_publisher_sends_nothing(context, subscribe_rcl, monkeypatch, way):
+    monkeypatch.setattr(transport, '_known', None)
+    monkeypatch.setenv(transport.VARIABLE, way)
+    node = LifecycleNode('managed', context=context, enable_rosout=False)
+    publisher = node.create_lifecycle_publisher(Image, 'images', RELIABLE)
+    inbox = Inbox(number_of)
+    subscribe_rcl(inbox, publisher)
+    publish = transport.serialized_publish(node, publisher)
+    node.trigger_configure()
+    publish(np.frombuffer(serialize_message(numbered(1)), np.uint8))
+    node.trigger_activate()
+    publish(np.frombuffer(serialize_message(numbered(2)), np.uint8))
+    assert inbox.wait(1) == [2]
+    node.destroy_lifecycle_publisher(publisher)
+    node.destroy_node()
+
+
+def test_detections_of_other_layout_are_read_through_rclpy(node, monkeypatch, capfd):
+    found = Detections(
+        np.array([[10, 20, 30, 50]], np.float32),
+        np.array([0.5], np.float32),
+        np.array([1], np.int32),
+    )
+    written = DetectionWriter(('cat', 'dog')).write(
+        found, (1, 2), 'camera', class_id_format='name'
+    )
+    fast = messages.detection_reader(node)
+    with monkeypatch.context() as patch:
+        patch.setattr(messages, 'read_detections', lambda message: [])
+        slow = messages.detection_reader(node)
+    assert 'Detections are read as typed messages' in capfd.readouterr().err
+    for read in (fast, slow):
+        back = read(written, class_ids := ['bird'])
+        assert class_ids == ['bird', 'dog']
+        assert (back.xyxy.tolist(), back.scores.tolist()) == ([[10, 20, 30, 50]], [0.5])
+        assert back.labels.tolist() == [1]
+
+
+def test_detections_keep_their_ids_however_large(rcl, node):
+    kept = QoSProfile(depth=5, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    publish = detection_publish(node, node.create_publisher(Detection2DArray, 'found', kept), ())
+    inbox = Inbox(
+        lambda message: [
+            each.id for each in deserialize_message(message.tobytes(), Detection2DArray).detections
+        ]
+    )
+    subscription = RclSubscription(rcl, node, Detection2DArray, 'found', kept, inbox)
+    sent = [[0, 999], [7, 1000], []]
+    for ids in sent:
+        found = Detections(
+            np.zeros((len(ids), 4), np.float32),
+            np.ones(len(ids), np.float32),
+            np.zeros(len(ids), np.int32),
+        )
+        publish(found, Header(), 'index', np.array(ids, np.int64))
+    publish(found, Header(), 'index')
+    assert inbox.wait(4) == [['0', '999'], ['7', '1000'], [], []]
+    subscription.close()
