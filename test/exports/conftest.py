@@ -25,6 +25,17 @@ def torch() -> Any:
     return torch
 
 
+@pytest.fixture(scope='session')
+def transformers(torch):
+    try:
+        import torchvision  # noqa: F401
+    except ImportError:
+        pass  # It is not needed.
+    except RuntimeError as error:
+        pytest.skip(f'transformers takes no torchvision that does not fit torch: {error}')
+    return pytest.importorskip('transformers', reason='it builds the networks: pip install it')
+
+
 @pytest.fixture
 def ultralytics(torch, tmp_path, monkeypatch):
     """

@@ -153,7 +153,8 @@ def main() -> int:
     if args.work:
         work()
         return 0
-    import models
+    sys.path.append(str(Path(__file__).parents[1]))
+    from fuzz import models
 
     with tempfile.TemporaryDirectory(prefix='trt_ros_fuzz') as folder:
         files = models.write(Path(folder), lambda name: bool(re.search(args.only, name)))

@@ -61,7 +61,7 @@ def test_keyword_only_star_is_not_mutated_as_multiplication(mutate):
         (
             'ros/dds/rcl_subscription.py',
             (
-                'test/ros/dds/test_rcl_subscription.py',
+                'test/ros/dds/test_rcl_subscription.py '
                 'test/ros/dds/test_rcl_subscription_losses.py',
                 'test/unit/ros/dds',
             ),

@@ -6,22 +6,11 @@ import threading
 
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
-import rclpy
-from sensor_msgs.msg import Image
-
-from support.dds import RELIABLE, Camera
-from trt_ros.ros.dds import intra_process as intra
-from trt_ros.ros.dds import transport
-from trt_ros.ros.dds.rcl import Rcl
-from trt_ros.ros.dds.transport import RclSubscription
-
 
 @pytest.fixture(scope='module')
 def contexts(domain_id):
     """Two contexts of one domain: to DDS, the second is another process."""
+    rclpy = pytest.importorskip('rclpy')
     contexts = [rclpy.Context(), rclpy.Context()]
     for each in contexts:
         rclpy.init(context=each, domain_id=domain_id)
@@ -38,6 +27,8 @@ def context(contexts):
 @pytest.fixture
 def make_node(contexts):
     """Create a node in the first or second context; destroyed at the end of the test."""
+    import rclpy
+
     nodes = []
 
     def make(name, index, *, by_reference):
@@ -61,6 +52,8 @@ def node(make_node):
 
 @pytest.fixture
 def here(make_node):
+    from trt_ros.ros.dds import transport
+
     node = make_node('here', 0, by_reference=True)
     assert transport.usable_rcl(node).knows_gids
     return node
@@ -73,6 +66,9 @@ def elsewhere(make_node):
 
 @pytest.fixture(scope='module')
 def rcl(context):
+    from trt_ros.ros.dds import transport
+    from trt_ros.ros.dds.rcl import Rcl
+
     rcl = Rcl()
     transport.check_transport(rcl, context)
     return rcl
@@ -80,6 +76,10 @@ def rcl(context):
 
 @pytest.fixture
 def publisher(node):
+    from sensor_msgs.msg import Image
+
+    from support.dds import RELIABLE
+
     publisher = node.create_publisher(Image, 'images', RELIABLE)
     yield publisher
     node.destroy_publisher(publisher)
@@ -88,6 +88,11 @@ def publisher(node):
 @pytest.fixture
 def subscribe_rcl(rcl, node):
     """Subscribe `node` to the images of this test; closed at its end."""
+    from sensor_msgs.msg import Image
+
+    from support.dds import RELIABLE
+    from trt_ros.ros.dds.transport import RclSubscription
+
     subscriptions = []
 
     def start(on_message, publisher=None, qos=RELIABLE, **options):
@@ -108,6 +113,12 @@ def subscribe_rcl(rcl, node):
 @pytest.fixture
 def subscribe():
     """Subscribe a node to the images of this test; closed at its end."""
+    from sensor_msgs.msg import Image
+
+    from support.dds import RELIABLE
+    from trt_ros.ros.dds import intra_process as intra
+    from trt_ros.ros.dds import transport
+
     subscriptions = []
 
     def start(node, on_message, qos=RELIABLE, **options):
@@ -124,6 +135,8 @@ def subscribe():
 
 @pytest.fixture
 def camera(here):
+    from support.dds import Camera
+
     camera = Camera(here)
     yield camera
     camera.close()
@@ -137,6 +150,8 @@ class Wire:
     """
 
     def __init__(self, monkeypatch):
+        from trt_ros.ros.dds.rcl import Rcl
+
         self.count = 0
         publish = Rcl.publish
 

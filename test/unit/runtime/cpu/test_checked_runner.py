@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from importlib import util
 from pathlib import Path
 import threading
 
 import numpy as np
 import pytest
 
+pytest.importorskip('onnxruntime')
+pytest.importorskip('onnx')
+
+
+from fuzz import attributes, control_flow, graphs, models, tensors
 from trt_ros.errors import ClosedError, MemoryLimitError, ModelError, TimeLimitError
 from trt_ros.progress import CancelledError, Reporter
 from trt_ros.runtime.cpu import checked_runner as onnx_check
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.runtime.pipeline import Pipeline
-
-pytest.importorskip('onnxruntime')
-onnx = pytest.importorskip('onnx')
-
-MODELS = Path(__file__).parents[3] / 'fuzz' / 'models.py'
-
-
-@pytest.fixture(scope='module')
-def fuzz():
-    """What makes hostile models."""
-    spec = util.spec_from_file_location('fuzz_models', MODELS)
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -66,8 +56,8 @@ def picture(shape=(1, 3, 64, 64)):
     return {'images': np.zeros(shape, np.float32)}
 
 
-def test_a_model_is_checked_once_on_a_machine(fuzz, write, cache, starts):
-    path, answers = write(fuzz.detector()), []
+def test_a_model_is_checked_once_on_a_machine(write, cache, starts):
+    path, answers = write(graphs.detector()), []
     for _ in range(2):
         runner = CheckedRunner.open(path, cache_dir=cache)
         assert [spec.shape for spec in (*runner.inputs, *runner.outputs)] == [
@@ -83,37 +73,37 @@ def test_a_model_is_checked_once_on_a_machine(fuzz, write, cache, starts):
 
 
 @pytest.mark.slow
-def test_another_content_or_other_shapes_are_checked_again(fuzz, write, cache, starts):
+def test_another_content_or_other_shapes_are_checked_again(write, cache, starts):
     def run(model, shape):
         runner = CheckedRunner.open(write(model), cache_dir=cache)
         runner.infer(picture(shape))
         runner.close()
 
-    dynamic = fuzz.model(
-        [fuzz.node('ReduceMean', ['images'], ['sum'], keepdims=0), *fuzz.to_head()],
+    dynamic = graphs.model(
+        [graphs.node('ReduceMean', ['images'], ['sum'], keepdims=0), *graphs.to_head()],
         image=(1, 3, 'h', 'w'),
-        weights=fuzz.HEAD_SHAPE,
+        weights=graphs.HEAD_SHAPE,
     )
     run(dynamic, (1, 3, 8, 8))
     run(dynamic, (1, 3, 16, 16))
     run(dynamic, (1, 3, 8, 8))
     assert len(starts) == 2
-    run(fuzz.detector(), (1, 3, 64, 64))
+    run(graphs.detector(), (1, 3, 64, 64))
     assert len(starts) == 3
 
 
 @pytest.mark.slow
-def test_checks_at_each_start_without_writable_cache(fuzz, write, tmp_path, starts):
+def test_checks_at_each_start_without_writable_cache(write, tmp_path, starts):
     (tmp_path / 'file').touch()
     for _ in range(2):
-        runner = CheckedRunner.open(write(fuzz.detector()), cache_dir=str(tmp_path / 'file'))
+        runner = CheckedRunner.open(write(graphs.detector()), cache_dir=str(tmp_path / 'file'))
         assert runner.infer(picture())['output0'].shape == (1, 7, 84)
         runner.close()
     assert len(starts) == 2
 
 
-def test_model_that_crashes_fails_each_time(fuzz, write, cache, starts):
-    path = write(fuzz.detector(strides=[0, 0]))
+def test_model_that_crashes_fails_each_time(write, cache, starts):
+    path = write(graphs.detector(strides=[0, 0]))
     for _ in range(2):
         with pytest.raises(ModelError, match=r'The check of .*model\.onnx crashed with SIGFPE'):
             Pipeline.open(
@@ -126,8 +116,8 @@ def test_model_that_crashes_fails_each_time(fuzz, write, cache, starts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['constant_of_shape_33', 'range_33', 'expand_33', 'tile_36'])
-def test_a_memory_bomb_is_an_error(fuzz, write, cache, name):
-    path = write(dict(fuzz.memory())[name])
+def test_a_memory_bomb_is_an_error(write, cache, name):
+    path = write(dict(attributes.memory())[name])
     with pytest.raises(MemoryLimitError, match=r'model\.onnx needs more than .* GiB of memory'):
         Pipeline.open(
             LabelledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
@@ -135,9 +125,9 @@ def test_a_memory_bomb_is_an_error(fuzz, write, cache, name):
 
 
 @pytest.fixture
-def endless(fuzz, write) -> Path:
+def endless(write) -> Path:
     """A model that loads and never answers."""
-    return write(dict(fuzz.control())['loop_2'])
+    return write(dict(control_flow.control())['loop_2'])
 
 
 @pytest.mark.slow
@@ -166,9 +156,9 @@ def test_a_model_that_hangs_can_be_cancelled(endless, cache):
         )
 
 
-def test_check_outlives_the_thread_that_started_it(fuzz, write, cache):
+def test_check_outlives_the_thread_that_started_it(write, cache):
     opened: list[CheckedRunner] = []
-    path = write(fuzz.detector())
+    path = write(graphs.detector())
     thread = threading.Thread(
         target=lambda: opened.append(CheckedRunner.open(path, cache_dir=cache))
     )
@@ -202,8 +192,8 @@ def test_accepts_tensor_names_reserved_by_numpy(write, cache):
 
 
 @pytest.mark.parametrize('name', ['image_4', 'image_5', 'image_8', 'imgsz_0', 'imgsz_11'])
-def test_an_input_that_cannot_be_allocated_is_refused(fuzz, write, cache, name):
-    path = write(dict(fuzz.shapes())[name])
+def test_an_input_that_cannot_be_allocated_is_refused(write, cache, name):
+    path = write(dict(tensors.shapes())[name])
     with pytest.raises(ModelError, match=r'The input images .* is too large') as caught:
         Pipeline.open(
             LabelledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
@@ -211,17 +201,17 @@ def test_an_input_that_cannot_be_allocated_is_refused(fuzz, write, cache, name):
     assert 'input_size' in caught.value.remedy
 
 
-def test_metadata_that_is_not_utf8_is_an_error(fuzz, tmp_path, cache):
+def test_metadata_that_is_not_utf8_is_an_error(tmp_path, cache):
     path = tmp_path / 'model.onnx'
-    path.write_bytes(dict(fuzz.files())['bytes_not_utf8_0'])
+    path.write_bytes(dict(models.files())['bytes_not_utf8_0'])
     with pytest.raises(ModelError, match='are not UTF-8'):
         CheckedRunner.open(path, cache_dir=cache)
 
 
-def test_progress_reports_name_phase_of_child(fuzz, write, cache):
+def test_progress_reports_name_phase_of_child(write, cache):
     seen = []
     runner = CheckedRunner.open(
-        write(fuzz.detector()), cache_dir=cache, report=Reporter(seen.append)
+        write(graphs.detector()), cache_dir=cache, report=Reporter(seen.append)
     )
     runner.infer(picture())
     runner.close()

@@ -1,0 +1,135 @@
+"""Launches in processes of their own."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+import os
+from pathlib import Path
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import cv2
+import numpy as np
+import pytest
+
+DEADLINE_SECONDS = 120.0
+
+CHECKOUT = Path(__file__).parents[2]
+
+RUN = """
+import sys
+from launch import LaunchDescription, LaunchService
+from launch.actions import IncludeLaunchDescription
+service = LaunchService(noninteractive=True)
+service.include_launch_description(LaunchDescription([IncludeLaunchDescription(
+    sys.argv[1], launch_arguments=[each.split(':=', 1) for each in sys.argv[2:]])]))
+sys.exit(service.run())
+"""
+
+
+class Launch:
+    """A launch file that runs, as `ros2 launch` would run it."""
+
+    def __init__(self, folder, file, *arguments, **environment):
+        self.left_behind = set()  # Of Fast DDS's files, by processes that crashed.
+        self._log = folder / 'output'
+        with self._log.open('wb') as output:
+            self.process = subprocess.Popen(
+                [sys.executable, '-c', RUN, str(CHECKOUT / 'launch' / file), *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={
+                    **os.environ,
+                    'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
+                    'ROS_DOMAIN_ID': str(random.randint(1, 100)),
+                    'ROS_LOG_DIR': str(folder),
+                    **environment,
+                },
+            )
+
+    @property
+    def output(self):
+        return self._log.read_text()
+
+    def waits_for(self, condition):
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, self.output
+            assert self.process.poll() is None, self.output
+            self._pause()
+
+    def says(self, *texts):
+        self.waits_for(lambda: all(text in self.output for text in texts))
+
+    def ends(self):
+        """Return the exit code; all that was started has ended as well."""
+        code = self.process.wait(DEADLINE_SECONDS)
+        for pid in re.findall(r'process started with pid \[(\d+)\]', self.output):
+            assert not Path('/proc', pid).exists()
+        return code
+
+    def stop(self):
+        self.process.send_signal(signal.SIGINT)
+        return self.ends()
+
+    def pid_of(self, executable):
+        """Return the process id of the last start of an executable; 0 without any."""
+        started = re.findall(
+            rf'\[{executable}-\d+\]: process started with pid \[(\d+)\]', self.output
+        )
+        return int(started[-1]) if started else 0
+
+    def crash(self, executable):
+        """Kill a process."""
+        pid = self.pid_of(executable)
+        self.left_behind |= shared_memory_of(pid)
+        os.kill(pid, signal.SIGKILL)
+        self.waits_for(lambda: not Path('/proc', str(pid)).exists())
+
+    def _pause(self):
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(0.05)
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def start_one(*arguments, folder=tmp_path, **environment):
+        started.append(Launch(folder, *arguments, **environment))
+        return started[-1]
+
+    yield start_one
+    for one in started:
+        if one.process.poll() is None:
+            one.stop()
+    remove_what_crashed([name for one in started for name in one.left_behind])
+
+
+@pytest.fixture
+def picture(tmp_path):
+    path = tmp_path / 'picture.png'
+    cv2.imwrite(str(path), np.full((480, 640, 3), 90, np.uint8))
+    return path
+
+
+def remove_what_crashed(files):
+    """Remove what Fast DDS left behind; what others had mapped too is theirs or gone by now."""
+    used = set().union(*(shared_memory_of(each.name) for each in Path('/proc').glob('[0-9]*')))
+    for name in set(files) - used:
+        Path(name).unlink(missing_ok=True)
+        # A port's lock is not mapped under its name.
+        Path(f'/dev/shm/sem.{Path(name).name}_mutex').unlink(missing_ok=True)
+
+
+def shared_memory_of(pid):
+    """Return the files of Fast DDS that a process has open or mapped."""
+    with suppress(OSError):  # Gone, or another user's.
+        maps = Path(f'/proc/{pid}/maps').read_text()
+        opened = [os.readlink(each) for each in Path(f'/proc/{pid}/fd').iterdir()]
+        return set(re.findall(r'/dev/shm/fastrtps_\S+', '\n'.join([maps, *opened])))
+    return set()

@@ -1,0 +1,181 @@
+"""SSD, DetectNet, NMS inside, dense and pooled outputs in the text form of ONNX."""
+
+from __future__ import annotations
+
+from support.networks.detr import tokens
+from support.networks.yolo import FEATURES
+
+
+def priors(scores, boxes, activation):
+    """Make (1, 16, 4) corners by priors, and (1, 16, 3) scores."""
+    return (
+        FEATURES
+        + f"""
+        raw_scores = Conv (p3, w_scores)
+        scores_last = Transpose <perm = [0, 2, 3, 1]> (raw_scores)
+        scores_shape = Constant <value_ints = [1, -1, 3]> ()
+        flat_scores = Reshape (scores_last, scores_shape)
+        {scores} = {activation} (flat_scores)
+        raw_boxes = Conv (p3, w_boxes)
+        boxes_last = Transpose <perm = [0, 2, 3, 1]> (raw_boxes)
+        boxes_shape = Constant <value_ints = [1, -1, 4]> ()
+        flat_boxes = Reshape (boxes_last, boxes_shape)
+        d_xy, d_wh = Split <axis = 2> (flat_boxes, halves)
+        moved = Mul (d_xy, prior_wh)
+        centre = Add (moved, prior_xy)
+        grown = Exp (d_wh)
+        size = Mul (grown, prior_wh)
+        half = Mul (size, a_half)
+        low = Sub (centre, half)
+        high = Add (centre, half)
+        {boxes} = Concat <axis = 2> (low, high)
+    """,
+        [
+            'float[3,3,1,1] w_scores',
+            'float[4,3,1,1] w_boxes',
+            'int64[2] halves = {2, 2}',
+            'float[1,16,2] prior_xy',
+            'float[1,16,2] prior_wh',
+            'float a_half = {0.5}',
+        ],
+    )
+
+
+def detectnet():
+    return (
+        """
+        grid = Conv <kernel_shape = [16, 16], strides = [16, 16]> (images, w)
+        relu = Relu (grid)
+        raw = Conv (relu, w_cov)
+        output_cov = Sigmoid (raw)
+        output_bbox = Conv (relu, w_box)
+    """,
+        ['float[8,3,16,16] w', 'float[3,8,1,1] w_cov', 'float[12,8,1,1] w_box'],
+    )
+
+
+def onnx_nms(chosen):
+    body, weights = priors('class_scores', 'boxes', 'Sigmoid')
+    return (
+        body
+        + f"""
+        scores = Transpose <perm = [0, 2, 1]> (class_scores)
+        {chosen} = NonMaxSuppression (boxes, scores, most, most_iou, least_score)
+    """,
+        [
+            *weights,
+            'int64[1] most = {20}',
+            'float[1] most_iou = {0.5}',
+            'float[1] least_score = {0.1}',
+        ],
+    )
+
+
+def efficient_nms():
+    body, weights = priors('class_scores', 'boxes', 'Sigmoid')
+    return (
+        body
+        + """
+        num_dets, det_boxes, det_scores, det_classes = TRT.EfficientNMS_TRT
+            <background_class = -1, box_coding = 0, iou_threshold = 0.5, max_output_boxes = 20,
+             plugin_version = "1", score_activation = 0, score_threshold = 0.1>
+            (boxes, class_scores)
+    """,
+        weights,
+    )
+
+
+def torchvision():
+    """What its detectors have before NMS: scores above a threshold, as NonZero."""
+    body, weights = priors('class_scores', 'all_boxes', 'Sigmoid')
+    return (
+        body
+        + """
+        passes = Greater (class_scores, a_half)
+        where = NonZero (passes)
+        rows = Transpose <perm = [1, 0]> (where)
+        scores = GatherND (class_scores, rows)
+        boxes = ReduceMax <axes = [0], keepdims = 0> (all_boxes)
+    """,
+        weights,
+    )
+
+
+def dense(tail, weights=()):
+    """Three channels a pixel, at the image's size."""
+    return (
+        FEATURES
+        + f"""
+        low = Conv (p3, w_low)
+        sizes = Constant <value_ints = [1, 3, 32, 32]> ()
+        {tail}
+    """,
+        ['float[3,3,1,1] w_low', *weights],
+    )
+
+
+BILINEAR = (
+    'Resize <mode = "linear", coordinate_transformation_mode = "half_pixel"> (low, , , sizes)'
+)
+
+
+def heatmaps():
+    return (
+        FEATURES
+        + """
+        up = ConvTranspose <strides = [2, 2], pads = [1, 1, 1, 1]> (p3, w_up)
+        relu = Relu (up)
+        heatmaps = Conv (relu, w_points)
+    """,
+        ['float[3,8,4,4] w_up', 'float[17,8,1,1] w_points'],
+    )
+
+
+def simcc():
+    return (
+        FEATURES
+        + """
+        points = Conv (p3, w_points)
+        flat = Constant <value_ints = [1, 17, 16]> ()
+        rows = Reshape (points, flat)
+        simcc_x = MatMul (rows, w_x)
+        simcc_y = MatMul (rows, w_y)
+    """,
+        ['float[17,3,1,1] w_points', 'float[16,64] w_x', 'float[16,64] w_y'],
+    )
+
+
+def depth(output):
+    body, weights = tokens()
+    return (
+        body
+        + f"""
+        back = Transpose <perm = [0, 2, 1]> (x)
+        map_shape = Constant <value_ints = [1, 8, 4, 4]> ()
+        map = Reshape (back, map_shape)
+        wide = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (map, w_up)
+        sizes = Constant <value_ints = [1, 8, 32, 32]> ()
+        large = Resize <mode = "linear", coordinate_transformation_mode = "align_corners">
+            (wide, , , sizes)
+        one = Conv (large, w_one)
+        positive = Relu (one)
+        {output}
+    """,
+        [*weights, 'float[8,8,2,2] w_up', 'float[1,8,1,1] w_one'],
+    )
+
+
+def pooled(tail, weights):
+    return (
+        f"""
+        c = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (images, w)
+        r = Relu (c)
+        p = GlobalAveragePool (r)
+        f = Flatten <axis = 1> (p)
+        {tail}
+    """,
+        ['float[8,3,3,3] w', *weights],
+    )
+
+
+GEMM = 'float[3,8] w_out', 'float[3] b_out'
