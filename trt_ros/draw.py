@@ -11,6 +11,7 @@ import numpy as np
 
 from trt_ros.errors import printable
 from trt_ros.vision.detections import Detections
+from trt_ros.vision.keypoints import COCO, LIMBS
 from trt_ros.vision.labels import name_of
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.results import (
@@ -212,17 +213,27 @@ def draw_keypoints(
     pixels_bgr: np.ndarray, keypoints: np.ndarray, *, min_visibility: float
 ) -> None:
     """
-    Draw keypoints as dots, in place, each in the colour of its index.
+    Draw keypoints as dots, in place, each in the colour of its index; those of COCO with limbs.
 
     :param pixels_bgr: (H, W, 3) uint8, C-contiguous and writable.
     :param keypoints: (N, K, 3): x, y in pixels, and visibility; see `Poses`.
     :param min_visibility: minimum visibility of a drawn keypoint, 0 to 1.
     """
     radius = max(2, round(min(pixels_bgr.shape[:2]) / 160))
+    limbs = LIMBS if keypoints.shape[1] == len(COCO) else ()
     for each in keypoints:
-        for index, (x, y, visibility) in enumerate(each.tolist()):
-            if visibility >= min_visibility and abs(x) < 1e6 and abs(y) < 1e6:
-                cv2.circle(pixels_bgr, (round(x), round(y)), radius, colour_of(index), cv2.FILLED)
+        shown = {
+            index: (round(x), round(y))
+            for index, (x, y, visibility) in enumerate(each.tolist())
+            if visibility >= min_visibility and abs(x) < 1e6 and abs(y) < 1e6
+        }
+        for first, second in limbs:
+            if first in shown and second in shown:
+                cv2.line(
+                    pixels_bgr, shown[first], shown[second], colour_of(first), max(1, radius // 2)
+                )
+        for index, point in shown.items():
+            cv2.circle(pixels_bgr, point, radius, colour_of(index), cv2.FILLED)
 
 
 def _corners(found: Detections | OrientedBoxes) -> np.ndarray:

@@ -198,3 +198,12 @@ def test_draws_visible_keypoints():
     assert (pixels[60, 50] == colour_of(0)).all()
     assert (pixels[:, 100:] == 90).all()
     draw_keypoints(pixels, np.zeros((0, 3, 3), np.float32), min_visibility=0.5)
+
+
+def test_draws_the_limbs_between_visible_keypoints_of_coco():
+    pixels = grey()
+    points = np.zeros((1, 17, 3), np.float32)
+    points[0, 5:8] = (20, 30, 0.9), (120, 30, 0.9), (20, 90, 0.1)  # Shoulders, and an elbow.
+    draw_keypoints(pixels, points, min_visibility=0.5)
+    assert (pixels[30, 70] == colour_of(5)).all()
+    assert (pixels[60, 20] == 90).all()

@@ -12,6 +12,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.regions import Crop
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,12 @@ class ImageFeed:
     An image, preprocessed.
 
     :param has_second: whether a second image is the fourth channel.
+    :param crop: preprocessing of regions, where runs get regions of an image.
     """
 
     preprocess: Preprocess
     has_second: bool = False
+    crop: Crop | None = None
     kind: ClassVar[str] = 'image'
 
     @property

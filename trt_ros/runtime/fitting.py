@@ -23,8 +23,14 @@ from trt_ros.runtime.image_inputs import (
     image_input,
     image_preprocess,
     is_image,
+    region_crop,
 )
-from trt_ros.runtime.options import LabelledOptions, PipelineOptions, with_settings
+from trt_ros.runtime.options import (
+    LabelledOptions,
+    PipelineOptions,
+    RegionOptions,
+    with_settings,
+)
 from trt_ros.runtime.runner import Network
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.embedding import TENSOR, TensorHead
@@ -239,6 +245,8 @@ def _feeds(
         if name in images:
             feeds[name] = feed = _image_feed(options, binding, images[name], decoder)
             line = describe_preprocess(feed.preprocess, images[name].size_reason)
+            if feed.crop is not None:
+                line += f'; regions: {feed.crop.resize}, scale {feed.crop.scale:g}'
             log_lines.append(f'{name}: {line}' if bindings else line)
         elif binding is not None and binding.kind == 'state':
             feeds[name] = _state_feed(network, specs[name], binding.sources[0])
@@ -276,6 +284,9 @@ def _image_feed(
             cause='The network would not see the whole image, but its result covers all of it.',
             remedy='Set resize to letterbox or stretch.',
         )
+    if isinstance(options, RegionOptions) and options.regions:
+        crop = region_crop(options, decoder, preprocess)
+        return ImageFeed(crop.preprocess, crop=crop)
     return ImageFeed(preprocess, has_second)
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 from trt_ros.engine.build.profiles import DEFAULT_INPUT_HW, metadata_hw
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.runtime.runner import Network
 from trt_ros.tensors import TensorSpec, refuse_large
+from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.regions import Crop
 
 IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', 'uint8')
 CHANNELS = (3, 1, 4)
@@ -154,6 +156,48 @@ def image_preprocess(
         layout=image.layout,
         dtype=spec.dtype,
         channels=image.channels,
+    )
+
+
+def region_crop(options: PipelineOptions, decoder: Decoder[Any], preprocess: Preprocess) -> Crop:
+    """
+    Return the preprocessing of regions, whose options are RegionOptions.
+
+    :param preprocess: that of whole images; its normalisation applies.
+    :raises ParameterError: when an option does not apply to regions.
+    :raises TensorMismatchError: when the network does not take regions.
+    """
+    assert isinstance(options, RegionOptions)
+    if not decoder.head.takes_regions:
+        raise TensorMismatchError(
+            f'The decoder {decoder.name} does not take regions, but regions is true.',
+            cause='Its networks find the objects of a whole image.',
+            remedy='Set regions to false, or use a network that takes one object, such as ViTPose '
+            'or RTMPose for keypoints.',
+        )
+    if options.inputs:
+        raise ParameterError(
+            f'inputs is {list(options.inputs)}, but regions is true.',
+            remedy='Leave inputs out: the only image input gets the regions.',
+        )
+    ignored = {
+        'resize': options.resize != 'auto',
+        'crop_fraction': options.crop_fraction,
+        'antialias': options.antialias,
+    }
+    given = [name for name, is_given in ignored.items() if is_given]
+    if given:
+        raise ParameterError(
+            f'{" and ".join(given)} cannot be applied to regions.',
+            remedy=f'Leave {" and ".join(given)} out, and set region_resize or region_scale.',
+        )
+    resize, scale = options.region_resize, options.region_scale
+    if resize == 'auto':
+        resize = 'stretch' if decoder.task == 'embed' else 'expand'
+    return Crop(
+        replace(preprocess, resize='stretch', pad_value=max(options.pad_value, 0)),
+        scale or (1.25 if decoder.task == 'pose' else 1.0),
+        resize,
     )
 
 

@@ -26,6 +26,7 @@ PREPROCESSING = (
 )
 #: Largest factor on pixel values; its inverse is the smallest. The results fit into float32.
 LARGEST_FACTOR = 1e6
+REGION_RESIZES = ('expand', 'stretch')
 RESIZES = ('letterbox', 'letterbox_topleft', 'stretch', 'center_crop')
 
 
@@ -211,6 +212,35 @@ class PipelineOptions:
 
 
 @dataclass(frozen=True)
+class RegionOptions:
+    """Options of a network that runs on regions of images."""
+
+    regions: bool = param(
+        False,
+        'Whether to run the network on the objects of `detections`, cut out of the images of the '
+        'same stamp, instead of on whole images.',
+    )
+    max_regions: int = param(
+        16,
+        'Maximum number of objects per image, highest scores first; they run in one batch if the '
+        'network takes batches.',
+        between=(1, 1024),
+    )
+    region_scale: float = param(
+        0.0,
+        'Factor on width and height of each region; 0.0 uses 1.25 for keypoints, else 1.0.',
+        between=(0.01, 100.0),
+        or_zero=True,
+    )
+    region_resize: str = param(
+        'auto',
+        "Method of fitting a region to the network's input: expand keeps the aspect ratio and "
+        'shows more of the image, stretch does not; auto stretches for embeddings only.',
+        choices=('auto', *REGION_RESIZES),
+    )
+
+
+@dataclass(frozen=True)
 class LabelledOptions(PipelineOptions):
     """Options of a network with classes."""
 
@@ -255,3 +285,8 @@ def _parsed(name: str, default: Any, text: str) -> Any:
             f'{name} is {text!r} in a binding of inputs.',
             remedy='Use a value as for the parameter of that name, with commas between numbers.',
         ) from None
+
+
+@dataclass(frozen=True)
+class ModelOptions(RegionOptions, LabelledOptions):
+    """All options of a network."""

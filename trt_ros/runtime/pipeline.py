@@ -12,13 +12,13 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from trt_ros.errors import ClosedError, GpuFailedError, TrtRosError
+from trt_ros.errors import ClosedError, GpuFailedError, ParameterError, TrtRosError
 from trt_ros.progress import Progress, Reporter
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.frame_runner import StepByStep
-from trt_ros.runtime.feeds import ImageFeed, RunInputs
+from trt_ros.runtime.feeds import ImageFeed, RunInputs, image_feeds
 from trt_ros.runtime.fitting import Fitted, fit
-from trt_ros.runtime.options import LabelledOptions, PipelineOptions
+from trt_ros.runtime.options import ModelOptions, PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, PendingResults, Runner
 from trt_ros.vision.decoders.family import Family, Head
 from trt_ros.vision.decoders.registry import DRAWN, FAMILIES
@@ -106,7 +106,7 @@ class Pipeline(Generic[ResultT]):
         :param batch: maximum number of frames per run; an engine is built for it.
         :param runner: an open runner to use instead of opening one; the pipeline then owns it,
             also when this raises, and does not warm it up.
-        :param options: fields of `LabelledOptions` by name, which are also the nodes' parameters.
+        :param options: fields of `ModelOptions` by name, which are also the nodes' parameters.
         :raises TrtRosError: a ParameterError, ModelError, BackendError, TensorMismatchError or
             CancelledError; nothing stays open.
         :raises TypeError: when an option does not exist.
@@ -182,6 +182,34 @@ class Pipeline(Generic[ResultT]):
         :raises ClosedError: after close().
         """
         return self._open_frames().infer_all(frames, thresholds)
+
+    def infer_regions(
+        self,
+        image: Frame | np.ndarray,
+        regions: np.ndarray,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Sequence[ResultT]:
+        """
+        Run regions of an image, in as few runs as the network allows; none for no region.
+
+        The pipeline is opened with `regions=True`; its `batch` limits the regions per run.
+
+        >>> Pipeline.open('vitpose.onnx', regions=True, batch=16).infer_regions(image, boxes)
+
+        :param image: a frame, or pixels of (H, W, 3) uint8 in BGR order, as OpenCV reads them.
+        :param regions: (N, 5): centre x, y, width and height in the image's pixels, and the angle
+            of the width from the x axis towards the y axis in radians; finite, sides above 0.
+        :returns: the task's result per region, in the image's pixels.
+        :raises ParameterError: when the pipeline was opened without `regions`.
+        :raises BadFrameError: when the image cannot be read as its encoding declares.
+        :raises ClosedError: after close().
+        """
+        crop = next((feed.crop for feed in image_feeds(self.feeds).values()), None)
+        if crop is None:
+            raise ParameterError(
+                'The pipeline runs on whole images.', remedy='Open it with regions=True.'
+            )
+        return self._open_frames().infer_regions(_as_frame(image), crop.maps(regions), thresholds)
 
     def infer_inputs(
         self, inputs: RunInputs, thresholds: Thresholds = DEFAULT_THRESHOLDS
@@ -305,7 +333,7 @@ def _options(
     }
     if isinstance(model, PipelineOptions):
         return replace(model, **values) if values else model
-    return LabelledOptions(model_path=os.fspath(model), **values)
+    return ModelOptions(model_path=os.fspath(model), **values)
 
 
 def _as_frame(image: Frame | np.ndarray) -> Frame:

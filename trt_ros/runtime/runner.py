@@ -144,6 +144,21 @@ class FrameRunner(Generic[ResultT_co]):
         """
         return FinishedResults(self.infer_all(frames, thresholds))
 
+    def infer_regions(
+        self, frame: Frame, maps: np.ndarray, thresholds: Thresholds
+    ) -> Sequence[ResultT_co]:
+        """
+        Run regions of an image, in as few runs as the network allows; none for no region.
+
+        The feed of the only image has a `crop`.
+
+        :param maps: (N, 2, 3) float32, as Crop.maps() returns them.
+        :returns: one result per region, in the image's pixels.
+        :raises BadFrameError: when the image cannot be read as its encoding declares.
+        :raises ClosedError: after close().
+        """
+        raise NotImplementedError
+
     def infer_inputs(self, inputs: RunInputs, thresholds: Thresholds) -> ResultT_co:
         """
         Run the network once, on an image or array for each of its inputs but states and constants.

@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import ParameterError
 from trt_ros.vision.frame import Frame, Order, colour_at, plain_channels, to_colour
-from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.results import Poses
 
 REGION_RESIZES = ('expand', 'stretch')
@@ -59,6 +59,12 @@ class Crop:
                 f'Unsupported network of {self.preprocess.channels} image channels for regions.',
                 remedy='Export a network of 3 channels.',
             )
+
+    @property
+    def letterbox(self) -> Letterbox:
+        """The placement with which results are in input pixels."""
+        height, width = self.preprocess.input_hw
+        return Letterbox((1.0, 1.0), (0.0, 0.0), (width, height), (height, width))
 
     def maps(self, regions: np.ndarray) -> np.ndarray:
         """

@@ -26,6 +26,7 @@ from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.runner import FinishedResults, FrameRunner, Runner
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.regions import to_source
 from trt_ros.vision.thresholds import Thresholds
 
 ResultT = TypeVar('ResultT')
@@ -122,6 +123,20 @@ class StepByStep(FrameRunner[ResultT]):
             for result in self._run(frames[start : start + self.max_batch], thresholds)
         ]
 
+    def infer_regions(
+        self, frame: Frame, maps: np.ndarray, thresholds: Thresholds
+    ) -> list[ResultT]:
+        """Run regions of an image; see FrameRunner.infer_regions."""
+        crop = image_feeds(self.feeds)[self._input_name].crop
+        assert crop is not None
+        results: list[ResultT] = []
+        for start in range(0, len(maps), self.max_batch):
+            some = maps[start : start + self.max_batch]
+            tensors = np.split(crop(frame, some), len(some))
+            found = self._run_tensors(tensors, [crop.letterbox] * len(some), thresholds)
+            results += map(to_source, found, some)
+        return results
+
     def submit_inputs(self, inputs: RunInputs, thresholds: Thresholds) -> FinishedResults[ResultT]:
         """Run once, on an image or array per input; see FrameRunner.infer_inputs."""
         tensors, letterbox = self._tensors(inputs)
@@ -159,6 +174,14 @@ class StepByStep(FrameRunner[ResultT]):
 
     def _run(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[ResultT]:
         tensors, letterboxes = zip(*map(self.preprocess, frames))
+        return self._run_tensors(tensors, letterboxes, thresholds)
+
+    def _run_tensors(
+        self,
+        tensors: Sequence[np.ndarray],
+        letterboxes: Sequence[Letterbox],
+        thresholds: Thresholds,
+    ) -> list[ResultT]:
         inputs = self._inputs(tensors)
         with self._running:  # Two runs at once would share the same CPUs.
             outputs = self._chosen(self.runner.infer(inputs))

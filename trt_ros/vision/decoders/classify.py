@@ -27,6 +27,11 @@ class ClassifyHead(Head[Classification]):
     output_name: str
     class_count: int | None
 
+    @property
+    def takes_regions(self) -> bool:
+        """Whether the input shows one object: it does."""
+        return True
+
     def __call__(
         self,
         outputs: Mapping[str, np.ndarray],

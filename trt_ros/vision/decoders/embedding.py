@@ -30,6 +30,11 @@ class EmbeddingHead(Head[Tensors]):
     output_name: str
     class_count: None = None
 
+    @property
+    def takes_regions(self) -> bool:
+        """Whether the input shows one object: it does."""
+        return True
+
     def __call__(
         self,
         outputs: Mapping[str, np.ndarray],
@@ -49,6 +54,11 @@ class TensorHead(Head[Tensors]):
     """A pass-through of all outputs."""
 
     class_count: None = None
+
+    @property
+    def takes_regions(self) -> bool:
+        """Whether the input shows one object: it does."""
+        return True
 
     def __call__(
         self,

@@ -105,6 +105,16 @@ class Head(ABC, Generic[ResultT_co]):
         """Whether each output has an axis for the images of a batch."""
         return True
 
+    @property
+    def keypoint_count(self) -> int | None:
+        """Number of keypoints per object; None: the network leaves it open, or has none."""
+        return None
+
+    @property
+    def takes_regions(self) -> bool:
+        """Whether the input shows one object, which may be a region of an image."""
+        return False
+
     @abstractmethod
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds

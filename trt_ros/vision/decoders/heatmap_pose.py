@@ -49,10 +49,23 @@ class HeatmapHead(Head[Poses]):
     The visibility is the value of the highest cell, limited to 0 to 1.
 
     The one object has the whole input as its box, and the mean visibility as its score.
+
+    :param points: number of keypoints; None: unknown.
     """
 
     output_name: str
+    points: int | None = None
     class_count: None = None
+
+    @property
+    def keypoint_count(self) -> int | None:
+        """Number of keypoints; None: the network leaves it open."""
+        return self.points
+
+    @property
+    def takes_regions(self) -> bool:
+        """Whether the input shows one object: it does."""
+        return True
 
     def __call__(
         self,
@@ -165,7 +178,7 @@ def open_head(network: NetworkDescription) -> HeatmapHead:
             f'{network}.',
             remedy='Export the heatmaps as the only output, or choose another decoder.',
         )
-    return HeatmapHead(found.name)
+    return HeatmapHead(found.name, found.shape[1] if found.shape[1] > 0 else None)
 
 
 def _planes(network: NetworkDescription) -> TensorSpec | None:

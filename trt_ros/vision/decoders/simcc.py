@@ -33,11 +33,24 @@ class SimccHead(Head[Poses]):
     the centre of pixel 0 at bin 0; its visibility is the lower of the two scores, limited to 0 to
     1 (Li et al., arXiv:2107.03332; MMPose, get_simcc_maximum). The one object has the whole input
     as its box, and the mean visibility as its score.
+
+    :param points: number of keypoints; None: unknown.
     """
 
     x_name: str
     y_name: str
+    points: int | None = None
     class_count: None = None
+
+    @property
+    def keypoint_count(self) -> int | None:
+        """Number of keypoints; None: the network leaves it open."""
+        return self.points
+
+    @property
+    def takes_regions(self) -> bool:
+        """Whether the input shows one object: it does."""
+        return True
 
     def __call__(
         self,
@@ -100,7 +113,8 @@ def open_head(network: NetworkDescription) -> SimccHead:
             f's * height), got {network}.',
             remedy='Export simcc_x and simcc_y as the only outputs, or choose another decoder.',
         )
-    return SimccHead(found.x.name, found.y.name)
+    points = found.x.shape[1]
+    return SimccHead(found.x.name, found.y.name, points if points > 0 else None)
 
 
 SIMCC = Family('simcc', 'pose', TOP_DOWN_PREPROCESS, open_head)

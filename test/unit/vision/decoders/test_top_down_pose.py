@@ -8,6 +8,7 @@ import pytest
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.heatmap_pose import HEATMAP_POSE, HeatmapHead
 from trt_ros.vision.decoders.simcc import SIMCC, SimccHead
+from trt_ros.vision.keypoints import LIMBS, NAMES
 from trt_ros.vision.letterbox import Letterbox
 
 INPUT_HW = (256, 192)
@@ -120,7 +121,20 @@ def test_simcc_in_half_precision_with_nan():
 )
 def test_names_order_the_outputs_of_a_square_input(network, names, expected):
     outputs = '; '.join(f'{name} (1, 21, 512)' for name in names)
-    assert SIMCC.open(network(outputs, hw=(256, 256))).x_name == expected
+    head = SIMCC.open(network(outputs, hw=(256, 256)))
+    assert (head.x_name, head.keypoint_count) == (expected, 21)
+
+
+def test_the_number_of_keypoints_names_them(network):
+    heads = [
+        HEATMAP_POSE.open(network(f'out ({batch}, {points}, 64, 48)', hw=INPUT_HW))
+        for batch, points in ((1, 17), ('?', 133), (1, '?'))
+    ]
+    assert [head.keypoint_count for head in heads] == [17, 133, None]
+    assert all(len(names) == count for count, names in NAMES.items())
+    assert all(len(set(names)) == count for count, names in NAMES.items())
+    assert NAMES[133][:17] == NAMES[17]
+    assert all(0 <= index < 17 for limb in LIMBS for index in limb)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,194 @@
+"""Regions of an image through a real network in ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+import pytest
+
+from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.decoders.registry import TENSORS
+from trt_ros.vision.frame import Frame
+
+pytest.importorskip('onnxruntime')
+
+RED, GREEN, BLUE = np.eye(3, dtype=np.uint8) * 255
+
+
+def save(path, nodes, outputs, *, batch='n', hw=(8, 8), constants=None, metadata=None):
+    """Write a network of one image input as ONNX."""
+
+    def info(name, shape):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+    graph = helper.make_graph(
+        nodes,
+        'net',
+        [info('images', (batch, 3, *hw))],
+        [info(name, (batch, *shape)) for name, shape in outputs.items()],
+        [
+            onnx.numpy_helper.from_array(np.asarray(value), name)
+            for name, value in (constants or {}).items()
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+    helper.set_model_props(model, metadata or {})
+    onnx.save(model, path)
+    return str(path)
+
+
+def mean_colour(path, **more):
+    return save(
+        path,
+        [
+            helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
+            helper.make_node('Flatten', ['pooled'], ['out']),
+        ],
+        {'out': (3,)},
+        **more,
+    )
+
+
+@pytest.fixture
+def open_pipeline(tmp_path):
+    """Open a network that returns the mean colour of its input, on regions."""
+    opened = []
+
+    def make(fixed='n', **options):
+        path = mean_colour(tmp_path / 'mean.onnx', batch=fixed)
+        values = {'mean': (0.0, 0.0, 0.0), 'std': (1.0, 1.0, 1.0), 'regions': True, **options}
+        opened.append(Pipeline.open(path, backend='onnxruntime', families=TENSORS, **values))
+        return opened[-1]
+
+    yield make
+    for pipeline in opened:
+        pipeline.close()
+
+
+def stripes():
+    """Red, green and blue stripes of 20 columns."""
+    return np.repeat(np.stack([RED, GREEN, BLUE])[None], 20, axis=1).repeat(40, axis=0)
+
+
+def colours(results):
+    return np.concatenate([each['out'] for each in results]).round(3).tolist()
+
+
+BOXES = np.array([[50, 20, 10, 10, 0], [10, 20, 10, 10, 0], [30, 20, 10, 4, 0.5]])
+
+
+@pytest.mark.parametrize(
+    ('batch', 'batch_size'), [('n', 16), ('n', 2), ('n', 1), (1, 16), (2, 16), (4, 1)]
+)
+def test_each_region_has_its_result_in_order_whatever_the_batches(
+    open_pipeline, batch, batch_size
+):
+    pipeline = open_pipeline(batch, batch=batch_size)
+    found = pipeline.infer_regions(Frame.from_pixels(stripes(), 'rgb8'), BOXES)
+    assert colours(found) == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+
+
+def test_no_region_runs_nothing(open_pipeline, monkeypatch):
+    pipeline = open_pipeline()
+    monkeypatch.setattr(pipeline.frames.runner, 'infer', None)
+    assert pipeline.infer_regions(stripes(), np.zeros((0, 5))) == []
+
+
+@pytest.mark.parametrize(('count', 'runs'), [(1, [1]), (3, [3]), (4, [4]), (9, [4, 4, 1])])
+def test_missing_regions_are_not_waited_for(open_pipeline, monkeypatch, count, runs):
+    pipeline = open_pipeline(batch=4)
+    infer, seen = pipeline.frames.runner.infer, []
+
+    def record(tensors):
+        seen.append(len(tensors['images']))
+        return infer(tensors)
+
+    monkeypatch.setattr(pipeline.frames.runner, 'infer', record)
+    assert len(pipeline.infer_regions(stripes(), BOXES[[0] * count])) == count
+    assert seen == runs
+
+
+def test_scale_and_resize_decide_what_the_network_sees(open_pipeline):
+    middle = np.array([[30, 20, 20, 40, 0.0]])  # The green stripe.
+    frame = Frame.from_pixels(stripes(), 'rgb8')
+    stretched = colours(open_pipeline().infer_regions(frame, middle))
+    expanded = colours(open_pipeline(region_resize='expand').infer_regions(frame, middle))
+    scaled = colours(open_pipeline(region_scale=2.0).infer_regions(frame, middle))
+    assert stretched == [[0, 1, 0]]
+    assert expanded == [[0.25, 0.5, 0.25]]
+    assert scaled == [[0.125, 0.25, 0.125]]  # Half of the rows are padding.
+
+
+def test_a_top_down_network_sees_a_quarter_more_and_points_return_to_the_image(tmp_path):
+    """One keypoint at the last column and row of the input, one at the first."""
+    x, y = np.zeros((1, 2, 12), np.float32), np.zeros((1, 2, 16), np.float32)
+    x[0, 0, 11] = y[0, 0, 15] = x[0, 1, 0] = y[0, 1, 0] = 0.75
+    nodes = [
+        helper.make_node('ReduceMean', ['images'], ['mean'], axes=[1, 2, 3], keepdims=0),
+        helper.make_node('Unsqueeze', ['mean', 'axes'], ['column']),
+        helper.make_node('Mul', ['column', 'zero'], ['nothing']),
+        helper.make_node('Add', ['nothing', 'x'], ['simcc_x']),
+        helper.make_node('Add', ['nothing', 'y'], ['simcc_y']),
+    ]
+    path = save(
+        tmp_path / 'simcc.onnx',
+        nodes,
+        {'simcc_x': (2, 12), 'simcc_y': (2, 16)},
+        hw=(8, 6),
+        constants={'axes': np.array([1, 2]), 'zero': np.float32(0), 'x': x, 'y': y},
+    )
+    with Pipeline.open(path, backend='onnxruntime', regions=True, batch=8) as pipeline:
+        assert pipeline.decoder.name == 'simcc'
+        assert any('regions: expand, scale 1.25' in line for line in pipeline.log_lines)
+        boxes = np.array([[100, 50, 12, 32, 0.0], [100, 50, 12, 32, np.pi]])
+        upright, turned = pipeline.infer_regions(stripes(), boxes)
+    # 8 rows show 40 pixels: 5 per row and, with the aspect ratio of the input, per column.
+    step = 5
+    right, bottom = 100 + (5.5 + 0.5 - 3) * step, 50 + (7.5 + 0.5 - 4) * step
+    left, top = 100 + (0.5 - 3) * step, 50 + (0.5 - 4) * step
+    assert upright.keypoints[0].tolist() == [
+        pytest.approx([right, bottom, 0.75]),
+        pytest.approx([left, top, 0.75]),
+    ]
+    assert turned.keypoints[0, 0].tolist() == pytest.approx([200 - right, 100 - bottom, 0.75])
+    assert upright.detections.xyxy.tolist() == [pytest.approx([85, 30, 115, 70])]
+
+
+def test_a_pipeline_of_whole_images_refuses_regions(open_pipeline):
+    with pytest.raises(ParameterError, match='runs on whole images') as error:
+        open_pipeline(regions=False).infer_regions(stripes(), BOXES)
+    assert 'regions=True' in error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'resize': 'letterbox'}, 'resize cannot be applied to regions'),
+        ({'antialias': True, 'resize': 'stretch'}, 'resize and antialias cannot be applied'),
+        ({'inputs': ('images=image:image',)}, 'inputs is .*, but regions is true'),
+        ({'region_scale': -1.0}, 'region_scale is -1.0'),
+        ({'region_resize': 'letterbox'}, "region_resize is 'letterbox'"),
+    ],
+)
+def test_options_that_do_not_apply_are_refused(open_pipeline, options, message):
+    with pytest.raises(ParameterError, match=message):
+        open_pipeline(**options)
+
+
+def test_a_network_that_finds_objects_in_whole_images_is_refused(tmp_path):
+    nodes = [
+        helper.make_node('ReduceMean', ['images'], ['mean'], axes=[1, 2, 3], keepdims=0),
+        helper.make_node('Unsqueeze', ['mean', 'axes'], ['column']),
+        helper.make_node('Add', ['column', 'boxes'], ['output0']),
+    ]
+    path = save(
+        tmp_path / 'detector.onnx',
+        nodes,
+        {'output0': (84, 21)},
+        hw=(32, 32),
+        constants={'axes': np.array([1, 2]), 'boxes': np.zeros((1, 84, 21), np.float32)},
+    )
+    with pytest.raises(TensorMismatchError, match='decoder yolov8 does not take regions'):
+        Pipeline.open(path, backend='onnxruntime', decoder='yolov8', regions=True)

@@ -1,0 +1,55 @@
+"""Names and limbs of the keypoints of people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: Keypoints of COCO, in index order (Lin et al., arXiv:1405.0312).
+COCO = (
+    'nose',
+    'left_eye',
+    'right_eye',
+    'left_ear',
+    'right_ear',
+    'left_shoulder',
+    'right_shoulder',
+    'left_elbow',
+    'right_elbow',
+    'left_wrist',
+    'right_wrist',
+    'left_hip',
+    'right_hip',
+    'left_knee',
+    'right_knee',
+    'left_ankle',
+    'right_ankle',
+)
+#: Keypoints of COCO-WholeBody: body, feet, face and hands (Jin et al., arXiv:2007.11858).
+WHOLE_BODY = (
+    *COCO,
+    *(f'{side}_{part}' for side in ('left', 'right') for part in ('big_toe', 'small_toe', 'heel')),
+    *(f'face_{index}' for index in range(68)),
+    *(f'{side}_hand_{index}' for side in ('left', 'right') for index in range(21)),
+)
+#: Names by the number of keypoints.
+NAMES: Mapping[int, tuple[str, ...]] = {len(COCO): COCO, len(WHOLE_BODY): WHOLE_BODY}
+
+#: Limbs of COCO, as pairs of keypoint indices.
+LIMBS = (
+    (0, 1),
+    (0, 2),
+    (1, 3),
+    (2, 4),
+    (5, 6),
+    (5, 7),
+    (7, 9),
+    (6, 8),
+    (8, 10),
+    (5, 11),
+    (6, 12),
+    (11, 12),
+    (11, 13),
+    (13, 15),
+    (12, 14),
+    (14, 16),
+)
