@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -193,35 +195,36 @@ def load_times(folder: Path) -> dict[str, Any]:
     }
 
 
-def checks(folder: Path) -> dict[str, str]:  # noqa: C901 (one case after another)
-    """What only a GPU can show, each 'ok' or what went wrong."""
-    model = folder / 'transformer.onnx'
-    transformer(model)
-    private = folder / 'checks'
-    private.mkdir(mode=0o700)
-    (folder / 'file').touch()
+class Checks:
+    """
+    What only a GPU can show.
 
-    def opens(**options: Any) -> Callable[[], None]:
-        def check() -> None:
-            open_engine(model, BuildOptions(**options), cache_dir=private).engine.close()
+    :param model: ONNX file of a transformer.
+    """
 
-        return check
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.folder, self.model, self.private = folder, model, folder / 'checks'
+        self.private.mkdir(mode=0o700)
+        (folder / 'file').touch()
 
-    def in_memory() -> None:
-        opened = open_engine(model, cache_dir=folder / 'file' / 'x', memory_if_unwritable=True)
+    def opens(self, **options: Any) -> None:
+        open_engine(self.model, BuildOptions(**options), cache_dir=self.private).engine.close()
+
+    def in_memory(self) -> None:
+        opened = open_engine(
+            self.model, cache_dir=self.folder / 'file' / 'x', memory_if_unwritable=True
+        )
         opened.engine.close()
         assert opened.runtime_cache is None and opened.log_lines[0] == 'engine built in memory'
 
-    def closed_twice() -> None:
-        engine = open_engine(model, cache_dir=private).engine
+    def closed_twice(self) -> None:
+        engine = open_engine(self.model, cache_dir=self.private).engine
         engine.close()
         engine.close()
 
-    def bad_body_is_rebuilt() -> None:
-        """A plan that matches its sidecar, but that the library refuses."""
-        import hashlib
-
-        opened = open_engine(model, cache_dir=private)
+    def bad_body_is_rebuilt(self) -> None:
+        """Open a plan that matches its sidecar, but that the library refuses."""
+        opened = open_engine(self.model, cache_dir=self.private)
         opened.engine.close()
         path = Path(opened.log_lines[0].split(' ')[1].rstrip(','))
         data = bytearray(path.read_bytes())
@@ -230,13 +233,13 @@ def checks(folder: Path) -> dict[str, str]:  # noqa: C901 (one case after anothe
         sidecar = json.loads(Path(f'{path}.json').read_text())
         sidecar['plan_sha256'] = hashlib.sha256(data).hexdigest()
         Path(f'{path}.json').write_text(json.dumps(sidecar))
-        again = open_engine(model, cache_dir=private)
+        again = open_engine(self.model, cache_dir=self.private)
         again.engine.close()
         assert 'built' in again.log_lines[0], again.log_lines
 
-    def cut_plan_is_refused() -> None:
-        path = next(EngineCache(private).entries())
-        cut = folder / 'cut.engine'
+    def cut_plan_is_refused(self) -> None:
+        path = next(EngineCache(self.private).entries())
+        cut = self.folder / 'cut.engine'
         cut.write_bytes(path.read_bytes()[:-10])
         try:
             open_engine(cut)
@@ -245,28 +248,36 @@ def checks(folder: Path) -> dict[str, str]:  # noqa: C901 (one case after anothe
         else:
             raise AssertionError('it was loaded')
 
+
+def outcome(check: Callable[[], None]) -> str:
+    """Return 'ok', or what went wrong."""
+    try:
+        check()
+    except TrtRosError as error:
+        return str(error)
+    except Exception:
+        return traceback.format_exc()[-1500:]
+    return 'ok'
+
+
+def checks(folder: Path) -> dict[str, str]:
+    """Return the outcome of each check."""
+    model = folder / 'transformer.onnx'
+    transformer(model)
+    each = Checks(folder, model)
     todo: dict[str, Callable[[], None]] = {
-        'default': opens(),
-        'strip_weights': opens(strip_weights=True),
-        'weight_streaming': opens(weight_streaming=True),
-        'target_current': opens(compute_capabilities=('current',)),
-        'target_8_6': opens(compute_capabilities=('8.6',)),
-        'lowered_io': opens(precision='fp16', io_dtypes='lower'),
-        'in_memory': in_memory,
-        'closed_twice': closed_twice,
-        'bad_body_is_rebuilt': bad_body_is_rebuilt,
-        'cut_plan_is_refused': cut_plan_is_refused,
+        'default': each.opens,
+        'strip_weights': partial(each.opens, strip_weights=True),
+        'weight_streaming': partial(each.opens, weight_streaming=True),
+        'target_current': partial(each.opens, compute_capabilities=('current',)),
+        'target_8_6': partial(each.opens, compute_capabilities=('8.6',)),
+        'lowered_io': partial(each.opens, precision='fp16', io_dtypes='lower'),
+        'in_memory': each.in_memory,
+        'closed_twice': each.closed_twice,
+        'bad_body_is_rebuilt': each.bad_body_is_rebuilt,
+        'cut_plan_is_refused': each.cut_plan_is_refused,
     }
-    outcomes = {}
-    for name, check in todo.items():
-        try:
-            check()
-            outcomes[name] = 'ok'
-        except TrtRosError as error:
-            outcomes[name] = str(error)
-        except Exception:
-            outcomes[name] = traceback.format_exc()[-1500:]
-    return outcomes
+    return {name: outcome(check) for name, check in todo.items()}
 
 
 def inspector_sample(folder: Path) -> str:

@@ -136,104 +136,123 @@ def decoded() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
         )
 
 
-def main() -> int:  # noqa: C901 (one case after another)
-    parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
-    parser.add_argument('--json', type=Path)
-    args = parser.parse_args()
-    rows: list[dict[str, object]] = []
-    gpu, account = open_gpu(), Account()
-    with gpu.context, ExitStack() as owned:
-        stream = owned.enter_context(closing(Stream()))
-        kernels = {
-            name: owned.enter_context(closing(Kernels(name, gpu.arch)))
+class Benchmark:
+    """Times kernels on the GPU, and their NumPy references on the CPU."""
+
+    def __init__(self, arch: str, owned: ExitStack) -> None:
+        self.rows: list[dict[str, object]] = []
+        self._owned, self._account = owned, Account()
+        self._stream = owned.enter_context(closing(Stream()))
+        self._kernels = {
+            name: owned.enter_context(closing(Kernels(name, arch)))
             for name in ('preprocess', 'decode')
         }
 
-        def device(nbytes: int) -> DeviceBuffer:
-            return owned.enter_context(closing(DeviceBuffer(nbytes, 'benchmark', account)))
+    def _device(self, nbytes: int) -> DeviceBuffer:
+        return self._owned.enter_context(closing(DeviceBuffer(nbytes, 'benchmark', self._account)))
 
-        def add(what: str, ours: float, numpy: float) -> None:
-            rows.append({'what': what, 'gpu_us': ours, 'numpy_us': numpy})
-            print(f'| {what} | {ours:.1f} | {numpy:.0f} | {numpy / ours:.0f} |', flush=True)
+    def _upload(self, array: np.ndarray) -> DeviceBuffer:
+        buffer = self._device(array.nbytes)
+        copy_async(buffer.ptr, array.ctypes.data, array.nbytes, self._stream.handle)
+        return buffer
 
-        print(f'{gpu.name}\n\n| | GPU µs | NumPy µs | ratio |\n| --- | --- | --- | --- |')
-        rng = np.random.default_rng(0)
-        for (width, height), encoding, antialias in (
-            ((640, 480), 'bgr8', False),
-            ((1280, 720), 'bgr8', False),
-            ((1920, 1080), 'bgr8', False),
-            ((1920, 1080), 'nv12', False),
-            ((1920, 1080), 'bayer_rggb8', False),
-            ((1920, 1080), 'bgr8', True),
-        ):
-            pixels = rng.integers(
-                0,
-                256,
-                (height * 3 // 2, width)
-                if encoding == 'nv12'
-                else ((height, width) if 'bayer' in encoding else (height, width, 3)),
-                dtype=np.uint8,
-            )
-            frame = Frame.from_pixels(pixels, encoding)
-            preprocess = Preprocess((640, 640), antialias=antialias)
-            source, target = device(frame.nbytes), device(640 * 640 * 12)
-            copy_async(source.ptr, frame.data.ctypes.data, frame.nbytes, stream.handle)
-            (kernel_args,) = steps.preprocess_args(
-                preprocess, [steps.Geometry.of(frame)], [source.ptr], target.ptr
-            )
+    def _add(self, what: str, ours: float, numpy: float) -> None:
+        self.rows.append({'what': what, 'gpu_us': ours, 'numpy_us': numpy})
+        print(f'| {what} | {ours:.1f} | {numpy:.0f} | {numpy / ours:.0f} |', flush=True)
 
-            def run(handle: int, kernel_args: steps.PreprocessArgs = kernel_args) -> None:
-                steps.launch_preprocess(kernels['preprocess'], kernel_args, handle)
+    def preprocess(self, frame: Frame, *, antialias: bool) -> None:
+        """Time the preprocessing of a frame for an input of 640 by 640."""
+        preprocess = Preprocess((640, 640), antialias=antialias)
+        source, target = self._upload(frame.data), self._device(640 * 640 * 12)
+        (kernel_args,) = steps.preprocess_args(
+            preprocess, [steps.Geometry.of(frame)], [source.ptr], target.ptr
+        )
 
-            ours = gpu_us(stream, run)
-            name = f'{width}×{height} {encoding} to 640×640' + (', antialias' if antialias else '')
-            add(name, ours, cpu_us(lambda f=frame, p=preprocess: p(f)))
+        def run(handle: int) -> None:
+            steps.launch_preprocess(self._kernels['preprocess'], kernel_args, handle)
 
+        ours = gpu_us(self._stream, run)
+        name = f'{frame.width}×{frame.height} {frame.encoding} to 640×640'
+        self._add(
+            name + (', antialias' if antialias else ''), ours, cpu_us(lambda: preprocess(frame))
+        )
+
+    def decode(self, what: str, head: Any, outputs: dict[str, np.ndarray]) -> None:
+        """Time the decoding of the outputs of a network."""
         box = Letterbox.fit((1920, 1080), (640, 640), 'letterbox')
-        for what, vision_head, outputs in decoded():
-            specs = [
+        decoder = gpu_decoder(
+            SimpleNamespace(head=head),
+            [
                 TensorSpec(name, value.shape, value.dtype.name, 'output')
                 for name, value in outputs.items()
-            ]
-            decoder = gpu_decoder(
-                SimpleNamespace(head=vision_head),
-                specs,
-                {name: value.shape for name, value in outputs.items()},
-                box.input_hw,
-            )
-            tensors = {name: device(value.nbytes) for name, value in outputs.items()}
-            for name, value in outputs.items():
-                copy_async(tensors[name].ptr, value.ctypes.data, value.nbytes, stream.handle)
-            scratch = device(decoder.scratch_nbytes)
-            fill_async(scratch.ptr, 0, scratch.nbytes, stream.handle)
-            result, request = (
-                owned.enter_context(closing(PinnedBuffer(nbytes, 'benchmark', account)))
-                for nbytes in (decoder.result_nbytes(box.image_wh), 256)
-            )
-            asked = steps.request_view(request.view[:16])
-            asked.score_threshold, asked.iou_threshold = 0.25, 0.45
-            asked.max_detections = 300
-            on_device = device(256)
-            copy_async(on_device.ptr, request.ptr, 256, stream.handle)
-            launches = decoder.launches(
-                box,
-                lambda name, at=tensors: at[name].ptr,
-                request=on_device.ptr,
-                scratch=scratch.ptr,
-                result=result.device_ptr,
-            )
+            ],
+            {name: value.shape for name, value in outputs.items()},
+            box.input_hw,
+        )
+        tensors = {name: self._upload(value) for name, value in outputs.items()}
+        scratch = self._device(decoder.scratch_nbytes)
+        fill_async(scratch.ptr, 0, scratch.nbytes, self._stream.handle)
+        result, request = (
+            self._owned.enter_context(closing(PinnedBuffer(nbytes, 'benchmark', self._account)))
+            for nbytes in (decoder.result_nbytes(box.image_wh), 256)
+        )
+        asked = steps.request_view(request.view[:16])
+        asked.score_threshold, asked.iou_threshold = 0.25, 0.45
+        asked.max_detections = 300
+        on_device = self._device(256)
+        copy_async(on_device.ptr, request.ptr, 256, self._stream.handle)
+        launches = decoder.launches(
+            box,
+            lambda name: tensors[name].ptr,
+            request=on_device.ptr,
+            scratch=scratch.ptr,
+            result=result.device_ptr,
+        )
 
-            def decode(handle: int, launches=launches) -> None:
-                for each in launches:
-                    kernels['decode'].launch(*each, handle)
+        def run(handle: int) -> None:
+            for each in launches:
+                self._kernels['decode'].launch(*each, handle)
 
-            ours = gpu_us(stream, decode)
-            found, _ = decoder.read(result.view, box.image_wh)
-            if isinstance(found, Detections):
-                what += f', {len(found)} kept'
-            add(what, ours, cpu_us(lambda h=vision_head, o=outputs: h(o, box, ASKED)))
+        ours = gpu_us(self._stream, run)
+        found, _ = decoder.read(result.view, box.image_wh)
+        if isinstance(found, Detections):
+            what += f', {len(found)} kept'
+        self._add(what, ours, cpu_us(lambda: head(outputs, box, ASKED)))
+
+
+def frames() -> Iterator[tuple[Frame, bool]]:
+    """Return random frames, and whether to antialias."""
+    rng = np.random.default_rng(0)
+    for (width, height), encoding, antialias in (
+        ((640, 480), 'bgr8', False),
+        ((1280, 720), 'bgr8', False),
+        ((1920, 1080), 'bgr8', False),
+        ((1920, 1080), 'nv12', False),
+        ((1920, 1080), 'bayer_rggb8', False),
+        ((1920, 1080), 'bgr8', True),
+    ):
+        shape: tuple[int, ...] = (height, width, 3)
+        if encoding == 'nv12':
+            shape = (height * 3 // 2, width)
+        elif 'bayer' in encoding:
+            shape = (height, width)
+        yield Frame.from_pixels(rng.integers(0, 256, shape, dtype=np.uint8), encoding), antialias
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
+    parser.add_argument('--json', type=Path)
+    args = parser.parse_args()
+    gpu = open_gpu()
+    with gpu.context, ExitStack() as owned:
+        benchmark = Benchmark(gpu.arch, owned)
+        print(f'{gpu.name}\n\n| | GPU µs | NumPy µs | ratio |\n| --- | --- | --- | --- |')
+        for frame, antialias in frames():
+            benchmark.preprocess(frame, antialias=antialias)
+        for what, head, outputs in decoded():
+            benchmark.decode(what, head, outputs)
     if args.json:
-        args.json.write_text(json.dumps(rows, indent=1))
+        args.json.write_text(json.dumps(benchmark.rows, indent=1))
     return 0
 
 

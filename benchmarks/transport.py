@@ -202,6 +202,7 @@ def receive(transport: str, frames: str) -> None:
     from sensor_msgs.msg import Image
 
     from trt_ros.ros.dds.cdr import read_image
+    from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
     from trt_ros.ros.dds.transport import subscribe_serialized
 
     ages: list[float] = []
@@ -229,7 +230,9 @@ def receive(transport: str, frames: str) -> None:
 
     with ros_node('receiver', transport) as node:
         if transport == OURS:
-            subscription = subscribe_serialized(node, Image, 'image', image_qos(), on_bytes)
+            subscription = subscribe_serialized(
+                node, Image, 'image', image_qos(), MessageCallbacks(on_bytes)
+            )
             while is_waiting():
                 is_done.wait(1.0)
             subscription.close()
@@ -302,13 +305,18 @@ def detections_receiver() -> None:
     from rclpy.qos import QoSProfile
     from vision_msgs.msg import Detection2DArray
 
+    from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
     from trt_ros.ros.dds.transport import subscribe_serialized
 
     ending = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: ending.set())
     with ros_node('receiver', OURS) as node:
         subscription = subscribe_serialized(
-            node, Detection2DArray, 'detections', QoSProfile(depth=50), lambda message: None
+            node,
+            Detection2DArray,
+            'detections',
+            QoSProfile(depth=50),
+            MessageCallbacks(lambda message: None),
         )
         while not ending.wait(0.1):
             pass

@@ -22,6 +22,7 @@ from trt_ros.draw import draw_detections
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.media import write_picture
 from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_stamp
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
 from trt_ros.ros.diagnostics import QUEUE_AGE, Diagnostics, FrameCounts, LatencyMeter
 from trt_ros.ros.images import (
@@ -144,7 +145,10 @@ class OverlayNode(ManagedNode):
         self.while_active.enter_context(
             closing(
                 subscribe_images(
-                    self, self._on_image, on_lost=self._lose_image, on_missed=self._counts.miss
+                    self,
+                    MessageCallbacks(
+                        self._on_image, on_lost=self._lose_image, on_missed=self._counts.miss
+                    ),
                 )
             )
         )
@@ -155,7 +159,7 @@ class OverlayNode(ManagedNode):
                     Detection2DArray,
                     'detections',
                     overridden(self, Subscription, 'detections', QoSProfile(depth=10)),
-                    self._on_detections,
+                    MessageCallbacks(self._on_detections),
                 )
             )
         )

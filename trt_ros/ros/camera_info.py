@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -76,16 +77,7 @@ def camera_info_for(
     """
     if calibration is None or (calibration.width, calibration.height) != image_wh:
         return CameraInfo(header=header, width=image_wh[0], height=image_wh[1])
-    return CameraInfo(
-        header=header,
-        width=calibration.width,
-        height=calibration.height,
-        distortion_model=calibration.distortion_model,
-        d=calibration.d,
-        k=calibration.k,
-        r=calibration.r,
-        p=calibration.p,
-    )
+    return _with_header(calibration, header)
 
 
 class CameraInfoStream:
@@ -113,19 +105,7 @@ class CameraInfoStream:
         newest = self._newest
         if (newest.width, newest.height) != image_wh:
             return None
-        return CameraInfo(
-            header=header,
-            width=newest.width,
-            height=newest.height,
-            distortion_model=newest.distortion_model,
-            d=newest.d,
-            k=newest.k,
-            r=newest.r,
-            p=newest.p,
-            binning_x=newest.binning_x,
-            binning_y=newest.binning_y,
-            roi=newest.roi,
-        )
+        return _with_header(newest, header)
 
     def _keep(self, info: CameraInfo) -> None:
         self._newest = info
@@ -138,6 +118,13 @@ def camera_info_topic(node: Node, image_topic: str = 'image') -> str:
     if remapped != node.resolve_topic_name(name, only_expand=True):
         return remapped
     return node.resolve_topic_name(image_topic).rpartition('/')[0] + '/camera_info'
+
+
+def _with_header(info: CameraInfo, header: Header) -> CameraInfo:
+    """Return a CameraInfo with another header; its arrays are those of `info`."""
+    stamped = copy(info)
+    stamped.header = header
+    return stamped
 
 
 def _size(values: dict, name: str) -> int:

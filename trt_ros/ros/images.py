@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 import traceback
 from typing import Any
@@ -18,6 +18,7 @@ from std_msgs.msg import Header
 from trt_ros.errors import BadFrameError, GpuFailedError, ScoreRangeError, TrtRosError
 from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_compressed_image, read_image
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import SerializedSubscription, subscribe_serialized
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
 from trt_ros.ros.following import FollowingSubscription, wait_for_publishers
@@ -176,11 +177,13 @@ class ImageStream:
                     closing(
                         subscribe_images(
                             node,
-                            partial(self._receive, number),
+                            MessageCallbacks(
+                                partial(self._receive, number),
+                                on_replaced=partial(self._replace, topic),
+                                on_missed=topic.counts.miss,
+                            ),
                             topic.name,
-                            on_replaced=partial(self._replace, topic),
-                            on_missed=topic.counts.miss,
-                            hooks=hooks,
+                            hooks,
                         )
                     )
                 )
@@ -266,12 +269,8 @@ def dropping(node: ManagedNode, counts: FrameCounts, origin: str = '') -> Iterat
 
 def subscribe_images(
     node: ManagedNode,
-    on_message: Callable[[np.ndarray], None],
+    callbacks: MessageCallbacks,
     topic: str = 'image',
-    *,
-    on_replaced: Callable[[], None] | None = None,
-    on_lost: Callable[[], None] | None = None,
-    on_missed: Callable[[int], None] | None = None,
     hooks: MemoryHooks = NO_HOOKS,
 ) -> SerializedSubscription | FollowingSubscription:
     """
@@ -281,24 +280,16 @@ def subscribe_images(
     subscribe_serialized().
     """
     message_type, topic = image_topic(node, node.parameters, topic)
-    return subscribe_input(
-        node,
-        message_type,
-        topic,
-        on_message,
-        on_replaced=on_replaced,
-        on_lost=on_lost,
-        on_missed=on_missed,
-        hooks=hooks if message_type is Image else NO_HOOKS,
-    )
+    hooks = hooks if message_type is Image else NO_HOOKS
+    return subscribe_input(node, message_type, topic, callbacks, hooks)
 
 
 def subscribe_input(
     node: ManagedNode,
     message_type: type,
     topic: str,
-    on_message: Callable[[np.ndarray], None],
-    **more: Any,
+    callbacks: MessageCallbacks,
+    hooks: MemoryHooks = NO_HOOKS,
 ) -> SerializedSubscription | FollowingSubscription:
     """
     Subscribe to serialized messages with the QoS of the node's ImageInputParameters.
@@ -323,7 +314,7 @@ def subscribe_input(
             node.get_logger().warning(incompatible_offer(node, name, policy))
 
     subscription = subscribe_serialized(
-        node, message_type, topic, qos, on_message, on_incompatible=report, **more
+        node, message_type, topic, qos, replace(callbacks, on_incompatible=report), hooks
     )
     return FollowingSubscription(node, topic, qos, subscription) if is_following else subscription
 

@@ -10,6 +10,7 @@ import numpy as np
 from std_msgs.msg import Header
 
 from trt_ros.ros.dds.cdr_tensors import read_tensor_list
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
 from trt_ros.ros.images import dropping, subscribe_input, wait_for_input
 from trt_ros.ros.lifecycle import ManagedNode
@@ -54,9 +55,9 @@ class TensorStream:
                         node,
                         message_type,
                         'tensors',
-                        self._receive,
-                        on_replaced=self._replace,
-                        on_missed=counts.miss,
+                        MessageCallbacks(
+                            self._receive, on_replaced=self._replace, on_missed=counts.miss
+                        ),
                     )
                 )
             )

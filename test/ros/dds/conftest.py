@@ -91,14 +91,14 @@ def subscribe_rcl(rcl, node):
     from sensor_msgs.msg import Image
 
     from support.dds import RELIABLE
-    from trt_ros.ros.dds.transport import RclSubscription
+    from trt_ros.ros.dds.rcl import NO_HOOKS
+    from trt_ros.ros.dds.rcl_subscription import MessageCallbacks, RclSubscription
 
     subscriptions = []
 
-    def start(on_message, publisher=None, qos=RELIABLE, **options):
-        subscriptions.append(
-            RclSubscription(rcl, node, Image, 'images', qos, on_message, **options)
-        )
+    def start(on_message, publisher=None, qos=RELIABLE, hooks=NO_HOOKS, **options):
+        callbacks = MessageCallbacks(on_message, **options)
+        subscriptions.append(RclSubscription(rcl, node, Image, 'images', qos, callbacks, hooks))
         if publisher is not None:
             deadline = threading.Event()
             while not publisher.get_subscription_count():
@@ -118,13 +118,13 @@ def subscribe():
     from support.dds import RELIABLE
     from trt_ros.ros.dds import intra_process as intra
     from trt_ros.ros.dds import transport
+    from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 
     subscriptions = []
 
     def start(node, on_message, qos=RELIABLE, **options):
-        subscriptions.append(
-            transport.subscribe_serialized(node, Image, 'images', qos, on_message, **options)
-        )
+        callbacks = MessageCallbacks(on_message, **options)
+        subscriptions.append(transport.subscribe_serialized(node, Image, 'images', qos, callbacks))
         return subscriptions[-1]
 
     yield start

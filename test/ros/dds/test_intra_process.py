@@ -20,6 +20,7 @@ from support.dds import RELIABLE, Camera, Inbox, number_of
 from support.waiting import DEADLINE_SECONDS
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter, read_image
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.messages import ImageSender
 
 pytestmark = pytest.mark.ros
@@ -167,7 +168,9 @@ def test_incompatible_qos_delivers_nothing(here, subscribe, wire):
 def test_other_topics_are_not_delivered(camera, here, subscribe):
     inbox, other = Inbox(number_of), Inbox()
     subscribe(here, inbox)
-    elsewhere = transport.subscribe_serialized(here, Image, 'other_images', RELIABLE, other)
+    elsewhere = transport.subscribe_serialized(
+        here, Image, 'other_images', RELIABLE, MessageCallbacks(other)
+    )
     camera.send(1)
     assert inbox.wait(1) == [1]
     elsewhere.close()

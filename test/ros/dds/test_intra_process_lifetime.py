@@ -20,6 +20,7 @@ from support.waiting import wait_until
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.memory import Pool, _MemoryLoan, read_only
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 
 pytestmark = pytest.mark.ros
 
@@ -71,7 +72,9 @@ def test_context_shutdown_is_clean(domain_id):
     node = rclpy.create_node('ending', context=context, start_parameter_services=False)
     node.use_intra_process_comms = True
     inbox = Inbox(number_of)
-    subscription = transport.subscribe_serialized(node, Image, 'images', RELIABLE, inbox)
+    subscription = transport.subscribe_serialized(
+        node, Image, 'images', RELIABLE, MessageCallbacks(inbox)
+    )
     camera = Camera(node)
     camera.send(1)
     assert inbox.wait(1) == [1]
@@ -100,7 +103,9 @@ def test_rclpy_fallback_works(here, monkeypatch):
     monkeypatch.setattr(transport, '_known', None)
     monkeypatch.setenv(transport.VARIABLE, 'rclpy')
     inbox = Inbox(number_of)
-    subscription = transport.subscribe_serialized(here, Image, 'images', RELIABLE, inbox)
+    subscription = transport.subscribe_serialized(
+        here, Image, 'images', RELIABLE, MessageCallbacks(inbox)
+    )
     camera = Camera(here)
     executor = SingleThreadedExecutor(context=here.context)
     executor.add_node(here)

@@ -21,6 +21,7 @@ from trt_ros.container.loading import INTRA_PROCESS, construct
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import read_image
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 
 pytestmark = pytest.mark.ros
 
@@ -101,7 +102,7 @@ def test_source_detector_and_overlay_use_dds_only_for_remote_subscribers(
     wait_until(is_dds_left_alone, 'images and detections by reference')
     inbox = Inbox(lambda message: read_image(message).data.size)
     subscription = transport.subscribe_serialized(
-        elsewhere, Image, '/by_reference/overlay/image', RELIABLE, inbox
+        elsewhere, Image, '/by_reference/overlay/image', RELIABLE, MessageCallbacks(inbox)
     )
     assert inbox.wait(3)[:3] == [picture.size] * 3
     subscription.close()

@@ -16,6 +16,7 @@ from support.waiting import wait_until
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import read_stamp
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 
 pytestmark = pytest.mark.ros
 
@@ -41,10 +42,12 @@ class Taken:
             Image,
             'images',
             QOS[reliability],
-            lambda message: self.numbers.append(read_stamp(message)[0]),
-            on_missed=self.missed.append,
-            on_incompatible=lambda policy: None,
-            **options,
+            MessageCallbacks(
+                lambda message: self.numbers.append(read_stamp(message)[0]),
+                on_missed=self.missed.append,
+                on_incompatible=lambda policy: None,
+                **options,
+            ),
         )
 
 

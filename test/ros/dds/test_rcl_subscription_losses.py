@@ -16,7 +16,7 @@ from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import read_stamp
 from trt_ros.ros.dds.rcl import Rcl
-from trt_ros.ros.dds.rcl_subscription import RclSubscription
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks, RclSubscription
 from trt_ros.ros.diagnostics import CameraCounts, FrameCounts, RecentLoss
 
 pytestmark = pytest.mark.ros
@@ -43,7 +43,11 @@ def test_lost_images_are_counted_by_sequence_numbers(nodes):
         may_end.wait(DEADLINE_SECONDS)
 
     subscription = transport.subscribe_serialized(
-        nodes[0], Image, 'images', QoSProfile(depth=2), receive, on_missed=missed.append
+        nodes[0],
+        Image,
+        'images',
+        QoSProfile(depth=2),
+        MessageCallbacks(receive, on_missed=missed.append),
     )
     try:
         camera.meets(1)

@@ -22,6 +22,7 @@ from support.waiting import DEADLINE_SECONDS
 from trt_ros.ros.dds import rcl as rcl_module
 from trt_ros.ros.dds.cdr import read_image
 from trt_ros.ros.dds.rcl import MemoryHooks, Rcl, RclError
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import RclSubscription
 
 pytestmark = pytest.mark.ros
@@ -152,7 +153,7 @@ def test_the_end_of_the_context_ends_the_thread(rcl, domain_id):
     context = rclpy.Context()
     rclpy.init(context=context, domain_id=domain_id)
     node = rclpy.create_node('ending', context=context, start_parameter_services=False)
-    subscription = RclSubscription(rcl, node, Image, 'images', RELIABLE, Inbox())
+    subscription = RclSubscription(rcl, node, Image, 'images', RELIABLE, MessageCallbacks(Inbox()))
     rclpy.shutdown(context=context)
     subscription._thread.join(DEADLINE_SECONDS)
     assert not subscription._thread.is_alive()

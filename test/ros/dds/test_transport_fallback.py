@@ -18,6 +18,7 @@ from support.dds import RELIABLE, Inbox, number_of, numbered
 from trt_ros.ros.dds import rcl as rcl_module
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.rcl import Rcl, RclError
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import RclpySubscription
 
 pytestmark = pytest.mark.ros
@@ -93,7 +94,9 @@ def test_rclpy_fallback_receives_same_messages(context, node, monkeypatch):
     monkeypatch.setenv(transport.VARIABLE, 'rclpy')
     publisher = node.create_publisher(Image, 'images', RELIABLE)
     inbox = Inbox(number_of)
-    subscription = transport.subscribe_serialized(node, Image, 'images', RELIABLE, inbox)
+    subscription = transport.subscribe_serialized(
+        node, Image, 'images', RELIABLE, MessageCallbacks(inbox)
+    )
     assert isinstance(subscription, RclpySubscription)
     publish = transport.serialized_publish(node, publisher)
     executor = SingleThreadedExecutor(context=context)

@@ -19,6 +19,7 @@ from trt_ros.ros import messages
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter
 from trt_ros.ros.dds.cdr_detections import DetectionWriter
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import RclSubscription
 from trt_ros.ros.messages import detection_publish
 from trt_ros.vision.detections import Detections
@@ -93,7 +94,9 @@ def test_detections_keep_their_ids_however_large(rcl, node):
             each.id for each in deserialize_message(message.tobytes(), Detection2DArray).detections
         ]
     )
-    subscription = RclSubscription(rcl, node, Detection2DArray, 'found', kept, inbox)
+    subscription = RclSubscription(
+        rcl, node, Detection2DArray, 'found', kept, MessageCallbacks(inbox)
+    )
     sent = [[0, 999], [7, 1000], []]
     for ids in sent:
         found = Detections(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 import threading
 import time
 import traceback
@@ -30,6 +31,31 @@ HANDOVER_SECONDS = 2.0
 _MAX_PUBLISHERS = 64  # The number of publishers whose last message is remembered.
 
 
+@dataclass(frozen=True)
+class MessageCallbacks:
+    """
+    Callbacks of a subscription to serialized messages.
+
+    :param on_message: called with (N,) uint8, read-only, one at a time; must not raise.
+    :param on_replaced: called for each waiting message but the newest, which alone is delivered.
+        None: all messages are delivered.
+    :param on_lost: called for each intra-process message that a newer one replaced because the
+        queue of depth `qos.depth` was full. None: as on_replaced. DDS does not report messages
+        that it drops this way.
+    :param on_missed: called with the number of messages that a publisher sent and that never
+        arrived, by the gaps in its sequence numbers; once with 0 where the middleware numbers
+        messages. None: gaps are not reported.
+    :param on_incompatible: called with the incompatible QoS policy, such as 'RELIABILITY', of a
+        new publisher that offers less than `qos` requests. None: rclpy logs it.
+    """
+
+    on_message: Callable[[np.ndarray], None]
+    on_replaced: Callable[[], None] | None = None
+    on_lost: Callable[[], None] | None = None
+    on_missed: Callable[[int], None] | None = None
+    on_incompatible: Callable[[str], None] | None = None
+
+
 class _DdsSubscription(NamedTuple):
     """A DDS subscription and its events."""
 
@@ -54,20 +80,15 @@ class RclSubscription:
         message_type: type,
         topic: str,
         qos: QoSProfile,
-        on_message: Callable[[np.ndarray], None],
-        *,
-        on_replaced: Callable[[], None] | None = None,
-        on_lost: Callable[[], None] | None = None,
-        on_missed: Callable[[int], None] | None = None,
-        on_incompatible: Callable[[str], None] | None = None,
+        callbacks: MessageCallbacks,
         hooks: MemoryHooks = NO_HOOKS,
     ) -> None:
         self._rcl, self._node = rcl, node
         self._message_type, self._topic = message_type, topic
-        self._on_message, self._on_replaced = on_message, on_replaced
-        self._on_lost = on_lost or on_replaced or (lambda: None)
-        self._on_missed = on_missed or (lambda count: None)
-        self._on_incompatible = on_incompatible
+        self._on_message, self._on_replaced = callbacks.on_message, callbacks.on_replaced
+        self._on_lost = callbacks.on_lost or callbacks.on_replaced or (lambda: None)
+        self._on_missed = callbacks.on_missed or (lambda count: None)
+        self._on_incompatible = callbacks.on_incompatible
         self._max_taken = max(1, qos.depth)
         self._receive_buffers = ReceiveBufferPool(hooks)
         self.info = self._receive_buffers.info

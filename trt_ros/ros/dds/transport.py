@@ -20,6 +20,7 @@ from sensor_msgs.msg import Image
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks, Rcl, RclError
 from trt_ros.ros.dds.rcl_subscription import (
+    MessageCallbacks,
     RclSubscription,
     destroy,
     event_callbacks,
@@ -52,12 +53,7 @@ def subscribe_serialized(
     message_type: type,
     topic: str,
     qos: QoSProfile,
-    on_message: Callable[[np.ndarray], None],
-    *,
-    on_replaced: Callable[[], None] | None = None,
-    on_lost: Callable[[], None] | None = None,
-    on_missed: Callable[[int], None] | None = None,
-    on_incompatible: Callable[[str], None] | None = None,
+    callbacks: MessageCallbacks,
     hooks: MemoryHooks = NO_HOOKS,
 ) -> SerializedSubscription:
     """
@@ -65,37 +61,12 @@ def subscribe_serialized(
 
     Messages pass by reference between two nodes of one process with `use_intra_process_comms`.
 
-    :param on_message: called with (N,) uint8, read-only, one at a time; must not raise.
-    :param on_replaced: called for each waiting message but the newest, which alone is delivered.
-        None: all messages are delivered.
-    :param on_lost: called for each intra-process message that a newer one replaced because the
-        queue of depth `qos.depth` was full. None: as on_replaced. DDS does not report messages
-        that it drops this way.
-    :param on_missed: called with the number of messages that a publisher sent and that never
-        arrived, by the gaps in its sequence numbers; once with 0 where the middleware numbers
-        messages. None: gaps are not reported.
-    :param on_incompatible: called with the incompatible QoS policy, such as 'RELIABILITY', of a
-        new publisher that offers less than `qos` requests. None: rclpy logs it.
     :param hooks: called for the memory of messages, where that is reused.
     """
     rcl = usable_rcl(node)
     if rcl is None:
-        return RclpySubscription(
-            node, message_type, topic, qos, on_message, on_incompatible=on_incompatible
-        )
-    return RclSubscription(
-        rcl,
-        node,
-        message_type,
-        topic,
-        qos,
-        on_message,
-        on_replaced=on_replaced,
-        on_lost=on_lost,
-        on_missed=on_missed,
-        on_incompatible=on_incompatible,
-        hooks=hooks,
-    )
+        return RclpySubscription(node, message_type, topic, qos, callbacks)
+    return RclSubscription(rcl, node, message_type, topic, qos, callbacks, hooks)
 
 
 def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray], None]:
@@ -146,18 +117,16 @@ class RclpySubscription:
         message_type: type,
         topic: str,
         qos: QoSProfile,
-        on_message: Callable[[np.ndarray], None],
-        *,
-        on_incompatible: Callable[[str], None] | None = None,
+        callbacks: MessageCallbacks,
     ) -> None:
-        self._node, self._on_message = node, on_message
+        self._node, self._on_message = node, callbacks.on_message
         self._subscribe = lambda qos: node.create_subscription(
             message_type,
             topic,
             self._receive,
             qos,
             raw=True,
-            event_callbacks=event_callbacks(on_incompatible),
+            event_callbacks=event_callbacks(callbacks.on_incompatible),
         )
         self._subscription: Subscription | None = self._subscribe(qos)
 
@@ -243,7 +212,7 @@ def check_transport(rcl: Rcl, context: Context) -> None:
             done.set()
 
     try:
-        subscription = RclSubscription(rcl, node, Image, topic, qos, keep)
+        subscription = RclSubscription(rcl, node, Image, topic, qos, MessageCallbacks(keep))
         try:
             publisher = node.create_publisher(Image, topic, qos)
             for image in images:
