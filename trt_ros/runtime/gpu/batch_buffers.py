@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer, copy_async, fill_async
 from trt_ros.errors import TensorMismatchError
@@ -20,12 +21,10 @@ from trt_ros.runtime.gpu.preprocess import (
     preprocess_args,
 )
 from trt_ros.runtime.gpu.shared_resources import SharedResources
-from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.tensorrt_context import Execution, item_nbytes
 from trt_ros.runtime.gpu.waiting import RunTimes
 
 HEADER_NBYTES = 256  # The request; keeps the images behind it aligned.
-MAX_GRAPHS = 16  # Per slot and batch size: image geometries that may alternate.
 Stage = tuple[str, Callable[[int], None]]
 
 
@@ -128,10 +127,10 @@ class TensorMemory(NamedTuple):
 
 class BatchBuffers:
     """
-    Execution context, tensors and captured graphs of one batch size in one slot, which owns them.
+    Execution context and tensors of one batch size, which it owns.
 
-    :param larger: the slot's buffers of a larger batch, whose memory this one uses too, because
-        their runs never overlap. It must outlive this one.
+    :param larger: the buffers of a larger batch, whose memory this one uses too, because their
+        runs never overlap. It must outlive this one.
     """
 
     def __init__(
@@ -175,8 +174,6 @@ class BatchBuffers:
             for name, buffer in self.tensors.items():
                 self.execution.bind(name, buffer.ptr)
             self.input = self.tensors[spec.name]
-            self.captured: LruCache[CapturedGraph] = LruCache(MAX_GRAPHS)
-            undo.callback(self.captured.clear)
             self._owned = undo.pop_all()
         self.is_warm = False
 
@@ -288,5 +285,50 @@ class BatchBuffers:
         return outputs
 
     def close(self) -> None:
-        """Release the graphs, the context and own memory; may be called twice."""
+        """Release the context and own memory, after all graphs; may be called twice."""
         self._owned.close()
+
+
+class BuffersBySize:
+    """
+    The buffers of each batch size. Owns them; all slots use them, because runs never overlap.
+
+    Made when first needed.
+    """
+
+    def __init__(self, shared: SharedResources) -> None:
+        self._shared = shared
+        self._buffers: dict[int, BatchBuffers] = {}
+
+    def get(self, count: int, stream: Stream, after: Event | None = None) -> BatchBuffers:
+        """
+        Return the buffers of the smallest batch of at least `count` images.
+
+        :param stream: idle stream that writes their first contents.
+        :param after: end of the run that uses their memory; None when there is none.
+        :raises TensorMismatchError: when there is no such batch, or the engine rejects its shape.
+        """
+        batches = self._shared.batches
+        batch = next((size for size in batches if size >= count), 0)
+        if not batch:
+            raise TensorMismatchError(
+                f'{count} images exceed the maximum batch size of {batches[-1]}.'
+            )
+        if batch not in self._buffers:
+            # Smaller batches use the memory of the largest.
+            larger = self.get(batches[-1], stream, after) if batch < batches[-1] else None
+            with ExitStack() as undo:
+                buffers = BatchBuffers(self._shared, batch, larger)
+                undo.callback(buffers.close)
+                if after is not None:
+                    stream.wait_for(after)
+                buffers.prepare(stream.handle)
+                stream.synchronize()  # The first run may be in another stream.
+                undo.pop_all()
+            self._buffers[batch] = buffers
+        return self._buffers[batch]
+
+    def close(self) -> None:
+        """Release the buffers, after all slots; may be called twice."""
+        while self._buffers:
+            self._buffers.popitem()[1].close()

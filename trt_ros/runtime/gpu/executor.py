@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 import logging
 import threading
@@ -18,6 +18,7 @@ from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError, ParameterError
 from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.gpu.batch_buffers import BuffersBySize
 from trt_ros.runtime.gpu.decode import MAX_DETECTIONS
 from trt_ros.runtime.gpu.faults import Faults
 from trt_ros.runtime.gpu.frame_slot import FrameSlot, Launched
@@ -146,15 +147,12 @@ class GraphPipeline(FrameRunner[Any]):
         :param engine: an engine with one image input beside the decoder's constant inputs; owned
             by the pipeline from now on, also when this raises.
         :param cache: TensorRT-RTX's runtime cache of this engine.
-        :param batch: number of frames that may arrive together. A batch above 1 has one slot: a
-            batch waits for its frames, and a second slot would double its memory.
+        :param batch: number of frames that may arrive together.
         :param on_fault: called once, on any thread, when the GPU has failed for good.
         :param log_lines: lines about the engine, first in `log_lines`.
         :raises CudaError: no GPU, or out of memory; lists requested and free bytes.
         """
         options = options or GraphOptions()
-        if batch > 1:
-            options = replace(options, slots=1)
         try:
             gpu = open_gpu(options.device)
         except BaseException:
@@ -172,9 +170,11 @@ class GraphPipeline(FrameRunner[Any]):
                 cache=cache,
                 undo=undo,
             )
+            buffers = BuffersBySize(shared)
+            undo.callback(buffers.close)
             slots: list[FrameSlot] = []
             for _ in range(options.slots):
-                slot = FrameSlot(shared)
+                slot = FrameSlot(shared, buffers)
                 undo.callback(slot.close)
                 slots.append(slot)
             lines = (*log_lines, *batch_log_lines(shared, batch))
@@ -278,7 +278,7 @@ class GraphPipeline(FrameRunner[Any]):
         self.faults.begin(number)
         try:
             with self._submit, self.gpu.context:
-                # All slots share one activation memory: a frame waits for the one before.
+                # All slots share activations and tensors: a frame waits for the one before.
                 after, last = None, self._last
                 if last is not None and last.in_flight:
                     after = last.done
@@ -323,14 +323,20 @@ class GraphPipeline(FrameRunner[Any]):
             if launched.buffers.decoder is not None
             else self._decode_on_cpu(launched, frames, thresholds)
         )
-        nonfinite = sum(is_nonfinite for _, is_nonfinite in pairs)
-        if nonfinite and not self.health.nonfinite_frames:
+        self._count_nonfinite(sum(is_nonfinite for _, is_nonfinite in pairs))
+        return [result for result, _ in pairs]
+
+    def _count_nonfinite(self, frames: int) -> None:
+        if not frames:
+            return
+        with self._submit:
+            is_first = not self.health.nonfinite_frames
+            self.health.nonfinite_frames += frames
+        if is_first:
             log.warning(
                 'Network outputs contain NaN or infinite values; their boxes are dropped. A '
                 'lower precision may overflow: try precision fp32.'
             )
-        self.health.nonfinite_frames += nonfinite
-        return [result for result, _ in pairs]
 
     def _decode_on_cpu(
         self, launched: Launched, frames: Sequence[Frame], thresholds: Thresholds

@@ -14,10 +14,11 @@ from trt_ros.cuda.calls import CudaError
 from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer, copy_async, fill_async
-from trt_ros.errors import BackendError, TensorMismatchError
+from trt_ros.errors import BackendError
 from trt_ros.runtime.gpu.batch_buffers import (
     HEADER_NBYTES,
     BatchBuffers,
+    BuffersBySize,
     CapturedGraph,
     FrameAddresses,
     Piece,
@@ -28,11 +29,12 @@ from trt_ros.runtime.gpu.batch_buffers import (
 )
 from trt_ros.runtime.gpu.preprocess import Geometry, request_view
 from trt_ros.runtime.gpu.shared_resources import SharedResources
-from trt_ros.runtime.gpu.slots import chunks
+from trt_ros.runtime.gpu.slots import LruCache, chunks
 from trt_ros.runtime.gpu.waiting import Run
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
+MAX_GRAPHS = 16  # Per slot and batch size: image geometries that may alternate.
 #: Larger images are copied in pieces of this size: the transfer of one overlaps the next copy.
 CHUNK_NBYTES = 1 << 20
 
@@ -102,7 +104,7 @@ class Launched(NamedTuple):
 
 class FrameSlot:
     """
-    One frame in flight. Owns its stream, its memory and its graphs; borrows shared resources.
+    One frame in flight. Owns its stream, its memory and its graphs; borrows the other resources.
 
     Source memory of the frames may be reused once `start` has returned, except registered memory,
     which must not change until `wait` returns.
@@ -112,8 +114,10 @@ class FrameSlot:
     :ivar in_flight: True from `start` until `wait` has returned.
     """
 
-    def __init__(self, shared: SharedResources, chunk_nbytes: int | None = None) -> None:
-        self.shared = shared
+    def __init__(
+        self, shared: SharedResources, buffers: BuffersBySize, chunk_nbytes: int | None = None
+    ) -> None:
+        self.shared, self.buffers = shared, buffers
         self._chunk_nbytes = CHUNK_NBYTES if chunk_nbytes is None else chunk_nbytes
         with ExitStack() as undo:
             self.stream = Stream(shared.options.stream_priority)
@@ -122,38 +126,23 @@ class FrameSlot:
             undo.callback(self.done.close)
             self.memory: SlotMemory | None = None
             undo.callback(self._free_memory)
-            self._buffers: dict[int, BatchBuffers] = {}
-            undo.callback(self._close_buffers)
+            self._captured: dict[int, LruCache[CapturedGraph]] = {}
+            undo.callback(self._close_graphs)
             self._owned = undo.pop_all()
         self.in_flight = False
         self._run: Run | None = None
 
-    def buffers_for(self, count: int) -> BatchBuffers:
-        """
-        Return the buffers of the smallest batch of at least `count` images.
+    def buffers_for(self, count: int, after: Event | None = None) -> BatchBuffers:
+        """Return the buffers of `count` images; see BuffersBySize.get."""
+        return self.buffers.get(count, self.stream, after)
 
-        :raises TensorMismatchError: when there is no such batch, or the engine rejects its shape.
-        """
-        batches = self.shared.batches
-        batch = next((size for size in batches if size >= count), 0)
-        if not batch:
-            raise TensorMismatchError(
-                f'{count} images exceed the maximum batch size of {batches[-1]}.'
-            )
-        if batch not in self._buffers:
-            # Smaller batches use the memory of the largest.
-            larger = self.buffers_for(batches[-1]) if batch < batches[-1] else None
-            with ExitStack() as undo:
-                buffers = BatchBuffers(self.shared, batch, larger)
-                undo.callback(buffers.close)
-                buffers.prepare(self.stream.handle)
-                undo.pop_all()
-            self._buffers[batch] = buffers
-        return self._buffers[batch]
+    def captured(self, batch: int) -> LruCache[CapturedGraph]:
+        """Return the graphs of one batch size, by the geometries of its images."""
+        return self._captured.setdefault(batch, LruCache(MAX_GRAPHS))
 
-    def _close_buffers(self) -> None:
-        while self._buffers:
-            self._buffers.popitem()[1].close()
+    def _close_graphs(self) -> None:
+        for graphs in self._captured.values():
+            graphs.clear()
 
     def start(
         self,
@@ -196,7 +185,7 @@ class FrameSlot:
     ) -> Launched:
         """Copy the frames to the GPU, except for the last transfer, which the graph does."""
         begin = time.perf_counter()
-        buffers = self.buffers_for(len(frames))
+        buffers = self.buffers_for(len(frames), after)
         zero_copy: tuple[int, ...] = ()  # GPU addresses of the frames.
         if device_address is not None:
             addresses = tuple(device_address(address_of(frame), frame.nbytes) for frame in frames)
@@ -211,7 +200,7 @@ class FrameSlot:
             ),
             zero_copy if in_place else bool(zero_copy),
         )
-        captured = buffers.captured.find(key)
+        captured = self.captured(buffers.batch).find(key)
         if captured is None:
             captured = self._open_graph(buffers, key, frames, zero_copy, after)
         memory = captured.memory
@@ -270,7 +259,7 @@ class FrameSlot:
         if after is not None:
             self.stream.wait_for(after)
         stages = buffers.stages(geometries, addresses)
-        return buffers.captured.get(
+        return self.captured(buffers.batch).get(
             key,
             make=lambda: CapturedGraph(
                 self._capture(buffers, stages),
@@ -337,8 +326,7 @@ class FrameSlot:
             present = (memory.pinned.nbytes, image_now, memory.results.nbytes)
         if memory is None or any(map(lt, present, wanted)):
             # Graphs contain the addresses of the memory that is freed here.
-            for buffers in self._buffers.values():
-                buffers.captured.clear()
+            self._close_graphs()
             self._free_memory()
             memory = self.memory = self._allocate(*map(max, present, wanted))
         return memory

@@ -29,7 +29,9 @@ def _whole_slot(pipeline: GraphPipeline) -> Iterator[FrameSlot]:
     """Open a slot whose graph does the whole transfer; nothing else may run meanwhile."""
     with (
         pipeline.gpu.context,
-        closing(FrameSlot(pipeline.shared, chunk_nbytes=1 << 40)) as slot,
+        closing(
+            FrameSlot(pipeline.shared, pipeline.slots.all[0].buffers, chunk_nbytes=1 << 40)
+        ) as slot,
     ):
         yield slot
 
