@@ -100,6 +100,11 @@ def on_cpu(small_detector) -> Callable[[Frame], Any]:
     runner.close()
 
 
+def captured(pipeline: GraphPipeline):
+    slot = pipeline.slots.all[0]
+    return slot.captured(slot.buffers_for(1))
+
+
 def picture(width=160, height=120, *, seed=0, encoding='bgr8') -> Frame:
     rng = np.random.default_rng(seed)
     if encoding == 'nv12':
@@ -169,7 +174,7 @@ def test_a_new_size_or_encoding_is_captured_and_the_old_one_kept(open_graph, on_
     ]
     for frame in frames:
         assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
-    graphs = pipeline.slots.all[0].captured(1)
+    graphs = captured(pipeline)
     made = graphs.made
     for frame in frames:
         assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
@@ -185,7 +190,7 @@ def test_the_number_of_kept_graphs_is_bounded(open_graph):
     pipeline.infer(picture(300, 300), ASKED)
     for width in range(100, 120, 2):
         pipeline.infer(picture(width, 100), ASKED)
-    assert len(pipeline.slots.all[0].captured(1)) == 2
+    assert len(captured(pipeline)) == 2
     assert live()['graph'] == 2
 
 
@@ -193,14 +198,14 @@ def test_thresholds_change_without_a_new_capture(open_graph, on_cpu):
     pipeline = open_graph(slots=1)
     frame = picture()
     pipeline.infer(frame, ASKED)
-    made = pipeline.slots.all[0].captured(1).made
+    made = captured(pipeline).made
     for score, iou, most in ((0.3, 0.9, 300), (0.7, 0.2, 300), (0.3, 0.9, 5), (1.0, 0.5, 10)):
         asked = Thresholds(score=score, iou=iou, max_detections=most)
         want = on_cpu(frame, asked)
         got = pipeline.infer(frame, asked)
         assert len(got) == len(want)
         np.testing.assert_allclose(got.scores, want.scores, atol=1e-3)
-    assert pipeline.slots.all[0].captured(1).made == made
+    assert captured(pipeline).made == made
 
 
 def test_frames_under_way_in_two_slots_do_not_mix(open_graph, on_cpu):

@@ -17,7 +17,6 @@ from trt_ros.errors import (
 )
 from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu.executor import GraphPipeline
-from trt_ros.runtime.gpu.frame_slot import cut_into_pieces
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import TENSORS, choose_decoder
@@ -30,33 +29,7 @@ ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 
 def captured(pipeline, slot=0, batch=1):
     slot = pipeline.slots.all[slot]
-    return slot.captured(slot.buffers_for(batch).batch)
-
-
-def test_small_image_is_one_chunk_copied_by_graph():
-    (piece,) = cut_into_pieces([100], [256], 4096, send=True)
-    assert (piece.start, piece.stop, piece.pinned, piece.send) == (0, 100, 256, (0, 0))
-
-
-def test_first_chunk_includes_header_and_graph_copies_last():
-    pieces = cut_into_pieces([10_000], [256], 4096, send=True)
-    assert [piece.send for piece in pieces] == [(0, 4352), (4352, 4096), (0, 0)]
-    assert [piece.pinned for piece in pieces] == [256, 4352, 8448]
-
-
-def test_images_of_batch_are_chunked_separately():
-    pieces = cut_into_pieces([5000, 10], [256, 5376], 4096, send=True)
-    assert [(piece.index, piece.start, piece.stop) for piece in pieces] == [
-        (0, 0, 4096),
-        (0, 4096, 5000),
-        (1, 0, 10),
-    ]
-
-
-def test_zero_copy_memory_is_not_uploaded():
-    assert [piece.send for piece in cut_into_pieces([10_000], [256], 4096, send=False)] == [
-        (0, 0)
-    ] * 3
+    return slot.captured(slot.buffers_for(batch))
 
 
 def test_frame_is_one_graph_launch(open_graph, cuda, picture):
@@ -134,7 +107,7 @@ def test_batch_is_padded_with_last_image_in_place(open_graph, make_engine, cuda,
     frames = [picture(100, 90), picture(120, 90)]
     pipeline.infer_all(frames, ASKED)
     (graph,) = captured(pipeline, batch=2)._kept.values()
-    assert graph.sizes == tuple(frame.nbytes for frame in frames)
+    assert [part.nbytes for part in graph.parts] == [frame.nbytes for frame in frames]
     assert len(graph.addresses.images) == len(graph.results) == 2
     cuda.launched.clear()
     pipeline.infer_all(frames, ASKED)
@@ -278,7 +251,7 @@ def test_batches_in_two_slots_use_one_context_and_wait_for_each_other(
     pipeline.warm_up(picture())
     first, second = pipeline.slots.all
     assert first.buffers_for(4) is second.buffers_for(4)
-    assert first.captured(4) is not second.captured(4)
+    assert first.captured(first.buffers_for(4)) is not second.captured(second.buffers_for(4))
     before = cuda.calls['cudaStreamWaitEvent']
     pending = [pipeline.submit([picture()] * count, ASKED) for count in (4, 3)]
     assert cuda.calls['cudaStreamWaitEvent'] == before + 1
