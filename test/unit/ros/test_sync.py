@@ -1,0 +1,220 @@
+"""Messages of several topics that meet by stamp, or are sampled."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import pytest
+
+from trt_ros.ros.sync import (
+    DUPLICATE,
+    JUMPED,
+    LATE,
+    MAX_REORDERING_NS,
+    NO_PARTNER,
+    TOO_OLD,
+    Matcher,
+    Sampler,
+)
+from trt_ros.ros.worker import REPLACED
+
+MS = 1_000_000
+
+
+class Drops(Counter):
+    """Numbers of dropped messages by topic and cause."""
+
+    def __call__(self, topic, cause):
+        self[topic, cause] += 1
+
+
+def matched(matcher, *arrivals):
+    """Add (topic, stamp) with itself as the message; return the sets."""
+    found = (matcher.add(topic, stamp, (topic, stamp)) for topic, stamp in arrivals)
+    return [tuple(stamp for _, stamp in each) for each in found if each is not None]
+
+
+def matcher(topics=2, queue_size=5, tolerance_ns=0):
+    drops = Drops()
+    return Matcher(topics, drops, queue_size=queue_size, tolerance_ns=tolerance_ns), drops
+
+
+def test_equal_stamps_meet_in_the_order_of_the_topics():
+    exact, drops = matcher(3)
+    assert exact.add(2, 7, 'c') is None
+    assert exact.add(0, 7, 'a') is None
+    assert exact.add(1, 7, 'b') == ('a', 'b', 'c')
+    assert (len(exact), drops) == (0, {})
+
+
+def test_one_topic_needs_no_partner():
+    exact, drops = matcher(1)
+    assert matched(exact, (0, 1), (0, 2), (0, 2), (0, 1)) == [(1,), (2,), (2,), (1,)]
+    assert drops == {}
+    assert exact.is_jump(0, -MAX_REORDERING_NS)
+
+
+def test_messages_older_than_a_set_are_dropped_with_it():
+    exact, drops = matcher()
+    assert matched(exact, (0, 1), (0, 2), (1, 2), (1, 1)) == [(2, 2)]
+    assert drops == {(0, NO_PARTNER): 1, (1, LATE): 1}
+
+
+def test_the_oldest_message_of_a_full_queue_has_no_partner():
+    exact, drops = matcher(queue_size=2)
+    assert matched(exact, (0, 1), (0, 2), (0, 3), (1, 1), (1, 3)) == [(3, 3)]
+    assert drops == {(0, NO_PARTNER): 2, (1, NO_PARTNER): 1}
+
+
+def test_a_message_out_of_order_completes_a_set_while_its_partner_waits():
+    exact, drops = matcher()
+    assert matched(exact, (0, 5), (0, 4), (1, 4), (1, 5)) == [(4, 4), (5, 5)]
+    assert drops == {}
+
+
+def test_a_second_message_of_one_stamp_is_dropped():
+    exact, drops = matcher()
+    assert matched(exact, (0, 5), (0, 5), (1, 5), (1, 5)) == [(5, 5)]
+    assert drops == {(0, DUPLICATE): 1, (1, DUPLICATE): 1}
+
+
+@pytest.mark.parametrize(('difference', 'is_set'), [(10, True), (-10, True), (11, False)])
+def test_the_tolerance_is_the_maximum_difference(difference, is_set):
+    near, _ = matcher(tolerance_ns=10)
+    assert bool(matched(near, (0, 100), (1, 100 + difference))) is is_set
+
+
+def test_the_tolerance_applies_to_all_pairs_of_a_set():
+    near, _ = matcher(3, tolerance_ns=10)
+    assert matched(near, (0, 100), (1, 94), (2, 106), (2, 103)) == [(100, 94, 103)]
+
+
+def test_the_closest_stamps_meet_then_the_newest():
+    near, drops = matcher(tolerance_ns=10)
+    assert matched(near, (0, 92), (0, 99), (0, 103), (1, 100)) == [(99, 100)]
+    assert drops == {(0, NO_PARTNER): 1}
+    assert len(near) == 1
+    near, _ = matcher(tolerance_ns=10)
+    assert matched(near, (0, 95), (0, 105), (1, 100)) == [(105, 100)]
+
+
+def test_clear_forgets_stamps():
+    exact, drops = matcher()
+    assert matched(exact, (0, 5), (1, 5), (0, 6)) == [(5, 5)]
+    exact.clear(JUMPED)
+    assert (len(exact), drops) == (0, {(0, JUMPED): 1})
+    assert matched(exact, (0, 3), (1, 3)) == [(3, 3)]
+
+
+def test_a_stamp_far_behind_is_a_jump_of_time():
+    exact, _ = matcher()
+    assert not exact.is_jump(0, 0)
+    exact.add(0, 10 * MAX_REORDERING_NS, 'a')
+    assert not exact.is_jump(0, 9 * MAX_REORDERING_NS)
+    assert exact.is_jump(0, 9 * MAX_REORDERING_NS - 1)
+    assert not exact.is_jump(1, 0)
+
+
+arrivals = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=80)
+
+
+@settings(derandomize=True, deadline=None)
+@given(arrivals, st.integers(0, 5), st.integers(1, 6))
+def test_any_arrivals_make_sets_within_the_tolerance_and_are_accounted_for(
+    arrivals, tolerance, queue_size
+):
+    near, drops = matcher(3, queue_size, tolerance)
+    sets = matched(near, *arrivals)
+    for found in sets:
+        assert max(found) - min(found) <= tolerance
+    for stamps in zip(*sets):  # Of each topic: ascending, hence used once.
+        assert list(stamps) == sorted(set(stamps))
+    for topic in range(3):
+        received = sum(index == topic for index, _ in arrivals)
+        dropped = sum(count for (index, _), count in drops.items() if index == topic)
+        assert received >= dropped + len(sets)
+    assert len(arrivals) == 3 * len(sets) + sum(drops.values()) + len(near)
+    assert len(near) <= 3 * queue_size
+
+
+@settings(derandomize=True, deadline=None)
+@given(
+    st.lists(st.sets(st.integers(0, 20)), min_size=2, max_size=4),
+    st.randoms(use_true_random=False),
+)
+def test_all_equal_stamps_meet_if_each_topic_is_in_order(stamps, random):
+    left = [(topic, sorted(each)) for topic, each in enumerate(stamps)]
+    order = []
+    while left := [(topic, each) for topic, each in left if each]:
+        topic, each = random.choice(left)
+        order.append((topic, each.pop(0)))
+    exact, _ = matcher(len(stamps), queue_size=30)
+    assert matched(exact, *order) == [
+        (stamp,) * len(stamps) for stamp in sorted(set.intersection(*stamps))
+    ]
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.integers(-4, 4), min_size=1, max_size=20), st.permutations([0, 1]))
+def test_two_cameras_with_jitter_below_half_a_period_all_meet(jitter, order):
+    near, drops = matcher(tolerance_ns=4)
+    frames = [[(0, 20 * index), (1, 20 * index + each)] for index, each in enumerate(jitter)]
+    sets = matched(near, *(frame[topic] for frame in frames for topic in order))
+    assert sets == [(first[1], second[1]) for first, second in frames]
+    assert drops == {}
+
+
+# Samples.
+
+
+def sampler(*max_ages_ns):
+    drops = Drops()
+    return Sampler(max_ages_ns, drops), drops
+
+
+def test_a_sample_has_the_newest_message_of_each_topic_again_and_again():
+    newest, drops = sampler(None, None)
+    newest.add(0, 1, 'a', cause=REPLACED)
+    assert newest.sample(1) is None
+    newest.add(0, 2, 'b', cause=REPLACED)
+    newest.add(1, 1, 'c', cause=REPLACED)
+    assert newest.sample(2) == newest.sample(3) == ('b', 'c')
+    newest.add(0, 3, 'd', cause=REPLACED)  # 'b' was used.
+    assert newest.sample(4) == ('d', 'c')
+    assert (drops, len(newest)) == ({(0, REPLACED): 1}, 2)
+
+
+def test_a_message_older_than_the_present_one_is_dropped():
+    newest, drops = sampler(None)
+    newest.add(0, 2, 'b', cause=REPLACED)
+    newest.add(0, 1, 'a', cause=REPLACED)
+    newest.add(0, 2, 'c', cause=REPLACED)
+    assert newest.sample(0) == ('c',)
+    assert drops == {(0, LATE): 1, (0, REPLACED): 1}
+
+
+def test_a_message_older_than_its_maximum_age_is_dropped_if_it_was_not_used():
+    newest, drops = sampler(10 * MS, None)
+    newest.add(0, 100 * MS, 'a', cause=REPLACED)
+    newest.add(1, 0, 'b', cause=REPLACED)
+    assert newest.sample(110 * MS) == ('a', 'b')
+    assert newest.sample(110 * MS + 1) is None
+    assert (drops, len(newest)) == ({}, 1)
+    newest.add(0, 120 * MS, 'c', cause=REPLACED)
+    assert newest.sample(200 * MS) is None
+    assert drops == {(0, TOO_OLD): 1}
+
+
+def test_a_jump_of_time_clears_the_samples():
+    newest, drops = sampler(None, None)
+    newest.add(0, 5 * MAX_REORDERING_NS, 'a', cause=REPLACED)
+    assert newest.is_jump(0, 0)
+    assert not newest.is_jump(0, 4 * MAX_REORDERING_NS)
+    assert not newest.is_jump(1, 0)
+    newest.clear(JUMPED)
+    newest.add(0, 1, 'b', cause=REPLACED)
+    newest.add(1, 1, 'c', cause=REPLACED)
+    assert newest.sample(1) == ('b', 'c')
+    assert drops == {(0, JUMPED): 1}
