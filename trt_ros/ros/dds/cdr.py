@@ -137,6 +137,15 @@ class Fields:
             f'{self.order}{count}{kind}', self._view, self._advance(count * size, name)
         )
 
+    def array(self, name: str, dtype: np.dtype) -> np.ndarray:
+        """Return a sequence of numbers as a view into the message, (N,) of `dtype`."""
+        dtype = np.dtype(self.order + dtype.str[1:])
+        count = self.number(name)
+        if count:
+            self._at += -(self._at - 4) % dtype.itemsize
+        start = self._advance(count * dtype.itemsize, name)
+        return np.ndarray((count,), dtype, self._message, start if count else 0)
+
     def bytes(self, name: str) -> np.ndarray:
         """Return a byte sequence as a view into the message, (N,) uint8."""
         size = self.number(name)

@@ -1,8 +1,8 @@
-"""CDR serialization of tensor lists, read in place."""
+"""CDR serialization of the TensorList of Isaac ROS 4 and earlier, read in place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 import math
 import struct
@@ -28,7 +28,7 @@ _DTYPES = {
 }
 _CODES = {np.dtype(name): code for code, name in _DTYPES.items()}
 # Types without a code; the wider type that is sent instead holds all their values.
-_SENT_AS: dict[np.dtype[Any], np.dtype[Any]] = {
+SENT_AS: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(np.float16): np.dtype('f4'),
     np.dtype(np.bool_): np.dtype('u1'),
 }
@@ -39,7 +39,7 @@ _MAX_DIMENSIONS = 32  # NumPy's, before 2.0.
 @dataclass(frozen=True, eq=False)
 class TensorListView:
     """
-    The fields of an isaac_ros_tensor_list_interfaces/TensorList.
+    The fields of a tensor list.
 
     :param stamp: seconds, nanoseconds.
     :param tensors: views into the message by name, in its order and with any strides.
@@ -90,16 +90,32 @@ def _tensor(
             f'Tensor {name!r} has unknown data_type {code}.',
             remedy='Send a data_type of 1 to 10 (int8 to float64).',
         )
-    dtype = np.dtype(order + _DTYPES[code])
     if rank != len(shape) or len(strides) not in (0, rank):
         raise BadFrameError(
             'bad tensor',
             f'Tensor {name!r} has rank {rank}, {len(shape)} dims and {len(strides)} strides.',
             remedy='Send one dim and one stride per dimension, or no strides.',
         )
-    if rank > _MAX_DIMENSIONS:
+    return tensor_view(name, np.dtype(order + _DTYPES[code]), shape, strides, data)
+
+
+def tensor_view(
+    name: str,
+    dtype: np.dtype,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    data: np.ndarray,
+) -> np.ndarray:
+    """
+    Return a tensor as a view into `data`.
+
+    :param strides: in bytes, not negative; empty for row-major ones.
+    :param data: (N,) uint8.
+    :raises BadFrameError: 'bad tensor' when the tensor exceeds its data.
+    """
+    if len(shape) > _MAX_DIMENSIONS:
         raise BadFrameError(
-            'bad tensor', f'Tensor {name!r} has rank {rank}, more than {_MAX_DIMENSIONS}.'
+            'bad tensor', f'Tensor {name!r} has rank {len(shape)}, more than {_MAX_DIMENSIONS}.'
         )
     end = nbytes = dtype.itemsize * math.prod(shape)
     if nbytes and strides:
@@ -113,7 +129,7 @@ def _tensor(
             'bad tensor',
             f'Tensor {name!r} of shape {list(shape)} and type {dtype} needs {end} bytes, but has '
             f'{data.size}.',
-            remedy='Send data that matches dims and strides (in bytes).',
+            remedy='Send data that matches shape and strides.',
         )
     try:
         if not nbytes:
@@ -145,7 +161,7 @@ def write_tensor_list(
     parts: list[bytearray | np.ndarray] = [head]
     size = len(head)
     for name, tensor in tensors.items():
-        dtype = _SENT_AS.get(tensor.dtype, tensor.dtype)
+        dtype = SENT_AS.get(tensor.dtype, tensor.dtype)
         tensor = np.ascontiguousarray(tensor, dtype).reshape(tensor.shape)
         if tensor.dtype not in _CODES:
             raise BadFrameError(
@@ -167,7 +183,12 @@ def write_tensor_list(
         del part[: len(ENCAPSULATION) + lead]
         parts += [part, tensor.reshape(-1).view(np.uint8)]
         size += len(part) + tensor.nbytes
-    message = np.empty(size, np.uint8)
+    return joined(parts)
+
+
+def joined(parts: Sequence[bytearray | np.ndarray]) -> np.ndarray:
+    """Return the parts of a message as one, (N,) uint8."""
+    message = np.empty(sum(map(len, parts)), np.uint8)
     at = 0
     for each in parts:
         message[at : at + len(each)] = each
