@@ -65,6 +65,7 @@ DOORS = {  # foreign package: the layers that may import it
         'launch_ros',
         'builtin_interfaces',
         'std_msgs',
+        'std_srvs',
         'composition_interfaces',
         'diagnostic_msgs',
         'geometry_msgs',

@@ -21,9 +21,7 @@ from sensor_msgs.msg import CameraInfo, Image
 from vision_msgs.msg import Classification, Detection2DArray, LabelInfo
 
 from trt_ros.draw import colour_of
-from trt_ros.nodes.tensor import converted
 from trt_ros.ros.dds.cdr_tensors import read_tensor_list
-from trt_ros.tensors import TensorSpec
 
 pytestmark = pytest.mark.ros
 
@@ -394,21 +392,6 @@ def test_an_image_becomes_the_networks_outputs(start, peer, models, tensor_messa
     assert (tensor.name, tensor.data_type, list(tensor.strides)) == ('scores', 9, [12, 4])
 
 
-def test_zero_copy_of_tensors_is_refused_with_reason(start_node, models, tensor_messages):
-    node = start_node(
-        'placed',
-        'trt_ros.nodes.tensor',
-        model_path=models['sum'],
-        input='tensors',
-        unified_memory='on',
-    )
-    assert not node.change('configure')
-    node.wait_for_log('unified_memory is on, but input is tensors.')
-    assert 'Set unified_memory to auto or off.' in node.log
-    assert node.set(unified_memory='off') == ''
-    assert node.change('configure')
-
-
 def test_tensors_become_the_networks_outputs(start_node, peer, models, tensor_messages, backend):
     Tensor, TensorList = tensor_messages.Tensor, tensor_messages.TensorList
     node = start_node(
@@ -424,7 +407,7 @@ def test_tensors_become_the_networks_outputs(start_node, peer, models, tensor_me
         qos_reliability='reliable',
     )
     node.wait_for_log('Started: active.')
-    assert 'Parameters without effect on input tensors: scale.' in node.log
+    assert 'Parameters without effect on these inputs: scale.' in node.log
     publisher = peer.publisher(TensorList, '/encoded')
     peer.wait_until(publisher.get_subscription_count, 'the node to subscribe')
     inbox = peer.inbox(TensorList, '/sums/tensors')
@@ -475,20 +458,3 @@ def test_tensors_that_cannot_be_subscribed_to_leave_nothing_running(
         assert node.change('configure')
         assert not node.change('activate')
     peer.wait_until(lambda: len(list(tasks.iterdir())) <= before, 'the threads to end')
-
-
-def test_tensors_are_brought_into_the_form_that_the_network_takes():
-    def spec(name, dtype='float32'):
-        return TensorSpec(name, (2, 3), dtype, 'input')
-
-    a = np.arange(6, dtype='>f8').reshape(3, 2).T
-    only = converted({'any': a}, (spec('x', 'float16'),))['x']
-    assert only.tolist() == a.tolist()
-    assert (only.dtype, only.flags.c_contiguous) == (np.float16, True)
-    mixed = {'a': a, 'y': np.ones((2, 3), np.uint8), 'n': np.zeros(())}
-    found = converted(mixed, (spec('a', 'int64'), spec('y', 'bool'), spec('n')))
-    # A wrong kind stays what it is: the network says so.
-    assert [each.dtype for each in found.values()] == [np.float64, np.bool_, np.float32]
-    assert found['n'].shape == ()
-    assert list(converted({'a': a}, (spec('x'), spec('a')))) == ['a']
-    assert converted({}, ()) == {}

@@ -27,6 +27,7 @@ from trt_ros.ros.images import (
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import PRESETS, preset_profile
+from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.family import Family
 from trt_ros.vision.frame import Frame
@@ -113,6 +114,7 @@ class InferenceNode(ManagedNode):
             diagnostics=self._diagnostics,
             why_no_image=lambda _, topic: self.why_no_input(topic),
             why_lost=lambda _, topic: self.why_input_lost(topic),
+            why_no_result=lambda: self.why_no_result(),
             cameras=self._counts_by_topic,
         )
 
@@ -144,6 +146,15 @@ class InferenceNode(ManagedNode):
     def why_input_lost(self, topic: str) -> str:
         """Return the resolved topic and the likely reason why its messages are lost."""
         return why_images_lost(self, topic)
+
+    def why_no_result(self) -> str:
+        """Return the likely reason why inputs arrive, but no result; '' if unknown."""
+        return ''
+
+    def options(self) -> PipelineOptions:
+        """Return the options of the pipeline."""
+        options: PipelineOptions = self.parameters
+        return options
 
     # Used by subclasses.
 
@@ -192,7 +203,7 @@ class InferenceNode(ManagedNode):
         pipeline = self._pipeline = self.while_configured.enter_context(
             closing(
                 self._open_pipeline(
-                    self.parameters,
+                    self.options(),
                     on_progress=self.report,
                     cancelled=self.cancelled,
                     batch=self.parameters.batch_size(),

@@ -18,10 +18,13 @@ from std_msgs.msg import Float64
 
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
 from trt_ros.ros.qos import overridden
-from trt_ros.ros.worker import REPLACED, STOPPED, UNWANTED
+from trt_ros.ros.sync import DUPLICATE, JUMPED, LATE, NO_PARTNER
+from trt_ros.ros.worker import REPLACED, RESET, STOPPED, UNWANTED
 
 #: Causes of dropped frames that are part of normal operation.
-HARMLESS = (REPLACED, STOPPED, UNWANTED)
+HARMLESS = (REPLACED, STOPPED, UNWANTED, NO_PARTNER, JUMPED, RESET)
+#: Causes after which a result is still expected.
+WITHOUT_RESULT = (REPLACED, NO_PARTNER, LATE, DUPLICATE)
 SECONDS_BETWEEN_LOGS = 10.0
 WARNING_SECONDS = 5.0
 SECONDS_WITHOUT_A_FRAME = 5.0
@@ -42,7 +45,10 @@ class FrameCounts:
     Counters of received, published and dropped frames, and timings of stages; thread-safe.
 
     :ivar lost: number of frames that were published and never arrived; None if unknown.
+    :ivar noun: kind of frame in messages: 'image' or 'message'.
     """
+
+    noun = 'image'
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -80,7 +86,7 @@ class FrameCounts:
         """
         with self._lock:
             self.dropped[cause] += 1
-            if cause != REPLACED:
+            if cause not in WITHOUT_RESULT:
                 self._no_result_since = math.inf
             if cause in HARMLESS:
                 return False
@@ -205,7 +211,8 @@ class Diagnostics:
     :param diagnostics: returns additional key-value pairs.
     :param why_no_image: returns the likely cause of receiving no images, for a node and a topic.
     :param why_lost: returns the likely cause of lost frames, for a node and a topic.
-    :param cameras: returns the counters by topic, if there are several cameras.
+    :param why_no_result: returns the likely cause why frames arrive, but no result.
+    :param cameras: returns the counters by topic, if there are several cameras or inputs.
     """
 
     def __init__(
@@ -217,10 +224,12 @@ class Diagnostics:
         diagnostics: Callable[[], Mapping[str, str]] = dict,
         why_no_image: Callable[[ManagedNode, str], str] = lambda node, topic: '',
         why_lost: Callable[[ManagedNode, str], str] = lambda node, topic: '',
+        why_no_result: Callable[[], str] = lambda: '',
         cameras: Callable[[], Mapping[str, FrameCounts]] = dict,
     ) -> None:
         self._node, self._counts, self._diagnostics = node, counts, diagnostics
         self._why_no_image, self._why_lost, self._cameras = why_no_image, why_lost, cameras
+        self._why_no_result = why_no_result
         self._losses: dict[str, RecentLoss] = {}
         self._name = f'{node.get_fully_qualified_name()[1:]}: {task}'
         self._before = (time.monotonic(), 0, 0)
@@ -283,17 +292,25 @@ class Diagnostics:
                 topic: self._losses.setdefault(topic, RecentLoss()).add(counts)
                 for topic, counts in cameras.items()
             }
-            if self._counts.has_recent_errors:
-                return DiagnosticStatus.WARN, f'frames dropped: {self._counts.last_error}'
+            for counts in (self._counts, *cameras.values()):
+                if counts.has_recent_errors:
+                    return DiagnosticStatus.WARN, f'frames dropped: {counts.last_error}'
             patience = SECONDS_WITHOUT_A_FRAME + self._seconds_between_frames()
             for topic, counts in cameras.items():
                 waited = counts.seconds_since_received(self._active_since)
                 if waited > patience:
                     why = self._why_no_image(self._node, topic)
-                    return DiagnosticStatus.STALE, f'no image for {waited:.0f} s {why}'.rstrip()
+                    return (
+                        DiagnosticStatus.STALE,
+                        f'no {counts.noun} for {waited:.0f} s {why}'.rstrip(),
+                    )
             waited = self._counts.seconds_without_result()
             if waited > patience:
-                return DiagnosticStatus.STALE, f'images arrive, but no result for {waited:.0f} s'
+                return (
+                    DiagnosticStatus.STALE,
+                    f'{self._counts.noun}s arrive, but no result for {waited:.0f} s '
+                    f'{self._why_no_result()}'.rstrip(),
+                )
             for topic, loss in losses.items():
                 if loss:
                     why = self._why_lost(self._node, topic)

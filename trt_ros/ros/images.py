@@ -260,11 +260,16 @@ def dropping(node: ManagedNode, counts: FrameCounts, origin: str = '') -> Iterat
             problem, why = error.problem, str(error)
         else:
             problem, why = repr(error), traceback.format_exc()
-        cause = getattr(error, 'kind', type(error).__name__)
+        cause = cause_of(error)
         if counts.drop(cause, problem):
             node.get_logger().error(f'A frame{origin} was dropped ({cause}). {why}')
         if isinstance(error, GpuFailedError):
             node.fail(error)
+
+
+def cause_of(error: Exception) -> str:
+    """Return the cause under which a frame is counted that was dropped because of an error."""
+    return getattr(error, 'kind', type(error).__name__)
 
 
 def subscribe_images(
@@ -290,11 +295,15 @@ def subscribe_input(
     topic: str,
     callbacks: MessageCallbacks,
     hooks: MemoryHooks = NO_HOOKS,
+    *,
+    depth: int | None = None,
 ) -> SerializedSubscription | FollowingSubscription:
     """
     Subscribe to serialized messages with the QoS of the node's ImageInputParameters.
 
-    Incompatible publishers are logged. The arguments are those of subscribe_serialized().
+    Incompatible publishers are logged. The other arguments are those of subscribe_serialized().
+
+    :param depth: queue depth; None for the parameter qos_depth.
     """
     parameters = node.parameters
     name = node.resolve_topic_name(topic)
@@ -303,7 +312,7 @@ def subscribe_input(
         topic,
         preset=parameters.qos_preset,
         reliability=parameters.qos_reliability,
-        depth=parameters.qos_depth,
+        depth=depth or parameters.qos_depth,
     )
     is_following = bool(why)
     if is_following:

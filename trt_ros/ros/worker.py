@@ -19,6 +19,7 @@ MAX_WAIT_SECONDS = 0.5
 REPLACED = 'replaced by a newer frame'
 STOPPED = 'node stopped'
 UNWANTED = 'no subscribers'
+RESET = 'reset'
 
 
 class Lane(Generic[T]):

@@ -20,6 +20,7 @@ from trt_ros.runtime.feeds import ImageFeed, RunInputs, image_feeds
 from trt_ros.runtime.fitting import Fitted, fit
 from trt_ros.runtime.options import ModelOptions, PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, PendingResults, Runner
+from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import Family, Head
 from trt_ros.vision.decoders.registry import DRAWN, FAMILIES
 from trt_ros.vision.frame import Frame
@@ -64,6 +65,7 @@ class Pipeline(Generic[ResultT]):
 
     :param backend: name of the backend that runs it.
     :param log_lines: lines for the log: each decision with its reason.
+    :param outputs: the network's outputs that are decoded, in order.
     :ivar feeds: origin of each network input, by its name.
     :ivar class_names: by class index; () where nothing names them.
     """
@@ -75,11 +77,12 @@ class Pipeline(Generic[ResultT]):
         *,
         backend: str,
         log_lines: tuple[str, ...],
+        outputs: tuple[TensorSpec, ...] = (),
     ) -> None:
         self.frames: FrameRunner[ResultT] | None = frames
         self._fitted, self.feeds, self.decoder = fitted, fitted.feeds, fitted.decoder
         self.class_names = fitted.class_names
-        self.backend, self.log_lines = backend, log_lines
+        self.backend, self.log_lines, self.outputs = backend, log_lines, outputs
 
     @classmethod
     def open(
@@ -137,6 +140,12 @@ class Pipeline(Generic[ResultT]):
                 fitted,
                 backend=network.backend,
                 log_lines=(chosen, *fitted.log_lines, *frames.log_lines),
+                outputs=tuple(
+                    spec
+                    for name in fitted.outputs
+                    for spec in network.outputs
+                    if spec.name == name
+                ),
             )
 
     def __enter__(self) -> Pipeline[ResultT]:

@@ -40,7 +40,7 @@ def write(tmp_path):
 
 def open_pipeline(path, families=TENSORS, **options):
     return Pipeline.open(
-        str(path), families=families, backend='onnxruntime', cpu_threads=1, **options
+        str(path), families=families, backend='onnxruntime', **{'cpu_threads': 1, **options}
     )
 
 
@@ -103,10 +103,15 @@ def counter(write):
     )
 
 
-def test_a_state_is_the_output_of_the_previous_run_until_it_is_reset(counter):
-    inputs = ('step=tensor:step', 'h=state:hn')
+@pytest.mark.parametrize('cpu_threads', [0, 1])
+def test_a_state_is_the_output_of_the_previous_run_until_it_is_reset(counter, cpu_threads):
+    options = {
+        'inputs': ('step=tensor:step', 'h=state:hn'),
+        'outputs': ('total',),
+        'cpu_threads': cpu_threads,
+    }
     step = np.array([[1, 10]], np.float32)
-    with open_pipeline(counter, inputs=inputs, outputs=('total',)) as pipeline:
+    with open_pipeline(counter, **options) as pipeline:
         for count in (1, 2, 3):
             found = pipeline({'step': step})
             assert {name: each.tolist() for name, each in found.items()} == {

@@ -10,7 +10,6 @@ import numpy as np
 
 from trt_ros.errors import ModelError, TensorMismatchError
 from trt_ros.runtime.feeds import (
-    NO_LETTERBOX,
     RunInputs,
     constant_inputs,
     example_inputs,
@@ -33,6 +32,8 @@ from trt_ros.vision.thresholds import Thresholds
 ResultT = TypeVar('ResultT')
 
 
+#: Placement of the image in a network without one; the decoder ignores it.
+NO_LETTERBOX = Letterbox((1.0, 1.0), (0.0, 0.0), (1, 1), (1, 1))
 WARM_UP_THRESHOLDS = Thresholds(score=1.0, iou=1.0, max_detections=1)
 
 
@@ -91,7 +92,8 @@ class StepByStep(FrameRunner[ResultT]):
             if inputs is not None:
                 self.infer_inputs(inputs, WARM_UP_THRESHOLDS)
                 self.reset_state()
-                self.log_lines += self.runner.settle_threads(self._tensors(inputs)[0])
+                tensors, _ = self._tensors(inputs)
+                self.log_lines += self.runner.settle_threads({**tensors, **self._present_states()})
             return
         grey = Frame.from_pixels(np.full((*self.preprocess.input_hw, 3), 114, np.uint8))
         if self.max_batch > 1 and not self._is_padded:
@@ -140,15 +142,17 @@ class StepByStep(FrameRunner[ResultT]):
         """Run once, on an image or array per input; see FrameRunner.infer_inputs."""
         tensors, letterbox = self._tensors(inputs)
         with self._running:  # States go from one run to the next.
-            for name, feed in state_feeds(self.feeds).items():
-                state = self._states.get(name)
-                tensors[name] = (
-                    np.zeros(feed.spec.shape, feed.spec.dtype) if state is None else state
-                )
-            outputs = self.runner.infer(tensors)
+            outputs = self.runner.infer({**tensors, **self._present_states()})
             for name, feed in state_feeds(self.feeds).items():
                 self._states[name] = np.array(outputs[feed.output])
         return FinishedResults([self.decoder(self._chosen(outputs), letterbox, thresholds)])
+
+    def _present_states(self) -> dict[str, np.ndarray]:
+        zeros = {
+            name: np.zeros(feed.spec.shape, host_dtype(feed.spec))
+            for name, feed in state_feeds(self.feeds).items()
+        }
+        return zeros | self._states
 
     def reset_state(self) -> None:
         """Set the states to zeros before the next run."""

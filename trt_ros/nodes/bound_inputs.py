@@ -1,0 +1,260 @@
+"""Topics that feed the inputs of a network, by the bindings of the parameter `inputs`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from rclpy.exceptions import InvalidTopicNameException
+from std_msgs.msg import Header
+
+from trt_ros.errors import ParameterError
+from trt_ros.ros.dds.cdr import read_stamp
+from trt_ros.ros.dds.cdr_tensors import TensorListView
+from trt_ros.ros.dds.rcl import MemoryHooks
+from trt_ros.ros.diagnostics import CameraCounts, FrameCounts
+from trt_ros.ros.following import wait_for_publishers
+from trt_ros.ros.images import image_reader, image_topic, to_frame, why_images_lost, why_no_image
+from trt_ros.ros.inputs import InputStream, InputTopic
+from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.qos import why_lost, why_silent
+from trt_ros.ros.sync import NO_PARTNER
+from trt_ros.ros.tensors import TensorFormat, tensor_of
+from trt_ros.runtime.bindings import Binding, parse_bindings, resolve_bindings
+from trt_ros.runtime.feeds import ConstantFeed, StateFeed, TensorFeed
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.frame import Frame
+
+
+@dataclass(frozen=True)
+class BoundTopic:
+    """
+    A topic that feeds network inputs.
+
+    :param name: as in the bindings.
+    :param specs: the network inputs that it feeds with tensors; none for an image topic.
+    """
+
+    name: str
+    counts: FrameCounts
+    specs: tuple[TensorSpec, ...]
+    max_age: float | None
+
+
+class BoundInputs:
+    """
+    The bindings of a node's pipeline, matched with its feeds.
+
+    :param node: its parameters include those of InputStream.
+    :param texts: the bindings, as for parse_bindings().
+    :param counts: counters of the node; with several topics, of the primary topic's messages.
+    :ivar topics: by name, in the order of the bindings.
+    :ivar log_lines: a line per network input.
+    :raises ParameterError: when a topic is invalid, or a max_age has no effect.
+    """
+
+    def __init__(
+        self,
+        node: ManagedNode,
+        pipeline: Pipeline[Any],
+        texts: tuple[str, ...],
+        tensor_format: TensorFormat,
+        counts: FrameCounts,
+    ) -> None:
+        self._node, self._pipeline, self._counts = node, pipeline, counts
+        self._format = tensor_format
+        feeds, given = pipeline.feeds, parse_bindings(texts)
+        states = {feed.output for feed in feeds.values() if isinstance(feed, StateFeed)}
+        constants = [name for name, feed in feeds.items() if isinstance(feed, ConstantFeed)]
+        self._has_state = bool(states)
+        own = {binding.input for binding in given}
+        self._bindings = tuple(
+            each if each.input in own else self._with_own_topic(each)
+            for each in resolve_bindings(given, tuple(feeds), states, constants)
+        )
+        by_topic: dict[str, list[Binding]] = {}
+        for binding in self._bindings:
+            for topic in binding.topics:
+                by_topic.setdefault(topic, []).append(binding)
+        images = [name for name, bound in by_topic.items() if bound[0].kind == 'image']
+        self._primary = (images or list(by_topic))[0]
+        counts.noun = 'image' if images else 'message'
+        self.topics = {
+            name: self._topic(name, bound, len(by_topic) == 1) for name, bound in by_topic.items()
+        }
+        self.log_lines = tuple(map(self._describe, self._bindings))
+
+    def _with_own_topic(self, binding: Binding) -> Binding:
+        """Return a binding that stands for all inputs, with the topic of its tensor."""
+        return replace(binding, sources=(self._format.topic(binding.topics[0], binding.input),))
+
+    def _topic(self, name: str, bound: Sequence[Binding], is_only: bool) -> BoundTopic:
+        try:
+            self._node.resolve_topic_name(name)
+        except (InvalidTopicNameException, RuntimeError) as error:
+            raise ParameterError(
+                f'inputs has an invalid topic {name!r}.', cause=str(error)
+            ) from error
+        if len({binding.kind for binding in bound}) > 1:
+            raise ParameterError(
+                f'The topic {name!r} is bound to an image and to a tensor in inputs.',
+                remedy='Bind a topic to messages of one kind.',
+            )
+        ages = [each.max_age for each in bound if each.max_age is not None]
+        if ages and not self._node.parameters.rate_hz:
+            raise ParameterError(
+                f'The topic {name!r} has a max_age in inputs, but rate_hz is 0.0.',
+                cause='max_age is the maximum age of a message when it is sampled.',
+                remedy='Set rate_hz to the rate of the samples, or leave max_age out.',
+            )
+        if is_only:
+            counts = self._counts
+        elif name == self._primary:
+            counts = CameraCounts(self._counts)
+        else:
+            counts = FrameCounts()
+        feeds = [self._pipeline.feeds[binding.input] for binding in bound]
+        specs = tuple(feed.spec for feed in feeds if isinstance(feed, TensorFeed))
+        counts.noun = 'message' if specs else 'image'
+        return BoundTopic(name, counts, specs, min(ages, default=None))
+
+    def _describe(self, binding: Binding) -> str:
+        if binding.kind == 'state':
+            return f'input {binding.input}: state, output {binding.sources[0]} of the previous run'
+        topics = ' and '.join(map(self._node.resolve_topic_name, binding.topics))
+        name = f', tensor {binding.tensor}' if binding.tensor else ''
+        return f'input {binding.input}: {binding.kind} on {topics}{name}'
+
+    @property
+    def has_images(self) -> bool:
+        """Whether a network input is fed with images."""
+        return any(not topic.specs for topic in self.topics.values())
+
+    @property
+    def has_state(self) -> bool:
+        """Whether a network input is fed with an output of the previous run."""
+        return self._has_state
+
+    def open_stream(
+        self, publish: Callable[[Any, Header], None], is_wanted: Callable[[], bool]
+    ) -> InputStream:
+        """Subscribe to the topics and run the pipeline on their messages until close()."""
+        pipeline = self._pipeline
+        return InputStream(
+            self._node,
+            self._counts,
+            [self._input_topic(topic) for topic in self.topics.values()],
+            self._infer,
+            publish,
+            primary=list(self.topics).index(self._primary),
+            reset_state=pipeline.reset_state,
+            is_wanted=is_wanted,
+            in_flight=1 if self._has_state else self._node.parameters.frames_in_flight,
+            hooks=MemoryHooks(pipeline.register, pipeline.unregister),
+        )
+
+    def _input_topic(self, topic: BoundTopic) -> InputTopic:
+        node = self._node
+        if topic.specs:
+            return self._tensor_topic(topic)
+        message_type, name = image_topic(node, node.parameters, topic.name)
+        read_image = image_reader(node)
+
+        def read(message: np.ndarray) -> tuple[Frame, str]:
+            image = read_image(message)
+            return to_frame(image), image.frame_id
+
+        return InputTopic(name, message_type, topic.counts, read_stamp, read, topic.max_age)
+
+    def _tensor_topic(self, topic: BoundTopic) -> InputTopic:
+        if not self._format.has_header:
+            wait_for_publishers(self._node, [topic.name])  # They decide the type.
+        spec = topic.specs[0]
+        message_type = self._format.message_type(self._node, topic.name, spec)
+        read_tensors = self._format.reader(message_type, spec)
+
+        def read(message: np.ndarray) -> tuple[TensorListView, str]:
+            view = read_tensors(message)
+            return view, view.frame_id
+
+        return InputTopic(
+            topic.name,
+            message_type,
+            topic.counts,
+            self._format.stamp_of(self._node),
+            read,
+            topic.max_age,
+        )
+
+    def _infer(self, contents: Sequence[Any]) -> Any:
+        """Run the pipeline on the content of one message per topic."""
+        by_topic = dict(zip(self.topics, contents))
+        inputs: dict[str, Any] = {}
+        for binding in self._bindings:
+            found = [by_topic[topic] for topic in binding.topics]
+            if binding.kind == 'image':
+                inputs[binding.input] = found
+            elif binding.kind == 'tensor':
+                is_only = len(self.topics[binding.topics[0]].specs) == 1
+                inputs[binding.input] = tensor_of(
+                    found[0],
+                    binding.tensor or binding.input,
+                    or_only=is_only and not binding.tensor,
+                )
+        return self._pipeline.infer_inputs(inputs)
+
+    # Diagnostics.
+
+    def counts_by_topic(self) -> Mapping[str, FrameCounts]:
+        """Return the counters by topic, if there are several topics."""
+        if len(self.topics) == 1:
+            return {}
+        return {topic.name: topic.counts for topic in self.topics.values()}
+
+    def why_no_input(self, topic: str) -> str:
+        """
+        Return the resolved topic and the likely reason why it has no messages.
+
+        :param topic: a name of `topics`; any if there is only one.
+        """
+        bound, node = self._bound_topic(topic), self._node
+        if not bound.specs:
+            return why_no_image(node, bound.name)
+        message_type = self._format.message_type(node, bound.name, bound.specs[0])
+        package = message_type.__module__.partition('.')[0]
+        type_name = f'{package}/msg/{message_type.__name__}'
+        return (
+            f'on {node.resolve_topic_name(bound.name)}: {why_silent(node, bound.name, type_name)}'
+        )
+
+    def why_input_lost(self, topic: str) -> str:
+        """Return the resolved topic and the likely reason why its messages are lost."""
+        bound, node = self._bound_topic(topic), self._node
+        if not bound.specs:
+            return why_images_lost(node, bound.name)
+        return f'on {node.resolve_topic_name(bound.name)}: {why_lost(node, bound.name)}'
+
+    def why_no_result(self) -> str:
+        """Return the topics whose messages found no partner, and a remedy."""
+        unmatched = {
+            name: topic.counts.dropped[NO_PARTNER]
+            for name, topic in self.topics.items()
+            if topic.counts.dropped[NO_PARTNER]
+        }
+        if not unmatched:
+            return ''
+        counts = ', '.join(
+            f'{self._node.resolve_topic_name(name)} {count}' for name, count in unmatched.items()
+        )
+        remedy = (
+            'raise approximate_sync_tolerance_seconds or queue_size'
+            if self._node.parameters.approximate_sync
+            else 'set approximate_sync to true'
+        )
+        return f'(messages without partner: {counts}; {remedy})'
+
+    def _bound_topic(self, topic: str) -> BoundTopic:
+        return self.topics.get(topic) or next(iter(self.topics.values()))

@@ -1,0 +1,348 @@
+"""Subscriptions to the topics of a network, whose messages meet by stamp or are sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+import threading
+from typing import Any
+
+import numpy as np
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.clock import JumpThreshold, TimeJump
+from rclpy.duration import Duration
+from std_msgs.msg import Header
+
+from trt_ros.errors import ParameterError
+from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
+from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
+from trt_ros.ros.images import cause_of, dropping, subscribe_input, wait_for_input
+from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.parameters import param
+from trt_ros.ros.sync import DUPLICATE, JUMPED, LATE, TOO_OLD, Matcher, Sampler
+from trt_ros.ros.worker import REPLACED, RESET, STOPPED, UNWANTED, FairWorker
+
+Stamp = tuple[int, int]
+
+#: What to do against dropped messages, by cause.
+REMEDIES = {
+    DUPLICATE: 'publish each message with a stamp of its own in header.stamp.',
+    LATE: 'publish the messages of each topic in the order of their stamps.',
+    TOO_OLD: 'publish more often, use the same clock, or raise max_age in inputs.',
+}
+
+
+@dataclass(frozen=True)
+class SynchronizationParameters:
+    """Parameters of the synchronization of several inputs."""
+
+    approximate_sync: bool = param(
+        False,
+        'Whether messages of several inputs meet if their stamps are close; false needs equal '
+        'stamps.',
+    )
+    approximate_sync_tolerance_seconds: float = param(
+        0.01,
+        'Maximum difference of the stamps of one set in seconds, for approximate_sync; less than '
+        'half the period of the slowest input.',
+        between=(1e-6, 10.0),
+    )
+    queue_size: int = param(
+        5,
+        'Maximum number of messages per input that wait for messages of the other inputs.',
+        between=(1, 1000),
+    )
+    rate_hz: float = param(
+        0.0,
+        'Rate in Hz at which the newest messages of all inputs are sampled, whatever their '
+        'stamps; 0.0 matches them by stamp instead.',
+        between=(0.001, 1000.0),
+        or_zero=True,
+    )
+
+    def tolerance_ns(self) -> int:
+        """Return the maximum difference of the stamps of one set in nanoseconds."""
+        if not self.approximate_sync:
+            return 0
+        return round(1e9 * self.approximate_sync_tolerance_seconds)
+
+    def describe_synchronization(self) -> str:
+        """
+        Return the kind of synchronization in words.
+
+        :raises ParameterError: when the parameters contradict each other.
+        """
+        if self.rate_hz and self.approximate_sync:
+            raise ParameterError(
+                f'approximate_sync is true, but rate_hz is {self.rate_hz}.',
+                cause='Inputs are either matched by stamp or sampled at a rate.',
+                remedy='Set approximate_sync to false, or rate_hz to 0.0.',
+            )
+        if self.rate_hz:
+            return f'newest messages, sampled at {self.rate_hz:g} Hz'
+        if self.approximate_sync:
+            return f'stamps at most {self.approximate_sync_tolerance_seconds:g} s apart'
+        return 'equal stamps'
+
+
+@dataclass(frozen=True)
+class InputTopic:
+    """
+    A topic of one or several network inputs.
+
+    :param name: as for create_subscription().
+    :param counts: counters of its messages.
+    :param stamp_of: returns the stamp of a serialized message on arrival; raises BadFrameError.
+    :param read: returns the content of a message for `infer` and its frame_id; raises
+        BadFrameError.
+    :param max_age: maximum age in seconds of a sampled message; None sets no limit.
+    """
+
+    name: str
+    message_type: type
+    counts: FrameCounts
+    stamp_of: Callable[[np.ndarray], Stamp]
+    read: Callable[[np.ndarray], tuple[Any, str]]
+    max_age: float | None = None
+
+
+_Message = tuple[Stamp, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Set:
+    epoch: int
+    messages: tuple[_Message, ...]
+
+
+class InputStream:
+    """
+    Subscriptions to several topics whose sets of messages are inferred, until close().
+
+    The newest complete set wins. A set with a bad message is dropped, counted by cause, and logged
+    at a limited rate. A jump of time back drops all waiting messages and resets the state.
+
+    :param node: its parameters include ImageInputParameters and SynchronizationParameters.
+    :param counts: counters of the results, and timings.
+    :param primary: index of the topic whose header the results get.
+    :param infer: called with the contents of a set, by topic; returns the result.
+    :param publish: called with a result and the header of the primary topic.
+    :param reset_state: called before the first set and after each reset, never during `infer`.
+    :param in_flight: number of calls of `infer` that may overlap; 1 where a run needs the state
+        of the previous one.
+    """
+
+    def __init__(
+        self,
+        node: ManagedNode,
+        counts: FrameCounts,
+        topics: Sequence[InputTopic],
+        infer: Callable[[list[Any]], Any],
+        publish: Callable[[Any, Header], None],
+        *,
+        primary: int = 0,
+        reset_state: Callable[[], None] = lambda: None,
+        is_wanted: Callable[[], bool] = lambda: True,
+        in_flight: int = 1,
+        hooks: MemoryHooks = NO_HOOKS,
+    ) -> None:
+        self._node, self._counts, self._topics = node, counts, tuple(topics)
+        self._infer, self._publish, self._reset_state = infer, publish, reset_state
+        self._primary, self._is_wanted, self._hooks = primary, is_wanted, hooks
+        self._latency = LatencyMeter(node, counts)
+        parameters = node.parameters
+        self._is_sampled = parameters.rate_hz > 0
+        self._sampler = Sampler[_Message](
+            [
+                None if topic.max_age is None else round(1e9 * topic.max_age)
+                for topic in self._topics
+            ],
+            self._drop,
+        )
+        self._matcher = Matcher[_Message](
+            len(self._topics),
+            self._drop,
+            queue_size=parameters.queue_size,
+            tolerance_ns=parameters.tolerance_ns(),
+        )
+        # All messages are needed where they wait for partners.
+        self._is_newest_only = self._is_sampled or len(self._topics) == 1
+        self._lock = threading.Lock()  # For matcher, sampler and epoch.
+        self._epoch, self._state_epoch = 0, -1
+        with ExitStack() as undo:
+            self._worker = undo.enter_context(
+                closing(
+                    FairWorker[_Set, 'tuple[Any, Header] | None'](
+                        lambda items: self._handle(items[0][1]),
+                        lambda _, cause: self._drop_all(cause),
+                        lanes=1,
+                        deliver=self._deliver,
+                        in_flight=in_flight,
+                        on_taken=partial(counts.took, QUEUE_AGE),
+                        max_rate_hz=lambda: parameters.max_rate_hz,
+                    )
+                )
+            )
+            undo.callback(self.reset, STOPPED)
+            self._watch_clock(undo)
+            wait_for_input(node, [topic.name for topic in self._topics])
+            for number, topic in enumerate(self._topics):
+                undo.enter_context(closing(self._subscribe(number, topic)))
+            if self._is_sampled:
+                self._start_timer(undo, 1 / parameters.rate_hz)
+            self._owned = undo.pop_all()
+
+    def close(self) -> None:
+        """Stop receiving, then wait for the sets in progress."""
+        self._owned.close()
+
+    def reset(self, cause: str = RESET) -> None:
+        """Drop all waiting messages; the next set starts with zero states. From any thread."""
+        with self._lock:
+            self._clear(cause)
+
+    def _clear(self, cause: str) -> None:
+        self._epoch += 1
+        self._matcher.clear(cause)
+        self._sampler.clear(cause)
+
+    def _watch_clock(self, undo: ExitStack) -> None:
+        def jumped(jump: TimeJump) -> None:
+            self.reset(JUMPED)
+
+        # The threshold is negative: any step back, as when a bag is played again.
+        handle = self._node.get_clock().create_jump_callback(
+            JumpThreshold(
+                min_forward=None, min_backward=Duration(nanoseconds=-1), on_clock_change=True
+            ),
+            post_callback=jumped,
+        )
+        undo.callback(handle.unregister)
+
+    def _subscribe(self, number: int, topic: InputTopic) -> Any:
+        parameters, replaced = self._node.parameters, partial(self._replace, topic)
+        return subscribe_input(
+            self._node,
+            topic.message_type,
+            topic.name,
+            MessageCallbacks(
+                partial(self._receive, number),
+                on_replaced=replaced if self._is_newest_only else None,
+                on_lost=replaced,
+                on_missed=topic.counts.miss,
+            ),
+            self._hooks,
+            depth=parameters.qos_depth
+            if self._is_newest_only
+            else max(parameters.qos_depth, parameters.queue_size),
+        )
+
+    def _start_timer(self, undo: ExitStack, period: float) -> None:
+        node = self._node
+        # In node time: a simulation that stands still takes no samples.
+        timer = node.create_timer(period, self._sample, callback_group=ReentrantCallbackGroup())
+        undo.callback(node.between_callbacks, lambda: node.destroy_timer(timer))
+
+    def _replace(self, topic: InputTopic) -> None:
+        topic.counts.receive()
+        topic.counts.drop(REPLACED)
+
+    def _receive(self, number: int, message: np.ndarray) -> None:
+        topic = self._topics[number]
+        topic.counts.receive()
+        if not self._is_wanted():
+            topic.counts.drop(UNWANTED)
+            return
+        with dropping(self._node, topic.counts, self._origin(topic)):
+            self._add(number, (topic.stamp_of(message), message))
+
+    def _add(self, number: int, message: _Message) -> None:
+        seconds, nanoseconds = message[0]
+        stamp_ns = 1_000_000_000 * seconds + nanoseconds
+        with self._lock:
+            if self._is_sampled:
+                if self._sampler.is_jump(number, stamp_ns):
+                    self._clear(JUMPED)
+                self._sampler.add(number, stamp_ns, message, cause=REPLACED)
+                return
+            if self._matcher.is_jump(number, stamp_ns):
+                self._clear(JUMPED)
+            found = self._matcher.add(number, stamp_ns, message)
+            if found is not None:
+                self._worker.put(_Set(self._epoch, found))
+
+    def _sample(self) -> None:
+        now_ns = self._node.get_clock().now().nanoseconds
+        with self._lock:
+            found = self._sampler.sample(now_ns)
+            if found is not None:
+                self._worker.put(_Set(self._epoch, found))
+
+    def _handle(self, found: _Set) -> tuple[Any, Header] | None:
+        if found.epoch != self._epoch:
+            self._drop_all(RESET)
+            return None
+        if found.epoch != self._state_epoch:
+            self._state_epoch = found.epoch
+            self._reset_state()
+        contents: list[Any] = []
+        header = Header()
+        for number, (topic, (stamp, message)) in enumerate(zip(self._topics, found.messages)):
+            with self._dropping_set(number):
+                content, frame_id = topic.read(message)
+                contents.append(content)
+                if number == self._primary:
+                    header.frame_id = frame_id
+                    header.stamp.sec, header.stamp.nanosec = stamp
+                continue
+            return None
+        with self._dropping_set(), self._counts.timed('infer'):
+            return self._infer(contents), header
+        return None
+
+    def _deliver(self, done: tuple[Any, Header] | None) -> None:
+        if done is None:
+            return
+        result, header = done
+        with self._dropping_set():
+            with self._counts.timed('publish'):
+                self._publish(result, header)
+            for topic in self._topics:
+                topic.counts.publish()
+            self._latency.done((header.stamp.sec, header.stamp.nanosec))
+
+    def _drop(self, number: int, cause: str) -> None:
+        topic = self._topics[number]
+        if topic.counts.drop(cause):
+            name = self._node.resolve_topic_name(topic.name)
+            self._node.get_logger().warning(
+                f'Messages of {name} are dropped: {cause}. Remedy: {REMEDIES[cause]}'
+            )
+
+    def _drop_all(self, cause: str) -> None:
+        for topic in self._topics:
+            topic.counts.drop(cause)
+
+    @contextmanager
+    def _dropping_set(self, number: int | None = None) -> Iterator[None]:
+        """
+        Turn an exception into a dropped set.
+
+        :param number: index of the topic whose message is the reason; None if it is unknown.
+        """
+        origin = '' if number is None else self._origin(self._topics[number])
+        primary = self._topics[self._primary].counts
+        with dropping(self._node, primary, origin):
+            try:
+                yield
+            except Exception as error:
+                for topic in self._topics:
+                    if topic.counts is not primary:
+                        topic.counts.drop(cause_of(error))
+                raise
+
+    def _origin(self, topic: InputTopic) -> str:
+        return f' of {self._node.resolve_topic_name(topic.name)}' if len(self._topics) > 1 else ''
