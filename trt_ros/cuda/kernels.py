@@ -12,6 +12,7 @@ from functools import cache
 import hashlib
 import os
 from pathlib import Path
+import re
 import tempfile
 from typing import Any
 import weakref
@@ -48,8 +49,9 @@ def compile_source(source: str, arch: str) -> bytes:
 
 @cache
 def source_of(name: str) -> str:
-    """Return the CUDA C++ source of `name`.cu."""
-    return (Path(__file__).parent / f'{name}.cu').read_text(encoding='utf-8')
+    """Return the CUDA C++ source of `name`.cu, with the files that it includes in place."""
+    text = (Path(__file__).parent / f'{name}.cu').read_text(encoding='utf-8')
+    return re.sub(r'^#include "(\w+)\.cu"$', lambda found: source_of(found[1]), text, flags=re.M)
 
 
 def cubin_of(name: str, arch: str, cache_dir: Path | None = None) -> bytes:

@@ -32,7 +32,7 @@ class ThresholdParameters:
     )
     max_detections: int = param(
         100,
-        'Maximum number of detections per image; the GPU returns at most 1024.',
+        'Maximum number of detections per image.',
         between=(1, 10000),
         mutable=True,
     )

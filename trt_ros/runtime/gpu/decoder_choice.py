@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trt_ros.runtime.gpu.decode import GpuArgmax, GpuBoxes, GpuDecoder, OutputSlice
+from trt_ros.runtime.gpu.decode import GpuDecoder, OutputSlice
+from trt_ros.runtime.gpu.decode_boxes import GpuBoxes
+from trt_ros.runtime.gpu.decode_dense import GpuArgmax
 from trt_ros.runtime.gpu.tensorrt_context import Shape
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead

@@ -18,7 +18,7 @@ from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError, ParameterError
 from trt_ros.runtime.fitting import Fitted
-from trt_ros.runtime.gpu.decode import MAX_DETECTIONS
+from trt_ros.runtime.gpu.decode_boxes import MAX_DETECTIONS
 from trt_ros.runtime.gpu.faults import Faults
 from trt_ros.runtime.gpu.frame_slot import FrameSlot, Launched
 from trt_ros.runtime.gpu.graph_options import GraphOptions
@@ -124,7 +124,6 @@ class GraphPipeline(FrameRunner[Any]):
         self._last: FrameSlot | None = None
         self._engine_log_lines = log_lines
         self._monitor = Monitor(self.gpu)
-        self._has_reported_limit = False
         self.faults = Faults(self.options.gpu_timeout_seconds, on_fault)
         self._owned = ExitStack()
 
@@ -259,20 +258,10 @@ class GraphPipeline(FrameRunner[Any]):
         Launch a batch of images; returns while the GPU works.
 
         :param frames: 1 to `max_batch` images, of any sizes and encodings.
-        :param thresholds: `max_detections` above 1024 counts as 1024.
+        :param thresholds: a GPU decoder returns at most `GraphPipeline.max_detections` boxes.
         :returns: the frames in flight; their slot is busy until it is waited for.
         """
         self.faults.check()
-        if thresholds.max_detections > MAX_DETECTIONS and not self._has_reported_limit:
-            self._has_reported_limit = True
-            log.warning(
-                'max_detections is %d, but the GPU decoder returns at most %d per image.',
-                thresholds.max_detections,
-                MAX_DETECTIONS,
-            )
-        thresholds = Thresholds(
-            thresholds.score, thresholds.iou, min(thresholds.max_detections, MAX_DETECTIONS)
-        )
         slot = self.slots.take(self.options.gpu_timeout_seconds or 60.0)
         number = next(self._numbers)
         self.faults.begin(number)

@@ -435,13 +435,11 @@ def test_rejects_options_that_cannot_be_honoured(wrong):
         GraphOptions(**wrong)
 
 
-def test_excess_detections_are_truncated_and_reported_once(open_graph, picture, caplog):
+def test_max_detections_reaches_the_kernels_unchanged(open_graph, picture, caplog):
     pipeline = open_graph(slots=1)
-    for _ in range(2):
-        pipeline.infer(picture(), replace(ASKED, max_detections=5000))
-    request = pipeline.slots.all[0].memory.request
-    assert request.max_detections == 1024
-    assert caplog.text.count('at most 1024 per image') == 1
+    pipeline.infer(picture(), replace(ASKED, max_detections=5000))
+    assert pipeline.slots.all[0].memory.request.max_detections == 5000
+    assert 'max_detections' not in caplog.text
 
 
 def test_use_after_close_is_an_error(open_graph, picture):

@@ -1,0 +1,47 @@
+typedef unsigned long long u64;
+
+const unsigned EVERY = 0xffffffffu;
+const float LARGEST = 3.402823466e38f;
+#define INFINITE __int_as_float(0x7f800000)
+
+// Parameters that may differ between frames of one graph; copied in with the image.
+struct Request {
+  float score_threshold, iou_threshold;
+  int max_detections, reserved;
+};
+
+// Incremented by the kernels of a frame; the last kernel resets them to zero for the next frame.
+struct Counters {
+  int candidates, nonfinite;
+  int kept, left;        // Boxes kept so far; candidates that `filter_*` leaves for `rest_*`.
+  u64 bound, prefix;     // Smallest key of the best TOP; its digits known so far.
+  int wanted, gathered;  // Keys above the prefix's upper digits that `narrow` still looks for.
+  int blocks, narrowed;  // Blocks of `narrow` that have finished; whether `bound` is known.
+};
+
+// Header of the result. For boxes, the arrays of boxes, scores and labels follow, each of `capacity`
+// elements of which `count` are valid.
+struct Result {
+  int count, candidates, nonfinite, reserved;
+};
+
+struct Float32 {
+  static __device__ __forceinline__ float at(const void* values, size_t i) {
+    return __ldg((const float*)values + i);
+  }
+};
+struct Float16 {
+  static __device__ __forceinline__ float at(const void* values, size_t i) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(__ldg((const unsigned short*)values + i)));
+    return value;
+  }
+};
+struct Bfloat16 {
+  static __device__ __forceinline__ float at(const void* values, size_t i) {
+    return __uint_as_float((unsigned)__ldg((const unsigned short*)values + i) << 16);
+  }
+};
+
+__device__ __forceinline__ bool is_finite(float v) { return fabsf(v) <= LARGEST; }
+

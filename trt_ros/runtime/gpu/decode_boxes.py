@@ -1,0 +1,310 @@
+"""GPU decoders of boxes: arguments for the kernels of boxes.cu and nms.cu, and their results."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_float, c_int, c_void_p
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from trt_ros.runtime.gpu.decode import (
+    COUNTERS_NBYTES,
+    FLOATS,
+    HEADER_NBYTES,
+    Address,
+    Launch,
+    OutputSlice,
+)
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.results import OrientedBoxes, Poses
+from trt_ros.vision.scores import check_range
+
+TOP = 10240  # nms.cu: TOP
+MAX_DETECTIONS = TOP
+MAX_CANDIDATES = 1 << 24  # 128 MiB of keys.
+ONE_BLOCK = 1 << 17  # Candidates among which one block of threads finds the best TOP fast enough.
+SHIFTS = (55, 44, 33, 22, 11, 0)  # nms.cu: narrow
+
+# In the order of the enums of boxes.cu.
+_FORMS = {'corners': 0, 'centres': 1, 'grid': 2, 'rotated': 3}
+_ACTIVATIONS = {'none': 0, 'sigmoid': 1, 'softmax': 2}
+_INTEGERS = {'int32': 1, 'int64': 2}
+_SCORES = 3
+_ANGLE, _KEYPOINTS_2, _KEYPOINTS_3, _COEFFICIENTS = 1, 2, 3, 4
+
+
+class HeadArgs(ctypes.Structure):
+    """Arguments of the box kernels; boxes.cu: struct Head."""
+
+    _fields_ = [
+        *(
+            (name, c_void_p)
+            for name in (
+                'boxes',
+                'scores',
+                'objectness',
+                'labels',
+                'count',
+                'request',
+                'extras',
+                'result',
+                'counters',
+                'keys',
+                'top',
+                'sorted',
+                'boxes_sorted',
+                'shapes_sorted',
+                'kept',
+                'mask',
+                'histogram',
+            )
+        ),
+        *(
+            (name, c_int)
+            for name in (
+                'pitch',
+                'shift',
+                'capacity',
+                'places',
+                'rows',
+                'classes',
+                'box_row',
+                'box_column',
+                'score_row',
+                'score_column',
+                'label_row',
+                'label_kind',
+                'count_kind',
+                'extra_count',
+                'extra_kind',
+                'form',
+                'activation',
+                'background',
+                'uses_nms',
+            )
+        ),
+        ('box_width', c_float),
+        ('box_height', c_float),
+        ('input_width', c_int),
+        ('input_height', c_int),
+        ('levels', c_int),
+        ('strides', c_int * 4),
+        ('scale_x', c_float),
+        ('scale_y', c_float),
+        ('scale_area', c_float),
+        ('pad_x', c_float),
+        ('pad_y', c_float),
+        ('has_one_scale', c_int),
+        ('image_width', c_int),
+        ('image_height', c_int),
+    ]
+
+
+@dataclass(frozen=True)
+class GpuBoxes:
+    """
+    Decoder of boxes and scores; fields as in boxes.cu's `Head`.
+
+    :param select: 'columns' and 'rows' find the best class of each of `rows` boxes, whose scores
+        are contiguous per class or per box; with 'each', every score is a candidate.
+    :param uses_nms: whether boxes of one class suppress each other.
+    :param normalised: whether boxes are 0 to 1 of the input instead of pixels.
+    :param limit: maximum number of boxes, whatever the request asks for.
+    :param extras: the first of `extra_count` further values of each box, spaced as the box.
+    """
+
+    select: str
+    rows: int
+    classes: int
+    boxes: OutputSlice
+    scores: OutputSlice
+    form: str = 'centres'
+    objectness: OutputSlice | None = None
+    labels: OutputSlice | None = None
+    count: OutputSlice | None = None
+    activation: str = 'none'
+    background: int = 0
+    uses_nms: bool = True
+    normalised: bool = False
+    limit: int = MAX_DETECTIONS
+    strides: tuple[int, ...] = ()
+    extras: OutputSlice | None = None
+    extra_count: int = 0
+
+    extra_kind = 0
+    extra_floats = 0  # Further values of each box in the result.
+
+    @property
+    def places(self) -> int:
+        """Maximum number of candidates."""
+        return self.rows * (self.classes if self.select == 'each' else 1)
+
+    @property
+    def capacity(self) -> int:
+        """Maximum number of boxes in the result."""
+        return min(self.limit, self.places, MAX_DETECTIONS)
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the kernels can read these dtypes and sizes."""
+        labels, count = self.labels, self.count
+        return (
+            self.scores.dtype in FLOATS
+            and self.boxes.dtype == self.scores.dtype
+            and 0 < self.places <= MAX_CANDIDATES
+            and 0 < self.rows * self.classes < 1 << 31
+            and len(self.strides) <= 4
+            and (
+                labels is None
+                or (
+                    not self.uses_nms
+                    and (labels.dtype in _INTEGERS or labels.dtype == self.scores.dtype)
+                )
+            )
+            and (count is None or count.dtype in _INTEGERS)
+        )
+
+    @cached_property
+    def _scratch(self) -> tuple[dict[str, int], int]:
+        """Offsets of the parts of the scratch memory by field of `HeadArgs`, and its size."""
+        is_more = self.places > TOP
+        groups = -(-min(self.places, TOP) // 256)
+        behind = self.capacity if is_more and self.uses_nms else 0
+        ranked = groups * 256 + behind
+        sizes = {
+            'counters': COUNTERS_NBYTES,
+            'histogram': 4 * 2048 if self.places > ONE_BLOCK else 0,
+            'keys': 8 * self.places,
+            'top': 8 * TOP if is_more else 0,
+            'sorted': 8 * ranked,
+            'boxes_sorted': 16 * ranked,
+            'shapes_sorted': 16 * ranked if self.form == 'rotated' else 0,
+            'kept': 4 * self.capacity,
+            'mask': 8 * 4 * groups * 256 * groups if self.uses_nms else 0,
+        }
+        offsets, end = {}, 0
+        for name, nbytes in sizes.items():
+            offsets[name] = end
+            end += -(-nbytes // 256) * 256
+        return offsets, end
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """Bytes of GPU scratch memory: counters, candidates and which of them overlap."""
+        return self._scratch[1]
+
+    def result_nbytes(self, image_wh: tuple[int, int]) -> int:
+        """Return the bytes of host memory for the result: header, boxes, scores and labels."""
+        return HEADER_NBYTES + (24 + 4 * self.extra_floats) * self.capacity
+
+    def _args(
+        self, letterbox: Letterbox, address: Address, request: int, scratch: int, result: int
+    ) -> HeadArgs:
+        height, width = letterbox.input_hw
+        size = (width, height) if self.normalised else (1, 1)
+        labels, count = self.labels, self.count
+        parts = {name: scratch + offset for name, offset in self._scratch[0].items()}
+        (scale_x, scale_y), (pad_x, pad_y) = letterbox.scale_xy, letterbox.pad_xy
+        image_width, image_height = letterbox.image_wh
+        return HeadArgs(
+            **parts,
+            boxes=self.boxes.at(address),
+            scores=self.scores.at(address),
+            objectness=self.objectness and self.objectness.at(address),
+            labels=labels and labels.at(address),
+            count=count and count.at(address),
+            request=request,
+            extras=self.extras and self.extras.at(address),
+            result=result,
+            pitch=-(-min(self.places, TOP) // 256) * 4,
+            capacity=self.capacity,
+            places=self.places,
+            rows=self.rows,
+            classes=self.classes,
+            box_row=self.boxes.row,
+            box_column=self.boxes.column,
+            score_row=self.scores.row,
+            score_column=self.scores.column,
+            label_row=labels.row if labels else 0,
+            label_kind=_INTEGERS.get(labels.dtype, _SCORES) if labels else 0,
+            count_kind=_INTEGERS[count.dtype] if count else 0,
+            extra_count=self.extra_count,
+            extra_kind=self.extra_kind,
+            form=_FORMS[self.form],
+            activation=_ACTIVATIONS[self.activation],
+            background=self.background,
+            uses_nms=self.uses_nms,
+            box_width=size[0],
+            box_height=size[1],
+            input_width=width,
+            input_height=height,
+            levels=len(self.strides),
+            strides=(c_int * 4)(*(*self.strides, 0, 0, 0, 0)[:4]),
+            scale_x=scale_x,
+            scale_y=scale_y,
+            scale_area=scale_x * scale_y,
+            pad_x=pad_x,
+            pad_y=pad_y,
+            has_one_scale=scale_x == scale_y,
+            image_width=image_width,
+            image_height=image_height,
+        )
+
+    def launches(
+        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
+    ) -> tuple[Launch, ...]:
+        """Return the kernels to launch for an image, see `GpuDecoder`."""
+        args = self._args(letterbox, address, request, scratch, result)
+        dtype, shape = self.scores.dtype, '_rotated' if self.form == 'rotated' else ''
+        per_block = {'columns': 32, 'rows': 8, 'each': 1024}[self.select]
+        wide, one = (512, 1, 1), (1, 1, 1)
+        found = [
+            Launch(
+                f'select_{self.select}_{dtype}', (-(-self.places // per_block), 1, 1), (32, 8, 1), args
+            )
+        ]
+        if self.places > ONE_BLOCK:
+            for shift in SHIFTS:
+                digit = HeadArgs.from_buffer_copy(args)
+                digit.shift = shift
+                found.append(Launch('narrow', wide, (256, 1, 1), digit))
+            found.append(Launch('gather', wide, (256, 1, 1), args))
+        elif self.places > TOP:
+            found.append(Launch('cut', one, (1024, 1, 1), args))
+        ranked = -(-min(self.places, TOP) // 64)
+        found.append(Launch(f'rank{shape}_{dtype}', (ranked, 1, 1), (32, 8, 1), args))
+        if self.uses_nms:
+            groups = args.pitch // 4
+            tiles = (groups + 1) // 2 * (groups + 1) * 4
+            found.append(Launch(f'mask{shape}', (min(tiles, 1024), 1, 1), (256, 1, 1), args))
+        found.append(Launch(f'reduce_{dtype}', one, (1024, 1, 1), args))
+        if self.uses_nms and self.places > TOP:
+            found.append(Launch(f'filter{shape}_{dtype}', wide, (256, 1, 1), args))
+            found.append(Launch(f'rest{shape}_{dtype}', one, (1024, 1, 1), args))
+        return tuple(found)
+
+    def _boxes_of(self, memory: np.ndarray) -> tuple[Detections, np.ndarray]:
+        """Return copies of the boxes and of the extra values, (N, extra_floats) float32."""
+        count, capacity = int(memory[:4].view(np.int32)[0]), self.capacity
+        numbers = memory[HEADER_NBYTES : self.result_nbytes((0, 0))].view(np.float32)
+        boxes, scores, labels, extras = np.split(
+            numbers, np.cumsum([4 * capacity, capacity, capacity])
+        )
+        return Detections(
+            boxes.reshape(-1, 4)[:count].copy(),
+            check_range(scores[:count].copy()),
+            labels[:count].view(np.int32).copy(),
+        ), extras[: count * self.extra_floats].reshape(count, -1).copy()
+
+    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Any, bool]:
+        """Return the result and whether outputs had non-finite values, see `GpuDecoder`."""
+        return self._boxes_of(memory)[0], has_nonfinite(memory)
+
+
+def has_nonfinite(memory: np.ndarray) -> bool:
+    """Return whether a result's header counts non-finite values among the outputs."""
+    return bool(memory[:HEADER_NBYTES].view(np.int32)[2])
