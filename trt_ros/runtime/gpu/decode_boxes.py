@@ -20,7 +20,6 @@ from trt_ros.runtime.gpu.decode import (
 )
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import OrientedBoxes, Poses
 from trt_ros.vision.scores import check_range
 
 TOP = 10240  # nms.cu: TOP
@@ -264,7 +263,10 @@ class GpuBoxes:
         wide, one = (512, 1, 1), (1, 1, 1)
         found = [
             Launch(
-                f'select_{self.select}_{dtype}', (-(-self.places // per_block), 1, 1), (32, 8, 1), args
+                f'select_{self.select}_{dtype}',
+                (-(-self.places // per_block), 1, 1),
+                (32, 8, 1),
+                args,
             )
         ]
         if self.places > ONE_BLOCK:
@@ -298,7 +300,7 @@ class GpuBoxes:
             boxes.reshape(-1, 4)[:count].copy(),
             check_range(scores[:count].copy()),
             labels[:count].view(np.int32).copy(),
-        ), extras[: count * self.extra_floats].reshape(count, -1).copy()
+        ), extras[: count * self.extra_floats].reshape(count, self.extra_floats).copy()
 
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Any, bool]:
         """Return the result and whether outputs had non-finite values, see `GpuDecoder`."""

@@ -11,9 +11,11 @@ import pytest
 
 from trt_ros.cuda import kernels
 from trt_ros.errors import ScoreRangeError
-from trt_ros.runtime.gpu import decode as gpu_decode
+from trt_ros.runtime.gpu import decode_boxes, decode_dense
 from trt_ros.runtime.gpu import preprocess as graph_steps
-from trt_ros.runtime.gpu.decode import GpuArgmax, GpuBoxes
+from trt_ros.runtime.gpu.decode import DATA_OFFSET
+from trt_ros.runtime.gpu.decode_boxes import GpuBoxes
+from trt_ros.runtime.gpu.decode_dense import GpuArgmax
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
@@ -94,11 +96,47 @@ def without_addresses(value: object) -> str:
 def test_selects_boxes_per_row_or_per_score(head, specs, select, candidates):
     decoder = decoder_of(head, specs)
     assert isinstance(decoder, GpuBoxes)
-    assert (decoder.select, decoder.scratch_nbytes) == (select, 8 + 8 * candidates)
-    first, last = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)
-    assert (first.function, last.function) == (f'select_{select}_float32', 'suppress_float32')
-    threads = {'columns': 32, 'rows': 8, 'each': 256}[select]
+    assert (decoder.select, decoder.places) == (select, candidates)
+    first, *_ = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)
+    assert first.function == f'select_{select}_float32'
+    threads = {'columns': 32, 'rows': 8, 'each': 1024}[select]
     assert (first.grid[0] - 1) * threads < candidates <= first.grid[0] * threads
+
+
+@pytest.mark.parametrize(
+    'anchors, expected',
+    [
+        (8400, 'select rank mask reduce'),
+        (25200, 'select cut rank mask reduce filter rest'),
+        (200000, 'select narrow gather rank mask reduce filter rest'),
+    ],
+)
+def test_more_candidates_than_are_sorted_at_once_take_more_kernels(anchors, expected):
+    decoder = decoder_of(YoloV8Head('head', 80), outputs(head=(1, 84, anchors)))
+    launches = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)
+    names = [launch.function.partition('_')[0] for launch in launches]
+    assert list(dict.fromkeys(names)) == expected.split()
+    digits = [launch.argument.shift for launch in launches if launch.function == 'narrow']
+    assert tuple(digits) in ((), decode_boxes.SHIFTS)
+
+
+def test_parts_of_the_scratch_memory_do_not_overlap():
+    decoder = decoder_of(YoloV8Head('head', 80), outputs(head=(1, 84, 25200)))
+    args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=1024, result=3)[0].argument
+    sizes = {
+        'counters': 64,
+        'keys': 8 * 25200,
+        'top': 8 * 10240,
+        'sorted': 8 * 2 * 10240,
+        'boxes_sorted': 16 * 2 * 10240,
+        'kept': 4 * 10240,
+        'mask': 8 * 10240 * 160,
+    }
+    end = 1024
+    for name, nbytes in sizes.items():
+        assert getattr(args, name) >= end
+        end = getattr(args, name) + nbytes
+    assert end <= 1024 + decoder.scratch_nbytes
 
 
 def test_reads_concatenated_output_at_offsets():
@@ -120,9 +158,8 @@ def test_single_class_yolov7_score_is_objectness(only, column, multiplied):
     'head, specs',
     [
         (YoloV8Head('head', None), outputs(head=((1, 84, 8400), 'float64'))),
-        (YoloV8Head('head', None), outputs(head=(1, 4 + 5000, 100))),
-        (YoloV8Head('head', None), outputs(head=(1, 84, (1 << 20) + 1))),
-        (DetrHead('logits', 'boxes', None), outputs(logits=(1, 900, 2000), boxes=(1, 900, 4))),
+        (YoloV8Head('head', None), outputs(head=(1, 84, (1 << 24) + 1))),
+        (DetrHead('logits', 'boxes', None), outputs(logits=(1, 9000, 2000), boxes=(1, 9000, 4))),
         (
             DetrHead('logits', 'boxes', None),
             outputs(logits=((1, 9, 3), 'float16'), boxes=(1, 9, 4)),
@@ -169,7 +206,7 @@ def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
     assert decoder.grid_hw == (40, 50)
     memory = np.zeros(decoder.result_nbytes((7, 3)), np.uint8)
     memory[:16].view(np.int32)[2] = 5
-    lines = memory[gpu_decode.MASK_OFFSET :].view(dtype).reshape(3, 8)
+    lines = memory[DATA_OFFSET:].view(dtype).reshape(3, 8)
     lines[:] = np.arange(24).reshape(3, 8)
     mask, is_nonfinite = decoder.read(memory, (7, 3))
     lines[:] = 0  # The next frame's.
@@ -183,8 +220,8 @@ def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
     [
         ('preprocess', 'Preprocess', graph_steps.PreprocessArgs),
         ('decode', 'Request', graph_steps.RequestArgs),
-        ('decode', 'Head', gpu_decode.HeadArgs),
-        ('decode', 'Argmax', gpu_decode.ArgmaxArgs),
+        ('decode', 'Head', decode_boxes.HeadArgs),
+        ('decode', 'Argmax', decode_dense.ArgmaxArgs),
     ],
 )
 def test_structs_have_the_layout_that_the_kernels_compile_to(source, name, struct):
@@ -202,4 +239,5 @@ def test_structs_have_the_layout_that_the_kernels_compile_to(source, name, struc
         f'static_assert(sizeof({name}::{field}) == {ctypes.sizeof(kind)}, "{field}");'
         for field, kind in struct._fields_
     ]
-    kernels.compile_source('\n'.join([source_text, *sizes]), 'sm_90')
+    without_kernels = re.sub(r'^\w*KERNELS\(.*\)$', '', source_text, flags=re.M)
+    kernels.compile_source('\n'.join([without_kernels, *sizes]), 'sm_90')

@@ -26,6 +26,7 @@ from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 
 ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
+DECODED = ['select_columns_float32', 'rank_float32', 'mask', 'reduce_float32']
 
 
 def captured(pipeline, slot=0, batch=1):
@@ -65,7 +66,7 @@ def test_frame_is_one_graph_launch(open_graph, cuda, picture):
     before = cuda.calls['cudaGraphLaunch']
     pipeline.infer(picture(), ASKED)
     assert cuda.calls['cudaGraphLaunch'] == before + 1
-    assert cuda.launched == ['preprocess', 'select_columns_float32', 'suppress_float32']
+    assert cuda.launched == ['preprocess', *DECODED]
 
 
 def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture, monkeypatch):
@@ -137,7 +138,7 @@ def test_batch_is_padded_with_last_image_in_place(open_graph, make_engine, cuda,
     assert len(graph.addresses.images) == len(graph.results) == 2
     cuda.launched.clear()
     pipeline.infer_all(frames, ASKED)
-    assert cuda.launched == ['preprocess'] * 4 + ['select_columns_float32', 'suppress_float32'] * 2
+    assert cuda.launched == ['preprocess'] * 4 + DECODED * 2
 
 
 def test_cameras_of_other_sizes_share_a_graph_whatever_their_order(
@@ -320,7 +321,7 @@ def test_network_that_cannot_be_captured_runs_without_graph_and_logs_reason(
     pipeline = open_graph(engine, slots=1)
     pipeline.infer(picture(), ASKED)
     assert cuda.calls['cudaGraphLaunch'] == 0
-    assert cuda.launched[-1] == 'suppress_float32'
+    assert cuda.launched[-1] == DECODED[-1]
     assert 'cannot be captured' in pipeline.log_lines[-1]
 
 
