@@ -6,4 +6,6 @@ from trt_ros.nodes.classifier import ClassifierNode
 
 def generate_launch_description():
     """Return the launch description."""
-    return task_launch(ClassifierNode)
+    return task_launch(
+        ClassifierNode, {'detections': 'Topic of the detections, for regions:=true.'}
+    )

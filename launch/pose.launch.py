@@ -6,4 +6,4 @@ from trt_ros.nodes.pose import PoseNode
 
 def generate_launch_description():
     """Return the launch description."""
-    return task_launch(PoseNode)
+    return task_launch(PoseNode, {'detections': 'Topic of the detections, for regions:=true.'})

@@ -6,4 +6,10 @@ from trt_ros.nodes.tensor import TensorNode
 
 def generate_launch_description():
     """Return the launch description."""
-    return task_launch(TensorNode, {'tensors': 'Topic of the tensors, for input:=tensors.'})
+    return task_launch(
+        TensorNode,
+        {
+            'tensors': 'Topic of the tensors, for input:=tensors.',
+            'detections': 'Topic of the detections, for regions:=true.',
+        },
+    )

@@ -46,6 +46,7 @@ def test_package_has_launch_files():
         'demo.launch.py',
         'depth.launch.py',
         'detector.launch.py',
+        'detector_classifier.launch.py',
         'jetson.launch.py',
         'pose.launch.py',
         'segmenter.launch.py',

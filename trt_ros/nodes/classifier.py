@@ -9,10 +9,11 @@ from typing import Any
 from rclpy.publisher import Publisher
 from std_msgs.msg import Header
 from vision_msgs.msg import Classification as ClassificationMessage
-from vision_msgs.msg import ObjectHypothesis
+from vision_msgs.msg import Detection2DArray, ObjectHypothesis, ObjectHypothesisWithPose
 
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode
+from trt_ros.nodes.regions import ObjectResults, RegionNode, RegionParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabelledOptions
@@ -40,13 +41,21 @@ class ClassificationParameters:
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class ClassifierParameters(
-    InferenceParameters, ClassIdParameters, ClassificationParameters, LabelledOptions
+    InferenceParameters,
+    RegionParameters,
+    ClassIdParameters,
+    ClassificationParameters,
+    LabelledOptions,
 ):
     """Parameters of the classifier node, which are also the options of its pipeline."""
 
 
-class ClassifierNode(LabelledNode):
-    """A node that publishes class scores of whole images."""
+class ClassifierNode(RegionNode, LabelledNode):
+    """
+    A node that publishes class scores of whole images, or of detected objects.
+
+    The detections of `regions` are published with the classes of each object added.
+    """
 
     Parameters = ClassifierParameters
     families = CLASSIFIERS
@@ -56,25 +65,35 @@ class ClassifierNode(LabelledNode):
 
     def advertise(self, camera: Camera) -> Publisher:
         """Create the publishers of a camera's results."""
+        if self.parameters.regions:
+            return camera.publisher(Detection2DArray, 'detections')
         return camera.publisher(ClassificationMessage, 'classification')
 
     def publish(
         self, outputs: Publisher, result: Classification, header: Header, frame: Frame
     ) -> None:
         """Publish the result of one image."""
+        outputs.publish(ClassificationMessage(header=header, results=self._best(result)))
+
+    def publish_objects(self, outputs: Publisher, found: ObjectResults, header: Header) -> None:
+        """Publish all detections of one image, those that were run with their classes."""
+        for detection, result in zip(found.objects.detections, found.results):
+            detection.results = [
+                *detection.results,
+                *(ObjectHypothesisWithPose(hypothesis=each) for each in self._best(result)),
+            ]
+        found.objects.message.header = header
+        outputs.publish(found.objects.message)
+
+    def _best(self, result: Classification) -> list[ObjectHypothesis]:
         parameters = self.parameters
         names = self.pipeline.class_names if parameters.class_id_format == 'name' else ()
         best = result.top(parameters.max_classes)
-        outputs.publish(
-            ClassificationMessage(
-                header=header,
-                results=[
-                    ObjectHypothesis(class_id=name_of(names, label), score=score)
-                    for label, score in zip(best.tolist(), result.scores[best].tolist())
-                    if score >= parameters.score_threshold
-                ],
-            )
-        )
+        return [
+            ObjectHypothesis(class_id=name_of(names, label), score=score)
+            for label, score in zip(best.tolist(), result.scores[best].tolist())
+            if score >= parameters.score_threshold
+        ]
 
 
 def main(args: list[str] | None = None) -> int:

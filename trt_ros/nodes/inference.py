@@ -139,6 +139,10 @@ class InferenceNode(ManagedNode):
         """Return the image topics, as for create_subscription()."""
         return self.parameters.image_topics or ('image',)
 
+    def batch_size(self) -> int:
+        """Return the maximum number of images per run."""
+        return int(self.parameters.batch_size())
+
     def why_no_input(self, topic: str) -> str:
         """Return the resolved topic and the likely reason why it has no messages."""
         return why_no_image(self, topic)
@@ -206,7 +210,7 @@ class InferenceNode(ManagedNode):
                     self.options(),
                     on_progress=self.report,
                     cancelled=self.cancelled,
-                    batch=self.parameters.batch_size(),
+                    batch=self.batch_size(),
                 )
             )
         )
@@ -231,7 +235,7 @@ class InferenceNode(ManagedNode):
                         for camera in self.cameras
                     ],
                     self.infer,
-                    max_batch=min(pipeline.max_batch, self.parameters.batch_size()),
+                    max_batch=min(pipeline.max_batch, self.batch_size()),
                     in_flight=self.parameters.frames_in_flight,
                     hooks=MemoryHooks(pipeline.register, pipeline.unregister),
                 )

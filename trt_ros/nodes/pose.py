@@ -14,13 +14,20 @@ from vision_msgs.msg import Detection2DArray
 from trt_ros.draw import draw_result
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
+from trt_ros.nodes.regions import ObjectResults, RegionNode, RegionParameters
 from trt_ros.ros.dds.transport import should_publish
-from trt_ros.ros.messages import ImageSender, detection_publish, keypoint_boxes
+from trt_ros.ros.messages import (
+    ImageSender,
+    detection_publish,
+    keypoint_boxes,
+    to_detection_array,
+)
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.vision.decoders.registry import POSES
 from trt_ros.vision.frame import Frame, to_colour
+from trt_ros.vision.keypoints import NAMES
 from trt_ros.vision.results import Poses
 
 
@@ -32,7 +39,9 @@ class KeypointParameters:
         0.5, 'Minimum visibility score of a published keypoint.', between=(0.0, 1.0), mutable=True
     )
     keypoint_names: tuple[str, ...] = param(
-        (), 'Keypoint names in index order; empty uses the indices.'
+        (),
+        'Keypoint names in index order; empty uses those of COCO for 17 keypoints, of '
+        'COCO-WholeBody for 133, else the indices.',
     )
 
 
@@ -40,6 +49,7 @@ class KeypointParameters:
 @dataclass(frozen=True)
 class PoseParameters(
     InferenceParameters,
+    RegionParameters,
     KeypointParameters,
     ClassIdParameters,
     ThresholdParameters,
@@ -48,9 +58,9 @@ class PoseParameters(
     """Parameters of the pose node, which are also the options of its pipeline."""
 
 
-class PoseNode(ObjectNode):
+class PoseNode(RegionNode, ObjectNode):
     """
-    A node that publishes bounding boxes and keypoints.
+    A node that publishes bounding boxes and keypoints, of whole images or of detected objects.
 
     Keypoints are published as a Detection2DArray: vision_msgs has no message for them.
     """
@@ -63,15 +73,15 @@ class PoseNode(ObjectNode):
 
     def advertise(self, camera: Camera) -> SimpleNamespace:
         """Create the publishers of a camera's results."""
+        detections = camera.publisher(Detection2DArray, 'detections')
+        keypoints = camera.publisher(Detection2DArray, 'keypoints')
+        count = self.pipeline.decoder.head.keypoint_count
+        self._keypoint_names = self.parameters.keypoint_names or NAMES.get(count or 0, ())
         return SimpleNamespace(
-            detections=detection_publish(
-                self, camera.publisher(Detection2DArray, 'detections'), self.pipeline.class_names
-            ),
-            keypoints=detection_publish(
-                self,
-                camera.publisher(Detection2DArray, 'keypoints'),
-                self.parameters.keypoint_names,
-            ),
+            objects=detections.publish,
+            detections=detection_publish(self, detections, self.pipeline.class_names),
+            named_keypoints=keypoints.publish,
+            keypoints=detection_publish(self, keypoints, self._keypoint_names),
             overlay=ImageSender(self, camera.publisher(Image, 'overlay')),
         )
 
@@ -79,10 +89,32 @@ class PoseNode(ObjectNode):
         self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame
     ) -> None:
         """Publish the result of one image."""
-        parameters = self.parameters
-        outputs.detections(result.detections, header, parameters.class_id_format)
-        points, ids = keypoint_boxes(result, parameters.keypoint_threshold)
-        outputs.keypoints(points, header, 'name', ids)
+        outputs.detections(result.detections, header, self.parameters.class_id_format)
+        points, indices = keypoint_boxes(result, self.parameters.keypoint_threshold)
+        outputs.keypoints(points, header, 'name', indices)
+        self._draw(outputs, result, header, frame)
+
+    def publish_objects(
+        self, outputs: SimpleNamespace, found: ObjectResults, header: Header
+    ) -> None:
+        """Publish the detections of one image that were run, and their keypoints."""
+        detections = found.objects.detections
+        outputs.objects(Detection2DArray(header=header, detections=detections))
+        poses = Poses.join(found.results)
+        points, indices = keypoint_boxes(poses, self.parameters.keypoint_threshold)
+        ids = [each.id for each in detections]
+        if any(ids):
+            message = to_detection_array(
+                points, header, self._keypoint_names, class_id_format='name'
+            )
+            for keypoint, index in zip(message.detections, indices.tolist()):
+                keypoint.id = ids[index]
+            outputs.named_keypoints(message)
+        else:
+            outputs.keypoints(points, header, 'name', indices)
+        self._draw(outputs, poses, header, found.frame)
+
+    def _draw(self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame) -> None:
         if should_publish(outputs.overlay.publisher):
             pixels = outputs.overlay.begin(header, frame.wh)
             pixels[:] = to_colour(frame, 'bgr')
@@ -90,7 +122,7 @@ class PoseNode(ObjectNode):
                 pixels,
                 result,
                 self.pipeline.class_names,
-                min_visibility=parameters.keypoint_threshold,
+                min_visibility=self.parameters.keypoint_threshold,
             )
             outputs.overlay.send()
 

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 import sys
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from std_msgs.msg import Header
 from std_srvs.srv import Trigger
+from vision_msgs.msg import Detection2DArray
 
 from trt_ros.errors import ParameterError
 from trt_ros.nodes.bound_inputs import BoundInputs
-from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
+from trt_ros.nodes.inference import Camera, InferenceParameters
+from trt_ros.nodes.regions import ObjectResults, RegionNode, RegionParameters
 from trt_ros.ros.diagnostics import FrameCounts
-from trt_ros.ros.inputs import InputStream, SynchronizationParameters
+from trt_ros.ros.inputs import InputStream
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.tensors import FORMATS, TensorFormat, open_format
 from trt_ros.runtime.bindings import OTHERS
-from trt_ros.runtime.options import PREPROCESSING, PipelineOptions
+from trt_ros.runtime.options import PREPROCESSING, PipelineOptions, RegionOptions
 from trt_ros.vision.decoders.registry import TENSORS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.results import Tensors
@@ -48,13 +52,13 @@ class TensorInputParameters:
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class TensorParameters(
-    InferenceParameters, SynchronizationParameters, TensorInputParameters, PipelineOptions
+    InferenceParameters, RegionParameters, TensorInputParameters, PipelineOptions
 ):
     """Parameters of the tensor node, which are also the options of its pipeline."""
 
 
-class TensorNode(InferenceNode):
-    """A node that runs any network on one or several images and tensors."""
+class TensorNode(RegionNode):
+    """A node that runs any network on images and tensors, or on detected objects."""
 
     Parameters = TensorParameters
     families = TENSORS
@@ -64,20 +68,32 @@ class TensorNode(InferenceNode):
         self._format: TensorFormat | None = None
         self._bound: BoundInputs | None = None
 
-    def advertise(self, camera: Camera) -> Callable[[Tensors, Header], None]:
+    def advertise(self, camera: Camera) -> SimpleNamespace:
         """Create the publishers of a camera's results."""
         assert self._format is not None
-        return self._format.advertise(self, camera.publisher, self.pipeline.outputs)
+        outputs = SimpleNamespace(
+            tensors=self._format.advertise(self, camera.publisher, self.pipeline.outputs)
+        )
+        if self.parameters.regions:
+            outputs.detections = camera.publisher(Detection2DArray, 'detections').publish
+        return outputs
 
     def publish(
-        self,
-        outputs: Callable[[Tensors, Header], None],
-        result: Tensors,
-        header: Header,
-        frame: Frame | None,
+        self, outputs: SimpleNamespace, result: Tensors, header: Header, frame: Frame | None
     ) -> None:
         """Publish the output tensors of one run; `frame` is None with bindings."""
-        outputs(result, header)
+        outputs.tensors(result, header)
+
+    def publish_objects(
+        self, outputs: SimpleNamespace, found: ObjectResults, header: Header
+    ) -> None:
+        """Publish the detections of one image that were run, and a row per detection."""
+        outputs.detections(Detection2DArray(header=header, detections=found.objects.detections))
+        names = found.results[0] if found.results else ()
+        outputs.tensors(
+            {name: np.concatenate([each[name] for each in found.results]) for name in names},
+            header,
+        )
 
     # With bindings there is one run per set of messages, and no batches.
 
@@ -86,6 +102,12 @@ class TensorNode(InferenceNode):
         parameters: TensorParameters = self.parameters
         if parameters.input == 'image':
             return parameters
+        if parameters.regions:
+            raise ParameterError(
+                'input is tensors, but regions is true.',
+                cause='Regions are cut out of images.',
+                remedy='Leave input out.',
+            )
         if parameters.inputs:
             raise ParameterError(
                 'input is tensors, but inputs has bindings.',
@@ -110,7 +132,6 @@ class TensorNode(InferenceNode):
             lines += self._bound.log_lines
             if len(self._bound.topics) > 1 or parameters.rate_hz:
                 lines.append(f'synchronization: {synchronization}')
-        self._warn_about_ignored()
         return lines
 
     def activate(self) -> None:
@@ -140,23 +161,15 @@ class TensorNode(InferenceNode):
         service = self.create_service(Trigger, '~/reset', reset)
         self.while_active.callback(self.between_callbacks, lambda: self.destroy_service(service))
 
-    def _warn_about_ignored(self) -> None:
-        # Only a warning, because one parameter file may serve several nodes.
+    def without_effect(self) -> set[str]:
+        """Return the names of parameters that have no effect on the configured inputs."""
         if self._bound is None:
-            ignored = {each.name for each in fields(SynchronizationParameters)}
-        else:
-            ignored = {'image_topics', 'batch_wait_ms', 'max_batch_size'}
-            if not self._bound.has_images:
-                ignored |= {*PREPROCESSING, 'image_transport'}
-        given = [
-            each.name
-            for each in fields(self.parameters)
-            if each.name in ignored and getattr(self.parameters, each.name) != each.default
-        ]
-        if given:
-            self.get_logger().warning(
-                f'Parameters without effect on these inputs: {", ".join(given)}.'
-            )
+            return super().without_effect()
+        ignored = {each.name for each in fields(RegionOptions)}
+        ignored |= {'image_topics', 'batch_wait_ms', 'max_batch_size'}
+        if not self._bound.has_images:
+            ignored |= {*PREPROCESSING, 'image_transport'}
+        return ignored
 
     def why_no_input(self, topic: str) -> str:
         """Return the resolved topic and the likely reason why it has no messages."""
@@ -170,7 +183,7 @@ class TensorNode(InferenceNode):
 
     def why_no_result(self) -> str:
         """Return the inputs whose messages found no partner, and a remedy."""
-        return self._bound.why_no_result() if self._bound else ''
+        return self._bound.why_no_result() if self._bound else super().why_no_result()
 
     def _counts_by_topic(self) -> Mapping[str, FrameCounts]:
         return self._bound.counts_by_topic() if self._bound else super()._counts_by_topic()

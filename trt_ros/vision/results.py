@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +58,21 @@ class Poses:
 
     def __len__(self) -> int:
         return len(self.keypoints)
+
+    @classmethod
+    def join(cls, poses: Sequence[Poses]) -> Poses:
+        """Return the objects of several results with the same keypoints, in their order."""
+        if not poses:
+            return cls(Detections.empty(), np.zeros((0, 0, 3), np.float32))
+        found = [each.detections for each in poses]
+        return cls(
+            Detections(
+                np.concatenate([each.xyxy for each in found]),
+                np.concatenate([each.scores for each in found]),
+                np.concatenate([each.labels for each in found]),
+            ),
+            np.concatenate([each.keypoints for each in poses]),
+        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,335 @@
+"""Cascades: nodes that run on the detections of an image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+
+from builtin_interfaces.msg import Time
+import onnx
+from onnx import TensorProto, helper
+from sensor_msgs.msg import Image
+from std_msgs.msg import Header
+from vision_msgs.msg import (
+    BoundingBox2D,
+    Detection2D,
+    Detection2DArray,
+    ObjectHypothesis,
+    ObjectHypothesisWithPose,
+    Point2D,
+    Pose2D,
+)
+
+from trt_ros.ros.regions import choose_objects
+
+pytestmark = pytest.mark.ros
+
+
+def detection(x, y, width, height, *, theta=0.0, score=0.9, class_id='thing', id=''):
+    results = [
+        ObjectHypothesisWithPose(hypothesis=ObjectHypothesis(class_id=class_id, score=score))
+    ]
+    centre = Pose2D(position=Point2D(x=float(x), y=float(y)), theta=theta)
+    box = BoundingBox2D(center=centre, size_x=float(width), size_y=float(height))
+    return Detection2D(results=results if score is not None else [], bbox=box, id=id)
+
+
+# The choice of the detections.
+
+
+def chosen(*detections, max_regions=2, image_wh=(100, 50)):
+    return choose_objects(Detection2DArray(detections=detections), image_wh, max_regions)
+
+
+def test_no_detections_are_no_objects():
+    found = chosen()
+    assert (found.boxes.shape, found.detections) == ((0, 5), [])
+    assert (found.invalid, found.surplus) == (0, 0)
+
+
+def test_the_best_are_chosen_in_the_order_of_the_message():
+    scores = (0.3, 0.9, None, 0.5, 0.9)
+    found = chosen(*(detection(10, 20, 4, 6, theta=0.5, score=score) for score in scores))
+    assert found.indices.tolist() == [1, 4]
+    assert found.boxes.tolist() == [[10, 20, 4, 6, 0.5]] * 2
+    assert (found.invalid, found.surplus) == (0, 3)
+    assert chosen(*(detection(10, 20, 4, 6) for _ in range(3))).indices.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    'box',
+    [
+        (10, 10, 0, 5),
+        (10, 10, 5, -1),
+        (float('nan'), 10, 5, 5),
+        (10, 10, float('inf'), 5),
+        (-50, 10, 5, 5),
+        (10, 80, 5, 5),
+        (1e300, 1e300, 1e300, 5),
+    ],
+)
+def test_detections_without_an_area_in_the_image_are_left_out(box):
+    found = chosen(detection(*box), detection(10, 10, 5, 5))
+    assert (found.indices.tolist(), found.invalid, found.surplus) == ([1], 1, 0)
+
+
+# Nodes.
+
+
+def save(path, nodes, outputs, constants=None):
+    """Write a network of a batch of images of 8 x 8 pixels as ONNX."""
+    graph = helper.make_graph(
+        nodes,
+        'net',
+        [helper.make_tensor_value_info('images', TensorProto.FLOAT, ('n', 3, 8, 8))],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ('n', *shape))
+            for name, shape in outputs.items()
+        ],
+        [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+    onnx.save(model, path)
+    return str(path)
+
+
+@pytest.fixture(scope='module')
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder: Path = tmp_path_factory.mktemp('models')
+    colour = [
+        helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
+        helper.make_node('Flatten', ['pooled'], ['out']),
+    ]
+    # Bins of one keypoint: the highest is at column 6, row 4, of eight.
+    x, y = np.zeros((1, 17, 8), np.float32), np.zeros((1, 17, 8), np.float32)
+    x[0, :, 6], y[0, :, 4] = 0.75, 0.75
+    points = [
+        helper.make_node('ReduceMean', ['images'], ['mean'], axes=[1, 2, 3], keepdims=0),
+        helper.make_node('Unsqueeze', ['mean', 'axes'], ['column']),
+        helper.make_node('Mul', ['column', 'zero'], ['nothing']),
+        helper.make_node('Add', ['nothing', 'x'], ['simcc_x']),
+        helper.make_node('Add', ['nothing', 'y'], ['simcc_y']),
+    ]
+    return {
+        'colour': save(folder / 'colour.onnx', colour, {'out': (3,)}),
+        'pose': save(
+            folder / 'pose.onnx',
+            points,
+            {'simcc_x': (17, 8), 'simcc_y': (17, 8)},
+            {'axes': np.array([1, 2]), 'zero': np.float32(0), 'x': x, 'y': y},
+        ),
+    }
+
+
+PIXELS = {'mean': [0.0, 0.0, 0.0], 'std': [1.0, 1.0, 1.0]}
+
+
+class Cascade:
+    """A node on regions, and the publishers of its images and detections."""
+
+    def __init__(self, node, peer, as_image, name):
+        self.node, self._peer, self._as_image = node, peer, as_image
+        node.wait_for_log('Started: active.')
+        self._images = peer.publisher(Image, f'/{name}_camera/image')
+        self._detections = peer.publisher(Detection2DArray, f'/{name}_camera/detections')
+        for each in (self._images, self._detections):
+            peer.wait_until(each.get_subscription_count, f'{name} to subscribe')
+
+    def send_image(self, stamp):
+        """Publish red, green and blue stripes of 20 columns and 40 rows."""
+        pixels = np.repeat(np.eye(3, dtype=np.uint8)[None] * 255, 20, axis=1).repeat(40, axis=0)
+        self._images.publish(self._as_image(pixels, 'rgb8', stamp=stamp))
+
+    def send_detections(self, stamp, *detections):
+        header = Header(stamp=Time(sec=stamp, nanosec=7), frame_id='front_camera')
+        self._detections.publish(Detection2DArray(header=header, detections=detections))
+
+    def send(self, stamp, *detections):
+        self.send_image(stamp)
+        self.send_detections(stamp, *detections)
+
+    def result(self, box, stamp):
+        found = box.wait_for(
+            lambda message: message.header.stamp.sec == stamp, f'a result of image {stamp}'
+        )
+        assert (found.header.frame_id, found.header.stamp.nanosec) == ('front_camera', 7)
+        return found
+
+
+@pytest.fixture
+def start(start_node, peer, as_image, backend):
+    def started(kind, name, model, **parameters):
+        node = start_node(
+            name,
+            f'trt_ros.nodes.{kind}',
+            '-r',
+            f'image:=/{name}_camera/image',
+            '-r',
+            f'detections:=/{name}_camera/detections',
+            autostart=True,
+            backend=backend,
+            model_path=model,
+            qos_reliability='reliable',
+            regions=True,
+            **parameters,
+        )
+        return Cascade(node, peer, as_image, name)
+
+    return started
+
+
+def hypotheses(each):
+    return [result.hypothesis.class_id for result in each.results]
+
+
+def test_the_classifier_adds_the_classes_of_each_object(start, peer, models):
+    cascade = start(
+        'classifier',
+        'kinds',
+        models['colour'],
+        labels=['red', 'green', 'blue'],
+        max_classes=2,
+        max_regions=3,
+        **PIXELS,
+    )
+    box = peer.inbox(Detection2DArray, '/kinds/detections')
+    cascade.send(
+        1,
+        detection(50, 20, 10, 10, id='7', class_id='car'),
+        detection(10, 20, 10, 10, id='left', score=0.8),
+        detection(10, 20, 10, 10, score=0.1),
+        detection(30, 20, 8, 4, theta=0.5, score=0.7),
+        detection(10, 20, 0, 10, id='empty'),
+    )
+    found = cascade.result(box, 1)
+    assert [each.id for each in found.detections] == ['7', 'left', '', '', 'empty']
+    kinds = [hypotheses(each) for each in found.detections]
+    assert [each[:2] for each in kinds] == [
+        ['car', 'blue'],
+        ['thing', 'red'],
+        ['thing'],  # Over max_regions.
+        ['thing', 'green'],
+        ['thing'],  # Without an area.
+    ]
+    assert [len(each) for each in kinds] == [3, 3, 1, 3, 1]
+    scores = [result.hypothesis.score for result in found.detections[0].results]
+    assert scores == pytest.approx([0.9, 1.0, 0.0], abs=1e-3)
+    assert found.detections[3].bbox.center.theta == 0.5
+    assert 'exceed max_regions = 3' in cascade.node.log
+
+
+def test_images_and_detections_meet_by_stamp_in_any_order(start, peer, models):
+    cascade = start('classifier', 'meeting', models['colour'], queue_size=3, **PIXELS)
+    box = peer.inbox(Detection2DArray, '/meeting/detections')
+    green = detection(30, 20, 10, 10)
+    cascade.send_detections(1, green)
+    cascade.send_image(1)
+    assert len(cascade.result(box, 1).detections) == 1
+    for stamp in range(2, 7):  # Without detections.
+        cascade.send_image(stamp)
+    cascade.send_detections(20, green)  # Without an image.
+    cascade.send_image(21)
+    cascade.send_detections(21)
+    assert cascade.result(box, 21).detections == []
+    assert [each.header.stamp.sec for each in box.messages] == [1, 21]
+
+
+def test_diagnostics_count_what_finds_no_partner(start, peer, models):
+    from diagnostic_msgs.msg import DiagnosticArray
+
+    cascade = start(
+        'classifier', 'counted', models['colour'], queue_size=2, qos_depth=50, **PIXELS
+    )
+    diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
+    for stamp in range(1, 6):
+        cascade.send_image(stamp)
+
+    def is_counted(array):
+        return any(
+            status.name.startswith('counted:')
+            and any('no partner' in each.key and each.value == '3' for each in status.values)
+            for status in array.status
+        )
+
+    diagnostics.wait_for(is_counted, 'three images without detections')
+
+
+def test_keypoints_of_each_object_are_in_source_pixels(start, peer, models):
+    cascade = start('pose', 'people', models['pose'], region_scale=1.0, **PIXELS)
+    points, boxes, overlays = (
+        peer.inbox(kind, f'/people/{topic}')
+        for kind, topic in (
+            (Detection2DArray, 'keypoints'),
+            (Detection2DArray, 'detections'),
+            (Image, 'overlay'),
+        )
+    )
+    cascade.send(
+        1,
+        detection(20, 20, 16, 16, id='11'),
+        detection(40, 20, 8, 16, id='12', theta=float(np.pi)),
+    )
+    found = cascade.result(points, 1)
+    assert len(found.detections) == 2 * 17
+    first, other = found.detections[0], found.detections[17]
+    assert (first.id, other.id) == ('11', '12')
+    assert hypotheses(first) == ['nose']
+    assert hypotheses(found.detections[16]) == ['right_ankle']
+    # Two source pixels per input pixel; bins 6 and 4 are the centres 6.5 and 4.5 of the input.
+    position = first.bbox.center.position
+    assert (position.x, position.y) == pytest.approx((20 + 2 * 2.5, 20 + 2 * 0.5), abs=1e-3)
+    position = other.bbox.center.position
+    assert (position.x, position.y) == pytest.approx((40 - 2 * 2.5, 20 - 2 * 0.5), abs=1e-3)
+    assert [each.id for each in cascade.result(boxes, 1).detections] == ['11', '12']
+    assert cascade.result(overlays, 1).width == 60
+    cascade.send(2, detection(20, 20, 16, 16, id='a'), detection(20, 20, 16, 16, id='b'))
+    assert {each.id for each in cascade.result(points, 2).detections} == {'a', 'b'}
+    cascade.send(3, detection(20, 20, 16, 16), detection(20, 20, 16, 16))
+    assert {each.id for each in cascade.result(points, 3).detections} == {'0', '1'}
+    cascade.send(4)
+    assert cascade.result(points, 4).detections == []
+    assert cascade.result(boxes, 4).detections == []
+
+
+def test_parameters_that_contradict_regions_are_refused(start_node, models):
+    node = start_node(
+        'contradiction',
+        'trt_ros.nodes.classifier',
+        autostart=True,
+        backend='onnxruntime',
+        model_path=models['colour'],
+        regions=True,
+        image_topics=['a', 'b'],
+    )
+    node.wait_for_log("image_topics is ['a', 'b'], but regions is true.")
+    node.wait_for_log('Startup failed')
+
+
+def test_the_tensor_node_publishes_a_row_per_object(start, peer, models):
+    tensor_list = pytest.importorskip('isaac_ros_tensor_list_interfaces.msg').TensorList
+    cascade = start(
+        'tensor', 'rows', models['colour'], decoder='embedding', tensor_format='isaac', **PIXELS
+    )
+    rows = peer.inbox(tensor_list, '/rows/tensors')
+    boxes = peer.inbox(Detection2DArray, '/rows/detections')
+    cascade.send(
+        1,
+        detection(50, 20, 10, 10, id='b'),
+        detection(10, 20, 10, -1, id='invalid'),
+        detection(10, 20, 10, 10, id='r', score=0.2),
+    )
+    (tensor,) = cascade.result(rows, 1).tensors
+    assert list(tensor.shape.dims) == [2, 3]
+    values = np.frombuffer(bytes(tensor.data), np.float32).reshape(2, 3)
+    assert values.round(3).tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert [each.id for each in cascade.result(boxes, 1).detections] == ['b', 'r']
+    cascade.send(2)
+    assert cascade.result(rows, 2).tensors == []
+    assert cascade.result(boxes, 2).detections == []

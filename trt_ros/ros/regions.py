@@ -1,0 +1,84 @@
+"""Detections received for an image, and the choice of those to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.serialization import deserialize_message
+from vision_msgs.msg import Detection2D, Detection2DArray
+
+from trt_ros.errors import BadFrameError
+
+
+@dataclass(frozen=True)
+class Objects:
+    """
+    The detections of an image, and those that are run.
+
+    :param message: all detections, as received.
+    :param indices: (N,) indices of those that are run, ascending.
+    :param boxes: (N, 5) float64: centre x, y, width, height in source pixels, angle in radians.
+    :param invalid: number of detections without an area in the image.
+    :param surplus: number of other detections that are not run.
+    """
+
+    message: Detection2DArray
+    indices: np.ndarray
+    boxes: np.ndarray
+    invalid: int
+    surplus: int
+
+    @property
+    def detections(self) -> list[Detection2D]:
+        """The detections that are run."""
+        return [self.message.detections[index] for index in self.indices.tolist()]
+
+
+def choose_objects(
+    message: Detection2DArray, image_wh: tuple[int, int], max_regions: int
+) -> Objects:
+    """
+    Choose the detections to run: the best `max_regions` by score, the first among equals.
+
+    Boxes that are not finite, without an area, or completely outside the image are invalid.
+    """
+    boxes = np.array([_box(each) for each in message.detections], np.float64).reshape(-1, 5)
+    with np.errstate(invalid='ignore', over='ignore'):
+        reach = np.hypot(boxes[:, 2], boxes[:, 3])[:, None] / 2
+        is_valid = np.isfinite(boxes).all(axis=1) & (boxes[:, 2:4] > 0).all(axis=1)
+        is_valid &= (boxes[:, :2] + reach > 0).all(axis=1)
+        is_valid &= (boxes[:, :2] - reach < image_wh).all(axis=1)
+    valid = np.flatnonzero(is_valid)
+    scores = np.array([_score(message.detections[index]) for index in valid.tolist()])
+    best = np.sort(valid[np.argsort(-scores, kind='stable')[:max_regions]])
+    return Objects(
+        message, best, boxes[best], len(boxes) - len(valid), max(len(valid) - max_regions, 0)
+    )
+
+
+def _box(detection: Detection2D) -> tuple[float, ...]:
+    box = detection.bbox
+    position = box.center.position
+    return position.x, position.y, box.size_x, box.size_y, box.center.theta
+
+
+def _score(detection: Detection2D) -> float:
+    return max((result.hypothesis.score for result in detection.results), default=0.0)
+
+
+def read_objects(message: np.ndarray) -> tuple[Detection2DArray, str]:
+    """
+    Read a serialized Detection2DArray.
+
+    :returns: the message, a copy, and its frame_id.
+    :raises BadFrameError: when it is no such message.
+    """
+    try:
+        detections = deserialize_message(message.tobytes(), Detection2DArray)
+    except rclpy_implementation.RCLError as error:
+        raise BadFrameError(
+            'bad detections', 'A message of detections cannot be read.', cause=str(error)
+        ) from error
+    return detections, detections.header.frame_id
