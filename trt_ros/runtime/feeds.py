@@ -11,7 +11,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import Crop
 
 
@@ -68,6 +68,8 @@ class StateFeed:
     kind: ClassVar[str] = 'state'
 
 
+#: Placement of the image in a network without one; the decoder ignores it.
+NO_LETTERBOX = Letterbox((1.0, 1.0), (0.0, 0.0), (1, 1), (1, 1))
 Feed = ImageFeed | TensorFeed | ConstantFeed | StateFeed
 #: Feeds by network input; those of images and tensors in the order of their bindings.
 Feeds = Mapping[str, Feed]

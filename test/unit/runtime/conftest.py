@@ -305,6 +305,7 @@ class FakeEngine:
         self.plan_nbytes, self.runs = 1000, 0
         self.is_capturable, self.refuses, self.is_closed = True, False, False
         self.device_memory_size_v2 = 2000
+        self.on_host: set[str] = set()
         strategies = SimpleNamespace(USER_MANAGED=1)
 
         @contextmanager
@@ -321,6 +322,9 @@ class FakeEngine:
     @property
     def handle(self) -> FakeEngine:
         return self
+
+    def get_tensor_location(self, name) -> SimpleNamespace:
+        return SimpleNamespace(name='HOST' if name in self.on_host else 'DEVICE')
 
     def create_execution_context(self, strategy) -> FakeContext:
         return FakeContext(self)

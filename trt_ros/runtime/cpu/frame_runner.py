@@ -10,6 +10,7 @@ import numpy as np
 
 from trt_ros.errors import ModelError, TensorMismatchError
 from trt_ros.runtime.feeds import (
+    NO_LETTERBOX,
     RunInputs,
     constant_inputs,
     example_inputs,
@@ -32,8 +33,6 @@ from trt_ros.vision.thresholds import Thresholds
 ResultT = TypeVar('ResultT')
 
 
-#: Placement of the image in a network without one; the decoder ignores it.
-NO_LETTERBOX = Letterbox((1.0, 1.0), (0.0, 0.0), (1, 1), (1, 1))
 WARM_UP_THRESHOLDS = Thresholds(score=1.0, iou=1.0, max_detections=1)
 
 

@@ -1,122 +1,33 @@
-"""GPU memory of one batch size, and the stages of its frames."""
+"""GPU memory for one set of input shapes, and the stages of its runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 
-from trt_ros.cuda.graphs import Graph
-from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer, copy_async, fill_async
+from trt_ros.cuda.device import Event, Stream
+from trt_ros.cuda.memory import DeviceBuffer, copy_async, fill_async
 from trt_ros.errors import TensorMismatchError
+from trt_ros.runtime.gpu.captured_graph import RunAddresses, Stage
 from trt_ros.runtime.gpu.decode import Launch
 from trt_ros.runtime.gpu.preprocess import (
     Geometry,
-    RequestArgs,
+    PreprocessArgs,
     launch_preprocess,
     preprocess_args,
 )
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
-from trt_ros.runtime.gpu.tensorrt_context import Execution, item_nbytes
-from trt_ros.runtime.gpu.waiting import RunTimes
+from trt_ros.runtime.gpu.sources import aligned
+from trt_ros.runtime.gpu.tensorrt_context import Execution, Shape, item_nbytes
 
-HEADER_NBYTES = 256  # The request; keeps the images behind it aligned.
-MAX_GRAPHS = 16  # Per slot and batch size: image geometries that may alternate.
-Stage = tuple[str, Callable[[int], None]]
-
-
-def aligned(nbytes: int) -> int:
-    """Return `nbytes` rounded up to a multiple of 256."""
-    return -(-nbytes // 256) * 256
-
-
-@dataclass(frozen=True)
-class FrameAddresses:
-    """
-    Addresses that the captured work of a batch reads and writes.
-
-    :param images: GPU address of each image; may be fewer than the batch has.
-    :param request: GPU address of the `RequestArgs`.
-    :param copies: (target, source, nbytes) of the copies to the GPU inside the graph.
-    :param results: where the results of each image go, or else all raw outputs.
-    """
-
-    images: tuple[int, ...]
-    request: int
-    copies: tuple[tuple[int, int, int], ...]
-    results: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """
-    Bytes `start` to `stop` of image `index`, copied to pinned memory as one.
-
-    :param pinned: offset of the target in the pinned buffer.
-    :param send: (offset, nbytes) to send to the GPU once copied: the first piece includes the
-        header, the last one is (0, 0) because the graph sends it.
-    """
-
-    index: int
-    start: int
-    stop: int
-    pinned: int
-    send: tuple[int, int]
-
-
-class SlotMemory(NamedTuple):
-    """Memory of a slot for images and results; `image` is None where kernels read in place."""
-
-    pinned: PinnedBuffer
-    image: DeviceBuffer | None
-    results: PinnedBuffer
-    request: RequestArgs
-
-
-class StageSequence:
-    """Stages launched one by one, in place of a CUDA graph where none can be captured."""
-
-    def __init__(self, stages: list[Callable[[int], None]]) -> None:
-        self.stages = stages
-
-    def launch(self, stream: int) -> None:
-        """Enqueue all stages into `stream`; returns at once."""
-        for stage in self.stages:
-            stage(stream)
-
-    def close(self) -> None:
-        """Drop the stages; may be called twice."""
-        self.stages = []
-
-
-@dataclass(frozen=True, eq=False)
-class CapturedGraph:
-    """
-    A CUDA graph captured for one batch of image geometries. Owns the graph.
-
-    :param memory: the slot's memory that the graph uses; borrowed.
-    :param sizes: bytes of each image.
-    :param offsets: offset of each image in the pinned buffer.
-    :param results: slice of each image's results in the result buffer.
-    :param pieces: copies to pinned memory; empty for zero-copy frames.
-    """
-
-    graph: Graph | StageSequence
-    memory: SlotMemory
-    addresses: FrameAddresses
-    sizes: tuple[int, ...]
-    offsets: tuple[int, ...]
-    results: tuple[slice, ...]
-    pieces: tuple[Piece, ...]
-    times: RunTimes = field(default_factory=RunTimes)
-
-    def close(self) -> None:
-        """Destroy the graph; may be called twice."""
-        self.graph.close()
+#: Combinations of tensor shapes whose buffers are kept.
+MAX_SHAPES = 4
+KEEP_STATE = 'keep state'
 
 
 class TensorMemory(NamedTuple):
@@ -128,31 +39,42 @@ class TensorMemory(NamedTuple):
 
 class BatchBuffers:
     """
-    Execution context, tensors and captured graphs of one batch size in one slot, which owns them.
+    Execution context and tensors of one set of input shapes, which it owns.
 
-    :param larger: the slot's buffers of a larger batch, whose memory this one uses too, because
-        their runs never overlap. It must outlive this one.
+    :param batch: number of images per run; 1 where a run has other inputs, too.
+    :param tensor_shapes: shapes of the tensors fed, by network input.
+    :param larger: the buffers of a larger batch, whose memory this one uses too, because their
+        runs never overlap. It must outlive this one.
+    :ivar number: unique in this process; graphs are captured for it.
     """
 
+    _numbers = count()
+
     def __init__(
-        self, shared: SharedResources, batch: int, larger: BatchBuffers | None = None
+        self,
+        shared: SharedResources,
+        batch: int,
+        tensor_shapes: Mapping[str, Shape],
+        larger: BatchBuffers | None = None,
     ) -> None:
-        self.shared, self.batch = shared, batch
+        self.shared, self.batch, self.number = shared, batch, next(self._numbers)
         engine = shared.contexts.engine
         self._owned = ExitStack()
         with ExitStack() as undo:
-            spec = shared.image_input
-            shape = (batch, *shared.preprocess.shape[1:])
             self._constant_inputs = {
                 name: np.repeat(value, batch, axis=0)
                 for name, value in shared.constant_inputs.items()
             }
-            self.execution: Execution = shared.contexts.new(
-                {
-                    spec.name: shape,
-                    **{name: value.shape for name, value in self._constant_inputs.items()},
-                }
-            )
+            input_shapes: dict[str, Shape] = {
+                **{
+                    name: (batch, *feed.preprocess.shape[1:])
+                    for name, feed in shared.images.items()
+                },
+                **tensor_shapes,
+                **{name: value.shape for name, value in self._constant_inputs.items()},
+                **{name: feed.spec.shape for name, feed in shared.state_feeds.items()},
+            }
+            self.execution: Execution = shared.contexts.new(input_shapes)
             undo.callback(self.execution.close)
             self.shapes = {out.name: self.execution.shape_of(out.name) for out in engine.outputs}
             for name, output_shape in self.shapes.items():
@@ -162,30 +84,26 @@ class BatchBuffers:
                         cause='its first dimension is not the batch',
                         remedy='Set max_batch_size to 1.',
                     )
-            self.image_nbytes = int(np.prod(shape[1:])) * item_nbytes(spec.dtype)
             self.sizes = {
-                spec.name: batch * self.image_nbytes,
-                **{name: value.nbytes for name, value in self._constant_inputs.items()},
+                spec.name: int(np.prod({**input_shapes, **self.shapes}[spec.name]))
+                * item_nbytes(spec.dtype)
+                for spec in (*engine.inputs, *engine.outputs)
             }
-            for out in engine.outputs:
-                self.sizes[out.name] = int(np.prod(self.shapes[out.name])) * item_nbytes(out.dtype)
-            self.decoder = shared.decoder_for(self.shapes)
+            self.decoder = shared.decoder_for({name: self.shapes[name] for name in shared.outputs})
             self.memory: TensorMemory = self._allocate(undo) if larger is None else larger.memory
             self.tensors, self.scratch = self.memory
             for name, buffer in self.tensors.items():
                 self.execution.bind(name, buffer.ptr)
-            self.input = self.tensors[spec.name]
-            self.captured: LruCache[CapturedGraph] = LruCache(MAX_GRAPHS)
-            undo.callback(self.captured.clear)
             self._owned = undo.pop_all()
         self.is_warm = False
 
     def _allocate(self, undo: ExitStack) -> TensorMemory:
         account, scratch = self.shared.account, None
-        tensors = {}
+        tensors = dict(self.shared.states.buffers)
         for name, nbytes in self.sizes.items():
-            tensors[name] = DeviceBuffer(nbytes, 'tensors', account)
-            undo.callback(tensors[name].close)
+            if name not in tensors:
+                tensors[name] = DeviceBuffer(nbytes, 'tensors', account)
+                undo.callback(tensors[name].close)
         if self.decoder is not None:
             scratch = DeviceBuffer(
                 self.batch * aligned(self.decoder.scratch_nbytes), 'decoder', account
@@ -196,10 +114,11 @@ class BatchBuffers:
     def result_sizes(self, geometries: Sequence[Geometry]) -> tuple[int, ...]:
         """Return the bytes of each image's results in host memory, or else of all raw outputs."""
         if self.decoder is None:
-            return (
-                sum(aligned(self.sizes[out.name]) for out in self.shared.contexts.engine.outputs),
-            )
-        return tuple(aligned(self.decoder.result_nbytes((g.width, g.height))) for g in geometries)
+            return (sum(aligned(self.sizes[name]) for name in self.shared.outputs),)
+        return tuple(
+            aligned(self.decoder.result_nbytes((g.width, g.height)))
+            for g in self.shared.decoded(geometries)
+        )
 
     def prepare(self, stream: int) -> None:
         """Write the constant inputs and zero the decoder's counters, once for all frames."""
@@ -209,8 +128,8 @@ class BatchBuffers:
         if self.scratch is not None:
             fill_async(self.scratch.ptr, 0, self.scratch.nbytes, stream)
 
-    def stages(self, geometries: Sequence[Geometry], addresses: FrameAddresses) -> list[Stage]:
-        """Return the stages of a frame on the GPU, in order, each as a function of the stream."""
+    def stages(self, geometries: Sequence[Geometry], addresses: RunAddresses) -> list[Stage]:
+        """Return the stages of a run on the GPU, in order, each as a function of the stream."""
         shared, stages = self.shared, list[Stage]()
         if addresses.copies:
 
@@ -219,44 +138,57 @@ class BatchBuffers:
                     copy_async(target, source, nbytes, stream)
 
             stages.append(('copy in', copy_in))
-        last = len(geometries) - 1
-        args = [
-            image_args
-            for i in range(self.batch)
-            for image_args in preprocess_args(
-                shared.preprocess,
-                [geometries[min(i, last)]],
-                [addresses.images[min(i, last)]],
-                self.input.ptr + i * self.image_nbytes,
-            )
-        ]  # The last image pads a partial batch.
+        args = self._preprocess_args(geometries, addresses.images)
+        if args:
 
-        def preprocess(stream: int) -> None:
-            for image_args in args:
-                launch_preprocess(shared.preprocess_kernels, image_args, stream)
+            def preprocess(stream: int) -> None:
+                for image_args in args:
+                    launch_preprocess(shared.preprocess_kernels, image_args, stream)
 
-        stages += [
-            ('preprocess', preprocess),
-            ('inference', self.execution.enqueue),
-            self._last_stage(geometries, addresses),
-        ]
+            stages.append(('preprocess', preprocess))
+        stages += [('inference', self.execution.enqueue), self._last_stage(geometries, addresses)]
+        if shared.state_feeds:
+
+            def keep_state(stream: int) -> None:
+                for name, feed in shared.state_feeds.items():
+                    source, target = self.tensors[feed.output], self.tensors[name]
+                    copy_async(target.ptr, source.ptr, self.sizes[name], stream)
+
+            stages.append((KEEP_STATE, keep_state))
         return stages
 
-    def _last_stage(self, geometries: Sequence[Geometry], addresses: FrameAddresses) -> Stage:
+    def _preprocess_args(
+        self, geometries: Sequence[Geometry], images: Sequence[int]
+    ) -> list[PreprocessArgs]:
+        """Return the arguments of each launch; the last image pads a partial batch."""
+        args: list[PreprocessArgs] = []
+        first = 0
+        for name, feed in self.shared.images.items():
+            for i in range(self.batch):
+                start = min(first + i, len(geometries) - 1)
+                part = slice(start, start + feed.image_count)
+                args += preprocess_args(
+                    feed.preprocess,
+                    geometries[part],
+                    images[part],
+                    self.tensors[name].ptr + i * (self.sizes[name] // self.batch),
+                )
+            first += feed.image_count
+        return args
+
+    def _last_stage(self, geometries: Sequence[Geometry], addresses: RunAddresses) -> Stage:
         shared, decoder, scratch = self.shared, self.decoder, self.scratch
-        outputs = shared.contexts.engine.outputs
         if decoder is None or scratch is None:
 
             def copy_out(stream: int) -> None:
                 (target,) = addresses.results
-                for out in outputs:
-                    nbytes = self.sizes[out.name]
-                    copy_async(target, self.tensors[out.name].ptr, nbytes, stream)
-                    target += aligned(nbytes)
+                for name in shared.outputs:
+                    copy_async(target, self.tensors[name].ptr, self.sizes[name], stream)
+                    target += aligned(self.sizes[name])
 
             return 'copy out', copy_out
         kernels, launches = shared.decode_kernels, list[Launch]()
-        for i, geometry in enumerate(geometries):
+        for i, geometry in enumerate(shared.decoded(geometries)):
 
             def address(name: str, i: int = i) -> int:
                 return self.tensors[name].ptr + i * (self.sizes[name] // self.batch)
@@ -278,15 +210,89 @@ class BatchBuffers:
     def outputs(self, results: np.ndarray) -> dict[str, np.ndarray]:
         """Return views of the raw outputs in the result buffer, bfloat16 as uint16; borrowed."""
         outputs, offset = {}, 0
-        for out in self.shared.contexts.engine.outputs:
-            nbytes = self.sizes[out.name]
-            kind = 'uint16' if out.dtype == 'bfloat16' else out.dtype
-            outputs[out.name] = (
-                results[offset : offset + nbytes].view(kind).reshape(self.shapes[out.name])
+        for name in self.shared.outputs:
+            nbytes = self.sizes[name]
+            outputs[name] = (
+                results[offset : offset + nbytes]
+                .view(self.shared.host_dtypes[name])
+                .reshape(self.shapes[name])
             )
             offset += aligned(nbytes)
         return outputs
 
     def close(self) -> None:
-        """Release the graphs, the context and own memory; may be called twice."""
+        """Release the context and own memory; may be called twice."""
         self._owned.close()
+
+
+class BuffersByShape:
+    """
+    The buffers of each batch size and combination of tensor shapes, made when first needed.
+
+    Owns them; all slots use them, because runs never overlap. Of tensors of dynamic shapes, the
+    last few combinations are kept.
+    """
+
+    def __init__(self, shared: SharedResources) -> None:
+        self._shared = shared
+        # Batch sizes are all kept: smaller ones use the memory of the largest.
+        self._buffers: LruCache[BatchBuffers] = LruCache(max(len(shared.batches), MAX_SHAPES))
+
+    def get(
+        self,
+        images: int,
+        tensor_shapes: Mapping[str, Shape],
+        stream: Stream,
+        after: Event | None = None,
+    ) -> BatchBuffers:
+        """
+        Return the buffers of the smallest batch of at least `images`, for these tensors.
+
+        :param stream: idle stream that writes their first contents.
+        :param after: end of the run that uses their memory; None when there is none.
+        :raises TensorMismatchError: when there is no such batch, or the engine rejects a shape.
+        """
+        batches = self._shared.batches
+        batch = 1
+        if self._shared.is_one_image:
+            batch = next((size for size in batches if size >= images), 0)
+            if not batch:
+                raise TensorMismatchError(
+                    f'{images} images exceed the maximum batch size of {batches[-1]}.'
+                )
+        key = (batch, *tensor_shapes.values())
+        found = self._buffers.find(key)
+        if found is not None:
+            return found
+        if after is not None:
+            # The run uses the memory, or buffers that are closed to make room.
+            stream.wait_for(after)
+            stream.synchronize()
+        # Smaller batches use the memory of the largest.
+        larger = self.get(batches[-1], {}, stream) if batch < batches[-1] else None
+        return self._buffers.get(
+            key,
+            lambda: self._made(BatchBuffers(self._shared, batch, tensor_shapes, larger), stream),
+        )
+
+    @staticmethod
+    def _made(buffers: BatchBuffers, stream: Stream) -> BatchBuffers:
+        """Write the first contents; the first run may be in another stream."""
+        try:
+            buffers.prepare(stream.handle)
+            stream.synchronize()
+        except BaseException:
+            buffers.close()
+            raise
+        return buffers
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """Numbers of the present buffers."""
+        return frozenset(buffers.number for buffers in self._buffers)
+
+    def close(self) -> None:
+        """Release the buffers, after all slots; may be called twice."""
+        for buffers in sorted(self._buffers, key=lambda each: each.batch):
+            buffers.close()
+        self._buffers.clear()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 import logging
 import threading
@@ -16,11 +16,19 @@ from trt_ros.cuda.device import Gpu, open_gpu
 from trt_ros.cuda.monitor import Monitor
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
-from trt_ros.errors import GpuFailedError, ParameterError
+from trt_ros.errors import GpuFailedError
+from trt_ros.runtime.feeds import (
+    NO_LETTERBOX,
+    RunInputs,
+    example_inputs,
+    inputs_of_image,
+    split_inputs,
+)
 from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.gpu.batch_buffers import BuffersByShape
 from trt_ros.runtime.gpu.decode_boxes import MAX_DETECTIONS
 from trt_ros.runtime.gpu.faults import Faults
-from trt_ros.runtime.gpu.frame_slot import FrameSlot, Launched
+from trt_ros.runtime.gpu.frame_slot import NO_TENSORS, FrameSlot, Launched
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.receive_buffers import ReceiveBuffers
 from trt_ros.runtime.gpu.shared_resources import (
@@ -49,7 +57,7 @@ class Health:
 
 
 class Pending(PendingResults[Any]):
-    """A batch of frames in flight; call exactly one of `results`, `outputs` and `wait`, once."""
+    """A run in flight; call exactly one of `results`, `outputs` and `wait`, once."""
 
     def __init__(
         self,
@@ -66,7 +74,9 @@ class Pending(PendingResults[Any]):
 
     def results(self) -> list[Any]:
         """
-        Wait and return the decoder's result of each frame; releases the GIL meanwhile.
+        Wait and return the decoder's result of each image of a batch, or of the run.
+
+        Releases the GIL meanwhile.
 
         :raises GpuFailedError: when the GPU has failed.
         """
@@ -82,7 +92,7 @@ class Pending(PendingResults[Any]):
 
     def outputs(self) -> dict[str, np.ndarray]:
         """
-        Wait and return copies of the raw outputs; for a pipeline without a GPU decoder.
+        Wait and return copies of the raw outputs; where the GPU does not decode them.
 
         :raises GpuFailedError: when the GPU has failed.
         """
@@ -98,9 +108,9 @@ class Pending(PendingResults[Any]):
 
 class GraphPipeline(FrameRunner[Any]):
     """
-    From frames to results on one GPU. Owns the engine and everything that it opened.
+    From images and tensors to results on one GPU. Owns the engine and everything it opened.
 
-    `infer`, `infer_all` and `submit` may be called from several threads.
+    Runs may be started from several threads.
     """
 
     max_detections = MAX_DETECTIONS
@@ -108,7 +118,7 @@ class GraphPipeline(FrameRunner[Any]):
     def __init__(
         self,
         shared: SharedResources,
-        decoder: Decoder[Any] | None,
+        decoder: Decoder[Any],
         slots: Slots[FrameSlot],
         on_fault: Callable[[GpuFailedError], None] | None,
         log_lines: tuple[str, ...],
@@ -142,18 +152,15 @@ class GraphPipeline(FrameRunner[Any]):
         """
         Open the GPU, compile the kernels and create the slots; `warm_up` does the rest.
 
-        :param engine: an engine with one image input beside the decoder's constant inputs; owned
-            by the pipeline from now on, also when this raises.
+        :param engine: owned by the pipeline from now on, also when this raises.
+        :param fitted: the feeds of its inputs, its outputs and decoder.
         :param cache: TensorRT-RTX's runtime cache of this engine.
-        :param batch: number of frames that may arrive together. A batch above 1 has one slot: a
-            batch waits for its frames, and a second slot would double its memory.
+        :param batch: number of frames that may arrive together.
         :param on_fault: called once, on any thread, when the GPU has failed for good.
         :param log_lines: lines about the engine, first in `log_lines`.
         :raises CudaError: no GPU, or out of memory; lists requested and free bytes.
         """
         options = options or GraphOptions()
-        if batch > 1:
-            options = replace(options, slots=1)
         try:
             gpu = open_gpu(options.device)
         except BaseException:
@@ -163,17 +170,18 @@ class GraphPipeline(FrameRunner[Any]):
             undo.callback(close_engine, engine)
             shared = open_shared_resources(
                 engine,
-                fitted.preprocess,
-                fitted.decoder,
+                fitted,
                 gpu,
                 options,
                 batch=batch,
                 cache=cache,
                 undo=undo,
             )
+            buffers = BuffersByShape(shared)
+            undo.callback(buffers.close)
             slots: list[FrameSlot] = []
             for _ in range(options.slots):
-                slot = FrameSlot(shared)
+                slot = FrameSlot(shared, buffers)
                 undo.callback(slot.close)
                 slots.append(slot)
             lines = (*log_lines, *batch_log_lines(shared, batch))
@@ -212,20 +220,32 @@ class GraphPipeline(FrameRunner[Any]):
 
         TensorRT initialises, TensorRT-RTX compiles its kernels, and graphs are captured.
 
+        A network of tensors of dynamic shapes is left alone: its first run does this.
+
         :param frame: a frame of the expected size and encoding; default the network's size, bgr8.
         """
-        if frame is None:
-            frame = Frame.from_pixels(
-                np.full((*self.shared.preprocess.input_hw, 3), 114, np.uint8)
-            )
         thresholds = Thresholds(score=1.0, iou=0.5, max_detections=1)
-        for images in range(self.max_batch, 0, -1):
-            for pending in [self.submit([frame] * images, thresholds) for _ in self.slots.all]:
+        for inputs in self._warm_up_inputs(frame):
+            for pending in [self._start(*inputs, thresholds) for _ in self.slots.all]:
                 pending.wait()
+        self.reset_state()
         self.faults.check()
         self.health.frames = self.health.zero_copy_frames = 0
         with self.gpu.context:
             self.shared.contexts.save_cache()
+
+    def _warm_up_inputs(
+        self, frame: Frame | None
+    ) -> Iterator[tuple[Sequence[Frame], Mapping[str, np.ndarray]]]:
+        """Yield the images and tensors of a run of each kind."""
+        inputs = example_inputs(self.shared.feeds)
+        if inputs is None:
+            return
+        frames, tensors = split_inputs(self.shared.feeds, inputs)
+        if frame is not None:
+            frames = (frame,) * len(frames)
+        for images in range(self.max_batch, 0, -1):
+            yield frames * images, tensors
 
     def infer(self, frame: Frame, thresholds: Thresholds) -> Any:
         """
@@ -261,23 +281,47 @@ class GraphPipeline(FrameRunner[Any]):
         :param thresholds: a GPU decoder returns at most `GraphPipeline.max_detections` boxes.
         :returns: the frames in flight; their slot is busy until it is waited for.
         """
+        if self.shared.is_one_image:
+            return self._start(frames, NO_TENSORS, thresholds)
+        (frame,) = frames
+        return self.submit_inputs(inputs_of_image(self.shared.feeds, frame), thresholds)
+
+    def submit_inputs(self, inputs: RunInputs, thresholds: Thresholds) -> Pending:
+        """Launch a run of an image or array per input, see FrameRunner.infer_inputs."""
+        return self._start(*split_inputs(self.shared.feeds, inputs), thresholds)
+
+    def reset_state(self) -> None:
+        """Set the states to zeros before the next run."""
+        self.shared.states.reset()
+
+    def _start(
+        self,
+        frames: Sequence[Frame],
+        tensors: Mapping[str, np.ndarray],
+        thresholds: Thresholds,
+    ) -> Pending:
         self.faults.check()
         slot = self.slots.take(self.options.gpu_timeout_seconds or 60.0)
         number = next(self._numbers)
         self.faults.begin(number)
         try:
             with self._submit, self.gpu.context:
-                # All slots share one activation memory: a frame waits for the one before.
+                # All slots share activations and tensors: a run waits for the one before.
                 after, last = None, self._last
                 if last is not None and last.in_flight:
                     after = last.done
                 self._last = slot
                 buffers = self.receive_buffers
                 launched = slot.start(
-                    frames, thresholds, buffers.device_address if buffers.blocks else None, after
+                    frames,
+                    thresholds,
+                    buffers.device_address if buffers.blocks else None,
+                    after,
+                    tensors,
                 )
-                self.health.frames += len(frames)
-                self.health.zero_copy_frames += launched.zero_copy * len(frames)
+                count = len(self.shared.decoded(frames)) or 1
+                self.health.frames += count
+                self.health.zero_copy_frames += launched.zero_copy * count
         except BaseException as error:
             self._release_failed(slot, number, error)
             raise
@@ -312,28 +356,34 @@ class GraphPipeline(FrameRunner[Any]):
             if launched.buffers.decoder is not None
             else self._decode_on_cpu(launched, frames, thresholds)
         )
-        nonfinite = sum(is_nonfinite for _, is_nonfinite in pairs)
-        if nonfinite and not self.health.nonfinite_frames:
+        self._count_nonfinite(sum(is_nonfinite for _, is_nonfinite in pairs))
+        return [result for result, _ in pairs]
+
+    def _count_nonfinite(self, frames: int) -> None:
+        if not frames:
+            return
+        with self._submit:
+            is_first = not self.health.nonfinite_frames
+            self.health.nonfinite_frames += frames
+        if is_first:
             log.warning(
                 'Network outputs contain NaN or infinite values; their boxes are dropped. A '
                 'lower precision may overflow: try precision fp32.'
             )
-        self.health.nonfinite_frames += nonfinite
-        return [result for result, _ in pairs]
 
     def _decode_on_cpu(
         self, launched: Launched, frames: Sequence[Frame], thresholds: Thresholds
     ) -> list[tuple[Any, bool]]:
         """Return the result of each frame and whether its outputs had non-finite values."""
-        if self.decoder is None:
-            raise ParameterError('This pipeline has no decoder.', remedy='Call outputs() instead.')
         outputs = {
             name: widen(head) if head.dtype == np.uint16 else head
             for name, head in launched.outputs().items()
         }
+        letterboxes = [
+            self.shared.preprocess.letterbox(frame.wh) for frame in self.shared.decoded(frames)
+        ]
         pairs = []
-        for i, frame in enumerate(frames):
-            letterbox = self.shared.preprocess.letterbox(frame.wh)
+        for i, letterbox in enumerate(letterboxes or [NO_LETTERBOX]):
             # The outputs of a single image may lack a batch axis.
             own = (
                 outputs

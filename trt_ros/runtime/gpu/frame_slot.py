@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from operator import lt
 import time
@@ -14,67 +14,45 @@ from trt_ros.cuda.calls import CudaError
 from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer, copy_async, fill_async
-from trt_ros.errors import BackendError, TensorMismatchError
-from trt_ros.runtime.gpu.batch_buffers import (
-    HEADER_NBYTES,
-    BatchBuffers,
+from trt_ros.errors import BackendError
+from trt_ros.runtime.gpu.batch_buffers import KEEP_STATE, BatchBuffers, BuffersByShape
+from trt_ros.runtime.gpu.captured_graph import (
     CapturedGraph,
-    FrameAddresses,
-    Piece,
+    RunAddresses,
     SlotMemory,
     Stage,
     StageSequence,
-    aligned,
 )
 from trt_ros.runtime.gpu.preprocess import Geometry, request_view
 from trt_ros.runtime.gpu.shared_resources import SharedResources
-from trt_ros.runtime.gpu.slots import chunks
+from trt_ros.runtime.gpu.slots import LruCache
+from trt_ros.runtime.gpu.sources import (
+    HEADER_NBYTES,
+    Part,
+    Piece,
+    Source,
+    TensorSource,
+    aligned,
+    plan_transfers,
+)
 from trt_ros.runtime.gpu.waiting import Run
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
 #: Larger images are copied in pieces of this size: the transfer of one overlaps the next copy.
 CHUNK_NBYTES = 1 << 20
+MAX_GRAPHS = 16  # Per slot and batch size: image geometries that may alternate.
 
 DeviceAddress = Callable[[int, int], int]  # (host address, nbytes) to the GPU's address, or 0.
-
-
-def cut_into_pieces(
-    sizes: Sequence[int], offsets: Sequence[int], chunk_nbytes: int, *, send: bool
-) -> tuple[Piece, ...]:
-    """
-    Cut images into pieces; each but the last is sent by itself, the first with the header.
-
-    :param offsets: offset of each image in the pinned buffer.
-    :param send: False where the GPU reads the pinned buffer directly.
-    """
-    found = [
-        (index, start, stop)
-        for index, size in enumerate(sizes)
-        for start, stop in chunks(size, chunk_nbytes)
-    ]
-    pieces = []
-    for number, (index, start, stop) in enumerate(found):
-        pinned = offsets[index] + start
-        first = pinned if number else 0
-        is_sent = send and number < len(found) - 1
-        sent = (first, pinned + stop - start - first) if is_sent else (0, 0)
-        pieces.append(Piece(index, start, stop, pinned, sent))
-    return tuple(pieces)
-
-
-def address_of(frame: Frame) -> int:
-    """Return the host address of a frame's bytes."""
-    address: int = frame.data.ctypes.data
-    return address
+NO_TENSORS: Mapping[str, np.ndarray] = {}
 
 
 class Launched(NamedTuple):
     """
-    A batch of frames that `FrameSlot.start` has launched; valid until the slot's next start.
+    A run that `FrameSlot.start` has launched; valid until the slot's next start.
 
-    :param zero_copy: whether the GPU reads the frames directly from registered memory.
-    :param host_copy_seconds: time to copy the frames and to enqueue transfers.
+    :param zero_copy: whether the GPU reads all images and tensors directly from registered memory.
+    :param host_copy_seconds: time to copy them and to enqueue transfers.
     """
 
     buffers: BatchBuffers
@@ -102,18 +80,20 @@ class Launched(NamedTuple):
 
 class FrameSlot:
     """
-    One frame in flight. Owns its stream, its memory and its graphs; borrows shared resources.
+    One run in flight. Owns its stream, its memory and its graphs; borrows shared resources.
 
-    Source memory of the frames may be reused once `start` has returned, except registered memory,
-    which must not change until `wait` returns.
+    Source memory of images and tensors may be reused once `start` has returned, except registered
+    memory, which must not change until `wait` returns.
 
     :param chunk_nbytes: size of the pieces of a large image; default CHUNK_NBYTES.
     :ivar memory: memory for images and results; None before the first frame.
     :ivar in_flight: True from `start` until `wait` has returned.
     """
 
-    def __init__(self, shared: SharedResources, chunk_nbytes: int | None = None) -> None:
-        self.shared = shared
+    def __init__(
+        self, shared: SharedResources, buffers: BuffersByShape, chunk_nbytes: int | None = None
+    ) -> None:
+        self.shared, self.buffers = shared, buffers
         self._chunk_nbytes = CHUNK_NBYTES if chunk_nbytes is None else chunk_nbytes
         with ExitStack() as undo:
             self.stream = Stream(shared.options.stream_priority)
@@ -122,38 +102,34 @@ class FrameSlot:
             undo.callback(self.done.close)
             self.memory: SlotMemory | None = None
             undo.callback(self._free_memory)
-            self._buffers: dict[int, BatchBuffers] = {}
-            undo.callback(self._close_buffers)
+            self._captured: dict[int, LruCache[CapturedGraph]] = {}
+            undo.callback(self._close_graphs)
             self._owned = undo.pop_all()
         self.in_flight = False
         self._run: Run | None = None
 
-    def buffers_for(self, count: int) -> BatchBuffers:
-        """
-        Return the buffers of the smallest batch of at least `count` images.
+    def buffers_for(
+        self,
+        images: int,
+        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+        after: Event | None = None,
+    ) -> BatchBuffers:
+        """Return the buffers of a run; see BuffersByShape.get."""
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        return self.buffers.get(images, shapes, self.stream, after)
 
-        :raises TensorMismatchError: when there is no such batch, or the engine rejects its shape.
-        """
-        batches = self.shared.batches
-        batch = next((size for size in batches if size >= count), 0)
-        if not batch:
-            raise TensorMismatchError(
-                f'{count} images exceed the maximum batch size of {batches[-1]}.'
-            )
-        if batch not in self._buffers:
-            # Smaller batches use the memory of the largest.
-            larger = self.buffers_for(batches[-1]) if batch < batches[-1] else None
-            with ExitStack() as undo:
-                buffers = BatchBuffers(self.shared, batch, larger)
-                undo.callback(buffers.close)
-                buffers.prepare(self.stream.handle)
-                undo.pop_all()
-            self._buffers[batch] = buffers
-        return self._buffers[batch]
+    def captured(self, buffers: BatchBuffers) -> LruCache[CapturedGraph]:
+        """Return the graphs that use these buffers, by the geometries of the images."""
+        graphs = self._captured.get(buffers.number)
+        if graphs is None:
+            for number in self._captured.keys() - self.buffers.numbers:
+                self._captured.pop(number).clear()
+            graphs = self._captured[buffers.number] = LruCache(MAX_GRAPHS)
+        return graphs
 
-    def _close_buffers(self) -> None:
-        while self._buffers:
-            self._buffers.popitem()[1].close()
+    def _close_graphs(self) -> None:
+        for graphs in self._captured.values():
+            graphs.clear()
 
     def start(
         self,
@@ -161,19 +137,24 @@ class FrameSlot:
         thresholds: Thresholds,
         device_address: DeviceAddress | None,
         after: Event | None,
+        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
     ) -> Launched:
         """
-        Copy the frames to the GPU and launch their graph; returns while it runs.
+        Copy images and tensors to the GPU and launch their graph; returns while it runs.
 
+        :param frames: a batch of images, or the images of one run in the order of their feeds.
         :param device_address: returns the GPU's address of registered memory; None without any.
-        :param after: end of the previous frame, whose activation memory this one reuses.
+        :param after: end of the previous run, whose activation memory this one reuses.
+        :param tensors: as `split_inputs` returns them.
         """
-        launched = self._bring(frames, thresholds, device_address, after)
+        launched = self._bring(frames, thresholds, device_address, after, tensors)
+        stream = self.stream.handle
         if after is not None:
             self.stream.wait_for(after)
+        self.shared.states.prepare(stream)
         self._run = self.shared.waiting.begin(launched.captured.times)
-        launched.captured.graph.launch(self.stream.handle)
-        self.done.record(self.stream.handle)
+        launched.captured.graph.launch(stream)
+        self.done.record(stream)
         self.in_flight = True
         return launched
 
@@ -182,9 +163,14 @@ class FrameSlot:
         self.shared.waiting.end(self._run, self.done)
         self.in_flight = False
 
-    def stages_of(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[Stage]:
-        """Copy frames in and return their stages, to measure each; launches none of them."""
-        launched = self._bring(frames, thresholds, None, None)
+    def stages_of(
+        self,
+        frames: Sequence[Frame],
+        thresholds: Thresholds,
+        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+    ) -> list[Stage]:
+        """Copy a run's inputs and return its stages, to measure each; launches none of them."""
+        launched = self._bring(frames, thresholds, None, None, tensors)
         return launched.buffers.stages(list(map(Geometry.of, frames)), launched.captured.addresses)
 
     def _bring(
@@ -193,93 +179,118 @@ class FrameSlot:
         thresholds: Thresholds,
         device_address: DeviceAddress | None,
         after: Event | None,
+        tensors: Mapping[str, np.ndarray],
     ) -> Launched:
-        """Copy the frames to the GPU, except for the last transfer, which the graph does."""
+        """Copy images and tensors to the GPU, except for the transfers that the graph does."""
         begin = time.perf_counter()
-        buffers = self.buffers_for(len(frames))
-        zero_copy: tuple[int, ...] = ()  # GPU addresses of the frames.
-        if device_address is not None:
-            addresses = tuple(device_address(address_of(frame), frame.nbytes) for frame in frames)
-            if all(addresses):
-                zero_copy = addresses
+        buffers = self.buffers_for(len(frames), tensors, after)
+        sources = list(map(Source, frames))
+        for name, tensor in tensors.items():
+            sources.append(TensorSource(self.shared.tensor_specs[name], tensor))
+        zero_copy = self._zero_copy_addresses(sources, device_address)
         in_place = self.shared.in_place
-        # Graphs contain the addresses of frames that kernels read in place, not of copied frames.
+        # Graphs contain the addresses of images that kernels read in place, not of copied ones.
         key = (
-            *(
-                (frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian)
-                for frame in frames
-            ),
-            zero_copy if in_place else bool(zero_copy),
+            *(source.key for source in sources),
+            zero_copy if in_place else tuple(map(bool, zero_copy)),
         )
-        captured = buffers.captured.find(key)
+        captured = self.captured(buffers).find(key)
         if captured is None:
-            captured = self._open_graph(buffers, key, frames, zero_copy, after)
+            captured = self._open_graph(buffers, key, frames, sources, zero_copy, after)
         memory = captured.memory
-        request, image = memory.request, memory.image
+        request = memory.request
         request.score_threshold, request.iou_threshold = thresholds.score, thresholds.iou
         request.max_detections = thresholds.max_detections
-        if not zero_copy:
-            self._copy(frames, captured.pieces, memory)
-        elif image is not None:
-            stream = self.stream.handle
-            for frame, offset, size in zip(frames, captured.offsets, captured.sizes):
-                copy_async(image.ptr + offset, address_of(frame), size, stream)
-        return Launched(buffers, captured, bool(zero_copy), time.perf_counter() - begin)
+        if captured.pieces:
+            self._copy(sources, captured.pieces, memory)
+        for source, part in zip(sources, captured.parts):
+            if part.is_zero_copy and part.target:
+                copy_async(part.target, source.address, part.nbytes, self.stream.handle)
+        return Launched(buffers, captured, all(zero_copy), time.perf_counter() - begin)
+
+    def _zero_copy_addresses(
+        self, sources: Sequence[Source], device_address: DeviceAddress | None
+    ) -> tuple[int, ...]:
+        """Return the GPU address of each source in registered memory; 0 for the others."""
+        if device_address is None:
+            return (0,) * len(sources)
+        return tuple(
+            0
+            if source.is_small_tensor or not source.address
+            else device_address(source.address, source.nbytes)
+            for source in sources
+        )
 
     def _open_graph(
         self,
         buffers: BatchBuffers,
         key: tuple[object, ...],
         frames: Sequence[Frame],
+        sources: Sequence[Source],
         zero_copy: tuple[int, ...],
         after: Event | None,
     ) -> CapturedGraph:
-        """Lay out memory for frames of these geometries, and capture their graph."""
-        sizes = tuple(frame.nbytes for frame in frames)
-        offsets, end = [], HEADER_NBYTES
-        for size in sizes:
-            offsets.append(end)
-            end += aligned(size)
+        """Lay out memory for sources like these, and capture their graph."""
         geometries = tuple(map(Geometry.of, frames))
+        offsets, end = [], HEADER_NBYTES
+        for source in sources:
+            offsets.append(end)
+            end += aligned(source.nbytes)
         results, results_end = [], 0
         for size in buffers.result_sizes(geometries):
             results.append(slice(results_end, results_end + size))
             results_end += size
-        # Zero-copy frames need no pinned memory; pinning takes most of the time of a first frame.
-        memory = self._grow_memory(HEADER_NBYTES if zero_copy else end, end, results_end)
+        # Zero-copy sources need no pinned memory; pinning takes most of the time of a first frame.
+        memory = self._grow_memory(HEADER_NBYTES if all(zero_copy) else end, end, results_end)
         pinned, image = memory.pinned, memory.image
-        targets = tuple(memory.results.device_ptr + part.start for part in results)
-        pieces: tuple[Piece, ...] = ()
-        if not zero_copy:
-            pieces = cut_into_pieces(sizes, offsets, self._chunk_nbytes, send=image is not None)
-        if image is None:
-            images = zero_copy or tuple(pinned.device_ptr + offset for offset in offsets)
-            addresses = FrameAddresses(images, pinned.device_ptr, (), targets)
-        else:
-            # The graph does the last transfer, together with the header if it is the only one.
-            first, last = 0, HEADER_NBYTES
-            if not zero_copy:
-                first = pieces[-1].pinned if len(pieces) > 1 else 0
-                last = pieces[-1].pinned + pieces[-1].stop - pieces[-1].start
-            addresses = FrameAddresses(
-                tuple(image.ptr + offset for offset in offsets),
-                image.ptr,
-                ((image.ptr + first, pinned.ptr + first, last - first),),
-                targets,
+        parts = tuple(
+            Part(
+                source.nbytes,
+                offset,
+                # The network's inputs belong to the previous run until it ends.
+                0 if image is None or source.is_small_tensor else image.ptr + offset,
+                bool(address),
+                source.data is not None,
             )
+            for source, offset, address in zip(sources, offsets, zero_copy)
+        )
+        header = 0 if image is None else image.ptr
+        transfers = plan_transfers(parts, header, self._chunk_nbytes)
+        # Where each source is when the graph reads it; the GPU can read pinned memory.
+        there = [
+            part.target or address or pinned.device_ptr + part.pinned
+            for part, address in zip(parts, zero_copy)
+        ]
+        inputs = [buffers.tensors[name].ptr for name in self.shared.tensor_specs]
+        addresses = RunAddresses(
+            tuple(there[: len(frames)]),
+            header or pinned.device_ptr,
+            (
+                *(
+                    (target, pinned.ptr + offset, nbytes)
+                    for target, offset, nbytes in transfers.in_graph
+                ),
+                *(
+                    (target, address, part.nbytes)
+                    for target, address, part in zip(
+                        inputs, there[len(frames) :], parts[len(frames) :]
+                    )
+                ),
+            ),
+            tuple(memory.results.device_ptr + part.start for part in results),
+        )
         if after is not None:
             self.stream.wait_for(after)
         stages = buffers.stages(geometries, addresses)
-        return buffers.captured.get(
+        return self.captured(buffers).get(
             key,
             make=lambda: CapturedGraph(
                 self._capture(buffers, stages),
                 memory,
                 addresses,
-                sizes,
-                tuple(offsets),
+                parts,
                 tuple(results),
-                pieces,
+                transfers.pieces,
             ),
         )
 
@@ -290,7 +301,7 @@ class FrameSlot:
         stream = self.stream.handle
         if not buffers.is_warm:
             # TensorRT initialises on first use, which cannot be captured. Results are discarded.
-            sequence.launch(stream)
+            StageSequence([stage for name, stage in stages if name != KEEP_STATE]).launch(stream)
             self.stream.synchronize()
             buffers.is_warm = True
         reason = buffers.execution.why_not_capturable(stream)
@@ -304,20 +315,19 @@ class FrameSlot:
         self.shared.graph_fallbacks.append(reason)
         return sequence
 
-    def _copy(self, frames: Sequence[Frame], pieces: Sequence[Piece], memory: SlotMemory) -> None:
+    def _copy(
+        self, sources: Sequence[Source], pieces: Sequence[Piece], memory: SlotMemory
+    ) -> None:
         """Copy into pinned memory, and send each piece to the GPU as soon as it is copied."""
         view, pinned = memory.pinned.view, memory.pinned.ptr
-        image = 0 if memory.image is None else memory.image.ptr
         stream = self.stream.handle
 
         def copy(piece: Piece) -> None:
-            nbytes = piece.stop - piece.start
-            view[piece.pinned : piece.pinned + nbytes] = frames[piece.index].data[
-                piece.start : piece.stop
-            ]
-            first, count = piece.send
-            if count:
-                copy_async(image + first, pinned + first, count, stream)
+            target = view[piece.pinned : piece.pinned + piece.stop - piece.start]
+            sources[piece.index].copy(target, piece.start, piece.stop)
+            address, offset, nbytes = piece.send
+            if nbytes:
+                copy_async(address, pinned + offset, nbytes, stream)
 
         if len(pieces) == 1:
             copy(pieces[0])
@@ -337,8 +347,7 @@ class FrameSlot:
             present = (memory.pinned.nbytes, image_now, memory.results.nbytes)
         if memory is None or any(map(lt, present, wanted)):
             # Graphs contain the addresses of the memory that is freed here.
-            for buffers in self._buffers.values():
-                buffers.captured.clear()
+            self._close_graphs()
             self._free_memory()
             memory = self.memory = self._allocate(*map(max, present, wanted))
         return memory

@@ -15,9 +15,9 @@ import numpy as np
 
 from trt_ros.cuda.device import Event
 from trt_ros.runtime.cpu.measure import Summary
-from trt_ros.runtime.gpu.batch_buffers import HEADER_NBYTES
 from trt_ros.runtime.gpu.executor import GraphPipeline, Pending
 from trt_ros.runtime.gpu.frame_slot import FrameSlot
+from trt_ros.runtime.gpu.sources import HEADER_NBYTES
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
@@ -29,7 +29,9 @@ def _whole_slot(pipeline: GraphPipeline) -> Iterator[FrameSlot]:
     """Open a slot whose graph does the whole transfer; nothing else may run meanwhile."""
     with (
         pipeline.gpu.context,
-        closing(FrameSlot(pipeline.shared, chunk_nbytes=1 << 40)) as slot,
+        closing(
+            FrameSlot(pipeline.shared, pipeline.slots.all[0].buffers, chunk_nbytes=1 << 40)
+        ) as slot,
     ):
         yield slot
 
@@ -101,16 +103,12 @@ def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, 
         memory; all in ms.
     """
     whole, bring, plain = [], [], []
-    is_decoded = pipeline.decoder is not None
     slot = pipeline.slots.all[0]
     target: np.ndarray = np.empty(0, np.uint8)
     for number in range(rounds + 10):
         start = time.perf_counter()
         pending = pipeline.submit([frame] * pipeline.max_batch, THRESHOLDS)
-        if is_decoded:
-            pending.results()
-        else:
-            pending.outputs()
+        pending.results()
         stop = time.perf_counter()
         if not target.size and slot.memory is not None:
             target = slot.memory.pinned.view[HEADER_NBYTES:][: frame.nbytes]

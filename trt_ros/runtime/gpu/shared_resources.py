@@ -2,29 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
 from trt_ros.cuda.device import Gpu
 from trt_ros.cuda.kernels import Kernels
-from trt_ros.cuda.memory import Account
+from trt_ros.cuda.memory import Account, DeviceBuffer, fill_async
 from trt_ros.engine.cache import Blob, kernel_folder
 from trt_ros.engine.engine import Engine
+from trt_ros.runtime.feeds import (
+    Feeds,
+    ImageFeed,
+    StateFeed,
+    constant_inputs,
+    host_dtype,
+    image_feeds,
+    is_one_image,
+    state_feeds,
+    tensor_feeds,
+)
+from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu.decode import GpuDecoder
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.slots import CopyThreadPool
-from trt_ros.runtime.gpu.tensorrt_context import Contexts, Shape
+from trt_ros.runtime.gpu.tensorrt_context import Contexts, Shape, item_nbytes
 from trt_ros.runtime.gpu.waiting import GpuWait
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.letterbox import Preprocess
 
+Image = TypeVar('Image')
 COPY_THREADS = 2  # Beside the calling thread; they share the copy of a large image.
+
+
+class States:
+    """
+    The states of a network on the GPU, zero at first; all slots share them, one run at a time.
+
+    :ivar buffers: memory of each state input.
+    """
+
+    def __init__(self, feeds: Mapping[str, StateFeed], account: Account, undo: ExitStack) -> None:
+        self.buffers: dict[str, DeviceBuffer] = {}
+        self._is_reset_due = True
+        for name, feed in feeds.items():
+            nbytes = int(np.prod(feed.spec.shape)) * item_nbytes(feed.spec.dtype)
+            self.buffers[name] = DeviceBuffer(nbytes, 'states', account)
+            undo.callback(self.buffers[name].close)
+
+    def reset(self) -> None:
+        """Set the states to zeros before the next run."""
+        self._is_reset_due = True
+
+    def prepare(self, stream: int) -> None:
+        """Enqueue a due reset into the stream of the next run, after the previous run."""
+        if self._is_reset_due:
+            self._is_reset_due = False
+            for buffer in self.buffers.values():
+                fill_async(buffer.ptr, 0, buffer.nbytes, stream)
 
 
 @dataclass(frozen=True)
@@ -32,10 +73,10 @@ class SharedResources:
     """
     The resources that all frame slots of a pipeline borrow; the pipeline owns them.
 
+    :param outputs: names of the outputs that are decoded or copied to the host, in order.
     :param decoder_for: returns the GPU decoder for output shapes; None where only the CPU can
         decode.
-    :param in_place: whether kernels read pinned memory directly, without a copy to the GPU.
-    :param constant_inputs: values of the network inputs beside the images, one row each.
+    :param in_place: whether kernels read images in pinned memory, without a copy to the GPU.
     :param batches: batch sizes of runs, ascending.
     :param graph_fallbacks: reasons why frames run without a CUDA graph; slots append to it.
     """
@@ -44,29 +85,61 @@ class SharedResources:
     account: Account
     options: GraphOptions
     contexts: Contexts
-    preprocess: Preprocess
+    feeds: Feeds
+    outputs: tuple[str, ...]
     preprocess_kernels: Kernels
     decode_kernels: Kernels
     decoder_for: Callable[[Mapping[str, Shape]], GpuDecoder | None]
     copy_threads: CopyThreadPool
     in_place: bool
-    constant_inputs: Mapping[str, np.ndarray]
+    states: States
     waiting: GpuWait
     batches: tuple[int, ...] = (1,)
     graph_fallbacks: list[str] = field(default_factory=list)
 
+    @cached_property
+    def images(self) -> Mapping[str, ImageFeed]:
+        """Feeds of images by network input."""
+        return image_feeds(self.feeds)
+
+    @cached_property
+    def tensor_specs(self) -> Mapping[str, TensorSpec]:
+        """Network inputs that get tensors, by name."""
+        return {name: feed.spec for name, feed in tensor_feeds(self.feeds).items()}
+
+    @cached_property
+    def state_feeds(self) -> Mapping[str, StateFeed]:
+        """Feeds of states by network input."""
+        return state_feeds(self.feeds)
+
+    @cached_property
+    def constant_inputs(self) -> Mapping[str, np.ndarray]:
+        """Values of the constant inputs, one row per image."""
+        return constant_inputs(self.feeds)
+
+    @cached_property
+    def is_one_image(self) -> bool:
+        """Whether runs get one image each, so that images can be batched."""
+        return is_one_image(self.feeds)
+
+    @cached_property
+    def host_dtypes(self) -> Mapping[str, np.dtype[np.generic]]:
+        """NumPy dtypes of the outputs in host memory."""
+        return {spec.name: host_dtype(spec) for spec in self.contexts.engine.outputs}
+
     @property
-    def image_input(self) -> TensorSpec:
-        """The network input that takes the images."""
-        return next(
-            spec for spec in self.contexts.engine.inputs if spec.name not in self.constant_inputs
-        )
+    def preprocess(self) -> Preprocess:
+        """Preprocessing of the (first) image, where there is one."""
+        return next(iter(self.images.values())).preprocess
+
+    def decoded(self, images: Sequence[Image]) -> Sequence[Image]:
+        """Return those of a run's images that have a result of their own."""
+        return images if self.is_one_image else images[:1]
 
 
 def open_shared_resources(
     engine: Engine,
-    preprocess: Preprocess,
-    decoder: Decoder[Any] | None,
+    fitted: Fitted[Any],
     gpu: Gpu,
     options: GraphOptions,
     *,
@@ -95,9 +168,9 @@ def open_shared_resources(
         return loaded
 
     def decoder_for(shapes: Mapping[str, Shape]) -> GpuDecoder | None:
-        if decoder is None:
+        if not image_feeds(fitted.feeds):
             return None
-        return gpu_decoder(decoder, engine.outputs, shapes, preprocess.input_hw)
+        return gpu_decoder(fitted.decoder, engine.outputs, shapes, fitted.preprocess.input_hw)
 
     preprocess_kernels, decode_kernels = kernels('preprocess'), kernels('decode')
     copy_threads = CopyThreadPool(COPY_THREADS, gpu.context)
@@ -107,32 +180,33 @@ def open_shared_resources(
         account=account,
         options=options,
         contexts=contexts,
-        preprocess=preprocess,
+        feeds=fitted.feeds,
+        outputs=fitted.outputs,
         preprocess_kernels=preprocess_kernels,
         decode_kernels=decode_kernels,
         decoder_for=decoder_for,
         copy_threads=copy_threads,
         in_place=options.unified_memory == 'on'
         or (options.unified_memory == 'auto' and gpu.is_integrated),
-        constant_inputs=decoder.constant_inputs if decoder else {},
+        states=States(state_feeds(fitted.feeds), account, undo),
         waiting=GpuWait(options.gpu_wait),
     )
-    return replace(shared, batches=batches_for(shared, batch, decoder))
+    return replace(shared, batches=batches_for(shared, batch, fitted.decoder))
 
 
-def batches_for(
-    shared: SharedResources, batch: int, decoder: Decoder[Any] | None
-) -> tuple[int, ...]:
+def batches_for(shared: SharedResources, batch: int, decoder: Decoder[Any]) -> tuple[int, ...]:
     """
     Return the batch sizes of runs, ascending: powers of two, and the maximum.
 
     Each size has an execution context, which takes GPU memory (72 MiB with TensorRT-RTX 1.5,
     whatever the network), so not every size has one.
     """
-    spec = shared.image_input
+    if not shared.is_one_image:
+        return (1,)
+    spec = _image_input(shared)
     if spec.shape[0] != -1:
         return (spec.shape[0],)
-    if decoder is not None and not decoder.takes_batches:
+    if not decoder.takes_batches:
         return (1,)
     profiles = shared.contexts.engine.profiles
     max_batch = min(batch, max((profile[spec.name][2][0] for profile in profiles), default=1))
@@ -140,9 +214,16 @@ def batches_for(
     return (*(size for size in powers if size < max_batch), max_batch)
 
 
+def _image_input(shared: SharedResources) -> TensorSpec:
+    """Return the only network input that gets an image."""
+    return next(spec for spec in shared.contexts.engine.inputs if spec.name in shared.images)
+
+
 def batch_log_lines(shared: SharedResources, batch: int) -> tuple[str, ...]:
     """Return lines for the log about the batch sizes for up to `batch` frames per run."""
-    fixed, max_batch = shared.image_input.shape[0], shared.batches[-1]
+    if not shared.is_one_image:
+        return ('batch size 1: a run has several inputs',) if batch > 1 else ()
+    fixed, max_batch = _image_input(shared).shape[0], shared.batches[-1]
     if fixed > 1:
         return (f'fixed batch size {fixed}: smaller batches are padded',)
     if max_batch == 1 < batch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 import queue
 import threading
@@ -56,6 +56,9 @@ class LruCache(Generic[Kept]):
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def __iter__(self) -> Iterator[Kept]:
+        return iter(self._kept.values())
 
     def find(self, key: Hashable) -> Kept | None:
         """Return the object of `key`, now the most recently used; None if there is none."""

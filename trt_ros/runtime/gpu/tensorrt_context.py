@@ -47,6 +47,7 @@ class Contexts:
         self._cache: Any = None
         self._config: Any = None
         trt, handle = engine.flavour.trt, engine.handle
+        _refuse_host_tensors(engine)
         self._strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
         self._activations = DeviceBuffer(_activation_nbytes(handle), 'activations', account)
         if engine.flavour.is_rtx:
@@ -233,6 +234,22 @@ def close_engine(engine: Engine) -> None:
         keep_forever(engine)
     else:
         engine.close()
+
+
+def _refuse_host_tensors(engine: Engine) -> None:
+    """
+    Check that inputs and outputs are in GPU memory.
+
+    :raises TensorMismatchError: for a shape tensor, which TensorRT reads or writes on the host.
+    """
+    for spec in (*engine.inputs, *engine.outputs):
+        if engine.handle.get_tensor_location(spec.name).name == 'HOST':
+            raise TensorMismatchError(
+                f'The {spec.mode} {spec} is a shape tensor in host memory.',
+                cause='TensorRT derives shapes from it, so no CUDA graph can contain its value.',
+                remedy='Export the network with a constant in its place, or use backend '
+                'onnxruntime.',
+            )
 
 
 def _activation_nbytes(handle: Any) -> int:

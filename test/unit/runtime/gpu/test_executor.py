@@ -17,7 +17,6 @@ from trt_ros.errors import (
 )
 from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu.executor import GraphPipeline
-from trt_ros.runtime.gpu.frame_slot import cut_into_pieces
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import TENSORS, choose_decoder
@@ -30,33 +29,8 @@ DECODED = ['select_columns_float32', 'rank_float32', 'mask', 'reduce_float32']
 
 
 def captured(pipeline, slot=0, batch=1):
-    return pipeline.slots.all[slot].buffers_for(batch).captured
-
-
-def test_small_image_is_one_chunk_copied_by_graph():
-    (piece,) = cut_into_pieces([100], [256], 4096, send=True)
-    assert (piece.start, piece.stop, piece.pinned, piece.send) == (0, 100, 256, (0, 0))
-
-
-def test_first_chunk_includes_header_and_graph_copies_last():
-    pieces = cut_into_pieces([10_000], [256], 4096, send=True)
-    assert [piece.send for piece in pieces] == [(0, 4352), (4352, 4096), (0, 0)]
-    assert [piece.pinned for piece in pieces] == [256, 4352, 8448]
-
-
-def test_images_of_batch_are_chunked_separately():
-    pieces = cut_into_pieces([5000, 10], [256, 5376], 4096, send=True)
-    assert [(piece.index, piece.start, piece.stop) for piece in pieces] == [
-        (0, 0, 4096),
-        (0, 4096, 5000),
-        (1, 0, 10),
-    ]
-
-
-def test_zero_copy_memory_is_not_uploaded():
-    assert [piece.send for piece in cut_into_pieces([10_000], [256], 4096, send=False)] == [
-        (0, 0)
-    ] * 3
+    slot = pipeline.slots.all[slot]
+    return slot.captured(slot.buffers_for(batch))
 
 
 def test_frame_is_one_graph_launch(open_graph, cuda, picture):
@@ -110,7 +84,7 @@ def test_larger_image_discards_graphs_of_old_buffers(open_graph, picture):
 
 
 def test_least_recently_used_size_is_evicted(open_graph, picture, monkeypatch):
-    monkeypatch.setattr('trt_ros.runtime.gpu.batch_buffers.MAX_GRAPHS', 2)
+    monkeypatch.setattr('trt_ros.runtime.gpu.frame_slot.MAX_GRAPHS', 2)
     pipeline = open_graph(slots=1)
     for width in (200, 100, 120, 140):
         pipeline.infer(picture(width, 90), ASKED)
@@ -120,7 +94,7 @@ def test_least_recently_used_size_is_evicted(open_graph, picture, monkeypatch):
 def test_batches_are_powers_of_two_each_with_a_context_and_every_count_has_a_graph(
     open_graph, make_engine, picture
 ):
-    pipeline = open_graph(make_engine(-1, max_batch=6), batch=6)
+    pipeline = open_graph(make_engine(-1, max_batch=6), batch=6, slots=1)
     for count in (6, 1, 2, 3, 4, 5, 6, 1, 3):
         found = pipeline.submit([picture()] * count, ASKED).results()
         assert len(found) == count
@@ -130,11 +104,11 @@ def test_batches_are_powers_of_two_each_with_a_context_and_every_count_has_a_gra
 
 
 def test_batch_is_padded_with_last_image_in_place(open_graph, make_engine, cuda, picture):
-    pipeline = open_graph(make_engine(4), batch=4)
+    pipeline = open_graph(make_engine(4), batch=4, slots=1)
     frames = [picture(100, 90), picture(120, 90)]
     pipeline.infer_all(frames, ASKED)
     (graph,) = captured(pipeline, batch=2)._kept.values()
-    assert graph.sizes == tuple(frame.nbytes for frame in frames)
+    assert [part.nbytes for part in graph.parts] == [frame.nbytes for frame in frames]
     assert len(graph.addresses.images) == len(graph.results) == 2
     cuda.launched.clear()
     pipeline.infer_all(frames, ASKED)
@@ -222,12 +196,12 @@ def test_eight_cameras_take_more_memory_only_for_inputs_and_outputs(
             pipeline.infer_all([picture()] * count, ASKED)
         held[cameras] = pipeline.memory()['device']
     one_image = 4 * (3 * 64 * 96 + 7 * 96)
-    pixels = 57_600  # 160 × 120 × 3, and the request of 256 bytes once a slot.
-    # One camera has two slots, of which one is copied to while the other works.
-    assert held[1]['tensors'] == 2 * one_image
+    pixels = 57_600  # 160 × 120 × 3, and the request of 256 bytes per slot.
+    assert held[1]['tensors'] == one_image
     assert held[8]['tensors'] == 8 * one_image
-    assert (held[1]['slots'], held[8]['slots']) == (2 * (256 + pixels), 256 + 8 * pixels)
-    assert held[8].get('decoder', 0) == 4 * held[1].get('decoder', 0)
+    # Two slots: one is copied to while the other works.
+    assert (held[1]['slots'], held[8]['slots']) == (2 * (256 + pixels), 2 * (256 + 8 * pixels))
+    assert held[8].get('decoder', 0) == 8 * held[1].get('decoder', 0)
     for owner in ('engine', 'activations', 'kernels'):
         assert held[1][owner] == held[8][owner]
     assert (
@@ -251,6 +225,52 @@ def test_a_smaller_batch_is_read_from_the_memory_of_the_largest(
     cuda._memory[buffers.tensors['output0'].ptr][:] = values.tobytes()
     outputs = pipeline.submit([picture()] * 2, ASKED).outputs()
     np.testing.assert_array_equal(outputs['output0'], values[:2])
+
+
+def test_second_slot_adds_only_images_and_results(open_graph, make_engine, picture):
+    memory = {}
+    for slots in (1, 2):
+        pipeline = open_graph(make_engine(-1), batch=4, slots=slots)
+        pipeline.warm_up(picture())
+        memory[slots] = pipeline.memory()
+    added = {
+        (place, owner): nbytes - memory[1][place][owner]
+        for place, owners in memory[2].items()
+        for owner, nbytes in owners.items()
+        if nbytes != memory[1][place][owner]
+    }
+    assert added == {
+        (place, owner): memory[1][place][owner]
+        for place, owner in (('device', 'slots'), ('pinned', 'slots'), ('pinned', 'results'))
+    }
+
+
+def test_batches_in_two_slots_use_one_context_and_wait_for_each_other(
+    open_graph, make_engine, cuda, picture
+):
+    pipeline = open_graph(make_engine(-1), batch=4, slots=2)
+    pipeline.warm_up(picture())
+    first, second = pipeline.slots.all
+    assert first.buffers_for(4) is second.buffers_for(4)
+    assert first.captured(first.buffers_for(4)) is not second.captured(second.buffers_for(4))
+    before = cuda.calls['cudaStreamWaitEvent']
+    pending = [pipeline.submit([picture()] * count, ASKED) for count in (4, 3)]
+    assert cuda.calls['cudaStreamWaitEvent'] == before + 1
+    assert [len(each.results()) for each in pending] == [4, 3]
+
+
+def test_buffers_of_new_batch_size_wait_for_run_in_their_memory(
+    open_graph, make_engine, cuda, picture
+):
+    pipeline = open_graph(make_engine(-1), batch=4, slots=2)
+    pending = [pipeline.submit([picture()] * 4, ASKED)]
+    before = cuda.calls['cudaStreamWaitEvent'], cuda.calls['cudaMemsetAsync']
+    pending.append(pipeline.submit([picture()] * 2, ASKED))
+    assert cuda.calls['cudaMemsetAsync'] > before[1]
+    # Before the decoder's counters are zeroed, before the first run, and before the launch.
+    assert cuda.calls['cudaStreamWaitEvent'] == before[0] + 3
+    for each in pending:
+        each.wait()
 
 
 def test_registered_memory_is_uploaded_directly(open_graph, cuda, picture):

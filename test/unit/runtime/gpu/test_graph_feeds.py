@@ -1,0 +1,280 @@
+"""Tensors, several images and states through the captured graph, on a CUDA of our own."""
+
+from __future__ import annotations
+
+from collections import Counter
+import ctypes
+
+import numpy as np
+import pytest
+
+from trt_ros.cuda.calls import live
+from trt_ros.errors import GpuFailedError, TensorMismatchError
+from trt_ros.runtime.fitting import fit
+from trt_ros.runtime.gpu.executor import GraphPipeline
+from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.registry import TENSORS
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.thresholds import Thresholds
+
+ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
+
+
+def tensor(name, shape, dtype='float32', mode='input'):
+    return TensorSpec(name, shape, dtype, mode)
+
+
+def at(address, shape, dtype='float32'):
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = (ctypes.c_uint8 * count).from_address(address)
+    return np.frombuffer(memory, dtype).reshape(shape)
+
+
+class Context:
+    """A context of a network that adds its step to its state, on host memory."""
+
+    def __init__(self, engine):
+        self.engine, self.shapes, self.addresses = engine, {}, {}
+
+    def set_device_memory(self, ptr, nbytes):
+        pass
+
+    def set_input_shape(self, name, shape):
+        self.shapes[name] = tuple(shape)
+        return True
+
+    def get_tensor_shape(self, name):
+        return self.shapes['step']
+
+    def set_tensor_address(self, name, address):
+        self.addresses[name] = address
+        return True
+
+    def is_stream_capturable(self, stream):
+        return True
+
+    def execute_async_v3(self, stream):
+        def work():
+            value = {
+                name: at(self.addresses[name], self.shapes['step']) for name in self.addresses
+            }
+            value['hn'][:] = value['h'] + value['step']
+            value['total'][:] = value['hn']
+
+        self.engine.runs += 1
+        self.engine.cuda._put(work)
+        return True
+
+
+@pytest.fixture
+def counter(make_engine, cuda):
+    """Return an engine that adds its step to its state."""
+
+    def make(shape=(1, 2)):
+        engine = make_engine()
+        engine.inputs = (tensor('step', shape), tensor('h', shape))
+        engine.outputs = (
+            tensor('hn', shape, mode='output'),
+            tensor('total', shape, mode='output'),
+        )
+        engine.create_execution_context = lambda strategy: Context(engine)
+        return engine
+
+    return make
+
+
+@pytest.fixture
+def open_inputs(cuda):
+    before, opened = live(), []
+
+    def open_inputs(engine, inputs, outputs=(), **options):
+        fitted = fit(engine, PipelineOptions(inputs=inputs, outputs=outputs), TENSORS)
+        options = {'gpu_timeout_seconds': 0, **options}
+        pipeline = GraphPipeline.open(engine, fitted, options=GraphOptions(**options))
+        opened.append(pipeline)
+        return pipeline
+
+    yield open_inputs
+    for pipeline in opened:
+        pipeline.close()
+        assert pipeline.memory() == {'device': {}, 'pinned': {}}
+    assert live() == before
+
+
+STATEFUL = ('step=tensor:step', 'h=state:hn')
+STEP = np.array([[1, 10]], np.float32)
+
+
+@pytest.mark.parametrize('slots', [1, 2])
+@pytest.mark.parametrize('unified_memory', ['off', 'on'])
+def test_a_state_goes_from_run_to_run_and_is_reset(counter, open_inputs, slots, unified_memory):
+    pipeline = open_inputs(
+        counter(), STATEFUL, ('total',), slots=slots, unified_memory=unified_memory
+    )
+    pipeline.warm_up()
+    for count in (1, 2, 3, 4):
+        found = pipeline.infer_inputs({'step': STEP}, ASKED)
+        assert {name: value.tolist() for name, value in found.items()} == {
+            'total': [[count, 10 * count]]
+        }
+    pipeline.reset_state()
+    assert pipeline.infer_inputs({'step': STEP}, ASKED)['total'].tolist() == [[1, 10]]
+
+
+def test_capturing_another_graph_does_not_advance_the_state(counter, open_inputs):
+    pipeline = open_inputs(counter((-1, 2)), ('step=tensor:step', 'h=tensor:h'))
+    assert pipeline.infer_inputs({'step': STEP, 'h': STEP}, ASKED)['hn'].tolist() == [[2, 20]]
+    pipeline = open_inputs(counter(), STATEFUL)
+    pipeline.infer_inputs({'step': STEP}, ASKED)
+    # A converted tensor has a graph of its own.
+    found = pipeline.infer_inputs({'step': STEP.astype(np.float64)}, ASKED)
+    assert found['hn'].tolist() == [[2, 20]]
+
+
+def test_a_run_of_tensors_is_one_graph_launch_without_pageable_copies(
+    counter, open_inputs, cuda, monkeypatch
+):
+    pipeline = open_inputs(counter(), ('*=tensor:tensors',))
+    pipeline.warm_up()
+    seen = []
+    copy = type(cuda)._do_cudaMemcpyAsync
+    monkeypatch.setattr(
+        type(cuda),
+        '_do_cudaMemcpyAsync',
+        lambda self, target, source, *rest: (
+            seen.append((target, source)) or copy(self, target, source, *rest)
+        ),
+    )
+    before = Counter(cuda.calls)
+    for _ in range(3):
+        pipeline.infer_inputs({'step': STEP, 'h': STEP}, ASKED)
+    calls = cuda.calls - before
+    assert calls['cudaGraphLaunch'] == 3
+    # The graph has the copies; outside of it there are none, of pageable memory or other.
+    assert seen == [] and calls['cudaMemcpyAsync'] == 0
+    assert pipeline.options.gpu_timeout_seconds == 0
+    assert pipeline.diagnostics()['zero-copy frames'] == '0 of 3'
+
+
+@pytest.mark.parametrize(
+    'step',
+    [
+        np.array([[1, 10]]),
+        np.array([[1, 10]], np.float16),
+        np.array([[10, 1]], np.float32)[:, ::-1],
+        np.array([[1, 10]], '>f8'),
+    ],
+)
+def test_tensors_are_converted_into_pinned_memory(counter, open_inputs, step):
+    pipeline = open_inputs(counter(), STATEFUL)
+    assert pipeline.infer_inputs({'step': step}, ASKED)['hn'].tolist() == [[1, 10]]
+
+
+def test_shapes_of_tensors_may_change_and_old_ones_are_dropped(counter, open_inputs):
+    pipeline = open_inputs(counter((-1, -1)), ('*=tensor:tensors',))
+    pipeline.warm_up()
+    for size in (1, 5, 2, 9, 3, 7, 1, 5):
+        value = np.full((2, size), size, np.float32)
+        found = pipeline.infer_inputs({'step': value, 'h': value}, ASKED)['hn']
+        assert found.tolist() == [[2 * size] * size] * 2
+    for slot in pipeline.slots.all:
+        assert len(slot.buffers.numbers) == 4 and len(slot._captured) <= 5
+
+
+def test_two_images_and_a_tensor_are_preprocessed_and_copied(make_engine, open_inputs, cuda):
+    engine = make_engine()
+    engine.inputs = (
+        tensor('left', (1, 3, 64, 96)),
+        tensor('joints', (1, 7)),
+        tensor('right', (1, 1, 32, 32)),
+    )
+    engine.outputs = (tensor('action', (1, 14), mode='output'),)
+    pipeline = open_inputs(
+        engine,
+        ('right=image:right?scale=1.0', 'left=image:left', 'joints=tensor:joints'),
+        slots=1,
+    )
+    engine.create_execution_context = lambda strategy: Fixed(engine)
+    picture = Frame.from_pixels(np.zeros((48, 64, 3), np.uint8))
+    inputs = {'left': picture, 'right': picture, 'joints': np.zeros((1, 7))}
+    for _ in range(2):
+        cuda.launched.clear()
+        assert pipeline.infer_inputs(inputs, ASKED)['action'].shape == (1, 14)
+    assert cuda.launched == ['preprocess'] * 2
+    slot = pipeline.slots.all[0]
+    buffers = slot.buffers_for(2, {'joints': inputs['joints']})
+    (graph,) = slot.captured(buffers)
+    left, right, joints = graph.parts
+    target, source, nbytes = graph.addresses.copies[-1]
+    assert (target, nbytes) == (buffers.tensors['joints'].ptr, 28)
+    assert source == graph.memory.pinned.device_ptr + joints.pinned
+    assert (left.target, right.target) == graph.addresses.images
+
+
+def test_a_large_tensor_does_not_disturb_the_run_before(counter, open_inputs, cuda, monkeypatch):
+    """Its transfer goes to memory of the slot; the graph copies it into the network's input."""
+    monkeypatch.setattr('trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES', 1 << 16)
+    shape = (1, 40_000)
+    pipeline = open_inputs(counter(shape), ('*=tensor:tensors',), slots=2)
+    values = [np.full(shape, value, np.float32) for value in (1, 2, 3)]
+    for value in values:
+        pipeline.infer_inputs({'step': value, 'h': value}, ASKED)
+    slot = pipeline.slots.all[0]
+    buffers = slot.buffers_for(1, {'step': values[0], 'h': values[0]})
+    before = bytes(cuda._memory[buffers.tensors['step'].ptr])
+    with pipeline.gpu.context:
+        launched = slot._bring([], ASKED, None, None, {'step': values[0], 'h': values[0]})
+    assert bytes(cuda._memory[buffers.tensors['step'].ptr]) == before
+    sends = [piece.send for piece in launched.captured.pieces if piece.send[2]]
+    image = slot.memory.image
+    assert sends and all(image.ptr <= each[0] < image.ptr + image.nbytes for each in sends)
+
+
+@pytest.mark.parametrize('unified_memory', ['off', 'on'])
+def test_large_registered_tensors_are_read_where_they_are(
+    counter, open_inputs, cuda, unified_memory
+):
+    shape = (1, 40_000)
+    pipeline = open_inputs(
+        counter(shape), ('*=tensor:tensors',), slots=1, unified_memory=unified_memory
+    )
+    lent = np.full(shape, 3, np.float32)
+    pipeline.register(lent.view(np.uint8).reshape(-1))
+    for value in (3, 4):
+        lent[:] = value
+        found = pipeline.infer_inputs({'step': lent, 'h': lent}, ASKED)['hn']
+        assert np.unique(found).tolist() == [2 * value]
+    assert pipeline.diagnostics()['zero-copy frames'] == '2 of 2'
+
+
+class Fixed(Context):
+    """A context whose shapes are those of the engine."""
+
+    def get_tensor_shape(self, name):
+        specs = (*self.engine.inputs, *self.engine.outputs)
+        return next(spec.shape for spec in specs if spec.name == name)
+
+    def execute_async_v3(self, stream):
+        self.engine.cuda._put(lambda: None)
+        return True
+
+
+def test_rejects_a_shape_tensor_in_host_memory(counter, open_inputs):
+    engine = counter()
+    engine.on_host = {'h'}
+    with pytest.raises(TensorMismatchError, match=r'h .* is a shape tensor in host memory'):
+        open_inputs(engine, ('*=tensor:tensors',))
+    assert engine.is_closed
+
+
+def test_a_fault_of_a_run_of_tensors_reports_the_gpu(counter, open_inputs, cuda):
+    faults = []
+    pipeline = open_inputs(counter(), ('*=tensor:tensors',))
+    pipeline.on_fault(faults.append)
+    pipeline.warm_up()
+    cuda.fail['cudaGraphLaunch'] = 700
+    with pytest.raises(GpuFailedError):
+        pipeline.infer_inputs({'step': STEP, 'h': STEP}, ASKED)
+    assert len(faults) == 1

@@ -1,0 +1,81 @@
+"""CUDA graphs captured for the images of a run, and what they read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from trt_ros.cuda.graphs import Graph
+from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer
+from trt_ros.runtime.gpu.preprocess import RequestArgs
+from trt_ros.runtime.gpu.sources import Part, Piece
+from trt_ros.runtime.gpu.waiting import RunTimes
+
+Stage = tuple[str, Callable[[int], None]]
+
+
+@dataclass(frozen=True)
+class RunAddresses:
+    """
+    Addresses that the captured work of a run reads and writes.
+
+    :param images: GPU address of each image; may be fewer than the batch has.
+    :param request: GPU address of the `RequestArgs`.
+    :param copies: (target, source, nbytes) of the copies to the GPU inside the graph.
+    :param results: where the results of each image go, or else all raw outputs.
+    """
+
+    images: tuple[int, ...]
+    request: int
+    copies: tuple[tuple[int, int, int], ...]
+    results: tuple[int, ...]
+
+
+class SlotMemory(NamedTuple):
+    """Memory of a slot for images and results; `image` is None where kernels read in place."""
+
+    pinned: PinnedBuffer
+    image: DeviceBuffer | None
+    results: PinnedBuffer
+    request: RequestArgs
+
+
+class StageSequence:
+    """Stages launched one by one, in place of a CUDA graph where none can be captured."""
+
+    def __init__(self, stages: list[Callable[[int], None]]) -> None:
+        self.stages = stages
+
+    def launch(self, stream: int) -> None:
+        """Enqueue all stages into `stream`; returns at once."""
+        for stage in self.stages:
+            stage(stream)
+
+    def close(self) -> None:
+        """Drop the stages; may be called twice."""
+        self.stages = []
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedGraph:
+    """
+    A CUDA graph captured for one combination of image geometries. Owns the graph.
+
+    :param memory: the slot's memory that the graph uses; borrowed.
+    :param parts: each image and tensor.
+    :param results: slice of each image's results in the result buffer.
+    :param pieces: copies to pinned memory; none for zero-copy sources.
+    """
+
+    graph: Graph | StageSequence
+    memory: SlotMemory
+    addresses: RunAddresses
+    parts: tuple[Part, ...]
+    results: tuple[slice, ...]
+    pieces: tuple[Piece, ...]
+    times: RunTimes = field(default_factory=RunTimes)
+
+    def close(self) -> None:
+        """Destroy the graph; may be called twice."""
+        self.graph.close()

@@ -1,0 +1,168 @@
+"""Images and tensors of a run in host memory, and the plan of their transfers to the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.runtime.feeds import host_dtype, write_tensor
+from trt_ros.runtime.gpu.slots import chunks
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.frame import Frame
+
+HEADER_NBYTES = 256  # The request; keeps the images behind it aligned.
+#: Images and tensors up to this size are transferred by the graph, larger ones once copied.
+SMALL_NBYTES = 1 << 16
+
+
+def aligned(nbytes: int) -> int:
+    """Return `nbytes` rounded up to a multiple of 256."""
+    return -(-nbytes // 256) * 256
+
+
+class Source:
+    """
+    The bytes of one image of a run.
+
+    :ivar key: what a captured graph depends on, beside the buffers.
+    :ivar nbytes: bytes on the GPU.
+    :ivar data: 1-D uint8; None where the bytes need a conversion.
+    :ivar is_small_tensor: whether the graph copies it from pinned memory into the network's input.
+    """
+
+    __slots__ = ('data', 'key', 'nbytes')
+    key: Hashable
+    data: np.ndarray | None
+    is_small_tensor = False
+
+    def __init__(self, frame: Frame) -> None:
+        self.key = (frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian)
+        self.nbytes, self.data = frame.nbytes, frame.data
+
+    @property
+    def address(self) -> int:
+        """Host address of the bytes; 0 where they need a conversion."""
+        return 0 if self.data is None else int(self.data.ctypes.data)
+
+    def copy(self, target: np.ndarray, start: int, stop: int) -> None:
+        """Copy bytes `start` to `stop` into `target`, uint8 of that size."""
+        assert self.data is not None
+        target[:] = self.data[start:stop]
+
+
+class TensorSource(Source):
+    """
+    The bytes of one tensor of a run, converted to the network's dtype.
+
+    :param value: as `split_inputs` returns it.
+    """
+
+    __slots__ = ('_spec', '_value', 'is_small_tensor')
+
+    def __init__(self, spec: TensorSpec, value: np.ndarray) -> None:
+        dtype = host_dtype(spec)
+        self.nbytes = value.size * dtype.itemsize
+        self.is_small_tensor = self.nbytes <= SMALL_NBYTES
+        is_plain = value.dtype == dtype and spec.dtype != 'bfloat16' and value.flags.c_contiguous
+        self.key, self.data = is_plain, None
+        if is_plain:
+            self.data = value.reshape(-1).view(np.uint8)
+        self._spec, self._value = spec, value
+
+    def copy(self, target: np.ndarray, start: int, stop: int) -> None:
+        """Copy bytes `start` to `stop` into `target`; all of them where they are converted."""
+        if self.data is not None:
+            super().copy(target, start, stop)
+        else:
+            values = target.view(host_dtype(self._spec)).reshape(self._value.shape)
+            write_tensor(values, self._spec, self._value)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """
+    Bytes `start` to `stop` of source `index`, copied to pinned memory as one.
+
+    :param pinned: offset of the target in the pinned buffer.
+    :param send: (GPU address, offset in the pinned buffer, bytes) to transfer once copied; 0 bytes
+        where the graph does it, or where kernels read the pinned buffer.
+    """
+
+    index: int
+    start: int
+    stop: int
+    pinned: int
+    send: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Part:
+    """
+    A source in the plan of transfers.
+
+    :param pinned: offset in the pinned buffer.
+    :param target: GPU address; 0 where the graph reads the source in place.
+    :param is_zero_copy: whether it is transferred from where it is, without pinned memory.
+    """
+
+    nbytes: int
+    pinned: int
+    target: int
+    is_zero_copy: bool
+    can_be_cut: bool
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """
+    The transfers of a run to the GPU.
+
+    :param pieces: copies to pinned memory, most of them transferred at once.
+    :param in_graph: (GPU address, offset in the pinned buffer, bytes) of those in the graph.
+    """
+
+    pieces: tuple[Piece, ...]
+    in_graph: tuple[tuple[int, int, int], ...]
+
+
+def plan_transfers(parts: Sequence[Part], header: int, chunk_nbytes: int) -> Transfers:
+    """
+    Plan the transfers of a run.
+
+    Large parts are cut: the transfer of a piece overlaps the copy of the next one. The last piece,
+    small parts and the header are transferred in the graph, which costs no call; but a header
+    that lies before the first piece on both sides is transferred with it.
+
+    :param header: GPU address of the header, whose source is the start of the pinned buffer; 0
+        where kernels read it in place.
+    """
+    cuts = [
+        (index, start, stop)
+        for index, part in enumerate(parts)
+        if not part.is_zero_copy
+        for start, stop in (
+            chunks(part.nbytes, chunk_nbytes) if part.can_be_cut else [(0, part.nbytes)]
+        )
+    ]
+    pieces: list[Piece] = []
+    in_graph: list[tuple[int, int, int]] = []
+    if header:
+        in_graph.append((header, 0, HEADER_NBYTES))
+    for number, (index, start, stop) in enumerate(cuts):
+        part = parts[index]
+        pinned = part.pinned + start
+        send = (part.target + start, pinned, stop - start) if part.target else (0, 0, 0)
+        is_in_graph = number == len(cuts) - 1 or part.nbytes <= SMALL_NBYTES
+        if in_graph and (is_in_graph or in_graph[-1] == (header, 0, HEADER_NBYTES)):
+            # Other small parts may not be copied yet when a large one is.
+            target, offset, nbytes = in_graph[-1]
+            if send[:2] == (target + nbytes, offset + nbytes):
+                in_graph.pop()
+                send = (target, offset, nbytes + send[2])
+        if send[2] and is_in_graph:
+            in_graph.append(send)
+            send = (0, 0, 0)
+        pieces.append(Piece(index, start, stop, pinned, send))
+    return Transfers(tuple(pieces), tuple(in_graph))
