@@ -26,7 +26,9 @@
   BOX_KERNELS(DTYPE, T, , Upright)                                                            \
   BOX_KERNELS(DTYPE, T, _rotated, Rotated)                                                    \
   extern "C" __global__ void __launch_bounds__(256)                                           \
-  argmax_##DTYPE(const __grid_constant__ Argmax a) { argmax<T>(a); }
+  argmax_##DTYPE(const __grid_constant__ Dense a) { argmax<T>(a); }                             \
+  extern "C" __global__ void __launch_bounds__(256)                                           \
+  interpolate_##DTYPE(const __grid_constant__ Dense a) { interpolate<T>(a); }
 
 extern "C" __global__ void __launch_bounds__(256)
 mask(const __grid_constant__ Head h) { mask<Upright>(h); }

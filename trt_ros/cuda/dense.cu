@@ -5,13 +5,14 @@ struct Axis {
   int low, high;
 };
 
-struct Argmax {
-  const void* cells;      // Scores.
+struct Dense {
+  const void* cells;      // Scores or depths.
   Counters* counters;
   Result* result;         // Host memory that the GPU can write; `count` stays 0.
-  unsigned char* mask;    // Host memory, likewise: (height, pitch) labels of one or two bytes.
+  void* pixels;           // Host memory, likewise: (height, pitch) labels of one or two bytes, or depths.
   int classes, cell_step, line_step, class_step;  // In elements.
-  int width, height, pitch, wide;  // pitch: labels per line, a multiple of 4; wide: two bytes each.
+  int width, height, pitch, wide;  // pitch: pixels per line, a multiple of 4; wide: two bytes per label.
+  int blends_rows, blends_columns;  // Whether any pixel lies between two cells.
   Axis rows, columns;
 };
 
@@ -33,7 +34,7 @@ __device__ __forceinline__ float between(float a, float b, float weight) {
 
 const int PIXELS = 4;  // Adjacent pixels per thread, so that the writes of a warp coalesce.
 
-template <class T> __device__ __forceinline__ void argmax(const Argmax& a) {
+template <class T> __device__ __forceinline__ void argmax(const Dense& a) {
   const int x = (blockIdx.x * blockDim.x + threadIdx.x) * PIXELS;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   bool bad = false;
@@ -65,17 +66,49 @@ template <class T> __device__ __forceinline__ void argmax(const Argmax& a) {
     }
     const size_t place = (size_t)y * a.pitch + x;
     if (a.wide) {
-      ((ushort4*)a.mask)[place / PIXELS] = make_ushort4(labels[0], labels[1], labels[2], labels[3]);
+      ((ushort4*)a.pixels)[place / PIXELS] = make_ushort4(labels[0], labels[1], labels[2], labels[3]);
     } else {
-      ((uchar4*)a.mask)[place / PIXELS] = make_uchar4(labels[0], labels[1], labels[2], labels[3]);
+      ((uchar4*)a.pixels)[place / PIXELS] = make_uchar4(labels[0], labels[1], labels[2], labels[3]);
     }
   }
   const unsigned any = __ballot_sync(EVERY, bad);
   if (any && threadIdx.x == 0) atomicAdd(&a.counters->nonfinite, __popc(any));
 }
 
-// One thread, launched after `argmax_*`.
-extern "C" __global__ void finish(const __grid_constant__ Argmax a) {
+// As vision/grid.py: where no pixel of an axis lies between two cells, it does not read the second one,
+// so that this one's NaN does not spread.
+template <class T> __device__ __forceinline__ void interpolate(const Dense& a) {
+  const int x = (blockIdx.x * blockDim.x + threadIdx.x) * PIXELS;
+  const int y = blockIdx.y * blockDim.y + threadIdx.y;
+  int bad = 0;
+  if (x < a.width && y < a.height) {
+    const Tap row = tap(a.rows, y);
+    const size_t upper = (size_t)row.first * a.line_step, lower = (size_t)row.second * a.line_step;
+    float values[PIXELS];
+#pragma unroll
+    for (int i = 0; i < PIXELS; ++i) {
+      const Tap column = tap(a.columns, min(x + i, a.width - 1));
+      const size_t left = (size_t)column.first * a.cell_step;
+      const size_t right = (size_t)column.second * a.cell_step;
+      float value = T::at(a.cells, upper + left);
+      if (a.blends_columns) value = between(value, T::at(a.cells, upper + right), column.weight);
+      if (a.blends_rows) {
+        float below = T::at(a.cells, lower + left);
+        if (a.blends_columns) below = between(below, T::at(a.cells, lower + right), column.weight);
+        value = between(value, below, row.weight);
+      }
+      values[i] = value;
+      bad |= !is_finite(value);
+    }
+    ((float4*)a.pixels)[((size_t)y * a.pitch + x) / PIXELS] =
+        make_float4(values[0], values[1], values[2], values[3]);
+  }
+  const unsigned any = __ballot_sync(EVERY, bad);
+  if (any && threadIdx.x == 0) atomicAdd(&a.counters->nonfinite, __popc(any));
+}
+
+// One thread, launched after `argmax_*` or `interpolate_*`.
+extern "C" __global__ void finish(const __grid_constant__ Dense a) {
   *a.result = {0, 0, a.counters->nonfinite, 0};
   *a.counters = {0, 0};
 }

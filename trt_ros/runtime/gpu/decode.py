@@ -83,3 +83,8 @@ class OutputSlice(NamedTuple):
     def at(self, address: Address) -> int:
         """Return the GPU address of the first element."""
         return address(self.output) + self.start * item_nbytes(self.dtype)
+
+
+def has_nonfinite(memory: np.ndarray) -> bool:
+    """Return whether a result's header counts non-finite values among the outputs."""
+    return bool(memory[:HEADER_NBYTES].view(np.int32)[2])

@@ -17,9 +17,11 @@ from trt_ros.runtime.gpu.decode import (
     Address,
     Launch,
     OutputSlice,
+    has_nonfinite,
 )
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.results import OrientedBoxes, Poses
 from trt_ros.vision.scores import check_range
 
 TOP = 10240  # nms.cu: TOP
@@ -33,7 +35,7 @@ _FORMS = {'corners': 0, 'centres': 1, 'grid': 2, 'rotated': 3}
 _ACTIVATIONS = {'none': 0, 'sigmoid': 1, 'softmax': 2}
 _INTEGERS = {'int32': 1, 'int64': 2}
 _SCORES = 3
-_ANGLE, _KEYPOINTS_2, _KEYPOINTS_3, _COEFFICIENTS = 1, 2, 3, 4
+_ANGLE, _KEYPOINTS_2, _KEYPOINTS_3 = 1, 2, 3
 
 
 class HeadArgs(ctypes.Structure):
@@ -134,8 +136,15 @@ class GpuBoxes:
     extras: OutputSlice | None = None
     extra_count: int = 0
 
-    extra_kind = 0
-    extra_floats = 0  # Further values of each box in the result.
+    @property
+    def extra_kind(self) -> int:
+        """Meaning of the extras in boxes.cu."""
+        return 0
+
+    @property
+    def extra_floats(self) -> int:
+        """Further values of each box in the result."""
+        return 0
 
     @property
     def places(self) -> int:
@@ -307,6 +316,50 @@ class GpuBoxes:
         return self._boxes_of(memory)[0], has_nonfinite(memory)
 
 
-def has_nonfinite(memory: np.ndarray) -> bool:
-    """Return whether a result's header counts non-finite values among the outputs."""
-    return bool(memory[:HEADER_NBYTES].view(np.int32)[2])
+@dataclass(frozen=True)
+class GpuPoses(GpuBoxes):
+    """
+    Decoder of boxes with keypoints, which are the extras of each box.
+
+    :param values: values per keypoint: 3, or 2 without visibility.
+    """
+
+    values: int = 3
+
+    @property
+    def extra_kind(self) -> int:
+        """Meaning of the extras in boxes.cu."""
+        return _KEYPOINTS_3 if self.values == 3 else _KEYPOINTS_2
+
+    @property
+    def extra_floats(self) -> int:
+        """Further values of each box in the result: x, y and visibility of its keypoints."""
+        return self.extra_count // self.values * 3
+
+    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Poses, bool]:
+        """Return the poses and whether outputs had non-finite values, see `GpuDecoder`."""
+        boxes, extras = self._boxes_of(memory)
+        keypoints = extras.reshape(len(boxes), self.extra_floats // 3, 3)
+        check_range(keypoints[..., 2], is_padded=not self.uses_nms)
+        return Poses(boxes, keypoints), has_nonfinite(memory)
+
+
+@dataclass(frozen=True)
+class GpuOrientedBoxes(GpuBoxes):
+    """Decoder of rotated boxes, of which the only extra value is the angle."""
+
+    @property
+    def extra_kind(self) -> int:
+        """Meaning of the extras in boxes.cu."""
+        return _ANGLE
+
+    @property
+    def extra_floats(self) -> int:
+        """Further values of each box in the result: the angle."""
+        return 1
+
+    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[OrientedBoxes, bool]:
+        """Return the boxes and whether outputs had non-finite values, see `GpuDecoder`."""
+        boxes, theta = self._boxes_of(memory)
+        found = OrientedBoxes(boxes.xyxy, theta[:, 0], boxes.scores, boxes.labels)
+        return found, has_nonfinite(memory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_double, c_int, c_void_p
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +13,14 @@ from trt_ros.runtime.gpu.decode import (
     COUNTERS_NBYTES,
     DATA_OFFSET,
     FLOATS,
-    HEADER_NBYTES,
     Address,
     Launch,
     OutputSlice,
+    has_nonfinite,
 )
-from trt_ros.vision.grid import line
+from trt_ros.vision.grid import line, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import ClassMask
+from trt_ros.vision.results import ClassMask, Depth
 
 
 class Axis(ctypes.Structure):
@@ -28,11 +29,11 @@ class Axis(ctypes.Structure):
     _fields_ = [('origin', c_double), ('pitch', c_double), ('low', c_int), ('high', c_int)]
 
 
-class ArgmaxArgs(ctypes.Structure):
-    """Arguments of the mask kernels; dense.cu: struct Argmax."""
+class DenseArgs(ctypes.Structure):
+    """Arguments of the kernels of results per pixel; dense.cu: struct Dense."""
 
     _fields_ = [
-        *((name, c_void_p) for name in ('cells', 'counters', 'result', 'mask')),
+        *((name, c_void_p) for name in ('cells', 'counters', 'result', 'pixels')),
         *(
             (name, c_int)
             for name in (
@@ -44,6 +45,8 @@ class ArgmaxArgs(ctypes.Structure):
                 'height',
                 'pitch',
                 'wide',
+                'blends_rows',
+                'blends_columns',
             )
         ),
         ('rows', Axis),
@@ -52,38 +55,41 @@ class ArgmaxArgs(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class GpuArgmax:
+class GpuDense:
     """
-    Decoder of C scores per cell, which finds the best class of every image pixel.
+    Base class of the decoders of a grid of cells to one value per image pixel.
 
+    :param cells: the values of the cells.
+    :param classes: values per cell.
     :param grid_hw: number of cells.
-    :param channels_first: whether scores are (C, h, w), else (h, w, C).
+    :param channels_first: whether cells are (C, h, w), else (h, w, C).
     """
 
-    scores: OutputSlice
+    cells: OutputSlice
     classes: int
     grid_hw: tuple[int, int]
     channels_first: bool
 
     scratch_nbytes = COUNTERS_NBYTES
+    kernel = ''
+
+    @property
+    def dtype(self) -> type[np.generic]:
+        """Dtype of the pixels, as on the CPU."""
+        raise NotImplementedError
 
     @property
     def is_supported(self) -> bool:
         """Whether the kernels can read this dtype and number of classes."""
-        return self.scores.dtype in FLOATS and 1 < self.classes <= 1 << 16
-
-    @property
-    def dtype(self) -> type[np.uint8] | type[np.uint16]:
-        """Dtype of the mask, as on the CPU."""
-        return np.uint8 if self.classes <= 256 else np.uint16
+        return self.cells.dtype in FLOATS
 
     def _pitch(self, width: int) -> int:
         return -(-width // 4) * 4
 
     def result_nbytes(self, image_wh: tuple[int, int]) -> int:
-        """Return the bytes of host memory for the result: header and mask."""
+        """Return the bytes of host memory for the result: header and pixels."""
         width, height = image_wh
-        return DATA_OFFSET + height * self._pitch(width) * self.dtype().itemsize
+        return DATA_OFFSET + height * self._pitch(width) * np.dtype(self.dtype).itemsize
 
     def launches(
         self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
@@ -95,8 +101,9 @@ class GpuArgmax:
             if self.channels_first
             else (self.classes, columns * self.classes, 1)
         )
-        args = ArgmaxArgs(
-            self.scores.at(address),
+        row_taps, column_taps = taps(letterbox, self.grid_hw)
+        args = DenseArgs(
+            self.cells.at(address),
             scratch,
             result,
             result + DATA_OFFSET,
@@ -106,20 +113,60 @@ class GpuArgmax:
             height,
             self._pitch(width),
             self.dtype is np.uint16,
+            bool(row_taps.weights.any()),
+            bool(column_taps.weights.any()),
             Axis(*line(letterbox, 1, rows)),
             Axis(*line(letterbox, 0, columns)),
         )
         blocks = (-(-width // 128), -(-height // 8), 1)
         return (
-            Launch(f'argmax_{self.scores.dtype}', blocks, (32, 8, 1), args),
+            Launch(f'{self.kernel}_{self.cells.dtype}', blocks, (32, 8, 1), args),
             Launch('finish', (1, 1, 1), (1, 1, 1), args),
         )
 
+    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Any, bool]:
+        """Return the result and whether outputs had non-finite values, see `GpuDecoder`."""
+        raise NotImplementedError
+
+    def _pixels(self, memory: np.ndarray, image_wh: tuple[int, int]) -> np.ndarray:
+        """Return a copy of the pixels in a result: (H, W)."""
+        width, height = image_wh
+        pixels = memory[DATA_OFFSET : self.result_nbytes(image_wh)].view(self.dtype)
+        return np.array(pixels.reshape(height, self._pitch(width))[:, :width])
+
+
+@dataclass(frozen=True)
+class GpuArgmax(GpuDense):
+    """Decoder of C scores per cell, which finds the best class of every image pixel."""
+
+    kernel = 'argmax'
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the kernels can read this dtype and number of classes."""
+        return super().is_supported and 1 < self.classes <= 1 << 16
+
+    @property
+    def dtype(self) -> type[np.generic]:
+        """Dtype of the mask, as on the CPU."""
+        return np.uint8 if self.classes <= 256 else np.uint16
+
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[ClassMask, bool]:
         """Return the mask and whether outputs had non-finite values, see `GpuDecoder`."""
-        width, height = image_wh
-        mask = memory[DATA_OFFSET : self.result_nbytes(image_wh)].view(self.dtype)
-        return (
-            ClassMask(mask.reshape(height, self._pitch(width))[:, :width].copy()),
-            bool(memory[:HEADER_NBYTES].view(np.int32)[2]),
-        )
+        return ClassMask(self._pixels(memory, image_wh)), has_nonfinite(memory)
+
+
+@dataclass(frozen=True)
+class GpuDepth(GpuDense):
+    """Decoder of one depth per cell, interpolated at every image pixel."""
+
+    kernel = 'interpolate'
+
+    @property
+    def dtype(self) -> type[np.generic]:
+        """Dtype of the depths, as on the CPU."""
+        return np.float32
+
+    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Depth, bool]:
+        """Return the depths and whether one of them is non-finite, see `GpuDecoder`."""
+        return Depth(self._pixels(memory, image_wh)), has_nonfinite(memory)

@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trt_ros.runtime.gpu.decode import GpuDecoder, OutputSlice
-from trt_ros.runtime.gpu.decode_boxes import GpuBoxes
-from trt_ros.runtime.gpu.decode_dense import GpuArgmax
+from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
+from trt_ros.runtime.gpu.decode_dense import GpuArgmax, GpuDense, GpuDepth
 from trt_ros.runtime.gpu.tensorrt_context import Shape
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead
+from trt_ros.vision.decoders.depth import DepthHead
 from trt_ros.vision.decoders.detr import DetrHead, sigmoid_without_last, softmax_without_last
 from trt_ros.vision.decoders.family import sigmoid
+from trt_ros.vision.decoders.obb import ObbHead
+from trt_ros.vision.decoders.pose import PoseHead
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.decoders.semantic import SemanticHead
+from trt_ros.vision.decoders.yolo_rows import Rows
 from trt_ros.vision.decoders.yolov5 import YoloV5Head
 from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.decoders.yolov10 import EndToEndHead
@@ -42,7 +46,7 @@ def gpu_decoder(
     def part(output: str, start: int, row: int, column: int = 1) -> OutputSlice:
         return OutputSlice(output, dtypes[output], start, row, column)
 
-    found: GpuBoxes | GpuArgmax | None = None
+    found: GpuBoxes | GpuDense | None = None
     if isinstance(head, YoloV8Head):
         found = _yolov8(head, shapes, part)
     elif isinstance(head, (YoloxHead, YoloV5Head)):
@@ -53,8 +57,10 @@ def gpu_decoder(
         found = _detr(head, shapes, part)
     elif isinstance(head, BoxesHead):
         found = _boxes(head, shapes, part)
-    elif isinstance(head, SemanticHead):
-        found = _semantic(head, shapes, part)
+    elif isinstance(head, (PoseHead, ObbHead)):
+        found = _extras(head, shapes, part)
+    elif isinstance(head, (SemanticHead, DepthHead)):
+        found = _dense(head, shapes, part)
     return found if found is not None and found.is_supported else None
 
 
@@ -115,6 +121,65 @@ def _semantic(head: SemanticHead, shapes: Mapping[str, Shape], part: Slice) -> G
     _, *size = shapes[head.output_name]
     classes, rows, columns = size if head.channels_first else (size[2], *size[:2])
     return GpuArgmax(part(head.output_name, 0, 0), classes, (rows, columns), head.channels_first)
+
+
+def _extras(head: PoseHead | ObbHead, shapes: Mapping[str, Shape], part: Slice) -> GpuBoxes | None:
+    if isinstance(head, PoseHead):
+        return _rows(head.rows, shapes, part, GpuPoses, values=head.values)
+    return _rows(head.rows, shapes, part, GpuOrientedBoxes, form='rotated')
+
+
+def _rows(
+    rows: Rows, shapes: Mapping[str, Shape], part: Slice, kind: type[GpuBoxes], **fields: Any
+) -> GpuBoxes | None:
+    name, extras = rows.output_name, rows.extra_count
+    _, first, second = shapes[name]
+    if rows.is_decoded:
+        if second != 6 + extras:
+            return None
+        return kind(
+            'each',
+            first,
+            1,
+            part(name, 0, second),
+            part(name, 4, second),
+            labels=part(name, 5, second),
+            uses_nms=False,
+            extras=part(name, 6, second),
+            extra_count=extras,
+            **{'form': 'corners', **fields},
+        )
+    classes = first - 4 - extras
+    if classes < 1 or rows.class_count not in (None, classes):
+        return None
+    return kind(
+        'columns',
+        second,
+        classes,
+        part(name, 0, 1, second),
+        part(name, 4 * second, 1, second),
+        extras=part(name, (4 + classes) * second, 1, second),
+        extra_count=extras,
+        **fields,
+    )
+
+
+def _dense(
+    head: SemanticHead | DepthHead, shapes: Mapping[str, Shape], part: Slice
+) -> GpuDense | None:
+    if isinstance(head, DepthHead):
+        return _depth(head, shapes, part)
+    return _semantic(head, shapes, part)
+
+
+def _depth(head: DepthHead, shapes: Mapping[str, Shape], part: Slice) -> GpuDepth | None:
+    _, *size = shapes[head.output_name]
+    if len(size) == 3:
+        channels = size.pop(0 if head.channels_first else 2)
+        if channels != 1:
+            return None
+    rows, columns = size
+    return GpuDepth(part(head.output_name, 0, 0), 1, (rows, columns), True)
 
 
 def _detr(head: DetrHead, shapes: Mapping[str, Shape], part: Slice) -> GpuBoxes | None:

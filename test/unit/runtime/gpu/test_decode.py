@@ -14,14 +14,18 @@ from trt_ros.errors import ScoreRangeError
 from trt_ros.runtime.gpu import decode_boxes, decode_dense
 from trt_ros.runtime.gpu import preprocess as graph_steps
 from trt_ros.runtime.gpu.decode import DATA_OFFSET
-from trt_ros.runtime.gpu.decode_boxes import GpuBoxes
-from trt_ros.runtime.gpu.decode_dense import GpuArgmax
+from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
+from trt_ros.runtime.gpu.decode_dense import GpuArgmax, GpuDepth
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
 from trt_ros.vision.decoders.classify import ClassifyHead
+from trt_ros.vision.decoders.depth import DepthHead
 from trt_ros.vision.decoders.detr import DetrHead, sigmoid_without_last, softmax_without_last
+from trt_ros.vision.decoders.obb import ObbHead
+from trt_ros.vision.decoders.pose import PoseHead
 from trt_ros.vision.decoders.semantic import SemanticHead
+from trt_ros.vision.decoders.yolo_rows import Rows
 from trt_ros.vision.decoders.yolov5 import YoloV5Head
 from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.decoders.yolov10 import EndToEndHead
@@ -214,6 +218,42 @@ def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
     assert mask.labels.tolist() == np.arange(24).reshape(3, 8)[:, :7].tolist()
 
 
+@pytest.mark.parametrize(
+    'head, shape, kind',
+    [
+        (PoseHead(Rows('head', 1, 51, False)), (1, 56, 8400), GpuPoses),
+        (PoseHead(Rows('head', None, 51, True)), (1, 300, 57), GpuPoses),
+        (ObbHead(Rows('head', 15, 1, False)), (1, 20, 8400), GpuOrientedBoxes),
+        (ObbHead(Rows('head', None, 1, True)), (1, 300, 7), GpuOrientedBoxes),
+        (DepthHead('head'), (1, 70, 70), GpuDepth),
+        (DepthHead('head'), (1, 1, 70, 70), GpuDepth),
+        (DepthHead('head', False), (1, 70, 70, 1), GpuDepth),
+        (PoseHead(Rows('head', 2, 51, False)), (1, 56, 8400), type(None)),
+        (PoseHead(Rows('head', None, 51, True)), (1, 300, 56), type(None)),
+        (DepthHead('head'), (1, 2, 70, 70), type(None)),
+    ],
+    ids=without_addresses,
+)
+def test_heads_beside_detection_have_a_kernel_if_their_shape_fits(head, shape, kind):
+    assert type(decoder_of(head, outputs(head=shape))) is kind
+
+
+def test_keypoints_and_angles_are_read_behind_the_boxes():
+    poses = decoder_of(PoseHead(Rows('head', 1, 4, False), 2), outputs(head=(1, 9, 5)))
+    memory = np.zeros(poses.result_nbytes((7, 3)), np.uint8)
+    memory[:4].view(np.int32)[0] = 2
+    memory[16 + 24 * 5 :].view(np.float32)[:] = np.arange(30) / 100
+    found, _ = poses.read(memory, (7, 3))
+    expected = np.arange(12, dtype=np.float32).reshape(2, 2, 3) / 100
+    np.testing.assert_allclose(found.keypoints, expected)
+    boxes = decoder_of(ObbHead(Rows('head', 1, 1, False)), outputs(head=(1, 6, 5)))
+    memory = np.zeros(boxes.result_nbytes((7, 3)), np.uint8)
+    memory[:4].view(np.int32)[0] = 2
+    memory[16 + 24 * 5 :].view(np.float32)[:] = [1, 2, 3, 4, 5]
+    found, _ = boxes.read(memory, (7, 3))
+    assert found.theta.tolist() == [1, 2]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'source, name, struct',
@@ -221,7 +261,7 @@ def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
         ('preprocess', 'Preprocess', graph_steps.PreprocessArgs),
         ('decode', 'Request', graph_steps.RequestArgs),
         ('decode', 'Head', decode_boxes.HeadArgs),
-        ('decode', 'Argmax', decode_dense.ArgmaxArgs),
+        ('decode', 'Dense', decode_dense.DenseArgs),
     ],
 )
 def test_structs_have_the_layout_that_the_kernels_compile_to(source, name, struct):

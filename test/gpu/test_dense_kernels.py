@@ -1,0 +1,61 @@
+"""The kernels of results per pixel give what the NumPy reference gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_ros.vision.decoders.depth import DepthHead
+from trt_ros.vision.letterbox import Letterbox
+
+pytestmark = pytest.mark.gpu
+
+
+def rounded(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Round to a dtype: as the GPU's memory holds it, and as float32."""
+    if dtype == 'float32':
+        return values, values
+    if dtype == 'float16':
+        return values.astype(np.float16), values.astype(np.float16).astype(np.float32)
+    bits = (values.view(np.uint32) >> 16).astype(np.uint16)
+    return bits, (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+@pytest.mark.parametrize(
+    'grid_hw, image_wh, input_hw, resize',
+    [
+        ((70, 70), (1920, 1080), (980, 980), 'stretch'),
+        ((64, 64), (641, 479), (256, 256), 'letterbox'),
+        ((128, 256), (33, 47), (512, 1024), 'stretch'),
+        ((32, 32), (161, 119), (256, 256), 'center_crop'),
+        ((64, 64), (64, 64), (64, 64), 'stretch'),
+        ((64, 48), (48, 200), (64, 48), 'stretch'),
+        ((2, 2), (1, 1), (8, 8), 'stretch'),
+    ],
+)
+@pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16'])
+@pytest.mark.parametrize('has_nan', [False, True])
+def test_depths_of_all_pixels_are_those_of_numpy(
+    grid_hw, image_wh, input_hw, resize, dtype, has_nan, decode_on_gpu
+):
+    rng = np.random.default_rng(0)
+    cells = rng.uniform(0.1, 80, (1, *grid_hw)).astype(np.float32)
+    if has_nan:
+        cells[0, 1, 1], cells[0, 0, 0], cells[0, -1, grid_hw[1] // 2] = np.nan, np.inf, -np.inf
+    bits, values = rounded(cells, dtype)
+    head, letterbox = DepthHead('depth'), Letterbox.fit(image_wh, input_hw, resize)
+    got, counts = decode_on_gpu(head, {'depth': bits}, letterbox)
+    want = head({'depth': values}, letterbox)
+    assert (got.values.shape, got.values.dtype) == (want.values.shape, want.values.dtype)
+    np.testing.assert_array_equal(got.values, want.values)
+    assert counts[:2].tolist() == [0, 0]
+    assert (counts[2] > 0) == (not np.isfinite(want.values).all())
+
+
+@pytest.mark.parametrize('shape, channels_first', [((1, 1, 9, 8), True), ((1, 9, 8, 1), False)])
+def test_a_channel_axis_of_one_does_not_matter(shape, channels_first, decode_on_gpu):
+    cells = np.random.default_rng(1).uniform(0, 1, shape).astype(np.float32)
+    letterbox = Letterbox.fit((50, 40), (72, 64), 'stretch')
+    head = DepthHead('depth', channels_first)
+    got, _ = decode_on_gpu(head, {'depth': cells}, letterbox)
+    np.testing.assert_array_equal(got.values, head({'depth': cells}, letterbox).values)

@@ -1,0 +1,124 @@
+"""Boxes with keypoints and rotated boxes are decoded as by the NumPy reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_ros.vision.decoders.obb import ObbHead
+from trt_ros.vision.decoders.pose import PoseHead
+from trt_ros.vision.decoders.yolo_rows import Rows
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+pytestmark = pytest.mark.gpu
+
+BOX = Letterbox.fit((1920, 1080), (640, 640), 'letterbox')
+STRETCHED = Letterbox.fit((1920, 1080), (640, 640), 'stretch')
+
+
+def rows(count, classes, extras, *, seed=0) -> np.ndarray:
+    """Boxes in clusters, cx, cy, w, h, C scores and E extras each: (N, 4 + C + E) float32."""
+    rng = np.random.default_rng(seed)
+    centre = rng.uniform(60, 580, (40, 2))[rng.integers(0, 40, count)]
+    scores = rng.uniform(0, 0.2, (count, classes))
+    high = np.flatnonzero(rng.random(count) < 0.3)
+    scores[high, rng.integers(0, classes, len(high))] = rng.uniform(0.3, 1, len(high))
+    boxes = np.hstack([centre + rng.normal(0, 6, (count, 2)), rng.uniform(20, 150, (count, 2))])
+    return np.hstack([boxes, scores, extras(rng, count)]).astype(np.float32)
+
+
+def finished(raw, *, are_corners: bool) -> np.ndarray:
+    """The same with one score and class each, (N, 6 + E), of which the last rows are unused."""
+    classes = 3
+    boxes, scores, extras = np.split(raw, [4, 4 + classes], axis=1)
+    if are_corners:
+        boxes = np.hstack([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2])
+    labels = scores.argmax(axis=1).astype(np.float32)
+    found = np.column_stack([boxes, scores.max(axis=1), labels, extras])
+    found[-30:] = 0
+    found[3, 5], found[4, 5] = -1, np.nan
+    return found
+
+
+def keypoints(rng, count, points=17, values=3):
+    found = rng.uniform(-20, 660, (count, points, values))
+    found[..., 2:] = rng.uniform(0, 1, (count, points, values - 2))
+    return found.reshape(count, -1)
+
+
+def angle(rng, count):
+    return rng.uniform(-np.pi / 4, 3 * np.pi / 4, (count, 1))
+
+
+def given(raw: np.ndarray, dtype: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return the output as the GPU's memory holds it, and as float32."""
+    raw = np.ascontiguousarray(raw, np.float32)[None]
+    if dtype == 'float16':
+        return {'head': raw.astype(np.float16)}, {'head': raw.astype(np.float16).astype('f4')}
+    if dtype == 'bfloat16':
+        bits = (raw.view(np.uint32) >> 16).astype(np.uint16)
+        return {'head': bits}, {'head': (bits.astype(np.uint32) << 16).view(np.float32)}
+    return {'head': raw}, {'head': raw}
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16'])
+@pytest.mark.parametrize('is_decoded', [False, True])
+@pytest.mark.parametrize('values', [2, 3])
+@pytest.mark.parametrize('letterbox', [BOX, STRETCHED], ids=['letterbox', 'stretch'])
+def test_poses_equal_numpy(dtype, is_decoded, values, letterbox, decode_on_gpu):
+    raw = rows(2100, 3, lambda rng, count: keypoints(rng, count, 17, values))
+    raw[7, 8 + values], raw[9, 9 + values], raw[11, -1] = np.nan, np.inf, np.nan
+    head = PoseHead(Rows('head', None, 17 * values, is_decoded), values)
+    outputs, wide = given(finished(raw, are_corners=True) if is_decoded else raw.T, dtype)
+    for asked in (Thresholds(0.25, 0.5, 300), Thresholds(0.3, 0.7, 7), Thresholds(1.0, 0.7, 7)):
+        got, counts = decode_on_gpu(head, outputs, letterbox, asked)
+        want = head(wide, letterbox, asked)
+        assert got.keypoints.shape == want.keypoints.shape
+        assert got.detections.labels.tolist() == want.detections.labels.tolist()
+        np.testing.assert_array_equal(got.detections.scores, want.detections.scores)
+        np.testing.assert_allclose(got.detections.xyxy, want.detections.xyxy, atol=1e-3)
+        np.testing.assert_allclose(got.keypoints, want.keypoints, rtol=1e-6, atol=1e-4)
+        assert counts[2] == np.count_nonzero(~np.isfinite(wide['head'])) - (is_decoded)
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16'])
+@pytest.mark.parametrize('is_decoded', [False, True])
+@pytest.mark.parametrize('letterbox', [BOX, STRETCHED], ids=['letterbox', 'stretch'])
+@pytest.mark.parametrize('iou', [0.0, 0.3, 0.7, 1.0])
+def test_rotated_boxes_equal_numpy(dtype, is_decoded, letterbox, iou, decode_on_gpu):
+    raw = rows(2100, 3, angle, seed=1)
+    raw[7, -1], raw[8, 2], raw[9, 3], raw[10, 0], raw[11, 1] = np.nan, 0, -4, 6e4, np.inf
+    head = ObbHead(Rows('head', None, 1, is_decoded))
+    outputs, wide = given(finished(raw, are_corners=False) if is_decoded else raw.T, dtype)
+    for asked in (Thresholds(0.25, iou, 1000), Thresholds(0.3, iou, 9)):
+        got, _ = decode_on_gpu(head, outputs, letterbox, asked)
+        want = head(wide, letterbox, asked)
+        assert len(got) == len(want) > 0
+        np.testing.assert_array_equal(got.scores, want.scores)
+        np.testing.assert_array_equal(got.labels, want.labels)
+        np.testing.assert_allclose(got.cxcywh, want.cxcywh, rtol=1e-5, atol=1e-3)
+        np.testing.assert_allclose(got.theta, want.theta, atol=1e-5)
+
+
+@pytest.mark.parametrize('count', [12000, 140000])
+def test_more_rotated_boxes_than_are_sorted_at_once_equal_numpy(count, decode_on_gpu):
+    rng = np.random.default_rng(2)
+    raw = rows(count, 1, angle, seed=2)
+    raw[:, 4] = rng.uniform(0.3, 1, count)
+    raw[:, 2:4] = rng.uniform(80, 120, (count, 2))  # Nearly all are suppressed.
+    head = ObbHead(Rows('head', None, 1, False))
+    outputs, wide = given(raw.T, 'float32')
+    got, counts = decode_on_gpu(head, outputs, BOX, Thresholds(0.25, 0.1, 1000))
+    want = head(wide, BOX, Thresholds(0.25, 0.1, 1000))
+    assert counts[1] > 0.5 * count
+    np.testing.assert_array_equal(got.scores, want.scores)
+    np.testing.assert_allclose(got.cxcywh, want.cxcywh, rtol=1e-5, atol=1e-3)
+
+
+def test_equal_rotated_boxes_leave_the_first(decode_on_gpu):
+    raw = np.tile(np.array([320, 320, 80, 30, 0.5, 0.4], np.float32), (500, 1))
+    head = ObbHead(Rows('head', None, 1, False))
+    got, counts = decode_on_gpu(head, given(raw.T, 'float32')[0], BOX, Thresholds(0.5, 0.5, 10))
+    assert counts[:2].tolist() == [1, 500]
+    assert got.theta.tolist() == pytest.approx([0.4], abs=1e-6)
