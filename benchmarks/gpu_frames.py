@@ -30,6 +30,7 @@ from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.measure import (
     Summary,
+    Work,
     frames_per_second,
     graph_times,
     host_times,
@@ -93,31 +94,33 @@ def row(model: Path, frame: Frame, precision: str, rounds: int) -> dict[str, Any
     pipeline = open_frames(model, build)
     try:
         pipeline.warm_up(frame)
-        graph = graph_times(pipeline, frame, rounds)
+        work = Work.of(pipeline, frame)
+        graph = graph_times(pipeline, work, rounds)
         entry['stages'] = {
             name: vars(Summary.of(each))
-            for name, each in stage_times(pipeline, frame, rounds).items()
+            for name, each in stage_times(pipeline, work, rounds).items()
         }
         over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
         entry['graph'] = {name: vars(Summary.of(each)) for name, each in graph.items()}
         entry['wall_minus_gpu'] = vars(Summary.of(over))
         gpu_ms = entry['graph']['gpu']['p50']
-        host = host_times(pipeline, frame, rounds)
+        host = host_times(pipeline, work, rounds)
         entry['host'] = {name: vars(Summary.of(each)) for name, each in host.items()}
         entry['latency_ratio'] = entry['host']['frame']['p50'] / (
             entry['host']['plain copy']['p50'] + gpu_ms
         )
-        entry['fps'] = frames_per_second(pipeline, frame, rounds * 2)
-        lent = frame.data.copy()
-        pipeline.register(lent)
-        lying = Frame(lent, frame.width, frame.height, frame.step, frame.encoding)
-        pipeline.warm_up(lying)
+        entry['fps'] = frames_per_second(pipeline, work, rounds * 2)
+        memory = frame.data.copy()
+        pipeline.register(memory)
+        registered = Frame(memory, frame.width, frame.height, frame.step, frame.encoding)
+        pipeline.warm_up(registered)
+        lent = Work.of(pipeline, registered)
         entry['lent'] = {
             name: vars(Summary.of(each))
-            for name, each in host_times(pipeline, lying, rounds).items()
+            for name, each in host_times(pipeline, lent, rounds).items()
         }
-        entry['lent_fps'] = frames_per_second(pipeline, lying, rounds * 2)
-        pipeline.unregister(lent)
+        entry['lent_fps'] = frames_per_second(pipeline, lent, rounds * 2)
+        pipeline.unregister(memory)
         entry['memory'] = pipeline.memory()
         runner = open_tensor_runner(model, build)
         try:

@@ -98,7 +98,7 @@ def run(args: Namespace) -> int:
 
 def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
     from trt_ros.runtime.gpu.graph_options import GraphOptions
-    from trt_ros.runtime.gpu.measure import layer_times, measure
+    from trt_ros.runtime.gpu.measure import Work, layer_times, measure
     from trt_ros.runtime.gpu.open import open_frames
 
     pipeline = open_frames(
@@ -119,10 +119,11 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
         pipeline.warm_up()
         log_lines = pipeline.log_lines
         print('\n'.join(log_lines))
-        for frame in _frames(args):
+        for frame in _frames(args) if pipeline.shared.images else [None]:
             found = measure(pipeline, frame, rounds=args.frames)
             if args.layers:
-                found['layers_ms'] = layer_times(pipeline, frame, min(args.frames, 50))
+                work = Work.of(pipeline, frame)
+                found['layers_ms'] = layer_times(pipeline, work, min(args.frames, 50))
             results.append(found)
             _print(found)
     finally:

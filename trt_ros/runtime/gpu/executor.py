@@ -226,7 +226,7 @@ class GraphPipeline(FrameRunner[Any]):
         """
         thresholds = Thresholds(score=1.0, iou=0.5, max_detections=1)
         for inputs in self._warm_up_inputs(frame):
-            for pending in [self._start(*inputs, thresholds) for _ in self.slots.all]:
+            for pending in [self.start(*inputs, thresholds) for _ in self.slots.all]:
                 pending.wait()
         self.reset_state()
         self.faults.check()
@@ -282,24 +282,31 @@ class GraphPipeline(FrameRunner[Any]):
         :returns: the frames in flight; their slot is busy until it is waited for.
         """
         if self.shared.is_one_image:
-            return self._start(frames, NO_TENSORS, thresholds)
+            return self.start(frames, NO_TENSORS, thresholds)
         (frame,) = frames
         return self.submit_inputs(inputs_of_image(self.shared.feeds, frame), thresholds)
 
     def submit_inputs(self, inputs: RunInputs, thresholds: Thresholds) -> Pending:
         """Launch a run of an image or array per input, see FrameRunner.infer_inputs."""
-        return self._start(*split_inputs(self.shared.feeds, inputs), thresholds)
+        return self.start(*split_inputs(self.shared.feeds, inputs), thresholds)
 
     def reset_state(self) -> None:
         """Set the states to zeros before the next run."""
         self.shared.states.reset()
 
-    def _start(
+    def start(
         self,
         frames: Sequence[Frame],
         tensors: Mapping[str, np.ndarray],
         thresholds: Thresholds,
     ) -> Pending:
+        """
+        Launch a run; returns while the GPU works.
+
+        :param frames: a batch of images, or the images of one run in the order of their feeds.
+        :param tensors: as `split_inputs` returns them.
+        :returns: the run in flight; its slot is busy until it is waited for.
+        """
         self.faults.check()
         slot = self.slots.take(self.options.gpu_timeout_seconds or 60.0)
         number = next(self._numbers)

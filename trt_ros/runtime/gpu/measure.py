@@ -1,7 +1,8 @@
 """
-Time measurements of a frame, on the GPU by CUDA events and on the host by the clock.
+Time measurements of runs, on the GPU by CUDA events and on the host by the clock.
 
-Every run has the maximum batch size: the same frame, `pipeline.max_batch` times.
+Every run has the maximum batch size: the same frame, `pipeline.max_batch` times. Tensors are
+zeros.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from trt_ros.cuda.device import Event
+from trt_ros.errors import TensorMismatchError
 from trt_ros.runtime.cpu.measure import Summary
+from trt_ros.runtime.feeds import example_inputs, split_inputs
 from trt_ros.runtime.gpu.executor import GraphPipeline, Pending
 from trt_ros.runtime.gpu.frame_slot import FrameSlot
 from trt_ros.runtime.gpu.sources import HEADER_NBYTES
@@ -22,6 +25,40 @@ from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
 THRESHOLDS = Thresholds(0.25, 0.45, 300)
+
+
+class Work(NamedTuple):
+    """The images and tensors of a run."""
+
+    frames: Sequence[Frame]
+    tensors: Mapping[str, np.ndarray]
+
+    @classmethod
+    def of(cls, pipeline: GraphPipeline, frame: Frame | None) -> Work:
+        """
+        Return a run of a pipeline.
+
+        :param frame: every image of the run; default grey ones of the network's size.
+        :raises TensorMismatchError: when a tensor has a dynamic shape.
+        """
+        inputs = example_inputs(pipeline.shared.feeds)
+        if inputs is None:
+            raise TensorMismatchError(
+                'The network takes tensors of dynamic shapes, which cannot be measured.',
+                cause='; '.join(map(str, pipeline.shared.tensor_specs.values())),
+                remedy='Export it with fixed shapes.',
+            )
+        frames, tensors = split_inputs(pipeline.shared.feeds, inputs)
+        if frame is not None:
+            frames = (frame,) * len(frames)
+        return cls(frames * pipeline.max_batch, tensors)
+
+    @property
+    def description(self) -> str:
+        """Size and encoding of the images, or the shapes of the tensors."""
+        texts = [f'{frame.width}x{frame.height} {frame.encoding}' for frame in self.frames[:1]]
+        texts += [f'{name} {list(value.shape)}' for name, value in self.tensors.items()]
+        return ', '.join(texts)
 
 
 @contextmanager
@@ -36,7 +73,7 @@ def _whole_slot(pipeline: GraphPipeline) -> Iterator[FrameSlot]:
         yield slot
 
 
-def stage_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
+def stage_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, list[float]]:
     """
     Measure each stage of a frame by itself on the GPU, without a graph.
 
@@ -44,7 +81,7 @@ def stage_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     """
     times: dict[str, list[float]] = {}
     with _whole_slot(pipeline) as slot, ExitStack() as owned:
-        stages = slot.stages_of([frame] * pipeline.max_batch, THRESHOLDS)
+        stages = slot.stages_of(work.frames, THRESHOLDS, work.tensors)
         marks = [owned.enter_context(closing(Event(timing=True))) for _ in range(len(stages) + 1)]
         stream = slot.stream.handle
         for number in range(rounds + 5):
@@ -59,7 +96,7 @@ def stage_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     return times
 
 
-def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
+def graph_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, list[float]]:
     """
     Measure the graph of a frame in pinned memory, from launch to results on the host.
 
@@ -72,7 +109,7 @@ def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
         closing(Event(timing=True)) as begin,
         closing(Event(timing=True)) as end,
     ):
-        launched = slot.start([frame] * pipeline.max_batch, THRESHOLDS, None, None)
+        launched = slot.start(work.frames, THRESHOLDS, None, None, work.tensors)
         slot.wait()
         graph = launched.captured.graph
         stream, done, clock = slot.stream.handle, slot.done, time.perf_counter
@@ -94,26 +131,29 @@ def graph_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     return {'gpu': gpu, 'wall': wall, 'wall alone': alone}
 
 
-def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, list[float]]:
+def host_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, list[float]]:
     """
     Measure a frame from its bytes in host memory to its results.
 
     :returns: 'frame': the total; 'bring in': its part for the copy to pinned memory, including
-        transfers enqueued meanwhile; 'plain copy': one call that copies the same bytes to pinned
-        memory; all in ms.
+        transfers enqueued meanwhile; 'plain copy': one call that copies the bytes of the first
+        image or tensor to pinned memory; all in ms.
     """
     whole, bring, plain = [], [], []
     slot = pipeline.slots.all[0]
     target: np.ndarray = np.empty(0, np.uint8)
+    values: Sequence[np.ndarray] = [frame.data[: frame.nbytes] for frame in work.frames[:1]]
+    values = values or list(work.tensors.values()) or [np.empty(0, np.uint8)]
+    data = values[0].reshape(-1).view(np.uint8)
     for number in range(rounds + 10):
         start = time.perf_counter()
-        pending = pipeline.submit([frame] * pipeline.max_batch, THRESHOLDS)
+        pending = pipeline.start(work.frames, work.tensors, THRESHOLDS)
         pending.results()
         stop = time.perf_counter()
         if not target.size and slot.memory is not None:
-            target = slot.memory.pinned.view[HEADER_NBYTES:][: frame.nbytes]
+            target = slot.memory.pinned.view[HEADER_NBYTES:][: data.size]
         begin = time.perf_counter()
-        target[:] = frame.data[: frame.nbytes]
+        target[: data.size] = data
         end = time.perf_counter()
         if number >= 10:
             whole.append((stop - start) * 1e3)
@@ -122,7 +162,7 @@ def host_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, 
     return {'frame': whole, 'bring in': bring, 'plain copy': plain}
 
 
-def frames_per_second(pipeline: GraphPipeline, frame: Frame, runs: int) -> float:
+def frames_per_second(pipeline: GraphPipeline, work: Work, runs: int) -> float:
     """
     Measure the images per second while every slot is always busy.
 
@@ -135,13 +175,13 @@ def frames_per_second(pipeline: GraphPipeline, frame: Frame, runs: int) -> float
             start = time.perf_counter()
         if len(pending) == len(pipeline.slots.all):
             pending.pop(0).wait()
-        pending.append(pipeline.submit([frame] * pipeline.max_batch, THRESHOLDS))
+        pending.append(pipeline.start(work.frames, work.tensors, THRESHOLDS))
     for last in pending:
         last.wait()
     return runs * pipeline.max_batch / (time.perf_counter() - start)
 
 
-def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str, float]:
+def layer_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, float]:
     """
     Measure each layer of the network, in ms, with TensorRT's profiler; without a graph.
 
@@ -163,8 +203,8 @@ def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
     execution = None
     with pipeline.gpu.context:
         try:
-            stages = dict(slot.stages_of([frame] * pipeline.max_batch, THRESHOLDS))
-            buffers = slot.buffers_for(pipeline.max_batch)
+            stages = dict(slot.stages_of(work.frames, THRESHOLDS, work.tensors))
+            buffers = slot.buffers_for(len(work.frames), work.tensors)
             execution = pipeline.shared.contexts.new(
                 {
                     spec.name: buffers.execution.shape_of(spec.name)
@@ -191,29 +231,30 @@ def layer_times(pipeline: GraphPipeline, frame: Frame, rounds: int) -> dict[str,
 
 def measure(
     pipeline: GraphPipeline,
-    frame: Frame,
+    frame: Frame | None,
     *,
     rounds: int = 200,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """
-    Measure stages, graph, frames and throughput for frames like `frame`.
+    Measure stages, graph, runs and throughput for frames like `frame`; None without images.
 
     :returns: a dictionary that JSON can represent; times in ms.
     """
+    work = Work.of(pipeline, frame)
     progress('graph')
     pipeline.warm_up(frame)
-    graph = graph_times(pipeline, frame, rounds)
+    graph = graph_times(pipeline, work, rounds)
     progress('stages')
-    stages = stage_times(pipeline, frame, rounds)
+    stages = stage_times(pipeline, work, rounds)
     progress('frames')
-    host = host_times(pipeline, frame, rounds)
+    host = host_times(pipeline, work, rounds)
     progress('throughput')
-    rate = frames_per_second(pipeline, frame, rounds)
+    rate = frames_per_second(pipeline, work, rounds)
     over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
     gpu_ms = Summary.of(graph['gpu']).p50
     return {
-        'image': f'{frame.width}x{frame.height} {frame.encoding}',
+        'image': work.description,
         'batch': pipeline.max_batch,
         'stages_ms': _summaries(stages),
         'graph_ms': _summaries(graph),

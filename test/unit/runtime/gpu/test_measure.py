@@ -32,7 +32,7 @@ def test_every_run_uses_full_batch(open_graph, make_engine, picture, counts, siz
         graph_measure.host_times,
     ):
         del counts[:]
-        times = measured(pipeline, picture(), 3)
+        times = measured(pipeline, graph_measure.Work.of(pipeline, picture()), 3)
         assert all(len(each) == 3 for each in times.values())
         assert set(counts) == {batch}
     assert graph_measure.measure(pipeline, picture(), rounds=3)['batch'] == batch
@@ -40,7 +40,8 @@ def test_every_run_uses_full_batch(open_graph, make_engine, picture, counts, siz
 
 def test_the_rate_counts_images_not_runs(open_graph, make_engine, picture, counts, monkeypatch):
     pipeline = open_graph(make_engine(-1), batch=4)
+    work = graph_measure.Work.of(pipeline, picture())
     clock = iter([10.0, 12.0])
     monkeypatch.setattr(graph_measure, 'time', SimpleNamespace(perf_counter=clock.__next__))
-    assert graph_measure.frames_per_second(pipeline, picture(), 5) == 5 * 4 / 2.0
+    assert graph_measure.frames_per_second(pipeline, work, 5) == 5 * 4 / 2.0
     assert set(counts) == {4}

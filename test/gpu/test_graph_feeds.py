@@ -1,0 +1,337 @@
+"""Tensors, several images and states through the captured graph, compared with ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+import pytest
+
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.decoders.registry import TENSORS
+from trt_ros.vision.frame import Frame
+
+pytestmark = pytest.mark.gpu
+
+FLOAT = TensorProto.FLOAT
+node = helper.make_node
+
+
+@pytest.fixture
+def write(tmp_path) -> Callable[..., Path]:
+    """Write a network: nodes, (name, type, shape) of its inputs and outputs, and weights."""
+
+    def write(nodes, inputs, outputs, **weights: np.ndarray) -> Path:
+        graph = helper.make_graph(
+            nodes,
+            'test',
+            [helper.make_tensor_value_info(*each) for each in inputs],
+            [helper.make_tensor_value_info(*each) for each in outputs],
+            [numpy_helper.from_array(value, name) for name, value in weights.items()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+        path = tmp_path / 'network.onnx'
+        onnx.save(model, path)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def both(gpu, tmp_path, nothing_left):
+    """Open a network on the GPU and with ONNX Runtime."""
+    opened: list[Pipeline] = []
+
+    def both(path: Path, frames_in_flight: int = 1, **options: Any) -> tuple[Pipeline, Pipeline]:
+        for backend, more in (
+            ('tensorrt_rtx', {'device': gpu.index, 'frames_in_flight': frames_in_flight}),
+            ('onnxruntime', {'cpu_threads': 1}),
+        ):
+            opened.append(
+                Pipeline.open(
+                    str(path),
+                    families=TENSORS,
+                    backend=backend,
+                    engine_cache_dir=str(tmp_path),
+                    **options,
+                    **more,
+                )
+            )
+        ours, reference = opened[-2:]
+        assert ours.diagnostics()['CUDA graph fallbacks'] == ''
+        return ours, reference
+
+    yield both
+    for pipeline in opened:
+        pipeline.close()
+
+
+def weights(*shape: int, seed: int = 0, scale: float = 0.3) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, scale, shape).astype(np.float32)
+
+
+def assert_close(ours, reference) -> None:
+    """Compare outputs; TensorRT-RTX computes float32 convolutions and products in TF32."""
+    assert list(ours) == list(reference)
+    for name, want in reference.items():
+        largest = float(np.abs(want).max())
+        np.testing.assert_allclose(ours[name], want, atol=6e-3 * largest + 1e-5, err_msg=name)
+
+
+def picture(seed: int, width: int = 160, height: int = 120, encoding: str = 'bgr8') -> Frame:
+    rng = np.random.default_rng(seed)
+    if encoding == '32FC1':
+        return Frame.from_pixels(rng.uniform(0, 9, (height, width)).astype(np.float32), encoding)
+    if encoding in ('mono16', '16UC1'):
+        return Frame.from_pixels(rng.integers(0, 9000, (height, width)).astype('u2'), encoding)
+    return Frame.from_pixels(rng.integers(0, 256, (height, width, 3), dtype=np.uint8), encoding)
+
+
+@pytest.fixture
+def gru(write) -> Path:
+    """Return a GRU cell of 8 inputs and 16 states, written out."""
+    nodes = [
+        node('Concat', ['x', 'h'], ['xh'], axis=1),
+        node('MatMul', ['xh', 'wz'], ['z_']),
+        node('Sigmoid', ['z_'], ['z']),
+        node('MatMul', ['xh', 'wr'], ['r_']),
+        node('Sigmoid', ['r_'], ['r']),
+        node('Mul', ['r', 'h'], ['rh']),
+        node('Concat', ['x', 'rh'], ['xrh'], axis=1),
+        node('MatMul', ['xrh', 'wn'], ['n_']),
+        node('Tanh', ['n_'], ['n']),
+        node('Sub', ['h', 'n'], ['d']),
+        node('Mul', ['z', 'd'], ['zd']),
+        node('Add', ['n', 'zd'], ['hn']),
+        node('MatMul', ['hn', 'wy'], ['y']),
+    ]
+    return write(
+        nodes,
+        [('x', FLOAT, [1, 8]), ('h', FLOAT, [1, 16])],
+        [('y', FLOAT, [1, 4]), ('hn', FLOAT, [1, 16])],
+        wz=weights(24, 16, seed=1),
+        wr=weights(24, 16, seed=2),
+        wn=weights(24, 16, seed=3),
+        wy=weights(16, 4, seed=4),
+    )
+
+
+@pytest.mark.parametrize('frames_in_flight', [1, 2])
+@pytest.mark.parametrize('unified_memory', ['off', 'on'])
+def test_a_recurrent_network_equals_onnxruntime_over_100_frames(
+    gru, both, frames_in_flight, unified_memory
+):
+    ours, reference = both(
+        gru,
+        frames_in_flight,
+        inputs=('x=tensor:x', 'h=state:hn'),
+        outputs=('y',),
+        unified_memory=unified_memory,
+    )
+    rng = np.random.default_rng(0)
+    for number in range(100):
+        if number == 60:
+            ours.reset_state()
+            reference.reset_state()
+        # A converted tensor now and then, whose graph is another.
+        dtype = np.float64 if number % 7 == 3 else np.float32
+        inputs = {'x': rng.normal(size=(1, 8)).astype(dtype)}
+        assert_close(ours(inputs), reference(inputs))
+
+
+def test_states_follow_each_other_with_two_runs_in_flight(gru, both):
+    ours, reference = both(gru, 2, inputs=('x=tensor:x', 'h=state:hn'))
+    rng = np.random.default_rng(1)
+    steps = [{'x': rng.normal(size=(1, 8)).astype(np.float32)} for _ in range(50)]
+    pending, found = [], []
+    for step in steps:
+        if len(pending) == 2:
+            found.append(pending.pop(0).result())
+        pending.append(ours.submit(step))
+    found += [each.result() for each in pending]
+    for got, step in zip(found, steps):
+        assert_close(got, reference(step))
+
+
+@pytest.fixture
+def flow(write) -> Path:
+    """Return a network of two images of different sizes and channels."""
+    return write(
+        [
+            node('Conv', ['left', 'wl'], ['l'], pads=[1, 1, 1, 1]),
+            node('Conv', ['right', 'wr'], ['r'], pads=[1, 1, 1, 1]),
+            node('Sub', ['l', 'r'], ['flow']),
+        ],
+        [('left', FLOAT, [1, 3, 64, 96]), ('right', FLOAT, [1, 1, 64, 96])],
+        [('flow', FLOAT, [1, 2, 64, 96])],
+        wl=weights(2, 3, 3, 3),
+        wr=weights(2, 1, 3, 3, seed=1),
+    )
+
+
+@pytest.mark.parametrize('unified_memory', ['off', 'on'])
+def test_two_images_of_any_geometry_equal_onnxruntime(flow, both, unified_memory):
+    ours, reference = both(
+        flow,
+        2,
+        inputs=('right=image:right?resize=letterbox', 'left=image:left?mean=0.4&std=0.2'),
+        unified_memory=unified_memory,
+    )
+    encodings = ('bgr8', 'mono16', '32FC1', '16UC1')
+    for number in range(24):
+        left = picture(number, 160 if number % 3 else 1930, 120 if number % 2 else 1090)
+        right = picture(99 - number, 200, 130, encodings[number % 4])
+        inputs = {'left': left, 'right': right}
+        assert_close(ours(inputs), reference(inputs))
+
+
+def test_a_policy_of_two_cameras_and_joints_equals_onnxruntime(write, both):
+    path = write(
+        [
+            node('Conv', ['top', 'wt'], ['a'], strides=[4, 4]),
+            node('Conv', ['wrist', 'ww'], ['b'], strides=[4, 4]),
+            node('GlobalAveragePool', ['a'], ['ga']),
+            node('GlobalAveragePool', ['b'], ['gb']),
+            node('Flatten', ['ga'], ['fa']),
+            node('Flatten', ['gb'], ['fb']),
+            node('Concat', ['fa', 'fb', 'joints'], ['all'], axis=1),
+            node('MatMul', ['all', 'w'], ['flat']),
+            node('Reshape', ['flat', 'shape'], ['actions']),
+        ],
+        [
+            ('top', FLOAT, [1, 3, 96, 96]),
+            ('wrist', FLOAT, [1, 3, 64, 64]),
+            ('joints', FLOAT, [1, 14]),
+        ],
+        [('actions', FLOAT, [1, 10, 14])],
+        wt=weights(8, 3, 4, 4),
+        ww=weights(8, 3, 4, 4, seed=1),
+        w=weights(30, 140, seed=2),
+        shape=np.array([1, 10, 14]),
+    )
+    ours, reference = both(
+        path, inputs=('joints=tensor:joints', 'top=image:top', 'wrist=image:wrist')
+    )
+    for number in range(10):
+        inputs = {
+            'top': picture(number, 640, 480),
+            'wrist': picture(number + 50, 640, 480),
+            'joints': np.random.default_rng(number).normal(size=(1, 14)),
+        }
+        found = ours(inputs)
+        assert found['actions'].shape == (1, 10, 14)
+        assert_close(found, reference(inputs))
+
+
+@pytest.mark.parametrize('encoding', ['16UC1', '32FC1', 'mono16'])
+def test_color_and_depth_equal_onnxruntime(write, both, encoding):
+    path = write(
+        [node('Conv', ['x', 'w'], ['y'], pads=[1, 1, 1, 1])],
+        [('x', FLOAT, [1, 4, 64, 96])],
+        [('y', FLOAT, [1, 2, 64, 96])],
+        w=weights(2, 4, 3, 3),
+    )
+    ours, reference = both(path, inputs=('x=image:color,depth?mean=0,0,0,2&std=1,1,1,3',))
+    for number in range(4):
+        inputs = {'x': (picture(number, 640, 480), picture(number, 320, 240, encoding))}
+        assert_close(ours(inputs), reference(inputs))
+
+
+@pytest.mark.parametrize('encoding', ['mono16', '16UC1', '32FC1', 'bgr8'])
+def test_one_channel_equals_onnxruntime(write, both, encoding):
+    path = write(
+        [node('Conv', ['x', 'w'], ['y'])],
+        [('x', FLOAT, [1, 1, 64, 96])],
+        [('y', FLOAT, [1, 2, 62, 94])],
+        w=weights(2, 1, 3, 3),
+    )
+    ours, reference = both(path)
+    frame = picture(5, 320, 240, encoding)
+    assert_close(ours(frame), reference(frame))
+
+
+@pytest.mark.parametrize('frames_in_flight', [1, 2])
+@pytest.mark.parametrize('is_registered', [False, True])
+def test_large_tensors_in_flight_do_not_disturb_each_other(
+    write, both, frames_in_flight, is_registered
+):
+    shape = [1, 3, 640, 640]
+    path = write(
+        [node('Sub', ['a', 'b'], ['d']), node('Mul', ['d', 'd'], ['y'])],
+        [('a', FLOAT, shape), ('b', FLOAT, shape)],
+        [('y', FLOAT, shape)],
+    )
+    ours, reference = both(path, frames_in_flight, inputs=('*=tensor:tensors',))
+    rng = np.random.default_rng(0)
+    values = [{name: rng.normal(size=shape).astype(np.float32) for name in 'ab'} for _ in range(6)]
+    if is_registered:
+        for value in values:
+            for array in value.values():
+                ours.register(array.reshape(-1).view(np.uint8))
+    pending, found = [], []
+    for value in values * 3:
+        if len(pending) == frames_in_flight:
+            found.append(pending.pop(0).result())
+        pending.append(ours.submit(value))
+    found += [each.result() for each in pending]
+    for got, value in zip(found, values * 3):
+        assert_close(got, reference(value))
+    runs = ours.diagnostics()['zero-copy frames']
+    assert runs == (f'{len(found)} of {len(found)}' if is_registered else f'0 of {len(found)}')
+    for value in values if is_registered else []:
+        for array in value.values():
+            ours.unregister(array.reshape(-1).view(np.uint8))
+
+
+def test_integers_bools_and_half_floats_are_converted(write, both):
+    path = write(
+        [
+            node('Cast', ['i'], ['fi'], to=FLOAT),
+            node('Cast', ['h'], ['fh'], to=FLOAT),
+            node('Where', ['m', 'fi', 'fh'], ['y']),
+        ],
+        [
+            ('i', TensorProto.INT64, [2, 5]),
+            ('h', TensorProto.FLOAT16, [2, 5]),
+            ('m', TensorProto.BOOL, [2, 5]),
+        ],
+        [('y', FLOAT, [2, 5])],
+    )
+    ours, reference = both(path, inputs=('*=tensor:tensors',))
+    rng = np.random.default_rng(0)
+    for integers in ('uint8', 'int32', 'int64'):
+        inputs = {
+            'i': rng.integers(0, 100, (5, 2)).astype(integers).T,
+            'h': rng.normal(size=(2, 5)),
+            'm': rng.integers(0, 2, (2, 5)).astype(np.uint8),
+        }
+        assert_close(ours(inputs), reference(inputs))
+
+
+def test_bench_measures_a_network_of_tensors(gru, gpu, tmp_path, capsys):
+    from trt_ros.cli import main
+
+    result = tmp_path / 'times.json'
+    assert (
+        main(
+            [
+                'bench',
+                str(gru),
+                '--frames',
+                '20',
+                '--device',
+                str(gpu.index),
+                '--cache-dir',
+                str(tmp_path),
+                '--json',
+                str(result),
+            ]
+        )
+        == 0
+    )
+    assert 'x [1, 8], h [1, 16]' in capsys.readouterr().out
+    assert result.is_file()
