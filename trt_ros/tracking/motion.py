@@ -1,0 +1,89 @@
+"""
+Motion model of boxes: a Kalman filter with constant velocity per coordinate, for all at once.
+
+State and noise are those of BoT-SORT (Aharon, Orfaig and Bobrovsky 2022, arXiv:2206.14651), section
+3.1, equations 1 to 4: centre x, y, width, height and their velocities, with standard deviations in
+proportion to the size of the box. All its matrices are diagonal in the coordinates, so that a
+coordinate is a filter of two states of its own. The paper counts in frames; here its noise per
+frame at 30 Hz is spread over time, so that two steps of half the length add up to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from trt_ros.tracking.track_table import TrackTable
+
+FRAMES_PER_SECOND = 30.0  # Rate at which the noise equals that of the paper.
+POSITION_NOISE, VELOCITY_NOISE, MEASUREMENT_NOISE = 0.05, 0.00625, 0.05
+# Initial standard deviations in units of the noise, as published with the paper.
+INITIAL_POSITION, INITIAL_VELOCITY = 2.0, 10.0
+MIN_SIZE = 1e-3  # Pixels; a predicted box never vanishes.
+
+#: Columns of a TrackTable. `mean`: position and velocity per second of cx, cy, w, h in pixels;
+#: `covariance`: variance of the position, covariance of the two, and variance of the velocity.
+FIELDS: Mapping[str, tuple[type, tuple[int, ...]]] = {
+    'mean': (np.float64, (2, 4)),
+    'covariance': (np.float64, (3, 4)),
+}
+
+
+def start(tracks: TrackTable, boxes: np.ndarray) -> None:
+    """
+    Initialise filters from first observations, with velocity 0.
+
+    :param tracks: N tracks, with FIELDS; changed in place, as everywhere in this module.
+    :param boxes: (4, N) cx, cy, w, h in pixels.
+    """
+    mean, covariance, scale = tracks['mean'], tracks['covariance'], _scale(boxes)
+    mean[0], mean[1] = boxes, 0.0
+    covariance[0] = (INITIAL_POSITION * POSITION_NOISE * scale) ** 2
+    covariance[1] = 0.0
+    covariance[2] = (INITIAL_VELOCITY * VELOCITY_NOISE * FRAMES_PER_SECOND * scale) ** 2
+
+
+def predict(tracks: TrackTable, seconds: float | np.ndarray) -> None:
+    """
+    Advance filters in time.
+
+    :param seconds: for all filters, or (N,); 0 or more.
+    """
+    position, velocity = tracks['mean']
+    variance, cross, velocity_variance = tracks['covariance']
+    noise = (VELOCITY_NOISE * _scale(position)) ** 2 * (FRAMES_PER_SECOND**3 * seconds)
+    position += velocity * seconds
+    np.maximum(position[2:], MIN_SIZE, out=position[2:])
+    gained = seconds * velocity_variance
+    variance += seconds * (2 * cross + gained + seconds / 3 * noise)
+    cross += gained + seconds / 2 * noise
+    velocity_variance += noise
+
+
+def correct(tracks: TrackTable, boxes: np.ndarray, is_seen: np.ndarray | None = None) -> None:
+    """
+    Correct filters with observations.
+
+    :param boxes: (4, N) cx, cy, w, h in pixels.
+    :param is_seen: (N,) bool, filters to correct; None: all.
+    """
+    position, velocity = tracks['mean']
+    variance, cross, velocity_variance = tracks['covariance']
+    weight = 1 / (variance + (MEASUREMENT_NOISE * _scale(position)) ** 2)
+    if is_seen is not None:
+        weight *= is_seen
+    gain, velocity_gain = variance * weight, cross * weight
+    innovation = boxes - position
+    position += gain * innovation
+    velocity += velocity_gain * innovation
+    velocity_variance -= velocity_gain * cross
+    rest = 1 - gain
+    cross *= rest
+    variance *= rest
+    np.maximum(position[2:], MIN_SIZE, out=position[2:])
+
+
+def _scale(boxes: np.ndarray) -> np.ndarray:
+    """Return what the noise of cx, cy, w, h is proportional to: w, h, w, h."""
+    return np.concatenate([boxes[2:], boxes[2:]])

@@ -1,0 +1,269 @@
+"""Trackers: the detections of one camera in, an identity for each out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+import itertools
+from typing import ClassVar
+
+import numpy as np
+
+from trt_ros.tracking import motion
+from trt_ros.tracking.association import Pairs, assign, corners, overlapping
+from trt_ros.tracking.track_table import Fields, TrackTable
+from trt_ros.vision.detections import Detections
+
+# Limits on time and memory, whatever arrives: the best detections, and the tracks last seen.
+MAX_DETECTIONS, MAX_TRACKS = 1000, 2000
+MAX_PIXELS = 1e6  # Larger coordinates are not those of an image.
+
+
+@dataclass(frozen=True)
+class TrackOptions:
+    """
+    Options of a tracker; they may change from image to image.
+
+    :param high_score: minimum score of a detection that starts a track.
+    :param low_score: minimum score of a detection that continues one.
+    :param min_iou: minimum IoU of a detection with the predicted box of its track.
+    :param buffer_seconds: time for which a track without detections is kept.
+    :param min_hits: number of consecutive detections after which a track gets its identity.
+    :param across_classes: whether a track may continue with a detection of another class.
+    """
+
+    high_score: float = 0.25
+    low_score: float = 0.1
+    min_iou: float = 0.2
+    buffer_seconds: float = 1.0
+    min_hits: int = 2
+    across_classes: bool = False
+
+
+DEFAULT_OPTIONS = TrackOptions()
+
+
+@dataclass(frozen=True)
+class Tracks:
+    """
+    The tracks in one image.
+
+    :param indices: (K,) int64, the detections that belong to a track, ascending: best score first.
+    :param ids: (K,) int64, their identities, from 1.
+    :param lost: predicted boxes of the L tracks without a detection, in pixels, which may lie
+        outside the image; their scores are 0.
+    :param lost_ids: (L,) int64.
+    """
+
+    indices: np.ndarray
+    ids: np.ndarray
+    lost: Detections
+    lost_ids: np.ndarray
+
+
+class Tracker:
+    """
+    A ByteTrack tracker of the objects in the images of one camera; for one thread at a time.
+
+    The method is that of ByteTrack (Zhang et al. 2022, ECCV, arXiv:2110.06864), algorithm 1:
+    detections above the high score are assigned to the predicted boxes of all tracks by IoU, and
+    the detections between the two scores to those of the remaining tracks. Other than in the paper,
+    time is that of the images, not their number.
+
+    :param ids: new identities; trackers that share them never give two objects the same one.
+    :ivar resets: how often all tracks were ended because the time jumped.
+    """
+
+    FIELDS: ClassVar[Fields] = {
+        'id': (np.int64, ()),  # 0: none yet.
+        'label': (np.int32, ()),
+        'hits': (np.int32, ()),
+        'missed': (np.int32, ()),  # Number of images since the last detection.
+        'seen_ns': (np.int64, ()),  # Time of the last detection.
+        **motion.FIELDS,
+    }
+
+    def __init__(self, ids: Iterator[int] | None = None) -> None:
+        self._ids = itertools.count(1) if ids is None else ids
+        self._stamp_ns: int | None = None
+        self.resets = 0
+        self._tracks = TrackTable(self.FIELDS)
+
+    def update(
+        self, found: Detections, stamp_ns: int, options: TrackOptions = DEFAULT_OPTIONS
+    ) -> Tracks:
+        """
+        Advance the tracks to the time of an image, and assign its detections to them.
+
+        A time before that of the last image, or later by more than the buffer, ends all tracks.
+
+        :param found: the detections, those below the high score included; detections without
+            area, with NaN or Inf, or beyond the best 1000, belong to no track.
+        :param stamp_ns: the time of the image in nanoseconds; several images may share one.
+        """
+        self._advance(stamp_ns, options.buffer_seconds)
+        boxes, high, weak = _candidates(found, options)
+        match = np.full(len(self._tracks), -1)  # Index of each track's detection.
+        high = self._associate(match, found, boxes, high, weak, options)
+        self._correct(match, found, boxes, stamp_ns)
+        return self._finish(match, found, boxes, high, stamp_ns, options)
+
+    def _advance(self, stamp_ns: int, buffer_seconds: float) -> None:
+        """Predict the tracks; end those that were not detected for longer than the buffer."""
+        seconds = 0.0 if self._stamp_ns is None else (stamp_ns - self._stamp_ns) * 1e-9
+        self._stamp_ns = stamp_ns
+        if not 0 <= seconds <= buffer_seconds:
+            self.resets += 1
+            self._tracks = TrackTable(self.FIELDS)
+        if len(self._tracks):
+            is_kept = stamp_ns - self._tracks['seen_ns'] <= buffer_seconds * 1e9
+            if not is_kept.all():
+                self._tracks = self._tracks.take(is_kept)
+            motion.predict(self._tracks, seconds)
+
+    def _associate(
+        self,
+        match: np.ndarray,
+        found: Detections,
+        boxes: np.ndarray,
+        high: np.ndarray,
+        weak: np.ndarray,
+        options: TrackOptions,
+    ) -> np.ndarray:
+        """
+        Assign detections to tracks.
+
+        :param match: changed in place.
+        :returns: indices of the detections above the high score that remain.
+        """
+        tracks = self._tracks
+        predicted, detected = corners(tracks['mean'][0]), corners(boxes)
+        track_labels, labels = tracks['label'], found.labels
+
+        def pair(
+            columns: np.ndarray,
+            track_xyxy: np.ndarray = predicted,
+            gain_of: Callable[[Pairs], np.ndarray] | None = None,
+        ) -> np.ndarray:
+            """Assign some detections to the tracks without one; return those that remain."""
+            rows = np.flatnonzero(match < 0)
+            if not (len(rows) and len(columns)):
+                return columns
+            at, by, gains = overlapping(
+                track_xyxy.take(rows, axis=1), detected.take(columns, axis=1), options.min_iou
+            )
+            pairs = Pairs(rows[at], columns[by], gains)
+            if not options.across_classes:
+                is_same = track_labels[pairs.rows] == labels[pairs.columns]
+                if not is_same.all():
+                    pairs = Pairs(*(each[is_same] for each in pairs))
+            if gain_of is not None:
+                pairs = pairs._replace(gains=gain_of(pairs))
+            chosen_rows, chosen_columns = assign(pairs)
+            match[chosen_rows] = chosen_columns
+            is_left = np.ones(boxes.shape[1], bool)
+            is_left[chosen_columns] = False
+            return np.asarray(columns[is_left[columns]])
+
+        high = pair(high, gain_of=lambda pairs: self._gains(pairs, found, boxes))
+        pair(weak)
+        last_boxes = self._last_boxes()
+        return high if last_boxes is None else pair(high, corners(last_boxes))
+
+    def _gains(self, pairs: Pairs, found: Detections, boxes: np.ndarray) -> np.ndarray:
+        """Return the positive gains of the pairs of the first assignment, from their IoU."""
+        return pairs.gains
+
+    def _last_boxes(self) -> np.ndarray | None:
+        """Return boxes of the tracks, (4, N), for a further assignment; None: there is none."""
+        return None
+
+    def _correct(
+        self, match: np.ndarray, found: Detections, boxes: np.ndarray, stamp_ns: int
+    ) -> None:
+        """Correct the tracks with their detections."""
+        tracks, is_seen = self._tracks, match >= 0
+        if not is_seen.any():
+            return
+        self._observe(np.where(is_seen, boxes[:, match], 0), is_seen, stamp_ns)
+        np.copyto(tracks['label'], found.labels[match], where=is_seen)
+        tracks['seen_ns'][is_seen] = stamp_ns
+        tracks['missed'][is_seen] = 0
+        tracks['hits'][is_seen] += 1
+
+    def _observe(self, boxes: np.ndarray, is_seen: np.ndarray, stamp_ns: int) -> None:
+        """
+        Correct the filters.
+
+        :param boxes: (4, N), finite also for tracks that are not seen.
+        """
+        motion.correct(self._tracks, boxes, is_seen)
+
+    def _start(self, started: TrackTable, boxes: np.ndarray, stamp_ns: int) -> None:
+        """Initialise the filters of the tracks `started`, in place."""
+        motion.start(started, boxes)
+
+    def _finish(
+        self,
+        match: np.ndarray,
+        found: Detections,
+        boxes: np.ndarray,
+        starts: np.ndarray,
+        stamp_ns: int,
+        options: TrackOptions,
+    ) -> Tracks:
+        """Start and end tracks, give identities, and return the tracks of the image."""
+        tracks, is_missed = self._tracks, match < 0
+        if is_missed.any():
+            tracks['missed'][is_missed] += 1
+            is_kept = ~is_missed | (tracks['id'] > 0)
+            tracks, match = tracks.take(is_kept), match[is_kept]
+        if len(starts):
+            started = TrackTable(self.FIELDS, len(starts))
+            self._start(started, boxes[:, starts], stamp_ns)
+            started['label'][:], started['seen_ns'][:] = found.labels[starts], stamp_ns
+            started['hits'][:] = 1
+            tracks, match = tracks.extended(started), np.concatenate([match, starts])
+            if len(tracks) > MAX_TRACKS:
+                newest = np.sort(np.argsort(-tracks['seen_ns'], kind='stable')[:MAX_TRACKS])
+                tracks, match = tracks.take(newest), match[newest]
+        self._tracks, ids = tracks, tracks['id']
+        nameless = np.flatnonzero((ids == 0) & (tracks['hits'] >= options.min_hits))
+        if len(nameless):
+            best_first = nameless[np.argsort(match[nameless])]
+            ids[best_first] = list(itertools.islice(self._ids, len(best_first)))
+        shown = np.flatnonzero((ids > 0) & (match >= 0))
+        shown = shown[np.argsort(match[shown])]
+        lost = np.flatnonzero((ids > 0) & (match < 0))
+        return Tracks(
+            match[shown],
+            ids[shown],
+            Detections(
+                corners(tracks['mean'][0][:, lost]).T.astype(np.float32),
+                np.zeros(len(lost), np.float32),
+                tracks['label'][lost],
+            ),
+            ids[lost],
+        )
+
+
+def _candidates(
+    found: Detections, options: TrackOptions
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """
+    Split detections by their scores.
+
+    :returns: (4, N) float64 cx, cy, w, h; indices of the detections above the high score, and of
+        those between the two.
+    """
+    xyxy, scores = np.ascontiguousarray(found.xyxy.T, np.float64), found.scores
+    is_box = (np.abs(xyxy) < MAX_PIXELS).all(axis=0)  # False for NaN, too.
+    if not is_box.all():
+        xyxy = np.where(is_box, xyxy, 0)
+    low, high = xyxy[:2], xyxy[2:]
+    is_box = (low < high).all(axis=0)
+    usable = np.flatnonzero(is_box & (scores >= min(options.low_score, options.high_score)))
+    if len(usable) > MAX_DETECTIONS:
+        usable = np.sort(usable[np.argsort(-scores[usable], kind='stable')[:MAX_DETECTIONS]])
+    is_high = scores[usable] >= options.high_score
+    return np.concatenate([(low + high) / 2, high - low]), usable[is_high], usable[~is_high]
