@@ -20,7 +20,7 @@ from environment import (
 )
 from tools import check_tools, fetch_headers
 
-OWNED_BY_ROS = ('numpy', 'opencv-python-headless', 'PyYAML')  # Their wheels would shadow ROS's.
+OWNED_BY_ROS = ('numpy', 'opencv-python-headless', 'PyYAML', 'scipy')  # Wheels would shadow them.
 
 
 def make_venv(environment: Environment) -> None:

@@ -20,6 +20,7 @@ ROS_MODULES = {
     'numpy': 'python3-numpy',
     'cv2': 'python3-opencv',
     'yaml': 'python3-yaml',
+    'scipy': 'python3-scipy',
 }
 
 

@@ -78,6 +78,7 @@ def test_every_executable_has_its_main(setup_cfg):
         'pose',
         'segmenter',
         'tensor',
+        'tracker',
         'component_container',
         'component_container_mt',
         'trt-ros',

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 import colorsys
 from typing import NamedTuple
+import zlib
 
 import cv2
 import numpy as np
@@ -163,13 +164,17 @@ def _captioned(panel: Panel, height: int) -> np.ndarray:
 
 
 def draw_detections(
-    pixels_bgr: np.ndarray, detections: Detections | OrientedBoxes, class_names: Sequence[str]
+    pixels_bgr: np.ndarray,
+    detections: Detections | OrientedBoxes,
+    class_names: Sequence[str],
+    ids: Sequence[str] = (),
 ) -> None:
     """
     Draw every box with its class name and score, in place; the best box on top.
 
     :param pixels_bgr: (H, W, 3) uint8, C-contiguous and writable.
     :param class_names: by class index; an index beyond them is drawn as a number.
+    :param ids: one per box, '' for a box without; a box with one has the colour of its id.
     """
     height, width = pixels_bgr.shape[:2]
     thickness = max(1, round(min(height, width) / 320))
@@ -178,8 +183,10 @@ def draw_detections(
     best_last = reversed(range(len(detections)))
     for index in best_last:
         label = int(detections.labels[index])
-        name = name_of(class_names, label)
-        colour = colour_of(label)
+        name, colour = name_of(class_names, label), colour_of(label)
+        if ids and ids[index]:
+            name = f'{name} {ids[index]}'
+            colour = colour_of(zlib.crc32(ids[index].encode()) % 1024)
         left, top = (int(edge) for edge in corners[index].min(axis=0))
         cv2.polylines(pixels_bgr, [corners[index]], True, colour, thickness)
         draw_label(

@@ -64,6 +64,11 @@ def tensor() -> int:
     return _run('trt_ros.nodes.tensor')
 
 
+def tracker() -> int:
+    """Run the executable `tracker`."""
+    return _run('trt_ros.nodes.tracker')
+
+
 def component_container() -> int:
     """Run the executable `component_container`."""
     return _run('trt_ros.container.__main__')

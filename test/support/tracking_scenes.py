@@ -37,15 +37,22 @@ def swaying(times: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarr
     amplitude = rng.uniform(40, 160, (count, 2))
     pulse, phase = rng.uniform(1.0, 3.0, (count, 2)), rng.uniform(0, 2 * np.pi, (count, 2))
     angles = times[:, None, None] * pulse + phase
-    return begin + amplitude * np.sin(angles) + times[:, None, None] * rng.normal(0, 15, (count, 2))
+    return (
+        begin + amplitude * np.sin(angles) + times[:, None, None] * rng.normal(0, 15, (count, 2))
+    )
 
 
 def walking(times: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """Return centres (T, N, 2) of objects that cross the image on straight lines."""
     is_right = rng.random(count) < 0.5
     speed = rng.uniform(80, 320, count) * np.where(is_right, 1, -1)
-    begin = np.stack([np.where(is_right, 100, 1180) - speed * rng.uniform(0, 2, count),
-                      rng.uniform(150, 600, count)], axis=1)
+    begin = np.stack(
+        [
+            np.where(is_right, 100, 1180) - speed * rng.uniform(0, 2, count),
+            rng.uniform(150, 600, count),
+        ],
+        axis=1,
+    )
     return straight(times, begin, np.stack([speed, rng.normal(0, 12, count)], axis=1))
 
 
@@ -97,7 +104,9 @@ def observe(
         inside = ((boxes[:, 2:] > 20) & (boxes[:, :2] < SIZE_WH - 20)).all(axis=1)
         visible = inside * visibility(boxes, inside)
         there = np.flatnonzero(visible >= 0.2)
-        scores = np.clip(0.35 + 0.55 * visible[there] + rng.normal(0, 0.06, len(there)), 0.05, 0.99)
+        scores = np.clip(
+            0.35 + 0.55 * visible[there] + rng.normal(0, 0.06, len(there)), 0.05, 0.99
+        )
         scores[visible[there] < 0.5] = 0.18
         chance = rng.random(len(there))
         scores[chance < 2 * missed] = 0.15

@@ -67,7 +67,7 @@ class Watch:
     def _on_detections(self, message: Detection2DArray) -> None:
         stamp = _nanoseconds(message)
         seconds = (self._node.get_clock().now().nanoseconds - stamp) * 1e-9
-        found = from_detection_array(message, self._class_ids)
+        found, _ = from_detection_array(message, self._class_ids)
         assert isinstance(found, Detections)  # The demo model has no oriented boxes.
         self._found.append((stamp, found, seconds))
 

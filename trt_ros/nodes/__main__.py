@@ -12,6 +12,7 @@ from trt_ros.nodes.overlay import OverlayParameters
 from trt_ros.nodes.pose import PoseParameters
 from trt_ros.nodes.segmenter import SegmenterParameters
 from trt_ros.nodes.tensor import TensorParameters
+from trt_ros.nodes.tracker import TrackerParameters
 from trt_ros.ros.parameters import markdown_table, yaml_text
 
 PARAMETERS = {
@@ -23,6 +24,7 @@ PARAMETERS = {
     'pose': PoseParameters,
     'segmenter': SegmenterParameters,
     'tensor': TensorParameters,
+    'tracker': TrackerParameters,
 }
 IN_README = ('detector',)
 CHECKOUT = Path(__file__).parents[2]

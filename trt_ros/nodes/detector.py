@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+import itertools
 import sys
 from typing import Any
 
@@ -12,21 +13,75 @@ from vision_msgs.msg import Detection2DArray
 
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
+from trt_ros.nodes.tracking import CameraTracker, TrackingParameters, at_least
 from trt_ros.ros.messages import detection_publish
+from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.vision.decoders.registry import FAMILIES, ORIENTED
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.results import OrientedBoxes
+from trt_ros.vision.thresholds import Thresholds
 
 
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class DetectorParameters(
-    InferenceParameters, ClassIdParameters, ThresholdParameters, LabelledOptions
+    InferenceParameters,
+    TrackingParameters,
+    ClassIdParameters,
+    ThresholdParameters,
+    LabelledOptions,
 ):
     """Parameters of the detector node, which are also the options of its pipeline."""
+
+    track: bool = param(
+        False,
+        'Whether to also publish tracked detections on ~/tracks, with ids that stay the same over '
+        'time. Needs SciPy.',
+    )
+
+    def thresholds(self) -> Thresholds:
+        """Return the current thresholds; a tracker needs the weaker detections, too."""
+        thresholds = super().thresholds()
+        if not self.track:
+            return thresholds
+        return replace(thresholds, score=min(thresholds.score, self.track_low_threshold))
+
+
+class DetectorOutputs:
+    """
+    The publishers of one camera.
+
+    :param tracks: publishes tracks; None: no tracking.
+    """
+
+    def __init__(
+        self,
+        parameters: Callable[[], DetectorParameters],
+        detections: Callable[..., None],
+        tracks: Callable[..., None] | None,
+        ids: Iterator[int],
+    ) -> None:
+        self._parameters, self._detections, self._tracks = parameters, detections, tracks
+        self._tracker = CameraTracker(parameters().track_method, ids) if tracks else None
+
+    def publish(self, found: Detections | OrientedBoxes, header: Header) -> None:
+        """Publish detections and, if configured, tracks."""
+        parameters = self._parameters()
+        if self._tracks is None or self._tracker is None:
+            self._detections(found, header, parameters.class_id_format)
+            return
+        shown = at_least(found, parameters.score_threshold)
+        self._detections(shown, header, parameters.class_id_format)
+        tracked, ids = self._tracker.track(
+            found,
+            header,
+            parameters.track_options(parameters.score_threshold),
+            lost=parameters.publish_lost_tracks,
+        )
+        self._tracks(tracked, header, parameters.class_id_format, ids)
 
 
 class DetectorNode(ObjectNode):
@@ -36,23 +91,33 @@ class DetectorNode(ObjectNode):
     families = (*FAMILIES, *ORIENTED)
 
     def __init__(self, name: str = 'detector', **kwargs: Any) -> None:
+        self._ids = itertools.count(1)
         super().__init__(name, **kwargs)
 
-    def advertise(self, camera: Camera) -> Callable[..., None]:
+    def advertise(self, camera: Camera) -> DetectorOutputs:
         """Create the publishers of a camera's results."""
-        return detection_publish(
-            self, camera.publisher(Detection2DArray, 'detections'), self.pipeline.class_names
+
+        def publisher(name: str) -> Callable[..., None]:
+            return detection_publish(
+                self, camera.publisher(Detection2DArray, name), self.pipeline.class_names
+            )
+
+        return DetectorOutputs(
+            lambda: self.parameters,
+            publisher('detections'),
+            publisher('tracks') if self.parameters.track else None,
+            self._ids,
         )
 
     def publish(
         self,
-        outputs: Callable[..., None],
+        outputs: DetectorOutputs,
         result: Detections | OrientedBoxes,
         header: Header,
         frame: Frame,
     ) -> None:
         """Publish the result of one image."""
-        outputs(result, header, self.parameters.class_id_format)
+        outputs.publish(result, header)
 
 
 def main(args: list[str] | None = None) -> int:

@@ -202,8 +202,8 @@ class OverlayNode(ManagedNode):
             with self._counts.timed('draw'):
                 pixels = self._drawn.begin(header, frame.wh)
                 pixels[:] = to_colour(frame, 'bgr')
-                boxes = self._read_detections(detections, self._class_ids)
-                draw_detections(pixels, boxes, self._class_ids)
+                boxes, ids = self._read_detections(detections, self._class_ids)
+                draw_detections(pixels, boxes, self._class_ids, ids)
             with self._counts.timed('publish'):
                 self._drawn.send()
             self._latency.done(image.stamp)

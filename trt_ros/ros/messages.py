@@ -27,7 +27,6 @@ from vision_msgs.msg import (
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr import ImageWriter
 from trt_ros.ros.dds.cdr_detections import (
-    MAX_ID,
     DetectionWriter,
     Entry,
     bounding_boxes,
@@ -139,9 +138,6 @@ def detection_publish(
         class_id_format: str,
         ids: np.ndarray | None = None,
     ) -> None:
-        if ids is not None and ids.max(initial=0) > MAX_ID:
-            publish_typed(found, header, class_id_format, ids)
-            return
         stamp = header.stamp.sec, header.stamp.nanosec
         publish(
             writer.write(found, stamp, header.frame_id, class_id_format=class_id_format, ids=ids)
@@ -159,27 +155,29 @@ def _is_read_by_rclpy(writer: DetectionWriter) -> bool:
     )
     header = Header(frame_id='camera')
     header.stamp.sec, header.stamp.nanosec = 1, 2
-    written = writer.write(found, (1, 2), header.frame_id, class_id_format='index')
+    ids = np.array([7, 12345])
+    written = writer.write(found, (1, 2), header.frame_id, class_id_format='index', ids=ids)
     try:
         read = deserialize_message(written.tobytes(), Detection2DArray)
     except rclpy_implementation.RCLError:
         return False
-    return bool(read == to_detection_array(found, header, (), class_id_format='index'))
+    return bool(read == to_detection_array(found, header, (), class_id_format='index', ids=ids))
 
 
-def from_detection_array(
-    message: Detection2DArray, class_ids: list[str]
-) -> Detections | OrientedBoxes:
+#: Detections or, unless all boxes are axis-aligned, OrientedBoxes; and the id of each.
+ReadDetections = tuple[Detections | OrientedBoxes, list[str]]
+
+
+def from_detection_array(message: Detection2DArray, class_ids: list[str]) -> ReadDetections:
     """
     Convert a message to detections; the result with the highest score counts.
 
     :param class_ids: the class ids seen so far, by label; new ones are appended.
-    :returns: Detections if all boxes are axis-aligned, otherwise OrientedBoxes.
     """
     return _gather(_entries(message), class_ids)
 
 
-def detection_reader(node: Node) -> Callable[[np.ndarray, list[str]], Detections | OrientedBoxes]:
+def detection_reader(node: Node) -> Callable[[np.ndarray, list[str]], ReadDetections]:
     """Return a function like from_detection_array() for serialized messages, (N,) uint8."""
     sample = to_detection_array(
         OrientedBoxes(
@@ -191,6 +189,7 @@ def detection_reader(node: Node) -> Callable[[np.ndarray, list[str]], Detections
         Header(frame_id='camera'),
         ('a', 'bird'),
         class_id_format='name',
+        ids=np.array([7, 12345]),
     )
     try:
         is_as_expected = _entries(sample) == read_detections(
@@ -229,25 +228,28 @@ def _entries(message: Detection2DArray) -> list[Entry]:
                     box.size_x,
                     box.size_y,
                 ),
+                detection.id,
             )
         )
     return entries
 
 
-def _gather(entries: list[Entry], class_ids: list[str]) -> Detections | OrientedBoxes:
-    for class_id, _, _ in entries:
+def _gather(entries: list[Entry], class_ids: list[str]) -> ReadDetections:
+    for class_id, *_ in entries:
         if class_id not in class_ids:
             class_ids.append(class_id)
-    labels = np.array([class_ids.index(class_id) for class_id, _, _ in entries], np.int32)
-    scores = np.array([score for _, score, _ in entries], np.float32)
-    boxes = np.array([box for _, _, box in entries]).reshape(-1, 5)
+    labels = np.array([class_ids.index(entry[0]) for entry in entries], np.int32)
+    scores = np.array([entry[1] for entry in entries], np.float32)
+    boxes = np.array([entry[2] for entry in entries]).reshape(-1, 5)
+    ids = [entry[3] for entry in entries]
     angles = boxes[:, 2]
     if angles.any():
         return OrientedBoxes(
             boxes[:, [0, 1, 3, 4]].astype(np.float32), angles.astype(np.float32), scores, labels
-        )
+        ), ids
     centre, half = boxes[:, :2], boxes[:, 3:] / 2
-    return Detections(np.hstack([centre - half, centre + half]).astype(np.float32), scores, labels)
+    found = np.hstack([centre - half, centre + half]).astype(np.float32)
+    return Detections(found, scores, labels), ids
 
 
 # Data type and number of channels of the published encodings.

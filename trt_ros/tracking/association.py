@@ -61,7 +61,7 @@ def overlapping(xyxy: np.ndarray, others: np.ndarray, min_iou: float) -> Pairs:
     return Pairs(rows[is_enough], columns[is_enough], ious[is_enough])
 
 
-def assign(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
+def best_pairs(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
     """
     Choose the pairs with the largest total gain; each row and each column is in one pair at most.
 
@@ -87,7 +87,7 @@ def assign(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def corners(boxes: np.ndarray) -> np.ndarray:
+def to_corners(boxes: np.ndarray) -> np.ndarray:
     """Convert (4, N) cx, cy, w, h to x1, y1, x2, y2."""
     centre, half = boxes[:2], boxes[2:] / 2
     return np.concatenate([centre - half, centre + half])

@@ -1,11 +1,13 @@
 """
 Motion model of boxes: a Kalman filter with constant velocity per coordinate, for all at once.
 
-State and noise are those of BoT-SORT (Aharon, Orfaig and Bobrovsky 2022, arXiv:2206.14651), section
-3.1, equations 1 to 4: centre x, y, width, height and their velocities, with standard deviations in
-proportion to the size of the box. All its matrices are diagonal in the coordinates, so that a
-coordinate is a filter of two states of its own. The paper counts in frames; here its noise per
-frame at 30 Hz is spread over time, so that two steps of half the length add up to the same.
+State and measurement are those of BoT-SORT (Aharon, Orfaig and Bobrovsky 2022,
+arXiv:2206.14651), section 3.1, equations 1, 2 and 4: centre x, y, width, height and their
+velocities, with standard deviations in proportion to the size of the box. The paper adds process
+noise once per frame (equation 3); here it is white noise acceleration in continuous time
+(Bar-Shalom, Li and Kirubarajan 2001, Estimation with Applications to Tracking and Navigation,
+section 6.2.2), so that two steps of half the length add up to the same. All matrices are diagonal
+in the coordinates: each coordinate is a filter of two states of its own.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ import numpy as np
 from trt_ros.tracking.track_table import TrackTable
 
 FRAMES_PER_SECOND = 30.0  # Rate at which the noise equals that of the paper.
-POSITION_NOISE, VELOCITY_NOISE, MEASUREMENT_NOISE = 0.05, 0.00625, 0.05
-# Initial standard deviations in units of the noise, as published with the paper.
-INITIAL_POSITION, INITIAL_VELOCITY = 2.0, 10.0
+# Standard deviations in proportion to the size. The paper has 0.00625 per frame for the velocity:
+# twice as much follows objects that turn, and costs nothing with others.
+MEASUREMENT_NOISE, VELOCITY_NOISE = 0.05, 0.0125
+INITIAL_POSITION, INITIAL_VELOCITY = 0.1, 0.0625  # As published with the paper.
 MIN_SIZE = 1e-3  # Pixels; a predicted box never vanishes.
 
 #: Columns of a TrackTable. `mean`: position and velocity per second of cx, cy, w, h in pixels;
@@ -39,9 +42,9 @@ def start(tracks: TrackTable, boxes: np.ndarray) -> None:
     """
     mean, covariance, scale = tracks['mean'], tracks['covariance'], _scale(boxes)
     mean[0], mean[1] = boxes, 0.0
-    covariance[0] = (INITIAL_POSITION * POSITION_NOISE * scale) ** 2
+    covariance[0] = (INITIAL_POSITION * scale) ** 2
     covariance[1] = 0.0
-    covariance[2] = (INITIAL_VELOCITY * VELOCITY_NOISE * FRAMES_PER_SECOND * scale) ** 2
+    covariance[2] = (INITIAL_VELOCITY * FRAMES_PER_SECOND * scale) ** 2
 
 
 def predict(tracks: TrackTable, seconds: float | np.ndarray) -> None:

@@ -47,7 +47,7 @@ class OcSortTracker(Tracker):
         consistency = 0.5 - np.arccos(np.clip(cosines, -1, 1)) / np.pi  # From -0.5 to 0.5.
         consistency *= self.MOMENTUM_WEIGHT * found.scores[pairs.columns]
         # A pair that overlaps remains possible, whatever its direction.
-        return np.maximum(pairs.gains + consistency, 1e-6)
+        return np.asarray(np.maximum(pairs.gains + consistency, 1e-6))
 
     def _last_boxes(self) -> np.ndarray:
         return self._tracks['observed']

@@ -19,7 +19,7 @@ class TrackTable:
     """
 
     def __init__(self, fields: Fields, count: int = 0) -> None:
-        self._columns = {
+        self._columns: dict[str, np.ndarray] = {
             name: np.zeros((*shape, count), dtype) for name, (dtype, shape) in fields.items()
         }
         self._count = count

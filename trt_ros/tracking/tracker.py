@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from trt_ros.tracking import motion
-from trt_ros.tracking.association import Pairs, assign, corners, overlapping
+from trt_ros.tracking.association import Pairs, best_pairs, overlapping, to_corners
 from trt_ros.tracking.track_table import Fields, TrackTable
 from trt_ros.vision.detections import Detections
 
@@ -67,8 +67,8 @@ class Tracker:
 
     The method is that of ByteTrack (Zhang et al. 2022, ECCV, arXiv:2110.06864), algorithm 1:
     detections above the high score are assigned to the predicted boxes of all tracks by IoU, and
-    the detections between the two scores to those of the remaining tracks. Other than in the paper,
-    time is that of the images, not their number.
+    the detections between the two scores to those of the remaining tracks. Other than in the
+    paper, time is that of the images, not their number.
 
     :param ids: new identities; trackers that share them never give two objects the same one.
     :ivar resets: how often all tracks were ended because the time jumped.
@@ -137,7 +137,7 @@ class Tracker:
         :returns: indices of the detections above the high score that remain.
         """
         tracks = self._tracks
-        predicted, detected = corners(tracks['mean'][0]), corners(boxes)
+        predicted, detected = to_corners(tracks['mean'][0]), to_corners(boxes)
         track_labels, labels = tracks['label'], found.labels
 
         def pair(
@@ -159,7 +159,7 @@ class Tracker:
                     pairs = Pairs(*(each[is_same] for each in pairs))
             if gain_of is not None:
                 pairs = pairs._replace(gains=gain_of(pairs))
-            chosen_rows, chosen_columns = assign(pairs)
+            chosen_rows, chosen_columns = best_pairs(pairs)
             match[chosen_rows] = chosen_columns
             is_left = np.ones(boxes.shape[1], bool)
             is_left[chosen_columns] = False
@@ -168,7 +168,7 @@ class Tracker:
         high = pair(high, gain_of=lambda pairs: self._gains(pairs, found, boxes))
         pair(weak)
         last_boxes = self._last_boxes()
-        return high if last_boxes is None else pair(high, corners(last_boxes))
+        return high if last_boxes is None else pair(high, to_corners(last_boxes))
 
     def _gains(self, pairs: Pairs, found: Detections, boxes: np.ndarray) -> np.ndarray:
         """Return the positive gains of the pairs of the first assignment, from their IoU."""
@@ -239,7 +239,7 @@ class Tracker:
             match[shown],
             ids[shown],
             Detections(
-                corners(tracks['mean'][0][:, lost]).T.astype(np.float32),
+                to_corners(tracks['mean'][0][:, lost]).T.astype(np.float32),
                 np.zeros(len(lost), np.float32),
                 tracks['label'][lost],
             ),

@@ -80,10 +80,10 @@ def test_detections_of_other_layout_are_read_through_rclpy(node, monkeypatch, ca
         slow = messages.detection_reader(node)
     assert 'Detections are read as typed messages' in capfd.readouterr().err
     for read in (fast, slow):
-        back = read(written, class_ids := ['bird'])
+        back, ids = read(written, class_ids := ['bird'])
         assert class_ids == ['bird', 'dog']
         assert (back.xyxy.tolist(), back.scores.tolist()) == ([[10, 20, 30, 50]], [0.5])
-        assert back.labels.tolist() == [1]
+        assert (back.labels.tolist(), ids) == ([1], [''])
 
 
 def test_detections_keep_their_ids_however_large(rcl, node):

@@ -13,22 +13,18 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import name_of
 from trt_ros.vision.results import OrientedBoxes
 
-# From its score on, a vision_msgs/Detection2D with one result is 49 doubles and an empty id:
-# score; pose: position 3, orientation 4, covariance 36; box: centre x, y, theta, width, height.
+# From its score on, a vision_msgs/Detection2D with one result is 49 doubles and an id: score;
+# pose: position 3, orientation 4, covariance 36; box: centre x, y, theta, width, height.
 _DOUBLES = np.zeros(49, '<f8')
 _DOUBLES[7] = 1.0  # w of the orientation, as the message's own default.
-_ID_AND_PADDING = struct.pack('<I4x', 1)
-_PADDING_NBYTES = 3
-# Offsets of the score and the box, in doubles from the end of a detection.
-_SCORE_AND_BOX = np.array([-50, -6, -5, -4, -3, -2])
-
-#: Largest `id` that fits into the space of an empty one, which DetectionWriter reserves.
-MAX_ID = 999
+_NO_ID = struct.pack('<I4x', 1)
+# Offsets of the score and the box, in doubles from the end of the doubles.
+_SCORE_AND_BOX = np.array([-49, -5, -4, -3, -2, -1])
 
 _LAYOUTS_KEPT = 32
 
-#: Class id, score and box (centre x, y, angle, width, height), as in the message.
-Entry = tuple[str, float, tuple[float, ...]]
+#: Class id, score, box (centre x, y, angle, width, height) and id, as in the message.
+Entry = tuple[str, float, tuple[float, ...], str]
 
 
 def read_detections(message: np.ndarray) -> list[Entry]:
@@ -53,8 +49,7 @@ def _read_detection(fields: Fields) -> Entry:
     ]
     class_id, score = max(results, key=lambda result: result[1], default=('', 0.0))
     box = fields.numbers('bbox', 'd', 5)
-    fields.text('id')
-    return class_id, score, box
+    return class_id, score, box, fields.text('id')
 
 
 class DetectionWriter:
@@ -85,7 +80,7 @@ class DetectionWriter:
         Serialize detections, like to_detection_array().
 
         :param stamp: seconds, nanoseconds.
-        :param ids: (N,) integers, 0 to MAX_ID; None: no ids.
+        :param ids: (N,) integers from 0; None: no ids.
         :returns: (N,) uint8.
         """
         key = frame_id, class_id_format
@@ -106,11 +101,12 @@ class DetectionWriter:
         ids: np.ndarray | None,
     ) -> np.ndarray:
         count = len(detections)
+        id_fields = [_NO_ID] * count if ids is None else list(map(_id_field, ids.tolist()))
         parts = [layout.head]
-        if count:
-            labels = detections.labels.tolist()
-            parts.append(layout.first[labels[0]])
-            parts += [layout.others[label] for label in labels[1:]]
+        offset = (len(layout.head) - 4) % 8
+        for label, id_field in zip(detections.labels.tolist(), id_fields):
+            parts += layout.detections[offset][label], id_field
+            offset = len(id_field) % 8
         # The block begins 4 bytes before the message, which aligns its doubles in memory.
         text = b''.join(parts)
         raw = self._pool.take((4 + len(text) + 7) // 8 * 8)
@@ -121,19 +117,22 @@ class DetectionWriter:
         if not count:
             return message
         words[len(layout.head) // 4] = count
-        ends = np.cumsum(np.fromiter(map(len, parts), np.int64, count + 1)) + 4
-        starts = ends[:-1] // 4
+        ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts))) + 4
+        starts, doubles_end = ends[:-1:2] // 4, ends[1::2] // 8
         words[starts], words[starts + 1] = seconds, nanoseconds
         values = np.empty((count, 6))
         values[:, 0] = detections.scores
         values[:, 1:] = bounding_boxes(detections)
-        block[ends[1:, None] // 8 + _SCORE_AND_BOX] = values
-        if ids is None:
-            return message[: len(text) - _PADDING_NBYTES]
-        texts = [str(number).encode() for number in ids.tolist()]
-        words[ends[1:] // 4 - 2] = [len(each) + 1 for each in texts]
-        words[ends[1:] // 4 - 1] = [int.from_bytes(each, 'little') for each in texts]
-        return message[: len(text) - _PADDING_NBYTES + len(texts[-1])]
+        block[doubles_end[:, None] + _SCORE_AND_BOX] = values
+        # The padding of the last id does not belong to the message.
+        id_nbytes = 4 + int.from_bytes(id_fields[-1][:4], 'little')
+        return message[: len(text) - len(id_fields[-1]) + id_nbytes]
+
+
+def _id_field(number: int) -> bytes:
+    """Serialize the id of a detection, padded to a multiple of 4 bytes."""
+    text = str(number).encode() + b'\0'
+    return struct.pack('<I', len(text)) + text + bytes(-len(text) % 4)
 
 
 def bounding_boxes(found: Detections | OrientedBoxes) -> np.ndarray:
@@ -156,8 +155,8 @@ class _Layout:
     The constant bytes of messages of one frame_id, with zeros in place of numbers.
 
     :ivar head: the bytes before the first detection.
-    :ivar first, others: bytes of a detection by label. Each ends at a multiple of 8, so that all
-        but the first begin at one.
+    :ivar detections: the bytes of a detection up to its id, by its beginning (0 or 4 bytes after a
+        multiple of 8) and label. They end at a multiple of 8.
     """
 
     def __init__(self, frame_id: str, class_names: Sequence[str]) -> None:
@@ -165,8 +164,7 @@ class _Layout:
         append_text(head, frame_id)
         append_number(head, 0)
         self.head = bytes(head)
-        self.first = _ByLabel(frame_id, class_names, (len(head) - 4) % 8)
-        self.others = _ByLabel(frame_id, class_names, 0)
+        self.detections = {offset: _ByLabel(frame_id, class_names, offset) for offset in (0, 4)}
 
 
 class _ByLabel(dict[int, bytes]):
@@ -179,6 +177,6 @@ class _ByLabel(dict[int, bytes]):
         append_number(detection, 1)
         append_text(detection, name_of(self._class_names, label))
         detection += bytes(-len(detection) % 8)
-        detection += _DOUBLES.tobytes() + _ID_AND_PADDING
+        detection += _DOUBLES.tobytes()
         self[label] = bytes(detection[self._offset :])
         return self[label]

@@ -76,8 +76,8 @@ def test_no_detections_are_read_from_a_message_without_any():
 
 def test_what_was_written_is_read_back():
     assert read_detections(two_boxes()) == [
-        ('a dog', 0.5, (25, 50, 0, 30, 60)),
-        ('cat', 0.25, (1, 2, 0, 2, 4)),
+        ('a dog', 0.5, (25, 50, 0, 30, 60), ''),
+        ('cat', 0.25, (1, 2, 0, 2, 4), ''),
     ]
 
 
