@@ -25,9 +25,10 @@ import numpy as np
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
-path, cache, cameras, device = *sys.argv[1:3], *map(int, sys.argv[3:])
+path, cache, cameras, device, frames_in_flight = *sys.argv[1:3], *map(int, sys.argv[3:])
 pipeline = Pipeline.open(  # As the nodes do, whose max_batch_size is 4.
-    LabelledOptions(model_path=path, engine_cache_dir=cache, device=device),
+    LabelledOptions(model_path=path, engine_cache_dir=cache, device=device,
+                    frames_in_flight=frames_in_flight),
     batch=min(cameras, 4))
 frames = [Frame.from_pixels(np.zeros((1080, 1920, 3), np.uint8))] * cameras
 for _ in range(10):
@@ -164,17 +165,22 @@ def test_eight_cameras_take_at_most_a_third_more_gpu_memory_than_one(gpu, cache,
         )
 
     taken = {}
-    for cameras in (1, 8, 1, 8):  # The first two also build the engines.
+    # The first two also build the engines.
+    for cameras, frames_in_flight in ((1, 1), (8, 1), (1, 1), (8, 1), (8, 2)):
         before = used_mib()
         with subprocess.Popen(
-            [sys.executable, '-c', SERVE_CAMERAS, str(path), cache, str(cameras), str(gpu.index)],
+            [
+                *(sys.executable, '-c', SERVE_CAMERAS, str(path), cache),
+                *map(str, (cameras, gpu.index, frames_in_flight)),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         ) as process:
             assert process.stdout.readline() == f'{cameras} results\n'
-            taken[cameras] = used_mib() - before
+            taken[cameras, frames_in_flight] = used_mib() - before
             process.stdin.close()
         assert process.returncode == 0
-    print(f'GPU memory (MiB) by cameras: {taken}')
-    assert taken[8] <= 1.3 * taken[1]
+    print(f'GPU memory (MiB) by cameras and frames in flight: {taken}')
+    assert taken[8, 1] <= 1.3 * taken[1, 1]
+    assert taken[8, 2] <= 1.4 * taken[1, 1]

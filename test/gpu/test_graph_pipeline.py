@@ -35,7 +35,7 @@ ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 CONSTANTS = {
     'CHUNK_NBYTES': 'trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES',
     'COPY_THREADS': 'trt_ros.runtime.gpu.shared_resources.COPY_THREADS',
-    'MAX_GRAPHS': 'trt_ros.runtime.gpu.batch_buffers.MAX_GRAPHS',
+    'MAX_GRAPHS': 'trt_ros.runtime.gpu.frame_slot.MAX_GRAPHS',
     'gpu_decoder': 'trt_ros.runtime.gpu.shared_resources.gpu_decoder',
 }
 ON_CPU = {'gpu_decoder': lambda *_: None}
@@ -98,6 +98,11 @@ def on_cpu(small_detector) -> Callable[[Frame], Any]:
 
     yield infer
     runner.close()
+
+
+def captured(pipeline: GraphPipeline):
+    slot = pipeline.slots.all[0]
+    return slot.captured(slot.buffers_for(1))
 
 
 def picture(width=160, height=120, *, seed=0, encoding='bgr8') -> Frame:
@@ -169,7 +174,7 @@ def test_a_new_size_or_encoding_is_captured_and_the_old_one_kept(open_graph, on_
     ]
     for frame in frames:
         assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
-    graphs = pipeline.slots.all[0].buffers_for(1).captured
+    graphs = captured(pipeline)
     made = graphs.made
     for frame in frames:
         assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
@@ -185,7 +190,7 @@ def test_the_number_of_kept_graphs_is_bounded(open_graph):
     pipeline.infer(picture(300, 300), ASKED)
     for width in range(100, 120, 2):
         pipeline.infer(picture(width, 100), ASKED)
-    assert len(pipeline.slots.all[0].buffers_for(1).captured) == 2
+    assert len(captured(pipeline)) == 2
     assert live()['graph'] == 2
 
 
@@ -193,14 +198,14 @@ def test_thresholds_change_without_a_new_capture(open_graph, on_cpu):
     pipeline = open_graph(slots=1)
     frame = picture()
     pipeline.infer(frame, ASKED)
-    made = pipeline.slots.all[0].buffers_for(1).captured.made
+    made = captured(pipeline).made
     for score, iou, most in ((0.3, 0.9, 300), (0.7, 0.2, 300), (0.3, 0.9, 5), (1.0, 0.5, 10)):
         asked = Thresholds(score=score, iou=iou, max_detections=most)
         want = on_cpu(frame, asked)
         got = pipeline.infer(frame, asked)
         assert len(got) == len(want)
         np.testing.assert_allclose(got.scores, want.scores, atol=1e-3)
-    assert pipeline.slots.all[0].buffers_for(1).captured.made == made
+    assert captured(pipeline).made == made
 
 
 def test_frames_under_way_in_two_slots_do_not_mix(open_graph, on_cpu):
@@ -307,6 +312,11 @@ def test_prepared_cameras_share_memory_of_largest_batch(gpu, cache, on_cpu, smal
             for got, frame in zip(pipeline.infer_all(frames[:count], ASKED), frames):
                 assert_same(got, on_cpu(frame))
         assert pipeline.memory()['device']['tensors'] == tensors
+        for _ in range(20):  # Two batches in flight in the same tensors.
+            pending = [pipeline.submit(frames[:4], ASKED), pipeline.submit(frames[3:], ASKED)]
+            found = [result for each in pending for result in each.results()]
+            for got, frame in zip(found, frames[:4] + frames[3:]):
+                assert_same(got, on_cpu(frame))
     finally:
         pipeline.close()
 

@@ -45,9 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar='N',
         help='frames per measurement (default: 200)',
     )
-    add(
-        '--slots', type=positive, metavar='N', help='frames in flight (default: 2; 1 with batches)'
-    )
+    add('--slots', type=positive, metavar='N', help='frames or batches in flight (default: 2)')
     add(
         '--no-graph',
         action='store_true',
@@ -179,7 +177,7 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
 
 
 def _refuse_other_batch(args: Namespace, max_batch: int) -> None:
-    """:raises ParameterError: when --batch or --slots differ from what would be measured."""
+    """:raises ParameterError: when --batch differs from what would be measured."""
     from trt_ros.errors import ParameterError
 
     batch = build_options(args).batch
@@ -188,11 +186,6 @@ def _refuse_other_batch(args: Namespace, max_batch: int) -> None:
             f'batch is {batch}, but this network runs with a batch of {max_batch}.',
             remedy='Leave --batch out, or export with a dynamic batch (build an '
             f'engine with --batch {batch}).',
-        )
-    if max_batch > 1 and (args.slots or 1) > 1:
-        raise ParameterError(
-            f'slots is {args.slots}, but batches share one slot.',
-            remedy='Leave --slots or --batch out.',
         )
 
 
