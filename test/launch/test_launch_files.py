@@ -17,7 +17,7 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 
 from trt_ros.errors import ParameterError
 from trt_ros.launching.arguments import checked_parameters, given_parameters
-from trt_ros.launching.graph import this_platform, transport
+from trt_ros.launching.graph import memory_copies, this_platform, transport
 from trt_ros.nodes.__main__ import PARAMETERS
 from trt_ros.nodes.classifier import ClassifierNode
 from trt_ros.nodes.depth import DepthNode
@@ -154,9 +154,9 @@ def environment(monkeypatch):
     return monkeypatch
 
 
-def set_by_launch() -> dict[str, str]:
+def set_by_launch(choose=transport, **arguments) -> dict[str, str]:
     context = LaunchContext()
-    actions = transport(context)
+    actions = choose(context, **arguments)
     assert all(isinstance(action, SetEnvironmentVariable) for action in actions)
     return {
         context.perform_substitution(action.name[0]): context.perform_substitution(action.value[0])
@@ -187,3 +187,13 @@ def test_localhost_only_needs_profile_for_large_images(environment):
 def test_transport_chosen_by_user_is_kept(environment, name):
     environment.setenv(name, 'mine')
     assert set_by_launch() == {}
+
+
+def test_large_copies_bypass_caches_on_x86_unless_user_tunes_glibc(monkeypatch):
+    monkeypatch.delenv('GLIBC_TUNABLES', raising=False)
+    assert set_by_launch(memory_copies, machine='x86_64') == {
+        'GLIBC_TUNABLES': 'glibc.cpu.x86_non_temporal_threshold=262144'
+    }
+    assert set_by_launch(memory_copies, machine='aarch64') == {}
+    monkeypatch.setenv('GLIBC_TUNABLES', 'glibc.malloc.check=3')
+    assert set_by_launch(memory_copies, machine='x86_64') == {}

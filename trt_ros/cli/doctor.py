@@ -197,6 +197,23 @@ def _gpus() -> Iterator[Finding]:
             ),
         )
         yield from _state(gpu.index, gpu.pci_bus_id)
+    if platform.machine() == 'x86_64':
+        yield _memory_copies()
+
+
+def _memory_copies() -> Finding:
+    """Check whether copies of images on their way to a GPU bypass the CPU's caches."""
+    name, variable = 'memory copies', 'GLIBC_TUNABLES'
+    tunable, given = 'glibc.cpu.x86_non_temporal_threshold', os.environ.get('GLIBC_TUNABLES', '')
+    if tunable in given:
+        return Finding(name, 'ok', f'{variable} is {given}')
+    value = ':'.join(filter(None, (given, f'{tunable}=262144')))
+    return Finding(
+        name,
+        'missing',
+        'large images that are copied for a GPU pass through the CPU caches, which is slower',
+        f'export {variable}={value}',
+    )
 
 
 def _numa(bus: str) -> str:

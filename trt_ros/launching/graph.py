@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+import platform
 import signal
 import threading
 from types import GenericAlias
@@ -58,16 +59,16 @@ def launch_nodes(context: LaunchContext, nodes: list[NodeDescription]) -> list[A
     """
     end_with_terminal()
     arguments = context.launch_configurations
-    actions = transport(context)
-    platform = this_platform() if arguments['platform'] == 'auto' else arguments['platform']
-    if platform == 'jetson':
+    actions = [*transport(context), *memory_copies(context)]
+    target = this_platform() if arguments['platform'] == 'auto' else arguments['platform']
+    if target == 'jetson':
         actions.append(LogInfo(msg='Jetson: run `sudo jetson_clocks` for maximum clocks.'))
     if arguments['params_file'] and not Path(arguments['params_file']).is_file():
         raise ParameterError(f'Parameter file {arguments["params_file"]} does not exist.')
     config = Path(get_package_share_directory(PACKAGE)) / 'config'
     keywords: list[dict[str, Any]] = []
     for node in nodes:
-        files = [str(config / f'{platform}.yaml')] if node.has_platform else []
+        files = [str(config / f'{target}.yaml')] if node.has_platform else []
         files += [arguments['params_file']] if arguments['params_file'] else []
         keywords.append(
             {
@@ -192,6 +193,20 @@ def transport(context: LaunchContext) -> list[Action]:
         profile = str(Path(get_package_share_directory(PACKAGE)) / 'config' / 'fastdds.xml')
         return [SetEnvironmentVariable(name, profile) for name in files]
     return [SetEnvironmentVariable('FASTDDS_BUILTIN_TRANSPORTS', 'DEFAULT?sockets_size=32MB')]
+
+
+def memory_copies(context: LaunchContext, machine: str = platform.machine()) -> list[Action]:
+    """
+    Return the action that makes glibc copy images past the caches of an x86 CPU.
+
+    A GPU reads a page-locked copy of an image from memory; lines that are still in the caches of
+    several cores slow it down (docs/benchmarks.md). glibc reads the variable at process start.
+    """
+    if machine != 'x86_64' or 'GLIBC_TUNABLES' in context.environment:
+        return []
+    return [
+        SetEnvironmentVariable('GLIBC_TUNABLES', 'glibc.cpu.x86_non_temporal_threshold=262144')
+    ]
 
 
 def _check_exit(event: ProcessExited, context: LaunchContext) -> None:

@@ -326,6 +326,23 @@ def test_doctor_reads_clocks_and_link(line, state, said):
     assert found.state == state and said in found.detail
 
 
+@pytest.mark.parametrize(
+    ('given', 'state', 'said'),
+    [
+        ('', 'missing', 'GLIBC_TUNABLES=glibc.cpu.x86_non_temporal_threshold=262144'),
+        ('glibc.malloc.check=3', 'missing', '=glibc.malloc.check=3:glibc.cpu.x86_non_temporal'),
+        ('glibc.cpu.x86_non_temporal_threshold=100000', 'ok', 'threshold=100000'),
+    ],
+)
+def test_doctor_reports_threshold_of_copies_past_caches(monkeypatch, cache, given, state, said):
+    h200 = GpuInfo(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
+    monkeypatch.setattr('trt_ros.driver.nvidia_driver', lambda: Driver('', (13, 0), (h200,), ''))
+    monkeypatch.setattr('platform.machine', lambda: 'x86_64')
+    monkeypatch.setenv('GLIBC_TUNABLES', given)
+    (found,) = [each for each in findings() if each.name == 'memory copies']
+    assert found.state == state and said in f'{found.detail} {found.remedy}'
+
+
 def test_ros2_trt_has_the_same_verbs(call, colour_detector, capsys):
     """Called as ros2cli calls a command: made without arguments, given a parser, then main."""
     command = TrtCommand()
