@@ -21,6 +21,7 @@ from trt_ros.ros.images import (
     ImageStream,
     ImageTopic,
     ImageTopicsParameters,
+    message_nbytes,
     why_images_lost,
     why_no_image,
 )
@@ -237,7 +238,11 @@ class InferenceNode(ManagedNode):
                     self.infer,
                     max_batch=min(pipeline.max_batch, self.batch_size()),
                     in_flight=self.parameters.frames_in_flight,
-                    hooks=MemoryHooks(pipeline.register, pipeline.unregister),
+                    hooks=MemoryHooks(
+                        pipeline.register,
+                        pipeline.unregister,
+                        message_nbytes(pipeline.expected_image_nbytes),
+                    ),
                 )
             )
         )

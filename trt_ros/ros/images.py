@@ -361,6 +361,11 @@ def image_topic(node: Node, parameters: ImageInputParameters, topic: str) -> tup
     return Image, topic
 
 
+def message_nbytes(image_nbytes: int) -> int:
+    """Return the room for a message with an image of this size, and a long header; 0 for 0."""
+    return image_nbytes + 4096 if image_nbytes else 0
+
+
 def image_reader(node: ManagedNode) -> Callable[[np.ndarray], ImageView | CompressedImageView]:
     """Return the function that reads the messages of subscribe_images()."""
     return read_compressed_image if node.parameters.image_transport == 'compressed' else read_image

@@ -122,6 +122,7 @@ def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch:
             gpu_wait=options.gpu_wait,
             unified_memory=options.unified_memory,
             gpu_timeout_seconds=options.gpu_timeout,
+            remember_images=True,
         ),
     )
 

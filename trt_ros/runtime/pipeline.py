@@ -287,6 +287,11 @@ class Pipeline(Generic[ResultT]):
         """Maximum number of detections per image, whatever the thresholds allow."""
         return self._open_frames().max_detections
 
+    @property
+    def expected_image_nbytes(self) -> int:
+        """Bytes of the largest image to expect in registered memory; 0 if unknown."""
+        return self._open_frames().expected_image_nbytes
+
     def _open_frames(self) -> FrameRunner[ResultT]:
         if self.frames is None:
             raise ClosedError('The pipeline')

@@ -109,6 +109,11 @@ class FrameRunner(Generic[ResultT_co]):
         """Maximum number of frames per run."""
         return 1
 
+    @property
+    def expected_image_nbytes(self) -> int:
+        """Bytes of the largest image to expect in registered memory; 0 if unknown."""
+        return 0
+
     def warm_up(self) -> None:
         """Run on grey frames, which allocates memory and shows whether the network runs."""
 

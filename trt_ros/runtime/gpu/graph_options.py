@@ -24,6 +24,8 @@ class GraphOptions:
         watchdog.
     :param cache_dir: root of the engine cache, which holds the compiled kernels too; '' for the
         default.
+    :param remember_images: whether to capture, at warm-up, graphs for the images of the last time,
+        whose sizes the engine cache keeps.
     """
 
     device: int = 0
@@ -34,6 +36,7 @@ class GraphOptions:
     unified_memory: str = 'auto'
     gpu_timeout_seconds: float = 10.0
     cache_dir: str = ''
+    remember_images: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in (('gpu_wait', WAITS), ('unified_memory', ('auto', 'on', 'off'))):

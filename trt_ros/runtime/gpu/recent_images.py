@@ -1,0 +1,114 @@
+"""Sizes and encodings of the images that an engine ran on, remembered for the next start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import json
+import logging
+from pathlib import Path
+import threading
+from typing import Any
+
+import numpy as np
+
+from trt_ros.engine.cache import Blob, EngineCache
+from trt_ros.engine.files import make_private
+from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.vision.frame import Frame
+
+log = logging.getLogger('trt_ros.runtime')
+
+MAX_RECENT = 4  # Each keeps page-locked memory of its size while the node is configured.
+MAX_NBYTES = 1 << 28  # Larger images are not remembered.
+
+#: Geometries of the images of a run, and whether all were read without a copy on the host.
+Recent = tuple[tuple[tuple[int, int, int, str, bool], ...], bool]
+
+
+class RecentImages:
+    """
+    The images of the last runs of an engine, without their pixels; newest first.
+
+    :param blob: file that keeps them; None keeps them for this process only.
+    """
+
+    def __init__(self, blob: Blob | None) -> None:
+        self._blob = blob
+        self._recent = _parse(blob.load() if blob is not None else None)
+        self._saving: threading.Thread | None = None
+
+    @classmethod
+    def open(cls, cache_dir: Path | str, engine_key: str) -> RecentImages:
+        """Read the file of an engine in the engine cache, where there is one."""
+        if not engine_key:
+            return cls(None)
+        try:
+            root = EngineCache(cache_dir).root
+            make_private(root / '.images', root)
+            return cls(Blob(root / '.images' / f'{engine_key}.json'))
+        except (ParameterError, OSError) as error:
+            log.info('Image sizes are not remembered for the next start. %s', error)
+            return cls(None)
+
+    def frames(self) -> Iterator[tuple[list[Frame], bool]]:
+        """Yield black images of the last runs, and whether they were read without a copy."""
+        for geometries, zero_copy in self._recent:
+            try:
+                yield [_black(*geometry) for geometry in geometries], zero_copy
+            except BadFrameError:
+                continue  # Of another version of trt_ros.
+
+    def zero_copy_nbytes(self) -> int:
+        """Return the bytes of the largest image that was read without a copy; 0 for none."""
+        return max(
+            (frame.nbytes for frames, zero_copy in self.frames() if zero_copy for frame in frames),
+            default=0,
+        )
+
+    def add(self, frames: Sequence[Frame], zero_copy: bool) -> None:
+        """Remember the images of a run; the caller runs one call at a time."""
+        recent = (
+            tuple((f.width, f.height, f.step, f.encoding, bool(f.is_bigendian)) for f in frames),
+            zero_copy,
+        )
+        if recent in self._recent or sum(frame.nbytes for frame in frames) > MAX_NBYTES:
+            return
+        self._recent = (recent, *self._recent[: MAX_RECENT - 1])
+        self.wait()
+        # Not in this thread: the file is flushed to disk.
+        self._saving = threading.Thread(target=self._save, name='recent images')
+        self._saving.start()
+
+    def _save(self) -> None:
+        if self._blob is not None:
+            self._blob.save(json.dumps(self._recent).encode())
+
+    def wait(self) -> None:
+        """Wait until the file is written."""
+        if self._saving is not None:
+            self._saving.join()
+
+
+def _parse(data: bytes | None) -> tuple[Recent, ...]:
+    try:
+        values: Any = json.loads(data or b'[]')
+        return tuple(
+            (
+                tuple(
+                    (int(width), int(height), int(step), str(encoding), bool(is_bigendian))
+                    for width, height, step, encoding, is_bigendian in geometries
+                ),
+                bool(zero_copy),
+            )
+            for geometries, zero_copy in values[:MAX_RECENT]
+        )
+    except (ValueError, TypeError):
+        return ()
+
+
+def _black(width: int, height: int, step: int, encoding: str, is_bigendian: bool) -> Frame:
+    """Return an image of zeros; its last row may be complete."""
+    rows = height * 3 // 2 if encoding in ('nv12', 'nv21') else height
+    if not 0 < rows * step <= MAX_NBYTES:
+        raise BadFrameError('zero size', f'An image of {rows} rows of {step} bytes is impossible.')
+    return Frame(np.zeros(rows * step, np.uint8), width, height, step, encoding, is_bigendian)
