@@ -31,6 +31,7 @@ from trt_ros.runtime.gpu.faults import Faults
 from trt_ros.runtime.gpu.frame_slot import NO_TENSORS, FrameSlot, Launched
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.receive_buffers import ReceiveBuffers
+from trt_ros.runtime.gpu.recent_images import RecentImages
 from trt_ros.runtime.gpu.shared_resources import (
     SharedResources,
     batch_log_lines,
@@ -132,6 +133,7 @@ class GraphPipeline(FrameRunner[Any]):
         self._submit = threading.Lock()
         self._numbers = count(1)
         self._last: FrameSlot | None = None
+        self._recent: RecentImages | None = None
         self._engine_log_lines = log_lines
         self._monitor = Monitor(self.gpu)
         self.faults = Faults(self.options.gpu_timeout_seconds, on_fault)
@@ -214,13 +216,19 @@ class GraphPipeline(FrameRunner[Any]):
         """Maximum number of frames per run."""
         return self.shared.batches[-1]
 
+    @property
+    def expected_image_nbytes(self) -> int:
+        """Bytes of the largest image that the last runs read in registered memory; 0 for none."""
+        return self._recent.zero_copy_nbytes() if self._recent is not None else 0
+
     def warm_up(self, frame: Frame | None = None) -> None:
         """
         Run every slot once with each batch size, and save TensorRT-RTX's runtime cache.
 
         TensorRT initialises, TensorRT-RTX compiles its kernels, and graphs are captured.
 
-        A network of tensors of dynamic shapes is left alone: its first run does this.
+        With `remember_images`, images like those of the last time run, too. A network of tensors
+        of dynamic shapes is left alone: its first run does this.
 
         :param frame: a frame of the expected size and encoding; default the network's size, bgr8.
         """
@@ -228,11 +236,27 @@ class GraphPipeline(FrameRunner[Any]):
         for inputs in self._warm_up_inputs(frame):
             for pending in [self.start(*inputs, thresholds) for _ in self.slots.all]:
                 pending.wait()
+        recent = self._warm_up_recent(thresholds)
         self.reset_state()
         self.faults.check()
         self.health.frames = self.health.zero_copy_frames = 0
         with self.gpu.context:
             self.shared.contexts.save_cache()
+        self._recent = recent
+
+    def _warm_up_recent(self, thresholds: Thresholds) -> RecentImages | None:
+        """Run every slot on images like those of the last time."""
+        if not (self.options.remember_images and self.shared.is_one_image):
+            return None
+
+        def run(frames: list[Frame]) -> None:
+            for _ in self.slots.all:
+                self.start(frames, NO_TENSORS, thresholds).wait()
+
+        key = self.shared.contexts.engine.diagnostics.get('engine key', '')
+        recent = RecentImages.open(self.options.cache_dir, key)
+        recent.warm_up(run, self.register, self.unregister)
+        return recent
 
     def _warm_up_inputs(
         self, frame: Frame | None
@@ -329,6 +353,8 @@ class GraphPipeline(FrameRunner[Any]):
                 count = len(self.shared.decoded(frames)) or 1
                 self.health.frames += count
                 self.health.zero_copy_frames += launched.zero_copy * count
+                if self._recent is not None:
+                    self._recent.add(frames, launched.zero_copy)
         except BaseException as error:
             self._release_failed(slot, number, error)
             raise
@@ -443,5 +469,7 @@ class GraphPipeline(FrameRunner[Any]):
 
     def close(self) -> None:
         """Release everything, after the frames in flight; may be called twice."""
+        if self._recent is not None:
+            self._recent.wait()
         self.gpu.context.release(self.slots.close, self.options.gpu_timeout_seconds)
         self.gpu.context.release(self._owned.close)

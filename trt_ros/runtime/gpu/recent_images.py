@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 import json
 import logging
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 
 from trt_ros.engine.cache import Blob, EngineCache
 from trt_ros.engine.files import make_private
-from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.errors import BadFrameError, ParameterError, TrtRosError
 from trt_ros.vision.frame import Frame
 
 log = logging.getLogger('trt_ros.runtime')
@@ -50,18 +51,45 @@ class RecentImages:
             log.info('Image sizes are not remembered for the next start. %s', error)
             return cls(None)
 
-    def frames(self) -> Iterator[tuple[list[Frame], bool]]:
-        """Yield black images of the last runs, and whether they were read without a copy."""
+    def warm_up(
+        self,
+        run: Callable[[list[Frame]], None],
+        register: Callable[[np.ndarray], None],
+        unregister: Callable[[np.ndarray], None],
+    ) -> None:
+        """
+        Run black images of each kind, in registered memory if they were read there.
+
+        Best effort: images that the network refuses are skipped.
+        """
+        for _ in range(2):  # An image larger than those before releases their graphs.
+            for memory, frames, zero_copy in self.frames():
+                with suppress(TrtRosError), ExitStack() as undo:
+                    if zero_copy:
+                        register(memory)
+                        undo.callback(unregister, memory)
+                    run(frames)
+
+    def frames(self) -> Iterator[tuple[np.ndarray, list[Frame], bool]]:
+        """Yield the memory, black images in it, and whether they were read without a copy."""
         for geometries, zero_copy in self._recent:
-            try:
-                yield [_black(*geometry) for geometry in geometries], zero_copy
-            except BadFrameError:
-                continue  # Of another version of trt_ros.
+            with suppress(BadFrameError):  # Of another version of trt_ros.
+                sizes = [_nbytes(*geometry) for geometry in geometries]
+                memory, frames, end = np.zeros(sum(sizes), np.uint8), [], 0
+                for geometry, nbytes in zip(geometries, sizes):
+                    frames.append(Frame(memory[end : end + nbytes], *geometry))
+                    end += nbytes
+                yield memory, frames, zero_copy
 
     def zero_copy_nbytes(self) -> int:
         """Return the bytes of the largest image that was read without a copy; 0 for none."""
         return max(
-            (frame.nbytes for frames, zero_copy in self.frames() if zero_copy for frame in frames),
+            (
+                frame.data.size
+                for _, frames, zero_copy in self.frames()
+                if zero_copy
+                for frame in frames
+            ),
             default=0,
         )
 
@@ -106,9 +134,9 @@ def _parse(data: bytes | None) -> tuple[Recent, ...]:
         return ()
 
 
-def _black(width: int, height: int, step: int, encoding: str, is_bigendian: bool) -> Frame:
-    """Return an image of zeros; its last row may be complete."""
+def _nbytes(width: int, height: int, step: int, encoding: str, is_bigendian: bool) -> int:
+    """Return the bytes of an image whose last row is complete."""
     rows = height * 3 // 2 if encoding in ('nv12', 'nv21') else height
-    if not 0 < rows * step <= MAX_NBYTES:
+    if width <= 0 or not 0 < rows * step <= MAX_NBYTES:
         raise BadFrameError('zero size', f'An image of {rows} rows of {step} bytes is impossible.')
-    return Frame(np.zeros(rows * step, np.uint8), width, height, step, encoding, is_bigendian)
+    return rows * step

@@ -492,3 +492,47 @@ def test_registering_replaces_the_blocks_that_a_frame_may_be_searching(open_grap
     pipeline.unregister(first)
     assert [block.ptr for block in seen] == [first.ctypes.data]
     assert [block.ptr for block in pipeline.receive_buffers.blocks] == [second.ctypes.data]
+
+
+def test_images_of_last_time_are_captured_at_warm_up(open_graph, cuda, picture, tmp_path):
+    def opened():
+        pipeline = open_graph(slots=2, cache_dir=str(tmp_path), remember_images=True)
+        pipeline.warm_up()
+        return pipeline
+
+    first = opened()
+    assert first.expected_image_nbytes == 0
+    ring = np.zeros(300_000, np.uint8)
+    first.register(ring)
+    lying = Frame(ring[: 320 * 240 * 3], 320, 240, 960, 'bgr8')
+    for frame in (picture(), lying, picture()):
+        first.infer(frame, ASKED)
+    first.close()
+    second = opened()
+    assert second.expected_image_nbytes == lying.nbytes
+    assert second.memory()['pinned'].keys() == {'slots', 'results'}  # Nothing stays registered.
+    second.register(ring)
+    made = [captured(second, slot).made for slot in range(2)]
+    before = second.memory(), cuda.calls['cudaHostAlloc'], cuda.calls['cudaStreamBeginCapture']
+    for frame in (picture(), lying, picture(), lying):
+        second.infer(frame, ASKED)
+    assert [captured(second, slot).made for slot in range(2)] == made
+    assert before == (
+        second.memory(),
+        cuda.calls['cudaHostAlloc'],
+        cuda.calls['cudaStreamBeginCapture'],
+    )
+    assert second.health.frames == 4
+
+
+def test_remembered_images_that_do_not_fit_are_skipped(open_graph, make_engine, picture, tmp_path):
+    for max_batch in (4, 1):
+        pipeline = open_graph(
+            make_engine(-1, max_batch=max_batch),
+            batch=max_batch,
+            cache_dir=str(tmp_path),
+            remember_images=True,
+        )
+        pipeline.warm_up()
+        pipeline.infer_all([picture()] * max_batch, ASKED)
+        pipeline.close()

@@ -19,7 +19,7 @@ def frame(width=64, height=48, encoding='bgr8'):
 def geometries(recent):
     return [
         ([(each.wh, each.step, each.encoding) for each in frames], zero_copy)
-        for frames, zero_copy in recent.frames()
+        for _, frames, zero_copy in recent.frames()
     ]
 
 
