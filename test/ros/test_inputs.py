@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
 pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from isaac_ros_tensor_list_interfaces.msg import TensorList
 import onnx
 from onnx import TensorProto, helper
@@ -201,8 +204,6 @@ def at(stamp):
 
 def diagnostics(peer, name):
     """Return a function that waits for values of a node's diagnostics."""
-    from diagnostic_msgs.msg import DiagnosticArray
-
     inbox = peer.inbox(DiagnosticArray, '/diagnostics')
 
     def wait_for(**expected):
@@ -288,15 +289,53 @@ def test_images_of_close_stamps_meet(start, peer, publisher, picture_of):
     assert read(results.wait_for(at(1.045))) == {'difference': [pytest.approx([1, 0, 0])]}
 
 
+def stale_status(inbox, name):
+    """Return a status of a node that is STALE; None if there is none."""
+    return next(
+        (
+            status
+            for message in inbox.messages
+            for status in message.status
+            if (status.name, status.level) == (f'{name}: image', DiagnosticStatus.STALE)
+        ),
+        None,
+    )
+
+
 def test_without_partners_the_diagnostics_say_so(start, peer, publisher, picture_of):
-    start('alone', 'stereo', ['left=image:lone/left', 'right=image:lone/right'], queue_size=1)
+    start('alone', 'stereo', ['left=image:lone/left', 'right=image:lone/right'])
     left, right = publisher(Image, '/lone/left'), publisher(Image, '/lone/right')
-    status = diagnostics(peer, 'alone')
-    for stamp in (1, 2):
+    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
+    stamps = itertools.count()
+
+    def is_stale():
+        stamp = next(stamps)
         left.publish(picture_of(RED, stamp))
         right.publish(picture_of(RED, stamp + 0.5))
-    found = status(**{'dropped: no partner': '1', 'lone/right: dropped: no partner': '1'})
-    assert found.message == 'active'
+        return stale_status(inbox, 'alone')
+
+    status = peer.wait_until(is_stale, 'a stale status')
+    assert 'images arrive, but no result for' in status.message
+    assert '(messages without partner: /lone/left ' in status.message
+    assert '; set approximate_sync to true)' in status.message
+
+
+def test_a_silent_topic_is_named(start, peer, publisher, picture_of):
+    start('half', 'policy', ['left=image:one', 'right=image:two', 'joints=tensor:three'])
+    one, two = publisher(Image, '/one'), publisher(Image, '/two')
+    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
+
+    stamps = itertools.count()
+
+    def is_stale():
+        stamp = next(stamps)
+        one.publish(picture_of(RED, stamp))
+        two.publish(picture_of(RED, stamp))
+        return stale_status(inbox, 'half')
+
+    message = peer.wait_until(is_stale, 'a stale status').message
+    assert message.startswith('no message for ')
+    assert message.endswith(' s on /three: no publisher')
 
 
 def test_a_recurrent_network_keeps_its_state(start, peer, publisher, models):
