@@ -1,7 +1,7 @@
 """
 Networks of well-known shapes with random weights: their speed is that of trained ones.
 
-    python benchmarks/gpu_models.py FOLDER      # yolov8s.onnx and resnet50.onnx
+    python benchmarks/gpu_models.py FOLDER      # yolov8s.onnx, resnet50.onnx and segment.onnx
 """
 
 from __future__ import annotations
@@ -184,6 +184,18 @@ def resnet50(path: Path, size: int = 224) -> None:
     net.save(path, {'logits': (net.add('MatMul', pooled, weight), (1, 1000))}, size)
 
 
+def segment(path: Path, size: int = 640, classes: int = 19) -> None:
+    """Semantic segmentation: the first half of a YOLOv8-s, scores of each class at stride 4."""
+    net = Net()
+    p2 = c2f(net, net.conv(net.conv('images', 32, 3, 2), 64, 3, 2), 64, 1, True)
+    p3 = c2f(net, net.conv(p2, 128, 3, 2), 128, 2, True)
+    p4 = c2f(net, net.conv(p3, 256, 3, 2), 256, 2, True)
+    x = net.conv(p4, classes, act='')
+    scales = net.constant(np.array([1, 1, 4, 4], np.float32))
+    x = net.add('Resize', x, '', scales, mode='linear')
+    net.save(path, {'logits': (x, (1, classes, size // 4, size // 4))}, size)
+
+
 if __name__ == '__main__':
     parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
     parser.add_argument('folder', type=Path)
@@ -191,3 +203,4 @@ if __name__ == '__main__':
     folder.mkdir(parents=True, exist_ok=True)
     yolov8s(folder / 'yolov8s.onnx')
     resnet50(folder / 'resnet50.onnx')
+    segment(folder / 'segment.onnx')
