@@ -302,14 +302,15 @@ class GpuBoxes:
         """Return copies of the boxes and of the extra values, (N, extra_floats) float32."""
         count, capacity = int(memory[:4].view(np.int32)[0]), self.capacity
         numbers = memory[HEADER_NBYTES : self.result_nbytes((0, 0))].view(np.float32)
-        boxes, scores, labels, extras = np.split(
-            numbers, np.cumsum([4 * capacity, capacity, capacity])
-        )
+
+        def part(begin: int, size: int) -> np.ndarray:
+            return numbers[begin : begin + size].copy()
+
         return Detections(
-            boxes.reshape(-1, 4)[:count].copy(),
-            check_range(scores[:count].copy()),
-            labels[:count].view(np.int32).copy(),
-        ), extras[: count * self.extra_floats].reshape(count, self.extra_floats).copy()
+            part(0, 4 * count).reshape(-1, 4),
+            check_range(part(4 * capacity, count)),
+            part(5 * capacity, count).view(np.int32),
+        ), part(6 * capacity, count * self.extra_floats).reshape(count, self.extra_floats)
 
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Any, bool]:
         """Return the result and whether outputs had non-finite values, see `GpuDecoder`."""
