@@ -287,6 +287,11 @@ class BuffersByShape:
         return buffers
 
     @property
+    def has_gpu_decoder(self) -> bool:
+        """Whether outputs are decoded on the GPU; known after the first run."""
+        return any(buffers.decoder is not None for buffers in self._buffers)
+
+    @property
     def numbers(self) -> frozenset[int]:
         """Numbers of the present buffers."""
         return frozenset(buffers.number for buffers in self._buffers)

@@ -199,7 +199,7 @@ class GraphPipeline(FrameRunner[Any]):
         shared = self.shared
         fallbacks = shared.graph_fallbacks
         has_graph = self.options.use_graph and not fallbacks
-        decodes_on_gpu = self.slots.all[0].buffers_for(1).decoder is not None
+        decodes_on_gpu = self.slots.all[0].buffers.has_gpu_decoder
         lines = [
             *self._engine_log_lines,
             f'{shared.gpu}, {shared.contexts.engine.flavour}, '

@@ -114,6 +114,7 @@ def test_a_state_goes_from_run_to_run_and_is_reset(counter, open_inputs, slots, 
         counter(), STATEFUL, ('total',), slots=slots, unified_memory=unified_memory
     )
     pipeline.warm_up()
+    assert 'decoding on the CPU' in ' '.join(pipeline.log_lines)
     for count in (1, 2, 3, 4):
         found = pipeline.infer_inputs({'step': STEP}, ASKED)
         assert {name: value.tolist() for name, value in found.items()} == {
