@@ -417,7 +417,7 @@ def test_an_integer_from_the_command_line_stands_for_a_number(fake_detector):
 def test_unknown_parameter_warns_with_suggestion(fake_detector):
     node = fake_detector('mistyped', score_treshold=0.5)
     node.wait_for_log(
-        "Unknown parameter 'score_treshold' is ignored. Did you mean 'score_threshold'?"
+        "Unknown parameter 'score_treshold' is ignored. Did you mean 'score_threshold'"
     )
 
 

@@ -8,16 +8,18 @@ import itertools
 import sys
 from typing import Any
 
+import numpy as np
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
-from trt_ros.nodes.tracking import CameraTracker, TrackingParameters, at_least
+from trt_ros.nodes.tracking import CameraTracker, TrackingParameters
 from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabelledOptions
+from trt_ros.vision.class_choice import ClassChoice
 from trt_ros.vision.decoders.registry import FAMILIES, ORIENTED
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
@@ -25,11 +27,35 @@ from trt_ros.vision.results import OrientedBoxes
 from trt_ros.vision.thresholds import Thresholds
 
 
+@dataclass(frozen=True)
+class ClassParameters:
+    """Parameters that choose detections by class."""
+
+    classes: tuple[str, ...] = param(
+        (),
+        'Names or indices of the published classes; empty publishes all.',
+        mutable=True,
+    )
+    class_score_thresholds: tuple[str, ...] = param(
+        (),
+        "Minimum scores of single classes, instead of score_threshold: 'person:0.6', the class "
+        'being a name or an index.',
+        mutable=True,
+    )
+    class_agnostic_nms: bool = param(
+        False,
+        'Whether boxes also suppress those of other classes, above iou_threshold, after the NMS '
+        'per class.',
+        mutable=True,
+    )
+
+
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class DetectorParameters(
     InferenceParameters,
     TrackingParameters,
+    ClassParameters,
     ClassIdParameters,
     ThresholdParameters,
     LabelledOptions,
@@ -42,13 +68,6 @@ class DetectorParameters(
         'time. Needs SciPy.',
     )
 
-    def thresholds(self) -> Thresholds:
-        """Return the current thresholds; a tracker needs the weaker detections, too."""
-        thresholds = super().thresholds()
-        if not self.track:
-            return thresholds
-        return replace(thresholds, score=min(thresholds.score, self.track_low_threshold))
-
 
 class DetectorOutputs:
     """
@@ -59,26 +78,36 @@ class DetectorOutputs:
 
     def __init__(
         self,
-        parameters: Callable[[], DetectorParameters],
+        method: str,
         detections: Callable[..., None],
         tracks: Callable[..., None] | None,
         ids: Iterator[int],
     ) -> None:
-        self._parameters, self._detections, self._tracks = parameters, detections, tracks
-        self._tracker = CameraTracker(parameters().track_method, ids) if tracks else None
+        self._detections, self._tracks = detections, tracks
+        self._tracker = CameraTracker(method, ids) if tracks else None
 
-    def publish(self, found: Detections | OrientedBoxes, header: Header) -> None:
-        """Publish detections and, if configured, tracks."""
-        parameters = self._parameters()
-        if self._tracks is None or self._tracker is None:
-            self._detections(found, header, parameters.class_id_format)
-            return
-        shown = at_least(found, parameters.score_threshold)
+    def publish(
+        self,
+        found: Detections | OrientedBoxes,
+        header: Header,
+        parameters: DetectorParameters,
+        choice: ClassChoice,
+    ) -> None:
+        """Publish the chosen detections and, if configured, tracks."""
+        if not choice.is_trivial:
+            found = choice.wanted(found, parameters.iou_threshold)
+        min_scores = choice.scores_for(found.labels, parameters.score_threshold)
+        shown = found
+        if self._tracks is not None or not choice.is_trivial:
+            passing = np.flatnonzero(found.scores >= min_scores)
+            shown = found.take(passing[: parameters.max_detections])
         self._detections(shown, header, parameters.class_id_format)
+        if self._tracks is None or self._tracker is None:
+            return
         tracked, ids = self._tracker.track(
             found,
             header,
-            parameters.track_options(parameters.score_threshold),
+            parameters.track_options(min_scores),
             lost=parameters.publish_lost_tracks,
         )
         self._tracks(tracked, header, parameters.class_id_format, ids)
@@ -92,7 +121,28 @@ class DetectorNode(ObjectNode):
 
     def __init__(self, name: str = 'detector', **kwargs: Any) -> None:
         self._ids = itertools.count(1)
+        self._choice = ClassChoice()
         super().__init__(name, **kwargs)
+
+    def parameters_changed(self) -> None:
+        """Read the chosen classes."""
+        parameters: DetectorParameters = self.parameters
+        self._choice = ClassChoice.of(
+            parameters.classes,
+            parameters.class_score_thresholds,
+            self.pipeline.class_names,
+            agnostic=parameters.class_agnostic_nms,
+        )
+        super().parameters_changed()
+
+    def thresholds(self) -> Thresholds:
+        """Return the thresholds of the decoder; a tracker needs the weaker detections, too."""
+        thresholds = self._choice.candidates(super().thresholds())
+        if not self.parameters.track:
+            return thresholds
+        return replace(
+            thresholds, score=min(thresholds.score, self.parameters.track_low_threshold)
+        )
 
     def advertise(self, camera: Camera) -> DetectorOutputs:
         """Create the publishers of a camera's results."""
@@ -103,7 +153,7 @@ class DetectorNode(ObjectNode):
             )
 
         return DetectorOutputs(
-            lambda: self.parameters,
+            self.parameters.track_method,
             publisher('detections'),
             publisher('tracks') if self.parameters.track else None,
             self._ids,
@@ -117,7 +167,7 @@ class DetectorNode(ObjectNode):
         frame: Frame,
     ) -> None:
         """Publish the result of one image."""
-        outputs.publish(result, header)
+        outputs.publish(result, header, self.parameters, self._choice)
 
 
 def main(args: list[str] | None = None) -> int:

@@ -85,9 +85,14 @@ class ObjectNode(LabelledNode):
         self._full_frames, self._counting = 0, threading.Lock()
         super().__init__(name, **kwargs)
 
+    def thresholds(self) -> Thresholds:
+        """Return the thresholds of the decoder."""
+        thresholds: Thresholds = self.parameters.thresholds()
+        return thresholds
+
     def infer(self, frames: list[Frame]) -> Sequence[Any]:
         """Run the pipeline with the current thresholds; count images that reach max_detections."""
-        thresholds = self.parameters.thresholds()
+        thresholds = self.thresholds()
         results = self.pipeline.infer_all(frames, thresholds)
         limit = min(thresholds.max_detections, self.pipeline.max_detections)
         full = sum(isinstance(each, Sized) and len(each) >= limit for each in results)

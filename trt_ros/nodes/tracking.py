@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from std_msgs.msg import Header
@@ -66,7 +66,7 @@ class TrackingParameters:
         mutable=True,
     )
 
-    def track_options(self, high_score: float) -> TrackOptions:
+    def track_options(self, high_score: float | np.ndarray) -> TrackOptions:
         """Return the options of a tracker; `high_score` is the minimum that starts a track."""
         from trt_ros.tracking.tracker import TrackOptions  # Needs SciPy.
 
@@ -122,15 +122,10 @@ class CameraTracker:
                 remedy='Publish images with the time of their capture in header.stamp.',
             )
         tracks = self._tracker.update(_upright(found), stamp_ns, options)
-        shown = _taken(found, tracks.indices)
+        shown = found.take(tracks.indices)
         if not (lost and len(tracks.lost_ids)):
             return shown, tracks.ids
         return _joined(shown, tracks.lost), np.concatenate([tracks.ids, tracks.lost_ids])
-
-
-def at_least(found: Any, score: float) -> Any:
-    """Return the detections, or oriented boxes, with at least this score."""
-    return _taken(found, np.flatnonzero(found.scores >= score))
 
 
 def _upright(found: Detections | OrientedBoxes) -> Detections:
@@ -142,14 +137,6 @@ def _upright(found: Detections | OrientedBoxes) -> Detections:
     half = np.stack([width * cos + height * sin, width * sin + height * cos], axis=1) / 2
     centre = found.cxcywh[:, :2]
     return Detections(np.hstack([centre - half, centre + half]), found.scores, found.labels)
-
-
-def _taken(found: Detections | OrientedBoxes, indices: np.ndarray) -> Detections | OrientedBoxes:
-    if isinstance(found, Detections):
-        return Detections(found.xyxy[indices], found.scores[indices], found.labels[indices])
-    return OrientedBoxes(
-        found.cxcywh[indices], found.theta[indices], found.scores[indices], found.labels[indices]
-    )
 
 
 def _joined(found: Detections | OrientedBoxes, lost: Detections) -> Detections | OrientedBoxes:

@@ -414,9 +414,14 @@ class ManagedNode(LifecycleNode):
                     )
                 changes[each.name] = value
             if self.parameters is not None and changes:
+                before = self.parameters
                 self.parameters = replace(self.parameters, **changes)
-                if self.state_label in ('inactive', 'activating', 'active', 'deactivating'):
-                    self.parameters_changed()
+                try:
+                    if self.state_label in ('inactive', 'activating', 'active', 'deactivating'):
+                        self.parameters_changed()
+                except ParameterError:
+                    self.parameters = before
+                    raise
         except ParameterError as error:
             return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)

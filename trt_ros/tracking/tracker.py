@@ -24,7 +24,8 @@ class TrackOptions:
     """
     Options of a tracker; they may change from image to image.
 
-    :param high_score: minimum score of a detection that starts a track.
+    :param high_score: minimum score of a detection that starts a track; one for all, or (N,), one
+        per detection.
     :param low_score: minimum score of a detection that continues one.
     :param min_iou: minimum IoU of a detection with the predicted box of its track.
     :param buffer_seconds: time for which a track without detections is kept.
@@ -32,7 +33,7 @@ class TrackOptions:
     :param across_classes: whether a track may continue with a detection of another class.
     """
 
-    high_score: float = 0.25
+    high_score: float | np.ndarray = 0.25
     low_score: float = 0.1
     min_iou: float = 0.2
     buffer_seconds: float = 1.0
@@ -262,8 +263,9 @@ def _candidates(
         xyxy = np.where(is_box, xyxy, 0)
     low, high = xyxy[:2], xyxy[2:]
     is_box = (low < high).all(axis=0)
-    usable = np.flatnonzero(is_box & (scores >= min(options.low_score, options.high_score)))
+    high_score = np.broadcast_to(options.high_score, scores.shape)
+    usable = np.flatnonzero(is_box & (scores >= np.minimum(options.low_score, high_score)))
     if len(usable) > MAX_DETECTIONS:
         usable = np.sort(usable[np.argsort(-scores[usable], kind='stable')[:MAX_DETECTIONS]])
-    is_high = scores[usable] >= options.high_score
+    is_high = scores[usable] >= high_score[usable]
     return np.concatenate([(low + high) / 2, high - low]), usable[is_high], usable[~is_high]

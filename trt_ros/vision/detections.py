@@ -24,6 +24,10 @@ class Detections:
     def __len__(self) -> int:
         return len(self.scores)
 
+    def take(self, indices: np.ndarray) -> Detections:
+        """Return some detections, (K,) indices, in their order."""
+        return Detections(self.xyxy[indices], self.scores[indices], self.labels[indices])
+
     @classmethod
     def empty(cls) -> Detections:
         """Return detections with N = 0."""

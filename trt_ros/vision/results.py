@@ -95,6 +95,12 @@ class OrientedBoxes:
     def __len__(self) -> int:
         return len(self.scores)
 
+    def take(self, indices: np.ndarray) -> OrientedBoxes:
+        """Return some boxes, (K,) indices, in their order."""
+        return OrientedBoxes(
+            self.cxcywh[indices], self.theta[indices], self.scores[indices], self.labels[indices]
+        )
+
 
 @dataclass(frozen=True)
 class Classification:
