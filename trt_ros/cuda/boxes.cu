@@ -3,9 +3,12 @@
 // x1 y1 x2 y2; cx cy w h; YOLOX's offsets on a grid; cx cy w h and an angle, the first of the extras.
 enum Form { CORNERS, CENTRES, GRID, ROTATED };
 enum Activation { NONE, SIGMOID, SOFTMAX };  // Softmax: one more entry than classes.
-// Meaning of the extras: those in use have a value per keypoint, x, y and maybe visibility.
+// Meaning of the extras: an angle; x, y and maybe visibility per keypoint; coefficients of a mask.
 enum Extras { NO_EXTRAS, ANGLE, KEYPOINTS_2, KEYPOINTS_3, COEFFICIENTS };
 enum Kind { ABSENT, INT32, INT64, SCORES };  // SCORES: the dtype of the scores.
+
+// A kept object with a mask: the pixels of its box, its row and its class.
+struct Instance { int x1, y1, x2, y2, row, label; };
 
 // Box element k of row r is boxes[r * box_row + k * box_column], likewise the scores.
 struct Head {
@@ -23,6 +26,7 @@ struct Head {
   u64 *keys, *top, *sorted;
   float4 *boxes_sorted, *shapes_sorted;
   int* kept;
+  Instance* instances;     // With coefficients of masks: the kept objects.
   u64* mask;               // (pitch * 64, pitch): bit b of word w of row r, see `mask_*`.
   unsigned* histogram;     // DIGITS counts, zero between frames.
   int pitch, shift;        // Of `mask`, in words; of the digits that one launch of `narrow` looks at.

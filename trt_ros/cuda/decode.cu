@@ -3,8 +3,12 @@
 // a dtype read outputs.
 #include "common.cu"
 #include "boxes.cu"
+#include "overlap.cu"
+#include "top.cu"
+#include "emit.cu"
 #include "nms.cu"
 #include "dense.cu"
+#include "masks.cu"
 
 #define BOX_KERNELS(DTYPE, T, SUFFIX, SHAPE)                                                  \
   extern "C" __global__ void __launch_bounds__(256)                                           \
@@ -28,7 +32,11 @@
   extern "C" __global__ void __launch_bounds__(256)                                           \
   argmax_##DTYPE(const __grid_constant__ Dense a) { argmax<T>(a); }                             \
   extern "C" __global__ void __launch_bounds__(256)                                           \
-  interpolate_##DTYPE(const __grid_constant__ Dense a) { interpolate<T>(a); }
+  interpolate_##DTYPE(const __grid_constant__ Dense a) { interpolate<T>(a); }                   \
+  extern "C" __global__ void __launch_bounds__(256)                                           \
+  paint_##DTYPE(const __grid_constant__ Masks m) { paint<T>(m); }                             \
+  extern "C" __global__ void __launch_bounds__(256)                                           \
+  keep_##DTYPE(const __grid_constant__ Masks m) { keep<T>(m); }
 
 extern "C" __global__ void __launch_bounds__(256)
 mask(const __grid_constant__ Head h) { mask<Upright>(h); }

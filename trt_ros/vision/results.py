@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import overload
 
 import numpy as np
 
@@ -23,7 +25,7 @@ class Instances:
     """
 
     detections: Detections
-    masks: tuple[np.ndarray, ...]
+    masks: Sequence[np.ndarray]
     origins_xy: np.ndarray
     image_wh: tuple[int, int]
 
@@ -42,6 +44,57 @@ class Instances:
         for mask, (x, y), value in reversed(list(zip(self.masks, self.origins_xy, values))):
             image[y : y + mask.shape[0], x : x + mask.shape[1]][mask] = value
         return image
+
+
+class LazyMasks(Sequence[np.ndarray]):
+    """
+    Masks that are computed at first access, all of them.
+
+    :param compute: returns `count` masks.
+    """
+
+    def __init__(self, count: int, compute: Callable[[], Sequence[np.ndarray]]) -> None:
+        self._count = count
+        self._compute = cache(compute)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[np.ndarray]: ...
+
+    def __getitem__(self, index: int | slice) -> np.ndarray | Sequence[np.ndarray]:
+        masks: Sequence[np.ndarray] = self._compute()
+        return masks[index]
+
+
+@dataclass(frozen=True)
+class PaintedInstances(Instances):
+    """
+    Instances whose masks are painted already, with the better score on top.
+
+    :param owners: (H, W) uint16: place of the object of a pixel + 1, 0 outside all masks.
+    :param classes: (H, W) uint8 or uint16: its label + 1, likewise.
+    """
+
+    owners: np.ndarray
+    classes: np.ndarray
+
+    def paint(self, values: np.ndarray) -> np.ndarray:
+        """
+        Draw all masks into one image, see `Instances`.
+
+        For 1 to N and labels + 1 the returned image may be `owners` or `classes`: do not modify
+        it.
+        """
+        if np.array_equal(values, np.arange(1, len(self) + 1)):
+            return self.owners.astype(values.dtype, copy=False)
+        if np.array_equal(values, self.detections.labels + 1):
+            return self.classes.astype(values.dtype, copy=False)
+        return np.concatenate([np.zeros(1, values.dtype), values]).take(self.owners)
 
 
 @dataclass(frozen=True)

@@ -24,18 +24,18 @@ from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import OrientedBoxes, Poses
 from trt_ros.vision.scores import check_range
 
-TOP = 10240  # nms.cu: TOP
+TOP = 10240  # top.cu: TOP
 MAX_DETECTIONS = TOP
 MAX_CANDIDATES = 1 << 24  # 128 MiB of keys.
 ONE_BLOCK = 1 << 17  # Candidates among which one block of threads finds the best TOP fast enough.
-SHIFTS = (55, 44, 33, 22, 11, 0)  # nms.cu: narrow
+SHIFTS = (55, 44, 33, 22, 11, 0)  # top.cu: narrow
 
 # In the order of the enums of boxes.cu.
 _FORMS = {'corners': 0, 'centres': 1, 'grid': 2, 'rotated': 3}
 _ACTIVATIONS = {'none': 0, 'sigmoid': 1, 'softmax': 2}
 _INTEGERS = {'int32': 1, 'int64': 2}
 _SCORES = 3
-_ANGLE, _KEYPOINTS_2, _KEYPOINTS_3 = 1, 2, 3
+_ANGLE, _KEYPOINTS_2, _KEYPOINTS_3, COEFFICIENTS = 1, 2, 3, 4
 
 
 class HeadArgs(ctypes.Structure):
@@ -60,6 +60,7 @@ class HeadArgs(ctypes.Structure):
                 'boxes_sorted',
                 'shapes_sorted',
                 'kept',
+                'instances',
                 'mask',
                 'histogram',
             )
@@ -192,6 +193,7 @@ class GpuBoxes:
             'boxes_sorted': 16 * ranked,
             'shapes_sorted': 16 * ranked if self.form == 'rotated' else 0,
             'kept': 4 * self.capacity,
+            'instances': 24 * self.capacity if self.extra_kind == COEFFICIENTS else 0,
             'mask': 8 * 4 * groups * 256 * groups if self.uses_nms else 0,
         }
         offsets, end = {}, 0
@@ -207,6 +209,11 @@ class GpuBoxes:
 
     def result_nbytes(self, image_wh: tuple[int, int]) -> int:
         """Return the bytes of host memory for the result: header, boxes, scores and labels."""
+        return self.boxes_nbytes
+
+    @property
+    def boxes_nbytes(self) -> int:
+        """Bytes of the header and of the arrays of boxes in the result."""
         return HEADER_NBYTES + (24 + 4 * self.extra_floats) * self.capacity
 
     def _args(
@@ -298,10 +305,10 @@ class GpuBoxes:
             found.append(Launch(f'rest{shape}_{dtype}', one, (1024, 1, 1), args))
         return tuple(found)
 
-    def _boxes_of(self, memory: np.ndarray) -> tuple[Detections, np.ndarray]:
+    def boxes_of(self, memory: np.ndarray) -> tuple[Detections, np.ndarray]:
         """Return copies of the boxes and of the extra values, (N, extra_floats) float32."""
         count, capacity = int(memory[:4].view(np.int32)[0]), self.capacity
-        numbers = memory[HEADER_NBYTES : self.result_nbytes((0, 0))].view(np.float32)
+        numbers = memory[HEADER_NBYTES : self.boxes_nbytes].view(np.float32)
 
         def part(begin: int, size: int) -> np.ndarray:
             return numbers[begin : begin + size].copy()
@@ -314,7 +321,7 @@ class GpuBoxes:
 
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Any, bool]:
         """Return the result and whether outputs had non-finite values, see `GpuDecoder`."""
-        return self._boxes_of(memory)[0], has_nonfinite(memory)
+        return self.boxes_of(memory)[0], has_nonfinite(memory)
 
 
 @dataclass(frozen=True)
@@ -339,7 +346,7 @@ class GpuPoses(GpuBoxes):
 
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Poses, bool]:
         """Return the poses and whether outputs had non-finite values, see `GpuDecoder`."""
-        boxes, extras = self._boxes_of(memory)
+        boxes, extras = self.boxes_of(memory)
         keypoints = extras.reshape(len(boxes), self.extra_floats // 3, 3)
         check_range(keypoints[..., 2], is_padded=not self.uses_nms)
         return Poses(boxes, keypoints), has_nonfinite(memory)
@@ -361,6 +368,6 @@ class GpuOrientedBoxes(GpuBoxes):
 
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[OrientedBoxes, bool]:
         """Return the boxes and whether outputs had non-finite values, see `GpuDecoder`."""
-        boxes, theta = self._boxes_of(memory)
+        boxes, theta = self.boxes_of(memory)
         found = OrientedBoxes(boxes.xyxy, theta[:, 0], boxes.scores, boxes.labels)
         return found, has_nonfinite(memory)

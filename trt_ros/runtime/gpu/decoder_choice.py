@@ -8,12 +8,14 @@ from typing import Any
 from trt_ros.runtime.gpu.decode import GpuDecoder, OutputSlice
 from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
 from trt_ros.runtime.gpu.decode_dense import GpuArgmax, GpuDense, GpuDepth
+from trt_ros.runtime.gpu.decode_masks import GpuInstances
 from trt_ros.runtime.gpu.tensorrt_context import Shape
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead
 from trt_ros.vision.decoders.depth import DepthHead
 from trt_ros.vision.decoders.detr import DetrHead, sigmoid_without_last, softmax_without_last
 from trt_ros.vision.decoders.family import sigmoid
+from trt_ros.vision.decoders.instances import InstanceHead
 from trt_ros.vision.decoders.obb import ObbHead
 from trt_ros.vision.decoders.pose import PoseHead
 from trt_ros.vision.decoders.registry import Decoder
@@ -59,6 +61,8 @@ def gpu_decoder(
         found = _boxes(head, shapes, part)
     elif isinstance(head, (PoseHead, ObbHead)):
         found = _extras(head, shapes, part)
+    elif isinstance(head, InstanceHead):
+        found = _instances(head, shapes, part, input_hw)
     elif isinstance(head, (SemanticHead, DepthHead)):
         found = _dense(head, shapes, part)
     return found if found is not None and found.is_supported else None
@@ -161,6 +165,24 @@ def _rows(
         extras=part(name, (4 + classes) * second, 1, second),
         extra_count=extras,
         **fields,
+    )
+
+
+def _instances(
+    head: InstanceHead, shapes: Mapping[str, Shape], part: Slice, input_hw: tuple[int, int]
+) -> GpuBoxes | None:
+    name = head.prototypes_name
+    _, count, rows, columns = shapes[name]
+    if count != head.rows.extra_count:
+        return None
+    return _rows(
+        head.rows,
+        shapes,
+        part,
+        GpuInstances,
+        prototypes=part(name, 0, 0),
+        grid_hw=(rows, columns),
+        input_hw=input_hw,
     )
 
 

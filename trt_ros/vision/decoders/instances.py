@@ -68,11 +68,11 @@ class InstanceHead(Head[Instances]):
                 max_detections=thresholds.max_detections,
             )
             windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centres inside.
-            masks = _masks(prototypes, found.extras[best], letterbox, windows)
+            masks = instance_masks(prototypes, found.extras[best], letterbox, windows)
         return Instances(boxes, tuple(masks), windows[:, :2], letterbox.image_wh)
 
 
-def _masks(
+def instance_masks(
     prototypes: np.ndarray, coefficients: np.ndarray, letterbox: Letterbox, windows: np.ndarray
 ) -> list[np.ndarray]:
     """

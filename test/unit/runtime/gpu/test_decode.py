@@ -11,7 +11,7 @@ import pytest
 
 from trt_ros.cuda import kernels
 from trt_ros.errors import ScoreRangeError
-from trt_ros.runtime.gpu import decode_boxes, decode_dense
+from trt_ros.runtime.gpu import decode_boxes, decode_dense, decode_masks
 from trt_ros.runtime.gpu import preprocess as graph_steps
 from trt_ros.runtime.gpu.decode import DATA_OFFSET
 from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
@@ -22,6 +22,7 @@ from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
 from trt_ros.vision.decoders.classify import ClassifyHead
 from trt_ros.vision.decoders.depth import DepthHead
 from trt_ros.vision.decoders.detr import DetrHead, sigmoid_without_last, softmax_without_last
+from trt_ros.vision.decoders.instances import InstanceHead
 from trt_ros.vision.decoders.obb import ObbHead
 from trt_ros.vision.decoders.pose import PoseHead
 from trt_ros.vision.decoders.semantic import SemanticHead
@@ -31,6 +32,7 @@ from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.decoders.yolov10 import EndToEndHead
 from trt_ros.vision.decoders.yolox import YoloxHead
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.results import Instances
 
 BOX = Letterbox.fit((1918, 1080), (640, 640), 'letterbox')
 
@@ -238,6 +240,58 @@ def test_heads_beside_detection_have_a_kernel_if_their_shape_fits(head, shape, k
     assert type(decoder_of(head, outputs(head=shape))) is kind
 
 
+def instances(prototypes, *, is_decoded=False, dtype='float32'):
+    shape = (1, 300, 38) if is_decoded else (1, 116, 8400)
+    return decoder_of(
+        InstanceHead(Rows('head', None, 32, is_decoded), 'prototypes'),
+        outputs(head=shape, prototypes=(prototypes, dtype)),
+    )
+
+
+@pytest.mark.parametrize('is_decoded, dtype', [(False, np.uint8), (True, np.uint16)])
+def test_painted_instances_are_read_behind_the_boxes(is_decoded, dtype):
+    decoder = instances((1, 32, 160, 160), is_decoded=is_decoded)
+    assert isinstance(decoder, decode_masks.GpuInstances)
+    memory = np.zeros(decoder.result_nbytes((30, 20)), np.uint8)
+    letterbox = Letterbox.fit((30, 20), (640, 640), 'letterbox')
+    launches = decoder.launches(letterbox, lambda name: 0, request=0, scratch=0, result=0)
+    assert [launch.function for launch in launches[-3:]] == [
+        'paint_float32',
+        'keep_float32',
+        'finish_masks',
+    ]
+    args = launches[-1].argument
+    assert args.pitch == 32
+    memory[:4].view(np.int32)[0] = 2
+    boxes = memory[16 : 16 + 32].view(np.float32)
+    boxes[:] = 2, 3, 12, 9, 0, 0, 30, 20
+    memory[args.placement :][:32].view(np.float64)[:] = *letterbox.scale_xy, *letterbox.pad_xy
+    prototypes = memory[args.kept_prototypes :][: 4 * 32 * 160 * 160].view(np.float32)
+    prototypes[:] = 1
+    coefficients = memory[16 + 24 * decoder.capacity :][: 4 * 64].view(np.float32)
+    coefficients[:32], coefficients[32:] = 1, -1
+    owners = memory[args.owners :][: 2 * 32 * 20].view(np.uint16).reshape(20, 32)
+    owners[3:9, 2:12] = 1
+    labels = memory[args.labels :][: np.dtype(dtype).itemsize * 640].view(dtype).reshape(20, 32)
+    labels[3:9, 2:12] = 1
+    found, is_nonfinite = decoder.read(memory, (30, 20))
+    memory[:] = 0xFF  # The next frame's.
+    assert not is_nonfinite
+    assert found.classes.dtype == dtype
+    assert [(mask.shape, mask.mean()) for mask in found.masks] == [((6, 10), 1), ((20, 30), 0)]
+    reference = Instances(found.detections, tuple(found.masks), found.origins_xy, found.image_wh)
+    for values in ([1, 2], [1, 1], [7, 9]):
+        painted = found.paint(np.array(values, np.uint16))
+        np.testing.assert_array_equal(painted, reference.paint(np.array(values, np.uint16)))
+
+
+@pytest.mark.parametrize(
+    'prototypes, dtype', [((1, 31, 160, 160), 'float32'), ((1, 32, 160, 160), 'float16')]
+)
+def test_prototypes_that_do_not_match_are_left_to_the_cpu(prototypes, dtype):
+    assert instances(prototypes, dtype=dtype) is None
+
+
 def test_keypoints_and_angles_are_read_behind_the_boxes():
     poses = decoder_of(PoseHead(Rows('head', 1, 4, False), 2), outputs(head=(1, 9, 5)))
     memory = np.zeros(poses.result_nbytes((7, 3)), np.uint8)
@@ -262,6 +316,7 @@ def test_keypoints_and_angles_are_read_behind_the_boxes():
         ('decode', 'Request', graph_steps.RequestArgs),
         ('decode', 'Head', decode_boxes.HeadArgs),
         ('decode', 'Dense', decode_dense.DenseArgs),
+        ('decode', 'Masks', decode_masks.MasksArgs),
     ],
 )
 def test_structs_have_the_layout_that_the_kernels_compile_to(source, name, struct):

@@ -1,0 +1,201 @@
+"""GPU decoder of instances: arguments for the kernels of masks.cu, and their results."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_double, c_int, c_void_p
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.runtime.gpu.decode import Address, Launch, OutputSlice, has_nonfinite
+from trt_ros.runtime.gpu.decode_boxes import COEFFICIENTS, GpuBoxes, HeadArgs
+from trt_ros.runtime.gpu.decode_dense import Axis
+from trt_ros.runtime.gpu.tensorrt_context import item_nbytes, widen
+from trt_ros.vision.decoders.instances import instance_masks
+from trt_ros.vision.grid import line
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.results import LazyMasks, PaintedInstances
+
+MAX_COEFFICIENTS = 256  # masks.cu: COEFFICIENTS_MAX
+TILE_WIDTH, TILE_HEIGHT = 64, 32  # masks.cu
+PLACEMENT_NBYTES = 32
+
+
+class MasksArgs(ctypes.Structure):
+    """Arguments of the kernels of instances; masks.cu: struct Masks."""
+
+    _fields_ = [
+        *(
+            (name, c_void_p)
+            for name in (
+                'prototypes',
+                'coefficients',
+                'counters',
+                'instances',
+                'result',
+                'placement',
+                'kept_prototypes',
+                'owners',
+                'labels',
+            )
+        ),
+        *(
+            (name, c_int)
+            for name in (
+                'row_step',
+                'column_step',
+                'channels',
+                'lines',
+                'cells',
+                'width',
+                'height',
+                'pitch',
+                'wide',
+            )
+        ),
+        *((name, c_double) for name in ('scale_x', 'scale_y', 'pad_x', 'pad_y')),
+        ('rows', Axis),
+        ('columns', Axis),
+    ]
+
+
+@dataclass(frozen=True)
+class GpuInstances(GpuBoxes):
+    """
+    Decoder of boxes with masks, whose coefficients are the extras of each box.
+
+    The GPU paints the objects of every pixel. Single masks are computed on the CPU where they are
+    needed.
+
+    :param prototypes: the first of (extra_count, *grid_hw) prototypes.
+    :param input_hw: size of the network's images.
+    """
+
+    prototypes: OutputSlice | None = None
+    grid_hw: tuple[int, int] = (0, 0)
+    input_hw: tuple[int, int] = (0, 0)
+
+    @property
+    def extra_kind(self) -> int:
+        """Meaning of the extras in boxes.cu."""
+        return COEFFICIENTS
+
+    @property
+    def extra_floats(self) -> int:
+        """Further values of each box in the result: its coefficients."""
+        return self.extra_count
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the kernels can read these dtypes and sizes."""
+        return (
+            super().is_supported
+            and self.prototypes is not None
+            and self.prototypes.dtype == self.scores.dtype
+            and 0 < self.extra_count <= MAX_COEFFICIENTS
+        )
+
+    @property
+    def label_dtype(self) -> type[np.generic]:
+        """Dtype of the painted labels."""
+        return np.uint8 if self.labels is None and self.classes < 256 else np.uint16
+
+    def _parts(self, image_wh: tuple[int, int]) -> tuple[int, int, int, int, int, int]:
+        """Return offsets of placement, prototypes, owners and labels, the end, and the pitch."""
+        width, height = image_wh
+        pitch = -(-width // 8) * 8
+        (rows, columns), ends = self.grid_hw, [self.boxes_nbytes]
+        for nbytes in (
+            PLACEMENT_NBYTES,
+            self.extra_count * rows * columns * item_nbytes(self.scores.dtype),
+            2 * pitch * height,
+            np.dtype(self.label_dtype).itemsize * pitch * height,
+        ):
+            ends[-1] = -(-ends[-1] // 256) * 256
+            ends.append(ends[-1] + nbytes)
+        placement, prototypes, owners, labels, end = ends
+        return placement, prototypes, owners, labels, end, pitch
+
+    def result_nbytes(self, image_wh: tuple[int, int]) -> int:
+        """Return the bytes of host memory: boxes, prototypes and two values per pixel."""
+        return self._parts(image_wh)[4]
+
+    def launches(
+        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
+    ) -> tuple[Launch, ...]:
+        """Return the kernels to launch for an image, see `GpuDecoder`."""
+        boxes = super().launches(
+            letterbox, address, request=request, scratch=scratch, result=result
+        )
+        head = boxes[0].argument
+        assert isinstance(head, HeadArgs) and self.prototypes is not None
+        (rows, columns), (width, height) = self.grid_hw, letterbox.image_wh
+        placement, prototypes, owners, labels, _, pitch = self._parts(letterbox.image_wh)
+        args = MasksArgs(
+            self.prototypes.at(address),
+            head.extras,
+            head.counters,
+            head.instances,
+            result,
+            result + placement,
+            result + prototypes,
+            result + owners,
+            result + labels,
+            self.boxes.row,
+            self.boxes.column,
+            self.extra_count,
+            rows,
+            columns,
+            width,
+            height,
+            pitch,
+            self.label_dtype is np.uint16,
+            *letterbox.scale_xy,
+            *letterbox.pad_xy,
+            Axis(*line(letterbox, 1, rows)),
+            Axis(*line(letterbox, 0, columns)),
+        )
+        dtype, threads = self.scores.dtype, (256, 1, 1)
+        tiles = (-(-width // TILE_WIDTH), -(-height // TILE_HEIGHT), 1)
+        return (
+            *boxes,
+            Launch(f'paint_{dtype}', tiles, threads, args),
+            Launch(f'keep_{dtype}', (256, 1, 1), threads, args),
+            Launch('finish_masks', (1, 1, 1), (1, 1, 1), args),
+        )
+
+    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[PaintedInstances, bool]:
+        """Return the instances and whether outputs had non-finite values, see `GpuDecoder`."""
+        width, height = image_wh
+        boxes, coefficients = self.boxes_of(memory)
+        placement, prototypes, owners, labels, end, pitch = self._parts(image_wh)
+        numbers = memory[placement : placement + PLACEMENT_NBYTES].view(np.float64).tolist()
+        letterbox = Letterbox(
+            (numbers[0], numbers[1]), (numbers[2], numbers[3]), image_wh, self.input_hw
+        )
+        dtype = self.scores.dtype
+        kind = 'uint16' if dtype == 'bfloat16' else dtype
+        count = self.extra_count * self.grid_hw[0] * self.grid_hw[1] * item_nbytes(dtype)
+        kept = memory[prototypes : prototypes + count].view(kind)
+        kept = kept.reshape(self.extra_count, *self.grid_hw).copy()
+        windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centres inside.
+
+        def compute() -> list[np.ndarray]:
+            cells = widen(kept) if dtype == 'bfloat16' else kept
+            with np.errstate(invalid='ignore', over='ignore'):
+                return instance_masks(cells, coefficients, letterbox, windows)
+
+        def pixels(start: int, stop: int, of: type[np.generic]) -> np.ndarray:
+            lines = memory[start:stop].view(of)[: height * pitch].reshape(height, pitch)
+            return np.array(lines[:, :width])
+
+        found = PaintedInstances(
+            boxes,
+            LazyMasks(len(boxes), compute),
+            windows[:, :2],
+            image_wh,
+            pixels(owners, labels, np.uint16),
+            pixels(labels, end, self.label_dtype),
+        )
+        return found, has_nonfinite(memory)
