@@ -4,10 +4,12 @@ What a frame costs on an NVIDIA GPU, as one CUDA graph and as a naive node would
     python benchmarks/gpu_models.py models
     python benchmarks/gpu_frames.py models/*.onnx [--json FILE] [--rounds N]
     python benchmarks/gpu_frames.py models/*.onnx --waits [--rounds N]
+    python benchmarks/gpu_frames.py models/*.onnx --first
 
 Prints a Markdown table; times are medians in microseconds unless the column says otherwise.
 --waits compares the values of gpu_wait instead: latency, and CPU time of the calling thread, of
-frames one after another and at 60 Hz.
+frames one after another and at 60 Hz. --first measures the first frames of a pipeline, which the
+engine cache knows from an earlier start or not.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.options import BuildOptions
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
@@ -184,6 +187,43 @@ def wait_rows(model: Path, frame: Frame, precision: str, rounds: int) -> list[di
     return rows
 
 
+def first_rows(model: Path, frame: Frame, precision: str) -> list[dict[str, Any]]:
+    """Measure the first frames, in new pipelines, of images that are remembered or not."""
+    rows = []
+    options = GraphOptions(slots=1, remember_images=True)
+    for memory in ('copied', 'registered'):
+        for start in ('first', 'next'):
+            if start == 'first':
+                for path in EngineCache().root.glob('.images/*.json'):
+                    path.unlink()
+            pipeline = open_frames(model, BuildOptions(precision=precision), options)
+            pipeline.warm_up()
+            data = frame.data.copy()
+            if memory == 'registered':
+                pipeline.register(data)
+            each = Frame(data, frame.width, frame.height, frame.step, frame.encoding)
+            times = []
+            for _ in range(200):
+                time.sleep(0.01)
+                began = time.perf_counter()
+                pipeline.submit([each] * pipeline.max_batch, ASKED).wait()
+                times.append((time.perf_counter() - began) * 1e6)
+            pipeline.close()
+            p50 = float(np.median(times[20:]))
+            rows.append(
+                {
+                    'model': model.stem,
+                    'image': f'{frame.width}x{frame.height}',
+                    'memory': memory,
+                    'start': start,
+                    **{f'frame {number + 1}': times[number] for number in range(3)},
+                    'p50 of 21 to 200': p50,
+                    'worst of 3, % of p50': 100 * max(times[:3]) / p50,
+                }
+            )
+    return rows
+
+
 def plain_table(rows: list[dict[str, Any]]) -> str:
     """Return rows of the same keys as a Markdown table."""
     lines = ['| ' + ' | '.join(rows[0]) + ' |', '|' + ' --- |' * len(rows[0])]
@@ -249,12 +289,16 @@ def main() -> int:
     parser.add_argument('--rounds', type=int, default=300)
     parser.add_argument('--json', type=Path)
     parser.add_argument('--waits', action='store_true', help='compare the values of gpu_wait')
+    parser.add_argument('--first', action='store_true', help='measure the first frames')
     args = parser.parse_args()
     rows = []
-    if args.waits:
+    if args.waits or args.first:
         for model in args.models:
             for size_wh in SIZES:
-                rows += wait_rows(model, picture(*size_wh), args.precision, args.rounds)
+                if args.first:
+                    rows += first_rows(model, picture(*size_wh), args.precision)
+                else:
+                    rows += wait_rows(model, picture(*size_wh), args.precision, args.rounds)
         print(f'Python {platform.python_version()}, NumPy {np.__version__}')
         print(plain_table(rows))
         return 0

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cuda.calls import CudaError, check, live, runtime
+from trt_ros.engine.cache import Blob
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ClosedError, GpuFailedError, TensorMismatchError
@@ -20,6 +21,7 @@ from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.gpu.recent_images import RecentImages
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
@@ -368,6 +370,29 @@ def test_use_after_close_names_the_object(open_graph):
     pipeline.close()
     with pytest.raises(ClosedError):
         pipeline.infer(picture(), ASKED)
+
+
+def test_graphs_of_last_images_are_captured_at_warm_up(open_graph, on_cpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        'trt_ros.runtime.gpu.executor.RecentImages.open',
+        lambda *_: RecentImages(Blob(tmp_path / 'images.json')),
+    )
+    ring = np.zeros(1 << 20, np.uint8)
+    copied, other = picture(200, 100, seed=1), picture(90, 90, seed=3)
+    ring[: other.nbytes] = other.data
+    lying = Frame(ring[: other.nbytes], 90, 90, 270, 'bgr8')
+    for number in range(2):
+        pipeline = open_graph(slots=2, remember_images=True)
+        assert pipeline.expected_image_nbytes == (other.nbytes if number else 0)
+        pipeline.register(ring)
+        made = [slot.captured(slot.buffers_for(1)).made for slot in pipeline.slots.all]
+        for frame in (copied, lying) * 2:
+            assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
+        after = [slot.captured(slot.buffers_for(1)).made for slot in pipeline.slots.all]
+        assert (after == made) == bool(number)
+        assert pipeline.health.frames == 4
+        pipeline.unregister(ring)
+        pipeline.close()
 
 
 def hold_up(pipeline: GraphPipeline, work: Callable[[], object]) -> None:

@@ -171,6 +171,8 @@ class Soak:
         if name == 'detector':
             # The bond's messages take 30 memory areas, for good: before these are counted.
             parameters |= {'model_path': str(MODEL), 'bond_period': BOND_PERIODS[-1]}
+            # Both values in every run, however short.
+            parameters['frames_in_flight'] = self.draw.randint(1, 2) if name in self.ids else 2
         by_reference = self.is_by_reference[name] = self.draw.random() < 0.75
         service = f'/{CONTAINER}/_container/load_node'
         self.peer.call(LoadNode, service)  # Refused; once it is answered, no answer gets lost.
