@@ -1,4 +1,4 @@
-// Preprocessing of a camera image in one pass: colour, resize, pad, normalise, layout, dtype.
+// Preprocessing of a camera image in one pass: colour, resize or crop, pad, normalise, layout, dtype.
 // One thread per pixel of the network's input. Equals trt_ros/vision; test/gpu compares the two.
 
 enum Encoding {
@@ -193,6 +193,22 @@ __device__ __forceinline__ void store(const Preprocess& p, size_t index, float v
   }
 }
 
+// Normalises one pixel and writes its channels; `image` is the index in the batch.
+__device__ __forceinline__ void write(
+    const Preprocess& p, int x, int y, int image, const float* colour) {
+  const size_t plane = (size_t)p.input_width * p.input_height;
+  const size_t here = (size_t)y * p.input_width + x;
+  const size_t first = image * plane * p.channels;
+  float channels[3] = {p.bgr ? colour[2] : colour[0], colour[1], p.bgr ? colour[0] : colour[2]};
+  if (p.written == LUMA) channels[0] = 0.299f * colour[0] + 0.587f * colour[1] + 0.114f * colour[2];
+  const int count = p.written == COLOURS ? 3 : 1;
+  for (int c = 0; c < count; ++c) {
+    const int channel = p.channel + c;
+    store(p, first + (p.nhwc ? here * p.channels + channel : here + channel * plane),
+          channels[c] * p.multiply[c] + p.add[c]);
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(256) preprocess(const __grid_constant__ Preprocess p) {
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -206,14 +222,37 @@ extern "C" __global__ void __launch_bounds__(256) preprocess(const __grid_consta
   } else {
     bilinear(p, in_x, in_y, colour);
   }
-  const size_t plane = (size_t)p.input_width * p.input_height;
-  const size_t here = (size_t)y * p.input_width + x;
-  float channels[3] = {p.bgr ? colour[2] : colour[0], colour[1], p.bgr ? colour[0] : colour[2]};
-  if (p.written == LUMA) channels[0] = 0.299f * colour[0] + 0.587f * colour[1] + 0.114f * colour[2];
-  const int count = p.written == COLOURS ? 3 : 1;
-  for (int c = 0; c < count; ++c) {
-    const int channel = p.channel + c;
-    store(p, p.nhwc ? here * p.channels + channel : here + channel * plane,
-          channels[c] * p.multiply[c] + p.add[c]);
+  write(p, x, y, 0, colour);
+}
+
+struct Crop {
+  Preprocess image;   // The resizing of the whole image is not read.
+  const float* maps;  // Six numbers per region: x, y in the source = map * (column, row, 1).
+};
+
+// One region per blockIdx.z: four taps at the pixel's place in the source, padding outside.
+extern "C" __global__ void __launch_bounds__(256) crop(const __grid_constant__ Crop c) {
+  const Preprocess& p = c.image;
+  const int x = blockIdx.x * blockDim.x + threadIdx.x;
+  const int y = blockIdx.y * blockDim.y + threadIdx.y;
+  if (x >= p.input_width || y >= p.input_height) return;
+  const float* map = c.maps + 6 * blockIdx.z;
+  const float u = x + 0.5f, v = y + 0.5f;
+  // Beyond one pixel outside the image, all is padding.
+  const float at_x = fminf(fmaxf(map[0] * u + map[1] * v + map[2] - 0.5f, -1.f), (float)p.width);
+  const float at_y = fminf(fmaxf(map[3] * u + map[4] * v + map[5] - 0.5f, -1.f), (float)p.height);
+  const int left = (int)floorf(at_x), top = (int)floorf(at_y);
+  const float right = at_x - left, below = at_y - top;
+  float colour[3] = {0.f, 0.f, 0.f}, padding = 1.f;
+  for (int row = 0; row < 2; ++row) {
+    for (int column = 0; column < 2; ++column) {
+      const int tap_x = left + column, tap_y = top + row;
+      const float weight = (column ? right : 1.f - right) * (row ? below : 1.f - below);
+      if (tap_x < 0 || tap_y < 0 || tap_x >= p.width || tap_y >= p.height) continue;
+      add_to(colour, pixel(p, tap_x, tap_y), weight);
+      padding -= weight;
+    }
   }
+  for (int i = 0; i < 3; ++i) colour[i] += p.pad * padding;
+  write(p, x, y, blockIdx.z, colour);
 }
