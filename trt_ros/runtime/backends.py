@@ -13,7 +13,6 @@ from typing import Any
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.runtime.cpu.frame_runner import StepByStep
-from trt_ros.runtime.feeds import image_feeds
 from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, Runner
@@ -139,11 +138,6 @@ def _buildable_batch(options: PipelineOptions, batch: int) -> int:
 
 
 def _graph_pipeline(network: Any, fitted: Fitted[Any], batch: int) -> FrameRunner[Any]:
-    if any(feed.crop is not None for feed in image_feeds(fitted.feeds).values()):
-        raise ParameterError(
-            f'regions is true, which the backend {network.backend} does not support yet.',
-            remedy='Set backend to onnxruntime.',
-        )
     frames: FrameRunner[Any] = network.for_frames(fitted, batch=batch)
     return frames
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
 from typing import NamedTuple
@@ -17,10 +17,12 @@ from trt_ros.runtime.gpu.decode import Launch
 from trt_ros.runtime.gpu.preprocess import (
     Geometry,
     PreprocessArgs,
+    crop_args,
+    launch_crop,
     launch_preprocess,
     preprocess_args,
 )
-from trt_ros.runtime.gpu.shared_resources import SharedResources
+from trt_ros.runtime.gpu.shared_resources import REGIONS, SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.sources import aligned
 from trt_ros.runtime.gpu.tensorrt_context import Execution, Shape, item_nbytes
@@ -31,10 +33,17 @@ KEEP_STATE = 'keep state'
 
 
 class TensorMemory(NamedTuple):
-    """GPU memory of a batch: its tensors by name, and the decoder's scratch memory."""
+    """
+    GPU memory of a batch.
+
+    :param tensors: by name.
+    :param scratch: of the decoder; None without one.
+    :param maps: of regions, one per image; None for whole images.
+    """
 
     tensors: dict[str, DeviceBuffer]
     scratch: DeviceBuffer | None
+    maps: DeviceBuffer | None
 
 
 class BatchBuffers:
@@ -91,14 +100,14 @@ class BatchBuffers:
             }
             self.decoder = shared.decoder_for({name: self.shapes[name] for name in shared.outputs})
             self.memory: TensorMemory = self._allocate(undo) if larger is None else larger.memory
-            self.tensors, self.scratch = self.memory
+            self.tensors, self.scratch, self.maps = self.memory
             for name, buffer in self.tensors.items():
                 self.execution.bind(name, buffer.ptr)
             self._owned = undo.pop_all()
         self.is_warm = False
 
     def _allocate(self, undo: ExitStack) -> TensorMemory:
-        account, scratch = self.shared.account, None
+        account, scratch, maps = self.shared.account, None, None
         tensors = dict(self.shared.states.buffers)
         for name, nbytes in self.sizes.items():
             if name not in tensors:
@@ -109,7 +118,17 @@ class BatchBuffers:
                 self.batch * aligned(self.decoder.scratch_nbytes), 'decoder', account
             )
             undo.callback(scratch.close)
-        return TensorMemory(tensors, scratch)
+        if self.shared.crop is not None:
+            maps = DeviceBuffer(self.batch * 6 * 4, 'tensors', account)
+            undo.callback(maps.close)
+        return TensorMemory(tensors, scratch, maps)
+
+    def input_address(self, name: str) -> int:
+        """Return the GPU address of a tensor that is fed; see SharedResources.tensor_specs."""
+        if name == REGIONS:
+            assert self.maps is not None
+            return self.maps.ptr
+        return self.tensors[name].ptr
 
     def result_sizes(self, geometries: Sequence[Geometry]) -> tuple[int, ...]:
         """Return the bytes of each image's results in host memory, or else of all raw outputs."""
@@ -138,14 +157,8 @@ class BatchBuffers:
                     copy_async(target, source, nbytes, stream)
 
             stages.append(('copy in', copy_in))
-        args = self._preprocess_args(geometries, addresses.images)
-        if args:
-
-            def preprocess(stream: int) -> None:
-                for image_args in args:
-                    launch_preprocess(shared.preprocess_kernels, image_args, stream)
-
-            stages.append(('preprocess', preprocess))
+        if addresses.images:
+            stages.append(('preprocess', self._preprocess(geometries, addresses)))
         stages += [('inference', self.execution.enqueue), self._last_stage(geometries, addresses)]
         if shared.state_feeds:
 
@@ -156,6 +169,26 @@ class BatchBuffers:
 
             stages.append((KEEP_STATE, keep_state))
         return stages
+
+    def _preprocess(
+        self, geometries: Sequence[Geometry], addresses: RunAddresses
+    ) -> Callable[[int], None]:
+        """Return the stage that preprocesses the images, or cuts regions out of the only one."""
+        kernels = self.shared.preprocess_kernels
+        if addresses.maps:
+            ((name, feed),) = self.shared.images.items()
+            target = self.tensors[name].ptr
+            crop = crop_args(
+                feed.preprocess, geometries[0], addresses.images[0], target, addresses.maps
+            )
+            return lambda stream: launch_crop(kernels, crop, self.batch, stream)
+        args = self._preprocess_args(geometries, addresses.images)
+
+        def preprocess(stream: int) -> None:
+            for image_args in args:
+                launch_preprocess(kernels, image_args, stream)
+
+        return preprocess
 
     def _preprocess_args(
         self, geometries: Sequence[Geometry], images: Sequence[int]

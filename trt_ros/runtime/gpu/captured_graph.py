@@ -24,12 +24,14 @@ class RunAddresses:
     :param request: GPU address of the `RequestArgs`.
     :param copies: (target, source, nbytes) of the copies to the GPU inside the graph.
     :param results: where the results of each image go, or else all raw outputs.
+    :param maps: GPU address of the maps of the regions of one image; 0 for whole images.
     """
 
     images: tuple[int, ...]
     request: int
     copies: tuple[tuple[int, int, int], ...]
     results: tuple[int, ...]
+    maps: int = 0
 
 
 class SlotMemory(NamedTuple):

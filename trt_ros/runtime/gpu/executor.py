@@ -33,6 +33,7 @@ from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.receive_buffers import ReceiveBuffers
 from trt_ros.runtime.gpu.recent_images import RecentImages
 from trt_ros.runtime.gpu.shared_resources import (
+    REGIONS,
     SharedResources,
     batch_log_lines,
     open_shared_resources,
@@ -42,6 +43,8 @@ from trt_ros.runtime.gpu.tensorrt_context import close_engine, widen
 from trt_ros.runtime.runner import FrameRunner, PendingResults
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.regions import to_source
 from trt_ros.vision.thresholds import Thresholds
 
 log = logging.getLogger('trt_ros.runtime')
@@ -85,6 +88,18 @@ class Pending(PendingResults[Any]):
             self._slot,
             self._number,
             lambda: self._pipeline._results(self._launched, self._frames, self._thresholds),
+        )
+
+    def region_results(self, count: int) -> list[Any]:
+        """
+        Wait and return the decoder's result of each of `count` regions, in input pixels.
+
+        :raises GpuFailedError: when the GPU has failed.
+        """
+        return self._pipeline._collect(
+            self._slot,
+            self._number,
+            lambda: self._pipeline._region_results(self._launched, count, self._thresholds),
         )
 
     def wait(self) -> None:
@@ -268,6 +283,14 @@ class GraphPipeline(FrameRunner[Any]):
         frames, tensors = split_inputs(self.shared.feeds, inputs)
         if frame is not None:
             frames = (frame,) * len(frames)
+        crop = self.shared.crop
+        if crop is not None:
+            height, width = crop.preprocess.input_hw
+            whole = np.array([[width / 2, height / 2, width, height, 0]] * self.max_batch)
+            maps = crop.maps(whole).reshape(-1, 6)
+            for regions in range(self.max_batch, 0, -1):
+                yield frames, {REGIONS: maps[:regions]}
+            return
         for images in range(self.max_batch, 0, -1):
             yield frames * images, tensors
 
@@ -295,6 +318,15 @@ class GraphPipeline(FrameRunner[Any]):
             results = self.submit([frames[i] for i in places], thresholds).results()
             for i, result in zip(places, results):
                 found[i] = result
+        return found
+
+    def infer_regions(self, frame: Frame, maps: np.ndarray, thresholds: Thresholds) -> list[Any]:
+        """Run regions of an image, `max_batch` per run; see FrameRunner.infer_regions."""
+        found: list[Any] = []
+        for start in range(0, len(maps), self.max_batch):
+            some = maps[start : start + self.max_batch]
+            pending = self._start([frame], {REGIONS: some.reshape(-1, 6)}, thresholds)
+            found += map(to_source, pending.region_results(len(some)), some)
         return found
 
     def submit(self, frames: Sequence[Frame], thresholds: Thresholds) -> Pending:
@@ -387,8 +419,19 @@ class GraphPipeline(FrameRunner[Any]):
         pairs = (
             launched.read(frames)
             if launched.buffers.decoder is not None
-            else self._decode_on_cpu(launched, frames, thresholds)
+            else self._decode_on_cpu(launched, self._letterboxes(frames), thresholds)
         )
+        self._count_nonfinite(sum(is_nonfinite for _, is_nonfinite in pairs))
+        return [result for result, _ in pairs]
+
+    def _letterboxes(self, frames: Sequence[Frame]) -> Sequence[Letterbox]:
+        decoded = self.shared.decoded(frames)
+        return [self.shared.preprocess.letterbox(each.wh) for each in decoded] or [NO_LETTERBOX]
+
+    def _region_results(self, launched: Launched, count: int, thresholds: Thresholds) -> list[Any]:
+        crop = self.shared.crop
+        assert crop is not None
+        pairs = self._decode_on_cpu(launched, [crop.letterbox] * count, thresholds)
         self._count_nonfinite(sum(is_nonfinite for _, is_nonfinite in pairs))
         return [result for result, _ in pairs]
 
@@ -405,18 +448,15 @@ class GraphPipeline(FrameRunner[Any]):
             )
 
     def _decode_on_cpu(
-        self, launched: Launched, frames: Sequence[Frame], thresholds: Thresholds
+        self, launched: Launched, letterboxes: Sequence[Letterbox], thresholds: Thresholds
     ) -> list[tuple[Any, bool]]:
-        """Return the result of each frame and whether its outputs had non-finite values."""
+        """Return each image's or region's result and whether its outputs had non-finite values."""
         outputs = {
             name: widen(head) if head.dtype == np.uint16 else head
             for name, head in launched.outputs().items()
         }
-        letterboxes = [
-            self.shared.preprocess.letterbox(frame.wh) for frame in self.shared.decoded(frames)
-        ]
         pairs = []
-        for i, letterbox in enumerate(letterboxes or [NO_LETTERBOX]):
+        for i, letterbox in enumerate(letterboxes):
             # The outputs of a single image may lack a batch axis.
             own = (
                 outputs

@@ -24,7 +24,7 @@ from trt_ros.runtime.gpu.captured_graph import (
     StageSequence,
 )
 from trt_ros.runtime.gpu.preprocess import Geometry, request_view
-from trt_ros.runtime.gpu.shared_resources import SharedResources
+from trt_ros.runtime.gpu.shared_resources import REGIONS, SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.sources import (
     HEADER_NBYTES,
@@ -115,7 +115,7 @@ class FrameSlot:
         after: Event | None = None,
     ) -> BatchBuffers:
         """Return the buffers of a run; see BuffersByShape.get."""
-        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        shapes = {name: tensor.shape for name, tensor in tensors.items() if name != REGIONS}
         return self.buffers.get(images, shapes, self.stream, after)
 
     def captured(self, buffers: BatchBuffers) -> LruCache[CapturedGraph]:
@@ -145,7 +145,8 @@ class FrameSlot:
         :param frames: a batch of images, or the images of one run in the order of their feeds.
         :param device_address: returns the GPU's address of registered memory; None without any.
         :param after: end of the previous run, whose activation memory this one reuses.
-        :param tensors: as `split_inputs` returns them.
+        :param tensors: as `split_inputs` returns them; or, for regions of the only image, REGIONS
+            with their maps, (N, 6) float32.
         """
         launched = self._bring(frames, thresholds, device_address, after, tensors)
         stream = self.stream.handle
@@ -183,7 +184,13 @@ class FrameSlot:
     ) -> Launched:
         """Copy images and tensors to the GPU, except for the transfers that the graph does."""
         begin = time.perf_counter()
-        buffers = self.buffers_for(len(frames), tensors, after)
+        regions = tensors.get(REGIONS)
+        buffers = self.buffers_for(
+            len(frames) if regions is None else len(regions), tensors, after
+        )
+        if regions is not None:  # The last one pads a partial batch.
+            missing = buffers.batch - len(regions)
+            tensors = {REGIONS: np.concatenate([regions, regions[-1:].repeat(missing, axis=0)])}
         sources = list(map(Source, frames))
         for name, tensor in tensors.items():
             sources.append(TensorSource(self.shared.tensor_specs[name], tensor))
@@ -261,7 +268,8 @@ class FrameSlot:
             part.target or address or pinned.device_ptr + part.pinned
             for part, address in zip(parts, zero_copy)
         ]
-        inputs = [buffers.tensors[name].ptr for name in self.shared.tensor_specs]
+        has_maps = len(sources) > len(frames) and self.shared.crop is not None
+        inputs = [buffers.input_address(name) for name in self.shared.tensor_specs]
         addresses = RunAddresses(
             tuple(there[: len(frames)]),
             header or pinned.device_ptr,
@@ -278,6 +286,7 @@ class FrameSlot:
                 ),
             ),
             tuple(memory.results.device_ptr + part.start for part in results),
+            buffers.input_address(REGIONS) if has_maps else 0,
         )
         if after is not None:
             self.stream.wait_for(after)

@@ -76,6 +76,12 @@ class PreprocessArgs(ctypes.Structure):
     ]
 
 
+class CropArgs(ctypes.Structure):
+    """Arguments of the kernel of regions; preprocess.cu: struct Crop."""
+
+    _fields_ = [('image', PreprocessArgs), ('maps', c_void_p)]
+
+
 class RequestArgs(ctypes.Structure):
     """Parameters that may differ between frames of one graph; decode.cu: struct Request."""
 
@@ -214,6 +220,29 @@ def launch_preprocess(kernels: Kernels, args: PreprocessArgs, stream: int) -> No
     """Enqueue the preprocessing of one image into `stream`."""
     grid = (-(-args.input_width // 32), -(-args.input_height // 8), 1)
     kernels.launch('preprocess', grid, (32, 8, 1), args, stream)
+
+
+def crop_args(
+    preprocess: Preprocess, geometry: Geometry, source: int, target: int, maps: int
+) -> CropArgs:
+    """
+    Return the kernel arguments for cutting regions out of one frame.
+
+    :param source: GPU address of the frame's bytes.
+    :param target: GPU address of the network's input.
+    :param maps: GPU address of the map of each region, (6,) float32; see Crop.maps.
+    :raises BadFrameError: 'depth image', for an encoding of depth images.
+    """
+    refuse_depth(geometry.encoding)
+    read = (_ENCODINGS[geometry.encoding], _COLOURS, 1.0)
+    return CropArgs(_args(preprocess, geometry, source, target, read, channel=0), maps)
+
+
+def launch_crop(kernels: Kernels, args: CropArgs, regions: int, stream: int) -> None:
+    """Enqueue the cutting of all regions of an image into `stream`."""
+    image = args.image
+    grid = (-(-image.input_width // 32), -(-image.input_height // 8), regions)
+    kernels.launch('crop', grid, (32, 8, 1), args, stream)
 
 
 def request_view(memory: np.ndarray) -> RequestArgs:

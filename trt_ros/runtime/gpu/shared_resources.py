@@ -36,8 +36,12 @@ from trt_ros.runtime.gpu.waiting import GpuWait
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.regions import Crop
 
 Image = TypeVar('Image')
+#: Name of the maps of a run's regions among its tensors, one row per image of the batch.
+REGIONS = 'regions of the image'
+REGION_MAPS = TensorSpec(REGIONS, (-1, 6), 'float32', 'input')
 COPY_THREADS = 2  # Beside the calling thread; they share the copy of a large image.
 
 
@@ -105,7 +109,13 @@ class SharedResources:
     @cached_property
     def tensor_specs(self) -> Mapping[str, TensorSpec]:
         """Network inputs that get tensors, by name."""
-        return {name: feed.spec for name, feed in tensor_feeds(self.feeds).items()}
+        specs = {name: feed.spec for name, feed in tensor_feeds(self.feeds).items()}
+        return {**specs, REGIONS: REGION_MAPS} if self.crop is not None else specs
+
+    @cached_property
+    def crop(self) -> Crop | None:
+        """Preprocessing of regions; None where runs get whole images."""
+        return next((feed.crop for feed in self.images.values()), None)
 
     @cached_property
     def state_feeds(self) -> Mapping[str, StateFeed]:

@@ -121,8 +121,8 @@ def test_cameras_of_other_sizes_share_a_graph_whatever_their_order(
     pipeline = open_graph(make_engine(-1), batch=2)
     small, large = picture(100, 90), picture(120, 90)
     seen = []
-    pipeline._decode_on_cpu = lambda launched, frames, thresholds: [
-        (seen.append(frame.wh) or frame.wh, False) for frame in frames
+    pipeline._decode_on_cpu = lambda launched, letterboxes, thresholds: [
+        (seen.append(each.image_wh) or each.image_wh, False) for each in letterboxes
     ]
     for frames in ([small, large], [large, small]):
         assert pipeline.infer_all(frames, ASKED) == [frame.wh for frame in frames]

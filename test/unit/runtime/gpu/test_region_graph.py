@@ -1,0 +1,176 @@
+"""Regions of an image through the captured graph, on a CUDA of our own."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from trt_ros.cuda.calls import live
+from trt_ros.runtime.fitting import fit
+from trt_ros.runtime.gpu import batch_buffers
+from trt_ros.runtime.gpu.executor import GraphPipeline
+from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.options import ModelOptions
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.registry import TENSORS
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.regions import Crop
+from trt_ros.vision.thresholds import Thresholds
+
+ASKED = Thresholds()
+HW = (8, 8)
+
+
+def at(address, shape, dtype='float32'):
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = (ctypes.c_uint8 * count).from_address(address)
+    return np.frombuffer(memory, dtype).reshape(shape)
+
+
+class Context:
+    """A context of a network that returns the mean colour of each image, on host memory."""
+
+    def __init__(self, engine):
+        self.engine, self.addresses, self.batch = engine, {}, 0
+
+    def set_device_memory(self, ptr, nbytes):
+        pass
+
+    def set_input_shape(self, name, shape):
+        self.batch = shape[0]
+        return True
+
+    def get_tensor_shape(self, name):
+        return (self.batch, 3)
+
+    def set_tensor_address(self, name, address):
+        self.addresses[name] = address
+        return True
+
+    def is_stream_capturable(self, stream):
+        return True
+
+    def execute_async_v3(self, stream):
+        def work():
+            images = at(self.addresses['images'], (self.batch, 3, *HW))
+            at(self.addresses['out'], (self.batch, 3))[:] = images.mean(axis=(2, 3))
+
+        self.engine.batches.append(self.batch)
+        self.engine.cuda._put(work)
+        return True
+
+
+@pytest.fixture
+def open_regions(make_engine, cuda, monkeypatch):
+    """Open a pipeline whose crop kernel is its NumPy reference."""
+
+    def crop_on_host(kernels, args, regions, stream):
+        image = args.image
+
+        def work():
+            data = at(image.source, (image.height * image.step,), 'uint8')
+            frame = Frame(data, image.width, image.height, image.step, 'rgb8')
+            maps = at(args.maps, (regions, 2, 3))
+            at(image.target, (regions, 3, *HW))[:] = crop(frame, maps)
+
+        cuda._put(work)
+
+    monkeypatch.setattr(batch_buffers, 'launch_crop', crop_on_host)
+    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.COPY_THREADS', 0)
+    before, opened = live(), []
+    crop: Crop
+
+    def make(batch=-1, max_batch=4, **options):
+        nonlocal crop
+        engine = make_engine()
+        engine.inputs = (TensorSpec('images', (batch, 3, *HW), 'float32', 'input'),)
+        engine.outputs = (TensorSpec('out', (batch, 3), 'float32', 'output'),)
+        sizes = ((1, 3, *HW), (1, 3, *HW), (max_batch, 3, *HW))
+        engine.profiles = ({'images': sizes},) if batch == -1 else ()
+        engine.create_execution_context = lambda strategy: Context(engine)
+        engine.batches = []
+        model = ModelOptions(regions=True, decoder='embedding', std=(1.0,) * 3, mean=(0.0,) * 3)
+        fitted = fit(engine, model, TENSORS)
+        crop = fitted.feeds['images'].crop
+        options = {'gpu_timeout_seconds': 0, **options}
+        pipeline = GraphPipeline.open(
+            engine, fitted, options=GraphOptions(**options), batch=max_batch
+        )
+        opened.append(pipeline)
+        return pipeline, engine, crop
+
+    yield make
+    for pipeline in opened:
+        pipeline.close()
+        assert pipeline.memory() == {'device': {}, 'pinned': {}}
+    assert live() == before
+
+
+def frame_of(width=60, height=40, seed=1):
+    rng = np.random.default_rng(seed)
+    return Frame.from_pixels(rng.integers(0, 256, (height, width, 3), np.uint8), 'rgb8')
+
+
+def boxes(count, seed=2):
+    rng = np.random.default_rng(seed)
+    return np.hstack(
+        [
+            rng.uniform(0, 40, (count, 2)),
+            rng.uniform(5, 30, (count, 2)),
+            rng.uniform(-2, 2, (count, 1)),
+        ]
+    )
+
+
+def means(found):
+    return np.concatenate([np.zeros((0, 3)), *(each['out'] for each in found)])
+
+
+@pytest.mark.parametrize('unified_memory', ['off', 'on'])
+@pytest.mark.parametrize('slots', [1, 2])
+@pytest.mark.parametrize('batch', [-1, 1, 4])
+def test_each_region_has_its_result(open_regions, batch, slots, unified_memory):
+    pipeline, _, crop = open_regions(batch, slots=slots, unified_memory=unified_memory)
+    pipeline.warm_up()
+    frame = frame_of()
+    for count in (0, 1, 2, 3, 4, 5, 11):
+        maps = crop.maps(boxes(count, seed=count))
+        found = pipeline.infer_regions(frame, maps, ASKED)
+        expected = crop(frame, maps).mean(axis=(2, 3))
+        np.testing.assert_allclose(means(found), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ('count', 'batches'), [(0, []), (1, [1]), (2, [2]), (3, [4]), (4, [4]), (9, [4, 4, 1])]
+)
+def test_batches_are_the_smallest_power_of_two(open_regions, count, batches):
+    pipeline, engine, crop = open_regions(slots=1, use_graph=False)
+    pipeline.warm_up()
+    engine.batches.clear()
+    frame = frame_of(8, 8)
+    pipeline.infer_regions(frame, crop.maps(boxes(count)), ASKED)
+    assert engine.batches == batches
+
+
+def test_one_graph_serves_all_regions_of_a_geometry(open_regions):
+    pipeline, _, crop = open_regions(slots=1)
+    (slot,) = pipeline.slots.all
+    for seed in range(5):
+        pipeline.infer_regions(frame_of(seed=seed), crop.maps(boxes(2, seed)), ASKED)
+    assert len(list(slot.captured(slot.buffers_for(2)))) == 1
+    pipeline.infer_regions(frame_of(50, 40), crop.maps(boxes(2)), ASKED)
+    assert len(list(slot.captured(slot.buffers_for(2)))) == 2
+
+
+def test_registered_memory_is_read_in_place(open_regions):
+    pipeline, _, crop = open_regions(slots=1)
+    pipeline.warm_up()
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
+    frame = Frame.from_pixels(pixels, 'rgb8')
+    pipeline.register(frame.data)
+    maps = crop.maps(boxes(3))
+    found = pipeline.infer_regions(frame, maps, ASKED)
+    np.testing.assert_allclose(means(found), crop(frame, maps).mean(axis=(2, 3)), atol=1e-5)
+    pipeline.unregister(frame.data)
