@@ -26,6 +26,7 @@ from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.regions import Crop
 from trt_ros.vision.thresholds import Thresholds
 
 HALF = Thresholds(0.5, 0.5, 300)
@@ -97,6 +98,35 @@ def preprocess_on_gpu(bench) -> Callable[[Frame, Preprocess], np.ndarray]:
             geometries = [steps.Geometry.of(each) for each in frames]
             for args in steps.preprocess_args(preprocess, geometries, sources, target.ptr):
                 steps.launch_preprocess(bench.preprocess, args, handle)
+            copy_async(out.ctypes.data, target.ptr, out.nbytes, handle)
+            bench.stream.synchronize()
+        return out
+
+    return run
+
+
+@pytest.fixture
+def crop_on_gpu(bench) -> Callable[[Frame, Crop, np.ndarray], np.ndarray]:
+    """Run the kernel of regions; every byte of the target is poisoned before."""
+
+    def run(frame: Frame, crop: Crop, maps: np.ndarray) -> np.ndarray:
+        preprocess = crop.preprocess
+        out = np.empty((len(maps), *preprocess.shape[1:]), preprocess.dtype)
+        data = np.ascontiguousarray(frame.data[: frame.nbytes])
+        rows = np.ascontiguousarray(maps, np.float32)
+        with bench.gpu.context, ExitStack() as owned:
+            target, source, there = (
+                owned.enter_context(closing(DeviceBuffer(nbytes, 'test', bench.account)))
+                for nbytes in (out.nbytes, data.nbytes, rows.nbytes)
+            )
+            handle = bench.stream.handle
+            fill_async(target.ptr, 0xFF, out.nbytes, handle)
+            copy_async(source.ptr, data.ctypes.data, data.nbytes, handle)
+            copy_async(there.ptr, rows.ctypes.data, rows.nbytes, handle)
+            args = steps.crop_args(
+                preprocess, steps.Geometry.of(frame), source.ptr, target.ptr, there.ptr
+            )
+            steps.launch_crop(bench.preprocess, args, len(maps), handle)
             copy_async(out.ctypes.data, target.ptr, out.nbytes, handle)
             bench.stream.synchronize()
         return out

@@ -44,7 +44,7 @@ from trt_ros.runtime.runner import FrameRunner, PendingResults
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.regions import to_source
+from trt_ros.vision.regions import Crop, to_source
 from trt_ros.vision.thresholds import Thresholds
 
 log = logging.getLogger('trt_ros.runtime')
@@ -265,8 +265,11 @@ class GraphPipeline(FrameRunner[Any]):
             return None
 
         def run(frames: list[Frame]) -> None:
-            for _ in self.slots.all:
-                self.start(frames, NO_TENSORS, thresholds).wait()
+            crop = self.shared.crop
+            kinds = [NO_TENSORS] if crop is None else list(self._example_regions(crop))
+            for tensors in kinds:
+                for _ in self.slots.all:
+                    self.start(frames, tensors, thresholds).wait()
 
         key = self.shared.contexts.engine.diagnostics.get('engine key', '')
         recent = RecentImages.open(self.options.cache_dir, key)
@@ -283,16 +286,19 @@ class GraphPipeline(FrameRunner[Any]):
         frames, tensors = split_inputs(self.shared.feeds, inputs)
         if frame is not None:
             frames = (frame,) * len(frames)
-        crop = self.shared.crop
-        if crop is not None:
-            height, width = crop.preprocess.input_hw
-            whole = np.array([[width / 2, height / 2, width, height, 0]] * self.max_batch)
-            maps = crop.maps(whole).reshape(-1, 6)
-            for regions in range(self.max_batch, 0, -1):
-                yield frames, {REGIONS: maps[:regions]}
+        if self.shared.crop is not None:
+            for regions in self._example_regions(self.shared.crop):
+                yield frames, regions
             return
         for images in range(self.max_batch, 0, -1):
             yield frames * images, tensors
+
+    def _example_regions(self, crop: Crop) -> Iterator[Mapping[str, np.ndarray]]:
+        """Yield regions for a run of each batch size."""
+        height, width = crop.preprocess.input_hw
+        region = crop.maps(np.array([[width / 2, height / 2, width, height, 0.0]])).reshape(1, 6)
+        for batch in reversed(self.shared.batches):
+            yield {REGIONS: region.repeat(batch, axis=0)}
 
     def infer(self, frame: Frame, thresholds: Thresholds) -> Any:
         """
@@ -325,7 +331,7 @@ class GraphPipeline(FrameRunner[Any]):
         found: list[Any] = []
         for start in range(0, len(maps), self.max_batch):
             some = maps[start : start + self.max_batch]
-            pending = self._start([frame], {REGIONS: some.reshape(-1, 6)}, thresholds)
+            pending = self.start([frame], {REGIONS: some.reshape(-1, 6)}, thresholds)
             found += map(to_source, pending.region_results(len(some)), some)
         return found
 

@@ -1,0 +1,127 @@
+"""Regions on the GPU: the kernel equals the NumPy reference, the pipeline ONNX Runtime."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+import pytest
+
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.decoders.registry import TENSORS
+from trt_ros.vision.frame import ENCODINGS, Frame
+from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.regions import Crop
+
+pytestmark = pytest.mark.gpu
+
+BOXES = np.array(
+    [
+        [60, 40, 30, 50, 0],
+        [110, 70, 60, 30, 0.7],
+        [0, 0, 40, 60, -2.5],
+        [60, 40, 900, 500, 0.1],
+        [-500, 3, 10, 10, 1],
+        [1e9, 1e9, 1e8, 5, 0],
+        [20.5, 30.25, 0.5, 1, 3],
+    ]
+)
+
+
+def noise(encoding: str, width: int, height: int, *, big: bool = False) -> Frame:
+    step = width * ENCODINGS[encoding] + 6
+    rows = height * 3 // 2 if encoding in ('nv12', 'nv21') else height
+    data = np.random.default_rng(width).integers(0, 256, step * rows, dtype=np.uint8)
+    return Frame(data, width, height, step, encoding, big)
+
+
+@pytest.mark.parametrize('encoding', ENCODINGS)
+def test_the_kernel_equals_numpy(encoding, crop_on_gpu):
+    """Within a quarter of a grey level: coordinates are float32, and the GPU fuses operations."""
+    for (width, height), dtype, layout, order, resize in product(
+        [(118, 76), (1920, 1080)],
+        ('float32', 'float16', 'uint8'),
+        ('nchw', 'nhwc'),
+        ('rgb', 'bgr'),
+        ('expand', 'stretch'),
+    ):
+        frame = noise(encoding, width, height, big=order == 'bgr')
+        scaling = (
+            {'scale': 1.0}
+            if dtype == 'uint8'
+            else {'mean': (0.4, 0.5, 0.6), 'std': (0.2, 0.3, 0.25)}
+        )
+        preprocess = Preprocess(
+            (48, 40), dtype=dtype, layout=layout, channel_order=order, pad_value=7, **scaling
+        )
+        crop = Crop(preprocess, 1.25, resize)
+        maps = crop.maps(BOXES)
+        want = crop(frame, maps).astype(np.float64)
+        got = crop_on_gpu(frame, crop, maps).astype(np.float64)
+        grey_level = preprocess.scale / min(preprocess.std)
+        rounding = {'float32': 0.0, 'float16': 2.0**-10 * np.abs(want).max(), 'uint8': 1.0}[dtype]
+        assert got.shape == want.shape
+        assert np.abs(got - want).max() <= grey_level / 4 + rounding, (width, dtype, layout)
+
+
+@pytest.fixture(scope='module')
+def mean_colour(tmp_path_factory) -> str:
+    """Write a network that returns the mean colour of each image of a batch."""
+    graph = helper.make_graph(
+        [
+            helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
+            helper.make_node('Flatten', ['pooled'], ['out']),
+        ],
+        'net',
+        [helper.make_tensor_value_info('images', TensorProto.FLOAT, ('n', 3, 16, 16))],
+        [helper.make_tensor_value_info('out', TensorProto.FLOAT, ('n', 3))],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+    path = tmp_path_factory.mktemp('models') / 'mean.onnx'
+    onnx.save(model, path)
+    return str(path)
+
+
+@pytest.mark.parametrize('frames_in_flight', [1, 2])
+@pytest.mark.parametrize('unified_memory', ['off', 'on'])
+def test_the_pipeline_equals_onnx_runtime(
+    gpu, mean_colour, tmp_path, unified_memory, frames_in_flight
+):
+    options = {
+        'regions': True,
+        'decoder': 'embedding',
+        'region_scale': 1.25,
+        'families': TENSORS,
+        'batch': 4,
+    }
+    rng = np.random.default_rng(0)
+    with (
+        Pipeline.open(
+            mean_colour,
+            backend='tensorrt_rtx',
+            precision='fp32',
+            unified_memory=unified_memory,
+            frames_in_flight=frames_in_flight,
+            engine_cache_dir=str(tmp_path),
+            **options,
+        ) as on_gpu,
+        Pipeline.open(mean_colour, backend='onnxruntime', **options) as on_cpu,
+    ):
+        assert any('CUDA graph' in line and 'no graph' not in line for line in on_gpu.log_lines)
+        for encoding, (width, height) in product(('bgr8', 'nv12'), ((64, 48), (320, 240))):
+            frame = noise(encoding, width, height)
+            for count in (0, 1, 2, 3, 4, 7):
+                boxes = np.column_stack(
+                    [
+                        rng.uniform(0, (width, height), (count, 2)),
+                        rng.uniform(4, 60, (count, 2)),
+                        rng.uniform(-3, 3, count),
+                    ]
+                )
+                got, want = (each.infer_regions(frame, boxes) for each in (on_gpu, on_cpu))
+                assert len(got) == len(want) == count
+                for found, expected in zip(got, want):
+                    np.testing.assert_allclose(found['out'], expected['out'], atol=0.01)
+        assert on_gpu.diagnostics()['CUDA graph fallbacks'] == ''
