@@ -114,9 +114,8 @@ class BatchBuffers:
                 tensors[name] = DeviceBuffer(nbytes, 'tensors', account)
                 undo.callback(tensors[name].close)
         if self.decoder is not None:
-            scratch = DeviceBuffer(
-                self.batch * aligned(self.decoder.scratch_nbytes), 'decoder', account
-            )
+            # The images of a batch are decoded one after another, with the same memory.
+            scratch = DeviceBuffer(self.decoder.scratch_nbytes, 'decoder', account)
             undo.callback(scratch.close)
         if self.shared.crop is not None:
             maps = DeviceBuffer(self.batch * 6 * 4, 'tensors', account)
@@ -231,7 +230,7 @@ class BatchBuffers:
                 address,
                 request=addresses.request,
                 result=addresses.results[i],
-                scratch=scratch.ptr + i * aligned(decoder.scratch_nbytes),
+                scratch=scratch.ptr,
             )
 
         def decode(stream: int) -> None:
