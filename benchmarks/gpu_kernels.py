@@ -1,7 +1,7 @@
 """
 The preprocessing and decoding kernels alone, beside the NumPy they equal.
 
-    python benchmarks/gpu_kernels.py [--json FILE]
+    python benchmarks/gpu_kernels.py [--decoders] [--json FILE]
 
 Each is captured twenty times into one CUDA graph and timed by events: no launch is counted.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from itertools import chain
 import json
 from pathlib import Path
 import sys
@@ -28,14 +29,20 @@ from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
+from trt_ros.vision.decoders.depth import DepthHead
 from trt_ros.vision.decoders.detr import DetrHead, softmax_without_last
+from trt_ros.vision.decoders.instances import InstanceHead
+from trt_ros.vision.decoders.obb import ObbHead
+from trt_ros.vision.decoders.pose import PoseHead
 from trt_ros.vision.decoders.semantic import SemanticHead
+from trt_ros.vision.decoders.yolo_rows import Rows
 from trt_ros.vision.decoders.yolov5 import YoloV5Head
 from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.decoders.yolov10 import EndToEndHead
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.results import Instances
 from trt_ros.vision.thresholds import Thresholds
 
 TIMES = 20
@@ -66,11 +73,11 @@ def gpu_us(stream: Stream, work: Callable[[int], None], rounds: int = 50) -> flo
 
 def cpu_us(work: Callable[[], object], rounds: int = 15) -> float:
     times = []
-    for _ in range(rounds + 2):
+    while len(times) < rounds + 2 and sum(times) < 2e6:
         start = time.perf_counter()
         work()
         times.append((time.perf_counter() - start) * 1e6)
-    return float(np.median(times[2:]))
+    return float(np.median(times[2:] or times))
 
 
 def head(candidates: int, anchors: int = 8400, classes: int = 80) -> np.ndarray:
@@ -87,7 +94,7 @@ def head(candidates: int, anchors: int = 8400, classes: int = 80) -> np.ndarray:
 
 
 def decoded() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
-    """Give networks' outputs for 640 × 640: what they are, who reads them, the arrays."""
+    """Yield outputs of networks of 640 × 640 images: description, head and arrays."""
     rng = np.random.default_rng(0)
     for candidates in (0, 50, 300, 1000, 2048, 8400):
         yield (
@@ -134,6 +141,104 @@ def decoded() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
             SemanticHead('scores', scores.shape, True, False),
             {'scores': scores},
         )
+
+
+def piled(candidates: int, objects: int, *, in_bands: bool = False) -> np.ndarray:
+    """
+    Return a YOLOv8 output of one class whose boxes lie on a few objects.
+
+    :param in_bands: whether the scores of each object are consecutive, so that the last object
+        appears only among the last candidates.
+    """
+    rng = np.random.default_rng(0)
+    across = int(np.ceil(np.sqrt(objects)))
+    places = np.stack(np.divmod(np.arange(objects), across), axis=1) * (300 / across) + 170
+    owner, scores = rng.integers(0, objects, candidates), rng.uniform(0.3, 1, candidates)
+    if in_bands:
+        owner, scores = np.sort(owner), np.sort(scores)[::-1]
+    size = 200 / across
+    centres = places[owner] + rng.normal(0, 0.02 * size, (candidates, 2))
+    sizes = size * rng.uniform(0.9, 1.1, (candidates, 2))
+    raw = np.zeros((8400, 5))
+    raw[:candidates] = np.hstack([centres, sizes, scores[:, None]])
+    return raw.T.astype(np.float32, order='C')[None]
+
+
+def suppressed() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
+    """Yield outputs that NMS takes long for, as `decoded`."""
+    for candidates in (2048, 8400):
+        for objects, in_bands in ((1, False), (40, False), (270, False), (270, True)):
+            layout = f'{objects} objects' + (' in bands' if in_bands else '')
+            yield (
+                f'NMS, {candidates} candidates on {layout}',
+                YoloV8Head('head', 1),
+                {'head': piled(candidates, objects, in_bands=in_bands)},
+            )
+    rng = np.random.default_rng(0)
+    corner = rng.uniform(0, 560, (76725, 2))
+    boxes = np.hstack([corner, corner + rng.uniform(10, 80, (76725, 2))]).astype(np.float32)
+    shape = (76725, 91)
+    for name, scores in (
+        ('none pass', np.full(shape, 0.01, np.float32)),
+        ('1 of 1000 pass', (rng.random(shape) < 0.001).astype(np.float32) * 0.9),
+        ('all pass', rng.uniform(0.25, 1, shape).astype(np.float32)),
+        ('all equal', np.ones(shape, np.float32)),
+    ):
+        outputs = {'boxes': boxes[None], 'scores': scores[None]}
+        parts = BoxOutputs(
+            *(TensorSpec(key, value.shape, 'float32', 'output') for key, value in outputs.items())
+        )
+        yield f'RetinaNet, 76725×91, {name}', BoxesHead(parts, 91), outputs
+
+
+def other_tasks() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
+    """Yield outputs of the tasks beside detection, as `decoded`."""
+    rng = np.random.default_rng(0)
+    depths = rng.uniform(0, 80, (1, 518, 518)).astype(np.float32)
+    for dtype in (np.float32, np.float16):
+        values = depths.astype(dtype)
+        yield f'depth, 518×518 {values.dtype} to 1920×1080', DepthHead('depth'), {'depth': values}
+    raw = head(300, classes=1)
+    points = rng.uniform(0, 640, (51, 8400)).astype(np.float32)
+    points[2::3] /= 640
+    yield (
+        'poses, 56×8400, 300 candidates',
+        PoseHead(Rows('head', 1, 51, False)),
+        {'head': np.vstack([raw, points])[None]},
+    )
+    angles = rng.uniform(0, 1.5, (1, 8400)).astype(np.float32)
+    yield (
+        'rotated boxes, 20×8400, 300 candidates',
+        ObbHead(Rows('head', 15, 1, False)),
+        {'head': np.vstack([head(300, classes=15), angles])[None]},
+    )
+    for objects, low, high in ((10, 64, 256), (100, 64, 256), (100, 192, 384)):
+        yield (
+            f'instances, {objects} objects of {low} to {high} pixels',
+            InstanceHead(Rows('head', 80, 32, False), 'prototypes'),
+            instances(objects, low, high),
+        )
+
+
+def instances(objects: int, low: int, high: int) -> dict[str, np.ndarray]:
+    """Return outputs of YOLOv8-seg with smooth prototypes and boxes that do not suppress."""
+    rng = np.random.default_rng(0)
+    coarse = rng.normal(0, 1, (32, 20, 20)).repeat(8, axis=1).repeat(8, axis=2)
+    raw = np.zeros((116, 8400))
+    raw[:2, :objects] = rng.uniform(((100,), (180,)), ((540,), (460,)), (2, objects))
+    raw[2:4, :objects] = rng.uniform(low, high, (2, objects))
+    raw[4 + np.arange(objects) % 80, np.arange(objects)] = rng.uniform(0.3, 1, objects)
+    raw[84:] = rng.normal(0, 1, (32, 8400))
+    outputs = {'head': raw[None], 'prototypes': (coarse + rng.normal(0, 0.2, coarse.shape))[None]}
+    return {name: value.astype(np.float32, order='C') for name, value in outputs.items()}
+
+
+def decode_and_paint(head: Any, outputs: dict[str, np.ndarray], box: Letterbox) -> None:
+    """Decode on the CPU; of instances, paint both images that the segmenter publishes."""
+    found = head(outputs, box, ASKED)
+    if isinstance(found, Instances):
+        found.paint((found.detections.labels + 1).astype(np.uint8))
+        found.paint(np.arange(1, len(found) + 1, dtype=np.uint16))
 
 
 class Benchmark:
@@ -189,6 +294,9 @@ class Benchmark:
             {name: value.shape for name, value in outputs.items()},
             box.input_hw,
         )
+        if decoder is None:  # As in an earlier version, measured by means of PYTHONPATH.
+            self._add(what, float('nan'), cpu_us(lambda: decode_and_paint(head, outputs, box)))
+            return
         tensors = {name: self._upload(value) for name, value in outputs.items()}
         scratch = self._device(decoder.scratch_nbytes)
         fill_async(scratch.ptr, 0, scratch.nbytes, self._stream.handle)
@@ -217,7 +325,7 @@ class Benchmark:
         found, _ = decoder.read(result.view, box.image_wh)
         if isinstance(found, Detections):
             what += f', {len(found)} kept'
-        self._add(what, ours, cpu_us(lambda: head(outputs, box, ASKED)))
+        self._add(what, ours, cpu_us(lambda: decode_and_paint(head, outputs, box)))
 
 
 def frames() -> Iterator[tuple[Frame, bool]]:
@@ -242,14 +350,15 @@ def frames() -> Iterator[tuple[Frame, bool]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
     parser.add_argument('--json', type=Path)
+    parser.add_argument('--decoders', action='store_true', help='leave out the preprocessing')
     args = parser.parse_args()
     gpu = open_gpu()
     with gpu.context, ExitStack() as owned:
         benchmark = Benchmark(gpu.arch, owned)
         print(f'{gpu.name}\n\n| | GPU µs | NumPy µs | ratio |\n| --- | --- | --- | --- |')
-        for frame, antialias in frames():
+        for frame, antialias in () if args.decoders else frames():
             benchmark.preprocess(frame, antialias=antialias)
-        for what, head, outputs in decoded():
+        for what, head, outputs in chain(decoded(), suppressed(), other_tasks()):
             benchmark.decode(what, head, outputs)
     if args.json:
         args.json.write_text(json.dumps(benchmark.rows, indent=1))
