@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 import ctypes
+import threading
 from typing import Any
 import weakref
 
@@ -113,12 +114,17 @@ def _free_pinned(context: Context, ptr: int, nbytes: int, owner: str, account: A
     count_live('pinned buffer', -1)
 
 
+#: Address to (number of RegisteredMemory, context it was page-locked in): CUDA locks memory once.
+_locked: dict[int, tuple[int, Context]] = {}
+_locking = threading.RLock()  # Garbage collection may close one while another is locked.
+
+
 class RegisteredMemory:
     """
     Borrowed host memory, page-locked so that the GPU can read it directly.
 
     Owns the registration, not the memory, whose owner must neither free nor move it until
-    close().
+    close(). The same array may be registered several times, by several pipelines too.
 
     :param array: C-contiguous array; its bytes are registered, never copied.
     """
@@ -126,16 +132,22 @@ class RegisteredMemory:
     def __init__(self, array: np.ndarray, owner: str, account: Account) -> None:
         rt, context = runtime(), current_context()
         self.ptr, self.nbytes = int(array.ctypes.data), int(array.nbytes)
-        check(
-            rt.cudaHostRegister(self.ptr, self.nbytes, rt.cudaHostRegisterMapped),
-            f'page-lock {megabytes(self.nbytes)} of host memory for {owner}',
-        )
+        with _locking:
+            count, first = _locked.get(self.ptr, (0, context))
+            if not count:
+                check(
+                    rt.cudaHostRegister(
+                        self.ptr,
+                        self.nbytes,
+                        rt.cudaHostRegisterMapped | rt.cudaHostRegisterPortable,
+                    ),
+                    f'page-lock {megabytes(self.nbytes)} of host memory for {owner}',
+                )
+            _locked[self.ptr] = count + 1, first
         account.pinned[owner] += self.nbytes
         count_live('registered memory', 1)
         self._array: Any = array
-        self._free = weakref.finalize(
-            self, _unregister, context, self.ptr, self.nbytes, owner, account
-        )
+        self._free = weakref.finalize(self, _unregister, self.ptr, self.nbytes, owner, account)
         self.device_ptr = int(
             check(rt.cudaHostGetDevicePointer(self.ptr, 0), 'map registered memory')
         )
@@ -150,8 +162,13 @@ class RegisteredMemory:
         self._free()
 
 
-def _unregister(context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
-    context.release(runtime().cudaHostUnregister, ptr)
+def _unregister(ptr: int, nbytes: int, owner: str, account: Account) -> None:
+    with _locking:
+        count, first = _locked.pop(ptr)
+        if count > 1:
+            _locked[ptr] = count - 1, first
+        else:
+            first.release(runtime().cudaHostUnregister, ptr)
     account.pinned[owner] -= nbytes
     count_live('registered memory', -1)
 

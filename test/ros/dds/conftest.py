@@ -118,13 +118,16 @@ def subscribe():
     from support.dds import RELIABLE
     from trt_ros.ros.dds import intra_process as intra
     from trt_ros.ros.dds import transport
+    from trt_ros.ros.dds.rcl import NO_HOOKS
     from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 
     subscriptions = []
 
-    def start(node, on_message, qos=RELIABLE, **options):
+    def start(node, on_message, qos=RELIABLE, hooks=NO_HOOKS, **options):
         callbacks = MessageCallbacks(on_message, **options)
-        subscriptions.append(transport.subscribe_serialized(node, Image, 'images', qos, callbacks))
+        subscriptions.append(
+            transport.subscribe_serialized(node, Image, 'images', qos, callbacks, hooks)
+        )
         return subscriptions[-1]
 
     yield start

@@ -31,7 +31,8 @@ class FakeCuda:
     :ivar used: the GPUs that memory was taken on, graphs were launched on or engines ran on.
     """
 
-    cudaHostAllocMapped = cudaHostAllocPortable = cudaHostRegisterMapped = 0
+    cudaHostAllocMapped = cudaHostAllocPortable = 0
+    cudaHostRegisterMapped = cudaHostRegisterPortable = 0
     cudaEventBlockingSync, cudaEventDisableTiming = 1, 2
     cudaStreamNonBlocking = 1
     # Of the process, not of a thread's GPU.
@@ -58,6 +59,7 @@ class FakeCuda:
         self.calls: Counter[str] = Counter()
         self.launched: list[str] = []
         self._memory: dict[int, Any] = {}
+        self.registered: dict[int, int | None] = {}  # Address to the GPU it was registered on.
         self._capture: list[Callable[[], None]] | None = None
         self._graphs: dict[int, list[Callable[[], None]]] = {}
         self._next = 1
@@ -148,6 +150,15 @@ class FakeCuda:
         return ()
 
     _do_cudaFreeHost = _do_cudaFree
+
+    def _do_cudaHostRegister(self, ptr, nbytes, flags):
+        assert ptr not in self.registered, 'cudaErrorHostMemoryAlreadyRegistered'
+        self.registered[ptr] = self.current
+        return ()
+
+    def _do_cudaHostUnregister(self, ptr):
+        assert self.registered.pop(ptr) == self.current
+        return ()
 
     def _do_cudaHostGetDevicePointer(self, ptr, flags):
         return (ptr,)

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 import threading
+from typing import Any
+import weakref
 
 import numpy as np
 from rclpy.context import Context
@@ -27,7 +30,8 @@ from rclpy.qos import (
     qos_check_compatible,
 )
 
-from trt_ros.ros.dds.memory import read_only
+from trt_ros.ros.dds.memory import pool_memory_of, read_only
+from trt_ros.ros.dds.rcl import MemoryHooks
 
 _Key = tuple[Context, str, object]  # Context, resolved topic, message type.
 
@@ -139,6 +143,61 @@ class IntraProcessBuffer:
             else:
                 self._publishers[gid] = False
         return gid in self._publishers
+
+
+@dataclass
+class _Registration:
+    """
+    Pool memory that a subscription has registered.
+
+    :param pages: the memory, which stays allocated while it is registered.
+    :param message: the last message in it.
+    """
+
+    pages: np.ndarray
+    message: weakref.ref[np.ndarray]
+    memory: weakref.ref[Any]
+
+
+class RegisteredPools:
+    """
+    Memory of publishers' pools, registered with a subscription's hooks from its first message on.
+
+    Owns the registrations, borrows the memory. For one thread.
+    """
+
+    def __init__(self, hooks: MemoryHooks) -> None:
+        self._hooks = hooks
+        self._registrations: dict[int, _Registration] = {}
+        self._freed: deque[int] = deque()
+
+    def add(self, message: np.ndarray) -> None:
+        """Register the memory of a message that was passed by reference, if it is of a pool."""
+        while self._freed:
+            self._hooks.unregister(self._registrations.pop(self._freed.popleft()).pages)
+        memory = pool_memory_of(message)
+        if memory is None:
+            return
+        key, last = id(memory.pages), weakref.ref(message)
+        if key in self._registrations:
+            self._registrations[key].message = last
+            return
+        freed = self._freed  # A callback runs in any thread, so it must not call the hooks.
+        self._hooks.register(memory.pages)
+        self._registrations[key] = _Registration(
+            memory.pages, last, weakref.ref(memory, lambda _: freed.append(key))
+        )
+
+    def close(self) -> None:
+        """Unregister all memory; that of messages still in use when these are dropped."""
+        while self._registrations:
+            _, registration = self._registrations.popitem()
+            message = registration.message()
+            if message is None:
+                self._hooks.unregister(registration.pages)
+            else:
+                end = weakref.finalize(message, self._hooks.unregister, registration.pages)
+                end.atexit = False
 
 
 class IntraProcessPublisher:

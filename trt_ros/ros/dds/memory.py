@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 import mmap
+from typing import Any
 
 import numpy as np
 
@@ -39,20 +40,29 @@ class Pool:
 
 class _Memory:
     def __init__(self, nbytes: int) -> None:
-        self._owner = whole_pages(max(nbytes, 1))
-        self.nbytes = self._owner.size
-        self.array_interface = self._owner.__array_interface__  # NumPy computes it on each access.
+        self.pages = whole_pages(max(nbytes, 1))
+        self.nbytes = self.pages.size
+        self.array_interface = self.pages.__array_interface__  # NumPy computes it on each access.
 
 
 class _MemoryLoan:
     """Memory of a pool as an array, which is kept alive by its views."""
 
     def __init__(self, memory: _Memory, free: deque[_Memory]) -> None:
-        self._memory, self._free = memory, free
+        self.memory, self._free = memory, free
         self.__array_interface__ = memory.array_interface
 
     def __del__(self) -> None:
-        self._free.appendleft(self._memory)  # First: it is the one still in the CPU caches.
+        self._free.appendleft(self.memory)  # First: it is the one still in the CPU caches.
+
+
+def pool_memory_of(message: Any) -> _Memory | None:
+    """Return the memory of a Pool that `message`, an array, lies in; None elsewhere."""
+    while message is not None and not isinstance(message, _MemoryLoan):
+        message = (
+            message.obj if isinstance(message, memoryview) else getattr(message, 'base', None)
+        )
+    return message.memory if message is not None else None
 
 
 def read_only(message: np.ndarray) -> np.ndarray:

@@ -91,6 +91,7 @@ class RclSubscription:
         self._on_incompatible = callbacks.on_incompatible
         self._max_taken = max(1, qos.depth)
         self._receive_buffers = ReceiveBufferPool(hooks)
+        self._registered_pools = intra.RegisteredPools(hooks)
         self.info = self._receive_buffers.info
         self._last: dict[bytes, int] = {}  # Number of the last message of each publisher.
         self._new_publishers: set[bytes] = set()  # Of the new subscription, while there are two.
@@ -153,6 +154,7 @@ class RclSubscription:
         self._replaced.clear()
         self._guard.destroy()
         self._receive_buffers.close()
+        self._registered_pools.close()
 
     def _subscribe(self, qos: QoSProfile) -> _DdsSubscription:
         subscription = self._node.create_subscription(
@@ -268,6 +270,7 @@ class RclSubscription:
             message = None if self._stopping.is_set() else buffer.take()
             if message is None:
                 break
+            self._registered_pools.add(message)
             yield message
             del message
 

@@ -61,7 +61,8 @@ def subscribe_serialized(
 
     Messages pass by reference between two nodes of one process with `use_intra_process_comms`.
 
-    :param hooks: called for the memory of messages, where that is reused.
+    :param hooks: called for the memory of messages, where that is reused: receive buffers, and
+        the pools of publishers that pass messages by reference.
     """
     rcl = usable_rcl(node)
     if rcl is None:

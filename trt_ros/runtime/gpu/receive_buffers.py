@@ -37,7 +37,8 @@ class ReceiveBuffers:
         """Unlock a receive buffer, after all work of the GPU that may read it."""
         self._gpu.synchronize()
         with self._changes:
-            removed = [block for block in self.blocks if block.ptr == memory.ctypes.data]
+            # A subscription may register the same memory as another one before it.
+            removed = [block for block in self.blocks if block.ptr == memory.ctypes.data][:1]
             self.blocks = tuple(block for block in self.blocks if block not in removed)
         for block in removed:
             block.close()

@@ -75,6 +75,23 @@ def test_receive_buffers_are_registered_and_given_back_on_the_pipelines_gpu(open
     assert cuda.used == {1}
 
 
+def test_memory_that_several_pipelines_read_is_page_locked_once(open_graph, cuda, picture):
+    pipelines = [open_graph(device=device) for device in (0, 0, 1)]
+    frame = picture()
+    for pipeline in (*pipelines, pipelines[2]):  # Two subscriptions of the last one read it.
+        pipeline.register(frame.data)
+    assert list(cuda.registered) == [frame.data.ctypes.data]
+    for pipeline in pipelines:
+        pipeline.unregister(frame.data)
+        assert cuda.registered
+        pipeline.infer(picture(), ASKED)
+        pipeline.infer(frame, ASKED)
+    counts = [pipeline.diagnostics()['zero-copy frames'] for pipeline in pipelines]
+    assert counts == ['0 of 2', '0 of 2', '1 of 2']
+    pipelines[2].close()
+    assert not cuda.registered
+
+
 @pytest.mark.parametrize('order', [(0, 1), (1, 0)])
 def test_one_thread_serves_tensors_on_two_gpus(order, make_engine, cuda):
     runners = [
