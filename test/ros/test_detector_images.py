@@ -372,7 +372,7 @@ def test_a_depth_image_is_dropped_and_the_log_names_the_topic_to_use(lane, pictu
     lane.node.wait_for_log(
         'A frame was dropped (depth image). Encoding 16UC1 is of depth images, not of '
         'pictures.\nCause: By REP 118, 16UC1 is depth in millimetres and 32FC1 in metres.\n'
-        "Remedy: Remap `image` to the camera's colour"
+        'Remedy: Use the colour or mono topic of the camera'
     )
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 

@@ -17,16 +17,30 @@ from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CameraCounts, FrameCounts
 from trt_ros.ros.following import wait_for_publishers
 from trt_ros.ros.images import image_reader, image_topic, to_frame, why_images_lost, why_no_image
-from trt_ros.ros.inputs import InputStream, InputTopic
+from trt_ros.ros.inputs import InputStream, InputTopic, SynchronizationParameters
 from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import why_lost, why_silent
 from trt_ros.ros.sync import NO_PARTNER
-from trt_ros.ros.tensors import TensorFormat, tensor_of
+from trt_ros.ros.tensors import FORMATS, TensorFormat, tensor_of
 from trt_ros.runtime.bindings import Binding, parse_bindings, resolve_bindings
-from trt_ros.runtime.feeds import ConstantFeed, StateFeed, TensorFeed
+from trt_ros.runtime.feeds import ConstantFeed, RunInputs, StateFeed, TensorFeed
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
+
+
+@dataclass(frozen=True)
+class BindingParameters(SynchronizationParameters):
+    """Parameters of the topics of `inputs`."""
+
+    tensor_format: str = param(
+        'auto',
+        'Messages of tensors: TensorList of Isaac ROS 4 and earlier (isaac) or of Isaac ROS 5 '
+        '(isaac5), or one std_msgs multi-array per tensor (multiarray); auto uses the first that '
+        'is installed.',
+        choices=FORMATS,
+    )
 
 
 @dataclass(frozen=True)
@@ -48,10 +62,11 @@ class BoundInputs:
     """
     The bindings of a node's pipeline, matched with its feeds.
 
-    :param node: its parameters include those of InputStream.
+    :param node: its parameters include BindingParameters and those of InputStream.
     :param texts: the bindings, as for parse_bindings().
     :param counts: counters of the node; with several topics, of the primary topic's messages.
     :ivar topics: by name, in the order of the bindings.
+    :ivar primary: topic of the first image, else the first topic; results have its header.
     :ivar log_lines: a line per network input.
     :raises ParameterError: when a topic is invalid, or a max_age has no effect.
     """
@@ -80,7 +95,7 @@ class BoundInputs:
             for topic in binding.topics:
                 by_topic.setdefault(topic, []).append(binding)
         images = [name for name, bound in by_topic.items() if bound[0].kind == 'image']
-        self._primary = (images or list(by_topic))[0]
+        self.primary = (images or list(by_topic))[0]
         counts.noun = 'image' if images else 'message'
         self.topics = {
             name: self._topic(name, bound, len(by_topic) == 1) for name, bound in by_topic.items()
@@ -112,7 +127,7 @@ class BoundInputs:
             )
         if is_only:
             counts = self._counts
-        elif name == self._primary:
+        elif name == self.primary:
             counts = CameraCounts(self._counts)
         else:
             counts = FrameCounts()
@@ -138,18 +153,47 @@ class BoundInputs:
         """Whether a network input is fed with an output of the previous run."""
         return self._has_state
 
+    def without_effect(self) -> set[str]:
+        """Return the names of parameters that have no effect on these topics."""
+        ignored = set()
+        if len(self.topics) == 1 or self._node.parameters.rate_hz:
+            ignored |= {'approximate_sync', 'approximate_sync_tolerance_seconds', 'queue_size'}
+        if not any(topic.specs for topic in self.topics.values()):
+            ignored.add('tensor_format')
+        if self._has_state:
+            ignored.add('frames_in_flight')
+        return ignored
+
     def open_stream(
-        self, publish: Callable[[Any, Header], None], is_wanted: Callable[[], bool]
+        self,
+        infer: Callable[[RunInputs], Any],
+        publish: Callable[[Any, Header, Frame | None], None],
+        is_wanted: Callable[[], bool],
     ) -> InputStream:
-        """Subscribe to the topics and run the pipeline on their messages until close()."""
+        """
+        Subscribe to the topics and run `infer` on their messages until close().
+
+        :param publish: called with a result, and header and frame of the first image; the frame is
+            None without images.
+        """
         pipeline = self._pipeline
+
+        def infer_all(contents: list[Any]) -> tuple[Any, Frame | None]:
+            by_topic = dict(zip(self.topics, contents))
+            frame = by_topic[self.primary] if self.has_images else None
+            return infer(self._run_inputs(by_topic)), frame
+
+        def publish_result(found: tuple[Any, Frame | None], header: Header) -> None:
+            result, frame = found
+            publish(result, header, frame)
+
         return InputStream(
             self._node,
             self._counts,
             [self._input_topic(topic) for topic in self.topics.values()],
-            self._infer,
-            publish,
-            primary=list(self.topics).index(self._primary),
+            infer_all,
+            publish_result,
+            primary=list(self.topics).index(self.primary),
             reset_state=pipeline.reset_state,
             is_wanted=is_wanted,
             in_flight=1 if self._has_state else self._node.parameters.frames_in_flight,
@@ -189,9 +233,8 @@ class BoundInputs:
             topic.max_age,
         )
 
-    def _infer(self, contents: Sequence[Any]) -> Any:
-        """Run the pipeline on the content of one message per topic."""
-        by_topic = dict(zip(self.topics, contents))
+    def _run_inputs(self, by_topic: Mapping[str, Any]) -> RunInputs:
+        """Return the inputs of a run from the content of one message per topic."""
         inputs: dict[str, Any] = {}
         for binding in self._bindings:
             found = [by_topic[topic] for topic in binding.topics]
@@ -204,7 +247,7 @@ class BoundInputs:
                     binding.tensor or binding.input,
                     or_only=is_only and not binding.tensor,
                 )
-        return self._pipeline.infer_inputs(inputs)
+        return inputs
 
     # Diagnostics.
 

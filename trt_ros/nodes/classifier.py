@@ -13,10 +13,10 @@ from vision_msgs.msg import Detection2DArray, ObjectHypothesis, ObjectHypothesis
 
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode
-from trt_ros.nodes.regions import ObjectResults, RegionNode, RegionParameters
+from trt_ros.nodes.regions import ObjectResults, RegionNode
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabelledOptions, RegionOptions
 from trt_ros.vision.decoders.registry import CLASSIFIERS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.labels import name_of
@@ -42,7 +42,7 @@ class ClassificationParameters:
 @dataclass(frozen=True)
 class ClassifierParameters(
     InferenceParameters,
-    RegionParameters,
+    RegionOptions,
     ClassIdParameters,
     ClassificationParameters,
     LabelledOptions,

@@ -1,10 +1,10 @@
-"""Base class of the nodes that run a network on images."""
+"""Base class of the nodes that run a network on images and tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar
 
@@ -12,8 +12,10 @@ from rclpy.exceptions import InvalidTopicNameException
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
 from std_msgs.msg import Header
+from std_srvs.srv import Trigger
 
 from trt_ros.errors import ParameterError
+from trt_ros.nodes.bound_inputs import BindingParameters, BoundInputs
 from trt_ros.progress import Progress, ProgressThrottle
 from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts
@@ -25,10 +27,13 @@ from trt_ros.ros.images import (
     why_images_lost,
     why_no_image,
 )
+from trt_ros.ros.inputs import InputStream
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import PRESETS, preset_profile
-from trt_ros.runtime.options import PipelineOptions
+from trt_ros.ros.tensors import open_format
+from trt_ros.runtime.feeds import RunInputs
+from trt_ros.runtime.options import PREPROCESSING, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.family import Family
 from trt_ros.vision.frame import Frame
@@ -36,7 +41,7 @@ from trt_ros.vision.frame import Frame
 
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
-class InferenceParameters(NodeParameters, ImageTopicsParameters):
+class InferenceParameters(NodeParameters, BindingParameters, ImageTopicsParameters):
     """Parameters of every inference node beside the options of its pipeline."""
 
     lazy: bool = param(
@@ -90,11 +95,14 @@ class InferenceNode(ManagedNode):
     """
     A node that opens a pipeline in configure and processes images while active.
 
+    With bindings (`inputs`), there is one run per set of messages, and no batches.
+
     A subclass sets `Parameters`, which are also the options of its pipeline, and `families`, and
     implements `advertise` and `publish`.
 
     :param open_pipeline: function that opens the pipeline; tests pass a fake.
-    :ivar cameras: the camera of the topic `image`, or those of `image_topics`; while configured.
+    :ivar cameras: the camera of the topic `image` or of the first image in `inputs`, or those of
+        `image_topics`; while configured.
     """
 
     families: ClassVar[tuple[Family, ...]]
@@ -106,6 +114,7 @@ class InferenceNode(ManagedNode):
         self._open_pipeline = open_pipeline or partial(Pipeline.open, families=self.families)
         self._pipeline: Pipeline | None = None
         self._progress: Progress | None = None
+        self._bound: BoundInputs | None = None
         self.cameras: tuple[Camera, ...] = ()
         self._counts = FrameCounts()
         Diagnostics(
@@ -128,17 +137,18 @@ class InferenceNode(ManagedNode):
         """Run the pipeline on images, at most one per camera; `frames_in_flight` calls overlap."""
         return self.pipeline.infer_all(frames)
 
+    def infer_inputs(self, inputs: RunInputs) -> Any:
+        """Run the pipeline on the images and tensors of `inputs`; calls overlap as of `infer`."""
+        return self.pipeline.infer_inputs(inputs)
+
     def publish(self, outputs: Any, result: Any, header: Header, frame: Frame) -> None:
         """
-        Publish the result of one image.
+        Publish the result of one image, or of one set of messages with bindings.
 
         :param outputs: return value of `advertise` for the camera.
-        :param header: header of the image.
+        :param header: header of the (first) image.
+        :param frame: the (first) image; None where the network gets no image.
         """
-
-    def image_topics(self) -> tuple[str, ...]:
-        """Return the image topics, as for create_subscription()."""
-        return self.parameters.image_topics or ('image',)
 
     def batch_size(self) -> int:
         """Return the maximum number of images per run."""
@@ -146,20 +156,31 @@ class InferenceNode(ManagedNode):
 
     def why_no_input(self, topic: str) -> str:
         """Return the resolved topic and the likely reason why it has no messages."""
-        return why_no_image(self, topic)
+        bound = self._bound
+        return bound.why_no_input(topic) if bound else why_no_image(self, topic)
 
     def why_input_lost(self, topic: str) -> str:
         """Return the resolved topic and the likely reason why its messages are lost."""
-        return why_images_lost(self, topic)
+        bound = self._bound
+        return bound.why_input_lost(topic) if bound else why_images_lost(self, topic)
 
     def why_no_result(self) -> str:
         """Return the likely reason why inputs arrive, but no result; '' if unknown."""
-        return ''
+        return self._bound.why_no_result() if self._bound else ''
 
     def options(self) -> PipelineOptions:
         """Return the options of the pipeline."""
         options: PipelineOptions = self.parameters
         return options
+
+    def without_effect(self) -> set[str]:
+        """Return the names of parameters that have no effect on the configured inputs."""
+        if self._bound is None:
+            return {each.name for each in fields(BindingParameters)}
+        ignored = {'batch_wait_ms', 'max_batch_size', *self._bound.without_effect()}
+        if not self._bound.has_images:
+            ignored |= {*PREPROCESSING, 'image_transport'}
+        return ignored
 
     # Used by subclasses.
 
@@ -177,13 +198,31 @@ class InferenceNode(ManagedNode):
         for line in self.open():
             self.get_logger().info(line)
         self._progress = None
+        if self._bound is not None and self._bound.has_images:
+            cameras[0].topic = self._bound.primary
         for camera in cameras:
             camera.outputs = self.advertise(camera)
         self.cameras = cameras
+        ignored, parameters = self.without_effect(), self.parameters
+        given = [
+            each.name
+            for each in fields(parameters)
+            if each.name in ignored and getattr(parameters, each.name) != each.default
+        ]
+        if given:  # Only a warning, because one parameter file may serve several nodes.
+            self.get_logger().warning(
+                f'Parameters without effect on these inputs: {", ".join(given)}.'
+            )
 
     def _make_cameras(self) -> tuple[Camera, ...]:
-        topics = self.image_topics()
-        if topics == ('image',):
+        topics, inputs = self.parameters.image_topics, self.options().inputs
+        if topics and inputs:
+            raise ParameterError(
+                f'image_topics is {list(topics)}, but inputs is {list(inputs)}.',
+                cause='A run takes one message of each topic in inputs.',
+                remedy='Leave image_topics out, and run one node per camera; or leave inputs out.',
+            )
+        if not topics:
             return (Camera(self, 'image', '', self._counts),)
         names = []
         for topic in topics:
@@ -205,10 +244,13 @@ class InferenceNode(ManagedNode):
 
     def open(self) -> Iterable[str]:
         """Open the pipeline, which calls `report` with its progress; return log lines."""
+        options, parameters = self.options(), self.parameters
+        if options.inputs:
+            synchronization = parameters.describe_synchronization()  # Raises before a long build.
         pipeline = self._pipeline = self.while_configured.enter_context(
             closing(
                 self._open_pipeline(
-                    self.options(),
+                    options,
                     on_progress=self.report,
                     cancelled=self.cancelled,
                     batch=self.batch_size(),
@@ -216,11 +258,22 @@ class InferenceNode(ManagedNode):
             )
         )
         pipeline.on_fault(self.fail)
-        return pipeline.log_lines
+        if not options.inputs:
+            return pipeline.log_lines
+        bound = self._bound = BoundInputs(
+            self, pipeline, options.inputs, open_format(parameters.tensor_format), self._counts
+        )
+        lines = [*pipeline.log_lines, *bound.log_lines]
+        if len(bound.topics) > 1 or parameters.rate_hz:
+            lines.append(f'synchronization: {synchronization}')
+        return lines
 
     def activate(self) -> None:
-        """Subscribe to the images."""
+        """Subscribe to the images, or to the topics of `inputs`."""
         pipeline = self.pipeline
+        if self._bound is not None:
+            self._activate_bound(self._bound)
+            return
         self.while_active.enter_context(
             closing(
                 ImageStream(
@@ -247,6 +300,27 @@ class InferenceNode(ManagedNode):
             )
         )
 
+    def _activate_bound(self, bound: BoundInputs) -> None:
+        [camera] = self.cameras
+        stream = self.while_active.enter_context(
+            closing(
+                bound.open_stream(
+                    self.infer_inputs, partial(self.publish, camera.outputs), camera.is_wanted
+                )
+            )
+        )
+        if bound.has_state:
+            self._offer_reset(stream)
+
+    def _offer_reset(self, stream: InputStream) -> None:
+        def reset(request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+            stream.reset()
+            response.success, response.message = True, 'The next run starts with zero states.'
+            return response
+
+        service = self.create_service(Trigger, '~/reset', reset)
+        self.while_active.callback(self.between_callbacks, lambda: self.destroy_service(service))
+
     def report(self, progress: Progress) -> None:
         """Log progress and keep it for the diagnostics."""
         self._progress = progress
@@ -264,6 +338,8 @@ class InferenceNode(ManagedNode):
         return diagnostics
 
     def _counts_by_topic(self) -> Mapping[str, FrameCounts]:
+        if self._bound is not None:
+            return self._bound.counts_by_topic()
         return {
             camera.topic: camera.counts
             for camera in self.cameras
@@ -271,5 +347,6 @@ class InferenceNode(ManagedNode):
         }
 
     def _clear(self) -> None:
-        self._pipeline = self._progress = None
+        self._pipeline = self._progress = self._bound = None
         self.cameras = ()
+        self._counts.noun = 'image'

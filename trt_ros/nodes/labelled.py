@@ -13,6 +13,7 @@ from vision_msgs.msg import LabelInfo
 from trt_ros.nodes.inference import InferenceNode
 from trt_ros.ros.messages import LATCHED, to_label_info
 from trt_ros.ros.parameters import param
+from trt_ros.runtime.feeds import RunInputs
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
@@ -94,11 +95,21 @@ class ObjectNode(LabelledNode):
         """Run the pipeline with the current thresholds; count images that reach max_detections."""
         thresholds = self.thresholds()
         results = self.pipeline.infer_all(frames, thresholds)
+        self._count(results, thresholds)
+        return results
+
+    def infer_inputs(self, inputs: RunInputs) -> Any:
+        """Run the pipeline on a set of inputs, as `infer` on images."""
+        thresholds = self.thresholds()
+        result = self.pipeline.infer_inputs(inputs, thresholds)
+        self._count([result], thresholds)
+        return result
+
+    def _count(self, results: Sequence[Any], thresholds: Thresholds) -> None:
         limit = min(thresholds.max_detections, self.pipeline.max_detections)
         full = sum(isinstance(each, Sized) and len(each) >= limit for each in results)
         with self._counting:
             self._full_frames += full
-        return results
 
     def _diagnostics(self) -> Mapping[str, str]:
         return {

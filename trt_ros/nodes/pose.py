@@ -14,7 +14,7 @@ from vision_msgs.msg import Detection2DArray
 from trt_ros.draw import draw_result
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
-from trt_ros.nodes.regions import ObjectResults, RegionNode, RegionParameters
+from trt_ros.nodes.regions import ObjectResults, RegionNode
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import (
     ImageSender,
@@ -24,7 +24,7 @@ from trt_ros.ros.messages import (
 )
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabelledOptions, RegionOptions
 from trt_ros.vision.decoders.registry import POSES
 from trt_ros.vision.frame import Frame, to_colour
 from trt_ros.vision.keypoints import NAMES
@@ -49,7 +49,7 @@ class KeypointParameters:
 @dataclass(frozen=True)
 class PoseParameters(
     InferenceParameters,
-    RegionParameters,
+    RegionOptions,
     KeypointParameters,
     ClassIdParameters,
     ThresholdParameters,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import fields
 import threading
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from trt_ros.ros.dds.cdr import read_stamp
 from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CameraCounts, FrameCounts
 from trt_ros.ros.images import image_reader, image_topic, to_frame
-from trt_ros.ros.inputs import InputStream, InputTopic, SynchronizationParameters
+from trt_ros.ros.inputs import InputStream, InputTopic
 from trt_ros.ros.qos import why_lost, why_silent
 from trt_ros.ros.regions import Objects, choose_objects, read_objects
 from trt_ros.ros.sync import NO_PARTNER
@@ -26,12 +26,6 @@ from trt_ros.runtime.options import RegionOptions
 from trt_ros.vision.frame import Frame
 
 DETECTIONS = 'detections'
-
-
-# Fields come in the reverse order of the bases.
-@dataclass(frozen=True)
-class RegionParameters(SynchronizationParameters, RegionOptions):
-    """Parameters of nodes that may run on the regions of detected objects."""
 
 
 class ObjectResults(NamedTuple):
@@ -50,7 +44,7 @@ class RegionNode(InferenceNode):
     """
     A node that runs its network on images or, with `regions`, on the objects of `detections`.
 
-    Its parameters include RegionParameters. A subclass also implements `publish_objects`.
+    Its parameters include RegionOptions. A subclass also implements `publish_objects`.
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
@@ -82,22 +76,12 @@ class RegionNode(InferenceNode):
             self.while_configured.callback(self._topic_counts.clear)
             parameters.describe_synchronization()  # Raises for contradictory values.
         super().configure()
-        ignored = self.without_effect()
-        given = [
-            each.name
-            for each in fields(parameters)
-            if each.name in ignored and getattr(parameters, each.name) != each.default
-        ]
-        if given:  # Only a warning, because one parameter file may serve several nodes.
-            self.get_logger().warning(
-                f'Parameters without effect on these inputs: {", ".join(given)}.'
-            )
 
     def without_effect(self) -> set[str]:
         """Return the names of parameters that have no effect on the configured inputs."""
         if self.parameters.regions:
-            return {'batch_wait_ms', 'max_batch_size'}
-        return {each.name for each in fields(RegionParameters)}
+            return {'batch_wait_ms', 'max_batch_size', 'tensor_format'}
+        return super().without_effect() | {each.name for each in fields(RegionOptions)}
 
     def batch_size(self) -> int:
         """Return the maximum number of images or regions per run."""

@@ -64,7 +64,7 @@ def refuse_depth(encoding: str) -> None:
             'depth image',
             f'Encoding {encoding} is of depth images, not of pictures.',
             cause='By REP 118, 16UC1 is depth in millimetres and 32FC1 in metres.',
-            remedy="Remap `image` to the camera's colour or mono topic (often "
+            remedy='Use the colour or mono topic of the camera instead (often '
             '.../color/image_raw or .../rgb/image_raw). Publish 16-bit pictures as '
             'mono16.',
         )

@@ -1,0 +1,375 @@
+"""Nodes whose networks take grey, depth, RGBA or several images, or an image and a tensor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('cv2')
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+pytest.importorskip('isaac_ros_tensor_list_interfaces')
+
+from isaac_ros_tensor_list_interfaces.msg import TensorList
+import onnx
+from onnx import TensorProto, helper
+from rclpy.serialization import deserialize_message
+from sensor_msgs.msg import CameraInfo, Image
+from std_srvs.srv import Trigger
+from vision_msgs.msg import Classification, Detection2DArray
+
+from trt_ros.ros.dds.cdr_tensors import write_tensor_list
+
+pytestmark = pytest.mark.ros
+
+SIZE = 32
+RED, GREEN = (255, 0, 0), (0, 255, 0)
+PIXELS = {'mean': [0.0], 'std': [1.0]}
+
+
+def save(path, nodes, inputs, outputs, *, constants=None, metadata=None):
+    def infos(shapes):
+        return [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in shapes.items()
+        ]
+
+    graph = helper.make_graph(
+        nodes,
+        'net',
+        infos(inputs),
+        infos(outputs),
+        [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+    helper.set_model_props(model, metadata or {})
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, path)
+    return str(path)
+
+
+@pytest.fixture(scope='module')
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('models')
+    grey, colour = (1, 1, SIZE, SIZE), (1, 3, SIZE, SIZE)
+    one = {'one': np.ones((1, 1, 1, 1), np.float32)}
+    boxes = np.zeros((1, 4 + 2, 21), np.float32)
+    boxes[0, :4, 0] = 8, 16, 16, 16  # Columns 0 to 16, rows 8 to 24.
+    to_score = np.zeros((4, boxes.size), np.float32)
+    to_score[3, 4 * 21] = 1  # The mean of the fourth channel is its score.
+    return {
+        'rgbd_detector': save(
+            folder / 'rgbd_detector.onnx',
+            [
+                helper.make_node('GlobalAveragePool', ['x'], ['pooled']),
+                helper.make_node('Flatten', ['pooled'], ['means']),
+                helper.make_node('MatMul', ['means', 'to_score'], ['flat']),
+                helper.make_node('Reshape', ['flat', 'shape'], ['scores']),
+                helper.make_node('Add', ['scores', 'boxes'], ['output0']),
+            ],
+            {'x': (1, 4, SIZE, SIZE)},
+            {'output0': boxes.shape},
+            constants={'boxes': boxes, 'to_score': to_score, 'shape': np.array(boxes.shape)},
+            metadata={'task': 'detect', 'names': "{0: 'near', 1: 'far'}"},
+        ),
+        # Class 0 where it is bright or far.
+        'grey_segmenter': save(
+            folder / 'grey_segmenter.onnx',
+            [
+                helper.make_node('Sub', ['one', 'x'], ['dark']),
+                helper.make_node('Concat', ['x', 'dark'], ['scores'], axis=1),
+            ],
+            {'x': grey},
+            {'scores': (1, 2, SIZE, SIZE)},
+            constants=one,
+        ),
+        'grey_classifier': save(
+            folder / 'grey_classifier.onnx',
+            [
+                helper.make_node('GlobalAveragePool', ['x'], ['mean']),
+                helper.make_node('Sub', ['one', 'mean'], ['dark']),
+                helper.make_node('Concat', ['mean', 'dark'], ['both'], axis=1),
+                helper.make_node('Flatten', ['both'], ['scores']),
+            ],
+            {'x': grey},
+            {'scores': (1, 2)},
+            constants=one,
+        ),
+        'grey_depth': save(
+            folder / 'grey_depth.onnx',
+            [helper.make_node('Add', ['x', 'one'], ['depth'])],
+            {'x': grey},
+            {'depth': grey},
+            constants=one,
+        ),
+        # The strongest of red, green, blue and alpha.
+        'rgba_segmenter': save(
+            folder / 'rgba_segmenter.onnx',
+            [helper.make_node('Relu', ['x'], ['scores'])],
+            {'x': (1, 4, SIZE, SIZE)},
+            {'scores': (1, 4, SIZE, SIZE)},
+        ),
+        'colour_segmenter': save(
+            folder / 'colour_segmenter.onnx',
+            [helper.make_node('Relu', ['x'], ['scores'])],
+            {'x': colour},
+            {'scores': colour},
+        ),
+        # This image and twice the previous one.
+        'recurrent_segmenter': save(
+            folder / 'recurrent_segmenter.onnx',
+            [
+                helper.make_node('Add', ['h', 'h'], ['twice']),
+                helper.make_node('Add', ['x', 'twice'], ['scores']),
+                helper.make_node('Relu', ['x'], ['hn']),
+            ],
+            {'x': colour, 'h': colour},
+            {'scores': colour, 'hn': colour},
+        ),
+        'classifier_with_prior': save(
+            folder / 'classifier_with_prior.onnx',
+            [
+                helper.make_node('GlobalAveragePool', ['x'], ['pooled']),
+                helper.make_node('Flatten', ['pooled'], ['means']),
+                helper.make_node('Add', ['means', 'prior'], ['scores']),
+            ],
+            {'x': colour, 'prior': (1, 3)},
+            {'scores': (1, 3)},
+        ),
+    }
+
+
+@pytest.fixture
+def start(start_node, models, backend):
+    """Start a node and wait until it is active."""
+
+    def start(kind, name, model, *ros_args, **parameters):
+        node = start_node(
+            name,
+            f'trt_ros.nodes.{kind}',
+            *ros_args,
+            autostart=True,
+            backend=backend,
+            model_path=models[model],
+            **{'qos_reliability': 'reliable', 'qos_depth': 50, **parameters},
+        )
+        node.wait_for_log('Started: active.')
+        return node
+
+    return start
+
+
+@pytest.fixture
+def publisher(peer):
+    """Create a publisher that has a subscriber."""
+
+    def create(kind, topic):
+        publisher = peer.publisher(kind, topic)
+        peer.wait_until(publisher.get_subscription_count, f'the node to subscribe to {topic}')
+        return publisher
+
+    return create
+
+
+def halves(left, right, image_wh=(64, 48), dtype=np.uint8):
+    width, height = image_wh
+    pixels = np.zeros((height, width, *np.shape(left)), dtype)
+    pixels[:, : width // 2], pixels[:, width // 2 :] = left, right
+    return pixels
+
+
+def labels_of(message):
+    assert message.encoding == 'mono8'
+    return np.frombuffer(bytes(message.data), np.uint8).reshape(message.height, message.width)
+
+
+def of_stamp(stamp):
+    return lambda message: message.header.stamp.sec == stamp
+
+
+def test_an_rgbd_detector_takes_colour_and_depth_of_two_topics(start, peer, publisher, as_image):
+    node = start(
+        'detector', 'rgbd', 'rgbd_detector', inputs=['x=image:color/image_raw,depth/image_raw']
+    )
+    assert 'input x: image on /color/image_raw and /depth/image_raw' in node.log
+    assert 'Parameters without effect' not in node.log
+    colours, depths = publisher(Image, '/color/image_raw'), publisher(Image, '/depth/image_raw')
+    results = peer.inbox(Detection2DArray, '/rgbd/detections')
+    depth = as_image(np.full((24, 32), 0.8, np.float32), '32FC1', stamp=1)
+    depth.header.frame_id = 'depth_camera'
+    depths.publish(depth)
+    colours.publish(as_image(np.zeros((48, 64, 3), np.uint8), 'rgb8', stamp=1))
+    found = results.wait_for(of_stamp(1))
+    assert found.header.frame_id == 'front_camera'  # Of the colour image, as are the pixels.
+    (detection,) = found.detections
+    assert detection.results[0].hypothesis.class_id == 'near'
+    # Three quarters of the input show the image, the rest is padded with 0 m.
+    assert detection.results[0].hypothesis.score == pytest.approx(0.6, abs=1e-3)
+    centre = detection.bbox.center.position
+    assert (centre.x, centre.y, detection.bbox.size_x, detection.bbox.size_y) == (16, 24, 32, 32)
+    assert node.set(score_threshold=0.7) == ''
+    depth.header.stamp.sec = 2
+    depths.publish(depth)
+    colours.publish(as_image(np.zeros((48, 64, 3), np.uint8), 'rgb8', stamp=2))
+    assert not results.wait_for(of_stamp(2)).detections
+
+
+@pytest.mark.parametrize(
+    ('encoding', 'dtype', 'full'),
+    [('mono8', np.uint8, 255), ('mono16', np.uint16, 65535), ('16UC1', np.uint16, 1000)],
+)
+def test_a_segmenter_of_one_channel_takes_grey_and_depth_images(
+    start, peer, publisher, as_image, encoding, dtype, full
+):
+    name = f'grey_{encoding.lower()}'
+    start('segmenter', name, 'grey_segmenter', '-r', f'image:=/{name}_camera/image')
+    images = publisher(Image, f'/{name}_camera/image')
+    masks = peer.inbox(Image, f'/{name}/mask')
+    images.publish(as_image(halves(full, 0, dtype=dtype), encoding, stamp=1))
+    assert (labels_of(masks.wait_for(of_stamp(1))) == halves(0, 1)).all()
+
+
+def test_a_classifier_of_one_channel_takes_thermal_and_depth_images(
+    start, peer, publisher, as_image
+):
+    start('classifier', 'thermal', 'grey_classifier', '-r', 'image:=/thermal_camera/image')
+    images = publisher(Image, '/thermal_camera/image')
+    results = peer.inbox(Classification, '/thermal/classification')
+    for stamp, (value, encoding, best) in enumerate(
+        (
+            (np.uint16(60000), 'mono16', '0'),
+            (np.uint16(600), 'mono16', '1'),
+            (np.float32(0.25), '32FC1', '1'),
+            (np.float32(5), '32FC1', '0'),
+        ),
+        1,
+    ):
+        images.publish(as_image(np.full((48, 64), value), encoding, stamp=stamp))
+        assert results.wait_for(of_stamp(stamp)).results[0].class_id == best
+
+
+def test_a_depth_network_of_one_channel_takes_depth_of_a_bound_topic(
+    start, peer, publisher, as_image
+):
+    start('depth', 'completed', 'grey_depth', inputs=['x=image:raw_depth/image'])
+    images, infos = (
+        publisher(Image, '/raw_depth/image'),
+        publisher(CameraInfo, '/raw_depth/camera_info'),
+    )
+    depths = peer.inbox(Image, '/completed/depth')
+    calibrations = peer.inbox(CameraInfo, '/completed/camera_info')
+    infos.publish(CameraInfo(width=32, height=32))
+    stamps = iter(range(1, 1000))
+
+    def is_calibrated():
+        stamp = next(stamps)
+        images.publish(as_image(np.full((32, 32), 2, np.float32), '32FC1', stamp=stamp))
+        found = depths.wait_for(of_stamp(stamp))
+        assert np.unique(np.frombuffer(bytes(found.data), np.float32)).tolist() == [3]
+        return calibrations.messages
+
+    peer.wait_until(is_calibrated, 'camera_info beside the bound topic')
+
+
+def test_a_network_of_four_channels_takes_alpha(start, peer, publisher, as_image):
+    start(
+        'segmenter', 'rgba', 'rgba_segmenter', '-r', 'image:=/rgba_camera/image', resize='stretch'
+    )
+    images = publisher(Image, '/rgba_camera/image')
+    masks = peer.inbox(Image, '/rgba/mask')
+    pixels = halves((10, 200, 10, 100), (10, 10, 20, 100))
+    images.publish(as_image(pixels, 'rgba8', stamp=1))
+    assert (labels_of(masks.wait_for(of_stamp(1))) == halves(1, 3)).all()
+
+
+def test_a_network_of_colours_refuses_depth_images_and_names_the_remedy(
+    start, publisher, as_image
+):
+    node = start('segmenter', 'blind', 'colour_segmenter', inputs=['x=image:blind_camera/depth'])
+    images = publisher(Image, '/blind_camera/depth')
+    images.publish(as_image(np.zeros((48, 64), np.uint16), '16UC1', stamp=1))
+    node.wait_for_log('A frame was dropped (depth image).')
+    node.wait_for_log('Remedy: Use the colour or mono topic of the camera')
+
+
+def test_a_segmenter_keeps_the_state_of_its_network(start, peer, publisher, as_image):
+    start(
+        'segmenter',
+        'recurrent',
+        'recurrent_segmenter',
+        inputs=['x=image:recurrent_camera/image', 'h=state:hn'],
+        outputs=['scores'],
+        **PIXELS,
+    )
+    images = publisher(Image, '/recurrent_camera/image')
+    masks = peer.inbox(Image, '/recurrent/mask')
+    overlays = peer.inbox(Image, '/recurrent/overlay')
+
+    def best(stamp, colour):
+        images.publish(as_image(halves(colour, colour), 'rgb8', stamp=stamp))
+        (label,) = np.unique(labels_of(masks.wait_for(of_stamp(stamp))))
+        assert overlays.wait_for(of_stamp(stamp)).width == 64
+        return label
+
+    assert [best(1, RED), best(2, GREEN), best(3, GREEN)] == [0, 0, 1]
+    assert peer.call(Trigger, '/recurrent/reset').success
+    assert best(4, RED) == 0
+
+
+def test_a_classifier_takes_an_image_and_a_tensor(start, peer, publisher, as_image):
+    start(
+        'classifier',
+        'informed',
+        'classifier_with_prior',
+        inputs=['x=image:informed_camera/image', 'prior=tensor:informed_camera/prior'],
+        **PIXELS,
+    )
+    images = publisher(Image, '/informed_camera/image')
+    priors = publisher(TensorList, '/informed_camera/prior')
+    results = peer.inbox(Classification, '/informed/classification')
+    for stamp, prior, best in ((1, (0, 0, 0), '0'), (2, (0, 0, 5), '2')):
+        values = {'prior': np.array([prior], np.float32)}
+        written = write_tensor_list(values, (0, 0), '').tobytes()
+        message = deserialize_message(written, TensorList)
+        image = as_image(halves(RED, RED), 'rgb8', stamp=stamp)
+        message.header.stamp = image.header.stamp
+        priors.publish(message)
+        images.publish(image)
+        found = results.wait_for(of_stamp(stamp))
+        assert found.header.frame_id == 'front_camera'
+        assert found.results[0].class_id == best
+
+
+def test_bindings_that_cannot_be_honoured_are_refused(start_node, models):
+    node = start_node(
+        'refused',
+        'trt_ros.nodes.classifier',
+        backend='onnxruntime',
+        model_path=models['classifier_with_prior'],
+    )
+    bound = ['x=image:camera/image', 'prior=tensor:prior']
+    usual = {
+        'inputs': bound,
+        'image_topics': [],
+        'regions': False,
+        'rate_hz': 0.0,
+        'approximate_sync': False,
+    }
+    for changes, problem, remedy in (
+        (
+            {'image_topics': ['front', 'rear']},
+            f"image_topics is ['front', 'rear'], but inputs is {bound}.",
+            'Leave image_topics out, and run one node per camera; or leave inputs out.',
+        ),
+        ({'regions': True}, f'inputs is {bound}, but regions is true.', 'Leave inputs out'),
+        ({'rate_hz': 5.0, 'approximate_sync': True}, 'approximate_sync is true, but', 'Set appro'),
+        ({'inputs': ['*=tensor:all']}, 'The network gets no image.', 'Run the node `tensor`'),
+    ):
+        assert node.set(**{**usual, **changes}) == ''
+        assert not node.change('configure')
+        node.wait_for_log(problem)
+        node.wait_for_log(f'Remedy: {remedy}')
+    assert node.set(**usual) == ''
+    assert node.change('configure')
