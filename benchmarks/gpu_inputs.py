@@ -1,0 +1,161 @@
+"""
+Runs of tensors, several images and states in the captured graph, beside runs without a graph.
+
+    python benchmarks/gpu_inputs.py [--rounds 300] [--json FILE]
+
+Without a graph, a run copies from and to pageable memory and enqueues the network, as
+`TensorRTRunner.infer` does; for images, preprocessing is not included. The networks are of random
+weights: a GRU of 64 inputs and 256 states, a policy of two cameras (640x480) and 14 joints, and
+the difference of two tensors of 4.9 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+import json
+from pathlib import Path
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from trt_ros.engine.options import BuildOptions
+from trt_ros.runtime.fitting import fit
+from trt_ros.runtime.gpu.measure import Summary, Work, graph_times, host_times
+from trt_ros.runtime.gpu.open import open_tensor_runner
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.vision.decoders.registry import TENSORS
+from trt_ros.vision.frame import Frame
+
+FLOAT = TensorProto.FLOAT
+node = helper.make_node
+Shapes = Mapping[str, list[int]]
+
+
+def write(
+    path: Path, nodes: list[Any], inputs: Shapes, outputs: Shapes, **shapes: tuple[int, ...]
+) -> None:
+    """Write a network whose weights have these shapes."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.normal(0, 0.05, shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    values = [
+        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in each.items()]
+        for each in (inputs, outputs)
+    ]
+    graph = helper.make_graph(nodes, path.stem, *values, weights)
+    opset = [helper.make_opsetid('', 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+
+
+def gru(path: Path) -> tuple[str, ...]:
+    nodes = [
+        node('Concat', ['x', 'h'], ['xh'], axis=1),
+        node('MatMul', ['xh', 'wz'], ['z_']),
+        node('Sigmoid', ['z_'], ['z']),
+        node('MatMul', ['xh', 'wn'], ['n_']),
+        node('Tanh', ['n_'], ['n']),
+        node('Sub', ['h', 'n'], ['d']),
+        node('Mul', ['z', 'd'], ['zd']),
+        node('Add', ['n', 'zd'], ['hn']),
+        node('MatMul', ['hn', 'wy'], ['y']),
+    ]
+    sizes = dict(wz=(320, 256), wn=(320, 256), wy=(256, 14))
+    write(path, nodes, {'x': [1, 64], 'h': [1, 256]}, {'y': [1, 14], 'hn': [1, 256]}, **sizes)
+    return ('x=tensor:x', 'h=state:hn')
+
+
+def policy(path: Path) -> tuple[str, ...]:
+    nodes = []
+    for camera in ('top', 'wrist'):
+        nodes += [
+            node('Conv', [camera, f'{camera}_1'], [f'{camera}_a'], strides=[4, 4]),
+            node('Relu', [f'{camera}_a'], [f'{camera}_b']),
+            node('Conv', [f'{camera}_b', f'{camera}_2'], [f'{camera}_c'], strides=[2, 2]),
+            node('GlobalAveragePool', [f'{camera}_c'], [f'{camera}_d']),
+            node('Flatten', [f'{camera}_d'], [f'{camera}_e']),
+        ]
+    nodes += [
+        node('Concat', ['top_e', 'wrist_e', 'joints'], ['all'], axis=1),
+        node('MatMul', ['all', 'w'], ['actions']),
+    ]
+    images = [1, 3, 224, 224]
+    write(
+        path,
+        nodes,
+        {'top': images, 'wrist': images, 'joints': [1, 14]},
+        {'actions': [1, 140]},
+        top_1=(64, 3, 4, 4),
+        top_2=(128, 64, 3, 3),
+        wrist_1=(64, 3, 4, 4),
+        wrist_2=(128, 64, 3, 3),
+        w=(270, 140),
+    )
+    return ('top=image:top', 'wrist=image:wrist', 'joints=tensor:joints')
+
+
+def difference(path: Path) -> tuple[str, ...]:
+    shape = [1, 3, 640, 640]
+    write(path, [node('Sub', ['a', 'b'], ['y'])], {'a': shape, 'b': shape}, {'y': shape})
+    return ('*=tensor:tensors',)
+
+
+def measure(name: str, path: Path, inputs: tuple[str, ...], rounds: int) -> dict[str, Any]:
+    runner = open_tensor_runner(path, BuildOptions(precision='fp32'), backend='tensorrt_rtx')
+    zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in runner.inputs}
+    without_graph = []
+    for number in range(rounds + 10):
+        start = time.perf_counter()
+        runner.infer(zeros)
+        if number >= 10:
+            without_graph.append((time.perf_counter() - start) * 1e3)
+    fitted = fit(runner, PipelineOptions(inputs=inputs), TENSORS)
+    pipeline = runner.for_frames(fitted)
+    try:
+        frame = Frame.from_pixels(np.zeros((480, 640, 3), np.uint8))
+        work = Work.of(pipeline, frame if pipeline.shared.images else None)
+        pipeline.warm_up()
+        graph = graph_times(pipeline, work, rounds)
+        host = host_times(pipeline, work, rounds)
+    finally:
+        pipeline.close()
+    over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
+    times = {
+        'without a graph': without_graph,
+        'GPU': graph['gpu'],
+        'wall - GPU': over,
+        'whole run': host['frame'],
+    }
+    return {'name': name, **{each: vars(Summary.of(ms)) for each, ms in times.items()}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
+    parser.add_argument('--rounds', type=int, default=300)
+    parser.add_argument('--json', type=Path)
+    args = parser.parse_args()
+    results = []
+    columns = ('without a graph', 'GPU', 'wall - GPU', 'whole run')
+    print(f'{"us, p50 (p99)":14}' + ''.join(f'{column:>20}' for column in columns))
+    with tempfile.TemporaryDirectory() as folder:
+        for network in (gru, policy, difference):
+            path = Path(folder) / f'{network.__name__}.onnx'
+            inputs = network(path)
+            found = measure(network.__name__, path, inputs, args.rounds)
+            results.append(found)
+            cells = [
+                f'{found[key]["p50"] * 1e3:.1f} ({found[key]["p99"] * 1e3:.1f})' for key in columns
+            ]
+            print(f'{found["name"]:14}' + ''.join(f'{cell:>20}' for cell in cells), flush=True)
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == '__main__':
+    main()
