@@ -9,6 +9,7 @@
 #include "nms.cu"
 #include "dense.cu"
 #include "masks.cu"
+#include "classes.cu"
 
 #define BOX_KERNELS(DTYPE, T, SUFFIX, SHAPE)                                                  \
   extern "C" __global__ void __launch_bounds__(256)                                           \
@@ -36,7 +37,9 @@
   extern "C" __global__ void __launch_bounds__(256)                                           \
   paint_##DTYPE(const __grid_constant__ Masks m) { paint<T>(m); }                             \
   extern "C" __global__ void __launch_bounds__(256)                                           \
-  keep_##DTYPE(const __grid_constant__ Masks m) { keep<T>(m); }
+  keep_##DTYPE(const __grid_constant__ Masks m) { keep<T>(m); }                               \
+  extern "C" __global__ void __launch_bounds__(1024)                                          \
+  classify_##DTYPE(const __grid_constant__ Classes c) { classify<T>(c); }
 
 extern "C" __global__ void __launch_bounds__(256)
 mask(const __grid_constant__ Head h) { mask<Upright>(h); }

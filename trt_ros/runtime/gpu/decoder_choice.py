@@ -7,11 +7,13 @@ from typing import Any
 
 from trt_ros.runtime.gpu.decode import GpuDecoder, OutputSlice
 from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
+from trt_ros.runtime.gpu.decode_classes import GpuClasses
 from trt_ros.runtime.gpu.decode_dense import GpuArgmax, GpuDense, GpuDepth
 from trt_ros.runtime.gpu.decode_masks import GpuInstances
 from trt_ros.runtime.gpu.tensorrt_context import Shape
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead
+from trt_ros.vision.decoders.classify import ClassifyHead
 from trt_ros.vision.decoders.depth import DepthHead
 from trt_ros.vision.decoders.detr import DetrHead, sigmoid_without_last, softmax_without_last
 from trt_ros.vision.decoders.family import sigmoid
@@ -48,7 +50,7 @@ def gpu_decoder(
     def part(output: str, start: int, row: int, column: int = 1) -> OutputSlice:
         return OutputSlice(output, dtypes[output], start, row, column)
 
-    found: GpuBoxes | GpuDense | None = None
+    found: GpuBoxes | GpuDense | GpuClasses | None = None
     if isinstance(head, YoloV8Head):
         found = _yolov8(head, shapes, part)
     elif isinstance(head, (YoloxHead, YoloV5Head)):
@@ -59,13 +61,24 @@ def gpu_decoder(
         found = _detr(head, shapes, part)
     elif isinstance(head, BoxesHead):
         found = _boxes(head, shapes, part)
-    elif isinstance(head, (PoseHead, ObbHead)):
-        found = _extras(head, shapes, part)
-    elif isinstance(head, InstanceHead):
-        found = _instances(head, shapes, part, input_hw)
-    elif isinstance(head, (SemanticHead, DepthHead)):
-        found = _dense(head, shapes, part)
+    else:
+        found = _of_other_tasks(head, shapes, part, input_hw)
     return found if found is not None and found.is_supported else None
+
+
+def _of_other_tasks(
+    head: object, shapes: Mapping[str, Shape], part: Slice, input_hw: tuple[int, int]
+) -> GpuBoxes | GpuDense | GpuClasses | None:
+    """Return the GPU decoder of a head that finds something else than boxes."""
+    if isinstance(head, (PoseHead, ObbHead)):
+        return _extras(head, shapes, part)
+    if isinstance(head, InstanceHead):
+        return _instances(head, shapes, part, input_hw)
+    if isinstance(head, ClassifyHead):
+        return _classes(head, shapes, part)
+    if isinstance(head, (SemanticHead, DepthHead)):
+        return _dense(head, shapes, part)
+    return None
 
 
 def _yolov8(head: YoloV8Head, shapes: Mapping[str, Shape], part: Slice) -> GpuBoxes:
@@ -184,6 +197,13 @@ def _instances(
         grid_hw=(rows, columns),
         input_hw=input_hw,
     )
+
+
+def _classes(head: ClassifyHead, shapes: Mapping[str, Shape], part: Slice) -> GpuClasses | None:
+    _, count, *ones = shapes[head.output_name]
+    if head.class_count not in (None, count) or any(size != 1 for size in ones):
+        return None
+    return GpuClasses(part(head.output_name, 0, 0), count)
 
 
 def _dense(

@@ -83,7 +83,7 @@ class CropArgs(ctypes.Structure):
 
 
 class RequestArgs(ctypes.Structure):
-    """Parameters that may differ between frames of one graph; decode.cu: struct Request."""
+    """Parameters that may differ between frames of one graph; common.cu: struct Request."""
 
     _fields_ = [
         ('score_threshold', c_float),

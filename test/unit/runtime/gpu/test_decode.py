@@ -11,7 +11,7 @@ import pytest
 
 from trt_ros.cuda import kernels
 from trt_ros.errors import ScoreRangeError
-from trt_ros.runtime.gpu import decode_boxes, decode_dense, decode_masks
+from trt_ros.runtime.gpu import decode_boxes, decode_classes, decode_dense, decode_masks
 from trt_ros.runtime.gpu import preprocess as graph_steps
 from trt_ros.runtime.gpu.decode import DATA_OFFSET
 from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
@@ -178,7 +178,8 @@ def test_single_class_yolov7_score_is_objectness(only, column, multiplied):
         boxes(labels='uint8', suppress=False),
         (SemanticHead('scores', (1, 1, 8, 8), True, False), outputs(scores=(1, 1, 8, 8))),
         (SemanticHead('scores', (1, 8, 8), True, True), outputs(scores=((1, 8, 8), 'int64'))),
-        (ClassifyHead('scores', 3), outputs(scores=(1, 3))),
+        (ClassifyHead('scores', 3), outputs(scores=(1, 4))),
+        (ClassifyHead('scores', 3), outputs(scores=((1, 3), 'float64'))),
     ],
     ids=without_addresses,
 )
@@ -230,6 +231,8 @@ def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
         (DepthHead('head'), (1, 70, 70), GpuDepth),
         (DepthHead('head'), (1, 1, 70, 70), GpuDepth),
         (DepthHead('head', False), (1, 70, 70, 1), GpuDepth),
+        (ClassifyHead('head', 1000), (1, 1000), decode_classes.GpuClasses),
+        (ClassifyHead('head', None), (1, 1000, 1, 1), decode_classes.GpuClasses),
         (PoseHead(Rows('head', 2, 51, False)), (1, 56, 8400), type(None)),
         (PoseHead(Rows('head', None, 51, True)), (1, 300, 56), type(None)),
         (DepthHead('head'), (1, 2, 70, 70), type(None)),
@@ -317,6 +320,7 @@ def test_keypoints_and_angles_are_read_behind_the_boxes():
         ('decode', 'Head', decode_boxes.HeadArgs),
         ('decode', 'Dense', decode_dense.DenseArgs),
         ('decode', 'Masks', decode_masks.MasksArgs),
+        ('decode', 'Classes', decode_classes.ClassesArgs),
     ],
 )
 def test_structs_have_the_layout_that_the_kernels_compile_to(source, name, struct):

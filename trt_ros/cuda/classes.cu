@@ -1,0 +1,67 @@
+// Scores of a classifier.
+
+struct Classes {
+  const void* scores;
+  Result* result;   // Host memory that the GPU can write; `count` stays 0.
+  float* target;    // Likewise.
+  int count;
+};
+
+// Reductions over a block of 1024 threads; all threads get the result.
+__device__ __forceinline__ float sum_of(float value, float* warps) {
+  for (int apart = 16; apart; apart /= 2) value += __shfl_xor_sync(EVERY, value, apart);
+  __syncthreads();  // The previous reduction has been read.
+  if ((threadIdx.x & 31) == 0) warps[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = warps[threadIdx.x & 31];
+  for (int apart = 16; apart; apart /= 2) value += __shfl_xor_sync(EVERY, value, apart);
+  return value;
+}
+__device__ __forceinline__ float highest_of(float value, float* warps) {
+  for (int apart = 16; apart; apart /= 2) value = fmaxf(value, __shfl_xor_sync(EVERY, value, apart));
+  __syncthreads();
+  if ((threadIdx.x & 31) == 0) warps[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = warps[threadIdx.x & 31];
+  for (int apart = 16; apart; apart /= 2) value = fmaxf(value, __shfl_xor_sync(EVERY, value, apart));
+  return value;
+}
+
+// One block of 1024 threads: softmax, unless the scores are probabilities; see
+// vision/decoders/classify.py.
+template <class T> __device__ __forceinline__ void classify(const Classes& c) {
+  __shared__ float warps[32];
+  float highest = -INFINITE, lowest = INFINITE, total = 0.f;
+  int bad = 0;
+  for (int i = threadIdx.x; i < c.count; i += blockDim.x) {
+    const float score = T::at(c.scores, i);
+    if (!is_finite(score)) {
+      ++bad;
+      continue;
+    }
+    highest = fmaxf(highest, score);
+    lowest = fminf(lowest, score);
+    total += score;
+  }
+  const int all_bad = (int)sum_of((float)bad, warps);
+  total = sum_of(total, warps);
+  highest = highest_of(highest, warps);
+  lowest = -highest_of(-lowest, warps);
+  if (!all_bad && lowest >= 0.f && fabsf(total - 1.f) < 0.01f) {
+    for (int i = threadIdx.x; i < c.count; i += blockDim.x) {
+      c.target[i] = fminf(T::at(c.scores, i), 1.f);  // Rounding.
+    }
+  } else {
+    float powers = 0.f;
+    for (int i = threadIdx.x; i < c.count; i += blockDim.x) {
+      const float score = T::at(c.scores, i);
+      if (is_finite(score)) powers += expf(score - highest);
+    }
+    powers = sum_of(powers, warps);
+    for (int i = threadIdx.x; i < c.count; i += blockDim.x) {
+      const float score = T::at(c.scores, i);
+      c.target[i] = is_finite(score) ? expf(score - highest) / powers : 0.f;
+    }
+  }
+  if (threadIdx.x == 0) *c.result = {0, 0, all_bad, 0};
+}
