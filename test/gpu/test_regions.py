@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 import pytest
 
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.registry import TENSORS
+from trt_ros.vision.decoders.registry import CLASSIFIERS, TENSORS
 from trt_ros.vision.frame import ENCODINGS, Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.regions import Crop
@@ -84,16 +84,24 @@ def mean_colour(tmp_path_factory) -> str:
     return str(path)
 
 
+def values(result):
+    """Return the numbers of an embedding or a classification."""
+    return result['out'] if isinstance(result, dict) else result.scores
+
+
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
 @pytest.mark.parametrize('unified_memory', ['off', 'on'])
+@pytest.mark.parametrize(
+    ('decoder', 'families'), [('embedding', TENSORS), ('classifier', CLASSIFIERS)]
+)
 def test_the_pipeline_equals_onnx_runtime(
-    gpu, mean_colour, tmp_path, unified_memory, frames_in_flight
+    gpu, mean_colour, tmp_path, decoder, families, unified_memory, frames_in_flight
 ):
     options = {
         'regions': True,
-        'decoder': 'embedding',
+        'decoder': decoder,
         'region_scale': 1.25,
-        'families': TENSORS,
+        'families': families,
         'batch': 4,
     }
     rng = np.random.default_rng(0)
@@ -122,6 +130,6 @@ def test_the_pipeline_equals_onnx_runtime(
                 )
                 got, want = (each.infer_regions(frame, boxes) for each in (on_gpu, on_cpu))
                 assert len(got) == len(want) == count
-                for found, expected in zip(got, want):
-                    np.testing.assert_allclose(found['out'], expected['out'], atol=0.01)
+                for found, expected in zip(map(values, got), map(values, want)):
+                    np.testing.assert_allclose(found, expected, atol=0.01)
         assert on_gpu.diagnostics()['CUDA graph fallbacks'] == ''

@@ -178,7 +178,9 @@ def open_shared_resources(
         return loaded
 
     def decoder_for(shapes: Mapping[str, Shape]) -> GpuDecoder | None:
-        if not image_feeds(fitted.feeds):
+        # Results of regions are small, and the CPU decodes them.
+        images = image_feeds(fitted.feeds).values()
+        if not images or any(feed.crop is not None for feed in images):
             return None
         return gpu_decoder(fitted.decoder, engine.outputs, shapes, fitted.preprocess.input_hw)
 

@@ -14,7 +14,7 @@ from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import TENSORS
+from trt_ros.vision.decoders.registry import CLASSIFIERS, TENSORS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.regions import Crop
 from trt_ros.vision.thresholds import Thresholds
@@ -82,7 +82,7 @@ def open_regions(make_engine, cuda, monkeypatch):
     before, opened = live(), []
     crop: Crop
 
-    def make(batch=-1, max_batch=4, **options):
+    def make(batch=-1, max_batch=4, decoder='embedding', families=TENSORS, **options):
         nonlocal crop
         engine = make_engine()
         engine.inputs = (TensorSpec('images', (batch, 3, *HW), 'float32', 'input'),)
@@ -91,8 +91,8 @@ def open_regions(make_engine, cuda, monkeypatch):
         engine.profiles = ({'images': sizes},) if batch == -1 else ()
         engine.create_execution_context = lambda strategy: Context(engine)
         engine.batches = []
-        model = ModelOptions(regions=True, decoder='embedding', std=(1.0,) * 3, mean=(0.0,) * 3)
-        fitted = fit(engine, model, TENSORS)
+        model = ModelOptions(regions=True, decoder=decoder, std=(1.0,) * 3, mean=(0.0,) * 3)
+        fitted = fit(engine, model, families)
         crop = fitted.feeds['images'].crop
         options = {'gpu_timeout_seconds': 0, **options}
         pipeline = GraphPipeline.open(
@@ -162,6 +162,16 @@ def test_one_graph_serves_all_regions_of_a_geometry(open_regions):
     assert len(list(slot.captured(slot.buffers_for(2)))) == 1
     pipeline.infer_regions(frame_of(50, 40), crop.maps(boxes(2)), ASKED)
     assert len(list(slot.captured(slot.buffers_for(2)))) == 2
+
+
+def test_a_family_with_kernels_is_decoded_per_region(open_regions):
+    pipeline, _, crop = open_regions(slots=1, decoder='classifier', families=CLASSIFIERS)
+    pipeline.warm_up()
+    frame, maps = frame_of(), crop.maps(boxes(3))
+    found = pipeline.infer_regions(frame, maps, ASKED)
+    odds = np.exp(crop(frame, maps).mean(axis=(2, 3)))
+    expected = odds / odds.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose([each.scores for each in found], expected, atol=1e-5)
 
 
 def test_registered_memory_is_read_in_place(open_regions):
