@@ -482,6 +482,7 @@ def test_bindings_that_cannot_be_honoured_are_refused(start_node, models):
         'rate_hz': 0.0,
         'approximate_sync': False,
         'tensor_format': 'auto',
+        'regions': False,
     }
     for changes, problem in (
         ({'input': 'tensors'}, 'input is tensors, but inputs has bindings'),
@@ -491,6 +492,7 @@ def test_bindings_that_cannot_be_honoured_are_refused(start_node, models):
         ({'inputs': ['x=tensor:t']}, 'The network input factor'),
         ({'inputs': ['*=tensor:t//u']}, "inputs has an invalid topic 't//u'"),
         ({'tensor_format': 'isaac5'}, 'Package isaac_ros_tensor_msgs is not installed'),
+        ({'regions': True}, "inputs is ['*=tensor:t'], but regions is true"),
     ):
         assert node.set(**{**usual, **changes}) == ''
         assert not node.change('configure')

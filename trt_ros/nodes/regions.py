@@ -65,6 +65,12 @@ class RegionNode(InferenceNode):
         """Open the pipeline and create the publishers."""
         parameters = self.parameters
         if parameters.regions:
+            if parameters.inputs:
+                raise ParameterError(
+                    f'inputs is {list(parameters.inputs)}, but regions is true.',
+                    cause='Regions are cut out of the messages on the topic `image`.',
+                    remedy='Leave inputs out, and remap `image`.',
+                )
             if parameters.image_topics:
                 raise ParameterError(
                     f'image_topics is {list(parameters.image_topics)}, but regions is true.',
