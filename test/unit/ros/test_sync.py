@@ -117,6 +117,16 @@ def test_a_stamp_far_behind_is_a_jump_of_time():
     assert not exact.is_jump(1, 0)
 
 
+def test_after_one_stamp_far_ahead_messages_meet_again():
+    exact, drops = matcher()
+    wrong, right = 100 * MAX_REORDERING_NS, 3 * MAX_REORDERING_NS
+    assert matched(exact, (0, wrong)) == []
+    assert exact.is_jump(0, right)
+    exact.clear(JUMPED)
+    assert matched(exact, (0, right), (1, right)) == [(right, right)]
+    assert drops == {(0, JUMPED): 1}
+
+
 arrivals = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=80)
 
 
