@@ -339,7 +339,8 @@ def test_a_silent_topic_is_named(start, peer, publisher, picture_of):
 
 
 def test_a_recurrent_network_keeps_its_state(start, peer, publisher, models):
-    node = start('gru', 'gru', ['x=tensor:steps', 'h=state:hn'], outputs=['energy'])
+    bindings = ['x=tensor:steps', 'h=state:hn']
+    node = start('gru', 'gru', bindings, outputs=['energy'], precision='fp32')
     assert 'input h: state, output hn of the previous run' in node.log
     steps = publisher(TensorList, '/steps')
     results = peer.inbox(TensorList, '/gru/tensors')
