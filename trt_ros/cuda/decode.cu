@@ -41,8 +41,9 @@
   extern "C" __global__ void __launch_bounds__(1024)                                          \
   classify_##DTYPE(const __grid_constant__ Classes c) { classify<T>(c); }
 
+// Not only `mask`: ptxas of CUDA 13.0 crashes on a kernel of that name for sm_86 and sm_87.
 extern "C" __global__ void __launch_bounds__(256)
-mask(const __grid_constant__ Head h) { mask<Upright>(h); }
+mask_upright(const __grid_constant__ Head h) { mask<Upright>(h); }
 extern "C" __global__ void __launch_bounds__(256)
 mask_rotated(const __grid_constant__ Head h) { mask<Rotated>(h); }
 KERNELS(float32, Float32)

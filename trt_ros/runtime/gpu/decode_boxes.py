@@ -298,7 +298,9 @@ class GpuBoxes:
         if self.uses_nms:
             groups = args.pitch // 4
             tiles = (groups + 1) // 2 * (groups + 1) * 4
-            found.append(Launch(f'mask{shape}', (min(tiles, 1024), 1, 1), (256, 1, 1), args))
+            found.append(
+                Launch(f'mask{shape or "_upright"}', (min(tiles, 1024), 1, 1), (256, 1, 1), args)
+            )
         found.append(Launch(f'reduce_{dtype}', one, (1024, 1, 1), args))
         if self.uses_nms and self.places > TOP:
             found.append(Launch(f'filter{shape}_{dtype}', wide, (256, 1, 1), args))

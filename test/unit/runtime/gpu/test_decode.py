@@ -340,3 +340,11 @@ def test_structs_have_the_layout_that_the_kernels_compile_to(source, name, struc
     ]
     without_kernels = re.sub(r'^\w*KERNELS\(.*\)$', '', source_text, flags=re.M)
     kernels.compile_source('\n'.join([without_kernels, *sizes]), 'sm_90')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('arch', ['sm_75', 'sm_87', 'sm_90', 'sm_120'])
+def test_kernels_compile_for_all_architectures(arch):
+    pytest.importorskip('cuda.bindings.nvrtc')
+    text = kernels.source_of('decode')
+    assert kernels.compile_source(re.sub(r'^KERNELS\(b?float16.*$', '', text, flags=re.M), arch)

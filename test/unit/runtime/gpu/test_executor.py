@@ -25,7 +25,7 @@ from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 
 ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
-DECODED = ['select_columns_float32', 'rank_float32', 'mask', 'reduce_float32']
+DECODED = ['select_columns_float32', 'rank_float32', 'mask_upright', 'reduce_float32']
 
 
 def captured(pipeline, slot=0, batch=1):
