@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import colorsys
 from typing import NamedTuple
 import zlib
@@ -64,6 +64,8 @@ def draw_result(
         )
     if isinstance(result, ClassMask):
         draw_mask(pixels_bgr, result.labels, opacity=opacity)
+    if isinstance(result, Mapping):
+        _draw_masks(pixels_bgr, result, opacity)
     if isinstance(result, (Detections, OrientedBoxes)):
         draw_detections(pixels_bgr, result, class_names)
     if isinstance(result, (Instances, Poses)):
@@ -74,6 +76,15 @@ def draw_result(
         draw_scores(pixels_bgr, result, class_names)
     if isinstance(result, Depth):
         pixels_bgr[:] = depth_view(result)
+
+
+def _draw_masks(pixels_bgr: np.ndarray, masks: Mapping[str, object], opacity: float) -> None:
+    """Draw the first mask, and the others without their class 0, in colours further on."""
+    found = [mask.labels for mask in masks.values() if isinstance(mask, ClassMask)]
+    for number, labels in enumerate(found):
+        shifted = labels.astype(np.uint32)
+        shifted[labels > 0] += number
+        draw_mask(pixels_bgr, shifted, opacity=opacity, background=0 if number else None)
 
 
 def draw_scores(pixels_bgr: np.ndarray, found: Classification, class_names: Sequence[str]) -> None:

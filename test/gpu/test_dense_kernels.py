@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trt_ros.vision.decoders.depth import DepthHead
+from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
 from trt_ros.vision.letterbox import Letterbox
 
 pytestmark = pytest.mark.gpu
@@ -59,3 +60,17 @@ def test_a_channel_axis_of_one_does_not_matter(shape, channels_first, decode_on_
     head = DepthHead('depth', channels_first)
     got, _ = decode_on_gpu(head, {'depth': cells}, letterbox)
     np.testing.assert_array_equal(got.values, head({'depth': cells}, letterbox).values)
+
+
+def test_masks_of_several_outputs_are_those_of_numpy(decode_on_gpu):
+    rng = np.random.default_rng(2)
+    shapes = {'area': (1, 3, 24, 32), 'line': (1, 2, 48, 64), 'many': (1, 300, 6, 8)}
+    head = MaskHeads(tuple(SemanticHead(*each, True, False) for each in shapes.items()))
+    outputs = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    letterbox = Letterbox.fit((131, 77), (192, 256), 'letterbox')
+    got, _ = decode_on_gpu(head, outputs, letterbox)
+    want = head(outputs, letterbox)
+    assert list(got) == list(want) == ['area', 'line', 'many']
+    for name, mask in want.items():
+        assert got[name].labels.dtype == mask.labels.dtype
+        assert np.mean(got[name].labels != mask.labels) <= 1e-3  # Equal scores but rounding.

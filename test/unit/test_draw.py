@@ -49,6 +49,18 @@ def test_picture_without_detections_is_unchanged():
     assert (pixels == 90).all()
 
 
+def test_further_masks_are_drawn_without_their_class_0():
+    masks = {
+        'area': ClassMask(np.repeat(np.uint8([[0, 1]]), 4, axis=0)),
+        'line': ClassMask(np.repeat(np.uint8([[0], [0], [1], [1]]), 2, axis=1)),
+    }
+    pixels = grey((2, 4))
+    draw_result(pixels, masks, (), opacity=1.0)
+    assert (pixels[:2, 0] == colour_of(0)).all()
+    assert (pixels[:2, 1] == colour_of(1)).all()
+    assert (pixels[2:] == colour_of(2)).all()
+
+
 def test_a_box_is_drawn_along_its_edges_in_the_colour_of_its_class():
     pixels = grey()
     draw_detections(pixels, found((60, 50, 140, 120, 0.5, 1)), ('a', 'b'))

@@ -58,25 +58,26 @@ class ClassIdParameters:
 class LabelledNode(InferenceNode):
     """A node that publishes its class names on ~/label_info; `score_threshold` is a parameter."""
 
-    def class_map(self) -> Mapping[int, str]:
-        """Return class names by published number."""
-        return dict(enumerate(self.pipeline.class_names))
+    def class_maps(self) -> Mapping[str, Mapping[int, str]]:
+        """Return class names by published number, by prefix of the topic label_info."""
+        return {'': dict(enumerate(self.pipeline.class_names))}
 
     def configure(self) -> None:
         """Open the pipeline and publish the class names."""
         super().configure()
-        self._label_info = self.publisher(LabelInfo, '~/label_info', LATCHED)
+        self._label_infos = {
+            prefix: self.publisher(LabelInfo, f'~/{prefix}label_info', LATCHED)
+            for prefix in self.class_maps()
+        }
         self.parameters_changed()
 
     def parameters_changed(self) -> None:
         """Publish the class names with the new threshold."""
-        self._label_info.publish(
-            to_label_info(
-                Header(stamp=self.get_clock().now().to_msg()),
-                self.class_map(),
-                self.parameters.score_threshold,
+        header = Header(stamp=self.get_clock().now().to_msg())
+        for prefix, class_map in self.class_maps().items():
+            self._label_infos[prefix].publish(
+                to_label_info(header, class_map, self.parameters.score_threshold)
             )
-        )
 
 
 class ObjectNode(LabelledNode):
@@ -107,7 +108,10 @@ class ObjectNode(LabelledNode):
 
     def _count(self, results: Sequence[Any], thresholds: Thresholds) -> None:
         limit = min(thresholds.max_detections, self.pipeline.max_detections)
-        full = sum(isinstance(each, Sized) and len(each) >= limit for each in results)
+        full = sum(
+            isinstance(each, Sized) and not isinstance(each, Mapping) and len(each) >= limit
+            for each in results
+        )
         with self._counting:
             self._full_frames += full
 

@@ -14,17 +14,20 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.draw import draw_result
+from trt_ros.errors import ParameterError
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
+from trt_ros.ros.tensors import topic_name
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.vision.decoders.instances import InstanceHead
 from trt_ros.vision.decoders.registry import SEGMENTERS
+from trt_ros.vision.decoders.semantic import MaskHeads
 from trt_ros.vision.frame import Frame, to_colour
-from trt_ros.vision.results import ClassMask, Instances
+from trt_ros.vision.results import ClassMask, ClassMasks, Instances
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class SegmenterNode(ObjectNode):
 
     In the mask of an instance segmentation network, 0 is background and the other values are class
     index + 1; in that of a semantic segmentation network, values are class indices. ~/label_info
-    maps the values to class names.
+    maps the values to class names. Of several chosen outputs, the first is ~/mask and the others
+    are ~/OUTPUT/mask, with ~/OUTPUT/label_info.
     """
 
     Parameters = SegmenterParameters
@@ -62,11 +66,31 @@ class SegmenterNode(ObjectNode):
     def __init__(self, name: str = 'segmenter', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
 
-    def class_map(self) -> Mapping[int, str]:
-        """Return class names by mask value."""
-        if not self._has_instances:
-            return super().class_map()
-        return {0: 'background', **dict(enumerate(self.pipeline.class_names, 1))}
+    def class_maps(self) -> Mapping[str, Mapping[int, str]]:
+        """Return class names by mask value, by prefix of the topics of each mask."""
+        head, names = self.pipeline.decoder.head, self.pipeline.class_names
+        if isinstance(head, MaskHeads):
+            prefixes = self._prefixes(head)
+            return {
+                prefixes[output]: dict(enumerate(each))
+                for output, each in head.names_by_output(names).items()
+            }
+        if self._has_instances:
+            return {'': {0: 'background', **dict(enumerate(names, 1))}}
+        return super().class_maps()
+
+    def _prefixes(self, head: MaskHeads) -> dict[str, str]:
+        """Return the prefix of the topics of each mask by output: '' for the first."""
+        first, *others = (each.output_name for each in head.heads)
+        prefixes = {first: '', **{name: f'{topic_name(name)}/' for name in others}}
+        if len(set(prefixes.values())) < len(prefixes):
+            raise ParameterError(
+                f'Several outputs have one topic: {", ".join(others)}.',
+                cause='Characters other than letters and digits become underscores.',
+                remedy='Choose one of them with the parameter outputs, or rename them in the '
+                'model.',
+            )
+        return prefixes
 
     @property
     def _has_instances(self) -> bool:
@@ -75,7 +99,10 @@ class SegmenterNode(ObjectNode):
     def advertise(self, camera: Camera) -> SimpleNamespace:
         """Create the publishers of a camera's results."""
         outputs = SimpleNamespace(
-            mask=ImageSender(self, camera.publisher(Image, 'mask')),
+            masks={
+                prefix: ImageSender(self, camera.publisher(Image, f'{prefix}mask'))
+                for prefix in self.class_maps()
+            },
             overlay=ImageSender(self, camera.publisher(Image, 'overlay')),
         )
         if self._has_instances:
@@ -88,22 +115,29 @@ class SegmenterNode(ObjectNode):
         return outputs
 
     def publish(
-        self, outputs: SimpleNamespace, result: Instances | ClassMask, header: Header, frame: Frame
+        self,
+        outputs: SimpleNamespace,
+        result: Instances | ClassMask | ClassMasks,
+        header: Header,
+        frame: Frame,
     ) -> None:
         """Publish the result of one image."""
         if isinstance(result, Instances):
-            mask = result.paint((result.detections.labels + 1).astype(outputs.mask_dtype))
+            masks = [result.paint((result.detections.labels + 1).astype(outputs.mask_dtype))]
             if should_publish(outputs.instances.publisher):
                 outputs.instances.begin(header, frame.wh, 'mono16')[:] = result.paint(
                     np.arange(1, len(result) + 1, dtype=np.uint16)
                 )
                 outputs.instances.send()
             outputs.detections(result.detections, header, self.parameters.class_id_format)
+        elif isinstance(result, ClassMask):
+            masks = [result.labels]
         else:
-            mask = result.labels
-        encoding = 'mono8' if mask.dtype == np.uint8 else 'mono16'
-        outputs.mask.begin(header, frame.wh, encoding)[:] = mask
-        outputs.mask.send()
+            masks = [each.labels for each in result.values()]
+        for sender, mask in zip(outputs.masks.values(), masks):
+            encoding = 'mono8' if mask.dtype == np.uint8 else 'mono16'
+            sender.begin(header, frame.wh, encoding)[:] = mask
+            sender.send()
         if should_publish(outputs.overlay.publisher):
             pixels = outputs.overlay.begin(header, frame.wh)
             pixels[:] = to_colour(frame, 'bgr')

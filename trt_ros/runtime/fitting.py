@@ -17,6 +17,7 @@ from trt_ros.runtime.feeds import (
     TensorFeed,
     image_feeds,
 )
+from trt_ros.runtime.heads import decoders_of_each, names_of, several_masks
 from trt_ros.runtime.image_inputs import (
     ImageInput,
     describe_preprocess,
@@ -113,21 +114,29 @@ def fit(
     if images:
         main = next(iter(images.values()))
         is_raw = options.decoder == 'auto' and len(bindings) > 1 and TENSOR in families
-        decoder = choose_decoder(
-            TENSOR.name if is_raw else options.decoder,
-            *_of_one_image(network.inputs, outputs, main.spec),
-            network.metadata,
-            main.input_hw,
-            len(given) or None,
-            has_background=begins_with_background(given),
-            families=families,
-        )
+        inputs, outputs_of_one = _of_one_image(network.inputs, outputs, main.spec)
+        try:
+            decoder = choose_decoder(
+                TENSOR.name if is_raw else options.decoder,
+                inputs,
+                outputs_of_one,
+                network.metadata,
+                main.input_hw,
+                len(given) or None,
+                has_background=begins_with_background(given),
+                families=families,
+            )
+        except TensorMismatchError as error:
+            alone = decoders_of_each(
+                options, network.metadata, inputs, outputs_of_one, main.input_hw, families
+            )
+            decoder = several_masks(options, alone, len(outputs), error)
     else:
         decoder = _tensor_decoder(network, options, families)
     feeds, log_lines = _feeds(network, options, bindings, images, decoder)
     if options.outputs:
         log_lines.append(f'outputs {", ".join(options.outputs)} (as configured)')
-    names = class_names(labels, labels_path, network.metadata, decoder.class_count)
+    names = names_of(labels, labels_path, network.metadata, decoder)
     if isinstance(options, LabelledOptions):
         log_lines.append(_describe_names(names, given))
     return Fitted(
@@ -205,6 +214,11 @@ def _chosen_outputs(network: Network, options: PipelineOptions) -> tuple[TensorS
             f'outputs names {", ".join(unknown)}, which the network does not have.',
             cause=f'Its outputs are {"; ".join(map(str, network.outputs))}.',
             remedy='Choose among the outputs of the network.',
+        )
+    if len(set(options.outputs)) < len(options.outputs):
+        raise ParameterError(
+            f'outputs has duplicates: {", ".join(options.outputs)}.',
+            remedy='List each output once.',
         )
     return tuple(specs[name] for name in options.outputs or specs)
 

@@ -181,6 +181,10 @@ class ClassMask:
     labels: np.ndarray
 
 
+#: Masks of a network with several of them, by output.
+ClassMasks = Mapping[str, ClassMask]
+
+
 @dataclass(frozen=True)
 class Depth:
     """

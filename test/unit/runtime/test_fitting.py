@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from trt_ros.errors import TensorMismatchError
+from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.runtime.feeds import TensorFeed
 from trt_ros.runtime.fitting import fit, fit_any
 from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import FAMILIES, TENSORS
+from trt_ros.vision.decoders.registry import FAMILIES, SEGMENTERS, TENSORS
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 
 def network(image=(1, 3, 64, 96), output=(1, 6, 126), dtype='float32', **metadata):
@@ -70,3 +73,91 @@ def test_an_unrecognised_network_without_images_takes_tensors():
     assert fitted.decoder.name == 'tensor'
     with pytest.raises(TensorMismatchError, match='takes no image'):
         _ = fitted.preprocess
+
+
+def two_masks(*outputs, **metadata):
+    return SimpleNamespace(
+        inputs=(TensorSpec('images', (1, 3, 64, 96), 'float32', 'input'),),
+        outputs=tuple(TensorSpec(*each, 'output') for each in outputs),
+        metadata=metadata,
+    )
+
+
+DRIVE = ('drive', (1, 2, 64, 96), 'float32')
+LANE = ('lane', (1, 3, 64, 96), 'float32')
+BOXES = ('boxes', (1, 100, 7, 3), 'float32')
+
+
+def test_several_chosen_masks_are_decoded_one_by_one():
+    fitted = fit(
+        two_masks(DRIVE, LANE, BOXES, names="{0: 'car'}"),
+        LabelledOptions(
+            outputs=('lane', 'drive'), labels=('none', 'solid', 'dashed', 'no', 'yes')
+        ),
+        SEGMENTERS,
+    )
+    assert fitted.outputs == ('lane', 'drive')
+    assert fitted.decoder.name == 'semantic'
+    assert fitted.decoder.head.names_by_output(fitted.class_names) == {
+        'lane': ('none', 'solid', 'dashed'),
+        'drive': ('no', 'yes'),
+    }
+    scores = {'lane': np.zeros((1, 3, 64, 96)), 'drive': np.zeros((1, 2, 64, 96))}
+    scores['lane'][0, 2, :, :48] = scores['drive'][0, 1, :32] = 1
+    masks = fitted.decoder(
+        scores, Letterbox.fit((96, 64), (64, 96), 'stretch'), DEFAULT_THRESHOLDS
+    )
+    assert list(masks) == ['lane', 'drive']
+    assert (masks['lane'].labels[:, :47] == 2).all() and not masks['lane'].labels[:, 49:].any()
+    assert masks['drive'].labels[:31].all() and not masks['drive'].labels[33:].any()
+
+
+def test_without_labels_several_masks_have_no_names():
+    options = LabelledOptions(outputs=('drive', 'lane'))
+    fitted = fit(two_masks(DRIVE, LANE, names="{0: 'car', 1: 'van'}"), options, SEGMENTERS)
+    assert fitted.class_names == ()
+    assert fitted.decoder.head.names_by_output(()) == {'drive': (), 'lane': ()}
+
+
+def test_auxiliary_outputs_need_a_choice():
+    with pytest.raises(
+        TensorMismatchError, match='Set outputs to one of drive, lane, or to several of them'
+    ):
+        fit(two_masks(DRIVE, LANE, BOXES), LabelledOptions(), SEGMENTERS)
+    options = LabelledOptions(outputs=('lane',))
+    fitted = fit(two_masks(DRIVE, LANE, BOXES), options, SEGMENTERS)
+    assert (fitted.outputs, fitted.decoder.class_count) == (('lane',), 3)
+
+
+def test_a_detector_with_other_outputs_names_the_one_to_choose():
+    outputs = (('raw', (1, 6, 126), 'float32'), LANE)
+    with pytest.raises(TensorMismatchError, match=r'Set outputs to one of raw\. '):
+        fit(two_masks(*outputs), PipelineOptions(), FAMILIES)
+    fitted = fit(two_masks(*outputs), PipelineOptions(outputs=('raw',)), FAMILIES)
+    assert fitted.decoder.name == 'yolov8'
+
+
+def test_chosen_outputs_that_are_not_all_masks_are_refused():
+    options = LabelledOptions(outputs=('drive', 'boxes'))
+    with pytest.raises(TensorMismatchError, match='Set outputs to one of drive'):
+        fit(two_masks(DRIVE, LANE, BOXES), options, SEGMENTERS)
+
+
+@pytest.mark.parametrize(
+    'outputs, remedy',
+    [
+        ((DRIVE, LANE), 'List the names of all outputs, in the order of `outputs`'),
+        ((DRIVE, ('lane', (1, 64, 96), 'int64')), 'Leave both out'),
+    ],
+)
+def test_labels_of_another_number_than_the_classes_of_all_outputs_are_refused(outputs, remedy):
+    options = LabelledOptions(outputs=('drive', 'lane'), labels=('a', 'b'))
+    with pytest.raises(
+        ParameterError, match=rf'names 2 classes of several outputs(.|\n)*{remedy}'
+    ):
+        fit(two_masks(*outputs), options, SEGMENTERS)
+
+
+def test_duplicate_outputs_are_refused():
+    with pytest.raises(ParameterError, match=r'outputs has duplicates: lane, lane\.'):
+        fit(two_masks(DRIVE, LANE), LabelledOptions(outputs=('lane', 'lane')), SEGMENTERS)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import ctypes
 from ctypes import c_double, c_int, c_void_p
 from dataclasses import dataclass
+import itertools
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,10 @@ from trt_ros.runtime.gpu.decode import (
     OutputSlice,
     has_nonfinite,
 )
+from trt_ros.runtime.gpu.sources import aligned
 from trt_ros.vision.grid import line, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import ClassMask, Depth
+from trt_ros.vision.results import ClassMask, ClassMasks, Depth
 
 
 class Axis(ctypes.Structure):
@@ -154,6 +157,64 @@ class GpuArgmax(GpuDense):
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[ClassMask, bool]:
         """Return the mask and whether outputs had non-finite values, see `GpuDecoder`."""
         return ClassMask(self._pixels(memory, image_wh)), has_nonfinite(memory)
+
+
+@dataclass(frozen=True)
+class GpuMasks:
+    """
+    Decoder of several outputs, each into a mask of its own.
+
+    :param masks: by output, in the order of the results.
+    """
+
+    masks: Mapping[str, GpuArgmax]
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """Bytes of GPU scratch memory, see `GpuDecoder`."""
+        return len(self.masks) * COUNTERS_NBYTES
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the kernels can read all outputs."""
+        return all(mask.is_supported for mask in self.masks.values())
+
+    def _starts(self, image_wh: tuple[int, int]) -> list[int]:
+        """Return the offset of each result, and the end of the last."""
+        sizes = (aligned(mask.result_nbytes(image_wh)) for mask in self.masks.values())
+        return list(itertools.accumulate(sizes, initial=0))
+
+    def result_nbytes(self, image_wh: tuple[int, int]) -> int:
+        """Return the bytes of host memory for the results of all outputs."""
+        return self._starts(image_wh)[-1]
+
+    def launches(
+        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
+    ) -> tuple[Launch, ...]:
+        """Return the kernels to launch for an image, see `GpuDecoder`."""
+        starts = self._starts(letterbox.image_wh)
+        return tuple(
+            launch
+            for number, mask in enumerate(self.masks.values())
+            for launch in mask.launches(
+                letterbox,
+                address,
+                request=request,
+                scratch=scratch + number * COUNTERS_NBYTES,
+                result=result + starts[number],
+            )
+        )
+
+    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[ClassMasks, bool]:
+        """Return the masks and whether outputs had non-finite values, see `GpuDecoder`."""
+        found = {
+            name: mask.read(memory[start:], image_wh)
+            for (name, mask), start in zip(self.masks.items(), self._starts(image_wh))
+        }
+        return (
+            {name: mask for name, (mask, _) in found.items()},
+            any(is_nonfinite for _, is_nonfinite in found.values()),
+        )
 
 
 @dataclass(frozen=True)

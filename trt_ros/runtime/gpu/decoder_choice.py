@@ -8,7 +8,7 @@ from typing import Any
 from trt_ros.runtime.gpu.decode import GpuDecoder, OutputSlice
 from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
 from trt_ros.runtime.gpu.decode_classes import GpuClasses
-from trt_ros.runtime.gpu.decode_dense import GpuArgmax, GpuDense, GpuDepth
+from trt_ros.runtime.gpu.decode_dense import GpuArgmax, GpuDense, GpuDepth, GpuMasks
 from trt_ros.runtime.gpu.decode_masks import GpuInstances
 from trt_ros.runtime.gpu.tensorrt_context import Shape
 from trt_ros.tensors import TensorSpec
@@ -21,7 +21,7 @@ from trt_ros.vision.decoders.instances import InstanceHead
 from trt_ros.vision.decoders.obb import ObbHead
 from trt_ros.vision.decoders.pose import PoseHead
 from trt_ros.vision.decoders.registry import Decoder
-from trt_ros.vision.decoders.semantic import SemanticHead
+from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
 from trt_ros.vision.decoders.yolo_rows import Rows
 from trt_ros.vision.decoders.yolov5 import YoloV5Head
 from trt_ros.vision.decoders.yolov8 import YoloV8Head
@@ -50,7 +50,7 @@ def gpu_decoder(
     def part(output: str, start: int, row: int, column: int = 1) -> OutputSlice:
         return OutputSlice(output, dtypes[output], start, row, column)
 
-    found: GpuBoxes | GpuDense | GpuClasses | None = None
+    found: GpuBoxes | GpuDense | GpuMasks | GpuClasses | None = None
     if isinstance(head, YoloV8Head):
         found = _yolov8(head, shapes, part)
     elif isinstance(head, (YoloxHead, YoloV5Head)):
@@ -68,7 +68,7 @@ def gpu_decoder(
 
 def _of_other_tasks(
     head: object, shapes: Mapping[str, Shape], part: Slice, input_hw: tuple[int, int]
-) -> GpuBoxes | GpuDense | GpuClasses | None:
+) -> GpuBoxes | GpuDense | GpuMasks | GpuClasses | None:
     """Return the GPU decoder of a head that finds something else than boxes."""
     if isinstance(head, (PoseHead, ObbHead)):
         return _extras(head, shapes, part)
@@ -78,6 +78,8 @@ def _of_other_tasks(
         return _classes(head, shapes, part)
     if isinstance(head, (SemanticHead, DepthHead)):
         return _dense(head, shapes, part)
+    if isinstance(head, MaskHeads):
+        return _masks(head, shapes, part)
     return None
 
 
@@ -138,6 +140,12 @@ def _semantic(head: SemanticHead, shapes: Mapping[str, Shape], part: Slice) -> G
     _, *size = shapes[head.output_name]
     classes, rows, columns = size if head.channels_first else (size[2], *size[:2])
     return GpuArgmax(part(head.output_name, 0, 0), classes, (rows, columns), head.channels_first)
+
+
+def _masks(head: MaskHeads, shapes: Mapping[str, Shape], part: Slice) -> GpuMasks | None:
+    found = {each.output_name: _semantic(each, shapes, part) for each in head.heads}
+    masks = {name: mask for name, mask in found.items() if mask is not None}
+    return GpuMasks(masks) if len(masks) == len(found) else None
 
 
 def _extras(head: PoseHead | ObbHead, shapes: Mapping[str, Shape], part: Slice) -> GpuBoxes | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import cells_of, threshold_masks
-from trt_ros.vision.results import ClassMask
+from trt_ros.vision.results import ClassMask, ClassMasks
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
@@ -87,6 +88,46 @@ class SemanticHead(Head[ClassMask]):
             plane = plane[cells_of(rows, cols, whole)]
             (mask,) = threshold_masks([plane], 0.5 if is_probability else 0.0, rows, cols, [whole])
             return ClassMask(mask.view(np.uint8))
+
+
+@dataclass(frozen=True)
+class MaskHeads(Head[ClassMasks]):
+    """
+    Decoders of several outputs of one network, each into a mask of its own.
+
+    :param heads: in the order of the results.
+    """
+
+    heads: tuple[SemanticHead, ...]
+
+    @property
+    def class_count(self) -> int | None:
+        """Number of classes of all masks together; None: unknown."""
+        counts = [head.class_count for head in self.heads]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def names_by_output(self, class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """
+        Divide the class names among the outputs.
+
+        :param class_names: those of all classes, output by output; or ().
+        """
+        names = iter(class_names)
+        return {
+            head.output_name: tuple(itertools.islice(names, head.class_count))
+            if class_names
+            else ()
+            for head in self.heads
+        }
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> ClassMasks:
+        """Decode each output, see `SemanticHead`."""
+        return {head.output_name: head(outputs, letterbox, thresholds) for head in self.heads}
 
 
 def dense(outputs: Mapping[str, np.ndarray], name: str, channels_first: bool = True) -> np.ndarray:

@@ -25,7 +25,7 @@ from trt_ros.vision.decoders.detr import DetrHead, sigmoid_without_last, softmax
 from trt_ros.vision.decoders.instances import InstanceHead
 from trt_ros.vision.decoders.obb import ObbHead
 from trt_ros.vision.decoders.pose import PoseHead
-from trt_ros.vision.decoders.semantic import SemanticHead
+from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
 from trt_ros.vision.decoders.yolo_rows import Rows
 from trt_ros.vision.decoders.yolov5 import YoloV5Head
 from trt_ros.vision.decoders.yolov8 import YoloV8Head
@@ -219,6 +219,44 @@ def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
     lines[:] = 0  # The next frame's.
     assert (mask.labels.dtype, is_nonfinite) == (dtype, True)
     assert mask.labels.tolist() == np.arange(24).reshape(3, 8)[:, :7].tolist()
+
+
+def two_masks(second):
+    head = MaskHeads(
+        (
+            SemanticHead('area', (1, 3, 8, 8), True, False),
+            SemanticHead('line', second, True, False),
+        )
+    )
+    return decoder_of(head, outputs(area=(1, 3, 8, 8), line=second))
+
+
+def test_masks_of_several_outputs_are_decoded_side_by_side():
+    decoder = two_masks((1, 2, 16, 16))
+    addresses = {'area': 1 << 16, 'line': 1 << 20}
+    letterbox = Letterbox.fit((30, 20), (64, 64), 'stretch')
+    start = 1024  # Header and 20 lines of 32 bytes, aligned.
+    found = decoder.launches(letterbox, addresses.get, request=0, scratch=4096, result=8192)
+    assert [each.function for each in found] == ['argmax_float32', 'finish'] * 2
+    assert [
+        (each.argument.cells, each.argument.counters, each.argument.result) for each in found[::2]
+    ] == [(1 << 16, 4096, 8192), (1 << 20, 4096 + 256, 8192 + start)]
+    assert decoder.scratch_nbytes == 2 * 256
+    memory = np.zeros(decoder.result_nbytes((30, 20)), np.uint8)
+    memory[DATA_OFFSET : DATA_OFFSET + 640] = 2
+    memory[start + DATA_OFFSET : start + DATA_OFFSET + 640] = 1
+    masks, is_nonfinite = decoder.read(memory, (30, 20))
+    assert {name: np.unique(mask.labels).tolist() for name, mask in masks.items()} == {
+        'area': [2],
+        'line': [1],
+    }
+    assert not is_nonfinite
+    memory[start : start + 16].view(np.int32)[2] = 1
+    assert decoder.read(memory, (30, 20))[1]
+
+
+def test_several_masks_are_decoded_on_cpu_if_one_of_them_is():
+    assert two_masks((1, 1, 8, 8)) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,119 @@
+"""The segmenter with networks of several masks and auxiliary outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('cv2')
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+
+import onnx
+from onnx import TensorProto, helper
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from sensor_msgs.msg import Image
+from vision_msgs.msg import LabelInfo
+
+pytestmark = pytest.mark.ros
+
+SIZE = 32
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+PIXELS = {'mean': [0.0], 'std': [1.0]}
+
+
+@pytest.fixture(scope='module')
+def model(tmp_path_factory):
+    """A network of two masks and an auxiliary output: red or not, the strongest colour."""
+    path = tmp_path_factory.mktemp('models') / 'masks.onnx'
+    image = (1, 3, SIZE, SIZE)
+    shapes = {
+        'area': (1, 2, SIZE, SIZE),
+        '/lane/out:0': image,
+        'lane_out.0': image,
+        'features': (1, 3, 1, 1),
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node('Split', ['images'], ['red', 'green', 'blue'], axis=1),
+            helper.make_node('Concat', ['half', 'red'], ['area'], axis=1),
+            helper.make_node('Relu', ['images'], ['/lane/out:0']),
+            helper.make_node('Neg', ['images'], ['lane_out.0']),
+            helper.make_node('GlobalAveragePool', ['images'], ['features']),
+        ],
+        'net',
+        [helper.make_tensor_value_info('images', TensorProto.FLOAT, image)],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in shapes.items()
+        ],
+        [onnx.numpy_helper.from_array(np.full((1, 1, SIZE, SIZE), 0.5, np.float32), 'half')],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 13)], ir_version=8)
+    onnx.checker.check_model(made, full_check=True)
+    onnx.save(made, path)
+    return str(path)
+
+
+def columns(*values):
+    """Return an image of 64 x 48 with one value per equally wide column."""
+    return np.repeat(np.uint8(values)[None], 64 // len(values), axis=1).repeat(48, axis=0)
+
+
+def labels_of(message):
+    assert message.encoding == 'mono8'
+    return np.frombuffer(bytes(message.data), np.uint8).reshape(message.height, message.width)
+
+
+def test_a_mask_and_label_info_per_chosen_output(start_node, peer, as_image, model, backend):
+    node = start_node(
+        'road',
+        'trt_ros.nodes.segmenter',
+        '-r',
+        'image:=/road_camera/image',
+        autostart=True,
+        backend=backend,
+        model_path=model,
+        outputs=['area', '/lane/out:0'],
+        labels=['other', 'red', 'r', 'g', 'b'],
+        qos_reliability='reliable',
+        **PIXELS,
+    )
+    node.wait_for_log('Started: active.')
+    assert '2 outputs of one mask each' in node.log
+    areas = peer.inbox(Image, '/road/mask')
+    lanes = peer.inbox(Image, '/road/lane_out_0/mask')
+    overlays = peer.inbox(Image, '/road/overlay')
+    images = peer.publisher(Image, '/road_camera/image')
+    peer.wait_until(images.get_subscription_count, 'the node to subscribe')
+    pixels = columns((255, 0, 0), (0, 255, 0), (0, 0, 255), (200, 220, 0))
+    images.publish(as_image(pixels, 'rgb8', stamp=1))
+    assert (labels_of(areas.wait_for()) == columns(1, 0, 0, 1)).all()
+    assert (labels_of(lanes.wait_for()) == columns(0, 1, 2, 1)).all()
+    assert overlays.wait_for().width == 64
+    for topic, names in (
+        ('/road/label_info', ['other', 'red']),
+        ('/road/lane_out_0/label_info', ['r', 'g', 'b']),
+    ):
+        info = peer.inbox(LabelInfo, topic, LATCHED).wait_for()
+        assert [each.class_name for each in info.class_map] == names
+
+
+def test_outputs_that_cannot_be_published_are_refused(start_node, model):
+    node = start_node(
+        'chooser', 'trt_ros.nodes.segmenter', backend='onnxruntime', model_path=model
+    )
+    for outputs, problem in (
+        ([], 'Set outputs to one of area, /lane/out:0, lane_out.0, or to several of them'),
+        (['area', 'features'], 'Set outputs to one of area. '),
+        (['area', '/lane/out:0', 'lane_out.0'], 'Several outputs have one topic: /lane/out:0, '),
+        (['area', 'area'], 'outputs has duplicates: area, area.'),
+        (['areas'], 'outputs names areas, which the network does not have.'),
+    ):
+        assert node.set(outputs=outputs) == ''
+        assert not node.change('configure')
+        node.wait_for_log(problem)
+    assert node.set(outputs=['lane_out.0']) == ''  # As of a network with auxiliary outputs.
+    assert node.change('configure')

@@ -1,0 +1,103 @@
+"""Networks of several outputs that are decoded one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.family import Family, Head
+from trt_ros.vision.decoders.registry import Decoder, choose_decoder
+from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
+from trt_ros.vision.labels import class_names
+
+ResultT = TypeVar('ResultT')
+
+
+def decoders_of_each(
+    options: PipelineOptions,
+    metadata: Mapping[str, str],
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    input_hw: tuple[int, int],
+    families: tuple[Family[Head[ResultT]], ...],
+) -> dict[str, Decoder[ResultT]]:
+    """
+    Return the decoder of each output that has one without the others, by output.
+
+    :param inputs, outputs: those of a run of one image.
+    """
+    if len(outputs) < 2:
+        return {}
+    unnamed = {name: value for name, value in metadata.items() if name != 'names'}
+    found: dict[str, Decoder[ResultT]] = {}
+    for spec in outputs:
+        with suppress(TensorMismatchError):
+            found[spec.name] = choose_decoder(
+                options.decoder, inputs, (spec,), unnamed, input_hw, families=families
+            )
+    return found
+
+
+def several_masks(
+    options: PipelineOptions,
+    alone: Mapping[str, Decoder[Any]],
+    count: int,
+    error: TensorMismatchError,
+) -> Decoder[Any]:
+    """
+    Return the decoder of a mask per output, if all chosen outputs are masks.
+
+    :param alone: return value of `decoders_of_each`.
+    :param count: number of outputs.
+    :param error: the error of decoding the outputs together.
+    :raises TensorMismatchError: `error`, if they are not; its remedy names the outputs to choose.
+    """
+    heads = [each.head for each in alone.values() if isinstance(each.head, SemanticHead)]
+    if options.outputs and len(heads) == count:
+        first = next(iter(alone.values()))
+        return Decoder(
+            first.name,
+            f'{count} outputs of one mask each, the first: {first.reason}',
+            first.task,
+            first.preprocess,
+            MaskHeads(tuple(heads)),
+        )
+    if not alone:
+        raise error
+    several = ', or to several of them for a mask each' if len(heads) > 1 else ''
+    raise TensorMismatchError(
+        error.problem,
+        cause=error.cause,
+        remedy=f'Set outputs to one of {", ".join(alone)}{several}. {error.remedy}',
+    ) from error
+
+
+def names_of(
+    labels: Sequence[str], labels_path: str, metadata: Mapping[str, str], decoder: Decoder[Any]
+) -> tuple[str, ...]:
+    """
+    Return the class names of a network, see `class_names`.
+
+    Those of several masks are listed output by output; the metadata does not divide them.
+
+    :raises ParameterError: when the number of names is wrong or they cannot be divided.
+    """
+    if not isinstance(decoder.head, MaskHeads):
+        return class_names(labels, labels_path, metadata, decoder.class_count)
+    names = class_names(labels, labels_path, {}, None)
+    counts = {head.output_name: head.class_count for head in decoder.head.heads}
+    if names and len(names) != decoder.class_count:
+        raise ParameterError(
+            f'labels or labels_path names {len(names)} classes of several outputs.',
+            cause='Numbers of classes: '
+            + ', '.join(f'{name}: {count or "unknown"}' for name, count in counts.items())
+            + '.',
+            remedy='Leave both out, as the classes of an output are unknown.'
+            if decoder.class_count is None
+            else 'List the names of all outputs, in the order of `outputs`, with backgrounds.',
+        )
+    return names
