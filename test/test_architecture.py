@@ -37,6 +37,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
 ROS = {'ros', 'container', 'nodes', 'demo', 'launching'}
 DOORS = {  # foreign package: the layers that may import it
     'cuda': {'cuda'},
+    'nvidia': {'cuda'},
     'tensorrt': {'trt'},
     'tensorrt_rtx': {'trt'},
     'onnxruntime': {'runtime'},

@@ -347,11 +347,17 @@ def test_compressed_images_are_read(
     assert found.header.frame_id == 'front_camera'
 
 
+JPEG = jpeg_or_png('.jpg', np.zeros((48, 64, 3), np.uint8))
+SIZE_AT = JPEG.index(b'\xff\xc0') + 5  # Of height and width.
+
+
 @pytest.mark.parametrize(
     'cause, format_, data',
     [
         ('undecodable image', 'jpeg', b''),
         ('undecodable image', 'jpeg', b'no picture at all'),
+        ('undecodable image', 'jpeg', JPEG[: len(JPEG) // 2]),
+        ('undecodable image', 'jpeg', JPEG[:SIZE_AT] + b'\xff' * 4 + JPEG[SIZE_AT + 4 :]),
         ('unknown compression', '16UC1; compressedDepth png', b'whatever'),
         (
             'depth image',
@@ -365,6 +371,19 @@ def test_invalid_compressed_image_is_dropped(compressed_lane, picture, cause, fo
     compressed_lane.node.wait_for_log(f'A frame was dropped ({cause}).')
     good = CompressedImage(format='png', data=jpeg_or_png('.png', picture()))
     assert len(compressed_lane.detect(good).detections) == 2
+
+
+def test_jpeg_decoder_of_a_network_without_gpu(fake_detector):
+    options = {'image_transport': 'compressed', 'autostart': True}
+    node = fake_detector('jpegs_anywhere', **options)
+    node.wait_for_log('JPEG images are decoded on the CPU (the network does not run on a GPU).')
+    node = fake_detector('jpegs_on_gpu', jpeg_decoder='gpu', **options)
+    node.wait_for_log(
+        'jpeg_decoder is gpu, but JPEG images cannot be decoded on the GPU.\n'
+        'Cause: the network does not run on a GPU\n'
+        'Remedy: Install nvidia-nvimgcodec-cu13[nvjpeg] (or -cu12), or set auto.'
+    )
+    assert node.get('jpeg_decoder') == 'gpu'
 
 
 def test_a_depth_image_is_dropped_and_the_log_names_the_topic_to_use(lane, picture, as_image):

@@ -169,12 +169,14 @@ class BoundInputs:
         infer: Callable[[RunInputs], Any],
         publish: Callable[[Any, Header, Frame | None], None],
         is_wanted: Callable[[], bool],
+        jpegs_on_gpu: bool,
     ) -> InputStream:
         """
         Subscribe to the topics and run `infer` on their messages until close().
 
         :param publish: called with a result, and header and frame of the first image; the frame is
             None without images.
+        :param jpegs_on_gpu: as for to_frame().
         """
         pipeline = self._pipeline
 
@@ -190,7 +192,7 @@ class BoundInputs:
         return InputStream(
             self._node,
             self._counts,
-            [self._input_topic(topic) for topic in self.topics.values()],
+            [self._input_topic(topic, jpegs_on_gpu) for topic in self.topics.values()],
             infer_all,
             publish_result,
             primary=list(self.topics).index(self.primary),
@@ -200,7 +202,7 @@ class BoundInputs:
             hooks=MemoryHooks(pipeline.register, pipeline.unregister),
         )
 
-    def _input_topic(self, topic: BoundTopic) -> InputTopic:
+    def _input_topic(self, topic: BoundTopic, jpegs_on_gpu: bool) -> InputTopic:
         node = self._node
         if topic.specs:
             return self._tensor_topic(topic)
@@ -209,7 +211,7 @@ class BoundInputs:
 
         def read(message: np.ndarray) -> tuple[Frame, str]:
             image = read_image(message)
-            return to_frame(image), image.frame_id
+            return to_frame(image, jpegs_on_gpu), image.frame_id
 
         return InputTopic(name, message_type, topic.counts, read_stamp, read, topic.max_age)
 

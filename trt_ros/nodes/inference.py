@@ -103,6 +103,7 @@ class InferenceNode(ManagedNode):
     :param open_pipeline: function that opens the pipeline; tests pass a fake.
     :ivar cameras: the camera of the topic `image` or of the first image in `inputs`, or those of
         `image_topics`; while configured.
+    :ivar jpegs_on_gpu: whether the pipeline decodes JPEG images; while configured.
     """
 
     families: ClassVar[tuple[Family, ...]]
@@ -116,6 +117,7 @@ class InferenceNode(ManagedNode):
         self._progress: Progress | None = None
         self._bound: BoundInputs | None = None
         self.cameras: tuple[Camera, ...] = ()
+        self.jpegs_on_gpu = False
         self._counts = FrameCounts()
         Diagnostics(
             self,
@@ -197,6 +199,7 @@ class InferenceNode(ManagedNode):
         cameras = self._make_cameras()
         for line in self.open():
             self.get_logger().info(line)
+        self.jpegs_on_gpu = self._open_jpeg_decoder()
         self._progress = None
         if self._bound is not None and self._bound.has_images:
             cameras[0].topic = self._bound.primary
@@ -268,6 +271,22 @@ class InferenceNode(ManagedNode):
             lines.append(f'synchronization: {synchronization}')
         return lines
 
+    def _open_jpeg_decoder(self) -> bool:
+        """Return whether the pipeline decodes JPEG images on the GPU; log why not."""
+        parameters = self.parameters
+        if parameters.image_transport != 'compressed' or parameters.jpeg_decoder == 'cpu':
+            return False
+        reason = self.pipeline.open_jpeg_decoder()
+        if reason and parameters.jpeg_decoder == 'gpu':
+            raise ParameterError(
+                'jpeg_decoder is gpu, but JPEG images cannot be decoded on the GPU.',
+                cause=reason,
+                remedy='Install nvidia-nvimgcodec-cu13[nvjpeg] (or -cu12), or set auto.',
+            )
+        where = f'the CPU ({reason})' if reason else 'the GPU'
+        self.get_logger().info(f'JPEG images are decoded on {where}.')
+        return not reason
+
     def activate(self) -> None:
         """Subscribe to the images, or to the topics of `inputs`."""
         pipeline = self.pipeline
@@ -291,6 +310,7 @@ class InferenceNode(ManagedNode):
                     self.infer,
                     max_batch=min(pipeline.max_batch, self.batch_size()),
                     in_flight=self.parameters.frames_in_flight,
+                    jpegs_on_gpu=self.jpegs_on_gpu,
                     hooks=MemoryHooks(
                         pipeline.register,
                         pipeline.unregister,
@@ -305,7 +325,10 @@ class InferenceNode(ManagedNode):
         stream = self.while_active.enter_context(
             closing(
                 bound.open_stream(
-                    self.infer_inputs, partial(self.publish, camera.outputs), camera.is_wanted
+                    self.infer_inputs,
+                    partial(self.publish, camera.outputs),
+                    camera.is_wanted,
+                    self.jpegs_on_gpu,
                 )
             )
         )

@@ -105,7 +105,7 @@ class RegionNode(InferenceNode):
 
         def read(message: np.ndarray) -> tuple[Frame, str]:
             image = read_image(message)
-            return to_frame(image), image.frame_id
+            return to_frame(image, self.jpegs_on_gpu), image.frame_id
 
         self.while_active.enter_context(
             closing(

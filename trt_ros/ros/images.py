@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 import traceback
@@ -27,6 +27,7 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import PRESETS, image_qos, incompatible_offer, why_lost, why_silent
 from trt_ros.ros.worker import REPLACED, UNWANTED, FairWorker
 from trt_ros.vision.frame import DEPTH_ENCODINGS, ENCODINGS, Frame, refuse_depth
+from trt_ros.vision.jpeg import JpegFrame, read_jpeg_header
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,12 @@ class ImageTopicsParameters(ImageInputParameters):
         between=(0.0, 1000.0),
         mutable=True,
     )
+    jpeg_decoder: str = param(
+        'auto',
+        'Where JPEG images of image_transport compressed are decoded: gpu needs nvImageCodec; '
+        'auto uses the CPU without it.',
+        choices=('auto', 'cpu', 'gpu'),
+    )
     max_batch_size: int = param(
         4,
         'Maximum number of images of several cameras per batch; larger batches need more GPU '
@@ -137,6 +144,7 @@ class ImageStream:
         published in order.
     :param max_batch: maximum number of frames per call of `infer`.
     :param hooks: called for the memory of raw images, where that is reused.
+    :param jpegs_on_gpu: as for to_frame().
     """
 
     def __init__(
@@ -149,8 +157,10 @@ class ImageStream:
         max_batch: int = 1,
         in_flight: int = 1,
         hooks: MemoryHooks = NO_HOOKS,
+        jpegs_on_gpu: bool = False,
     ) -> None:
         self._node, self._counts, self._topics, self._infer = node, counts, topics, infer
+        self._jpegs_on_gpu = jpegs_on_gpu
         self._latency = LatencyMeter(node, counts)
         self._read = image_reader(node)
         with ExitStack() as undo:
@@ -211,7 +221,8 @@ class ImageStream:
             topic = self._topics[number]
             with self._dropping(topic):
                 image = self._read(message)
-                taken.append(_Input(topic, image.stamp, header_of(image), to_frame(image)))
+                frame = to_frame(image, self._jpegs_on_gpu)
+                taken.append(_Input(topic, image.stamp, header_of(image), frame))
         return self._results(taken)
 
     def _publish(self, results: list[tuple[_Input, Any]]) -> None:
@@ -387,13 +398,16 @@ def compressed_topic(node: Node, topic: str) -> str:
     return f'{node.resolve_topic_name(topic)}/compressed'
 
 
-def to_frame(image: ImageView | CompressedImageView) -> Frame:
+def to_frame(image: ImageView | CompressedImageView, jpegs_on_gpu: bool = False) -> Frame:
     """
     Convert an image message to a frame; a raw one without copying its pixels.
 
+    :param jpegs_on_gpu: whether usual JPEG images become frames that are decoded on the GPU.
     :raises BadFrameError: when the image is invalid or its encoding unsupported.
     """
-    return _decompressed(image) if isinstance(image, CompressedImageView) else _raw(image)
+    if isinstance(image, CompressedImageView):
+        return _decompressed(image, jpegs_on_gpu)
+    return _raw(image)
 
 
 def _raw(image: ImageView) -> Frame:
@@ -436,7 +450,7 @@ def _through_cv_bridge(image: ImageView) -> Frame:
         ) from error
 
 
-def _decompressed(image: CompressedImageView) -> Frame:
+def _decompressed(image: CompressedImageView, jpegs_on_gpu: bool) -> Frame:
     """
     Decode a JPEG or PNG.
 
@@ -448,22 +462,43 @@ def _decompressed(image: CompressedImageView) -> Frame:
             f'Unsupported compressed format {image.format!r}: it is a depth image.',
             remedy='Subscribe to a topic of color images, as in image/compressed.',
         )
-    encoded = image.data
-    # UNCHANGED also ignores the EXIF orientation of a JPEG, as other ROS nodes do.
-    pixels = cv2.imdecode(encoded, cv2.IMREAD_UNCHANGED) if encoded.size else None
+    header = read_jpeg_header(image.data)
+    if jpegs_on_gpu and header is not None and header.is_plain:
+        encoding = _colour_encoding(image, 3) if header.channels == 3 else _grey_encoding(image)
+        return JpegFrame(header, encoding, image.data, partial(_pixels_of, image))
+    pixels = _pixels_of(image)
+    if pixels.ndim == 3:
+        if pixels.dtype == np.uint16:
+            pixels = np.right_shift(pixels, 8).astype(np.uint8)
+        return Frame.from_pixels(pixels, _colour_encoding(image, pixels.shape[2]))
+    encoding = _grey_encoding(image)
+    return Frame.from_pixels(pixels, 'mono16' if pixels.dtype == np.uint16 else encoding)
+
+
+def _pixels_of(image: CompressedImageView) -> np.ndarray:
+    """Decode on the CPU."""
+    encoded, pixels = image.data, None
+    if encoded.size:
+        # cv2.error: the header claims more pixels than OpenCV allows.
+        # UNCHANGED also ignores the EXIF orientation of a JPEG, as other ROS nodes do.
+        with suppress(cv2.error):
+            pixels = cv2.imdecode(encoded, cv2.IMREAD_UNCHANGED)
     if pixels is None:
         raise BadFrameError(
             'undecodable image',
             f'Cannot decode {encoded.size} bytes of format {image.format!r} as JPEG or PNG.',
         )
-    if pixels.ndim == 3:
-        if pixels.dtype == np.uint16:
-            pixels = np.right_shift(pixels, 8).astype(np.uint8)
-        is_rgb = 'compressed rgb' in image.format  # Stored with red and blue swapped.
-        names = {3: 'rgb8' if is_rgb else 'bgr8', 4: 'rgba8' if is_rgb else 'bgra8'}
-        return Frame.from_pixels(pixels, names[pixels.shape[2]])
+    return pixels
+
+
+def _colour_encoding(image: CompressedImageView, channels: int) -> str:
+    is_rgb = 'compressed rgb' in image.format  # Stored with red and blue swapped.
+    names = {3: 'rgb8' if is_rgb else 'bgr8', 4: 'rgba8' if is_rgb else 'bgra8'}
+    return names[channels]
+
+
+def _grey_encoding(image: CompressedImageView) -> str:
+    """Return the encoding of a grey image of 8 bits."""
     encoding = image.format.split(';')[0].strip()
     refuse_depth(encoding)
-    if pixels.dtype == np.uint16:
-        return Frame.from_pixels(pixels, 'mono16')
-    return Frame.from_pixels(pixels, encoding if encoding.startswith('bayer_') else 'mono8')
+    return encoding if encoding.startswith('bayer_') else 'mono8'

@@ -244,6 +244,14 @@ class Pipeline(Generic[ResultT]):
             for name, value in inputs.items()
         }
 
+    def open_jpeg_decoder(self) -> str:
+        """
+        Decode frames that are JpegFrame on the GPU from now on, where that is possible.
+
+        :returns: why it is not; '' when it is.
+        """
+        return self._open_frames().open_jpeg_decoder()
+
     def reset_state(self) -> None:
         """Set the states of the network to zeros before the next run."""
         self._open_frames().reset_state()

@@ -184,6 +184,14 @@ class FrameRunner(Generic[ResultT_co]):
     def reset_state(self) -> None:
         """Set the states to zeros before the next run."""
 
+    def open_jpeg_decoder(self) -> str:
+        """
+        Decode frames that are JpegFrame on the GPU from now on, where that is possible.
+
+        :returns: why it is not; '' when it is.
+        """
+        return 'the network does not run on a GPU'
+
     def diagnostics(self) -> Mapping[str, str]:
         """Return values for /diagnostics by their key."""
         return {}

@@ -352,6 +352,11 @@ class GraphPipeline(FrameRunner[Any]):
         """Launch a run of an image or array per input, see FrameRunner.infer_inputs."""
         return self.start(*split_inputs(self.shared.feeds, inputs), thresholds)
 
+    def open_jpeg_decoder(self) -> str:
+        """Decode frames that are JpegFrame on the GPU from now on; see FrameRunner."""
+        with self._submit, self.gpu.context:
+            return self.shared.jpegs.open()
+
     def reset_state(self) -> None:
         """Set the states to zeros before the next run."""
         self.shared.states.reset()
@@ -504,6 +509,7 @@ class GraphPipeline(FrameRunner[Any]):
             'GPU memory (MB)': text(memory['device']),
             'pinned memory (MB)': text(memory['pinned']),
             **self._monitor.diagnostics(),
+            **self.shared.jpegs.diagnostics(),
             'zero-copy frames': f'{self.health.zero_copy_frames} of {self.health.frames}',
             'frames with non-finite values': str(self.health.nonfinite_frames),
             'CUDA graph fallbacks': fallbacks[0] if fallbacks else '',

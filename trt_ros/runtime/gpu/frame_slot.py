@@ -28,6 +28,7 @@ from trt_ros.runtime.gpu.shared_resources import REGIONS, SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.sources import (
     HEADER_NBYTES,
+    JpegSource,
     Part,
     Piece,
     Source,
@@ -37,6 +38,7 @@ from trt_ros.runtime.gpu.sources import (
 )
 from trt_ros.runtime.gpu.waiting import Run
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.jpeg import JpegFrame
 from trt_ros.vision.thresholds import Thresholds
 
 #: Larger images are copied in pieces of this size: the transfer of one overlaps the next copy.
@@ -191,7 +193,7 @@ class FrameSlot:
         if regions is not None:  # The last one pads a partial batch.
             missing = buffers.batch - len(regions)
             tensors = {REGIONS: np.concatenate([regions, regions[-1:].repeat(missing, axis=0)])}
-        sources = list(map(Source, frames))
+        sources = [self._source(frame) for frame in frames]
         for name, tensor in tensors.items():
             sources.append(TensorSource(self.shared.tensor_specs[name], tensor))
         zero_copy = self._zero_copy_addresses(sources, device_address)
@@ -212,8 +214,14 @@ class FrameSlot:
             self._copy(sources, captured.pieces, memory)
         for source, part in zip(sources, captured.parts):
             if part.is_zero_copy and part.target:
-                copy_async(part.target, source.address, part.nbytes, self.stream.handle)
+                source.send(part.target, self.stream.handle)
         return Launched(buffers, captured, all(zero_copy), time.perf_counter() - begin)
+
+    def _source(self, frame: Frame) -> Source:
+        jpegs = self.shared.jpegs
+        if jpegs.is_open and isinstance(frame, JpegFrame):
+            return JpegSource(frame, jpegs)
+        return Source(frame)
 
     def _zero_copy_addresses(
         self, sources: Sequence[Source], device_address: DeviceAddress | None
@@ -248,15 +256,18 @@ class FrameSlot:
             results.append(slice(results_end, results_end + size))
             results_end += size
         # Zero-copy sources need no pinned memory; pinning takes most of the time of a first frame.
-        memory = self._grow_memory(HEADER_NBYTES if all(zero_copy) else end, end, results_end)
+        is_in_pinned = not all(
+            address or (source.is_decoded_on_gpu and not self.shared.in_place)
+            for source, address in zip(sources, zero_copy)
+        )
+        memory = self._grow_memory(end if is_in_pinned else HEADER_NBYTES, end, results_end)
         pinned, image = memory.pinned, memory.image
         parts = tuple(
             Part(
                 source.nbytes,
                 offset,
-                # The network's inputs belong to the previous run until it ends.
-                0 if image is None or source.is_small_tensor else image.ptr + offset,
-                bool(address),
+                self._target(source, memory, offset),
+                bool(address) or source.is_decoded_on_gpu,
                 source.data is not None,
             )
             for source, offset, address in zip(sources, offsets, zero_copy)
@@ -302,6 +313,13 @@ class FrameSlot:
                 transfers.pieces,
             ),
         )
+
+    def _target(self, source: Source, memory: SlotMemory, offset: int) -> int:
+        """Return the GPU address to send a source to; 0 where the graph reads it in place."""
+        if memory.image is None:
+            return memory.pinned.device_ptr + offset if source.is_decoded_on_gpu else 0
+        # The network's inputs belong to the previous run until it ends.
+        return 0 if source.is_small_tensor else memory.image.ptr + offset
 
     def _capture(self, buffers: BatchBuffers, stages: list[Stage]) -> Graph | StageSequence:
         sequence = StageSequence([stage for _, stage in stages])

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from trt_ros.cuda.device import Gpu
+from trt_ros.cuda.jpeg import JpegDecoder
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, fill_async
 from trt_ros.engine.cache import Blob, kernel_folder
@@ -98,6 +99,7 @@ class SharedResources:
     in_place: bool
     states: States
     waiting: GpuWait
+    jpegs: JpegDecoder
     batches: tuple[int, ...] = (1,)
     graph_fallbacks: list[str] = field(default_factory=list)
 
@@ -185,6 +187,8 @@ def open_shared_resources(
         return gpu_decoder(fitted.decoder, engine.outputs, shapes, fitted.preprocess.input_hw)
 
     preprocess_kernels, decode_kernels = kernels('preprocess'), kernels('decode')
+    jpegs = JpegDecoder(gpu.index)
+    undo.callback(jpegs.close)
     copy_threads = CopyThreadPool(COPY_THREADS, gpu.context)
     undo.callback(copy_threads.close)
     shared = SharedResources(
@@ -202,6 +206,7 @@ def open_shared_resources(
         or (options.unified_memory == 'auto' and gpu.is_integrated),
         states=States(state_feeds(fitted.feeds), account, undo),
         waiting=GpuWait(options.gpu_wait),
+        jpegs=jpegs,
     )
     return replace(shared, batches=batches_for(shared, batch, fitted.decoder))
 

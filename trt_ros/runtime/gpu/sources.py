@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trt_ros.cuda.jpeg import JpegDecoder
+from trt_ros.cuda.memory import copy_async
 from trt_ros.runtime.feeds import host_dtype, write_tensor
 from trt_ros.runtime.gpu.slots import chunks
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.jpeg import JpegFrame
 
 HEADER_NBYTES = 256  # The request; keeps the images behind it aligned.
 #: Images and tensors up to this size are transferred by the graph, larger ones once copied.
@@ -30,12 +33,14 @@ class Source:
     :ivar nbytes: bytes on the GPU.
     :ivar data: 1-D uint8; None where the bytes need a conversion.
     :ivar is_small_tensor: whether the graph copies it from pinned memory into the network's input.
+    :ivar is_decoded_on_gpu: whether `send` decodes the bytes on the GPU.
     """
 
     __slots__ = ('data', 'key', 'nbytes')
     key: Hashable
     data: np.ndarray | None
     is_small_tensor = False
+    is_decoded_on_gpu = False
 
     def __init__(self, frame: Frame) -> None:
         self.key = (frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian)
@@ -50,6 +55,33 @@ class Source:
         """Copy bytes `start` to `stop` into `target`, uint8 of that size."""
         assert self.data is not None
         target[:] = self.data[start:stop]
+
+    def send(self, target: int, stream: int) -> None:
+        """Enqueue the transfer of all bytes to a GPU address, without pinned memory."""
+        copy_async(target, self.address, self.nbytes, stream)
+
+
+class JpegSource(Source):
+    """The pixels of a JPEG, decoded on the GPU, or on the CPU where the library refuses it."""
+
+    __slots__ = ('_decoder', '_frame')
+    is_decoded_on_gpu = True
+
+    def __init__(self, frame: JpegFrame, decoder: JpegDecoder) -> None:
+        self.key = (frame.width, frame.height, frame.step, frame.encoding, 'jpeg')
+        self.nbytes, self.data = frame.nbytes, None
+        self._frame, self._decoder = frame, decoder
+
+    def send(self, target: int, stream: int) -> None:
+        """
+        Decode into a GPU address.
+
+        :raises BadFrameError: when the CPU cannot decode it, either.
+        """
+        frame = self._frame
+        shape = frame.height, frame.width, frame.channels
+        if not self._decoder.decode(frame.bitstream, shape, target, stream):
+            copy_async(target, int(frame.data.ctypes.data), self.nbytes, stream)
 
 
 class TensorSource(Source):
@@ -104,7 +136,7 @@ class Part:
 
     :param pinned: offset in the pinned buffer.
     :param target: GPU address; 0 where the graph reads the source in place.
-    :param is_zero_copy: whether it is transferred from where it is, without pinned memory.
+    :param is_zero_copy: whether it needs no pinned memory: Source.send brings it to `target`.
     """
 
     nbytes: int

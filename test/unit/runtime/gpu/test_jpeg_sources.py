@@ -1,0 +1,157 @@
+"""JPEG images in the frame slots, with a library that decodes with OpenCV into the fake GPU."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+
+from trt_ros.errors import BadFrameError
+from trt_ros.vision.jpeg import JpegFrame, read_jpeg_header
+from trt_ros.vision.thresholds import Thresholds
+
+ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
+KEY = 'JPEG images decoded on the GPU'
+
+
+class FakeCodec:
+    """
+    The parts of nvidia.nvimgcodec that trt_ros uses.
+
+    :ivar refuses: whether every image is refused, as the library does.
+    """
+
+    ColorSpec = SimpleNamespace(GRAY='grey', SRGB='colour')
+    SampleFormat = SimpleNamespace(I_Y='I_Y', I_BGR='I_BGR')
+
+    def __init__(self) -> None:
+        self.refuses, self.streams = False, []
+
+    def DecodeParams(self, **options):
+        assert options.pop('apply_exif_orientation') is False
+        return options
+
+    def Decoder(self, **options):
+        assert 'fancy_upsampling=1' in options['options']
+        return self
+
+    def CodeStream(self, bitstream):
+        return bitstream
+
+    def as_image(self, array, stream):
+        return array.__cuda_array_interface__
+
+    def decode(self, bitstream, *, image, params, cuda_stream):
+        self.streams.append(cuda_stream)
+        if self.refuses:
+            return None
+        grey = params == {'color_spec': 'grey', 'sample_format': 'I_Y'}
+        pixels = cv2.imdecode(bitstream, 0 if grey else 1)
+        assert pixels.size == np.prod(image['shape'])
+        ctypes.memmove(image['data'][0], pixels.ctypes.data, pixels.size)
+        return image
+
+
+@pytest.fixture
+def codec(monkeypatch):
+    codec = FakeCodec()
+    monkeypatch.setattr('trt_ros.cuda.jpeg.import_module', {'nvidia.nvimgcodec': codec}.get)
+    return codec
+
+
+def jpeg_frame(pixels, decode=None):
+    jpeg = cv2.imencode('.jpg', pixels)[1]
+    encoding = 'bgr8' if pixels.ndim == 3 else 'mono8'
+
+    def on_cpu():
+        return cv2.imdecode(jpeg, cv2.IMREAD_UNCHANGED)
+
+    return JpegFrame(read_jpeg_header(jpeg), encoding, jpeg, decode or on_cpu), on_cpu()
+
+
+def never():
+    pytest.fail('decoded on the CPU')
+
+
+def image_bytes(pipeline, cuda, slot=0):
+    memory = pipeline.slots.all[slot].memory
+    address = memory.pinned.ptr if memory.image is None else memory.image.ptr
+    return bytes(cuda._memory[address])[256:]
+
+
+@pytest.fixture
+def noise():
+    return np.random.default_rng(1).integers(0, 256, (120, 160, 3), np.uint8)
+
+
+@pytest.mark.parametrize('channels', [1, 3])
+@pytest.mark.parametrize('unified_memory', ['off', 'on'])
+def test_pixels_are_decoded_where_the_graph_reads_them(
+    open_graph, cuda, codec, noise, channels, unified_memory
+):
+    pipeline = open_graph(slots=1, unified_memory=unified_memory)
+    assert pipeline.open_jpeg_decoder() == ''
+    pixels = noise if channels == 3 else noise[..., 0]
+    frame, expected = jpeg_frame(pixels, never)
+    for _ in range(2):
+        pipeline.infer(frame, ASKED)
+        assert image_bytes(pipeline, cuda)[: expected.size] == expected.tobytes()
+    assert codec.streams == [pipeline.slots.all[0].stream.handle] * 2
+    assert pipeline.diagnostics()[KEY] == '2 of 2'
+    if unified_memory == 'off':
+        assert pipeline.memory()['pinned']['slots'] == 256
+
+
+def test_raw_images_and_jpegs_alternate(open_graph, cuda, codec, picture, noise):
+    pipeline = open_graph(slots=1)
+    pipeline.open_jpeg_decoder()
+    jpeg, expected = jpeg_frame(noise, never)
+    raw = picture()
+    for _ in range(2):
+        pipeline.infer(raw, ASKED)
+        assert image_bytes(pipeline, cuda)[: raw.nbytes] == raw.data.tobytes()
+        pipeline.infer(jpeg, ASKED)
+        assert image_bytes(pipeline, cuda)[: expected.size] == expected.tobytes()
+
+
+def test_refused_image_is_decoded_on_the_cpu(open_graph, cuda, codec, noise):
+    pipeline = open_graph(slots=1)
+    pipeline.open_jpeg_decoder()
+    codec.refuses = True
+    frame, expected = jpeg_frame(noise)
+    pipeline.infer(frame, ASKED)
+    assert image_bytes(pipeline, cuda)[: expected.size] == expected.tobytes()
+    assert pipeline.diagnostics()[KEY] == '0 of 1'
+
+
+def test_bad_image_raises_and_the_next_one_is_processed(open_graph, cuda, codec, noise):
+    def fail():
+        raise BadFrameError('undecodable image', 'No picture.')
+
+    pipeline = open_graph(slots=2)
+    pipeline.open_jpeg_decoder()
+    codec.refuses = True
+    for _ in range(3):
+        with pytest.raises(BadFrameError, match='No picture'):
+            pipeline.infer(jpeg_frame(noise, fail)[0], ASKED)
+    codec.refuses = False
+    pipeline.infer(jpeg_frame(noise, never)[0], ASKED)
+    assert pipeline.diagnostics()[KEY] == '1 of 4'
+
+
+def test_without_the_library_the_cpu_decodes_and_the_reason_is_known(
+    open_graph, cuda, monkeypatch, noise
+):
+    def fail(name):
+        raise ImportError(f'No module named {name!r}')
+
+    monkeypatch.setattr('trt_ros.cuda.jpeg.import_module', fail)
+    pipeline = open_graph(slots=1)
+    assert "No module named 'nvidia.nvimgcodec'" in pipeline.open_jpeg_decoder()
+    frame, expected = jpeg_frame(noise)
+    pipeline.infer(frame, ASKED)
+    assert image_bytes(pipeline, cuda)[: expected.size] == expected.tobytes()
+    assert KEY not in pipeline.diagnostics()

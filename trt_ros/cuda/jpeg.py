@@ -1,0 +1,119 @@
+"""JPEG decoding on the GPU by nvImageCodec, which only this module imports."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from trt_ros.cuda.calls import runtime
+
+_MODULE = 'nvidia.nvimgcodec'
+
+
+class JpegDecoder:
+    """
+    A decoder of JPEG images on one GPU; uses its hardware decoder where there is one.
+
+    Chroma is interpolated as by libjpeg-turbo, so that colours equal those of OpenCV. Not for
+    several threads at the same time.
+
+    :param device: CUDA device index.
+    """
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self._codec: Any = None
+        self._decoder: Any = None
+        self._parameters: dict[int, Any] = {}  # By the number of channels.
+        self._images = self._refused = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `open` succeeded and `close` was not called."""
+        return self._decoder is not None
+
+    def open(self) -> str:
+        """
+        Load the library; the GPU is current.
+
+        :returns: why JPEG images cannot be decoded on the GPU; '' when they can.
+        """
+        if self._decoder is not None:
+            return ''
+        try:
+            codec = import_module(_MODULE)
+            self._parameters = {
+                channels: codec.DecodeParams(
+                    apply_exif_orientation=False,
+                    color_spec=color,
+                    sample_format=layout,
+                )
+                for channels, color, layout in (
+                    (1, codec.ColorSpec.GRAY, codec.SampleFormat.I_Y),
+                    (3, codec.ColorSpec.SRGB, codec.SampleFormat.I_BGR),
+                )
+            }
+            self._decoder = codec.Decoder(
+                device_id=self._device, max_num_cpu_threads=1, options=':fancy_upsampling=1'
+            )
+        except Exception as error:  # ImportError, RuntimeError of the library, old versions.
+            return f'{_MODULE}: {error}'
+        self._codec = codec
+        return ''
+
+    def decode(
+        self, bitstream: np.ndarray, shape: tuple[int, int, int], target: int, stream: int
+    ) -> bool:
+        """
+        Enqueue decoding into `stream`; returns when the host's part is done.
+
+        Work that is already in the stream may be waited for.
+
+        :param bitstream: 1-D contiguous uint8, may be reused at once.
+        :param shape: height, width, channels (3: BGR, 1: grey) of the JPEG.
+        :param target: GPU address of the pixels, without padding.
+        :returns: False when the library cannot decode it; the target may have been written.
+        """
+        try:
+            image = self._codec.as_image(_DeviceArray(target, shape, stream), stream)
+            decoded = self._decoder.decode(
+                self._codec.CodeStream(bitstream),
+                image=image,
+                params=self._parameters[shape[2]],
+                cuda_stream=stream,
+            )
+        except (RuntimeError, ValueError):
+            decoded = None
+        self._images += 1
+        if decoded is None:
+            self._refused += 1
+            runtime().cudaGetLastError()  # Not the next call's; a lost context stays lost.
+        return decoded is not None
+
+    def diagnostics(self) -> dict[str, str]:
+        """Return values for /diagnostics by their key; empty unless open."""
+        if not self.is_open:
+            return {}
+        decoded = self._images - self._refused
+        return {'JPEG images decoded on the GPU': f'{decoded} of {self._images}'}
+
+    def close(self) -> None:
+        """Release the library's memory; may be called twice."""
+        self._decoder = self._codec = None
+        self._parameters = {}
+
+
+class _DeviceArray:
+    """GPU memory, for libraries that take the CUDA array interface."""
+
+    def __init__(self, address: int, shape: tuple[int, int, int], stream: int) -> None:
+        self.__cuda_array_interface__ = {
+            'version': 3,
+            'shape': shape,
+            'typestr': '|u1',
+            'data': (address, False),
+            'strides': None,
+            'stream': stream,
+        }
