@@ -83,7 +83,13 @@ def test_a_class_becomes_a_yaml_file_and_a_table():
 
 @pytest.mark.parametrize(
     'name, value, checked',
-    [('number', 1, 1.0), ('word', 'two', 'two'), ('names', ['a'], ('a',)), ('names', [], ())],
+    [
+        ('number', 1, 1.0),
+        ('word', 'two', 'two'),
+        ('names', ['a'], ('a',)),
+        ('names', 'a', ('a',)),
+        ('names', [], ()),
+    ],
 )
 def test_values_are_brought_into_the_fields_own_type(name, value, checked):
     result = specifications(Example)[name].check(value)
@@ -97,7 +103,7 @@ def test_values_are_brought_into_the_fields_own_type(name, value, checked):
         ('number', True, 'must be of type double'),
         ('number', float('nan'), 'Set it to 0.0 to 1.0.'),
         ('word', 'three', 'Choose one of one, two.'),
-        ('names', 'a', 'must be of type string_array'),
+        ('names', 1, 'must be of type string_array'),
         ('names', [1], 'must be of type string_array'),
     ],
 )

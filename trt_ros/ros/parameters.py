@@ -69,8 +69,12 @@ class Specification:
         """
         Convert a value to the field's type: integers to floats, lists to tuples.
 
+        One string stands for a list of it.
+
         :raises ParameterError: when the value has another type.
         """
+        if self.entry_type is str and isinstance(value, str):
+            value = [value]
         wrong_type = ParameterError(
             f'{self.name} is {value!r}, but must be of type {self.type_.name.lower()}.'
         )

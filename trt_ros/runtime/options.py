@@ -244,13 +244,19 @@ class RegionOptions:
 class LabelledOptions(PipelineOptions):
     """Options of a network with classes."""
 
-    labels: tuple[str, ...] = param((), 'Class names in index order; empty reads labels_path.')
+    labels: tuple[str, ...] = param(
+        (),
+        'Class names in index order, or one of ade20k, cityscapes, coco, coco_91, imagenet, voc; '
+        'empty reads labels_path.',
+    )
     labels_path: str = param(
         '', "Path of a text file with one class name per line; empty uses the model's metadata."
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.labels, str):
+            object.__setattr__(self, 'labels', (self.labels,))
         if self.labels and self.labels_path:
             raise ParameterError(
                 'Both labels and labels_path are given.', remedy='Give one of them.'

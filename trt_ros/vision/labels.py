@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 
 from trt_ros.errors import ParameterError, printable
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
+
+#: Built-in lists of class names, files in `class_lists`; docs/models.md states their sources.
+BUILT_IN = ('ade20k', 'cityscapes', 'coco', 'coco_91', 'imagenet', 'voc')
 
 
 def class_names(
@@ -16,7 +20,7 @@ def class_names(
     """
     Return the class names from the parameter, else the file, else the metadata of the model.
 
-    :param labels: names in the order of the classes; empty: not set.
+    :param labels: names in the order of the classes, or one of `BUILT_IN`; empty: not set.
     :param labels_path: UTF-8 text file with one name per line; '': not set.
     :param metadata: metadata of the ONNX file; 'names' in the format of ultralytics, a Python dict
         or list.
@@ -25,7 +29,9 @@ def class_names(
         if the network does not count it.
     :raises ParameterError: when the file cannot be read, or the number of names is wrong.
     """
-    if labels:
+    if len(labels) == 1 and labels[0] in BUILT_IN:
+        names, source = _built_in(labels[0]), f'labels {labels[0]!r}'
+    elif labels:
         names, source = tuple(labels), 'labels'
     elif labels_path:
         names, source = _from_file(labels_path), f'labels_path {labels_path!r}'
@@ -50,6 +56,11 @@ def begins_with_background(names: Sequence[str]) -> bool:
 def name_of(names: Sequence[str], index: int) -> str:
     """Return the name of a class, or its index if it has none."""
     return (names[index] if 0 <= index < len(names) else '') or str(index)
+
+
+def _built_in(name: str) -> tuple[str, ...]:
+    lists = files('trt_ros.vision') / 'class_lists'
+    return tuple((lists / f'{name}.txt').read_text(encoding='utf-8').splitlines())
 
 
 def _from_file(path: str) -> tuple[str, ...]:

@@ -14,6 +14,10 @@ def test_defaults_are_consistent():
     assert LabelledOptions() == LabelledOptions(model_path='')
 
 
+def test_one_string_is_a_list_of_labels():
+    assert LabelledOptions(labels='coco').labels == ('coco',)
+
+
 @pytest.mark.parametrize(
     ('values', 'message'),
     [

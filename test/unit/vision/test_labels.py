@@ -5,7 +5,7 @@ import os
 import pytest
 
 from trt_ros.errors import ParameterError
-from trt_ros.vision.labels import class_names, name_of
+from trt_ros.vision.labels import BUILT_IN, class_names, name_of
 
 ULTRALYTICS = {'names': "{0: 'person', 1: 'traffic light', 2: 'd\\'or'}"}
 
@@ -79,6 +79,37 @@ def test_a_leading_background_is_removed_if_the_network_does_not_count_it(backgr
 def test_only_leading_background_is_removed(names, class_count):
     with pytest.raises(ParameterError, match=f'names 3 classes, but .* has {class_count}'):
         class_names(names, '', {}, class_count)
+
+
+@pytest.mark.parametrize(
+    ('name', 'count', 'places'),
+    [
+        ('coco', 80, {0: 'person', 2: 'car', 79: 'toothbrush'}),
+        ('coco_91', 91, {0: 'background', 1: 'person', 12: 'N/A', 90: 'toothbrush'}),
+        ('coco_91', 90, {0: 'person', 11: 'N/A', 89: 'toothbrush'}),
+        ('voc', 21, {0: 'background', 1: 'aeroplane', 20: 'tvmonitor'}),
+        ('voc', 20, {0: 'aeroplane', 14: 'person', 19: 'tvmonitor'}),
+        ('cityscapes', 19, {0: 'road', 11: 'person', 18: 'bicycle'}),
+        ('ade20k', 150, {0: 'wall', 12: 'person', 149: 'flag'}),
+        ('imagenet', 1000, {0: 'tench', 281: 'tabby', 999: 'toilet tissue'}),
+    ],
+)
+def test_a_built_in_list_is_chosen_by_its_name(name, count, places):
+    names = class_names([name], '', ULTRALYTICS, count)
+    assert len(names) == count
+    assert {index: names[index] for index in places} == places
+    with pytest.raises(ParameterError, match=f'^labels {name!r} names .* the network has 7'):
+        class_names([name], '', {}, 7)
+
+
+@pytest.mark.parametrize('name', BUILT_IN)
+def test_every_built_in_list_has_one_plain_name_per_line(name):
+    names = class_names([name], '', {}, None)
+    assert all(line and line == line.strip() and line.isascii() for line in names)
+
+
+def test_several_names_are_no_built_in_list():
+    assert class_names(['coco', 'voc'], '', {}, 2) == ('coco', 'voc')
 
 
 def test_a_file_of_the_wrong_length_is_named(labels_file):
