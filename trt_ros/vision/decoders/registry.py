@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -243,7 +244,12 @@ def choose_family(
     for family in families:
         if family.name == name:
             return family, 'as configured'
-    raise ParameterError(f'Decoder {name!r} does not exist.', remedy=_set_decoder(families))
+    close = get_close_matches(name, [family.name for family in families], n=3, cutoff=0.5)
+    raise ParameterError(
+        f'Decoder {name!r} does not exist.',
+        remedy=f'Set `decoder` to {" or ".join([*close, "auto"])}. docs/models.md lists the '
+        'others.',
+    )
 
 
 def _recognise(
@@ -255,13 +261,15 @@ def _recognise(
     if len(claims) > 1:
         raise TensorMismatchError(
             'More than one decoder matches this network.',
-            cause='; '.join(f'{family.name}: {reason}' for family, reason in claims) + '.',
+            cause='; '.join(f'{family.name}: {reason}' for family, reason in claims)
+            + f'. Seen: {network}.',
             remedy=_set_decoder(tuple(family for family, _ in claims))
             + (
                 f' The {network.class_count} named classes do not decide between them.'
                 if network.class_count
                 else ' The names of the classes (`labels`) may decide, too.'
-            ),
+            )
+            + f' docs/models.md describes each. {ANY}',
         )
     family, reason = claims[0]
     other = lookalike(family.name, network)

@@ -128,7 +128,11 @@ def test_ambiguous_networks_are_refused_with_the_evidence(network, evidence, out
     tasks = dict.fromkeys(FAMILIES[name].task for name in evidence)
     with pytest.raises(TensorMismatchError, match='More than one decoder') as error:
         choose_family(sum((TABLE[task] for task in tasks), ()), 'auto', seen)
-    claims = re.findall(r'(\w+): (.*?)(?:; (?=\w+: )|\.$)', error.value.cause)
+    listed, _, fields = error.value.cause.partition('. Seen: ')
+    assert fields == f'{seen}.'
+    assert 'docs/models.md' in error.value.remedy
+    assert 'The node `tensor` runs any network' in error.value.remedy
+    claims = re.findall(r'(\w+): (.*?)(?:; (?=\w+: )|$)', listed)
     assert [family for family, _ in claims] == list(evidence)
     for family, why in claims:
         assert why.endswith(evidence[family]), why

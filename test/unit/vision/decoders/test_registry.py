@@ -117,11 +117,17 @@ def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network,
     assert error.value.remedy
 
 
-def test_unknown_decoder_name_lists_known_names():
-    with pytest.raises(
-        ParameterError, match=r"Decoder 'yolo' does not exist.*\n.*yolov8, yolox, .* or "
-    ):
-        choose((1, 84, 8400), name='yolo')
+@pytest.mark.parametrize(
+    ('name', 'remedy'),
+    [
+        ('yolo8', 'Set `decoder` to yolov8 or yolox or yolov5 or auto. docs/models.md lists'),
+        ('nothing', 'Set `decoder` to auto. docs/models.md lists the others.'),
+    ],
+)
+def test_unknown_decoder_name_lists_only_the_nearest_names(name, remedy):
+    with pytest.raises(ParameterError, match=f'Decoder {name!r} does not exist') as error:
+        choose((1, 84, 8400), name=name)
+    assert error.value.remedy.startswith(remedy)
 
 
 def test_each_family_has_valid_preprocessing():
