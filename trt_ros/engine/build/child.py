@@ -153,6 +153,7 @@ def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     typed = flavour.member('NetworkDefinitionCreationFlag', 'STRONGLY_TYPED')
     network = builder.create_network(1 << int(typed or 0))
     parse_errors, warnings = _parse(flavour, network, path, converted)
+    _refuse_shape_inputs(path, network)
     config = builder.create_builder_config()
     ignored = settings.apply(flavour, builder, config, options, profiles)
     config.progress_monitor = monitor(flavour, events)
@@ -267,6 +268,21 @@ def _parse(
     if not network.num_inputs or not network.num_outputs:  # The parser accepts an empty file.
         raise ModelError(f'{path} contains no network.', remedy='Export it again.')
     return parser_errors(parser), captured.warnings
+
+
+def _refuse_shape_inputs(path: Path, network: Any) -> None:
+    """Refuse inputs whose values are shapes, for which TensorRT only asks for a profile."""
+    for spec, tensor in zip(
+        _io(network, 'input'), map(network.get_input, range(network.num_inputs))
+    ):
+        if tensor.is_shape_tensor:
+            raise ModelError(
+                f'The input {spec} of {path} is a shape tensor.',
+                cause='TensorRT reads it in host memory and derives shapes from it, so no CUDA '
+                'graph can contain its value.',
+                remedy='Export the network with a constant in its place, or use backend '
+                'onnxruntime.',
+            )
 
 
 def _timing_cache(flavour: Flavour, config: Any, path: str | None) -> Any | None:

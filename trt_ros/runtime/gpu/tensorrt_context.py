@@ -189,7 +189,8 @@ class Execution:
             raise TensorMismatchError(
                 f'The shape of output {name} depends on the data.',
                 remedy='Use the ONNX file instead of an engine, so that NMS at its end is cut '
-                'off; where that is refused, export without NMS, or use backend onnxruntime.',
+                'off; where that is refused, export without NMS, NonZero and other operators that '
+                'select by value, or use backend onnxruntime.',
             )
         return shape
 
@@ -247,8 +248,9 @@ def _refuse_host_tensors(engine: Engine) -> None:
             raise TensorMismatchError(
                 f'The {spec.mode} {spec} is a shape tensor in host memory.',
                 cause='TensorRT derives shapes from it, so no CUDA graph can contain its value.',
-                remedy='Export the network with a constant in its place, or use backend '
-                'onnxruntime.',
+                remedy='Export the network '
+                + ('with a constant in its place' if spec.mode == 'input' else 'without it')
+                + ', or use backend onnxruntime.',
             )
 
 

@@ -270,6 +270,17 @@ def test_rejects_a_shape_tensor_in_host_memory(counter, open_inputs):
     assert engine.is_closed
 
 
+def test_an_output_whose_shape_depends_on_the_data_is_refused_by_name(counter, open_inputs):
+    engine = counter()
+    engine.outputs = (tensor('chosen', (-1, 2), mode='output'),)
+    engine.create_execution_context = lambda strategy: Fixed(engine)
+    with pytest.raises(
+        TensorMismatchError,
+        match=r'The shape of output chosen depends on the data(.|\n)*Remedy: Use the ONNX file',
+    ):
+        open_inputs(engine, ('*=tensor:tensors',)).warm_up()
+
+
 def test_a_fault_of_a_run_of_tensors_reports_the_gpu(counter, open_inputs, cuda):
     faults = []
     pipeline = open_inputs(counter(), ('*=tensor:tensors',))
