@@ -151,17 +151,28 @@ def ros_node(name: str) -> Iterator[Any]:
 
 
 def camera(image_path: str, frames: int, rate_hz: float) -> None:
-    """Publish the image, stamped with the monotonic clock, once there is a subscriber."""
-    import rclpy
-    from sensor_msgs.msg import Image
+    """
+    Publish the image, stamped with the monotonic clock, once there is a subscriber.
 
-    pixels = cv2.imread(image_path)
+    A .jpg is published as it is, on image/compressed.
+    """
+    import rclpy
+    from sensor_msgs.msg import CompressedImage, Image
+
     with ros_node('camera') as node:
-        publisher = node.create_publisher(Image, 'image', 2)
-        message = Image(
-            height=pixels.shape[0], width=pixels.shape[1], encoding='bgr8', step=pixels.strides[0]
-        )
-        message.data = array('B', pixels.tobytes())
+        if image_path.endswith('.jpg'):
+            publisher = node.create_publisher(CompressedImage, 'image/compressed', 2)
+            message = CompressedImage(format='jpeg', data=Path(image_path).read_bytes())
+        else:
+            pixels = cv2.imread(image_path)
+            publisher = node.create_publisher(Image, 'image', 2)
+            message = Image(
+                height=pixels.shape[0],
+                width=pixels.shape[1],
+                encoding='bgr8',
+                step=pixels.strides[0],
+            )
+            message.data = array('B', pixels.tobytes())
         while publisher.get_subscription_count() == 0:
             rclpy.spin_once(node, timeout_sec=0.05)
         due = time.monotonic()
@@ -242,36 +253,49 @@ def latencies(
     return ages
 
 
-def between_processes(model: Path, image: Path, frames: int, rate_hz: float) -> dict[str, Any]:
+def between_processes(
+    model: Path, image: Path, frames: int, rate_hz: float, jpeg: Path | None = None
+) -> dict[str, Any]:
+    """
+    Return the ages of results that come through other processes.
+
+    :param jpeg: the image as a .jpg, to measure compressed images, too.
+    """
     me = [sys.executable, __file__, '--role']
+    detector = [
+        sys.executable,
+        '-m',
+        'trt_ros.nodes.detector',
+        '--ros-args',
+        '-p',
+        'autostart:=true',
+        '-p',
+        f'model_path:={model.absolute()}',
+    ]
     middles = {
-        'echo of the image': ([*me, 'echo'], 'echoed'),
-        'detector': (
-            [
-                sys.executable,
-                '-m',
-                'trt_ros.nodes.detector',
-                '--ros-args',
-                '-p',
-                'autostart:=true',
-                '-p',
-                f'model_path:={model.absolute()}',
-            ],
-            'detector/detections',
-        ),
+        'echo of the image': ([*me, 'echo'], 'echoed', image),
+        'detector': (detector, 'detector/detections', image),
     }
+    if jpeg is not None:
+        compressed = [*detector, '-p', 'image_transport:=compressed', '-p']
+        for where in ('gpu', 'cpu'):
+            middles[f'detector, JPEG decoded on the {where.upper()}'] = (
+                [*compressed, f'jpeg_decoder:={where}'],
+                'detector/detections',
+                jpeg,
+            )
     ages: dict[str, list[float]] = {name: [] for name in middles}
     sent = 0
     for _ in range(2):  # Alternately, so that load of the machine affects both.
         sent += frames
-        for name, (middle, topic) in middles.items():
+        for name, (middle, topic, sent_image) in middles.items():
             env = {
                 **os.environ,
                 'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE),
                 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
                 'ROS_DOMAIN_ID': str(random.randint(1, 100)),
             }
-            ages[name] += latencies(middle, topic, image, frames, rate_hz, env)
+            ages[name] += latencies(middle, topic, sent_image, frames, rate_hz, env)
     return {
         'rate_hz': rate_hz,
         'sent': sent,
