@@ -52,7 +52,7 @@ def test_unsupported_encodings_are_left_to_cv_bridge(cv_bridge):
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
 def test_depth_is_refused_although_cv_bridge_would_make_it_grey(cv_bridge, encoding):
     with pytest.raises(BadFrameError, match='is of depth images, not of pictures'):
-        to_frame(ImageView(**{**vars(IMAGE), 'encoding': encoding}))
+        to_colour(to_frame(ImageView(**{**vars(IMAGE), 'encoding': encoding})), 'rgb')
 
 
 def test_encoding_unsupported_by_cv_bridge_is_a_bad_frame(cv_bridge):

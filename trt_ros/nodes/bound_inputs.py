@@ -58,6 +58,10 @@ class BoundTopic:
     max_age: float | None
 
 
+#: Time to discover the publishers of tensors whose type is theirs.
+DISCOVERY_SECONDS = 3.0
+
+
 class BoundInputs:
     """
     The bindings of a node's pipeline, matched with its feeds.
@@ -179,6 +183,10 @@ class BoundInputs:
         :param jpegs_on_gpu: as for to_frame().
         """
         pipeline = self._pipeline
+        if not self._format.has_header:
+            # The publishers decide the types, and no other type is received later.
+            tensors = [topic.name for topic in self.topics.values() if topic.specs]
+            wait_for_publishers(self._node, tensors, seconds=DISCOVERY_SECONDS)
 
         def infer_all(contents: list[Any]) -> tuple[Any, Frame | None]:
             by_topic = dict(zip(self.topics, contents))
@@ -216,8 +224,6 @@ class BoundInputs:
         return InputTopic(name, message_type, topic.counts, read_stamp, read, topic.max_age)
 
     def _tensor_topic(self, topic: BoundTopic) -> InputTopic:
-        if not self._format.has_header:
-            wait_for_publishers(self._node, [topic.name])  # They decide the type.
         spec = topic.specs[0]
         message_type = self._format.message_type(self._node, topic.name, spec)
         read_tensors = self._format.reader(message_type, spec)

@@ -20,16 +20,20 @@ DISCOVERY_SECONDS = 1.0
 _CHECK_PERIOD_SECONDS = 0.25
 
 
-def wait_for_publishers(node: ManagedNode, topics: Sequence[str]) -> None:
+def wait_for_publishers(
+    node: ManagedNode, topics: Sequence[str], *, seconds: float | None = None
+) -> None:
     """
     Wait until each topic has a publisher, or the discovery time has passed.
 
     Call it in the transition thread, before subscribing with the publishers' reliability.
 
     :param topics: as given to create_subscription().
+    :param seconds: maximum time to wait; default until the age of DISCOVERY_SECONDS of the node.
     """
+    end = node.created_at + DISCOVERY_SECONDS if seconds is None else time.monotonic() + seconds
     while not all(map(node.count_publishers, topics)):
-        left = node.created_at + DISCOVERY_SECONDS - time.monotonic()
+        left = end - time.monotonic()
         if left <= 0 or node.cancelled.wait(min(left, 0.02)):
             break
 
