@@ -290,7 +290,38 @@ TOLD = [
         'boxes (1, 8400, 4); scores (1, 8400, 80)',
         {},
     ),  # YOLO-NAS
+    (
+        'mmdetection',
+        None,
+        'and the classes, as MMDeploy exports them',
+        'dets (1, 100, 5); labels (1, 100) int64',
+        {'class_count': 80},
+    ),
+    ('mmdetection', None, 'MMDeploy exports them', 'labels (?, ?) int32; dets (?, ?, 5)', {}),
+    (
+        'tensorflow',
+        None,
+        "named as in TensorFlow's object detection API",
+        'detection_boxes (1, 100, 4); detection_classes (1, 100); detection_scores (1, 100); '
+        'num_detections (1)',
+        {},
+    ),
+    (
+        'tensorflow',
+        90,
+        "named as in TensorFlow's object detection API",
+        'detection_boxes:0 (1, 100, 4); detection_classes:0 (1, 100); '
+        'detection_scores:0 (1, 100); raw_detection_boxes:0 (1, 1917, 4)',
+        {'class_count': 90},
+    ),
     # Grids.
+    (
+        'yolov5_raw',
+        80,
+        'of YOLOv5 and YOLOv7-tiny, by the metadata',
+        'a (1, 3, 80, 80, 85); b (1, 3, 40, 40, 85); c (1, 3, 20, 20, 85)',
+        V5,
+    ),
     (
         'detectnet_v2',
         3,
@@ -306,6 +337,30 @@ TOLD = [
         {'hw': (368, 640)},
     ),
     # Other tasks.
+    (
+        'yolov5_seg',
+        80,
+        'three anchors per cell with objectness and mask coefficients, output1 '
+        '(1, 32, 160, 160) float32 the prototypes',
+        'output0 (1, 25200, 117); output1 (1, 32, 160, 160)',
+        V5,
+    ),
+    ('yolov5_seg', 1, 'the prototypes', 'output0 (1, 25200, 38); output1 (1, 32, 160, 160)', {}),
+    (
+        'yolov5_face',
+        1,
+        'three anchors per cell with five landmarks before the class',
+        'output (1, 25200, 16)',
+        {},
+    ),
+    (
+        'yolov7_pose',
+        1,
+        'three anchors per cell with keypoints after the class',
+        'output (1, 25500, 57)',
+        {'class_count': 1},
+    ),
+    ('yolov7_pose', 1, 'keypoints after the class', 'output (1, 25200, 21)', {}),
     (
         'yolov8_seg',
         80,

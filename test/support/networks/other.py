@@ -71,6 +71,32 @@ def onnx_nms(chosen):
     )
 
 
+def mmdetection():
+    body, weights = priors('scores', 'boxes', 'Sigmoid')
+    return (
+        body
+        + """
+        best = ReduceMax <axes = [2], keepdims = 1> (scores)
+        dets = Concat <axis = 2> (boxes, best)
+        labels = ArgMax <axis = 2, keepdims = 0> (scores)
+    """,
+        weights,
+    )
+
+
+def tensorflow():
+    body, weights = priors('scores', 'detection_boxes', 'Sigmoid')
+    return (
+        body
+        + """
+        detection_scores = ReduceMax <axes = [2], keepdims = 0> (scores)
+        index = ArgMax <axis = 2, keepdims = 0> (scores)
+        detection_classes = Cast <to = 1> (index)
+    """,
+        weights,
+    )
+
+
 def efficient_nms():
     body, weights = priors('class_scores', 'boxes', 'Sigmoid')
     return (

@@ -227,12 +227,12 @@ def yolov10():
     )
 
 
-def yolov5():
+def yolov5(channels=8):
     body, weights, parts = FEATURES, [], []
     for level, size in ('3', 4), ('4', 2), ('5', 1):
         body += f"""
             h{level} = Conv (p{level}, w{level})
-            a{level} = Constant <value_ints = [1, 3, 8, {size}, {size}]> ()
+            a{level} = Constant <value_ints = [1, 3, {channels}, {size}, {size}]> ()
             r{level} = Reshape (h{level}, a{level})
             t{level} = Transpose <perm = [0, 1, 3, 4, 2]> (r{level})
             s{level} = Sigmoid (t{level})
@@ -243,16 +243,43 @@ def yolov5():
             whp{level} = Pow (wh2_{level}, two)
             wha{level} = Mul (whp{level}, grid{level})
             y{level} = Concat <axis = 4> (xyg{level}, wha{level}, c{level})
-            f{level} = Constant <value_ints = [1, -1, 8]> ()
+            f{level} = Constant <value_ints = [1, -1, {channels}]> ()
             z{level} = Reshape (y{level}, f{level})
         """
-        weights += [f'float[24,3,1,1] w{level}', f'float[1,3,{size},{size},2] grid{level}']
+        weights += [
+            f'float[{3 * channels},3,1,1] w{level}',
+            f'float[1,3,{size},{size},2] grid{level}',
+        ]
         parts.append(f'z{level}')
     return body + f'output0 = Concat <axis = 1> ({", ".join(parts)})', [
         *weights,
-        'int64[3] parts = {2, 2, 4}',
+        f'int64[3] parts = {{2, 2, {channels - 4}}}',
         'float two = {2}',
     ]
+
+
+def yolov5_raw():
+    body, weights = FEATURES, []
+    for level, size in ('3', 4), ('4', 2), ('5', 1):
+        body += f"""
+            h{level} = Conv (p{level}, w{level})
+            a{level} = Constant <value_ints = [1, 3, 8, {size}, {size}]> ()
+            r{level} = Reshape (h{level}, a{level})
+            t{level} = Transpose <perm = [0, 1, 3, 4, 2]> (r{level})
+        """
+        weights.append(f'float[24,3,1,1] w{level}')
+    return body, weights
+
+
+def yolov5_seg():
+    body, weights = yolov5()
+    return (
+        body
+        + """
+        output1 = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (p3, proto_w)
+    """,
+        [*weights, 'float[3,2,2,2] proto_w'],
+    )
 
 
 def yolox():

@@ -87,6 +87,30 @@ CASES = {
         {},
         lambda s: [rows(9, 0.2, 0.2, 0.8, 0.8), rows(9, 0.1, 0.1, s)],
     ),
+    'mmdetection': (
+        'dets (1, 9, 5); labels (1, 9) int64',
+        {},
+        lambda s: [rows(9, *CORNERS, s), np.zeros((1, 9), np.int64)],
+    ),
+    'tensorflow': (
+        'detection_boxes (1, 9, 4); detection_scores (1, 9); detection_classes (1, 9)',
+        {},
+        lambda s: [
+            rows(9, 0.2, 0.2, 0.8, 0.8),
+            np.full((1, 9), s, np.float32),
+            np.ones((1, 9), np.float32),
+        ],
+    ),
+    'yolov5_seg': (
+        'out (1, 252, 9); masks (1, 2, 16, 16)',
+        {},
+        lambda s: [
+            rows(252, *BOX, 1, 0.1, s, 0, 0),
+            np.zeros((1, 2, 16, 16), np.float32),
+        ],
+    ),
+    'yolov5_face': ('out (1, 252, 16)', {}, lambda s: [rows(252, *BOX, 1, *range(10), s)]),
+    'yolov7_pose': ('out (1, 252, 21)', {}, lambda s: [rows(252, *BOX, 1, s, *(1, 2, 0.5) * 5)]),
     'yolov8_seg': (
         'out (1, 8, 84); masks (1, 2, 16, 16)',
         {},
@@ -147,7 +171,13 @@ FURTHER = {  # The other ways in which some of them read their outputs.
 }
 EVERY = {**{name: (name, *case) for name, case in CASES.items()}, **FURTHER}
 #: Of these, unused places may hold any number below 0.
-PADDED = {name for name in EVERY if 'finished' in name} | {'yolov10', 'rtdetr', 'efficient_nms'}
+PADDED = {name for name in EVERY if 'finished' in name} | {
+    'yolov10',
+    'rtdetr',
+    'efficient_nms',
+    'mmdetection',
+    'tensorflow',
+}
 ALL = (
     *decoder.FAMILIES,
     *decoder.SEGMENTERS,
@@ -162,6 +192,8 @@ ALL = (
 WITHOUT = {
     'heatmap_pose',
     'simcc',
+    'yolov5_raw',
+    'yolov7_raw',
     'detr',
     'rfdetr',
     'yolov8_cls',

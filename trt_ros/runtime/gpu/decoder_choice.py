@@ -22,7 +22,7 @@ from trt_ros.vision.decoders.obb import ObbHead
 from trt_ros.vision.decoders.pose import PoseHead
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
-from trt_ros.vision.decoders.yolo_rows import Rows
+from trt_ros.vision.decoders.yolo_rows import ObjectnessRows, Rows
 from trt_ros.vision.decoders.yolov5 import YoloV5Head
 from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.decoders.yolov10 import EndToEndHead
@@ -155,8 +155,14 @@ def _extras(head: PoseHead | ObbHead, shapes: Mapping[str, Shape], part: Slice) 
 
 
 def _rows(
-    rows: Rows, shapes: Mapping[str, Shape], part: Slice, kind: type[GpuBoxes], **fields: Any
+    rows: Rows | ObjectnessRows,
+    shapes: Mapping[str, Shape],
+    part: Slice,
+    kind: type[GpuBoxes],
+    **fields: Any,
 ) -> GpuBoxes | None:
+    if isinstance(rows, ObjectnessRows):
+        return None
     name, extras = rows.output_name, rows.extra_count
     _, first, second = shapes[name]
     if rows.is_decoded:

@@ -18,7 +18,7 @@ from trt_ros.vision.decoders.family import (
     is_float,
     sigmoid,
 )
-from trt_ros.vision.decoders.yolo_rows import Rows, mismatch, rows_of
+from trt_ros.vision.decoders.yolo_rows import ObjectnessRows, Rows, mismatch, rows_of
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import covers, taps
 from trt_ros.vision.letterbox import Letterbox
@@ -38,7 +38,7 @@ class InstanceHead(Head[Instances]):
     Ultralytics' `Segment` head follows.
     """
 
-    rows: Rows
+    rows: Rows | ObjectnessRows
     prototypes_name: str
 
     @property

@@ -9,11 +9,8 @@ from typing import NamedTuple
 
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import NetworkDescription, is_float
-from trt_ros.vision.decoders.output_layouts import (
-    YOLO_STRIDES,
-    yolov5_anchor_counts,
-    yolov5_rows,
-)
+from trt_ros.vision.decoders.output_layouts import YOLO_STRIDES, yolov5_rows
+from trt_ros.vision.decoders.yolo_rows import three_anchor_counts
 from trt_ros.vision.decoders.yolov8 import cell_counts
 
 #: Minimum sizes of axes.
@@ -21,9 +18,9 @@ MIN_SIZES = {'4 + classes': 5, '5 + classes': 6, '5 + 3 * keypoints': 8, '4 + cl
 OUTPUT_COST, AXIS_COST, DTYPE_COST = 4.0, 2.0, 1.0
 MAX_OUTPUTS = 6  # Compared.
 
-#: Networks without a decoder, by the channels of a YOLOv5 head of the same shape: 5, one class and
-#: the landmarks.
-LANDMARKS = {
+#: Keypoint networks by the channels of a YOLOv5 head of the same shape: 5, one class and the
+#: keypoints.
+KEYPOINT_NETWORKS = {
     16: 'YOLOv5-face, 1 class and 5 landmarks',
     21: 'YOLOv7-face, 1 class and 5 landmarks',
     57: 'YOLOv7-pose, 1 class and 17 keypoints',
@@ -31,11 +28,11 @@ LANDMARKS = {
 
 
 def lookalike(family: str, network: NetworkDescription) -> str | None:
-    """Name the network without a decoder that has the outputs of a family; None: there is none."""
+    """Name the keypoint network that has the outputs of a detector; None: there is none."""
     found = yolov5_rows(network) if family == 'yolov5' else None
     if found is None or network.class_count not in (None, 0, 1):
         return None
-    return LANDMARKS.get(found.channels)
+    return KEYPOINT_NETWORKS.get(found.channels)
 
 
 class Expected(NamedTuple):
@@ -79,10 +76,16 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
     cells, grid = tuple(cell_counts(network)), (-(-height // 16), -(-width // 16))
     boxes, scores = Expected((1, 'N', 4)), Expected((1, 'N', 'classes'))
     queries = Expected((1, 'N', 4), 'pred_boxes')
+    triples, ids = tuple(three_anchor_counts(network)), Expected((1, 'N'), is_float=False)
+    prototypes = Expected((1, 'masks', height // 4, width // 4))
+    raw = tuple(
+        Expected((1, 3, height // stride, width // stride, '5 + classes'))
+        for stride in YOLO_STRIDES
+    )
     return {
         'yolov8': (Expected((1, '4 + classes', cells)),),
         'yolox': (Expected((1, network.anchor_count(YOLO_STRIDES), '5 + classes')),),
-        'yolov5': (Expected((1, tuple(yolov5_anchor_counts(network)), '5 + classes')),),
+        'yolov5': (Expected((1, triples, '5 + classes')),),
         'yolov10': (Expected((1, 'N', 6)),),
         'rtdetr': (Expected((1, 'N', 'classes'), 'logits'), queries),
         'detr': (Expected((1, 'N', 'classes + 1'), 'logits'), queries),
@@ -93,16 +96,27 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
             Expected((1, 1), is_float=False),
             boxes,
             Expected((1, 'N')),
-            Expected((1, 'N'), is_float=False),
+            ids,
         ),
         'onnx_nms': (Expected(('K', 3), is_float=False), boxes, Expected((1, 'classes', 'N'))),
         'boxes': (boxes, scores),
+        'mmdetection': (Expected((1, 'N', 5)), ids),
+        'tensorflow': (
+            Expected((1, 'N', 4), 'detection_boxes'),
+            Expected((1, 'N'), 'detection_scores'),
+            Expected((1, 'N'), 'detection_classes'),
+        ),
+        'yolov5_raw': raw,
+        'yolov7_raw': raw,
         'yolov8_seg': (
             Expected((1, '4 + classes + masks', cells)),
-            Expected((1, 'masks', height // 4, width // 4)),
+            prototypes,
         ),
+        'yolov5_seg': (Expected((1, triples, '5 + classes + masks')), prototypes),
         'semantic': (Expected((1, 'classes', 'rows', 'columns')),),
         'yolov8_pose': (Expected((1, '5 + 3 * keypoints', cells)),),
+        'yolov5_face': (Expected((1, triples, 16)),),
+        'yolov7_pose': (Expected((1, triples, '6 + 3 * keypoints')),),
         'heatmap_pose': (Expected((1, 'keypoints', height // 4, width // 4)),),
         'simcc': (
             Expected((1, 'keypoints', 2 * width)),

@@ -11,7 +11,8 @@ from trt_ros.vision.decoders import cut_nms, detr, instances
 from trt_ros.vision.decoders.boxes import BoxOutputs, box_outputs
 from trt_ros.vision.decoders.embedding import vectors
 from trt_ros.vision.decoders.family import NetworkDescription, is_scores
-from trt_ros.vision.decoders.yolo_rows import rows_of
+from trt_ros.vision.decoders.finished_boxes import find_tensorflow
+from trt_ros.vision.decoders.yolo_rows import rows_of, three_anchor_counts
 from trt_ros.vision.decoders.yolov8 import cell_counts, is_channels_first
 
 YOLO_STRIDES = (8, 16, 32)
@@ -117,13 +118,8 @@ def yolov5_rows(network: NetworkDescription) -> Anchors | None:
     found = anchor_rows(network)
     if found is None or 'task' in network.metadata:  # The ultralytics package has no objectness.
         return None
-    fits = found.count in (-1, *yolov5_anchor_counts(network)) and not 0 < found.channels < 6
+    fits = found.count in (-1, *three_anchor_counts(network)) and not 0 < found.channels < 6
     return found if fits else None
-
-
-def yolov5_anchor_counts(network: NetworkDescription) -> list[int]:
-    """Return the number of anchors at three per cell, without and with a P6 grid."""
-    return [3 * network.anchor_count(strides) for strides in (YOLO_STRIDES, P6_STRIDES)]
 
 
 def yolox_rows(network: NetworkDescription) -> Anchors | None:
@@ -141,7 +137,7 @@ def decoded_rows(network: NetworkDescription) -> TensorSpec | None:
     spec = only_raw_output(network)
     if spec is None or not is_task(network, 'detect') or network.is_ultralytics_rtdetr:
         return None
-    if spec.shape[1] in yolov5_anchor_counts(network) or has_yolov5_metadata(network):
+    if spec.shape[1] in three_anchor_counts(network) or has_yolov5_metadata(network):
         return None  # YOLOv5 and YOLOv7 with one class have six values, too.
     return spec if spec.shape[2] in (6, -1) else None
 
@@ -167,6 +163,8 @@ def plain_boxes(network: NetworkDescription) -> BoxOutputs | None:
     """Find boxes and scores without evidence for another family."""
     parts = box_outputs(network)
     if parts is None or parts.count is not None or CUT_NMS in network.metadata:
+        return None
+    if find_tensorflow(network):  # Their boxes begin with y.
         return None
     if any(word in parts.scores.name for word in ('logits', 'label')):  # RF-DETR's are labels.
         return None

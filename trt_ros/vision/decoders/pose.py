@@ -10,7 +10,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Head, NetworkDescription
-from trt_ros.vision.decoders.yolo_rows import Rows, rows_of
+from trt_ros.vision.decoders.yolo_rows import ObjectnessRows, Rows, rows_of
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.results import Poses
@@ -28,7 +28,7 @@ class PoseHead(Head[Poses]):
     :param values: values per keypoint: 3, or 2 without visibility, which is then 1.
     """
 
-    rows: Rows
+    rows: Rows | ObjectnessRows
     values: int = 3
 
     @property

@@ -10,10 +10,13 @@ from trt_ros.vision.decoders import (
     depth,
     detectnet,
     detr,
+    finished_boxes,
     heatmap_pose,
     obb,
+    objectness_rows,
     onnx_nms,
     pose,
+    raw_yolo,
     semantic,
     simcc,
 )
@@ -25,6 +28,7 @@ from trt_ros.vision.decoders.output_layouts import (
     boxes_without_background,
     decoded_rows,
     has_unknown_scale,
+    has_yolov5_metadata,
     is_task,
     masked_rows,
     on_a_yolo_grid,
@@ -313,6 +317,50 @@ RULES: tuple[Rule, ...] = (
         boxes_without_background,
         '{found} may be 0 to 1 of the input',
         when=has_unknown_scale,
+    ),
+    Rule(
+        'mmdetection',
+        finished_boxes.find_mmdetection,
+        '{found} are x1, y1, x2, y2, score and the classes, as MMDeploy exports them',
+    ),
+    Rule(
+        'tensorflow',
+        finished_boxes.find_tensorflow,
+        "{found} are named as in TensorFlow's object detection API",
+    ),
+    Rule(
+        'yolov5_raw',
+        raw_yolo.find_grids,
+        '{found} are grids of three anchors each: of YOLOv5 and YOLOv7-tiny, by the metadata',
+        when=lambda net, found: has_yolov5_metadata(net),
+    ),
+    Rule(
+        'yolov5_raw',
+        raw_yolo.find_grids,
+        '{found} are grids of three anchors each: the anchors may be of YOLOv5 or YOLOv7-tiny',
+        when=lambda net, found: not has_yolov5_metadata(net),
+    ),
+    Rule(
+        'yolov7_raw',
+        raw_yolo.find_grids,
+        '{found} are grids of three anchors each: the anchors may be of YOLOv7',
+        when=lambda net, found: not has_yolov5_metadata(net),
+    ),
+    Rule(
+        'yolov5_seg',
+        objectness_rows.find_masked,
+        '{found[0]} is three anchors per cell with objectness and mask coefficients, {found[1]} '
+        'the prototypes',
+    ),
+    Rule(
+        'yolov5_face',
+        objectness_rows.find_face,
+        '{found} is three anchors per cell with five landmarks before the class',
+    ),
+    Rule(
+        'yolov7_pose',
+        objectness_rows.find_pose,
+        '{found} is three anchors per cell with keypoints after the class',
     ),
     Rule(
         'yolov8_seg',

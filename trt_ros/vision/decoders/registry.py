@@ -19,12 +19,15 @@ from trt_ros.vision.decoders.detr import DETR, RFDETR, RTDETR
 from trt_ros.vision.decoders.efficient_nms import EFFICIENT_NMS
 from trt_ros.vision.decoders.embedding import EMBEDDING, TENSOR
 from trt_ros.vision.decoders.family import Family, Head, NetworkDescription
+from trt_ros.vision.decoders.finished_boxes import MMDETECTION, TENSORFLOW
 from trt_ros.vision.decoders.heatmap_pose import HEATMAP_POSE
 from trt_ros.vision.decoders.instances import YOLOV8_SEG
 from trt_ros.vision.decoders.nearest import lookalike, nearest
 from trt_ros.vision.decoders.obb import YOLOV8_OBB
+from trt_ros.vision.decoders.objectness_rows import YOLOV5_FACE, YOLOV5_SEG, YOLOV7_POSE
 from trt_ros.vision.decoders.onnx_nms import ONNX_NMS, YOLOV3
 from trt_ros.vision.decoders.pose import YOLOV8_POSE
+from trt_ros.vision.decoders.raw_yolo import YOLOV5_RAW, YOLOV7_RAW
 from trt_ros.vision.decoders.recognition import recognise
 from trt_ros.vision.decoders.semantic import SEMANTIC, YOLO_SEMANTIC
 from trt_ros.vision.decoders.simcc import SIMCC
@@ -63,10 +66,25 @@ FAMILIES: tuple[Family[Head[Detections]], ...] = (
     ONNX_NMS,
     BOXES,
     BOXES_NORMALISED,
+    MMDETECTION,
+    TENSORFLOW,
+    YOLOV5_RAW,
+    YOLOV7_RAW,
 )
 #: Families of the other tasks.
-SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (YOLOV8_SEG, YOLO_SEMANTIC, SEMANTIC)
-POSES: tuple[Family[Head[Poses]], ...] = (YOLOV8_POSE, HEATMAP_POSE, SIMCC)
+SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (
+    YOLOV8_SEG,
+    YOLOV5_SEG,
+    YOLO_SEMANTIC,
+    SEMANTIC,
+)
+POSES: tuple[Family[Head[Poses]], ...] = (
+    YOLOV8_POSE,
+    YOLOV5_FACE,
+    YOLOV7_POSE,
+    HEATMAP_POSE,
+    SIMCC,
+)
 ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = (YOLOV8_OBB,)
 CLASSIFIERS: tuple[Family[Head[Classification]], ...] = (YOLOV8_CLS, CLASSIFIER)
 DEPTHS: tuple[Family[Head[Depth]], ...] = (YOLO_DEPTH, DEPTH)
@@ -187,8 +205,10 @@ def choose_decoder(
         or more than one matches.
     """
     named = len(class_names((), '', metadata, None))
-    network = NetworkDescription(inputs, outputs, metadata, input_hw, named or class_count)
-    family, reason = _choose_by_names(families, name, network, has_background)
+    network = NetworkDescription(
+        inputs, outputs, metadata, input_hw, named or class_count, has_background
+    )
+    family, reason = _choose_by_names(families, name, network)
     return Decoder(
         family.name,
         reason,
@@ -203,13 +223,11 @@ def _choose_by_names(
     families: tuple[Family[HeadT], ...],
     name: str,
     network: NetworkDescription,
-    has_background: bool,
 ) -> tuple[Family[HeadT], str]:
-    if has_background and network.class_count:
+    if network.has_background and network.class_count:
+        without = replace(network, class_count=network.class_count - 1, has_background=False)
         try:
-            return choose_family(
-                families, name, replace(network, class_count=network.class_count - 1)
-            )
+            return choose_family(families, name, without)
         except TensorMismatchError:  # It counts the background, or does not fit at all.
             pass
     return choose_family(families, name, network)
@@ -275,10 +293,10 @@ def _recognise(
     other = lookalike(family.name, network)
     if other:
         raise TensorMismatchError(
-            f'The network may be one without a decoder: {other}.',
+            f'The network may be a keypoint network: {other}.',
             cause=f'{family.name}: {reason}; the other network has the same shape.',
-            remedy=f'Set `decoder` to {family.name} if the network is of that family, or set '
-            f'`labels`. {ANY}',
+            remedy=f'Run the node `{NODES["pose"]}`, or set `labels` or `decoder: {family.name}` '
+            'if it is a detector.',
         )
     return claims[0]
 

@@ -1,4 +1,4 @@
-"""Boxes of Ultralytics' tasks beside detection, which have further values after each box."""
+"""Boxes with further values after each box, of YOLO networks for tasks beside detection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import NetworkDescription, corners, image_output, is_scores
 from trt_ros.vision.decoders.yolov8 import cell_counts
 from trt_ros.vision.float16 import highest
-from trt_ros.vision.scores import passing
+from trt_ros.vision.scores import check_range, passing
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,58 @@ class Rows:
         return found.boxes if self.is_decoded else corners(found.boxes)
 
 
+@dataclass(frozen=True)
+class ObjectnessRows:
+    """
+    A decoder of (1, N, 5 + C + E): cx, cy, w, h in input pixels, objectness, C scores, E extras.
+
+    The score is objectness times the best class score, as in `YoloV5Head`.
+
+    :param class_count: C; None: as many as the output has.
+    :param extras_first: the extras come before the class scores.
+    """
+
+    output_name: str
+    class_count: int | None
+    extra_count: int
+    extras_first: bool = False
+    is_decoded = False
+
+    def __call__(self, outputs: Mapping[str, np.ndarray], score_threshold: float) -> Candidates:
+        """
+        Select the boxes that pass a score threshold.
+
+        :raises TensorMismatchError: when the output is missing or of another shape.
+        """
+        head = image_output(outputs, self.output_name)
+        classes = head.shape[1] - 5 - self.extra_count
+        if classes < 1 or self.class_count not in (None, classes):
+            raise objectness_mismatch(f'(1, {head.shape[0]}, {head.shape[1]})', self.extra_count)
+        keep = np.flatnonzero(passing(head[:, 4].astype(np.float32), score_threshold))
+        head = head[keep].astype(np.float32)
+        start = 5 + self.extra_count if self.extras_first else 5
+        class_scores = check_range(head[:, start : start + classes])
+        start = 5 if self.extras_first else 5 + classes
+        extras = head[:, start : start + self.extra_count]
+        scores = head[:, 4] * class_scores.max(axis=1)
+        passes = np.flatnonzero(passing(scores, score_threshold))
+        return Candidates(
+            head[passes, :4],
+            scores[passes],
+            class_scores[passes].argmax(axis=1).astype(np.int32),
+            extras[passes],
+        )
+
+    def xyxy(self, found: Candidates) -> np.ndarray:
+        """Return boxes as (N, 4) x1, y1, x2, y2 in input pixels."""
+        return corners(found.boxes)
+
+
+def three_anchor_counts(network: NetworkDescription) -> list[int]:
+    """Return the number of anchors at three per cell, without and with a P6 grid."""
+    return [3 * network.anchor_count(strides) for strides in ((8, 16, 32), (8, 16, 32, 64))]
+
+
 def rows_of(network: NetworkDescription, spec: TensorSpec, extra_count: int) -> Rows | None:
     """Find the layout of an output with `extra_count` values after each box; None: it has none."""
     if not is_scores(spec):
@@ -93,7 +145,7 @@ def rows_of(network: NetworkDescription, spec: TensorSpec, extra_count: int) -> 
     is_decoded = (
         metadata.get('end2end') == 'True'
         or ("'nms': True" in metadata.get('args', ''))
-        or (second == 6 + extra_count and first not in grids)
+        or (second == 6 + extra_count and first not in (*grids, *three_anchor_counts(network)))
     )
     if is_decoded:
         fits = second in (6 + extra_count, -1)
@@ -112,4 +164,13 @@ def mismatch(seen: str, extra_count: int) -> TensorMismatchError:
         f'The output has another layout: expected (1, 4 + classes + {extra_count}, anchors) or '
         f'(1, boxes, {6 + extra_count}), got {seen}.',
         remedy='Export the network with Ultralytics, or choose another decoder.',
+    )
+
+
+def objectness_mismatch(seen: str, extras: int | str) -> TensorMismatchError:
+    """Return the error for an output without objectness and further values."""
+    return TensorMismatchError(
+        f'The output has another layout: expected (1, anchors, 5 + classes + {extras}), got '
+        f'{seen}.',
+        remedy='Export the network without NMS and with decoded boxes, or choose another decoder.',
     )

@@ -108,6 +108,14 @@ AMBIGUOUS = [
         'out (1, 17, 160, 160)',
         {},
     ),
+    (
+        {
+            'yolov5_raw': 'the anchors may be of YOLOv5 or YOLOv7-tiny',
+            'yolov7_raw': 'the anchors may be of YOLOv7',
+        },
+        'a (1, 3, 80, 80, 85); b (1, 3, 40, 40, 85); c (1, 3, 20, 20, 85)',
+        {},
+    ),
     ({'classifier': 'one score per class', 'embedding': 'one vector'}, 'out (1, 1000)', {}),
 ]
 
@@ -150,11 +158,12 @@ def test_ambiguous_networks_are_refused_with_the_evidence(network, evidence, out
 @pytest.mark.parametrize('known', [{}, {'class_count': 1}])
 def test_a_possible_landmark_head_is_not_recognised_as_classes(network, channels, name, known):
     seen = network(f'output (1, 25200, {channels})', **known)
-    with pytest.raises(TensorMismatchError, match=f'one without a decoder: {name}') as error:
+    with pytest.raises(TensorMismatchError, match=f'a keypoint network: {name}') as error:
         choose_family(decoder.FAMILIES, 'auto', seen)
     assert f'yolov5: output (1, 25200, {channels})' in error.value.cause
-    assert 'Set `decoder` to yolov5 if the network is of that family' in error.value.remedy
-    assert 'node `tensor`' in error.value.remedy
+    assert 'Run the node `pose`, or set `labels` or `decoder: yolov5`' in error.value.remedy
+    family, _ = choose_family(decoder.POSES, 'auto', seen)
+    assert family.open(seen).class_count == 1
 
 
 @pytest.mark.parametrize(
@@ -217,7 +226,10 @@ def test_evidence_for_boxes_with_or_without_objectness(
         ('detect', 'output0 (1, 84, 8400)', {**COCO, 'end2end': 'True'}),
         ('detect', 'logits (1, 300, 80); pred_boxes (1, 300, 4)', {'class_count': 4}),
         ('detect', 'logits (1, 300, 80); pred_boxes (1, 300, 6)', {}),
-        ('detect', 'dets (1, 100, 5); labels (1, 100) int64', {}),
+        ('detect', 'dets (1, 100, 5); labels (1, 100)', {}),
+        ('segment', 'output0 (1, 25200, 117); output1 (1, 32, 160, 160)', {'class_count': 81}),
+        ('pose', 'output (1, 25200, 85)', {}),
+        ('pose', 'output (1, 25200, 16)', {'class_count': 11}),
         ('detect', 'boxes (1, 99, 4)', {}),
         ('detect', 'boxes (1, 99, 4); scores (1, 98, 21)', {}),
         ('detect', 'boxes (1, 99, 4); scores (1, 99, 21)', {'class_count': 7}),
