@@ -72,6 +72,7 @@ DOORS = {  # foreign package: the layers that may import it
         'composition_interfaces',
         'diagnostic_msgs',
         'geometry_msgs',
+        'tf2_ros',
         'lifecycle_msgs',
         'rcl_interfaces',
         'sensor_msgs',

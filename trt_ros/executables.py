@@ -34,6 +34,11 @@ def depth() -> int:
     return _run('trt_ros.nodes.depth')
 
 
+def detections_3d() -> int:
+    """Run the executable `detections_3d`."""
+    return _run('trt_ros.nodes.detections_3d')
+
+
 def detector() -> int:
     """Run the executable `detector`."""
     return _run('trt_ros.nodes.detector')

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trt_ros.nodes.classifier import ClassifierParameters
 from trt_ros.nodes.depth import DepthParameters
+from trt_ros.nodes.detections_3d import Detections3DParameters
 from trt_ros.nodes.detector import DetectorParameters
 from trt_ros.nodes.image_source import ImageSourceParameters
 from trt_ros.nodes.overlay import OverlayParameters
@@ -18,6 +19,7 @@ from trt_ros.ros.parameters import markdown_table, yaml_text
 PARAMETERS = {
     'classifier': ClassifierParameters,
     'depth': DepthParameters,
+    'detections_3d': Detections3DParameters,
     'detector': DetectorParameters,
     'image_source': ImageSourceParameters,
     'overlay': OverlayParameters,

@@ -13,10 +13,11 @@ from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Header
 import yaml
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.qos import overridden
+from trt_ros.vision.depth_points import Intrinsics
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -80,16 +81,47 @@ def camera_info_for(
     return _with_header(calibration, header)
 
 
+def intrinsics_of(info: CameraInfo, topic: str) -> Intrinsics:
+    """
+    Return the rectified camera of a CameraInfo: P, or K where P is zero (as simulators send it).
+
+    P and K are those of the full image; region of interest and binning are taken into account.
+
+    :param topic: its topic, for the error.
+    :raises BadFrameError: 'no calibration', when there is none or it is all zeros.
+    """
+    p, k = info.p, info.k
+    fx, fy, cx, cy = (p[0], p[5], p[2], p[6]) if p[0] else (k[0], k[4], k[2], k[5])
+    if not (fx > 0 and fy > 0 and info.width and info.height):
+        raise BadFrameError(
+            'no calibration',
+            f'No calibration was received on {topic}, or it is all zeros.',
+            remedy=f'Remap {topic} to the camera_info of a calibrated camera.',
+        )
+    across, down = info.binning_x or 1, info.binning_y or 1
+    roi = info.roi
+    return Intrinsics(
+        fx / across,
+        fy / down,
+        (cx - roi.x_offset) / across,
+        (cy - roi.y_offset) / down,
+        ((roi.width or info.width) // across, (roi.height or info.height) // down),
+    )
+
+
 class CameraInfoStream:
     """
     A subscription to the CameraInfo of an image topic, from construction until close().
 
     The topic is `camera_info` in the namespace of the images, unless it is remapped.
+
+    :param topic: the topic itself, as for create_subscription(); '' for that of `image_topic`.
+    :ivar newest: the newest message; an empty one before the first.
     """
 
-    def __init__(self, node: ManagedNode, image_topic: str = 'image') -> None:
-        self._node, self._newest = node, CameraInfo()
-        topic = camera_info_topic(node, image_topic)
+    def __init__(self, node: ManagedNode, image_topic: str = 'image', *, topic: str = '') -> None:
+        self._node, self.newest = node, CameraInfo()
+        topic = topic or camera_info_topic(node, image_topic)
         # Best effort is compatible with any publisher.
         qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._subscription = node.create_subscription(
@@ -102,13 +134,13 @@ class CameraInfoStream:
 
     def info_for(self, header: Header, image_wh: tuple[int, int]) -> CameraInfo | None:
         """Return the calibration with an image's header; None if it is for another image size."""
-        newest = self._newest
+        newest = self.newest
         if (newest.width, newest.height) != image_wh:
             return None
         return _with_header(newest, header)
 
     def _keep(self, info: CameraInfo) -> None:
-        self._newest = info
+        self.newest = info
 
 
 def camera_info_topic(node: Node, image_topic: str = 'image') -> str:

@@ -31,14 +31,9 @@ from trt_ros.vision.jpeg import JpegFrame, read_jpeg_header
 
 
 @dataclass(frozen=True)
-class ImageInputParameters:
-    """Parameters of image subscriptions."""
+class InputParameters:
+    """Parameters of subscriptions to images and what belongs to them."""
 
-    image_transport: str = param(
-        'raw',
-        'Image transport: raw subscribes to `image`, compressed to `image/compressed`.',
-        choices=('raw', 'compressed'),
-    )
     qos_preset: str = param(
         'auto',
         'ROS QoS profile of the image subscriptions; auto follows qos_reliability.',
@@ -68,6 +63,23 @@ class ImageInputParameters:
         "Whether to publish the time from each image's stamp to its result on ~/latency, in "
         'milliseconds.',
     )
+
+
+@dataclass(frozen=True)
+class TransportParameters:
+    """Parameters of the transport of images."""
+
+    image_transport: str = param(
+        'raw',
+        'Image transport: raw subscribes to `image`, compressed to `image/compressed`.',
+        choices=('raw', 'compressed'),
+    )
+
+
+# Fields come in the reverse order of the bases.
+@dataclass(frozen=True)
+class ImageInputParameters(InputParameters, TransportParameters):
+    """Parameters of image subscriptions."""
 
 
 @dataclass(frozen=True)
@@ -310,7 +322,7 @@ def subscribe_input(
     depth: int | None = None,
 ) -> SerializedSubscription | FollowingSubscription:
     """
-    Subscribe to serialized messages with the QoS of the node's ImageInputParameters.
+    Subscribe to serialized messages with the QoS of the node's InputParameters.
 
     Incompatible publishers are logged. The other arguments are those of subscribe_serialized().
 

@@ -125,7 +125,7 @@ class InputStream:
     The newest complete set wins. A set with a bad message is dropped, counted by cause, and logged
     at a limited rate. A jump of time back drops all waiting messages and resets the state.
 
-    :param node: its parameters include ImageInputParameters and SynchronizationParameters.
+    :param node: its parameters include InputParameters and SynchronizationParameters.
     :param counts: counters of the results, and timings.
     :param primary: index of the topic whose header the results get.
     :param infer: called with the contents of a set, by topic; returns the result.

@@ -1,0 +1,311 @@
+"""3D boxes and points of detections, through topics."""
+
+from importlib.util import find_spec
+import threading
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+
+from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticArray
+from sensor_msgs.msg import CameraInfo, Image, PointCloud2
+from std_msgs.msg import Header
+from vision_msgs.msg import (
+    BoundingBox2D,
+    Detection2D,
+    Detection2DArray,
+    Detection3DArray,
+    ObjectHypothesis,
+    ObjectHypothesisWithPose,
+    Point2D,
+    Pose2D,
+)
+
+from support.rgbd_scenes import CAMERA, Solid, render, yaw
+from trt_ros.vision.depth_points import Intrinsics
+
+pytestmark = pytest.mark.ros
+
+NAME = 'trt_ros.nodes.detections_3d'
+SOLIDS = [
+    Solid((0.1, -0.2, 3.0), (0.5, 0.6, 0.4), yaw(0)),
+    Solid((-0.8, 0.2, 2.0), (0.3, 0.3, 0.3), yaw(0)),
+]
+FRONTS = [(0.1, -0.2, 2.8), (-0.8, 0.2, 1.85)]
+HALF = Intrinsics(305.0, 306.0, 159.15, 120.85, (320, 240))
+
+
+@pytest.fixture(scope='module')
+def scene():
+    return render(SOLIDS)
+
+
+def info_of(camera, frame_id='depth_optical'):
+    return CameraInfo(
+        header=Header(frame_id=frame_id),
+        width=camera.image_wh[0],
+        height=camera.image_wh[1],
+        k=[camera.fx, 0.0, camera.cx, 0.0, camera.fy, camera.cy, 0.0, 0.0, 1.0],
+    )
+
+
+def header_at(seconds, frame_id):
+    return Header(
+        stamp=Time(sec=int(seconds), nanosec=round(seconds % 1 * 1e9)), frame_id=frame_id
+    )
+
+
+def image_of(pixels, encoding, seconds, frame_id='depth_optical'):
+    return Image(
+        header=header_at(seconds, frame_id),
+        width=pixels.shape[1],
+        height=pixels.shape[0],
+        step=pixels.strides[0],
+        encoding=encoding,
+        data=pixels.tobytes(),
+    )
+
+
+def detections_of(scene, seconds, frame_id='colour_optical'):
+    header = header_at(seconds, frame_id)
+    array = Detection2DArray(header=header)
+    for index in range(len(SOLIDS)):
+        x, y, width, height, _ = map(float, scene.box(index, 0.2))
+        array.detections.append(
+            Detection2D(
+                header=header,
+                results=[
+                    ObjectHypothesisWithPose(
+                        hypothesis=ObjectHypothesis(class_id=f'class {index}', score=0.5)
+                    )
+                ],
+                bbox=BoundingBox2D(
+                    center=Pose2D(position=Point2D(x=x, y=y)), size_x=width, size_y=height
+                ),
+                id=str(index + 7),
+            )
+        )
+    return array
+
+
+class Locating:
+    """A running node, and the publishers of its inputs."""
+
+    def __init__(self, node, *, info=CAMERA, source=None):
+        self.node = node
+        node.wait_for_log('Started: active.')
+        peer, name = node.peer, node.name
+        self.detections = peer.publisher(Detection2DArray, f'/{name}/detections')
+        self.depth = peer.publisher(Image, f'/{name}/depth_image')
+        self.instances = peer.publisher(Image, f'/{name}/instances')
+        self.infos = peer.publisher(CameraInfo, f'/{name}/depth_info')
+        self.source_infos = peer.publisher(CameraInfo, f'/{name}/camera_info')
+        self.boxes = peer.inbox(Detection3DArray, f'/{name}/detections_3d')
+        self.points = peer.inbox(PointCloud2, f'/{name}/points')
+        self.diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
+        for publisher in (self.detections, self.depth):
+            peer.wait_until(publisher.get_subscription_count, 'the node')
+        self.info, self.source = info, source
+
+    def send(self, scene, seconds, *, late=0.0, boxes_of=None, instances=None):
+        """Publish one set, its depth image `late` seconds after the detections."""
+        if self.info:
+            self.infos.publish(info_of(self.info))
+        if self.source:
+            self.source_infos.publish(info_of(self.source, 'colour_optical'))
+        self.detections.publish(detections_of(boxes_of or scene, seconds))
+        if instances is not None:
+            self.instances.publish(image_of(instances, 'mono16', seconds))
+        depth = np.rint(1000 * scene.metres).astype(np.uint16)
+        self.depth.publish(image_of(depth, '16UC1', seconds + late))
+
+    def locate(self, scene, seconds, **options):
+        """Publish sets until one is located: the first may precede the calibration."""
+        for number in range(30):
+            stamp = header_at(seconds + number / 8, '').stamp
+            self.send(scene, seconds + number / 8, **options)
+
+            def own(stamp=stamp):
+                return [each for each in self.boxes.messages if each.header.stamp == stamp]
+
+            deadline = time.monotonic() + 2.0
+            while time.monotonic() < deadline and not own():
+                threading.Event().wait(0.01)
+            if own():
+                return own()[0]
+        raise AssertionError(self.node.log)
+
+    def wait_for_value(self, key, accepts=lambda value: value != '0'):
+        self.diagnostics.wait_for(
+            lambda array: any(
+                each.key == key and accepts(each.value)
+                for status in array.status
+                if status.name.startswith(f'{self.node.name}: ')
+                for each in status.values
+            ),
+            key,
+        )
+
+
+def centres_of(message):
+    return [
+        (each.bbox.center.position.x, each.bbox.center.position.y, each.bbox.center.position.z)
+        for each in message.detections
+    ]
+
+
+def own_topics(name):
+    return [
+        part
+        for topic in ('detections', 'depth_image', 'depth_info', 'camera_info', 'instances')
+        for part in ('-r', f'{topic}:=/{name}/{topic}')
+    ]
+
+
+@pytest.fixture(scope='module')
+def locating(start_node):
+    def start(name, program=NAME, *, info=CAMERA, source=None, **parameters):
+        node = start_node(
+            name, program, *own_topics(name), qos_reliability='reliable', **parameters
+        )
+        return Locating(node, info=info, source=source)
+
+    return start
+
+
+@pytest.fixture(scope='module')
+def plain(locating):
+    return locating('plain')
+
+
+def test_detections_get_boxes_in_the_frame_of_the_depth_image(plain, scene):
+    found = plain.locate(scene, 10.0, late=0.015)
+    assert found.header.frame_id == 'depth_optical'
+    assert centres_of(found) == [pytest.approx(each, abs=0.02) for each in FRONTS]
+    assert [each.id for each in found.detections] == ['7', '8']
+    for index, each in enumerate(found.detections):
+        assert each.header == found.header
+        assert each.results[0].hypothesis.class_id == f'class {index}'
+        assert each.results[0].pose.pose == each.bbox.center
+        assert each.bbox.center.orientation.w == 1.0
+        assert each.bbox.size.x == pytest.approx(SOLIDS[index].size[0], abs=0.03)
+
+
+def test_the_points_of_each_object_are_published(plain, scene):
+    found = plain.locate(scene, 30.0)
+    cloud = plain.points.wait_for(lambda cloud: cloud.header.stamp == found.header.stamp)
+    assert cloud.header == found.header
+    points = np.frombuffer(cloud.data, '<f4').reshape(-1, 4)
+    objects = points[:, 3].copy().view(np.uint32)
+    assert set(objects.tolist()) == {0, 1}
+    exact = scene.rays() * scene.metres[..., None]
+    for index in range(len(SOLIDS)):
+        seen = exact[scene.owners == index + 1].mean(axis=0)
+        assert points[objects == index, :3].mean(axis=0) == pytest.approx(seen, abs=0.01)
+
+
+def test_no_detections_are_an_empty_array(plain, scene):
+    plain.detections.publish(Detection2DArray(header=header_at(50.0, 'colour_optical')))
+    plain.depth.publish(image_of(np.ones((480, 640), np.uint16), '16UC1', 50.0))
+    found = plain.boxes.wait_for(lambda array: array.header.stamp.sec == 50)
+    assert (found.detections, found.header.frame_id) == ([], 'depth_optical')
+
+
+def test_objects_without_depth_are_left_out_and_named(plain, scene):
+    hollow = render(SOLIDS)
+    hollow.metres[hollow.owners == 2] = 0
+    x, y, width, height, _ = map(int, scene.box(1, 0.3))
+    hollow.metres[y - height : y + height, max(x - width, 0) : x + width] = 0
+    found = plain.locate(hollow, 60.0, boxes_of=scene)
+    assert [each.id for each in found.detections] == ['7']
+    plain.wait_for_value('objects without depth')
+    hollow.metres[:] = 0
+    assert plain.locate(hollow, 70.0, boxes_of=scene).detections == []
+    plain.node.wait_for_log('None of the 2 detections of an image has a depth')
+
+
+def test_a_picture_instead_of_a_depth_image_is_refused(plain, scene):
+    plain.detections.publish(detections_of(scene, 80.0))
+    plain.depth.publish(image_of(np.zeros((480, 640), np.uint8), 'mono8', 80.0))
+    plain.node.wait_for_log('Encoding mono8 is not one of depth images')
+    plain.wait_for_value('dropped: not a depth image')
+
+
+def test_without_a_calibration_messages_are_dropped_and_counted(locating, scene):
+    blind = locating('blind', info=None)
+    blind.send(scene, 10.0)
+    blind.node.wait_for_log('No calibration was received on depth_info')
+    blind.wait_for_value('dropped: no calibration')
+
+
+def test_a_depth_image_of_another_size_is_scaled(locating, scene):
+    scaled = locating('scaled', info=HALF, source=CAMERA, registered=False)
+    small = render(SOLIDS, HALF)
+    found = scaled.locate(small, 10.0, boxes_of=scene)
+    assert centres_of(found) == [pytest.approx(each, abs=0.03) for each in FRONTS]
+
+
+def test_masks_of_a_segmenter_choose_the_pixels(locating, scene):
+    masked = locating('masked', use_instances=True)
+    masked.node.peer.wait_until(masked.instances.get_subscription_count, 'the node')
+    only = (scene.owners * (scene.owners == 2)).astype(np.uint16)
+    # The first object has no pixels in the masks.
+    found = masked.locate(scene, 10.0, instances=only)
+    assert [each.id for each in found.detections] == ['8']
+    assert centres_of(found) == [pytest.approx(FRONTS[1], abs=0.02)]
+    masked.instances.publish(image_of(only, 'mono16', 30.005))
+    masked.send(scene, 30.0)
+    masked.node.wait_for_log('The detections and the instances have different stamps')
+
+
+def test_boxes_and_points_are_transformed_and_a_missing_transform_is_counted(
+    locating, scene, request
+):
+    program = request.path.parents[1] / 'support/nodes/fake_transforms.py'
+    moved = locating('moved', program, target_frame='base_link')
+    found = moved.locate(scene, 10.0)
+    assert found.header.frame_id == 'base_link'
+    expected = [(z + 1, -x, -y) for x, y, z in FRONTS]
+    assert centres_of(found) == [pytest.approx(each, abs=0.02) for each in expected]
+    turn = found.detections[0].bbox.center.orientation
+    assert (turn.x, turn.y, turn.z, turn.w) == (-0.5, 0.5, -0.5, 0.5)
+    cloud = moved.points.wait_for(lambda cloud: cloud.header == found.header)
+    points = np.frombuffer(cloud.data, '<f4').reshape(-1, 4)
+    own = points[:, 3].copy().view(np.uint32) == 0
+    assert points[own, :3].mean(axis=0) == pytest.approx(expected[0], abs=0.02)
+    moved.send(scene, 99.0)
+    moved.node.wait_for_log("No transform to 'base_link'")
+    moved.wait_for_value('dropped: no transform')
+
+
+@pytest.mark.skipif(find_spec('tf2_ros') is not None, reason='tf2_ros is installed')
+def test_a_target_frame_without_tf2_is_refused(start_node):
+    node = start_node('untransformed', NAME, target_frame='base_link')
+    node.wait_for_log('target_frame needs tf2_ros, which is not installed')
+    node.wait_for_log('Startup failed')
+
+
+def test_tf2_transforms_the_boxes(locating, scene):
+    pytest.importorskip('tf2_ros')
+    from geometry_msgs.msg import Quaternion, Transform, TransformStamped, Vector3
+    from rclpy.qos import DurabilityPolicy, QoSProfile
+    from tf2_msgs.msg import TFMessage
+
+    moved = locating('by_tf2', target_frame='base_link')
+    transform = Transform(
+        translation=Vector3(x=1.0), rotation=Quaternion(x=-0.5, y=0.5, z=-0.5, w=0.5)
+    )
+    stamped = TransformStamped(
+        header=Header(frame_id='base_link'), child_frame_id='depth_optical', transform=transform
+    )
+    static = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    moved.node.peer.publisher(TFMessage, '/tf_static', static).publish(
+        TFMessage(transforms=[stamped])
+    )
+    expected = [(z + 1, -x, -y) for x, y, z in FRONTS]
+    found = moved.locate(scene, 10.0)
+    assert centres_of(found) == [pytest.approx(each, abs=0.02) for each in expected]

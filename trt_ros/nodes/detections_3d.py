@@ -1,0 +1,329 @@
+"""Node that locates detections in space with a depth image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+import sys
+from typing import Any
+
+from geometry_msgs.msg import Point, Pose, Quaternion, Vector3
+import numpy as np
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import Image, PointCloud2
+from std_msgs.msg import Header
+from vision_msgs.msg import (
+    BoundingBox3D,
+    Detection2D,
+    Detection2DArray,
+    Detection3D,
+    Detection3DArray,
+    ObjectHypothesisWithPose,
+)
+
+from trt_ros.errors import BadFrameError
+from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
+from trt_ros.ros.dds.cdr import read_image, read_stamp
+from trt_ros.ros.dds.cdr_points import UINT32
+from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts
+from trt_ros.ros.images import InputParameters, to_frame
+from trt_ros.ros.inputs import InputStream, InputTopic, SynchronizationParameters
+from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.parameters import param
+from trt_ros.ros.points import PointSender
+from trt_ros.ros.process import run_node
+from trt_ros.ros.qos import why_lost, why_silent
+from trt_ros.ros.regions import Objects, choose_objects, read_objects
+from trt_ros.ros.transforms import Transform, Transforms
+from trt_ros.vision.boxes_3d import Boxes3D, DepthScene
+from trt_ros.vision.depth_points import DepthImage
+from trt_ros.vision.frame import Frame
+
+MAX_OBJECTS = 1000
+DETECTIONS, DEPTH, INSTANCES = 'detections', 'depth_image', 'instances'
+TYPES = {DETECTIONS: Detection2DArray, DEPTH: Image, INSTANCES: Image}
+
+
+# Fields come in the reverse order of the bases.
+@dataclass(frozen=True)
+class Detections3DParameters(NodeParameters, SynchronizationParameters, InputParameters):
+    """Parameters of the detections_3d node."""
+
+    approximate_sync: bool = param(
+        True,
+        'Whether messages of several inputs meet if their stamps are close; false needs equal '
+        'stamps.',
+    )
+    approximate_sync_tolerance_seconds: float = param(
+        0.02,
+        'Maximum difference of the stamps of one set in seconds, for approximate_sync; less than '
+        'half the period of the slowest input.',
+        between=(1e-6, 10.0),
+    )
+    registered: bool = param(
+        True,
+        'Whether the depth image has the pixels of the detected image; false converts pixels by '
+        'the calibrations on camera_info and depth_info.',
+    )
+    use_instances: bool = param(
+        False,
+        'Whether to use the masks on `instances`: ~/instances of the segmenter whose '
+        '~/detections are the detections.',
+    )
+    target_frame: str = param(
+        '',
+        'Frame of the results, by tf2; empty leaves them in the optical frame of the depth image.',
+    )
+    max_range: float = param(
+        0.0,
+        'Maximum depth in metres of a pixel that counts; 0.0 sets no limit.',
+        between=(0.01, 1000.0),
+        or_zero=True,
+        mutable=True,
+    )
+    autostart: bool = param(
+        True, 'Whether the node configures and activates itself at startup.', read_only=True
+    )
+
+
+@dataclass(frozen=True)
+class _Located:
+    """
+    The objects of one set of messages.
+
+    :param frame_id: frame of the depth image.
+    """
+
+    objects: Objects
+    boxes: Boxes3D
+    scene: DepthScene
+    frame_id: str
+    transform: Transform | None
+
+
+class Detections3DNode(ManagedNode):
+    """
+    A node that publishes 3D boxes of detections.
+
+    :param open_transforms: function that opens the transforms; tests pass a fake.
+    """
+
+    Parameters = Detections3DParameters
+
+    def __init__(
+        self,
+        name: str = 'detections_3d',
+        *,
+        open_transforms: Callable[[ManagedNode], Transforms] = Transforms,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name, **kwargs)
+        self._open_transforms = open_transforms
+        self._counts = FrameCounts()
+        self._counts.noun = 'message'
+        self._topic_counts: dict[str, FrameCounts] = {}
+        self._without_depth = 0
+        Diagnostics(
+            self,
+            self._counts,
+            task='detections',
+            diagnostics=lambda: {'objects without depth': str(self._without_depth)},
+            why_no_image=lambda _, topic: self._why(topic, why_silent_input),
+            why_lost=lambda _, topic: self._why(topic, why_lost),
+            cameras=lambda: dict(self._topic_counts),
+        )
+
+    def configure(self) -> None:
+        """Create the publishers."""
+        parameters = self.parameters
+        parameters.describe_synchronization()  # Raises for contradictory values.
+        names = [DETECTIONS, DEPTH, *([INSTANCES] if parameters.use_instances else [])]
+        self._topic_counts = {
+            name: CameraCounts(self._counts) if name == DETECTIONS else FrameCounts()
+            for name in names
+        }
+        for counts in self._topic_counts.values():
+            counts.noun = 'message'
+        self.while_configured.callback(self._topic_counts.clear)
+        qos = QoSProfile(depth=10)
+        self._boxes = self.publisher(Detection3DArray, '~/detections_3d', qos)
+        self._points = PointSender(
+            self, self.publisher(PointCloud2, '~/points', qos), ('object', UINT32)
+        )
+
+    def activate(self) -> None:
+        """Subscribe to the calibrations, the transforms and the inputs."""
+        parameters, enter = self.parameters, self.while_active.enter_context
+        self._depth_info = enter(closing(CameraInfoStream(self, topic='depth_info')))
+        self._source_info = (
+            None
+            if parameters.registered
+            else enter(closing(CameraInfoStream(self, topic='camera_info')))
+        )
+        self._transforms = (
+            enter(closing(self._open_transforms(self))) if parameters.target_frame else None
+        )
+        enter(
+            closing(
+                InputStream(
+                    self,
+                    self._counts,
+                    [
+                        InputTopic(name, TYPES[name], counts, read_stamp, _READERS[name])
+                        for name, counts in self._topic_counts.items()
+                    ],
+                    self._locate,
+                    self._publish,
+                )
+            )
+        )
+
+    def _locate(self, contents: list[Any]) -> _Located:
+        (message, stamp), (depth, frame_id), *rest = contents
+        instances = None
+        if rest:
+            instances, instances_stamp = rest[0]
+            if instances_stamp != stamp:
+                raise BadFrameError(
+                    'instances of another image',
+                    'The detections and the instances have different stamps.',
+                    remedy='Remap both to one segmenter, and set '
+                    'approximate_sync_tolerance_seconds below half the period of the images.',
+                )
+        source = self._source_info
+        scene = DepthScene(
+            DepthImage.of(depth),
+            intrinsics_of(self._depth_info.newest, 'depth_info'),
+            source=intrinsics_of(source.newest, 'camera_info') if source else None,
+            instances=instances,
+            max_range=self.parameters.max_range or np.inf,
+        )
+        objects = choose_objects(message, scene.source_wh, MAX_OBJECTS)
+        boxes = scene.measure(objects.boxes, objects.indices)
+        header = Header(stamp=message.header.stamp, frame_id=frame_id)
+        transforms, target = self._transforms, self.parameters.target_frame
+        transform = transforms.lookup(target, header) if transforms else None
+        lost = len(message.detections) - int(np.count_nonzero(boxes.has_depth))
+        self._without_depth += lost
+        if lost and lost == len(message.detections):
+            self.get_logger().warning(
+                f'None of the {lost} detections of an image has a depth. Check that the depth '
+                'image shows the same scene, and the parameter registered.',
+                throttle_duration_sec=10.0,
+            )
+        return _Located(objects, boxes, scene, frame_id, transform)
+
+    def _publish(self, located: _Located, header: Header) -> None:
+        header.frame_id = self.parameters.target_frame if located.transform else located.frame_id
+        chosen = np.flatnonzero(located.boxes.has_depth)
+        self._boxes.publish(_to_message(located, chosen, header))
+        if self._points.is_wanted():
+            self._publish_points(located, chosen, header)
+
+    def _publish_points(self, located: _Located, chosen: np.ndarray, header: Header) -> None:
+        objects, clouds = located.objects, []
+        for index in chosen.tolist():
+            points = located.scene.points(
+                objects.boxes[index],
+                int(objects.indices[index]),
+                located.boxes.ranges[index],
+            )
+            clouds.append(located.transform.apply(points) if located.transform else points)
+        sizes = [len(cloud) for cloud in clouds]
+        out = self._points.begin(header, (sum(sizes), 1))[0]
+        if clouds:
+            out[:, :3] = np.concatenate(clouds)
+            out[:, 3] = np.repeat(np.arange(len(clouds), dtype=np.uint32), sizes).view(np.float32)
+        self._points.send()
+
+    def _why(self, topic: str, explain: Callable[[ManagedNode, str], str]) -> str:
+        return f'on {self.resolve_topic_name(topic)}: {explain(self, topic)}' if topic else ''
+
+
+def why_silent_input(node: ManagedNode, topic: str) -> str:
+    """Return the likely reason why an input of this node has no messages."""
+    package = 'vision_msgs' if topic == DETECTIONS else 'sensor_msgs'
+    return why_silent(node, topic, f'{package}/msg/{TYPES[topic].__name__}')
+
+
+def _read_detections(message: np.ndarray) -> tuple[tuple[Detection2DArray, Any], str]:
+    detections, frame_id = read_objects(message)
+    return (detections, read_stamp(message)), frame_id
+
+
+def _read_depth(message: np.ndarray) -> tuple[tuple[Frame, str], str]:
+    image = read_image(message)
+    return (to_frame(image), image.frame_id), image.frame_id
+
+
+def _read_instances(message: np.ndarray) -> tuple[tuple[np.ndarray, Any], str]:
+    image = read_image(message)
+    if image.encoding != 'mono16':
+        raise BadFrameError(
+            'not an image of instances',
+            f'Encoding {image.encoding} is not mono16.',
+            remedy='Remap instances to ~/instances of a segmenter.',
+        )
+    frame = to_frame(image)
+    dtype = np.dtype('>u2' if frame.is_bigendian else '<u2')
+    pixels: np.ndarray = np.ndarray(
+        (frame.height, frame.width), dtype, frame.data, 0, (frame.step, 2)
+    )
+    return (pixels, image.stamp), image.frame_id
+
+
+_READERS: Mapping[str, Callable[[np.ndarray], tuple[Any, str]]] = {
+    DETECTIONS: _read_detections,
+    DEPTH: _read_depth,
+    INSTANCES: _read_instances,
+}
+
+
+def _to_message(located: _Located, chosen: np.ndarray, header: Header) -> Detection3DArray:
+    transform = located.transform
+    centres = located.boxes.centres[chosen].astype(np.float64)
+    orientation = Quaternion()
+    if transform:
+        centres = transform.apply(centres)
+        x, y, z, w = transform.quaternion.tolist()
+        orientation = Quaternion(x=x, y=y, z=z, w=w)
+    detections = located.objects.detections
+    return Detection3DArray(
+        header=header,
+        detections=[
+            _detection_3d(
+                detections[index],
+                header,
+                Pose(position=Point(x=x, y=y, z=z), orientation=orientation),
+                Vector3(x=width, y=height, z=length),
+            )
+            for index, (x, y, z), (width, height, length) in zip(
+                chosen.tolist(), centres.tolist(), located.boxes.sizes[chosen].tolist()
+            )
+        ],
+    )
+
+
+def _detection_3d(
+    detection: Detection2D, header: Header, pose: Pose, size: Vector3
+) -> Detection3D:
+    found = Detection3D(
+        header=header,
+        bbox=BoundingBox3D(center=pose, size=size),
+        id=detection.id,
+    )
+    for result in detection.results:
+        located = ObjectHypothesisWithPose(hypothesis=result.hypothesis)
+        located.pose.pose = pose
+        found.results.append(located)
+    return found
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until a signal stops it."""
+    return run_node(Detections3DNode, args)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

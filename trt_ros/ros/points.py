@@ -1,0 +1,39 @@
+"""Publishers of point clouds."""
+
+from __future__ import annotations
+
+import numpy as np
+from rclpy.node import Node
+from rclpy.publisher import Publisher
+from std_msgs.msg import Header
+
+from trt_ros.ros.dds.cdr_points import XYZ, PointWriter
+from trt_ros.ros.dds.transport import serialized_publish, should_publish
+
+
+class PointSender:
+    """
+    A publisher of point clouds that are computed directly into the message; one thread at a time.
+
+    :param extra: name and PointField data type of the field after x, y and z; 4 bytes.
+    """
+
+    def __init__(self, node: Node, publisher: Publisher, extra: tuple[str, int]) -> None:
+        self.publisher = publisher
+        self._writer, self._publish = (
+            PointWriter((*XYZ, extra)),
+            serialized_publish(node, publisher),
+        )
+
+    def is_wanted(self) -> bool:
+        """Return whether a message would reach a subscriber."""
+        return should_publish(self.publisher)
+
+    def begin(self, header: Header, cloud_wh: tuple[int, int]) -> np.ndarray:
+        """Return the points of a new cloud, (height, width, 4) float32, to be filled."""
+        stamp = header.stamp
+        return self._writer.begin((stamp.sec, stamp.nanosec), header.frame_id, cloud_wh)
+
+    def send(self) -> None:
+        """Publish the cloud of the last begin(); its points must not change any more."""
+        self._publish(self._writer.message)

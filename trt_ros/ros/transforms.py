@@ -1,0 +1,99 @@
+"""Transforms between coordinate frames by tf2, which is imported only where it is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rclpy.duration import Duration
+from rclpy.time import Time
+from std_msgs.msg import Header
+
+from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.ros.lifecycle import ManagedNode
+
+#: Time to wait for a transform, which often arrives later than the image.
+WAIT_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Transform:
+    """
+    A rotation and a translation: the point p becomes R p + t.
+
+    :param quaternion: (4,) float64: x, y, z, w, normalized.
+    :param translation: (3,) float64 in metres.
+    """
+
+    quaternion: np.ndarray
+    translation: np.ndarray
+
+    def rotation(self) -> np.ndarray:
+        """
+        Return the rotation matrix, (3, 3) float64.
+
+        As in https://www.w3.org/TR/css-transforms-2 or any text on unit quaternions:
+        R = I + 2 w [v] + 2 [v] [v] with the cross-product matrix [v] of (x, y, z).
+        """
+        x, y, z, w = self.quaternion
+        cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+        matrix: np.ndarray = np.eye(3) + 2 * w * cross + 2 * cross @ cross
+        return matrix
+
+    def apply(self, points: np.ndarray) -> np.ndarray:
+        """Transform points, (N, 3)."""
+        moved: np.ndarray = points @ self.rotation().T + self.translation
+        return moved
+
+
+class Transforms:
+    """
+    The transforms that tf2 publishes, from construction until close().
+
+    :raises ParameterError: when tf2_ros is not installed.
+    """
+
+    def __init__(self, node: ManagedNode) -> None:
+        try:
+            import tf2_ros
+        except ImportError as error:
+            raise ParameterError(
+                'target_frame needs tf2_ros, which is not installed.',
+                cause=str(error),
+                remedy='Install it (apt install ros-$ROS_DISTRO-tf2-ros-py), or set target_frame '
+                "to '' for results in the frame of the camera.",
+            ) from error
+        self._node, self._failures = node, tf2_ros.TransformException
+        self._buffer: Any = tf2_ros.Buffer()
+        self._listener: Any = tf2_ros.TransformListener(self._buffer, node)
+
+    def close(self) -> None:
+        """Destroy the subscriptions."""
+        self._node.between_callbacks(self._listener.unregister)
+
+    def lookup(self, target_frame: str, header: Header) -> Transform:
+        """
+        Return the transform from the frame of `header` at its time to `target_frame`.
+
+        :raises BadFrameError: 'no transform'.
+        """
+        try:
+            found = self._buffer.lookup_transform(
+                target_frame,
+                header.frame_id,
+                Time.from_msg(header.stamp),
+                timeout=Duration(seconds=WAIT_SECONDS),
+            ).transform
+        except self._failures as error:
+            raise BadFrameError(
+                'no transform',
+                f'No transform from {header.frame_id!r} to {target_frame!r} at the time of the '
+                'image.',
+                cause=str(error),
+                remedy='Publish it (see `ros2 run tf2_ros tf2_monitor`), or correct target_frame.',
+            ) from error
+        turn, move = found.rotation, found.translation
+        return Transform(
+            np.array([turn.x, turn.y, turn.z, turn.w]), np.array([move.x, move.y, move.z])
+        )
