@@ -11,41 +11,65 @@
 #include "masks.cu"
 #include "classes.cu"
 
-#define BOX_KERNELS(DTYPE, T, SUFFIX, SHAPE)                                                  \
-  extern "C" __global__ void __launch_bounds__(256)                                           \
-  rank##SUFFIX##_##DTYPE(const __grid_constant__ Head h) { rank<T, SHAPE>(h); }               \
-  extern "C" __global__ void __launch_bounds__(256)                                           \
-  filter##SUFFIX##_##DTYPE(const __grid_constant__ Head h) { filter<T, SHAPE>(h); }           \
-  extern "C" __global__ void __launch_bounds__(1024)                                          \
-  rest##SUFFIX##_##DTYPE(const __grid_constant__ Head h) { rest<T, SHAPE>(h); }
+// A kernel of so many threads per block; one a line, because cuda/kernels.py leaves out the lines of those
+// that a pipeline does not launch.
+#define KERNEL(NAME, THREADS, ARGUMENT, ...)                                                  \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                       \
+  NAME(const __grid_constant__ ARGUMENT argument) { __VA_ARGS__(argument); }
 
-#define KERNELS(DTYPE, T)                                                                     \
-  extern "C" __global__ void __launch_bounds__(256)                                           \
-  select_columns_##DTYPE(const __grid_constant__ Head h) { select_columns<T>(h); }            \
-  extern "C" __global__ void __launch_bounds__(256)                                           \
-  select_rows_##DTYPE(const __grid_constant__ Head h) { select_rows<T>(h); }                  \
-  extern "C" __global__ void __launch_bounds__(256)                                           \
-  select_each_##DTYPE(const __grid_constant__ Head h) { select_each<T>(h); }                  \
-  extern "C" __global__ void __launch_bounds__(1024)                                          \
-  reduce_##DTYPE(const __grid_constant__ Head h) { reduce<T>(h); }                            \
-  BOX_KERNELS(DTYPE, T, , Upright)                                                            \
-  BOX_KERNELS(DTYPE, T, _rotated, Rotated)                                                    \
-  extern "C" __global__ void __launch_bounds__(256)                                           \
-  argmax_##DTYPE(const __grid_constant__ Dense a) { argmax<T>(a); }                             \
-  extern "C" __global__ void __launch_bounds__(256)                                           \
-  interpolate_##DTYPE(const __grid_constant__ Dense a) { interpolate<T>(a); }                   \
-  extern "C" __global__ void __launch_bounds__(256)                                           \
-  paint_##DTYPE(const __grid_constant__ Masks m) { paint<T>(m); }                             \
-  extern "C" __global__ void __launch_bounds__(256)                                           \
-  keep_##DTYPE(const __grid_constant__ Masks m) { keep<T>(m); }                               \
-  extern "C" __global__ void __launch_bounds__(1024)                                          \
-  classify_##DTYPE(const __grid_constant__ Classes c) { classify<T>(c); }
-
+KERNEL(cut, 1024, Head, cut_at_once)
+KERNEL(narrow, 256, Head, narrow_bound)
+KERNEL(gather, 256, Head, gather_best)
 // Not only `mask`: ptxas of CUDA 13.0 crashes on a kernel of that name for sm_86 and sm_87.
-extern "C" __global__ void __launch_bounds__(256)
-mask_upright(const __grid_constant__ Head h) { mask<Upright>(h); }
-extern "C" __global__ void __launch_bounds__(256)
-mask_rotated(const __grid_constant__ Head h) { mask<Rotated>(h); }
-KERNELS(float32, Float32)
-KERNELS(float16, Float16)
-KERNELS(bfloat16, Bfloat16)
+KERNEL(mask_upright, 256, Head, mask<Upright>)
+KERNEL(mask_rotated, 256, Head, mask<Rotated>)
+KERNEL(finish, 1, Dense, finish_pixels)
+KERNEL(finish_masks, 1, Masks, finish_instances)
+
+KERNEL(select_columns_float32, 256, Head, select_columns<Float32>)
+KERNEL(select_rows_float32, 256, Head, select_rows<Float32>)
+KERNEL(select_each_float32, 256, Head, select_each<Float32>)
+KERNEL(rank_float32, 256, Head, rank<Float32, Upright>)
+KERNEL(filter_float32, 256, Head, filter<Float32, Upright>)
+KERNEL(rest_float32, 1024, Head, rest<Float32, Upright>)
+KERNEL(rank_rotated_float32, 256, Head, rank<Float32, Rotated>)
+KERNEL(filter_rotated_float32, 256, Head, filter<Float32, Rotated>)
+KERNEL(rest_rotated_float32, 1024, Head, rest<Float32, Rotated>)
+KERNEL(reduce_float32, 1024, Head, reduce<Float32>)
+KERNEL(argmax_float32, 256, Dense, argmax<Float32>)
+KERNEL(interpolate_float32, 256, Dense, interpolate<Float32>)
+KERNEL(paint_float32, 256, Masks, paint<Float32>)
+KERNEL(keep_float32, 256, Masks, keep<Float32>)
+KERNEL(classify_float32, 1024, Classes, classify<Float32>)
+
+KERNEL(select_columns_float16, 256, Head, select_columns<Float16>)
+KERNEL(select_rows_float16, 256, Head, select_rows<Float16>)
+KERNEL(select_each_float16, 256, Head, select_each<Float16>)
+KERNEL(rank_float16, 256, Head, rank<Float16, Upright>)
+KERNEL(filter_float16, 256, Head, filter<Float16, Upright>)
+KERNEL(rest_float16, 1024, Head, rest<Float16, Upright>)
+KERNEL(rank_rotated_float16, 256, Head, rank<Float16, Rotated>)
+KERNEL(filter_rotated_float16, 256, Head, filter<Float16, Rotated>)
+KERNEL(rest_rotated_float16, 1024, Head, rest<Float16, Rotated>)
+KERNEL(reduce_float16, 1024, Head, reduce<Float16>)
+KERNEL(argmax_float16, 256, Dense, argmax<Float16>)
+KERNEL(interpolate_float16, 256, Dense, interpolate<Float16>)
+KERNEL(paint_float16, 256, Masks, paint<Float16>)
+KERNEL(keep_float16, 256, Masks, keep<Float16>)
+KERNEL(classify_float16, 1024, Classes, classify<Float16>)
+
+KERNEL(select_columns_bfloat16, 256, Head, select_columns<Bfloat16>)
+KERNEL(select_rows_bfloat16, 256, Head, select_rows<Bfloat16>)
+KERNEL(select_each_bfloat16, 256, Head, select_each<Bfloat16>)
+KERNEL(rank_bfloat16, 256, Head, rank<Bfloat16, Upright>)
+KERNEL(filter_bfloat16, 256, Head, filter<Bfloat16, Upright>)
+KERNEL(rest_bfloat16, 1024, Head, rest<Bfloat16, Upright>)
+KERNEL(rank_rotated_bfloat16, 256, Head, rank<Bfloat16, Rotated>)
+KERNEL(filter_rotated_bfloat16, 256, Head, filter<Bfloat16, Rotated>)
+KERNEL(rest_rotated_bfloat16, 1024, Head, rest<Bfloat16, Rotated>)
+KERNEL(reduce_bfloat16, 1024, Head, reduce<Bfloat16>)
+KERNEL(argmax_bfloat16, 256, Dense, argmax<Bfloat16>)
+KERNEL(interpolate_bfloat16, 256, Dense, interpolate<Bfloat16>)
+KERNEL(paint_bfloat16, 256, Masks, paint<Bfloat16>)
+KERNEL(keep_bfloat16, 256, Masks, keep<Bfloat16>)
+KERNEL(classify_bfloat16, 1024, Classes, classify<Bfloat16>)

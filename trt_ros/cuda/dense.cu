@@ -108,7 +108,7 @@ template <class T> __device__ __forceinline__ void interpolate(const Dense& a) {
 }
 
 // One thread, launched after `argmax_*` or `interpolate_*`.
-extern "C" __global__ void finish(const __grid_constant__ Dense a) {
+__device__ __forceinline__ void finish_pixels(const Dense& a) {
   *a.result = {0, 0, a.counters->nonfinite, 0};
   *a.counters = {0, 0};
 }

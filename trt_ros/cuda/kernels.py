@@ -23,6 +23,7 @@ from trt_ros.errors import BackendError, ClosedError
 
 SOURCES = ('preprocess', 'decode')
 Size = tuple[int, int, int]
+Functions = frozenset[str] | None
 
 
 def compile_source(source: str, arch: str) -> bytes:
@@ -48,19 +49,34 @@ def compile_source(source: str, arch: str) -> bytes:
 
 
 @cache
-def source_of(name: str) -> str:
-    """Return the CUDA C++ source of `name`.cu, with the files that it includes in place."""
-    text = (Path(__file__).parent / f'{name}.cu').read_text(encoding='utf-8')
-    return re.sub(r'^#include "(\w+)\.cu"$', lambda found: source_of(found[1]), text, flags=re.M)
-
-
-def cubin_of(name: str, arch: str, cache_dir: Path | None = None) -> bytes:
+def source_of(name: str, functions: Functions = None) -> str:
     """
-    Return the compiled kernels of `name`.cu, from the cache if possible.
+    Return the CUDA C++ source of `name`.cu, with the files that it includes in place.
+
+    :param functions: names of the kernels whose lines `KERNEL(...)` stay; None for all.
+    """
+    text = (Path(__file__).parent / f'{name}.cu').read_text(encoding='utf-8')
+    text = re.sub(r'^#include "(\w+)\.cu"$', lambda found: source_of(found[1]), text, flags=re.M)
+    if functions is None:
+        return text
+    return re.sub(
+        r'^KERNEL\((\w+),.*\n',
+        lambda found: found[0] if found[1] in functions else '',
+        text,
+        flags=re.M,
+    )
+
+
+def cubin_of(
+    name: str, arch: str, cache_dir: Path | None = None, functions: Functions = None
+) -> bytes:
+    """
+    Return compiled kernels of `name`.cu, from the cache if possible.
 
     :param cache_dir: folder of cached cubins; None compiles on every call, which takes seconds.
+    :param functions: names of the kernels; None for all.
     """
-    source = source_of(name)
+    source = source_of(name, functions)
     if cache_dir is None:
         return compile_source(source, arch)
     from cuda.bindings import __version__ as bindings_version
@@ -83,15 +99,23 @@ def cubin_of(name: str, arch: str, cache_dir: Path | None = None) -> bytes:
 
 class Kernels:
     """
-    The kernels of one .cu file, loaded on the current GPU; owned by its creator.
+    Kernels of one .cu file, loaded on the current GPU; owned by its creator.
 
     Close every captured graph that contains one of the kernels first.
+
+    :param functions: names of the kernels; None for all, whose compilation takes long.
     """
 
-    def __init__(self, name: str, arch: str, cache_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        arch: str,
+        cache_dir: Path | None = None,
+        functions: Functions = None,
+    ) -> None:
         self.name = name
         context = current_context()
-        cubin = cubin_of(name, arch, cache_dir)
+        cubin = cubin_of(name, arch, cache_dir, functions)
         self.nbytes = len(cubin)
         self._module: Any = check(driver().cuModuleLoadData(cubin), f'load the {name} kernels')
         count_live('kernel module', 1)

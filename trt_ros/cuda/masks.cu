@@ -147,7 +147,7 @@ template <class T> __device__ __forceinline__ void keep(const Masks& m) {
 }
 
 // One thread, launched last.
-extern "C" __global__ void finish_masks(const __grid_constant__ Masks m) {
+__device__ __forceinline__ void finish_instances(const Masks& m) {
   const Counters counted = *m.counters;
   *m.result = {counted.kept, counted.candidates, counted.nonfinite, 0};
   m.placement[0] = m.scale_x;

@@ -49,7 +49,7 @@ __device__ __noinline__ u64 cut_below(const u64* keys, int count, u64 bound, int
 }
 
 // Appends the best TOP keys to `top`, where there are more. One block of 1024 threads.
-extern "C" __global__ void __launch_bounds__(1024) cut(const __grid_constant__ Head h) {
+__device__ __forceinline__ void cut_at_once(const Head& h) {
   __shared__ unsigned histogram[256];
   __shared__ int filled;
   const int total = candidate_count(h);
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(1024) cut(const __grid_constant__ H
 
 // One digit of the same search in many blocks of 256 threads: each launch finds eleven more bits of the
 // bound, from the top. The block that finishes last reads the histogram of all.
-extern "C" __global__ void __launch_bounds__(256) narrow(const __grid_constant__ Head h) {
+__device__ __forceinline__ void narrow_bound(const Head& h) {
   __shared__ unsigned counts[DIGITS];
   __shared__ int above[256];
   __shared__ int is_last;
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(256) narrow(const __grid_constant__
 }
 
 // Appends the best TOP keys to `top` after `narrow`; many blocks of 256 threads.
-extern "C" __global__ void __launch_bounds__(256) gather(const __grid_constant__ Head h) {
+__device__ __forceinline__ void gather_best(const Head& h) {
   const int total = candidate_count(h), lane = threadIdx.x & 31;
   if (total <= TOP) return;
   const u64 bound = h.counters->bound;

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+
 import pytest
 
 from trt_ros.errors import BackendError
@@ -12,26 +15,55 @@ pytest.importorskip('cuda.bindings.nvrtc')
 from trt_ros.cuda import kernels
 
 ARCHITECTURES = ('sm_75', 'sm_87', 'sm_89', 'sm_90', 'sm_110', 'sm_120')
+LISTED = re.findall(r'^KERNEL\((\w+),', kernels.source_of('decode'), re.M)
+YOLOV8 = frozenset({'select_columns_float32', 'rank_float32', 'mask_upright', 'reduce_float32'})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('arch', ARCHITECTURES)
-@pytest.mark.parametrize('name', kernels.SOURCES)
-def test_every_kernel_compiles_for(arch, name):
-    cubin = kernels.compile_source(kernels.source_of(name), arch)
-    assert cubin[:4] == b'\x7fELF'
+def test_preprocessing_compiles_for(arch):
+    assert kernels.cubin_of('preprocess', arch)[:4] == b'\x7fELF'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('arch', 'dtype'),
+    list(zip(ARCHITECTURES, itertools.cycle(['float16', 'bfloat16', 'float32']))),
+)
+def test_decoding_compiles_for(arch, dtype):
+    others = {'float32', 'float16', 'bfloat16'} - {dtype}
+    functions = frozenset(name for name in LISTED if name.split('_')[-1] not in others)
+    assert len(functions) == 22
+    cubin = kernels.cubin_of('decode', arch, None, functions)
+    assert all(f'.text.{name}\0'.encode() in cubin for name in functions)
+
+
+def test_only_the_kernels_that_are_launched_are_compiled():
+    cubin = kernels.cubin_of('decode', 'sm_90', None, YOLOV8)
+    there = {name for name in LISTED if f'.text.{name}\0'.encode() in cubin}
+    assert there == YOLOV8
 
 
 def test_a_cubin_is_compiled_once_and_then_read_from_the_cache(tmp_path, monkeypatch):
-    first = kernels.cubin_of('preprocess', 'sm_90', tmp_path)
+    functions = frozenset({'finish'})
+    first = kernels.cubin_of('decode', 'sm_90', tmp_path, functions)
     monkeypatch.setattr(kernels, 'compile_source', lambda *_: pytest.fail('compiled again'))
-    assert kernels.cubin_of('preprocess', 'sm_90', tmp_path) == first
+    assert kernels.cubin_of('decode', 'sm_90', tmp_path, functions) == first
+
+
+def test_other_kernels_of_a_file_have_cubins_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernels, 'compile_source', lambda source, arch: source.encode())
+    cubins = {
+        kernels.cubin_of('decode', 'sm_90', tmp_path, functions)
+        for functions in (frozenset({'finish'}), frozenset({'cut'}), None)
+    }
+    assert len(cubins) == len(list(tmp_path.iterdir())) == 3
 
 
 def test_unwritable_kernel_cache_is_ignored(tmp_path):
     blocked = tmp_path / 'file'
     blocked.write_text('')
-    assert kernels.cubin_of('preprocess', 'sm_90', blocked)[:4] == b'\x7fELF'
+    assert kernels.cubin_of('decode', 'sm_90', blocked, frozenset({'finish'}))[:4] == b'\x7fELF'
 
 
 def test_without_a_cache_kernels_are_compiled(monkeypatch):

@@ -219,7 +219,7 @@ class BatchBuffers:
                     target += aligned(self.sizes[name])
 
             return 'copy out', copy_out
-        kernels, launches = shared.decode_kernels, list[Launch]()
+        launches = list[Launch]()
         for i, geometry in enumerate(shared.decoded(geometries)):
 
             def address(name: str, i: int = i) -> int:
@@ -232,6 +232,8 @@ class BatchBuffers:
                 result=addresses.results[i],
                 scratch=scratch.ptr,
             )
+
+        kernels = shared.decode_kernels.load(launches)
 
         def decode(stream: int) -> None:
             for launch in launches:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,7 +29,7 @@ from trt_ros.runtime.feeds import (
     tensor_feeds,
 )
 from trt_ros.runtime.fitting import Fitted
-from trt_ros.runtime.gpu.decode import GpuDecoder
+from trt_ros.runtime.gpu.decode import GpuDecoder, Launch
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.slots import CopyThreadPool
@@ -73,6 +74,32 @@ class States:
                 fill_async(buffer.ptr, 0, buffer.nbytes, stream)
 
 
+class DecodeKernels:
+    """
+    The decoding kernels, compiled when they are first launched: all of them would take long.
+
+    :param cache_dir: of compiled kernels; None without a cache.
+    """
+
+    def __init__(self, arch: str, cache_dir: Path | None, account: Account) -> None:
+        self._arch, self._cache_dir, self._account = arch, cache_dir, account
+        self._loaded: dict[frozenset[str], Kernels] = {}
+
+    def load(self, launches: Iterable[Launch]) -> Kernels:
+        """Return the kernels of these launches; the GPU is current, and no graph is captured."""
+        functions = frozenset(launch.function for launch in launches)
+        if functions not in self._loaded:
+            loaded = Kernels('decode', self._arch, self._cache_dir, functions)
+            self._loaded[functions] = loaded
+            self._account.device['kernels'] += loaded.nbytes
+        return self._loaded[functions]
+
+    def close(self) -> None:
+        """Unload the kernels; may be called twice."""
+        for kernels in self._loaded.values():
+            kernels.close()
+
+
 @dataclass(frozen=True)
 class SharedResources:
     """
@@ -93,7 +120,7 @@ class SharedResources:
     feeds: Feeds
     outputs: tuple[str, ...]
     preprocess_kernels: Kernels
-    decode_kernels: Kernels
+    decode_kernels: DecodeKernels
     decoder_for: Callable[[Mapping[str, Shape]], GpuDecoder | None]
     copy_threads: CopyThreadPool
     in_place: bool
@@ -160,7 +187,7 @@ def open_shared_resources(
     undo: ExitStack,
 ) -> SharedResources:
     """
-    Allocate the shared resources and compile the kernels; the GPU is current.
+    Allocate the shared resources and compile the preprocessing kernels; the GPU is current.
 
     :param batch: number of frames that may arrive together.
     :param cache: TensorRT-RTX's runtime cache of this engine.
@@ -172,12 +199,13 @@ def open_shared_resources(
     contexts = Contexts(engine, account, cache=cache)
     undo.callback(contexts.close)
 
-    def kernels(name: str) -> Kernels:
-        loaded = Kernels(name, gpu.arch, kernel_folder(options.cache_dir))
-        undo.callback(loaded.close)
-        account.device['kernels'] += loaded.nbytes
-        undo.callback(account.device.pop, 'kernels', None)
-        return loaded
+    cubins = kernel_folder(options.cache_dir)
+    undo.callback(account.device.pop, 'kernels', None)
+    preprocess_kernels = Kernels('preprocess', gpu.arch, cubins)
+    undo.callback(preprocess_kernels.close)
+    account.device['kernels'] += preprocess_kernels.nbytes
+    decode_kernels = DecodeKernels(gpu.arch, cubins, account)
+    undo.callback(decode_kernels.close)
 
     def decoder_for(shapes: Mapping[str, Shape]) -> GpuDecoder | None:
         # Results of regions are small, and the CPU decodes them.
@@ -186,7 +214,6 @@ def open_shared_resources(
             return None
         return gpu_decoder(fitted.decoder, engine.outputs, shapes, fitted.preprocess.input_hw)
 
-    preprocess_kernels, decode_kernels = kernels('preprocess'), kernels('decode')
     jpegs = JpegDecoder(gpu.index)
     undo.callback(jpegs.close)
     copy_threads = CopyThreadPool(COPY_THREADS, gpu.context)
