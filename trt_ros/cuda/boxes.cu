@@ -57,7 +57,7 @@ __device__ __forceinline__ int class_of(const Head& h, u64 key) {
   return (int)(~(unsigned)key % (unsigned)h.classes);
 }
 
-struct Box { float x1, y1, x2, y2; };  // Or cx, cy, w, h where rotated.
+struct __align__(16) Box { float x1, y1, x2, y2; };  // Or cx, cy, w, h where rotated.
 
 template <class T> __device__ __forceinline__ Box box_of(const Head& h, int row) {
   const size_t base = (size_t)row * h.box_row, step = h.box_column;

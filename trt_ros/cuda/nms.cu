@@ -7,10 +7,12 @@ const int GROUP = 256;        // Candidates that `reduce_*` decides at once.
 const int SORTED = 2048;      // Candidates that `rest_*` sorts at once.
 const int CHUNK = 64;         // Candidates that `rest_*` decides at once.
 
-// Sorts by counting, for each candidate, the keys above its own. A block of 32 x 8 threads ranks 64
-// candidates; each of its warps compares them with an eighth of all.
+const int PARTS = 32;         // Warps of `rank_*`.
+
+// Sorts by counting, for each candidate, the keys above its own. A block of 32 x PARTS threads ranks 64
+// candidates; each of its warps compares them with its part of all.
 template <class T, class Shape> __device__ __forceinline__ void rank(const Head& h) {
-  __shared__ int above[8][64];
+  __shared__ int above[PARTS][64];
   const int lane = threadIdx.x, part = threadIdx.y, first = blockIdx.x * 64;
   const int total = candidate_count(h), count = min(total, TOP);
   if (first >= count) return;
@@ -20,7 +22,7 @@ template <class T, class Shape> __device__ __forceinline__ void rank(const Head&
   const ulonglong2* pairs = (const ulonglong2*)keys;
   int a = 0, b = 0;
 #pragma unroll 4
-  for (int i = part; i < count / 2; i += 8) {
+  for (int i = part; i < count / 2; i += PARTS) {
     const ulonglong2 two = __ldg(pairs + i);
     a += (two.x > upper) + (two.y > upper);
     b += (two.x > lower) + (two.y > lower);
@@ -35,13 +37,15 @@ template <class T, class Shape> __device__ __forceinline__ void rank(const Head&
   const int mine = part * 32 + lane;
   if (mine >= 64 || first + mine >= count) return;
   int place = 0;
-  for (int p = 0; p < 8; ++p) place += above[p][mine];
+  for (int p = 0; p < PARTS; ++p) place += above[p][mine];
   const u64 key = keys[first + mine];
   h.sorted[place] = key;
   const Shape shape = Shape::template of<T>(h, row_of(h, key));
   h.boxes_sorted[place] = shape.corners();
   if (h.form == ROTATED) h.shapes_sorted[place] = shape.shape();
 }
+
+__device__ __forceinline__ u64 whole(unsigned low, unsigned high) { return ((u64)high << 32) | low; }
 
 // Compares 64 candidates with 256 others: bit b of word w in row r is set where candidate r suppresses
 // candidate 64 * w + b, a worse one. Among the 256 of one group it is set where r is suppressed by that
@@ -73,13 +77,19 @@ template <class Shape> __device__ __forceinline__ void mask(const Head& h) {
     if (row >= count || (group == other && column_word > word)) continue;
     const Shape shape = Shape::at(h, row);
     const int label = class_of(h, h.sorted[row]);
-    u64 bits = 0;
+    unsigned halves[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      unsigned hits = 0;
 #pragma unroll 4
-    for (int b = 0; b < 64; ++b) {
-      const int i = column_word * 64 + b;
-      const bool hit = classes[i] == label && shape.suppresses(others[i], threshold);
-      bits |= (u64)hit << b;
+      for (int b = 0; b < 32; ++b) {
+        const int i = column_word * 64 + half * 32 + b;
+        const bool hit = classes[i] == label && shape.suppresses(others[i], threshold);
+        hits = hits >> 1 | (hit ? 1u << 31 : 0u);
+      }
+      halves[half] = hits;
     }
+    u64 bits = whole(halves[0], halves[1]);
     if (group == other && column_word == word) bits &= (1ull << in_word) - 1;
     h.mask[(size_t)row * h.pitch + other * 4 + column_word] = bits;
   }
@@ -91,8 +101,6 @@ __device__ __forceinline__ u64 word_in_group(const Head& h, int first, int count
   if (row >= count || word > (int)threadIdx.x / 256) return 0;
   return h.mask[(size_t)row * h.pitch + first / 64 + word];
 }
-
-__device__ __forceinline__ u64 whole(unsigned low, unsigned high) { return ((u64)high << 32) | low; }
 
 // Decides the 256 candidates of a group in one warp, 64 at once: one is kept as soon as none is left
 // that could suppress it, and dropped as soon as one is kept that does. Returns how many are kept.
@@ -151,11 +159,16 @@ template <class T> __device__ __forceinline__ void reduce(const Head& h) {
       removed[w] = valid >= 64 ? 0 : valid <= 0 ? ~0ull : ~0ull << valid;
     }
     u64 next = word_in_group(h, 0, count);
+    int loaded = 0;
+    __syncthreads();
     for (int first = 0; first < count && kept < limit; first += GROUP) {
-      by[t & 3][t >> 2] = next;
+      const u64* gone = removed + first / 64;
+      if ((gone[0] & gone[1] & gone[2] & gone[3]) == ~0ull) continue;
+      by[t & 3][t >> 2] = loaded == first ? next : word_in_group(h, first, count);
       __syncthreads();
       // The next group's words arrive while this group is decided.
-      next = word_in_group(h, first + GROUP, count);
+      loaded = first + GROUP;
+      next = word_in_group(h, loaded, count);
       if (t < 32) {
         const int found = decide(by, removed + first / 64, limit - kept, chosen);
         if (t == 0) added = found;

@@ -19,14 +19,13 @@ struct Upright {
   __device__ __forceinline__ bool suppresses(const Upright& other, float threshold) const {
     const float wide = fminf(box.x2, other.box.x2) - fmaxf(box.x1, other.box.x1);
     const float tall = fminf(box.y2, other.box.y2) - fmaxf(box.y1, other.box.y1);
-    if (!(wide > 0.f && tall > 0.f)) return false;
+    const bool meets = (wide > 0.f) & (tall > 0.f);
     const float both = wide * tall;
     const float either = area + other.area - both;
     const float edge = threshold * either;
-    if (edge > 1e-30f && threshold > 1e-6f) {  // No product has lost digits to underflow.
-      if (both > edge * 1.000001f) return true;
-      if (both < edge * 0.999999f) return false;
-    }
+    const bool covers = both > edge * 1.000001f;
+    const bool is_exact = (edge > 1e-30f) & (threshold > 1e-6f);  // No digits lost to underflow.
+    if (!meets | (is_exact & (covers | (both < edge * 0.999999f)))) return meets & covers;
     return either > 0.f && both / either > threshold;
   }
 };

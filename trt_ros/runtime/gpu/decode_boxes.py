@@ -294,7 +294,7 @@ class GpuBoxes:
         elif self.places > TOP:
             found.append(Launch('cut', one, (1024, 1, 1), args))
         ranked = -(-min(self.places, TOP) // 64)
-        found.append(Launch(f'rank{shape}_{dtype}', (ranked, 1, 1), (32, 8, 1), args))
+        found.append(Launch(f'rank{shape}_{dtype}', (ranked, 1, 1), (32, 32, 1), args))
         if self.uses_nms:
             groups = args.pitch // 4
             tiles = (groups + 1) // 2 * (groups + 1) * 4
