@@ -10,7 +10,7 @@ from the image's x axis; its "xyxy" is the upright rectangle around it.
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 import json
@@ -19,6 +19,7 @@ import sys
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from trt_ros.cli._arguments import fraction, positive
+from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand, read_video
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.vision.thresholds import Thresholds
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from trt_ros.vision.detections import Detections
     from trt_ros.vision.results import OrientedBoxes
 
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')  # OpenCV writes all.
-VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.mov', '.webm', '.m4v', '.mpg', '.mpeg')
 MANY_FILES = 20  # From this number on, a progress bar is shown also without a terminal.
 
 
@@ -86,7 +85,7 @@ def run(args: Namespace) -> int:
         **{each.name: getattr(args, each.name) for each in fields(LabelledOptions)}
     )
     folder = args.output or (None if args.json else Path('detections'))
-    paths = list(_expand(args.files))
+    paths = list(expand(args.files))
     if folder is not None:
         _make_folder(folder, paths)
     entries: list[dict[str, Any]] = []
@@ -160,25 +159,6 @@ def _comma_separated(kind: type) -> Callable[[str], tuple[Any, ...]]:
     return parse
 
 
-def _expand(files: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files, with each folder replaced by its images and videos in order of name."""
-    for path in files:
-        if not path.is_dir():
-            yield path
-            continue
-        inside = sorted(
-            each
-            for each in path.iterdir()
-            if each.is_file() and each.suffix.lower() in IMAGE_SUFFIXES + VIDEO_SUFFIXES
-        )
-        if not inside:
-            raise ParameterError(
-                f'The folder {path} has no images and no videos.',
-                remedy=f'Use files of {", ".join(IMAGE_SUFFIXES + VIDEO_SUFFIXES)}.',
-            )
-        yield from inside
-
-
 def _make_folder(folder: Path, inputs: Sequence[Path]) -> None:
     for path in inputs:
         if path.resolve().parent == folder.resolve():
@@ -238,7 +218,7 @@ def _detect_file(
     with ExitStack() as stack:
         write: Callable[[np.ndarray], None] | None = None
         for index, (pixels, rate_hz) in enumerate(
-            _read_video(path) if is_video else [(read_picture(path), 0.0)]
+            read_video(path) if is_video else [(read_picture(path), 0.0)]
         ):
             height, width = pixels.shape[:2]
             found = pipeline.infer(
@@ -296,24 +276,6 @@ def _as_json(found: Detections | OrientedBoxes, names: Sequence[str]) -> list[di
         }
         for edges, score, label, angle in zip(xyxy, found.scores, found.labels, more)
     ]
-
-
-def _read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield frames, (H, W, 3) uint8 BGR, each with the video's rate in Hz."""
-    import cv2
-
-    from trt_ros.media import open_video
-
-    video = open_video(path)
-    try:
-        rate_hz = video.get(cv2.CAP_PROP_FPS) or 25.0
-        while True:
-            is_there, pixels = video.read()
-            if not is_there:
-                return
-            yield pixels, rate_hz
-    finally:
-        video.release()
 
 
 def _video_writer(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.cli._agreement import Agreement, add_answers
+from trt_ros.cli._agreement import Agreement
 from trt_ros.runtime.backends import choose_backend
 
 cv2 = pytest.importorskip('cv2')
@@ -176,7 +176,7 @@ def test_equal_outputs_agree(compare):
 )
 def test_non_finite_values_never_agree(compare, ours, reference, here, there):
     code, said = compare(ours, reference)
-    assert code == 1 and said.endswith('differs: y\n')
+    assert code == 1 and said.endswith('differs: y, layers\n')
     assert f'y differs: {here} values are NaN or Inf here, {there} in ONNX Runtime' in said
     assert ('--precision bf16' in said) == (there == 0)
 
@@ -185,7 +185,7 @@ def test_nan_is_counted_in_json_that_every_parser_reads(compare):
     code, said = compare(NAN, 'y = Identity(x)', '--json', '--random', '2')
     found = json.loads(said, parse_constant=lambda name: pytest.fail(f'{name} is no JSON'))
     assert code == 1
-    assert found['failed'] == ['y'] and found['outputs']['y']['non_finite_here'] == 8
+    assert found['failed'] == ['y', 'layers'] and found['outputs']['y']['non_finite_here'] == 8
 
 
 def test_different_shapes_never_agree(compare):
@@ -203,9 +203,8 @@ def test_different_values_fail_cosine_threshold(compare):
     'values', [np.zeros((0, 3)), np.zeros(3), np.array([1e200, 1e199]), np.array([True, False])]
 )
 def test_equal_constant_values_agree(values):
-    found: dict[str, Agreement] = {}
-    add_answers(found, {'y': values}, {'y': values})
-    assert found['y'].problem(0.99) == '' and found['y'].mean_error == 0
+    found = Agreement.of(values, values)
+    assert found.problem(0.99) == '' and found.mean_error == 0
 
 
 @pytest.mark.parametrize(

@@ -328,8 +328,8 @@ def test_scales_that_fp16_cannot_hold_are_refused_with_the_reason(models):
     path = quantised(models, scale=1e-6)
     with pytest.raises(
         ParameterError,
-        match=r'no convolution or matrix product can be lowered.'
-        r'\nCause: 3 of the scales .* such as s, cannot be',
+        match=r'no convolution or matrix product can be converted.'
+        r'\nCause: 3 of the scales .* such as s, lose precision in fp16',
     ):
         light(path)
     assert light(path, 'bf16')

@@ -1,0 +1,34 @@
+"""`trt-ros verify` names the layer that overflows in an fp16 engine."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from trt_ros.cli import main
+
+onnx = pytest.importorskip('onnx')
+pytestmark = pytest.mark.gpu
+
+
+def test_layer_that_overflows_in_fp16_is_named(gpu, tmp_path, capsys):
+    path = tmp_path / 'overflowing.onnx'
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[1, 64] x) => (float[1, 64] y) {'
+        '[first] a = MatMul(x, large) b = Relu(a) [second] c = MatMul(b, large) '
+        'd = Abs(c) [third] e = MatMul(d, small) y = Relu(e) }'
+    )
+    for name, value in (('large', 500.0), ('small', 1e-3)):
+        weights = np.full((64, 64), value / 64, np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    onnx.save(model, path)
+    here = ['--cache-dir', str(tmp_path), '--device', str(gpu.index)]
+    code = main(['verify', str(path), '--precision', 'fp16', '--json', *here])
+    found = json.loads(capsys.readouterr().out)
+    assert code == 1
+    assert found['outputs']['y']['non_finite_reference'] == 0
+    assert found['layers']['first'] == 'MatMul second (output c)'
+    assert main(['verify', str(path), '--precision', 'bf16', '--layers', *here]) == 0
+    assert 'no layer differs of the 6' in capsys.readouterr().out

@@ -1,0 +1,234 @@
+"""The layer search of `trt-ros verify`, and its statistics over many pictures."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from trt_ros.cli import main
+from trt_ros.cli._first_layer import first_layer
+from trt_ros.cli._layers import compare_layers
+from trt_ros.engine.build.onnx_marks import LayerGraph
+from trt_ros.engine.build.onnx_precision import lower
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+
+onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+ReferenceEvaluator = pytest.importorskip('onnx.reference').ReferenceEvaluator
+
+# In fp16 the second product overflows; its ReLU and all that follows then have Inf.
+OVERFLOWING = """<ir_version: 8, opset_import: ["": 17]>
+overflowing (float[1, 4] x) => (float[1, 4] y)
+<float[4, 4] eye = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1},
+ float large = {500}, float small = {0.00001}> {
+  [first] a = MatMul(x, eye)
+  [scaled] b = Mul(a, large)
+  [relu] c = Relu(b)
+  [second] d = Mul(c, large)
+  [third] e = Abs(d)
+  [shrunk] f = Mul(e, small)
+  [last] y = MatMul(f, eye)
+}"""
+
+
+class TypedRunner:
+    """
+    Runs a model operator by operator, each rounded to its type, in place of an engine.
+
+    ONNX Runtime would keep float32 between the fp16 operators on the CPU, so nothing overflows.
+    """
+
+    def __init__(self, model):
+        self._evaluator = ReferenceEvaluator(model)
+        self.inputs = [SimpleNamespace(name=name) for name in self._evaluator.input_names]
+        self.metadata = {}
+
+    def infer(self, tensors):
+        with np.errstate(over='ignore', invalid='ignore'):
+            found = self._evaluator.run(None, dict(tensors))
+        return dict(zip(self._evaluator.output_names, found))
+
+    def close(self):
+        pass
+
+
+def in_fp16(path, _=None):
+    return TypedRunner(lower(onnx.load(path), 'fp16')[0])
+
+
+def in_fp32(path, _=None):
+    return OnnxRuntimeRunner.open(path)
+
+
+@pytest.fixture
+def overflowing(tmp_path):
+    path = tmp_path / 'overflowing.onnx'
+    onnx.save(onnx.parser.parse_model(OVERFLOWING), path)
+    return path
+
+
+X = {'x': np.float32([[1, 2, 3, 4]])}
+
+
+def test_overflow_in_fp16_is_found_with_its_layer(overflowing):
+    found = compare_layers(overflowing, X, in_fp16, min_cosine=0.99)
+    assert found.first == 'Mul second (output d)' and found.node == 'second'
+    assert '4 values are NaN or Inf here, 0 in ONNX Runtime' in found.reason
+    (line,) = found.lines()
+    assert line.startswith('first layer that differs: Mul second (output d): 4 values')
+
+
+def test_equal_networks_have_no_such_layer(overflowing):
+    found = compare_layers(overflowing, X, in_fp32, min_cosine=0.99)
+    assert (found.first, found.reason, found.measured) == ('', '', 7)
+    assert found.lines()[0].startswith('no layer differs of the 7')
+
+
+def test_nan_in_the_reference_is_found_with_its_layer(tmp_path):
+    path = tmp_path / 'nan.onnx'
+    onnx.save(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]> nan (float[1, 4] x) => (float[1, 4] y) '
+            '{ a = Neg(x) [root] b = Sqrt(a) c = Relu(b) y = Add(c, a) }'
+        ),
+        path,
+    )
+    found = compare_layers(path, X, in_fp32, min_cosine=0.99, in_reference=True)
+    assert found.first == 'Sqrt root (output b)'
+
+
+def chain(length, *, skip_from=None):
+    """Build a network of `length` layers t0, t1, .., the last one also fed by `skip_from`."""
+    nodes = [
+        onnx.helper.make_node('Relu', [f't{i - 1}' if i else 'x'], [f't{i}'])
+        for i in range(length - 1)
+    ]
+    others = [f't{skip_from}'] if skip_from is not None else ['x']
+    nodes.append(onnx.helper.make_node('Add', [f't{length - 2}', *others], [f't{length - 1}']))
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        nodes, 'chain', [value('x', 1, [4])], [value(f't{length - 1}', 1, [4])]
+    )
+    return LayerGraph(onnx.helper.make_model(graph))
+
+
+def search(graph, bad, per_build):
+    """Search with a measurement that knows the layers that differ; count the builds."""
+    builds = []
+
+    def measure(names):
+        builds.append(list(names))
+        assert len(names) <= per_build
+        return {name: 'differs' if name in bad else '' for name in (*names, *graph.outputs)}
+
+    return first_layer(graph, measure, per_build=per_build)[0], len(builds)
+
+
+@pytest.mark.parametrize('bad_from', [0, 1, 250, 498, 499])
+def test_a_deep_network_takes_few_builds(bad_from):
+    bad = {f't{index}' for index in range(bad_from, 500)}
+    found, builds = search(chain(500), bad, per_build=8)
+    assert found == f't{bad_from}' and builds <= 5
+
+
+def test_a_layer_that_reaches_the_output_by_a_skip_connection_only_is_found():
+    """Layers in between agree, as after a Clip; the difference goes around them."""
+    found, _ = search(chain(100, skip_from=37), {'t35', 't36', 't37', 't99'}, per_build=4)
+    assert found == 't35'
+
+
+def test_a_difference_that_reading_the_layers_removes_is_no_layer():
+    graph = chain(20)
+    answers = iter([{'t19': 'differs'}, {'t19': ''}])
+    found, _ = first_layer(
+        graph, lambda names: {**dict.fromkeys(names, ''), **next(answers)}, per_build=4
+    )
+    assert found == ''
+
+
+def test_outputs_of_quantising_layers_are_not_read():
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 19]> q (float[4] x) => (float[4] y) '
+        '<float s = {0.1}, int8 z = {0}> { a = Relu(x) b = QuantizeLinear(a, s, z) '
+        'c = DequantizeLinear(b, s, z) y = Neg(c) }'
+    )
+    graph = LayerGraph(model)
+    assert graph.layers == ['a', 'y'] and graph.parents['y'] == ('a',)
+
+
+@pytest.fixture
+def verify(tmp_path, monkeypatch, capsys):
+    """Run the verb with another runner in place of the engine; give its code and words."""
+    from trt_ros.runtime import backends as choice
+    from trt_ros.runtime.gpu import open as tensorrt_open
+
+    def run(model, *args, ours=in_fp16):
+        monkeypatch.setattr(choice, 'choose_backend', lambda name: (choice.BACKENDS[0], ''))
+        monkeypatch.setattr(tensorrt_open, 'open_tensor_runner', lambda path, *_, **__: ours(path))
+        code = main(['verify', str(model), *map(str, args)])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+def test_non_finite_output_is_reported_with_its_layer(overflowing, verify):
+    code, said = verify(overflowing, '--random', '1')
+    assert code == 1
+    assert 'y differs: 4 values are NaN or Inf here, 0 in ONNX Runtime' in said
+    assert 'first layer that differs: Mul second (output d)' in said
+    assert said.endswith('differs: y, layers\n')
+
+
+def test_layers_are_compared_on_request_and_reported_in_json(overflowing, verify):
+    code, said = verify(overflowing, '--layers', '--json', ours=in_fp32)
+    assert code == 0
+    found = json.loads(said)
+    assert found['layers']['measured'] == 7 and found['failed'] == []
+    assert found['statistics']['inputs'] == 3 and found['statistics']['cosine_min'] > 0.999999
+    assert [each['name'] for each in found['inputs']] == [f'random input {i}' for i in range(3)]
+
+
+def test_statistics_name_the_worst_pictures_of_a_folder(
+    colour_detector, verify, tmp_path, monkeypatch
+):
+    """The engine differs on the darkest picture only."""
+    cv2 = pytest.importorskip('cv2')
+    from trt_ros.cli import _comparison
+
+    monkeypatch.setattr(_comparison, '_boxes', lambda *_: iter(()))
+    photos = tmp_path / 'photos'
+    photos.mkdir()
+    for index in range(5):
+        cv2.imwrite(str(photos / f'{index}.png'), np.full((64, 64, 3), 40 * index + 5, np.uint8))
+
+    class DarkDiffers:
+        def __init__(self, path):
+            self._runner = in_fp32(path)
+            self.inputs, self.metadata, self.close = self._runner.inputs, {}, self._runner.close
+
+        def infer(self, tensors):
+            found = self._runner.infer(tensors)
+            dark = max(np.mean(value) for value in tensors.values()) < 0.1
+            return {name: -value if dark else value for name, value in found.items()}
+
+    code, said = verify(colour_detector(), photos, ours=DarkDiffers)
+    assert code == 1
+    assert '5 inputs: cosine lowest -1.000000, 5th percentile -0.6' in said
+    assert f'worst: {photos}/0.png (cosine -1.000000), ' in said
+
+
+def test_video_frames_are_compared_and_named(tmp_path):
+    cv2 = pytest.importorskip('cv2')
+    from trt_ros.cli._pictures import frames
+
+    path = tmp_path / 'a.mp4'
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'mp4v'), 10.0, (64, 64))
+    for value in (0, 100, 200):
+        writer.write(np.full((64, 64, 3), value, np.uint8))
+    writer.release()
+    found = list(frames([path]))
+    assert [name for name, _ in found] == [f'{path}, frame {index}' for index in range(3)]
+    assert abs(int(found[1][1].data[0]) - 100) < 20

@@ -1,0 +1,275 @@
+"""Comparison of an engine with ONNX Runtime over pictures, videos or random inputs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+import json
+from pathlib import Path
+import sys
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trt_ros.cli._agreement import (
+    Agreement,
+    BoxAgreement,
+    InputAgreement,
+    agreements,
+    statistics,
+)
+from trt_ros.cli._layers import LayerReport, compare_layers
+from trt_ros.cli._pictures import frames
+from trt_ros.cli.build import build_options
+from trt_ros.vision.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from trt_ros.vision.detections import Detections
+
+WORST = 3  # Inputs that are named.
+
+
+def compare(args: Namespace) -> int:
+    """
+    Compare and print; return 1 when anything differs.
+
+    :param args: arguments of `trt-ros verify`.
+    """
+    from trt_ros.runtime.cpu.checked_runner import CheckedRunner
+    from trt_ros.runtime.gpu.open import open_tensor_runner
+
+    options = build_options(args)
+
+    def open_ours(model: Path, cache_dir: Path | str) -> Any:
+        # Of a model whose NMS has been cut off, nothing is left to cut.
+        return open_tensor_runner(
+            model,
+            options if model == args.model else replace(options, cut_nms=False),
+            backend=args.backend,
+            device=args.device,
+            cache_dir=cache_dir,
+        )
+
+    with ExitStack() as stack:
+        reference = CheckedRunner.open(args.model)
+        stack.callback(reference.close)
+        ours = open_ours(args.model, args.cache_dir)
+        stack.callback(ours.close)
+        model = _model_with_outputs_of(args.model, ours, stack)
+        same = reference
+        if model != args.model:
+            same = CheckedRunner.open(model)
+            stack.callback(same.close)
+        found = _Comparison(args.min_cosine, args.min_matched)
+        for name, tensors in _inputs(args, same):
+            want = {key: np.array(value) for key, value in same.infer(tensors).items()}
+            got = ours.infer({spec.name: tensors[spec.name] for spec in ours.inputs})
+            found.add(name, tensors, agreements(got, want))
+        found.add_boxes(_boxes(args, ours, reference))
+        if args.layers or found.is_non_finite:
+            print('comparing layers', file=sys.stderr)
+            found.layers = compare_layers(
+                model,
+                found.worst_tensors,
+                open_ours,
+                min_cosine=args.min_cosine,
+                in_reference=found.is_reference_non_finite,
+            )
+    if args.json:
+        print(json.dumps(found.as_dict(), indent=1))
+    else:
+        print('\n'.join(found.lines()))
+    return 1 if found.reasons else 0
+
+
+class _Comparison:
+    """
+    Agreement over all inputs, and on each.
+
+    :ivar worst_tensors: inputs of the network for the input with the largest difference.
+    """
+
+    def __init__(self, min_cosine: float, min_matched: float) -> None:
+        self._min_cosine, self._min_matched = min_cosine, min_matched
+        self.outputs: dict[str, Agreement] = {}
+        self.inputs: list[InputAgreement] = []
+        self.boxes: BoxAgreement | None = None
+        self.layers: LayerReport | None = None
+        self.worst_tensors: dict[str, np.ndarray] = {}
+        self._worst: InputAgreement | None = None
+
+    def add(
+        self, name: str, tensors: Mapping[str, np.ndarray], found: dict[str, Agreement]
+    ) -> None:
+        """Add the outputs of one input."""
+        self.inputs.append(InputAgreement(name, found))
+        for output, each in found.items():
+            self.outputs.setdefault(output, Agreement()).add(each)
+        if self._worst is None or self.inputs[-1].rank < self._worst.rank:
+            self._worst = self.inputs[-1]
+            self.worst_tensors = {key: np.array(value) for key, value in tensors.items()}
+
+    def add_boxes(self, found: Iterable[BoxAgreement]) -> None:
+        """Add the boxes of each input, in the same order."""
+        for each, boxes in zip(self.inputs, found):
+            each.boxes = boxes
+            self.boxes = self.boxes or BoxAgreement()
+            self.boxes.add(boxes)
+
+    @property
+    def is_non_finite(self) -> bool:
+        return any(each.non_finite_here for each in self.outputs.values()) or (
+            self.is_reference_non_finite
+        )
+
+    @property
+    def is_reference_non_finite(self) -> bool:
+        return any(each.non_finite_reference for each in self.outputs.values())
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why each output, the boxes or the layers do not agree; empty where all do."""
+        reasons = {name: each.problem(self._min_cosine) for name, each in self.outputs.items()}
+        if self.boxes and not self.boxes.share >= self._min_matched:
+            reasons['boxes'] = f'{self.boxes.share:.1%} matched is below {self._min_matched:.1%}'
+        if self.layers:
+            reasons['layers'] = self.layers.error or self.layers.reason
+        return {name: reason for name, reason in reasons.items() if reason}
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            'outputs': {name: asdict(each) for name, each in self.outputs.items()},
+            'boxes': self.boxes.as_dict() if self.boxes else {},
+            'failed': list(self.reasons),
+            'reasons': self.reasons,
+            'statistics': statistics(self.inputs),
+            'inputs': [each.as_dict() for each in self.inputs],
+            **({'layers': asdict(self.layers)} if self.layers else {}),
+        }
+
+    def lines(self) -> Iterator[str]:
+        for name, each in self.outputs.items():
+            yield (
+                f'{name}: largest difference {each.max_error:.3g}, mean {each.mean_error:.3g} '
+                f'(values up to {each.largest:.3g}), cosine {each.cosine:.6f}'
+            )
+        if self.boxes:
+            yield (
+                f'boxes: {self.boxes.ours} here, {self.boxes.reference} in ONNX Runtime, '
+                f'{self.boxes.share:.1%} matched, smallest IoU {self.boxes.min_iou:.3f}'
+            )
+        if len(self.inputs) > 1:
+            yield from self._statistics()
+        for name, reason in self.reasons.items():
+            if name != 'layers':
+                yield f'{name} differs: {reason}'
+        if self.layers:
+            yield from self.layers.lines()
+        if any(each.overflows_here_only for each in self.outputs.values()):
+            yield 'Remedy: float16 holds no more than 65504. Try --precision bf16 or tf32.'
+        yield f'differs: {", ".join(self.reasons)}' if self.reasons else 'agrees'
+
+    def _statistics(self) -> Iterator[str]:
+        found = statistics(self.inputs)
+        line = (
+            f'{len(self.inputs)} inputs: cosine lowest {found["cosine_min"]:.6f}, '
+            f'5th percentile {found["cosine_p5"]:.6f}, median {found["cosine_median"]:.6f}'
+        )
+        if self.boxes:
+            line += (
+                f'; boxes matched lowest {found["boxes_matched_min"]:.1%}, '
+                f'median {found["boxes_matched_median"]:.1%}'
+            )
+        yield line
+        worst = sorted(self.inputs, key=lambda each: each.rank)[:WORST]
+        yield f'worst: {", ".join(map(str, worst))}'
+
+
+def _model_with_outputs_of(model: Path, ours: Any, stack: ExitStack) -> Path:
+    """Return the model with the engine's outputs: without NMS, where that was cut off."""
+    from trt_ros.engine.build.onnx_cut_nms import write_cut
+    from trt_ros.tensors import CUT_NMS
+
+    if CUT_NMS not in ours.metadata:
+        return model
+    path = Path(stack.enter_context(TemporaryDirectory(prefix='trt_ros'))) / 'cut.onnx'
+    write_cut(model, path)
+    return path
+
+
+def _inputs(args: Namespace, network: Any) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Yield named inputs of the network: the preprocessed pictures, or noise."""
+    if args.images:
+        from trt_ros.runtime.fitting import fit
+        from trt_ros.runtime.options import PipelineOptions
+        from trt_ros.vision.decoders.registry import FAMILIES
+
+        fitted = fit(network, PipelineOptions(model_path=str(args.model)), FAMILIES)
+        image = next(spec.name for spec in network.inputs if len(spec.shape) == 4)
+        for name, frame in frames(args.images):
+            yield name, {image: fitted.preprocess(frame)[0], **fitted.decoder.constant_inputs}
+        return
+    rng = np.random.default_rng(0)
+    for index in range(args.random):
+        tensors = {}
+        for spec in network.inputs:
+            shape = tuple(size if size > 0 else 1 for size in spec.shape)
+            if len(shape) == 4 and min(spec.shape[2:]) < 0:
+                height, width = build_options(args).input_size or (640, 640)
+                shape = (shape[0], 3, height, width)
+            noise = rng.random(shape, np.float32)
+            is_float = np.dtype(spec.dtype).kind == 'f'
+            tensors[spec.name] = (
+                noise.astype(spec.dtype) if is_float else (noise * 255).astype(spec.dtype)
+            )
+        yield f'random input {index}', tensors
+
+
+def _boxes(args: Namespace, ours: Any, reference: Any) -> Iterator[BoxAgreement]:
+    """
+    Compare the detections of both networks; yield nothing where no decoder fits.
+
+    :param ours: closed afterwards; its engine runs as a pipeline.
+    """
+    from trt_ros.errors import TensorMismatchError
+    from trt_ros.runtime.cpu.frame_runner import StepByStep
+    from trt_ros.runtime.fitting import fit
+    from trt_ros.runtime.gpu.open import frames_of
+    from trt_ros.runtime.options import PipelineOptions
+    from trt_ros.vision.decoders.registry import FAMILIES
+    from trt_ros.vision.frame import Frame
+
+    options = PipelineOptions(model_path=str(args.model))
+    try:
+        fitted = fit(reference, options, FAMILIES)
+    except TensorMismatchError:
+        return
+    on_cpu = StepByStep(reference, fitted)
+    rng = np.random.default_rng(0)
+    noise = (
+        Frame.from_pixels(rng.integers(0, 256, (480, 640, 3), dtype=np.uint8))
+        for _ in range(args.random)
+    )
+    thresholds = Thresholds(score=args.score_threshold, max_detections=300)
+    pipeline = frames_of(ours, options, batch=build_options(args).batch)
+    try:
+        for frame in (frame for _, frame in frames(args.images)) if args.images else noise:
+            want = on_cpu.infer(frame, thresholds)
+            yield _matched(pipeline.infer(frame, thresholds), want)
+    finally:
+        pipeline.close()
+
+
+def _matched(got: Detections, want: Detections) -> BoxAgreement:
+    from trt_ros.vision.nms import iou
+
+    found = BoxAgreement(len(got), len(want))
+    for box, label in zip(want.xyxy, want.labels):
+        best = float(iou(box, got.xyxy[got.labels == label]).max(initial=0.0))
+        if best >= 0.5:
+            found.matched += 1
+            found.min_iou = min(found.min_iou, best)
+    return found

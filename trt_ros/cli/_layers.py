@@ -1,0 +1,104 @@
+"""Comparison of an engine with ONNX Runtime layer by layer, up to the first that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from trt_ros.cli._agreement import Agreement, agreements
+from trt_ros.cli._first_layer import first_layer
+from trt_ros.errors import TrtRosError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: Opens a model file with the library that is compared; the second path is a folder for engines.
+Open = Callable[[Path, Path], Any]
+
+
+@dataclass
+class LayerReport:
+    """
+    Result of a search.
+
+    :param first: first layer that differs, '' where none does.
+    :param node: name of its node.
+    :param reason: why it differs.
+    :param measured: number of layers that were compared.
+    :param error: why the search failed, '' where it did not.
+    """
+
+    first: str = ''
+    node: str = ''
+    reason: str = ''
+    measured: int = 0
+    error: str = ''
+    agreements: dict[str, Agreement] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """Return lines to print."""
+        if self.error:
+            return [f'The search for the layer failed. {self.error}']
+        if self.first:
+            return [
+                f'first layer that differs: {self.first}: {self.reason}; the layers before it '
+                f'agree ({self.measured} compared)'
+            ]
+        return [
+            f'no layer differs of the {self.measured} that were compared. If an output does, '
+            'a fused kernel is the likely cause: reading a layer prevents its fusion'
+        ]
+
+
+def compare_layers(
+    model: Path,
+    tensors: Mapping[str, np.ndarray],
+    open_ours: Open,
+    *,
+    min_cosine: float,
+    in_reference: bool = False,
+) -> LayerReport:
+    """
+    Find the first layer at which an engine differs from ONNX Runtime.
+
+    :param tensors: inputs of the network.
+    :param in_reference: find the first layer that is NaN or Inf in ONNX Runtime instead.
+    """
+    from trt_ros.engine.build.onnx_marks import LayerGraph
+    from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+
+    report = LayerReport()
+    with TemporaryDirectory(prefix='trt_ros') as name:
+        folder = Path(name)
+        try:
+            graph = LayerGraph.read(model)
+
+            def measure(layers: Sequence[str]) -> dict[str, str]:
+                path = folder / 'layers.onnx'
+                graph.write(path, layers)
+                with closing(OnnxRuntimeRunner.open(path)) as reference:
+                    want = reference.infer(tensors)
+                if in_reference:
+                    found = agreements(want, want)
+                    report.agreements |= found
+                    return {key: each.problem(min_cosine) for key, each in found.items()}
+                with closing(open_ours(path, folder / 'engines')) as ours:
+                    found = agreements(
+                        ours.infer({spec.name: tensors[spec.name] for spec in ours.inputs}), want
+                    )
+                report.agreements |= found
+                return {key: each.layer_problem(min_cosine) for key, each in found.items()}
+
+            first, known = first_layer(graph, measure)
+        except TrtRosError as error:
+            report.error = str(error)
+            return report
+    report.measured = len(known)
+    if first:
+        layer = graph.layer(first)
+        report.first, report.node, report.reason = str(layer), layer.node, known[first]
+    return report

@@ -1,0 +1,79 @@
+"""Pictures and frames of videos, of files and folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trt_ros.errors import ParameterError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from trt_ros.vision.frame import Frame
+
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')  # OpenCV writes all.
+VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.mov', '.webm', '.m4v', '.mpg', '.mpeg')
+
+
+def expand(files: Sequence[Path]) -> Iterator[Path]:
+    """
+    Yield the files, with each folder replaced by its images and videos in order of name.
+
+    :raises ParameterError: when a folder has neither.
+    """
+    for path in files:
+        if not path.is_dir():
+            yield path
+            continue
+        inside = sorted(
+            each
+            for each in path.iterdir()
+            if each.is_file() and each.suffix.lower() in IMAGE_SUFFIXES + VIDEO_SUFFIXES
+        )
+        if not inside:
+            raise ParameterError(
+                f'The folder {path} has no images and no videos.',
+                remedy=f'Use files of {", ".join(IMAGE_SUFFIXES + VIDEO_SUFFIXES)}.',
+            )
+        yield from inside
+
+
+def frames(files: Sequence[Path]) -> Iterator[tuple[str, Frame]]:
+    """
+    Yield every picture and video frame with its name, such as 'a.jpg' or 'b.mp4, frame 3'.
+
+    :raises BadFrameError: when a file is neither an image nor a video.
+    """
+    from trt_ros.media import read_picture
+    from trt_ros.vision.frame import Frame
+
+    for path in expand(files):
+        if path.suffix.lower() in VIDEO_SUFFIXES:
+            for index, (pixels, _) in enumerate(read_video(path)):
+                yield f'{path}, frame {index}', Frame.from_pixels(pixels)
+        else:
+            yield str(path), Frame.from_pixels(read_picture(path))
+
+
+def read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:
+    """
+    Yield frames, (H, W, 3) uint8 BGR, each with the video's rate in Hz.
+
+    :raises BadFrameError: when OpenCV cannot read the file.
+    """
+    import cv2
+
+    from trt_ros.media import open_video
+
+    video = open_video(path)
+    try:
+        rate_hz = video.get(cv2.CAP_PROP_FPS) or 25.0
+        while True:
+            is_there, pixels = video.read()
+            if not is_there:
+                return
+            yield pixels, rate_hz
+    finally:
+        video.release()

@@ -1,0 +1,111 @@
+"""Picture of a network's inputs beside its results, and options that differ from its training."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+import sys
+from typing import TYPE_CHECKING
+
+from trt_ros.cli._pictures import frames
+from trt_ros.cli.build import build_options
+from trt_ros.errors import ParameterError
+from trt_ros.vision.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from trt_ros.vision.decoders.registry import Decoder
+    from trt_ros.vision.letterbox import Preprocess
+
+MAX_DRAWN = 16  # Pictures of a folder or frames of a video.
+#: Options of preprocessing and decoding.
+PICTURE_OPTIONS = (
+    'decoder',
+    'labels',
+    'labels_path',
+    'resize',
+    'crop_fraction',
+    'antialias',
+    'pad_value',
+    'channel_order',
+    'mean',
+    'std',
+    'scale',
+)
+
+
+def draw_network_inputs(args: Namespace) -> None:
+    """
+    Draw the input of the network beside its result, for each picture.
+
+    :raises ParameterError: without pictures, or when the file cannot be written.
+    """
+    from trt_ros.draw import Panel, draw_result, in_rows, input_view
+    from trt_ros.media import check_picture_path, write_picture
+    from trt_ros.runtime.options import LabelledOptions
+    from trt_ros.runtime.pipeline import Pipeline
+    from trt_ros.vision.decoders.registry import DRAWN
+    from trt_ros.vision.frame import to_colour
+
+    if not args.images:
+        raise ParameterError(
+            '--picture has no pictures to draw.', remedy='Add picture files after the model.'
+        )
+    check_picture_path(args.picture)
+    options = LabelledOptions(
+        model_path=str(args.model),
+        backend=args.backend,
+        device=args.device,
+        engine_cache_dir=args.cache_dir,
+        precision=build_options(args).precision,
+        input_size=build_options(args).input_size,
+        **{name: getattr(args, name) for name in PICTURE_OPTIONS},
+    )
+    with ExitStack() as stack:
+        pipeline: Pipeline[object] = Pipeline.open(options, families=DRAWN)
+        stack.callback(pipeline.close)
+        print('\n'.join(pipeline.log_lines), file=sys.stderr)
+        name, preprocess = pipeline.decoder.name, pipeline.preprocess
+        if preprocess.dtype != 'uint8':
+            preprocess = replace(preprocess, dtype='float32')
+        differences = _differences(pipeline.decoder, preprocess)
+        for option, values in differences.items():
+            print(f'differs from the training of {name}: {option} is {values}', file=sys.stderr)
+        caption = (
+            f'; differs from the training of {name}: {", ".join(differences)}'
+            if differences
+            else ''
+        )
+        rows = []
+        for path, frame in islice(frames(args.images), MAX_DRAWN):
+            tensor, _ = preprocess(frame)
+            found = pipeline.infer(frame, Thresholds(score=args.score_threshold))
+            pixels = to_colour(frame, 'bgr').copy()
+            draw_result(pixels, found, pipeline.class_names)
+            rows.append(
+                (
+                    Panel(
+                        input_view(tensor, preprocess),
+                        f'input, {tensor.min():.3g} to {tensor.max():.3g}{caption}',
+                    ),
+                    Panel(pixels, f'{Path(path).name}: result of {name}'),
+                )
+            )
+    write_picture(args.picture, in_rows(rows))
+    print(args.picture, file=sys.stderr)
+
+
+def _differences(decoder: Decoder[object], preprocess: Preprocess) -> dict[str, str]:
+    """Return the options that differ from the family's training, with both values."""
+    from trt_ros.vision.letterbox import Preprocess
+
+    trained = Preprocess(preprocess.input_hw, **decoder.preprocess)  # type: ignore[arg-type]
+    normalising = ('scale', 'mean', 'std') if preprocess.dtype != 'uint8' else ()
+    names = ('resize', 'crop_fraction', 'pad_value', 'channel_order', *normalising)
+    return {
+        name: f'{getattr(preprocess, name)}, not {getattr(trained, name)}'
+        for name in names
+        if getattr(preprocess, name) != getattr(trained, name)
+    }
