@@ -60,6 +60,13 @@ def add_build_arguments(parser: ArgumentParser) -> None:
     option('io-dtypes', 'keep float32 inputs and outputs, or convert them too', choices=IO_DTYPES)
     option('converter', 'converter to fp16 and bf16', choices=CONVERTERS)
     option(
+        'fp32',
+        'layer that stays float32 in fp16 or bf16: name of a node or its output, or operator, '
+        "also a pattern such as '/head/*'; may be given several times",
+        action=_Append,
+        metavar='NODE|OP',
+    )
+    option(
         'cut-nms',
         'cut NMS off the end of the network; done automatically where this TensorRT cannot run it',
         action='store_true',

@@ -57,6 +57,8 @@ class BuildOptions:
         of Q/DQ nodes (int8, fp8, int4) are always kept.
     :param io_dtypes: 'keep' float32 inputs and outputs, or 'lower' them to the precision as well.
     :param converter: converter to fp16 and bf16: 'light', or 'modelopt' (NVIDIA's, an extra).
+    :param fp32: layers that stay float32 in precision fp16 or bf16: patterns such as '/head/*' for
+        names of nodes, operators or names of outputs.
     :param cut_nms: cut NMS off the end of the network and run it in the decoder; always done if
         this TensorRT cannot run it.
     :param profiles: optimisation profiles of the dynamic inputs; empty creates one from
@@ -84,6 +86,7 @@ class BuildOptions:
     precision: str = 'auto'
     io_dtypes: str = 'keep'
     converter: str = 'light'
+    fp32: tuple[str, ...] = ()
     cut_nms: bool = False
     profiles: tuple[Profile, ...] = ()
     input_size: tuple[int, int] | tuple[()] = ()
@@ -112,6 +115,11 @@ class BuildOptions:
                     f'Invalid {field}: {getattr(self, field)!r}.',
                     remedy=f'Set it to one of {", ".join(allowed)}.',
                 )
+        if self.fp32 and (self.precision not in ('fp16', 'bf16') or self.converter != 'light'):
+            raise ParameterError(
+                f'fp32 has no effect with precision {self.precision}, converter {self.converter}.',
+                remedy='Set precision to fp16 or bf16 and converter to light, or remove fp32.',
+            )
         if self.optimization_level is not None and not 0 <= self.optimization_level <= 5:
             raise ParameterError(
                 f'Invalid optimization_level: {self.optimization_level}.',

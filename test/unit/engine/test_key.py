@@ -77,7 +77,10 @@ def test_every_option_but_the_timing_cache_changes_the_key():
         'cut_nms': True,
         'batch': 2,
     }
-    assert set(others) == {field.name for field in dataclasses.fields(BuildOptions)}
+    names = {field.name for field in dataclasses.fields(BuildOptions)}
+    assert set(others) == names - {'fp32'}  # Refused without precision fp16 or bf16.
+    low = {rtx_key(precision='fp16', fp32=fp32) for fp32 in ((), ('Conv',), ('Conv', 'Relu'))}
+    assert len(low) == 3
     plain = rtx_key()
     same = [name for name, value in others.items() if rtx_key(**{name: value}) == plain]
     assert same == ['timing_cache', 'cut_nms']  # With tensorrt_rtx, that is never a choice.
@@ -90,6 +93,7 @@ def test_options_survive_json():
         plugins=('a',),
         input_size=(3, 4),
         precision='bf16',
+        fp32=('Conv', '/head/*'),
     )
     assert BuildOptions.from_json(options.to_json()) == options
 

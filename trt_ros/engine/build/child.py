@@ -134,6 +134,7 @@ def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
             options.precision,
             io_dtypes=options.io_dtypes,
             converter=options.converter,
+            fp32=options.fp32,
             model=cut,
         )
     if lower_equations(changed or model):

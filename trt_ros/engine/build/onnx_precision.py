@@ -15,7 +15,8 @@ ignores Q/DQ nodes, and selects nodes by operator and name, not by their positio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,13 @@ FIXED_INPUTS = {'Resize': {1, 2}, 'Upsample': {1}, 'Dropout': {1}}
 
 
 def convert(
-    path: Path, precision: str, *, io_dtypes: str, converter: str, model: Any = None
+    path: Path,
+    precision: str,
+    *,
+    io_dtypes: str,
+    converter: str,
+    fp32: Sequence[str] = (),
+    model: Any = None,
 ) -> tuple[Any, str]:
     """
     Convert a model to fp16 or bf16.
@@ -73,6 +80,7 @@ def convert(
     :param precision: 'fp16' or 'bf16'.
     :param io_dtypes: 'keep' float32 inputs and outputs, or 'lower' them.
     :param converter: 'light' or 'modelopt'.
+    :param fp32: patterns of layers that stay float32, for the converter light; see `lower`.
     :param model: modified model that the converter light uses instead of the file; its external
         data is in the folder of `path`.
     :returns: a ModelProto that contains its weights, checked by onnx.checker; and a line for the
@@ -98,7 +106,9 @@ def convert(
     else:
         if model is not None:
             onnx.load_external_data_for_model(model, str(folder))
-        model, log_line = lower(model or onnx.load(str(path)), precision, io_dtypes=io_dtypes)
+        model, log_line = lower(
+            model or onnx.load(str(path)), precision, io_dtypes=io_dtypes, fp32=fp32
+        )
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
@@ -125,7 +135,9 @@ def _by_modelopt(path: Path, precision: str, io_dtypes: str) -> Any:
     )
 
 
-def lower(model: Any, precision: str, *, io_dtypes: str = 'keep') -> tuple[Any, str]:
+def lower(
+    model: Any, precision: str, *, io_dtypes: str = 'keep', fp32: Sequence[str] = ()
+) -> tuple[Any, str]:
     """
     Convert a ModelProto with loaded weights in place; return it with a line for the log.
 
@@ -135,12 +147,15 @@ def lower(model: Any, precision: str, *, io_dtypes: str = 'keep') -> tuple[Any, 
 
     :param precision: 'fp16' or 'bf16'.
     :param io_dtypes: 'keep' float32 inputs and outputs, or 'lower' them.
+    :param fp32: patterns (as of fnmatch) of the layers that stay float32: names of nodes,
+        operators or names of outputs.
+    :raises ParameterError: if a pattern matches no node, or no layer is left to convert.
     """
     if model.functions:
         from onnx import inliner
 
         model = inliner.inline_local_functions(model)
-    lowering = _Lowering(_for_low_scales(model, precision), precision)
+    lowering = _Lowering(_for_low_scales(model, precision), precision, fp32)
     return lowering.run(lower_io=io_dtypes == 'lower'), lowering.log_line
 
 
@@ -169,11 +184,12 @@ def _for_low_scales(model: Any, precision: str) -> Any:
 class _Lowering:
     """Conversion of one ModelProto."""
 
-    def __init__(self, model: Any, precision: str) -> None:
+    def __init__(self, model: Any, precision: str, fp32: Sequence[str]) -> None:
         import onnx
 
         self.onnx, self.model, self.graph, self.precision = onnx, model, model.graph, precision
         self.low = onnx.TensorProto.FLOAT16 if precision == 'fp16' else onnx.TensorProto.BFLOAT16
+        self.excluded = _matching(self.graph, fp32)
         self._constants_to_weights()
         inferred = onnx.shape_inference.infer_shapes(model).graph
         known = (*inferred.input, *inferred.output, *inferred.value_info)
@@ -190,7 +206,7 @@ class _Lowering:
             raise ParameterError(
                 f'precision {self.precision} has no effect: the model has no float32 to convert.',
                 cause='No tensor between its inputs and its last convolution or matrix product '
-                'is float32.',
+                'is float32' + (', apart from layers excluded by fp32.' if self.excluded else '.'),
                 remedy='Set precision to auto.',
             )
         makers: list[Any] = []
@@ -251,12 +267,16 @@ class _Lowering:
                 reachable.add(_key(node))
                 live.update(name for name in node.output if quantises or self.is_float(name))
         feeding: set[str] = set()
+        read_low: set[str] = set()
         lowered = set()
         for node in reversed(self.graph.node):
             if node.op_type in HEAVY or feeding.intersection(node.output):
                 feeding.update(node.input)
-                if _key(node) in reachable and self._can_be_low(node):
+                # A Cast between a low DequantizeLinear and its float32 reader prevents fusion.
+                fused = node.op_type != 'DequantizeLinear' or read_low.intersection(node.output)
+                if fused and _key(node) in reachable - self.excluded and self._can_be_low(node):
                     lowered.add(_key(node))
+                    read_low.update(node.input)
         lowered -= self._fed_by_full_scales(lowered)
         return lowered - self._quantised_exactly(lowered)
 
@@ -296,6 +316,8 @@ class _Lowering:
             f'{self.precision}: {len(self.lowered)} of {len(self.graph.node)} nodes, '
             f'{heavy[0]} of {heavy[1]} convolutions and matrix products'
         )
+        if self.excluded:
+            line += f', {len(self.excluded)} excluded'
         return line + (f', {scales[0]} of {scales[1]} Q/DQ nodes' if scales[1] else '')
 
     def _refuse_scales(self) -> None:
@@ -434,6 +456,29 @@ class _Lowering:
                 for node in self.graph.node:
                     _rename(node, {name: full})
                 self.graph.node.append(cast('Cast', [full], [name], f'{name}__cast', to=self.low))
+
+
+def _matching(graph: Any, patterns: Sequence[str]) -> set[str]:
+    """
+    Return the keys of the nodes that the patterns match.
+
+    :raises ParameterError: if a pattern matches no node.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        keys = {
+            _key(node)
+            for node in graph.node
+            if any(fnmatchcase(text, pattern) for text in (node.name, node.op_type, *node.output))
+        }
+        if not keys:
+            raise ParameterError(
+                f'fp32 {pattern!r} matches no node, operator or output of the model.',
+                remedy='Use a name or operator of the model, as shown by `trt-ros verify --layers`'
+                ' or Netron.',
+            )
+        found |= keys
+    return found
 
 
 def _key(node: Any) -> str:

@@ -364,6 +364,74 @@ def test_rtx_builds_quantised_model_in_mixed_precision_and_logs_fraction(models,
     assert built.report['lowered'] in build_summary(built.report)
 
 
+@pytest.mark.parametrize('pattern', ['second', 'c1', 'sec*'])
+def test_excluded_layer_stays_float32(models, pattern):
+    path = models.conv(layers=3)
+    model = onnx.load(path)
+    next(node for node in model.graph.node if node.output[0] == 'c1').name = 'second'
+    onnx.save(model, path)
+    model, told = convert(path, 'fp16', io_dtypes='keep', converter='light', fp32=(pattern,))
+    found = types(model)
+    assert (found['c0__fp16'], found['c1'], found['c2__fp16']) == (
+        TensorProto.FLOAT16,
+        TensorProto.FLOAT,
+        TensorProto.FLOAT16,
+    )
+    assert '2 of 3 convolutions' in told and ', 1 excluded' in told
+    x = image(1, 3, 32, 32)
+    assert worst(run(model, x=x), run(onnx.load(path), x=x)) < 2e-3
+
+
+def test_excluded_operator_stays_float32_everywhere(models):
+    path = models.conv(layers=3)
+    model, _ = convert(path, 'fp16', io_dtypes='keep', converter='light', fp32=('Relu',))
+    relus = [node for node in model.graph.node if node.op_type == 'Relu']
+    assert relus and not any('__fp16' in name for node in relus for name in node.output)
+
+
+@pytest.mark.parametrize(
+    ('pattern', 'message'),
+    [
+        ('/head/*', r"fp32 '/head/\*' matches no node.*\nRemedy: Use a name or operator"),
+        ('*', 'Cause: No tensor .* apart from layers excluded by fp32'),
+    ],
+)
+def test_exclusion_without_effect_is_refused(models, pattern, message):
+    with pytest.raises(ParameterError, match=message):
+        convert(models.conv(), 'fp16', io_dtypes='keep', converter='light', fp32=(pattern,))
+
+
+@pytest.mark.parametrize('options', [{}, {'precision': 'fp16', 'converter': 'modelopt'}])
+def test_exclusions_are_refused_where_nothing_is_converted(options):
+    with pytest.raises(ParameterError, match='fp32 has no effect with precision'):
+        BuildOptions(fp32=('Conv',), **options)
+
+
+def test_exclusion_in_quantised_network_keeps_the_rest_low(models):
+    path = quantised(models)
+    model, told = convert(path, 'fp16', io_dtypes='keep', converter='light', fp32=('c1',))
+    assert '2 of 3 convolutions' in told
+    found = {
+        value.name: value.type.tensor_type.elem_type
+        for value in onnx.shape_inference.infer_shapes(model).graph.value_info
+    }
+    assert (found['c1'], found['c0__fp16']) == (TensorProto.FLOAT, TensorProto.FLOAT16)
+    makers = {name: node.op_type for node in model.graph.node for name in node.output}
+    for node in model.graph.node:
+        if node.op_type == 'Conv':  # No Cast keeps TensorRT from fusing it.
+            assert {makers[name] for name in node.input} == {'DequantizeLinear'}
+
+
+@pytest.mark.slow
+def test_rtx_builds_quantised_model_with_an_excluded_layer(models, rtx):
+    options = BuildOptions(precision='fp16', fp32=('c1',))
+    built = build(quantised(models), options, rtx)
+    built.close()
+    found = built.report['layer_precisions']
+    assert found['float8_e4m3fn'] == 6 and found['float16'] >= 6
+    assert found['float32'] > 1 and '1 excluded' in built.report['lowered']
+
+
 def test_modelopt_is_named_when_it_is_missing(models):
     with pytest.raises(BackendError, match=r'pip install .*modelopt'):
         convert(models.conv(), 'fp16', io_dtypes='keep', converter='modelopt')
