@@ -6,6 +6,18 @@ import json
 
 from trt_ros.tensors import CUT_NMS
 
+
+def levels(kinds, per_cell=1, batch='1, '):
+    """Write outputs of each kind at strides 8, 16 and 32 of 640 x 640."""
+    return '; '.join(
+        f'{name}_{stride} ({batch}{per_cell * (640 // stride) ** 2}, {size})'
+        for name, size in kinds.items()
+        for stride in (8, 16, 32)
+    )
+
+
+SCRFD = {'score': 1, 'bbox': 4, 'kps': 10}
+
 COCO = {'task': 'detect', 'class_count': 80}
 
 TWO = {'task': 'detect', 'class_count': 2}
@@ -361,6 +373,22 @@ TOLD = [
         {'class_count': 1},
     ),
     ('yolov7_pose', 1, 'keypoints after the class', 'output (1, 25200, 21)', {}),
+    ('scrfd', 1, 'two anchors per cell at three strides', levels(SCRFD, 2, ''), {}),
+    ('scrfd', 1, 'two anchors per cell at three strides', levels(SCRFD, 2), {'class_count': 1}),
+    (
+        'yunet',
+        1,
+        "named as YuNet's",
+        levels({'cls': 1, 'obj': 1, 'bbox': 4, 'kps': 10}),
+        {},
+    ),
+    (
+        'retinaface',
+        1,
+        'two priors per cell',
+        'output0 (1, 16800, 4); 588 (1, 16800, 2); 587 (1, 16800, 10)',
+        {},
+    ),
     (
         'yolov8_seg',
         80,

@@ -71,6 +71,43 @@ def onnx_nms(chosen):
     )
 
 
+def faces(parts, per_cell):
+    """
+    Make outputs NAME_8, NAME_16 and NAME_32, each (1, N, size).
+
+    :param parts: name and size of each kind; sizes of 1 and 2 are scores.
+    """
+    names, size = list(parts), sum(parts.values())
+    body, weights = (
+        FEATURES,
+        [f'int64[{len(parts)}] parts = {{{", ".join(map(str, parts.values()))}}}'],
+    )
+    for level, stride in ('3', 8), ('4', 16), ('5', 32):
+        raw = [f'{name}_{"raw_" if parts[name] < 3 else ""}{stride}' for name in names]
+        body += f"""
+            h{level} = Conv (p{level}, w{level})
+            l{level} = Transpose <perm = [0, 2, 3, 1]> (h{level})
+            a{level} = Constant <value_ints = [1, -1, {size}]> ()
+            r{level} = Reshape (l{level}, a{level})
+            {', '.join(raw)} = Split <axis = 2> (r{level}, parts)
+        """
+        body += ''.join(
+            f'{name}_{stride} = Sigmoid ({name}_raw_{stride})\n'
+            for name in names
+            if parts[name] < 3
+        )
+        weights.append(f'float[{size * per_cell},3,1,1] w{level}')
+    return body, weights
+
+
+def retinaface():
+    body, weights = faces({'loc': 4, 'conf': 2, 'landms': 10}, 2)
+    return body + '\n'.join(
+        f'{name} = Concat <axis = 1> ({name}_8, {name}_16, {name}_32)'
+        for name in ('loc', 'conf', 'landms')
+    ), weights
+
+
 def mmdetection():
     body, weights = priors('scores', 'boxes', 'Sigmoid')
     return (

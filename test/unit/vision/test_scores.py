@@ -48,6 +48,20 @@ def chosen(score):
     return np.array([[0, 1, 3]], np.int64), rows(9, *CORNERS), scores
 
 
+FACES_OF_YUNET = (
+    'bbox_8 (1, 64, 4); bbox_16 (1, 16, 4); bbox_32 (1, 4, 4); '
+    'kps_8 (1, 64, 10); kps_16 (1, 16, 10); kps_32 (1, 4, 10)'
+)
+FACES = (
+    's8 (1, {}, 1); s16 (1, {}, 1); s32 (1, {}, 1); b8 (1, {}, 4); b16 (1, {}, 4); '
+    'b32 (1, {}, 4); k8 (1, {}, 10); k16 (1, {}, 10); k32 (1, {}, 10)'
+)
+
+
+def faces(kinds, per_cell):
+    return [rows(per_cell * n, *values) for values in kinds.values() for n in (64, 16, 4)]
+
+
 # Family: the outputs as `network` takes them, further arguments, and their values by a score.
 CASES = {
     'yolov8': ('out (1, 6, 84)', {}, lambda s: [columns(s)]),
@@ -111,6 +125,26 @@ CASES = {
     ),
     'yolov5_face': ('out (1, 252, 16)', {}, lambda s: [rows(252, *BOX, 1, *range(10), s)]),
     'yolov7_pose': ('out (1, 252, 21)', {}, lambda s: [rows(252, *BOX, 1, s, *(1, 2, 0.5) * 5)]),
+    'scrfd': (
+        FACES.format(*(2 * count for count in (64, 16, 4) * 3)),
+        {},
+        lambda s: faces({'score': (s,), 'bbox': (0, 0, 1, 1), 'kps': range(10)}, 2),
+    ),
+    'yunet': (
+        'cls_8 (1, 64, 1); cls_16 (1, 16, 1); cls_32 (1, 4, 1); obj_8 (1, 64, 1); '
+        'obj_16 (1, 16, 1); obj_32 (1, 4, 1); ' + FACES_OF_YUNET,
+        {},
+        lambda s: faces({'cls': (1,), 'obj': (s,), 'bbox': (0, 0, 1, 1), 'kps': range(10)}, 1),
+    ),
+    'retinaface': (
+        'loc (1, 168, 4); conf (1, 168, 2); landms (1, 168, 10)',
+        {},
+        lambda s: [
+            rows(168, 0, 0, 0, 0),
+            rows(168, 0.1, s),
+            rows(168, *range(10)),
+        ],
+    ),
     'yolov8_seg': (
         'out (1, 8, 84); masks (1, 2, 16, 16)',
         {},

@@ -117,6 +117,9 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
         'yolov8_pose': (Expected((1, '5 + 3 * keypoints', cells)),),
         'yolov5_face': (Expected((1, triples, 16)),),
         'yolov7_pose': (Expected((1, triples, '6 + 3 * keypoints')),),
+        'scrfd': tuple(Expected(('N', size)) for size in (1, 4, 10)),
+        'yunet': tuple(Expected((1, 'N', size)) for size in (1, 1, 4, 10)),
+        'retinaface': tuple(Expected((1, 'N', size)) for size in (4, 2, 10)),
         'heatmap_pose': (Expected((1, 'keypoints', height // 4, width // 4)),),
         'simcc': (
             Expected((1, 'keypoints', 2 * width)),

@@ -10,6 +10,7 @@ from trt_ros.vision.decoders import (
     depth,
     detectnet,
     detr,
+    faces,
     finished_boxes,
     heatmap_pose,
     obb,
@@ -361,6 +362,19 @@ RULES: tuple[Rule, ...] = (
         'yolov7_pose',
         objectness_rows.find_pose,
         '{found} is three anchors per cell with keypoints after the class',
+    ),
+    Rule(
+        'scrfd',
+        faces.find_scrfd,
+        '{network.outputs[0]} and the others are scores, boxes and landmarks of two anchors '
+        'per cell at three strides',
+    ),
+    Rule('yunet', faces.find_yunet, "{network.outputs[0]} and the others are named as YuNet's"),
+    Rule(
+        'retinaface',
+        faces.find_retinaface,
+        '{network.outputs[0]} and the others are boxes, scores and landmarks of two priors '
+        'per cell',
     ),
     Rule(
         'yolov8_seg',

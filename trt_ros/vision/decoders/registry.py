@@ -18,6 +18,7 @@ from trt_ros.vision.decoders.detectnet import DETECTNET_V2
 from trt_ros.vision.decoders.detr import DETR, RFDETR, RTDETR
 from trt_ros.vision.decoders.efficient_nms import EFFICIENT_NMS
 from trt_ros.vision.decoders.embedding import EMBEDDING, TENSOR
+from trt_ros.vision.decoders.faces import RETINAFACE, SCRFD, YUNET
 from trt_ros.vision.decoders.family import Family, Head, NetworkDescription
 from trt_ros.vision.decoders.finished_boxes import MMDETECTION, TENSORFLOW
 from trt_ros.vision.decoders.heatmap_pose import HEATMAP_POSE
@@ -82,6 +83,9 @@ POSES: tuple[Family[Head[Poses]], ...] = (
     YOLOV8_POSE,
     YOLOV5_FACE,
     YOLOV7_POSE,
+    SCRFD,
+    YUNET,
+    RETINAFACE,
     HEATMAP_POSE,
     SIMCC,
 )

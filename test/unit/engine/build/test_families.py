@@ -18,11 +18,13 @@ from support.networks.other import (
     depth,
     detectnet,
     efficient_nms,
+    faces,
     heatmaps,
     mmdetection,
     onnx_nms,
     pooled,
     priors,
+    retinaface,
     simcc,
     tensorflow,
     torchvision,
@@ -207,6 +209,35 @@ BUILDS = [
         None,
     ),
     ('yolov5_face', '', 'float[1,63,16] output0', yolov5(16), {}, None),
+    (
+        'scrfd',
+        '',
+        'float[1,32,1] score_8, float[1,8,1] score_16, float[1,2,1] score_32, '
+        'float[1,32,4] bbox_8, float[1,8,4] bbox_16, float[1,2,4] bbox_32, '
+        'float[1,32,10] kps_8, float[1,8,10] kps_16, float[1,2,10] kps_32',
+        faces({'score': 1, 'bbox': 4, 'kps': 10}, 2),
+        {},
+        None,
+    ),
+    (
+        'yunet',
+        '',
+        'float[1,16,1] cls_8, float[1,4,1] cls_16, float[1,1,1] cls_32, '
+        'float[1,16,1] obj_8, float[1,4,1] obj_16, float[1,1,1] obj_32, '
+        'float[1,16,4] bbox_8, float[1,4,4] bbox_16, float[1,1,4] bbox_32, '
+        'float[1,16,10] kps_8, float[1,4,10] kps_16, float[1,1,10] kps_32',
+        faces({'cls': 1, 'obj': 1, 'bbox': 4, 'kps': 10}, 1),
+        {},
+        None,
+    ),
+    (
+        'retinaface',
+        '',
+        'float[1,42,4] loc, float[1,42,2] conf, float[1,42,10] landms',
+        retinaface(),
+        {},
+        None,
+    ),
     ('yolov7_pose', '', 'float[1,63,21] output0', yolov5(21), {}, None),
     (
         'yolov8_seg',
