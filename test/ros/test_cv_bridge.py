@@ -12,7 +12,7 @@ pytest.importorskip('rclpy')
 
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr import ImageView
-from trt_ros.ros.images import to_frame
+from trt_ros.ros.frames import to_frame
 from trt_ros.vision.frame import to_colour
 
 VALUES = np.array([[0, 127, 255]], np.int32)

@@ -145,6 +145,41 @@ def test_a_video_loops_and_another_size_is_uncalibrated(start_node, tmp_path, fo
     node.wait_for_log('The calibration is for 8x4, but the image is 64x48')
 
 
+def test_a_topic_of_a_recording_is_published_at_its_own_rate(start_node, tmp_path):
+    pytest.importorskip('rosbags')
+    from support.recordings import compressed_image, raw_image, write_recording
+
+    path = write_recording(
+        tmp_path / 'drive',
+        [('/front/image_raw', index, raw_image(index, grey(10 * index))) for index in range(4)]
+        + [('/back/compressed', 4, compressed_image(4, grey(99)))],
+    )
+    node = start_node(
+        'recording',
+        'trt_ros.nodes.image_source',
+        '-r',
+        'image:=/recorded',
+        '-r',
+        'camera_info:=/recorded_info',
+        autostart=False,
+        source=str(path),
+        rate_hz=0.0,
+        loop=False,
+    )
+    assert not node.change('configure')
+    node.wait_for_log('has several image topics: /front/image_raw, /back/compressed.')
+    assert node.set(source=f'{path}#/front/image_raw') == ''
+    assert node.change('configure')
+    images = node.peer.inbox(Image, '/recorded')
+    assert node.change('activate')
+    node.wait_for_log('Published all pictures.')
+    node.peer.wait_until(lambda: len(images.messages) == 4, 'four images')
+    assert [image.data[0] for image in images.messages] == [0, 10, 20, 30]
+    stamps = [image.header.stamp for image in images.messages]
+    seconds = [stamp.sec + stamp.nanosec * 1e-9 for stamp in stamps]
+    assert seconds[-1] - seconds[0] > 3 / 8  # Three intervals at 7.5 Hz: 4 images in 0.4 s.
+
+
 @pytest.mark.parametrize(
     'text, why',
     [

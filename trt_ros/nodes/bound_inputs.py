@@ -16,7 +16,8 @@ from trt_ros.ros.dds.cdr_tensors import TensorListView
 from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CameraCounts, FrameCounts
 from trt_ros.ros.following import wait_for_publishers
-from trt_ros.ros.images import image_reader, image_topic, to_frame, why_images_lost, why_no_image
+from trt_ros.ros.frames import to_frame
+from trt_ros.ros.images import image_reader, image_topic, why_images_lost, why_no_image
 from trt_ros.ros.inputs import InputStream, InputTopic, SynchronizationParameters
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param

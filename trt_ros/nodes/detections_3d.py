@@ -27,7 +27,8 @@ from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
 from trt_ros.ros.dds.cdr import read_image, read_stamp
 from trt_ros.ros.dds.cdr_points import UINT32
 from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts
-from trt_ros.ros.images import InputParameters, to_frame
+from trt_ros.ros.frames import to_frame
+from trt_ros.ros.images import InputParameters
 from trt_ros.ros.inputs import InputStream, InputTopic, SynchronizationParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param

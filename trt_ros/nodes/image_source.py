@@ -1,4 +1,4 @@
-"""Node that publishes pictures, a video or a V4L2 camera as images."""
+"""Node that publishes pictures, a video, a recording or a V4L2 camera as images."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ class ImageSourceParameters(NodeParameters):
     source: str = param(
         '',
         'Image source: a picture, a folder or glob pattern of pictures (photos/*.jpg), a video '
-        'file, or a V4L2 camera (/dev/video0, or its number).',
+        'file, a recording of rosbag2 (drive.mcap, or drive.mcap#TOPIC; needs rosbags), or a V4L2 '
+        'camera (/dev/video0, or its number).',
     )
     rate_hz: float = param(
         10.0,
-        "Publishing rate in Hz; 0.0 uses a video's own rate, and publishes everything else as "
-        'fast as it is read.',
+        'Publishing rate in Hz; 0.0 uses the own rate of a video or recording, and publishes '
+        'everything else as fast as it is read.',
         between=(0.001, 1000.0),
         or_zero=True,
         mutable=True,

@@ -25,6 +25,7 @@ from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_stamp
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
 from trt_ros.ros.diagnostics import QUEUE_AGE, Diagnostics, FrameCounts, LatencyMeter
+from trt_ros.ros.frames import to_frame
 from trt_ros.ros.images import (
     ImageInputParameters,
     dropping,
@@ -32,7 +33,6 @@ from trt_ros.ros.images import (
     image_reader,
     image_topic,
     subscribe_images,
-    to_frame,
     wait_for_input,
     why_images_lost,
     why_no_image,

@@ -17,7 +17,8 @@ from trt_ros.nodes.inference import InferenceNode
 from trt_ros.ros.dds.cdr import read_stamp
 from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CameraCounts, FrameCounts
-from trt_ros.ros.images import image_reader, image_topic, to_frame
+from trt_ros.ros.frames import to_frame
+from trt_ros.ros.images import image_reader, image_topic
 from trt_ros.ros.inputs import InputStream, InputTopic
 from trt_ros.ros.qos import why_lost, why_silent
 from trt_ros.ros.regions import Objects, choose_objects, read_objects

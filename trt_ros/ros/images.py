@@ -1,15 +1,14 @@
-"""Image subscriptions, and conversion of image messages to frames."""
+"""Image subscriptions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 import traceback
 from typing import Any
 
-import cv2
 import numpy as np
 from rclpy.node import Node
 from sensor_msgs.msg import CompressedImage, Image
@@ -22,12 +21,12 @@ from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import SerializedSubscription, subscribe_serialized
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
 from trt_ros.ros.following import FollowingSubscription, wait_for_publishers
+from trt_ros.ros.frames import to_frame
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import PRESETS, image_qos, incompatible_offer, why_lost, why_silent
 from trt_ros.ros.worker import REPLACED, UNWANTED, FairWorker
-from trt_ros.vision.frame import DEPTH_ENCODINGS, ENCODINGS, Frame, refuse_depth
-from trt_ros.vision.jpeg import JpegFrame, read_jpeg_header
+from trt_ros.vision.frame import Frame
 
 
 @dataclass(frozen=True)
@@ -408,109 +407,3 @@ def compressed_topic(node: Node, topic: str) -> str:
     if remapped != node.resolve_topic_name(name, only_expand=True):
         return remapped
     return f'{node.resolve_topic_name(topic)}/compressed'
-
-
-def to_frame(image: ImageView | CompressedImageView, jpegs_on_gpu: bool = False) -> Frame:
-    """
-    Convert an image message to a frame; a raw one without copying its pixels.
-
-    :param jpegs_on_gpu: whether usual JPEG images become frames that are decoded on the GPU.
-    :raises BadFrameError: when the image is invalid or its encoding unsupported.
-    """
-    if isinstance(image, CompressedImageView):
-        return _decompressed(image, jpegs_on_gpu)
-    return _raw(image)
-
-
-def _raw(image: ImageView) -> Frame:
-    if image.encoding not in (*ENCODINGS, *DEPTH_ENCODINGS):
-        return _through_cv_bridge(image)
-    return Frame(
-        image.data, image.width, image.height, image.step, image.encoding, bool(image.is_bigendian)
-    )
-
-
-def _through_cv_bridge(image: ImageView) -> Frame:
-    kind = 'unknown encoding'
-    try:
-        from cv_bridge import CvBridge
-    except ImportError as error:
-        raise BadFrameError(
-            kind,
-            f'Image encoding {image.encoding!r} needs cv_bridge, which is not installed.',
-            cause=str(error),
-            remedy=f'Install cv_bridge, or publish one of {", ".join(ENCODINGS)}.',
-        ) from error
-    try:
-        message = Image(
-            height=image.height,
-            width=image.width,
-            encoding=image.encoding,
-            step=image.step,
-            is_bigendian=image.is_bigendian,
-            data=image.data.tobytes(),
-        )
-        return Frame.from_pixels(CvBridge().imgmsg_to_cv2(message, 'bgr8'))
-    except BadFrameError:
-        raise
-    except Exception as error:  # CvBridgeError, or any exception of its conversion.
-        raise BadFrameError(
-            kind,
-            f'cv_bridge cannot convert image encoding {image.encoding!r}.',
-            cause=str(error),
-            remedy=f'Publish one of {", ".join(ENCODINGS)}.',
-        ) from error
-
-
-def _decompressed(image: CompressedImageView, jpegs_on_gpu: bool) -> Frame:
-    """
-    Decode a JPEG or PNG.
-
-    image_transport writes `format` as 'ENCODING; CODEC compressed STORED' or 'CODEC'.
-    """
-    if 'compressedDepth' in image.format:
-        raise BadFrameError(
-            'unknown compression',
-            f'Unsupported compressed format {image.format!r}: it is a depth image.',
-            remedy='Subscribe to a topic of color images, as in image/compressed.',
-        )
-    header = read_jpeg_header(image.data)
-    if jpegs_on_gpu and header is not None and header.is_plain:
-        encoding = _colour_encoding(image, 3) if header.channels == 3 else _grey_encoding(image)
-        return JpegFrame(header, encoding, image.data, partial(_pixels_of, image))
-    pixels = _pixels_of(image)
-    if pixels.ndim == 3:
-        if pixels.dtype == np.uint16:
-            pixels = np.right_shift(pixels, 8).astype(np.uint8)
-        return Frame.from_pixels(pixels, _colour_encoding(image, pixels.shape[2]))
-    encoding = _grey_encoding(image)
-    return Frame.from_pixels(pixels, 'mono16' if pixels.dtype == np.uint16 else encoding)
-
-
-def _pixels_of(image: CompressedImageView) -> np.ndarray:
-    """Decode on the CPU."""
-    encoded, pixels = image.data, None
-    if encoded.size:
-        # cv2.error: the header claims more pixels than OpenCV allows.
-        # UNCHANGED also ignores the EXIF orientation of a JPEG, as other ROS nodes do.
-        with suppress(cv2.error):
-            pixels = cv2.imdecode(encoded, cv2.IMREAD_UNCHANGED)
-    if pixels is None:
-        raise BadFrameError(
-            'undecodable image',
-            f'Cannot decode {encoded.size} bytes of format {image.format!r} as JPEG or PNG.',
-        )
-    return pixels
-
-
-def _colour_encoding(image: CompressedImageView, channels: int) -> str:
-    is_rgb = 'compressed rgb' in image.format  # Stored with red and blue swapped.
-    names = {3: 'rgb8' if is_rgb else 'bgr8', 4: 'rgba8' if is_rgb else 'bgra8'}
-    return names[channels]
-
-
-def _grey_encoding(image: CompressedImageView) -> str:
-    """Return the encoding of a grey image of 8 bits."""
-    encoding = image.format.split(';')[0].strip()
-    refuse_depth(encoding)
-    return encoding if encoding.startswith('bayer_') else 'mono8'

@@ -1,4 +1,4 @@
-"""Picture sources: image files, videos and V4L2 cameras."""
+"""Picture sources: image files, videos, recordings and V4L2 cameras."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.media import open_video, read_picture
+from trt_ros.recording import IMAGE_TYPES, Recording, is_recording
+from trt_ros.ros.dds.cdr import read_compressed_image, read_image
+from trt_ros.ros.frames import to_frame
+from trt_ros.vision.frame import Frame, to_colour
 
 PICTURE_SUFFIXES = frozenset(
     {'.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.pnm', '.ppm', '.tif', '.tiff', '.webp'}
@@ -25,7 +29,7 @@ class PictureSource:
     A finite or endless sequence of pictures; the caller of open_source() closes it.
 
     :param description: for the log.
-    :param own_rate_hz: frame rate of a video; 0.0 where there is none.
+    :param own_rate_hz: frame rate of a video or recording; 0.0 where there is none.
     :param read: returns the next picture, (H, W, 3) uint8 BGR; None after the last.
         Raises BadFrameError when one cannot be read; the next call continues after it.
     :param rewind: returns to the first picture.
@@ -41,8 +45,9 @@ class PictureSource:
 
 def open_source(source: str, camera_wh: Sequence[int] = ()) -> PictureSource:
     """
-    Open a folder, a file, a glob pattern, a video or a V4L2 camera.
+    Open a folder, a file, a glob pattern, a video, a recording or a V4L2 camera.
 
+    :param source: of a recording with several image topics: PATH#TOPIC.
     :param camera_wh: requested width and height of a camera; empty for its default.
     :raises ParameterError: when the source does not exist or cannot be opened.
     """
@@ -50,11 +55,16 @@ def open_source(source: str, camera_wh: Sequence[int] = ()) -> PictureSource:
         raise ParameterError(
             'The parameter source is empty.',
             remedy='Set source to a folder, a file, a pattern such as '
-            'photos/*.jpg, a video, or a camera such as /dev/video0.',
+            'photos/*.jpg, a video, a recording, or a camera such as /dev/video0.',
         )
     if source.isdigit() or source.startswith('/dev/video'):
         return _camera(source, camera_wh)
     path = Path(source).expanduser()
+    recording, _, topic = source.partition('#')
+    if not path.exists() and topic:
+        path = Path(recording).expanduser()
+    if path.exists() and is_recording(path):
+        return _recording(path, topic)
     if path.is_dir():
         return _files(source, [each for each in path.iterdir() if is_picture(each)])
     if path.is_file():
@@ -123,6 +133,64 @@ def _video(path: Path) -> PictureSource:
         lambda: capture.read()[1],
         rewind,
         capture.release,
+    )
+
+
+def frame_of(message_type: str, message: np.ndarray) -> Frame:
+    """
+    Convert a serialized message of one of IMAGE_TYPES, (N,) uint8, to a frame.
+
+    :raises BadFrameError: when the message or the image is invalid, or its encoding unsupported.
+    """
+    read = read_image if message_type == IMAGE_TYPES[0] else read_compressed_image
+    return to_frame(read(message))
+
+
+def _recording(path: Path, topic: str) -> PictureSource:
+    recording = Recording(path)
+    try:
+        if not topic:
+            topic = _only_image_topic(recording)
+        recorded = recording.topics.get(topic)
+        if recorded is None or recorded.message_type not in IMAGE_TYPES:
+            raise ParameterError(
+                f'Recording {path} has no images on topic {topic!r}.',
+                cause=f'Its image topics are {", ".join(recording.images()) or "none"}.',
+                remedy='Correct the topic behind # in source.',
+            )
+    except ParameterError:
+        recording.close()
+        raise
+    seconds = (recording.end_ns - recording.start_ns) / 1e9
+    rate_hz = (recorded.count - 1) / seconds if seconds > 0 else 0.0
+    message_type, messages = recorded.message_type, recording.messages([topic])
+
+    def read() -> np.ndarray | None:
+        for _, _, message in messages:
+            return np.asarray(to_colour(frame_of(message_type, message), 'bgr'))
+        return None
+
+    def rewind() -> None:
+        nonlocal messages
+        messages = recording.messages([topic])
+
+    return PictureSource(
+        f'{recorded.count} images on {topic} of recording {path}',
+        rate_hz if 0 < rate_hz < 1000 else 0.0,
+        read,
+        rewind,
+        recording.close,
+    )
+
+
+def _only_image_topic(recording: Recording) -> str:
+    topics = recording.images()
+    if len(topics) == 1:
+        return topics[0]
+    raise ParameterError(
+        f'Recording {recording.path} has '
+        + (f'several image topics: {", ".join(topics)}.' if topics else 'no image topic.'),
+        remedy='Set source to PATH#TOPIC.' if topics else 'Choose a recording of images.',
     )
 
 

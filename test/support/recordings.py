@@ -1,0 +1,75 @@
+"""Recordings written by rosbags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+from rosbags.rosbag2 import StoragePlugin, Writer
+from rosbags.typesys import Stores, get_typestore
+
+STORE = get_typestore(Stores.ROS2_JAZZY)
+START_NS = 1_700_000_000_000_000_000
+STEP_NS = 100_000_000
+
+
+def header(index: int, frame_id='camera'):
+    """Return a std_msgs/Header stamped 1 ms before the time of recording."""
+    time = STORE.types['builtin_interfaces/msg/Time']
+    stamp_ns = START_NS + index * STEP_NS - 1_000_000
+    return STORE.types['std_msgs/msg/Header'](
+        stamp=time(sec=stamp_ns // 10**9, nanosec=stamp_ns % 10**9), frame_id=frame_id
+    )
+
+
+def raw_image(index: int, pixels: np.ndarray, encoding='bgr8'):
+    height, width = pixels.shape[:2]
+    return STORE.types['sensor_msgs/msg/Image'](
+        header=header(index),
+        height=height,
+        width=width,
+        encoding=encoding,
+        is_bigendian=0,
+        step=pixels[0].nbytes,
+        data=np.ascontiguousarray(pixels).reshape(-1).view(np.uint8),
+    )
+
+
+def compressed_image(index: int, pixels: np.ndarray):
+    return STORE.types['sensor_msgs/msg/CompressedImage'](
+        header=header(index),
+        format='bgr8; png compressed bgr8',
+        data=cv2.imencode('.png', pixels)[1],
+    )
+
+
+def text_message(text: str):
+    return STORE.types['std_msgs/msg/String'](data=text)
+
+
+def write_recording(folder: Path, messages, storage='mcap') -> Path:
+    """
+    Write (topic, index, message) at START_NS + index * STEP_NS.
+
+    :returns: the folder, which also holds the one file FOLDER/NAME.mcap or .db3.
+    """
+    plugin = StoragePlugin.MCAP if storage == 'mcap' else StoragePlugin.SQLITE3
+    with Writer(folder, version=9, storage_plugin=plugin) as writer:
+        connections = {}
+        for topic, index, message in messages:
+            kind = message.__msgtype__
+            if topic not in connections:
+                connections[topic] = writer.add_connection(topic, kind, typestore=STORE)
+            writer.write(
+                connections[topic],
+                START_NS + index * STEP_NS,
+                STORE.serialize_cdr(message, kind),
+            )
+    return folder
+
+
+def storage_file(folder: Path) -> Path:
+    """Return the one .mcap or .db3 file of a recording."""
+    (path,) = (each for each in folder.iterdir() if each.suffix in ('.mcap', '.db3'))
+    return path

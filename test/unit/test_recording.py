@@ -1,0 +1,173 @@
+"""Recordings of rosbag2: whole, killed while written, and damaged."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rosbags')
+
+from support.recordings import (
+    START_NS,
+    STEP_NS,
+    compressed_image,
+    raw_image,
+    storage_file,
+    text_message,
+    write_recording,
+)
+from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.recording import Recording, is_recording, recordings_in
+
+NOISE = np.random.default_rng(0).integers(0, 256, (40, 200, 200, 3), np.uint8)
+
+
+def grey(value):
+    return np.full((4, 6, 3), value, np.uint8)
+
+
+def camera(count, pixels=grey):
+    return [('/camera', index, raw_image(index, pixels(index))) for index in range(count)]
+
+
+@pytest.fixture
+def opened():
+    with ExitStack() as stack:
+        yield lambda path: stack.enter_context(closing(Recording(path)))
+
+
+@pytest.fixture
+def damaged(tmp_path, opened):
+    """Write 40 images of 120 kB, a chunk of nine each, and change the bytes of the file."""
+
+    def make(change) -> Recording:
+        path = storage_file(
+            write_recording(tmp_path / 'bag', camera(40, lambda index: NOISE[index]))
+        )
+        loose = tmp_path / path.name
+        loose.write_bytes(change(path.read_bytes()))
+        return opened(loose)
+
+    return make
+
+
+def test_an_empty_recording_has_no_messages(tmp_path, opened):
+    recording = opened(write_recording(tmp_path / 'bag', []))
+    assert (recording.topics, recording.start_ns, recording.end_ns) == ({}, 0, 0)
+    assert list(recording.messages([])) == []
+
+
+@pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
+@pytest.mark.parametrize('as_file', [False, True])
+def test_messages_come_in_order_of_time_with_their_topic(tmp_path, opened, storage, as_file):
+    written = [
+        ('/camera', 0, raw_image(0, grey(0))),
+        ('/front/compressed', 1, compressed_image(1, grey(1))),
+        ('/chatter', 2, text_message('two')),
+        ('/camera', 3, raw_image(3, grey(3))),
+    ]
+    path = write_recording(tmp_path / 'bag', written, storage)
+    recording = opened(storage_file(path) if as_file else path)
+    assert recording.images() == ['/camera', '/front/compressed']
+    assert recording.topics['/camera'].count == 2
+    assert 'uint8 is_bigendian' in recording.topics['/camera'].definition
+    found = list(recording.messages(['/camera', '/chatter']))
+    assert [(topic, (time - START_NS) // STEP_NS) for topic, time, _ in found] == [
+        ('/camera', 0),
+        ('/chatter', 2),
+        ('/camera', 3),
+    ]
+    assert bytes(found[1][2][8:11]) == b'two'
+    recording.close()
+    recording.close()
+
+
+def test_a_recording_whose_writer_was_killed_is_read_as_far_as_it_goes(damaged):
+    recording = damaged(lambda data: data[: len(data) * 2 // 3])
+    messages = recording.messages(['/camera'])
+    times = []
+    with pytest.raises(BadFrameError, match=r'read up to 1\.700 s after its start'):
+        times.extend(time for _, time, _ in messages)
+    assert times == [START_NS + index * STEP_NS for index in range(len(times))]
+    assert len(times) == 18
+
+
+def test_a_folder_without_metadata_is_read_from_its_files(tmp_path, opened):
+    folder = write_recording(tmp_path / 'bag', camera(3))
+    (folder / 'metadata.yaml').unlink()
+    assert len(list(opened(folder).messages(['/camera']))) == 3
+
+
+def test_a_damaged_chunk_ends_the_messages_with_its_time(damaged):
+    def overwrite(data):
+        middle = len(data) // 2
+        return data[:middle] + b'\xff' * 130_000 + data[middle + 130_000 :]
+
+    messages = damaged(overwrite).messages(['/camera'])
+    with pytest.raises(BadFrameError, match=r'is damaged: read up to 1\.[0-9]00 s') as caught:
+        list(messages)
+    assert caught.value.kind == 'damaged recording'
+
+
+@pytest.mark.parametrize(
+    'data, why',
+    [
+        (b'', 'empty'),
+        (b'\x89MCAP0\r\n', 'The file is damaged or truncated.'),
+        (b'x' * 100, 'magic'),
+    ],
+)
+def test_other_files_are_refused(tmp_path, data, why):
+    (tmp_path / 'a.mcap').write_bytes(data)
+    with pytest.raises(ParameterError, match=r'a\.mcap cannot be opened') as caught:
+        Recording(tmp_path / 'a.mcap')
+    assert why in caught.value.cause
+
+
+def test_a_missing_recording_is_refused(tmp_path):
+    with pytest.raises(ParameterError, match=r'a\.mcap does not exist'):
+        Recording(tmp_path / 'a.mcap')
+
+
+def test_recordings_of_a_folder_are_in_natural_order(tmp_path):
+    for name in ('drive_10', 'drive_2'):
+        write_recording(tmp_path / name, camera(1))
+    (tmp_path / 'drive_1.mcap').touch()
+    (tmp_path / 'notes.txt').touch()
+    assert [each.name for each in recordings_in(tmp_path)] == [
+        'drive_1.mcap',
+        'drive_2',
+        'drive_10',
+    ]
+    assert not is_recording(tmp_path)
+
+
+def test_without_rosbags_the_error_names_it(tmp_path):
+    (tmp_path / 'a.mcap').touch()
+    code = (
+        'import sys; sys.modules["rosbags"] = None\n'
+        'from pathlib import Path; from trt_ros.recording import Recording\n'
+        'Recording(Path(sys.argv[1]))'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', code, str(tmp_path / 'a.mcap')],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert 'Recordings need the Python package rosbags' in done.stderr
+    assert 'Remedy: pip install rosbags' in done.stderr
+
+
+def test_reading_starts_again(tmp_path, opened):
+    recording = opened(write_recording(tmp_path / 'bag', camera(3)))
+    first = list(itertools.islice(recording.messages(['/camera']), 2))
+    assert [time for _, time, _ in first] == [
+        time for _, time, _ in recording.messages(['/camera'])
+    ][:2]

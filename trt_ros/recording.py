@@ -1,0 +1,269 @@
+"""Recordings of rosbag2: .mcap and .db3 files and their folders, read with rosbags without ROS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+import io
+from pathlib import Path
+import re
+from typing import Any
+
+import numpy as np
+
+from trt_ros.errors import BadFrameError, ParameterError
+
+RECORDING_SUFFIXES = ('.mcap', '.db3')
+IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
+
+_MAGIC = b'\x89MCAP0\r\n'
+# A footer record without a summary, and the magic behind it.
+_FOOTER = b'\x02' + (20).to_bytes(8, 'little') + bytes(20) + _MAGIC
+
+
+@dataclass(frozen=True)
+class RecordedTopic:
+    """
+    A topic of a recording.
+
+    :param message_type: as in 'sensor_msgs/msg/Image'.
+    :param count: number of its messages.
+    :param schema_encoding: 'ros2msg', 'ros2idl', or '' without a definition.
+    :param definition: text of the message definition.
+    """
+
+    name: str
+    message_type: str
+    count: int
+    schema_encoding: str
+    definition: str
+
+
+def is_recording(path: Path) -> bool:
+    """Return whether a path is a recording file, or a folder with metadata.yaml."""
+    if path.is_dir():
+        return (path / 'metadata.yaml').is_file()
+    return path.suffix.lower() in RECORDING_SUFFIXES
+
+
+def recordings_in(folder: Path) -> list[Path]:
+    """Return the recordings of a folder in natural order of name: 2 before 10."""
+    return sorted(filter(is_recording, folder.iterdir()), key=_natural)
+
+
+class Recording:
+    """
+    An open recording. Owns its files until close().
+
+    A recording whose writer was killed is read as far as it goes.
+
+    :param path: a file, or a folder with metadata.yaml or storage files.
+    :raises ParameterError: when it does not exist or cannot be opened, or rosbags is missing.
+    :ivar topics: by name.
+    :ivar start_ns: time of the first message, 0 in an empty recording.
+    :ivar end_ns: time after the last message.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._readers: list[Any] = []
+        self._unfinished = ''
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            self._open()
+            undo.pop_all()
+        self.topics: dict[str, RecordedTopic] = {}
+        for reader in self._readers:
+            for each in reader.connections:
+                topic = self.topics.get(each.topic) or RecordedTopic(
+                    each.topic, each.msgtype, 0, '', ''
+                )
+                encoding = each.msgdef.format.name
+                if encoding != 'NONE':
+                    topic = replace(
+                        topic,
+                        schema_encoding=f'ros2{encoding.lower()}',
+                        definition=each.msgdef.data,
+                    )
+                self.topics[each.topic] = replace(topic, count=topic.count + each.msgcount)
+        filled = [reader for reader in self._readers if reader.message_count]
+        self.start_ns = min((reader.start_time for reader in filled), default=0)
+        self.end_ns = max((reader.end_time for reader in filled), default=0)
+
+    def _open(self) -> None:
+        path = self.path
+        if not path.exists():
+            raise ParameterError(
+                f'Recording {path} does not exist.', remedy='Correct the path of the recording.'
+            )
+        if is_recording(path):
+            try:
+                self._readers.append(_open_reader(path))
+                return
+            except _UnreadableError as error:
+                if not path.is_dir() and path.suffix != '.mcap':
+                    raise _cannot_open(path, error) from error
+                cause = error
+        else:
+            cause = _UnreadableError('It has no metadata.yaml.')
+        # The writer was killed, or still writes.
+        files = _storage_files(path) if path.is_dir() else [path]
+        if not files:
+            raise _cannot_open(path, cause)
+        for each in files:
+            try:
+                self._readers.append(_open_reader(each))
+            except _UnreadableError as error:
+                self._unfinished = str(error)
+                try:
+                    self._readers.append(_open_reader(_UnfinishedMcap(each)))
+                except (_UnreadableError, OSError):
+                    raise _cannot_open(path, error) from error
+
+    def images(self) -> list[str]:
+        """Return the names of the topics of raw and compressed images."""
+        return [
+            each.name
+            for each in self.topics.values()
+            if each.message_type in IMAGE_TYPES and not each.name.endswith('compressedDepth')
+        ]
+
+    def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, int, np.ndarray]]:
+        """
+        Yield topic, time of recording in nanoseconds and serialized message, (N,) uint8.
+
+        :raises BadFrameError: 'damaged recording', where the rest cannot be read.
+        """
+        time_ns = self.start_ns
+        try:
+            for reader in self._readers:
+                chosen = [each for each in reader.connections if each.topic in topics]
+                if not chosen:
+                    continue
+                for connection, time_ns, data in reader.messages(chosen):
+                    yield connection.topic, time_ns, np.frombuffer(data, np.uint8)
+        except Exception as error:  # rosbags, SQLite and decompressors raise their own.
+            raise self._damaged(time_ns, str(error)) from error
+        if self._unfinished:
+            raise self._damaged(time_ns, self._unfinished)
+
+    def _damaged(self, time_ns: int, cause: str) -> BadFrameError:
+        seconds = (time_ns - self.start_ns) / 1e9
+        return BadFrameError(
+            'damaged recording',
+            f'Recording {self.path} is damaged: read up to {seconds:.3f} s after its start '
+            f'(time {time_ns / 1e9:.3f}).',
+            cause=cause,
+            remedy='Use the results up to that time, or try to repair the recording, as with '
+            '`mcap recover` or `ros2 bag reindex`.',
+        )
+
+    def close(self) -> None:
+        """Close the files; may be called twice."""
+        while self._readers:
+            self._readers.pop().close()
+
+
+class _UnreadableError(Exception):
+    """An error of rosbags."""
+
+
+def _open_reader(path: Any) -> Any:
+    """Return an open reader of rosbags."""
+    try:
+        from rosbags.rosbag2 import Reader, ReaderError
+    except ImportError as error:
+        raise ParameterError(
+            'Recordings need the Python package rosbags, which is not installed.',
+            cause=str(error),
+            remedy='pip install rosbags',
+        ) from error
+    try:
+        reader = Reader(path)
+        reader.open()
+    except ReaderError as error:
+        raise _UnreadableError(str(error)) from error
+    except Exception as error:  # rosbags, SQLite and decompressors raise their own.
+        raise _UnreadableError('The file is damaged or truncated.') from error
+    return reader
+
+
+def _cannot_open(path: Path, error: Exception) -> ParameterError:
+    return ParameterError(
+        f'Recording {path} cannot be opened.',
+        cause=str(error),
+        remedy='Choose an .mcap or .db3 file of rosbag2, or its folder; `ros2 bag reindex` '
+        'writes a lost metadata.yaml.',
+    )
+
+
+def _storage_files(folder: Path) -> list[Path]:
+    return sorted(
+        (each for each in folder.iterdir() if each.suffix in RECORDING_SUFFIXES), key=_natural
+    )
+
+
+def _natural(path: Path) -> list[tuple[bool, int, str]]:
+    return [
+        (part.isdigit(), int(part) if part.isdigit() else 0, part)
+        for part in re.split(r'(\d+)', str(path))
+    ]
+
+
+class _UnfinishedMcap:
+    """The path of an MCAP file without an end, which opens as if it ended after whole records."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.suffix = path, path.suffix
+
+    def exists(self) -> bool:
+        return True
+
+    def is_dir(self) -> bool:
+        return False
+
+    def open(self, mode: str) -> _WithFooter:
+        return _WithFooter(self._path)
+
+
+class _WithFooter:
+    """A file of whole records and a footer, with the methods that rosbags calls."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open('rb')
+        self._end = whole_records_end(self._file)
+        self._at = 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = (0, self._at, self._end + len(_FOOTER))[whence]
+        self._at = max(0, origin + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._end + len(_FOOTER)
+        stop = end if size < 0 else min(end, self._at + size)
+        self._file.seek(self._at)
+        data = self._file.read(max(0, min(stop, self._end) - self._at))
+        data += _FOOTER[max(0, self._at - self._end) : max(0, stop - self._end)]
+        self._at = max(self._at, stop)
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def whole_records_end(file: Any) -> int:
+    """Return the offset after the last whole data record of an MCAP file, open for reading."""
+    size = file.seek(0, io.SEEK_END)
+    at = len(_MAGIC)
+    while True:
+        file.seek(at)
+        head = file.read(9)
+        end = at + 9 + int.from_bytes(head[1:], 'little')
+        if len(head) < 9 or end > size or head[0] in (0, 0x02, 0x0F):  # Footer, end of data.
+            return at
+        at = end
