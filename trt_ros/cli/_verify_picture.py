@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trt_ros.vision.decoders.registry import Decoder
     from trt_ros.vision.letterbox import Preprocess
 
-MAX_DRAWN = 16  # Pictures of a folder or frames of a video.
+MAX_DRAWN = 16  # As in the help of --picture.
 #: Options of preprocessing and decoding.
 PICTURE_OPTIONS = (
     'decoder',
@@ -38,7 +38,7 @@ PICTURE_OPTIONS = (
 
 def draw_network_inputs(args: Namespace) -> None:
     """
-    Draw the input of the network beside its result, for each picture.
+    Draw the input of the network beside its result, for the first `MAX_DRAWN` pictures.
 
     :raises ParameterError: without pictures, or when the file cannot be written.
     """

@@ -68,7 +68,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         '--picture',
         type=Path,
         metavar='FILE.png',
-        help='draw the input and the result of each picture',
+        help='draw the input and the result of the first 16 pictures or frames',
     )
     add_option_flags(group, PICTURE_OPTIONS)
 
