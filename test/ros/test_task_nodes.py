@@ -15,9 +15,14 @@ pytest.importorskip('onnxruntime')
 
 import onnx
 from onnx import TensorProto, helper
-from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.qos import (
+    DurabilityPolicy,
+    QoSProfile,
+    ReliabilityPolicy,
+    qos_profile_sensor_data,
+)
 from rclpy.serialization import serialize_message
-from sensor_msgs.msg import CameraInfo, Image
+from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from vision_msgs.msg import Classification, Detection2DArray, LabelInfo
 
 from trt_ros.draw import colour_of
@@ -292,6 +297,86 @@ def test_depth_comes_with_the_calibration_of_its_camera(start, peer, models):
     info = published.messages[0]
     assert (info.width, info.height, list(info.k)) == (64, 48, list(range(9)))
     assert info.header.frame_id == 'front_camera'
+
+
+def test_depth_becomes_points_of_the_pixels_and_stamp_of_the_image(start, peer, models):
+    node, ask = start(
+        'depth',
+        'cloud',
+        models['depth'],
+        mean=[0.0, 0.0, 0.0],
+        std=[1.0, 1.0, 1.0],
+        depth_kind='metric',
+    )
+    depths, clouds = peer.inbox(Image, '/cloud/depth'), peer.inbox(PointCloud2, '/cloud/points')
+    picture = half_and_half((255, 0, 0), (0, 0, 0))
+    ask(picture, depths)
+    node.wait_for_log('No calibration was received on camera_info')
+    infos = peer.publisher(CameraInfo, '/cloud_camera/camera_info')
+    peer.wait_until(infos.get_subscription_count, 'the node to subscribe')
+    calibration = [32.0, 0.0, 31.5, 0.0, 32.0, 23.5, 0.0, 0.0, 1.0]
+
+    def points():
+        infos.publish(CameraInfo(width=64, height=48, k=calibration))
+        ask(picture, depths)
+        return clouds.messages
+
+    cloud = peer.wait_until(points, 'points')[-1]
+    assert cloud.header in [each.header for each in depths.messages]
+    assert (cloud.width, cloud.height, cloud.point_step, cloud.is_dense) == (64, 48, 16, False)
+    assert [each.name for each in cloud.fields] == ['x', 'y', 'z', 'rgb']
+    values = np.frombuffer(cloud.data, '<f4').reshape(48, 64, 4)
+    assert values[10, 3, :3] == pytest.approx([(3 - 31.5) / 32, (10 - 23.5) / 32, 1])
+    assert np.isnan(values[:, 44:, :3]).all()
+    assert values.view('<u4')[10, 3, 3] == 0xFF0000
+    assert node.set(point_stride=4) == ''
+    peer.wait_until(lambda: points()[-1].width == 16, 'fewer points')
+
+
+def test_masks_labels_and_points_are_what_the_segmentation_layer_of_nav2_takes(
+    start_node, peer, models, as_image
+):
+    """
+    Best-effort mono8 masks and points of the same pixels and stamp; latched, reliable labels.
+
+    As in the README of kiwicampus/semantic_segmentation_layer, without the optional confidence.
+    """
+    common = {'autostart': True, 'backend': 'onnxruntime', 'mean': [0.0] * 3, 'std': [1.0] * 3}
+    for name, kind, extra in (
+        ('nav_mask', 'segmenter', {'model_path': models['semantic'], 'labels': ['r', 'g', 'b']}),
+        ('nav_depth', 'depth', {'model_path': models['depth'], 'depth_kind': 'metric'}),
+    ):
+        remap = ('-r', 'image:=/nav/image')
+        start_node(name, f'trt_ros.nodes.{kind}', *remap, **common, **extra).wait_for_log(
+            'Started: active.'
+        )
+    images, infos = (
+        peer.publisher(kind, f'/nav/{topic}')
+        for kind, topic in ((Image, 'image'), (CameraInfo, 'camera_info'))
+    )
+    masks = peer.inbox(Image, '/nav_mask/mask', qos_profile_sensor_data)
+    clouds = peer.inbox(PointCloud2, '/nav_depth/points', qos_profile_sensor_data)
+    reliable = QoSProfile(
+        depth=1,
+        reliability=ReliabilityPolicy.RELIABLE,
+        durability=DurabilityPolicy.TRANSIENT_LOCAL,
+    )
+    labels = peer.inbox(LabelInfo, '/nav_mask/label_info', reliable).wait_for()
+    stamps = iter(range(1, 1000))
+
+    def pair():
+        infos.publish(CameraInfo(width=64, height=48, k=[9.0, 0, 9, 0, 9, 9, 0, 0, 1]))
+        images.publish(as_image(half_and_half(RED, GREEN), 'rgb8', stamp=next(stamps)))
+        by_stamp = {each.header.stamp.sec: each for each in tuple(masks.messages)}
+        found = [each for each in tuple(clouds.messages) if each.header.stamp.sec in by_stamp]
+        return found and (by_stamp[found[0].header.stamp.sec], found[0])
+
+    mask, cloud = peer.wait_until(pair, 'a mask and points of one image')
+    assert mask.header == cloud.header
+    assert (mask.encoding, mask.width, mask.height) == ('mono8', cloud.width, cloud.height)
+    names = {each.class_id: each.class_name for each in labels.class_map}
+    assert {names[number] for number in np.unique(pixels_of(mask)).tolist()} == {'r', 'g'}
+    assert labels.threshold == 0.25
 
 
 def test_of_several_cameras_each_depth_comes_with_its_own_calibration(

@@ -9,17 +9,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from sensor_msgs.msg import CameraInfo, Image
+from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from std_msgs.msg import Header
 
+from trt_ros.errors import BadFrameError
 from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
-from trt_ros.ros.camera_info import CameraInfoStream
+from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
+from trt_ros.ros.dds.cdr_points import FLOAT32
 from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
+from trt_ros.ros.points import PointSender
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.decoders.registry import DEPTHS
-from trt_ros.vision.frame import Frame
+from trt_ros.vision.depth_points import organised_points, organised_wh
+from trt_ros.vision.frame import Frame, to_colour
 from trt_ros.vision.results import Depth
 
 
@@ -36,14 +40,34 @@ class DepthKindParameters:
     )
 
 
+@dataclass(frozen=True)
+class PointParameters:
+    """Parameters of the point cloud."""
+
+    point_stride: int = param(
+        1,
+        'Distance in pixels between the points of ~/points, along rows and columns; 1 has a point '
+        'for each pixel.',
+        between=(1, 64),
+        mutable=True,
+    )
+    max_range: float = param(
+        0.0,
+        'Maximum depth in metres of a point in ~/points; 0.0 sets no limit.',
+        between=(0.01, 1000.0),
+        or_zero=True,
+        mutable=True,
+    )
+
+
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
-class DepthParameters(InferenceParameters, DepthKindParameters, PipelineOptions):
+class DepthParameters(InferenceParameters, PointParameters, DepthKindParameters, PipelineOptions):
     """Parameters of the depth node, which are also the options of its pipeline."""
 
 
 class DepthNode(InferenceNode):
-    """A node that publishes depth images and the calibration of their camera."""
+    """A node that publishes depth images, their points and the calibration of their camera."""
 
     Parameters = DepthParameters
     families = DEPTHS
@@ -56,6 +80,7 @@ class DepthNode(InferenceNode):
         return SimpleNamespace(
             depth=ImageSender(self, camera.publisher(Image, 'depth')),
             infos=camera.publisher(CameraInfo, 'camera_info'),
+            points=PointSender(self, camera.publisher(PointCloud2, 'points'), ('rgb', FLOAT32)),
         )
 
     def activate(self) -> None:
@@ -78,6 +103,44 @@ class DepthNode(InferenceNode):
         info = outputs.calibration.info_for(header, frame.wh)
         if info is not None:
             outputs.infos.publish(info)
+        if outputs.points.is_wanted():
+            self._publish_points(outputs, result, header, frame)
+
+    def _publish_points(
+        self, outputs: SimpleNamespace, result: Depth, header: Header, frame: Frame
+    ) -> None:
+        parameters = self.parameters
+        if parameters.depth_kind != 'metric':
+            self.get_logger().warning(
+                'No ~/points are published. Cause: depth_kind is relative. Remedy: set it to '
+                'metric if the output of the network is in metres.',
+                throttle_duration_sec=10.0,
+            )
+            return
+        try:
+            camera = intrinsics_of(outputs.calibration.newest, 'camera_info')
+        except BadFrameError as error:
+            self.get_logger().warning(
+                f'No ~/points are published. {error}', throttle_duration_sec=10.0
+            )
+            return
+        if camera.image_wh != frame.wh:
+            self.get_logger().warning(
+                f'No ~/points are published. Cause: the image is {frame.wh[0]} × {frame.wh[1]}, '
+                f'but camera_info is for {camera.image_wh[0]} × {camera.image_wh[1]}.',
+                throttle_duration_sec=10.0,
+            )
+            return
+        stride = parameters.point_stride
+        organised_points(
+            outputs.points.begin(header, organised_wh(frame.wh, stride)),
+            result.values,
+            to_colour(frame, 'bgr'),
+            camera,
+            stride=stride,
+            max_range=parameters.max_range or np.inf,
+        )
+        outputs.points.send()
 
 
 def main(args: list[str] | None = None) -> int:
