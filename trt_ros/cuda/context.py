@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from trt_ros.cuda.calls import check, driver, failure
@@ -39,6 +40,28 @@ class Context:
         finally:
             if is_current:
                 self._pop()
+
+
+@contextmanager
+def restored_contexts() -> Iterator[None]:
+    """Restore this thread's current contexts after calls of a library that leaves others there."""
+    contexts = _drain()
+    try:
+        if contexts:
+            driver().cuCtxPushCurrent(contexts[0])
+        yield
+    finally:
+        _drain()
+        for handle in reversed(contexts):
+            driver().cuCtxPushCurrent(handle)
+
+
+def _drain() -> list[Any]:
+    """Pop all contexts of this thread; return them, the current one first."""
+    contexts = []
+    while int(check(driver().cuCtxGetCurrent(), 'find the current GPU') or 0):
+        contexts.append(check(driver().cuCtxPopCurrent(), 'leave the GPU'))
+    return contexts
 
 
 def primary_context(index: int) -> Context:

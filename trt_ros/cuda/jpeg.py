@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.cuda.calls import runtime
+from trt_ros.cuda.context import restored_contexts
 
 _MODULE = 'nvidia.nvimgcodec'
 
@@ -42,6 +43,10 @@ class JpegDecoder:
         """
         if self._decoder is not None:
             return ''
+        with restored_contexts():
+            return self._open()
+
+    def _open(self) -> str:
         try:
             codec = import_module(_MODULE)
             self._parameters = {
@@ -76,6 +81,17 @@ class JpegDecoder:
         :param target: GPU address of the pixels, without padding.
         :returns: False when the library cannot decode it; the target may have been written.
         """
+        with restored_contexts():
+            is_decoded = self._decode(bitstream, shape, target, stream)
+        self._images += 1
+        if not is_decoded:
+            self._refused += 1
+            runtime().cudaGetLastError()  # Not the next call's; a lost context stays lost.
+        return is_decoded
+
+    def _decode(
+        self, bitstream: np.ndarray, shape: tuple[int, int, int], target: int, stream: int
+    ) -> bool:
         try:
             image = self._codec.as_image(_DeviceArray(target, shape, stream), stream)
             decoded = self._decoder.decode(
@@ -85,11 +101,7 @@ class JpegDecoder:
                 cuda_stream=stream,
             )
         except (RuntimeError, ValueError):
-            decoded = None
-        self._images += 1
-        if decoded is None:
-            self._refused += 1
-            runtime().cudaGetLastError()  # Not the next call's; a lost context stays lost.
+            return False
         return decoded is not None
 
     def diagnostics(self) -> dict[str, str]:
@@ -101,8 +113,10 @@ class JpegDecoder:
 
     def close(self) -> None:
         """Release the library's memory; may be called twice."""
-        self._decoder = self._codec = None
-        self._parameters = {}
+        if self.is_open:
+            with restored_contexts():
+                self._decoder = self._codec = None
+                self._parameters = {}
 
 
 class _DeviceArray:

@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
+from trt_ros.cuda.calls import driver
 from trt_ros.errors import BadFrameError
 from trt_ros.vision.jpeg import JpegFrame, read_jpeg_header
 from trt_ros.vision.thresholds import Thresholds
@@ -46,6 +47,7 @@ class FakeCodec:
 
     def decode(self, bitstream, *, image, params, cuda_stream):
         self.streams.append(cuda_stream)
+        driver().cuCtxPushCurrent(100)  # The library leaves a context of GPU 0 current.
         if self.refuses:
             return None
         grey = params == {'color_spec': 'grey', 'sample_format': 'I_Y'}
@@ -101,6 +103,11 @@ def test_pixels_are_decoded_where_the_graph_reads_them(
         assert image_bytes(pipeline, cuda)[: expected.size] == expected.tobytes()
     assert codec.streams == [pipeline.slots.all[0].stream.handle] * 2
     assert pipeline.diagnostics()[KEY] == '2 of 2'
+    assert cuda.current is None
+    with pipeline.gpu.context:
+        pipeline.infer(frame, ASKED)
+        assert cuda.current == pipeline.gpu.index
+    assert cuda.current is None
     if unified_memory == 'off':
         assert pipeline.memory()['pinned']['slots'] == 256
 
