@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 
-from trt_ros.ros.messages import keypoint_boxes
 from trt_ros.vision.detections import Detections
+from trt_ros.vision.keypoints import keypoint_boxes
 from trt_ros.vision.results import Poses
 
 NOTHING = Poses(Detections.empty(), np.zeros((0, 3, 3), np.float32))

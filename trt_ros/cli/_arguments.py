@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from math import isfinite
 
 
@@ -28,3 +28,29 @@ def positive(text: str) -> int:
     if value < 1:
         raise ArgumentTypeError(f'{text} is not above 0')
     return value
+
+
+def add_threshold_flags(parser: ArgumentParser) -> None:
+    """Declare the thresholds of boxes."""
+    parser.add_argument(
+        '--score-threshold',
+        type=fraction,
+        default=0.25,
+        metavar='X',
+        help='minimum score of a detection (default: 0.25)',
+    )
+    parser.add_argument(
+        '--iou-threshold',
+        type=fraction,
+        default=0.45,
+        metavar='X',
+        help='IoU above which the lower-scoring of two boxes of one class is suppressed '
+        '(default: 0.45)',
+    )
+    parser.add_argument(
+        '--max-detections',
+        type=positive,
+        default=100,
+        metavar='N',
+        help='maximum number of detections per image (default: 100)',
+    )

@@ -18,7 +18,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from trt_ros.cli._arguments import fraction, positive
+from trt_ros.cli._arguments import add_threshold_flags
 from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand, read_video
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.runtime.options import LabelledOptions
@@ -49,28 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         'none with --json)',
     )
     parser.add_argument('--json', action='store_true', help='print the detections to stdout')
-    parser.add_argument(
-        '--score-threshold',
-        type=fraction,
-        default=0.25,
-        metavar='X',
-        help='minimum score of a detection (default: 0.25)',
-    )
-    parser.add_argument(
-        '--iou-threshold',
-        type=fraction,
-        default=0.45,
-        metavar='X',
-        help='IoU above which the lower-scoring of two boxes of one class is suppressed '
-        '(default: 0.45)',
-    )
-    parser.add_argument(
-        '--max-detections',
-        type=positive,
-        default=100,
-        metavar='N',
-        help='maximum number of detections per image (default: 100)',
-    )
+    add_threshold_flags(parser)
     add_option_flags(parser, [each.name for each in fields(LabelledOptions)])
 
 

@@ -19,7 +19,6 @@ from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import (
     ImageSender,
     detection_publish,
-    keypoint_boxes,
     to_detection_array,
 )
 from trt_ros.ros.parameters import param
@@ -27,7 +26,7 @@ from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabelledOptions, RegionOptions
 from trt_ros.vision.decoders.registry import POSES
 from trt_ros.vision.frame import Frame, to_colour
-from trt_ros.vision.keypoints import NAMES
+from trt_ros.vision.keypoints import NAMES, keypoint_boxes
 from trt_ros.vision.results import Poses
 
 

@@ -35,7 +35,7 @@ from trt_ros.ros.dds.cdr_detections import (
 from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import name_of
-from trt_ros.vision.results import OrientedBoxes, Poses
+from trt_ros.vision.results import OrientedBoxes
 
 #: For messages that are published once: later subscribers get them, too.
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -81,22 +81,6 @@ def to_detection_array(
     for detection, number in zip(array.detections, () if ids is None else ids.tolist()):
         detection.id = str(number)
     return array
-
-
-def keypoint_boxes(poses: Poses, min_visibility: float) -> tuple[OrientedBoxes, np.ndarray]:
-    """
-    Convert keypoints to boxes of size zero, in source-image pixels; the score is the visibility.
-
-    :param min_visibility: keypoints below this visibility are omitted.
-    :returns: the boxes, labelled with the keypoint's index, and the object index of each box.
-    """
-    objects, indices = np.nonzero(poses.keypoints[..., 2] >= min_visibility)
-    points = poses.keypoints[objects, indices]
-    boxes = np.zeros((len(points), 4), np.float32)
-    boxes[:, :2] = points[:, :2]
-    return OrientedBoxes(
-        boxes, np.zeros(len(points), np.float32), points[:, 2], indices.astype(np.int32)
-    ), objects
 
 
 def detection_publish(

@@ -1,8 +1,12 @@
-"""Names and limbs of the keypoints of people."""
+"""Names and limbs of the keypoints of people, and keypoints as boxes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+import numpy as np
+
+from trt_ros.vision.results import OrientedBoxes, Poses
 
 #: Keypoints of COCO, in index order (Lin et al., arXiv:1405.0312).
 COCO = (
@@ -53,3 +57,19 @@ LIMBS = (
     (12, 14),
     (14, 16),
 )
+
+
+def keypoint_boxes(poses: Poses, min_visibility: float) -> tuple[OrientedBoxes, np.ndarray]:
+    """
+    Convert keypoints to boxes of size zero, in source-image pixels; the score is the visibility.
+
+    :param min_visibility: keypoints below this visibility are omitted.
+    :returns: the boxes, labelled with the keypoint's index, and the object index of each box.
+    """
+    objects, indices = np.nonzero(poses.keypoints[..., 2] >= min_visibility)
+    points = poses.keypoints[objects, indices]
+    boxes = np.zeros((len(points), 4), np.float32)
+    boxes[:, :2] = points[:, :2]
+    return OrientedBoxes(
+        boxes, np.zeros(len(points), np.float32), points[:, 2], indices.astype(np.int32)
+    ), objects

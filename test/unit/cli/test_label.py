@@ -1,0 +1,219 @@
+"""`trt-ros label`: recordings in, recordings of results out."""
+
+from __future__ import annotations
+
+from contextlib import closing
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rosbags')
+pytest.importorskip('onnxruntime')
+
+from rosbags.highlevel import AnyReader
+
+from support.recordings import (
+    START_NS,
+    STEP_NS,
+    compressed_image,
+    raw_image,
+    storage_file,
+    text_message,
+    write_recording,
+)
+from trt_ros.cli import main
+from trt_ros.recording import Recording
+
+COLOURS = [(0, 0, 255), (0, 255, 0), (255, 0, 0)]  # BGR of red, green and blue.
+LABELS = ['red', 'green', 'blue']
+
+
+def picture(index):
+    return np.full((128, 128, 3), COLOURS[index % 3], np.uint8)
+
+
+def camera(count, topic='/camera/image_raw', make=raw_image):
+    return [(topic, index, make(index, picture(index))) for index in range(count)]
+
+
+@pytest.fixture
+def label(colour_detector, tmp_path, capsys):
+    model, output = colour_detector(), tmp_path / 'labelled.mcap'
+
+    def run(*args, code=0):
+        arguments = ['label', '--model', model, '--output', output, *args]
+        assert main(list(map(str, arguments))) == code
+        return output, capsys.readouterr().err
+
+    run.command = [sys.executable, '-m', 'trt_ros', 'label', '--model', str(model)]
+    return run
+
+
+def read(path):
+    """Return [(topic, time in steps, message)]."""
+    with AnyReader([path]) as reader:
+        return [
+            (
+                connection.topic,
+                (time - START_NS) / STEP_NS,
+                reader.deserialize(data, connection.msgtype),
+            )
+            for connection, time, data in reader.messages()
+        ]
+
+
+def stamp_ns(message):
+    return message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
+
+
+@pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
+@pytest.mark.parametrize('make', [raw_image, compressed_image])
+def test_every_image_has_its_result_in_order_with_its_stamp(label, tmp_path, storage, make):
+    count = 25
+    path = write_recording(tmp_path / 'drive', camera(count, make=make), storage)
+    output, text = label(path)
+    assert f'{path}: {count} frames; see {output}' in text
+    found = read(output)
+    assert [(topic, step) for topic, step, _ in found] == [
+        ('/detector/detections', index) for index in range(count)
+    ]
+    for index, (_, _, message) in enumerate(found):
+        assert stamp_ns(message) == START_NS + index * STEP_NS - 1_000_000
+        assert message.header.frame_id == 'camera'
+        (detection,) = message.detections
+        assert detection.results[0].hypothesis.class_id == LABELS[index % 3]
+        box = detection.bbox
+        assert (box.center.position.x, box.center.position.y, box.size_x) == (64, 64, 64)
+
+
+def test_results_are_read_by_rclpy(label, tmp_path):
+    serialization = pytest.importorskip('rclpy.serialization')
+    vision_msgs = pytest.importorskip('vision_msgs.msg')
+    output, _ = label(write_recording(tmp_path / 'drive', camera(3)))
+    with closing(Recording(output)) as recording:
+        for index, (_, _, data) in enumerate(recording.messages(['/detector/detections'])):
+            message = serialization.deserialize_message(
+                data.tobytes(), vision_msgs.Detection2DArray
+            )
+            assert message.detections[0].results[0].hypothesis.class_id == LABELS[index]
+            assert stamp_ns(message) == START_NS + index * STEP_NS - 1_000_000
+
+
+def test_several_topics_have_topics_of_their_own_and_the_input_is_copied(label, tmp_path):
+    messages = sorted(
+        [
+            *camera(4, '/front/image_raw'),
+            *camera(4, '/back/image_raw/compressed', compressed_image),
+            ('/chatter', 2, text_message('hello')),
+        ],
+        key=lambda message: message[1],
+    )
+    path = write_recording(tmp_path / 'drive', messages)
+    output, _ = label(path, '--with-input')
+    found = read(output)
+    counts = {topic: sum(each == topic for each, *_ in found) for topic, *_ in found}
+    assert counts == {
+        '/front/image_raw': 4,
+        '/back/image_raw/compressed': 4,
+        '/chatter': 1,
+        '/detector/front/image_raw/detections': 4,
+        '/detector/back/image_raw/detections': 4,
+    }
+    with closing(Recording(path)) as before, closing(Recording(output)) as after:
+        topics = ['/front/image_raw', '/back/image_raw/compressed', '/chatter']
+        for old, new in zip(before.messages(topics), after.messages(topics)):
+            assert (old[:2], old[2].tobytes()) == (new[:2], new[2].tobytes())
+
+
+def test_an_unreadable_image_is_dropped_by_its_cause(label, tmp_path):
+    messages = camera(3)
+    messages[1][2].encoding = 'nonsense'
+    output, text = label(write_recording(tmp_path / 'drive', messages), code=1)
+    assert '2 frames, 1 dropped (unknown encoding)' in text
+    assert [step for _, step, _ in read(output)] == [0, 2]
+
+
+def test_a_damaged_recording_is_labelled_up_to_its_damage(label, tmp_path):
+    path = storage_file(write_recording(tmp_path / 'drive', camera(60)))
+    data = path.read_bytes()
+    loose = tmp_path / 'loose.mcap'
+    loose.write_bytes(data[: len(data) * 2 // 3])
+    output, text = label(loose, code=1)
+    steps = [step for _, step, _ in read(output)]
+    assert steps == list(range(len(steps))) and 20 < len(steps) < 50
+    assert f'is damaged: read up to {(len(steps) - 1) / 10:.3f} s after its start' in text
+
+
+def test_a_killed_run_is_readable_and_resumed(label, tmp_path):
+    count = 1500
+    path = write_recording(tmp_path / 'drive', camera(count))
+    whole, _ = label(path)
+    output = tmp_path / 'killed.mcap'
+    command = [*label.command, '--output', str(output), str(path)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and (
+            not output.exists() or output.stat().st_size < whole.stat().st_size // 4
+        ):
+            pass
+        process.send_signal(signal.SIGKILL)
+    done = len(read_steps(output))
+    assert 0 < done < count
+    process = subprocess.run([*command, '--resume'], check=True, capture_output=True, text=True)
+    assert f'{count - done} frames after the {done} messages of the earlier run' in process.stderr
+    assert output.read_bytes() == whole.read_bytes()
+
+
+def read_steps(path):
+    with closing(Recording(path)) as recording:
+        return [
+            (time - START_NS) / STEP_NS
+            for _, time, _ in recording.messages(['/detector/detections'])
+        ]
+
+
+def test_a_folder_of_recordings_is_labelled_file_by_file(label, tmp_path):
+    for number in (1, 2):
+        write_recording(tmp_path / 'drives' / f'drive_{number}', camera(number))
+    output, _ = label(tmp_path / 'drives')
+    assert [len(read(output / f'drive_{number}.mcap')) for number in (1, 2)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    'args, why',
+    [
+        (['--topic', '/none'], 'has no images on topic /none'),
+        (['--topic', '/chatter'], 'Its image topics are /camera/image_raw.'),
+    ],
+)
+def test_topics_without_images_are_refused(label, tmp_path, args, why):
+    path = write_recording(tmp_path / 'drive', [*camera(1), ('/chatter', 2, text_message('a'))])
+    output, text = label(path, *args, code=1)
+    assert why in text and not output.exists()
+
+
+def test_an_existing_output_is_kept(label, tmp_path):
+    path = write_recording(tmp_path / 'drive', camera(1))
+    output, _ = label(path)
+    before = output.read_bytes()
+    _, text = label(path, code=1)
+    assert 'exists already' in text and output.read_bytes() == before
+
+
+def test_it_needs_no_ros(colour_detector, tmp_path):
+    path = write_recording(tmp_path / 'drive', camera(2))
+    code = (
+        'import sys\n'
+        'for name in ("rclpy", "sensor_msgs", "vision_msgs"): sys.modules[name] = None\n'
+        'from trt_ros.cli import main\n'
+        'sys.exit(main(sys.argv[1:]))'
+    )
+    output, model = tmp_path / 'out.mcap', colour_detector()
+    subprocess.run(
+        [sys.executable, '-c', code, 'label', path, '--output', output, '--model', model],
+        check=True,
+        capture_output=True,
+    )
+    assert len(read(output)) == 2

@@ -1,0 +1,102 @@
+"""Writing MCAP files that can be read at any time, and continuing them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rosbags')
+
+from trt_ros.errors import ParameterError
+from trt_ros.labelling.mcap import CHUNK_POSITIONS, McapWriter, OutputTopic
+from trt_ros.recording import Recording
+
+TOPICS = [
+    OutputTopic('/a', 'std_msgs/msg/String', 'ros2msg', 'string data\n'),
+    OutputTopic('/b', 'std_msgs/msg/UInt8', 'ros2msg', 'uint8 data\n'),
+]
+
+
+def message(number):
+    return np.array([0, 1, 0, 0, number % 256], np.uint8).tobytes()
+
+
+def write(writer, numbers):
+    for number in numbers:
+        writer.write('/b' if number % 3 else '/a', number * 10, message(number))
+        writer.checkpoint(number)
+
+
+def read(path):
+    with closing(Recording(path)) as recording:
+        return [
+            (topic, time, int(data[4])) for topic, time, data in recording.messages(['/a', '/b'])
+        ]
+
+
+def expected(numbers):
+    return [('/b' if each % 3 else '/a', each * 10, each % 256) for each in numbers]
+
+
+def test_a_file_without_messages_is_readable(tmp_path):
+    McapWriter(tmp_path / 'a.mcap', TOPICS).close()
+    assert read(tmp_path / 'a.mcap') == []
+
+
+def test_messages_and_counts_are_read_by_rosbags(tmp_path):
+    with closing(McapWriter(tmp_path / 'a.mcap', TOPICS)) as writer:
+        write(writer, range(1, 251))
+    assert read(tmp_path / 'a.mcap') == expected(range(1, 251))
+    with closing(Recording(tmp_path / 'a.mcap')) as recording:
+        assert {name: topic.count for name, topic in recording.topics.items()} == {
+            '/a': 83,
+            '/b': 167,
+        }
+        assert (recording.start_ns, recording.end_ns) == (10, 2501)
+        assert recording.topics['/a'].definition == 'string data\n'
+
+
+def test_the_finished_part_is_readable_before_close(tmp_path, monkeypatch):
+    monkeypatch.setattr('trt_ros.labelling.mcap.SECONDS_PER_WRITE', 0.0)
+    with closing(McapWriter(tmp_path / 'a.mcap', TOPICS)) as writer:
+        write(writer, range(1, CHUNK_POSITIONS + 50))
+        assert read(tmp_path / 'a.mcap') == expected(range(1, CHUNK_POSITIONS + 1))
+
+
+@pytest.mark.parametrize('nbytes_lost', [0, 1, 100, 4000])
+def test_a_continued_file_equals_one_of_a_single_run(tmp_path, monkeypatch, nbytes_lost):
+    monkeypatch.setattr('trt_ros.labelling.mcap.SECONDS_PER_WRITE', 0.0)
+    with closing(McapWriter(tmp_path / 'whole.mcap', TOPICS)) as writer:
+        write(writer, range(1, 501))
+    part = tmp_path / 'part.mcap'
+    with closing(McapWriter(part, TOPICS)) as writer:
+        write(writer, range(1, 280))
+        data = part.read_bytes()  # As after a kill.
+    part.write_bytes(data[: len(data) - nbytes_lost])
+    with closing(McapWriter(part, TOPICS, resume=True)) as writer:
+        assert writer.position == (100 if nbytes_lost > 100 else 200)  # Whole chunks.
+        write(writer, range(writer.position + 1, 501))
+    assert part.read_bytes() == (tmp_path / 'whole.mcap').read_bytes()
+
+
+def test_a_finished_file_is_continued_with_nothing(tmp_path):
+    with closing(McapWriter(tmp_path / 'a.mcap', TOPICS)) as writer:
+        write(writer, range(1, 11))
+    before = (tmp_path / 'a.mcap').read_bytes()
+    with closing(McapWriter(tmp_path / 'a.mcap', TOPICS, resume=True)) as writer:
+        assert writer.position == 10
+    assert (tmp_path / 'a.mcap').read_bytes() == before
+
+
+def test_other_topics_are_not_continued(tmp_path):
+    McapWriter(tmp_path / 'a.mcap', TOPICS).close()
+    with pytest.raises(ParameterError, match='cannot be resumed: it has other topics'):
+        McapWriter(tmp_path / 'a.mcap', TOPICS[:1], resume=True)
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path):
+    (tmp_path / 'a.mcap').touch()
+    with pytest.raises(ParameterError, match='exists already'):
+        McapWriter(tmp_path / 'a.mcap', TOPICS)

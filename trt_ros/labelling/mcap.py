@@ -1,0 +1,284 @@
+"""
+Writer of MCAP files that are readable while they are written, and can be continued.
+
+Format: https://mcap.dev/spec. After each chunk, a record of private opcode 0x80 holds the position
+of the caller's input. Index and footer always follow, and the next chunks overwrite them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+import struct
+import time
+from zlib import crc32
+
+from trt_ros.errors import ParameterError
+
+MAGIC = b'\x89MCAP0\r\n'
+CHUNK_NBYTES = 4 << 20
+CHUNK_POSITIONS = 100  # Inputs per chunk at most, so that little is lost.
+MAX_UNWRITTEN_NBYTES = 16 << 20
+SECONDS_PER_WRITE = 1.0
+
+_HEADER, _FOOTER, _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06
+_MESSAGE_INDEX, _CHUNK_INDEX, _STATISTICS, _DATA_END, _POSITION = 0x07, 0x08, 0x0B, 0x0F, 0x80
+
+
+@dataclass(frozen=True)
+class OutputTopic:
+    """
+    A topic to write.
+
+    :param schema_encoding: 'ros2msg' or 'ros2idl'.
+    """
+
+    name: str
+    message_type: str
+    schema_encoding: str
+    definition: str
+
+
+@dataclass
+class _ChunkIndex:
+    start_ns: int
+    end_ns: int
+    offset: int
+    nbytes: int  # Of the chunk record.
+    records_nbytes: int
+    indices: dict[int, int]  # Offset of the message index by channel.
+    indices_nbytes: int = 0
+
+
+class McapWriter:
+    """
+    A writer of an MCAP file of ROS 2 messages, until close().
+
+    :param resume: continue an existing file with the same topics.
+    :ivar position: of the last checkpoint in a whole chunk; 0 in a new file.
+    :raises ParameterError: when the file cannot be written, exists already, or does not fit.
+    """
+
+    def __init__(self, path: Path, topics: Sequence[OutputTopic], *, resume: bool = False) -> None:
+        self._path, self._definitions = path, _definitions(topics)
+        self._channels = {topic.name: number for number, topic in enumerate(topics, 1)}
+        self._schema_count = len({topic.message_type for topic in topics})
+        self._chunks: list[_ChunkIndex] = []
+        self._unwritten = bytearray()  # Before _data_end.
+        self._counts: dict[int, int] = dict.fromkeys(self._channels.values(), 0)
+        self._start_ns, self._end_ns = 0, 0
+        self._clear_chunk()
+        self._write_due = time.monotonic() + SECONDS_PER_WRITE
+        self.position = self._pending_position = self._chunk_positions = 0
+        head = MAGIC + _record(_HEADER, _text('ros2') + _text('trt_ros')) + self._definitions
+        self._file = _open_file(path, resume)
+        try:
+            if resume:
+                self._continue(head)
+            else:
+                self._unwritten, self._data_end = bytearray(head), len(head)
+                self._write_all()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def write(self, topic: str, time_ns: int, message: bytes | memoryview) -> None:
+        """Append a serialized message."""
+        channel = self._channels[topic]
+        self._messages[channel].append((time_ns, len(self._records)))
+        size = 22 + len(message)
+        self._records += struct.pack('<BQHIQQ', _MESSAGE, size, channel, 0, time_ns, time_ns)
+        self._records += message
+        self._start_ns = min(self._start_ns, time_ns)
+        self._end_ns = max(self._end_ns, time_ns)
+
+    def checkpoint(self, position: int) -> None:
+        """Declare that all messages of the inputs before `position` are written."""
+        self._pending_position = position
+        self._chunk_positions += 1
+        if len(self._records) >= CHUNK_NBYTES or self._chunk_positions >= CHUNK_POSITIONS:
+            self._write_chunk()
+
+    def close(self) -> None:
+        """Write what is left, with the index; may be called twice."""
+        if not self._file.closed:
+            try:
+                self._write_chunk()
+                self._write_all()
+                self._file.truncate()
+            finally:
+                self._file.close()
+
+    def _clear_chunk(self) -> None:
+        self._records, self._chunk_positions = bytearray(), 0
+        self._messages: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        self._start_ns, self._end_ns = (1 << 63) - 1, 0
+
+    def _write_chunk(self) -> None:
+        if self._pending_position == self.position:
+            return
+        data = bytearray()
+        if self._records:
+            body = struct.pack(
+                '<QQQI', self._start_ns, self._end_ns, len(self._records), crc32(self._records)
+            )
+            body += _text('') + struct.pack('<Q', len(self._records)) + self._records
+            data += _record(_CHUNK, body)
+            index = _ChunkIndex(
+                self._start_ns, self._end_ns, self._data_end, len(data), len(self._records), {}
+            )
+            for channel, messages in self._messages.items():
+                index.indices[channel] = self._data_end + len(data)
+                self._counts[channel] += len(messages)
+                entries = b''.join(struct.pack('<QQ', *each) for each in messages)
+                data += _record(
+                    _MESSAGE_INDEX, struct.pack('<HI', channel, len(entries)) + entries
+                )
+            index.indices_nbytes = len(data) - index.nbytes
+            self._chunks.append(index)
+        data += _record(_POSITION, struct.pack('<Q', self._pending_position))
+        self._unwritten += data
+        self._data_end += len(data)
+        self.position = self._pending_position
+        self._clear_chunk()
+        if time.monotonic() >= self._write_due or len(self._unwritten) > MAX_UNWRITTEN_NBYTES:
+            self._write_all()
+
+    def _write_all(self) -> None:
+        """Write chunks, index and footer over the last index and footer, in one call."""
+        data, start = self._unwritten, self._data_end - len(self._unwritten)
+        data += _record(_DATA_END, bytes(4))
+        summary = start + len(data)
+        data += self._definitions
+        for each in self._chunks:
+            data += _record(_CHUNK_INDEX, _chunk_index(each))
+        starts = [each.start_ns for each in self._chunks]
+        ends = [each.end_ns for each in self._chunks]
+        data += _record(
+            _STATISTICS,
+            struct.pack(
+                '<QHIIIIQQI',
+                sum(self._counts.values()),
+                self._schema_count,
+                len(self._channels),
+                0,
+                0,
+                len(self._chunks),
+                min(starts, default=0),
+                max(ends, default=0),
+                10 * len(self._counts),
+            )
+            + b''.join(struct.pack('<HQ', *each) for each in self._counts.items()),
+        )
+        data += _record(_FOOTER, struct.pack('<QQI', summary, 0, 0)) + MAGIC
+        self._file.seek(start)
+        left = memoryview(data)
+        while left:
+            left = left[self._file.write(left) :]
+        self._unwritten = bytearray()
+        self._write_due = time.monotonic() + SECONDS_PER_WRITE
+
+    def _continue(self, head: bytes) -> None:
+        """Read the index of the whole chunks, and continue after the last checkpoint."""
+        file = self._file
+        file.seek(0)
+        # Definitions of more topics would follow.
+        if file.read(len(head)) != head or file.read(1) in (b'\x03', b'\x04'):
+            raise ParameterError(
+                f'File {self._path} cannot be resumed: it has other topics.',
+                remedy='Use the options of the first run, or another output file.',
+            )
+        self._data_end = at = len(head)
+        size = file.seek(0, 2)
+        found: list[_ChunkIndex] = []
+        counts: defaultdict[int, int] = defaultdict(int)
+        while True:
+            file.seek(at)
+            start = file.read(9 + 24)
+            if len(start) < 9:
+                break
+            opcode, nbytes = struct.unpack_from('<BQ', start)
+            if at + 9 + nbytes > size or opcode not in (_CHUNK, _MESSAGE_INDEX, _POSITION):
+                break
+            if opcode == _CHUNK:
+                start_ns, end_ns, records_nbytes = struct.unpack_from('<QQQ', start, 9)
+                found.append(_ChunkIndex(start_ns, end_ns, at, 9 + nbytes, records_nbytes, {}))
+            elif opcode == _MESSAGE_INDEX:
+                (channel,) = struct.unpack_from('<H', start, 9)
+                found[-1].indices[channel] = at
+                found[-1].indices_nbytes += 9 + nbytes
+                counts[channel] += (nbytes - 6) // 16
+            else:
+                (self.position,) = struct.unpack_from('<Q', start, 9)
+                self._data_end = at + 9 + nbytes
+                self._chunks += found
+                for channel, count in counts.items():
+                    self._counts[channel] += count
+                found, counts = [], defaultdict(int)
+            at += 9 + nbytes
+        self._pending_position = self.position
+        file.truncate(self._data_end)
+        self._write_all()
+
+
+def _open_file(path: Path, resume: bool) -> FileIO:
+    try:
+        return FileIO(path, 'r+' if resume else 'x')
+    except FileExistsError as error:
+        raise ParameterError(
+            f'File {path} exists already.',
+            remedy='Choose another output file, or continue this one with --resume.',
+        ) from error
+    except OSError as error:
+        raise ParameterError(
+            f'File {path} cannot be written.',
+            cause=error.strerror or str(error),
+            remedy='Choose a file in an existing, writable folder.',
+        ) from error
+
+
+def _record(opcode: int, body: bytes | bytearray) -> bytes:
+    return struct.pack('<BQ', opcode, len(body)) + body
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack('<I', len(encoded)) + encoded
+
+
+def _definitions(topics: Sequence[OutputTopic]) -> bytes:
+    """Return the schema and channel records of topics."""
+    schemas: dict[str, int] = {}
+    data = b''
+    for number, topic in enumerate(topics, 1):
+        if topic.message_type not in schemas:
+            schemas[topic.message_type] = len(schemas) + 1
+            data += _record(
+                _SCHEMA,
+                struct.pack('<H', schemas[topic.message_type])
+                + _text(topic.message_type)
+                + _text(topic.schema_encoding)
+                + _text(topic.definition),
+            )
+        data += _record(
+            _CHANNEL,
+            struct.pack('<HH', number, schemas[topic.message_type])
+            + _text(topic.name)
+            + _text('cdr')
+            + bytes(4),
+        )
+    return data
+
+
+def _chunk_index(each: _ChunkIndex) -> bytes:
+    offsets = b''.join(struct.pack('<HQ', *pair) for pair in each.indices.items())
+    return (
+        struct.pack('<QQQQI', each.start_ns, each.end_ns, each.offset, each.nbytes, len(offsets))
+        + offsets
+        + struct.pack('<Q', each.indices_nbytes)
+        + _text('')
+        + struct.pack('<QQ', each.records_nbytes, each.records_nbytes)
+    )
