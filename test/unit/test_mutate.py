@@ -66,7 +66,7 @@ def test_keyword_only_star_is_not_mutated_as_multiplication(mutate):
                 'test/unit/ros/dds',
             ),
         ),
-        ('nodes/tensor.py', ('test/ros/test_tensor_list.py',)),
+        ('nodes/tensor.py', ('test/ros/test_tensor_formats.py test/ros/test_tensor_list.py',)),
         ('vision/decoders/family.py', ('test/unit/vision/decoders',)),
     ],
 )
