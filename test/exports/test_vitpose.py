@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
+import re
+import warnings
 
 import numpy as np
 import pytest
@@ -10,10 +13,9 @@ import pytest
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.heatmap_pose import HeatmapHead
-from trt_ros.vision.decoders.registry import POSES
 from trt_ros.vision.letterbox import Letterbox
 
-HW, GRID = (128, 96), (32, 24)
+HW, GRID = (256, 192), (64, 48)
 #: Boxes in the picture as COCO writes them: left, top, width, height.
 BOXES = [(40.0, 30.0, 60.0, 100.0), (150.0, 20.0, 120.0, 90.0), (250.0, 100.0, 90.0, 100.0)]
 
@@ -66,8 +68,20 @@ def test_keypoints_between_cells_equal_the_exporters(torch, processor):
         np.testing.assert_allclose(found.keypoints[0, :, 2], scores.ravel(), atol=1e-5)
 
 
+def documented_export():
+    """Return the call of docs/models.md that exports ViTPose from `network`."""
+    text = (Path(__file__).parents[2] / 'docs' / 'models.md').read_text()
+    (call,) = re.findall(
+        r'torch\.onnx\.export\([^\n]*vitpose\.onnx.*?dynamo=False\)', text, re.DOTALL
+    )
+    return call
+
+
 @pytest.mark.parametrize('is_simple', [True, False])
-def test_an_export_runs_on_regions(torch, transformers, processor, export, picture, is_simple):
+def test_the_documented_export_runs_on_regions(
+    torch, transformers, processor, picture, is_simple, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     backbone = transformers.VitPoseBackboneConfig(
         image_size=list(HW), hidden_size=32, num_hidden_layers=1, num_attention_heads=2
@@ -77,18 +91,14 @@ def test_an_export_runs_on_regions(torch, transformers, processor, export, pictu
     )
     model = transformers.VitPoseForPoseEstimation(config).eval()
 
-    class Heatmaps(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, images):
-            return self.model(images).heatmaps
-
-    path = export(Heatmaps(), (torch.rand(1, 3, *HW),), ['image'], ['output'])
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # The exporter's, about itself.
+        exec(documented_export(), {'torch': torch, 'network': model})
+    path = tmp_path / 'vitpose.onnx'
     pixels = np.asarray(picture.data).reshape(picture.height, picture.width, 3)
     wanted = processor(pixels, boxes=[BOXES], return_tensors='np')['pixel_values']
-    with Pipeline.open(path, backend='onnxruntime', families=POSES, regions=True) as pipeline:
+    # As in docs/python_api.md.
+    with Pipeline.open(path, backend='onnxruntime', regions=True, batch=16) as pipeline:
         assert pipeline.decoder.name == 'heatmap_pose'
         crop = pipeline.feeds['image'].crop
         maps = crop.maps(regions())
@@ -99,7 +109,7 @@ def test_an_export_runs_on_regions(torch, transformers, processor, export, pictu
         found = pipeline.infer_regions(picture, regions())
     with closing(OnnxRuntimeRunner.open(path)) as runner:
         heatmaps = np.concatenate(
-            [runner.infer({'image': each[None]})['output'].copy() for each in crops]
+            [runner.infer({'image': each[None]})['heatmaps'].copy() for each in crops]
         )
     assert heatmaps.shape == (len(BOXES), 17, *GRID)
     for index, (_, scores) in enumerate(decoded_by_exporter(torch, processor, heatmaps)):

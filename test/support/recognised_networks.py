@@ -480,6 +480,13 @@ TOLD = [
     (
         'heatmap_pose',
         None,
+        'one heatmap per keypoint, by its name',
+        'heatmaps (?, 17, ?, ?)',
+        {'hw': (256, 192)},
+    ),  # As torch exports it with a dynamic batch.
+    (
+        'heatmap_pose',
+        None,
         'as many planes as COCO has keypoints',
         'output (?, 17, 64, 48)',
         {'hw': (256, 192)},

@@ -141,18 +141,22 @@ def _newton_steps(heatmaps: np.ndarray, rows_cols: np.ndarray) -> np.ndarray:
 
 
 def find_heatmaps(network: NetworkDescription) -> TensorSpec | None:
-    """Find one plane per keypoint of a quarter of the input's size; None: it is no such output."""
+    """
+    Find one plane per keypoint of a quarter of the input's size; None: it is no such output.
+
+    Planes of an open size, as the exporter of torch writes them for a dynamic batch, are found
+    only by their name.
+    """
     found = _planes(network)
-    height, width = network.input_hw
-    if (
-        found is None
-        or 'task' in network.metadata
-        or found.shape[2:] != (height // 4, width // 4)
-        or found.shape[1] < 2
-        or network.class_count
-    ):
+    if found is None or 'task' in network.metadata or found.shape[1] < 2 or network.class_count:
         return None
-    return found
+    quarter = tuple(size // 4 for size in network.input_hw)
+    is_open = -1 in found.shape[2:] and are_named(found)
+    fits = all(
+        size == expected or (is_open and size == -1)
+        for size, expected in zip(found.shape[2:], quarter)
+    )
+    return found if fits else None
 
 
 def are_named(spec: TensorSpec) -> bool:
