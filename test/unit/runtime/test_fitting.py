@@ -12,7 +12,7 @@ from trt_ros.runtime.feeds import TensorFeed
 from trt_ros.runtime.fitting import fit, fit_any
 from trt_ros.runtime.options import LabelledOptions, PipelineOptions
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import FAMILIES, SEGMENTERS, TENSORS
+from trt_ros.vision.decoders.registry import DRAWN, FAMILIES, POSES, SEGMENTERS, TENSORS
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
@@ -85,6 +85,7 @@ def two_masks(*outputs, **metadata):
 
 DRIVE = ('drive', (1, 2, 64, 96), 'float32')
 LANE = ('lane', (1, 3, 64, 96), 'float32')
+D0, D1 = (('d0', (1, 1, 64, 96), 'float32'), ('d1', (1, 1, 64, 96), 'float32'))
 BOXES = ('boxes', (1, 100, 7, 3), 'float32')
 
 
@@ -135,6 +136,25 @@ def test_a_detector_with_other_outputs_names_the_one_to_choose():
         fit(two_masks(*outputs), PipelineOptions(), FAMILIES)
     fitted = fit(two_masks(*outputs), PipelineOptions(outputs=('raw',)), FAMILIES)
     assert fitted.decoder.name == 'yolov8'
+
+
+@pytest.mark.parametrize(
+    ('outputs', 'families', 'remedy'),
+    [
+        ((DRIVE, LANE), FAMILIES, 'Set outputs to drive or lane, and run the node `segmenter`. '),
+        ((DRIVE, BOXES), POSES, 'Set outputs to drive, and run the node `segmenter`. '),
+        ((D0, D1), DRAWN, 'Set outputs to d0 or d1, and run the node `segmenter` or `depth`. '),
+    ],
+)
+def test_auxiliary_outputs_of_another_task_name_the_node(outputs, families, remedy):
+    with pytest.raises(TensorMismatchError, match=f'^No decoder recognises(.|\n)*{remedy}Export'):
+        fit(two_masks(*outputs), PipelineOptions(), families)
+
+
+def test_vectors_beside_boxes_are_no_auxiliary_outputs():
+    outputs = (('points', (1, 9, 2), 'float32'), ('scores', (1, 9), 'float32'))
+    with pytest.raises(TensorMismatchError, match=r'Remedy: Export the network as described'):
+        fit(two_masks(*outputs), PipelineOptions(), POSES)
 
 
 def test_chosen_outputs_that_are_not_all_masks_are_refused():

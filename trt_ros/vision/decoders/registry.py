@@ -332,8 +332,8 @@ def _not_recognised(
         return TensorMismatchError(
             'No decoder recognises this network.',
             cause=f'Seen: inputs {inputs}; {network}. Nearest: {near}.',
-            remedy='Export the network as described in docs/models.md, or set `decoder` to its '
-            f'family. {ANY}',
+            remedy=f'{_choose_an_output(families, network)}Export the network as described in '
+            f'docs/models.md, or set `decoder` to its family. {ANY}',
         )
     nodes = dict.fromkeys(f'`{NODES[family.task]}`' for family, _ in claims)
     return TensorMismatchError(
@@ -342,6 +342,26 @@ def _not_recognised(
         remedy=f'Run the node {" or ".join(nodes)}. If it is {_a(_kinds(families))} network, '
         'set `decoder` to its family (docs/models.md).',
     )
+
+
+def _choose_an_output(families: tuple[Family[HeadT], ...], network: NetworkDescription) -> str:
+    """
+    Return the remedy for a network with auxiliary outputs, or ''.
+
+    `runtime.heads` names the outputs that exactly one of `families` decodes.
+    """
+    if len(network.outputs) < 2:
+        return ''
+    nodes: dict[str, dict[str, None]] = {}
+    for spec in network.outputs:
+        alone = replace(network, outputs=(spec,), class_count=None)
+        claims = [family for family, _ in _claims(DRAWN, alone) if family.task != 'classify']
+        if claims and len(_claims(families, alone)) != 1:
+            nodes[spec.name] = dict.fromkeys(f'`{NODES[family.task]}`' for family in claims)
+    if not nodes:
+        return ''
+    found = dict.fromkeys(node for each in nodes.values() for node in each)
+    return f'Set outputs to {" or ".join(nodes)}, and run the node {" or ".join(found)}. '
 
 
 def _a(noun: str) -> str:
