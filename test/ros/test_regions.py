@@ -227,6 +227,7 @@ def test_the_classifier_adds_the_classes_of_each_object(start, peer, models):
 
 def test_images_and_detections_meet_by_stamp_in_any_order(start, peer, models):
     cascade = start('classifier', 'meeting', models['colour'], queue_size=3, **PIXELS)
+    assert 'synchronization: equal stamps' in cascade.node.log
     box = peer.inbox(Detection2DArray, '/meeting/detections')
     green = detection(30, 20, 10, 10)
     cascade.send_detections(1, green)
@@ -298,7 +299,14 @@ def test_keypoints_of_each_object_are_in_source_pixels(start, peer, models):
     assert cascade.result(boxes, 4).detections == []
 
 
-def test_parameters_that_contradict_regions_are_refused(start_node, models):
+@pytest.mark.parametrize(
+    ('given', 'problem'),
+    [
+        ({'image_topics': ['a', 'b']}, "image_topics is ['a', 'b'], but regions is true."),
+        ({'rate_hz': 10.0}, 'rate_hz is 10.0, but regions is true.'),
+    ],
+)
+def test_parameters_that_contradict_regions_are_refused(start_node, models, given, problem):
     node = start_node(
         'contradiction',
         'trt_ros.nodes.classifier',
@@ -306,9 +314,9 @@ def test_parameters_that_contradict_regions_are_refused(start_node, models):
         backend='onnxruntime',
         model_path=models['colour'],
         regions=True,
-        image_topics=['a', 'b'],
+        **given,
     )
-    node.wait_for_log("image_topics is ['a', 'b'], but regions is true.")
+    node.wait_for_log(problem)
     node.wait_for_log('Startup failed')
 
 

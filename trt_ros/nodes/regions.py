@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields
 import threading
@@ -78,11 +78,24 @@ class RegionNode(InferenceNode):
                     cause='The detections of one camera are on the topic `detections`.',
                     remedy='Run one node per camera, with `image` and `detections` remapped.',
                 )
+            if parameters.rate_hz:
+                raise ParameterError(
+                    f'rate_hz is {parameters.rate_hz}, but regions is true.',
+                    cause='The boxes of one image would be cut out of another image.',
+                    remedy='Set rate_hz to 0.0: images and detections meet by stamp. max_rate_hz '
+                    'limits the rate.',
+                )
             self._topic_counts = {'image': CameraCounts(self._counts), DETECTIONS: FrameCounts()}
             self._topic_counts[DETECTIONS].noun = 'message'
             self.while_configured.callback(self._topic_counts.clear)
-            parameters.describe_synchronization()  # Raises for contradictory values.
         super().configure()
+
+    def open(self) -> Iterable[str]:
+        """Open the pipeline; return log lines, with the kind of synchronization of regions."""
+        lines = super().open()
+        if not self.parameters.regions:
+            return lines
+        return [*lines, f'synchronization: {self.parameters.describe_synchronization()}']
 
     def without_effect(self) -> set[str]:
         """Return the names of parameters that have no effect on the configured inputs."""
