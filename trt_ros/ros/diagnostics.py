@@ -292,9 +292,10 @@ class Diagnostics:
                 topic: self._losses.setdefault(topic, RecentLoss()).add(counts)
                 for topic, counts in cameras.items()
             }
-            for counts in (self._counts, *cameras.values()):
-                if counts.has_recent_errors:
-                    return DiagnosticStatus.WARN, f'frames dropped: {counts.last_error}'
+            # Read first: a topic that never had a message is then silent for at least as long.
+            without_result = min(
+                self._counts.seconds_without_result(), time.monotonic() - self._active_since
+            )
             patience = SECONDS_WITHOUT_A_FRAME + self._seconds_between_frames()
             for topic, counts in cameras.items():
                 waited = counts.seconds_since_received(self._active_since)
@@ -304,11 +305,13 @@ class Diagnostics:
                         DiagnosticStatus.STALE,
                         f'no {counts.noun} for {waited:.0f} s {why}'.rstrip(),
                     )
-            waited = self._counts.seconds_without_result()
-            if waited > patience:
+            for counts in (self._counts, *cameras.values()):
+                if counts.has_recent_errors:
+                    return DiagnosticStatus.WARN, f'frames dropped: {counts.last_error}'
+            if without_result > patience:
                 return (
                     DiagnosticStatus.STALE,
-                    f'{self._counts.noun}s arrive, but no result for {waited:.0f} s '
+                    f'{self._counts.noun}s arrive, but no result for {without_result:.0f} s '
                     f'{self._why_no_result()}'.rstrip(),
                 )
             for topic, loss in losses.items():
