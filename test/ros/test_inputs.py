@@ -338,6 +338,18 @@ def test_a_silent_topic_is_named(start, peer, publisher, picture_of):
     assert message.endswith(' s on /three: no publisher')
 
 
+def test_a_silent_topic_is_named_although_others_have_errors(start, peer, publisher, picture_of):
+    start('masked', 'policy', ['left=image:one', 'right=image:two', 'joints=tensor:silent'])
+    one = publisher(Image, '/one')
+    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
+
+    def is_stale():
+        one.publish(picture_of(RED, 1))  # After the first: duplicate stamp.
+        return stale_status(inbox, 'masked')
+
+    assert peer.wait_until(is_stale, 'a stale status').message.startswith('no ')
+
+
 def test_a_recurrent_network_keeps_its_state(start, peer, publisher, models):
     bindings = ['x=tensor:steps', 'h=state:hn']
     node = start('gru', 'gru', bindings, outputs=['energy'], precision='fp32')
@@ -471,6 +483,23 @@ def test_multi_arrays_need_no_isaac_ros(start, peer, publisher):
     assert list(found.data) == [2, 4, 7]
     assert [(each.size, each.stride) for each in found.layout.dim] == [(1, 3), (3, 3)]
     assert list(integers.wait_for().data) == [1, 2, 3]
+
+
+def test_a_publisher_of_another_multi_array_is_followed(start, peer):
+    node = start('late', 'gru', ['x=tensor:late_x', 'h=state:hn'], tensor_format='multiarray')
+    results = peer.inbox(Float32MultiArray, '/late/tensors/energy')
+    first = peer.publisher(Float64MultiArray, '/late_x')
+    node.wait_for_log('/late_x: subscribed to Float64MultiArray, which is published.')
+    peer.wait_until(first.get_subscription_count, 'a subscription of float64')
+    first.publish(Float64MultiArray(data=[1.0, 2.0, 3.0, 4.0]))
+    results.wait_for()
+    peer.between_callbacks(lambda: peer.node.destroy_publisher(first))
+    second = peer.publisher(Int64MultiArray, '/late_x')
+    node.wait_for_log('/late_x: subscribed to Int64MultiArray, which is published.')
+    peer.wait_until(second.get_subscription_count, 'a subscription of int64')
+    second.publish(Int64MultiArray(data=[1, 2, 3, 4]))
+    peer.wait_until(lambda: len(results.messages) == 2, 'the second result')
+    assert node.change('deactivate')
 
 
 def test_bindings_that_cannot_be_honoured_are_refused(start_node, models):

@@ -86,6 +86,7 @@ class BoundInputs:
     ) -> None:
         self._node, self._pipeline, self._counts = node, pipeline, counts
         self._format = tensor_format
+        self._types: dict[str, type] = {}  # Of the subscriptions to tensors, by topic.
         feeds, given = pipeline.feeds, parse_bindings(texts)
         states = {feed.output for feed in feeds.values() if isinstance(feed, StateFeed)}
         constants = [name for name, feed in feeds.items() if isinstance(feed, ConstantFeed)]
@@ -226,7 +227,7 @@ class BoundInputs:
 
     def _tensor_topic(self, topic: BoundTopic) -> InputTopic:
         spec = topic.specs[0]
-        message_type = self._format.message_type(self._node, topic.name, spec)
+        message_type = self._types[topic.name] = self._published_type(topic)
         read_tensors = self._format.reader(message_type, spec)
 
         def read(message: np.ndarray) -> tuple[TensorListView, str]:
@@ -240,7 +241,16 @@ class BoundInputs:
             self._format.stamp_of(self._node),
             read,
             topic.max_age,
+            None if self._format.has_header else lambda: self._tensor_topic(topic),
         )
+
+    def _published_type(self, topic: BoundTopic) -> type:
+        """Return the type subscribed to as long as it is published, else the published one."""
+        present = self._types.get(topic.name)
+        infos = self._node.get_publishers_info_by_topic(topic.name)
+        if present and (not infos or ros_type(present) in {info.topic_type for info in infos}):
+            return present
+        return self._format.message_type(self._node, topic.name, topic.specs[0])
 
     def _run_inputs(self, by_topic: Mapping[str, Any]) -> RunInputs:
         """Return the inputs of a run from the content of one message per topic."""
@@ -275,12 +285,8 @@ class BoundInputs:
         bound, node = self._bound_topic(topic), self._node
         if not bound.specs:
             return why_no_image(node, bound.name)
-        message_type = self._format.message_type(node, bound.name, bound.specs[0])
-        package = message_type.__module__.partition('.')[0]
-        type_name = f'{package}/msg/{message_type.__name__}'
-        return (
-            f'on {node.resolve_topic_name(bound.name)}: {why_silent(node, bound.name, type_name)}'
-        )
+        why = why_silent(node, bound.name, ros_type(self._types[bound.name]))
+        return f'on {node.resolve_topic_name(bound.name)}: {why}'
 
     def why_input_lost(self, topic: str) -> str:
         """Return the resolved topic and the likely reason why its messages are lost."""
@@ -310,3 +316,8 @@ class BoundInputs:
 
     def _bound_topic(self, topic: str) -> BoundTopic:
         return self.topics.get(topic) or next(iter(self.topics.values()))
+
+
+def ros_type(message_type: type) -> str:
+    """Return the ROS name of a message type, such as 'std_msgs/msg/Header'."""
+    return f'{message_type.__module__.partition(".")[0]}/msg/{message_type.__name__}'

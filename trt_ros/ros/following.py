@@ -1,12 +1,13 @@
-"""Subscriptions whose reliability follows the publishers of their topic."""
+"""Subscriptions whose reliability or type follows the publishers of their topic."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 import threading
 import time
 import traceback
+from typing import Any
 
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.qos import QoSProfile
@@ -94,4 +95,66 @@ class FollowingSubscription:
         self._node.get_logger().info(
             f'{self._node.resolve_topic_name(self._topic)}: changed reliability to '
             f'{reliability.name.lower()} ({reason}).'
+        )
+
+
+class RetypedSubscription:
+    """
+    A subscription that is created again when its topic is published with another type.
+
+    :param topic: as given to create_subscription().
+    :param type_now: returns the message type to subscribe to.
+    :param subscribe: subscribes with that type; returns an object with close().
+    """
+
+    def __init__(
+        self,
+        node: ManagedNode,
+        topic: str,
+        type_now: Callable[[], type],
+        subscribe: Callable[[], Any],
+    ) -> None:
+        self._node, self._topic = node, topic
+        self._type_now, self._subscribe = type_now, subscribe
+        self._lock = threading.Lock()  # For multi-threaded executors: no change during close().
+        self._is_closed = False
+        self._type = type_now()
+        self._subscription = subscribe()
+        self._timer = node.create_timer(
+            _CHECK_PERIOD_SECONDS,
+            self._follow,
+            callback_group=ReentrantCallbackGroup(),
+            clock=STEADY_CLOCK,
+        )
+
+    def close(self) -> None:
+        """Close the subscription; may be called twice."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self._node.between_callbacks(lambda: self._node.destroy_timer(self._timer))
+        self._subscription.close()
+
+    def _follow(self) -> None:
+        with self._lock:
+            if self._is_closed or not self._node.context.ok():
+                return
+            try:
+                self._change()
+            except Exception:  # It would propagate out of spin().
+                self._node.get_logger().error(
+                    f'Failed to change the type of {self._topic}.\n{traceback.format_exc()}',
+                    throttle_duration_sec=10.0,
+                )
+
+    def _change(self) -> None:
+        wanted = self._type_now()
+        if wanted is self._type:
+            return
+        self._subscription.close()
+        self._subscription, self._type = self._subscribe(), wanted
+        self._node.get_logger().info(
+            f'{self._node.resolve_topic_name(self._topic)}: subscribed to {wanted.__name__}, '
+            'which is published.'
         )

@@ -19,6 +19,7 @@ from trt_ros.errors import ParameterError
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
+from trt_ros.ros.following import RetypedSubscription
 from trt_ros.ros.images import cause_of, dropping, subscribe_input, wait_for_input
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param
@@ -99,6 +100,8 @@ class InputTopic:
     :param read: returns the content of a message for `infer` and its frame_id; raises
         BadFrameError.
     :param max_age: maximum age in seconds of a sampled message; None sets no limit.
+    :param follow: returns this topic with the message type that is published now; None where the
+        type is fixed.
     """
 
     name: str
@@ -107,9 +110,11 @@ class InputTopic:
     stamp_of: Callable[[np.ndarray], Stamp]
     read: Callable[[np.ndarray], tuple[Any, str]]
     max_age: float | None = None
+    follow: Callable[[], InputTopic] | None = None
 
 
-_Message = tuple[Stamp, np.ndarray]
+#: The stamp, and the function that reads the content.
+_Message = tuple[Stamp, Callable[[], tuple[Any, str]]]
 
 
 @dataclass(frozen=True)
@@ -190,7 +195,7 @@ class InputStream:
             self._watch_clock(undo)
             wait_for_input(node, [topic.name for topic in self._topics])
             for number, topic in enumerate(self._topics):
-                undo.enter_context(closing(self._subscribe(number, topic)))
+                undo.enter_context(closing(self._subscribe_following(number, topic)))
             if self._is_sampled:
                 self._start_timer(undo, 1 / parameters.rate_hz)
             self._owned = undo.pop_all()
@@ -222,6 +227,17 @@ class InputStream:
         )
         undo.callback(handle.unregister)
 
+    def _subscribe_following(self, number: int, topic: InputTopic) -> Any:
+        follow = topic.follow
+        if follow is None:
+            return self._subscribe(number, topic)
+        return RetypedSubscription(
+            self._node,
+            topic.name,
+            lambda: follow().message_type,
+            lambda: self._subscribe(number, follow()),
+        )
+
     def _subscribe(self, number: int, topic: InputTopic) -> Any:
         parameters, replaced = self._node.parameters, partial(self._replace, topic)
         return subscribe_input(
@@ -229,7 +245,7 @@ class InputStream:
             topic.message_type,
             topic.name,
             MessageCallbacks(
-                partial(self._receive, number),
+                partial(self._receive, number, topic),
                 on_replaced=replaced if self._is_newest_only else None,
                 on_lost=replaced,
                 on_missed=topic.counts.miss,
@@ -250,14 +266,13 @@ class InputStream:
         topic.counts.receive()
         topic.counts.drop(REPLACED)
 
-    def _receive(self, number: int, message: np.ndarray) -> None:
-        topic = self._topics[number]
+    def _receive(self, number: int, topic: InputTopic, message: np.ndarray) -> None:
         topic.counts.receive()
         if not self._is_wanted():
             topic.counts.drop(UNWANTED)
             return
         with dropping(self._node, topic.counts, self._origin(topic)):
-            self._add(number, (topic.stamp_of(message), message))
+            self._add(number, (topic.stamp_of(message), partial(topic.read, message)))
 
     def _add(self, number: int, message: _Message) -> None:
         seconds, nanoseconds = message[0]
@@ -290,9 +305,9 @@ class InputStream:
             self._reset_state()
         contents: list[Any] = []
         header = Header()
-        for number, (topic, (stamp, message)) in enumerate(zip(self._topics, found.messages)):
+        for number, (stamp, read) in enumerate(found.messages):
             with self._dropping_set(number):
-                content, frame_id = topic.read(message)
+                content, frame_id = read()
                 contents.append(content)
                 if number == self._primary:
                     header.frame_id = frame_id

@@ -143,7 +143,7 @@ class MultiArrays(TensorFormat):
         return f'{base}/{topic_name(name)}'
 
     def message_type(self, node: Node, topic: str, spec: TensorSpec) -> type:
-        """Return the type that is published now, if it is a multi-array, else that of `spec`."""
+        """Return the published type, if it is a multi-array, else that of `spec`."""
         published = [info.topic_type for info in node.get_publishers_info_by_topic(topic)]
         names = [
             f'{each}MultiArray'
