@@ -32,7 +32,7 @@ def graph_seconds(args: argparse.Namespace) -> float:
     if args.backend == 'onnxruntime':
         return 0.0
     from trt_ros.engine.options import BuildOptions
-    from trt_ros.runtime.gpu.measure import graph_times
+    from trt_ros.runtime.gpu.measure import Work, graph_times
     from trt_ros.runtime.gpu.open import open_frames
     from trt_ros.vision.frame import Frame
 
@@ -41,7 +41,7 @@ def graph_seconds(args: argparse.Namespace) -> float:
     build = BuildOptions(precision=args.precision)
     with closing(open_frames(args.model, build, backend=args.backend)) as pipeline:
         pipeline.warm_up(frame)
-        return float(np.median(graph_times(pipeline, frame, 200)['gpu'])) / 1e3
+        return float(np.median(graph_times(pipeline, Work.of(pipeline, frame), 200)['gpu'])) / 1e3
 
 
 def serialized_images(size: str) -> list[np.ndarray]:

@@ -133,6 +133,7 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
     """Measure ONNX Runtime where TensorRT cannot run."""
     from trt_ros.errors import ParameterError
     from trt_ros.runtime.cpu.measure import Summary, measure_steps, open_on_the_cpu
+    from trt_ros.runtime.feeds import description, image_feeds, measured_inputs, split_inputs
 
     options, plain = build_options(args), BuildOptions()
     refused = [
@@ -156,11 +157,13 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
         _refuse_other_batch(args, steps.max_batch)
         log_lines = (chosen, *lines)
         print('\n'.join(log_lines))
-        for frame in _frames(args):
+        for frame in _frames(args) if image_feeds(steps.feeds) else [None]:
             times = measure_steps(steps, frame, args.frames)
             host_ms = {name: vars(Summary.of(each)) for name, each in times.items()}
             found: dict[str, Any] = {
-                'image': f'{frame.width}x{frame.height} {frame.encoding}',
+                'image': description(
+                    *split_inputs(steps.feeds, measured_inputs(steps.feeds, frame))
+                ),
                 'batch': steps.max_batch,
                 'frames_per_second': 1e3 * steps.max_batch / host_ms['frame']['mean'],
                 'frame_times_ms': times['frame'],

@@ -175,6 +175,34 @@ def example_inputs(feeds: Feeds) -> dict[str, RunInput] | None:
     return inputs
 
 
+def measured_inputs(feeds: Feeds, frame: Frame | None) -> RunInputs:
+    """
+    Return the inputs of a run to measure.
+
+    :param frame: every image of the run; default grey ones of the network's size.
+    :raises TensorMismatchError: when a tensor has a dynamic shape.
+    """
+    inputs = example_inputs(feeds)
+    if inputs is None:
+        raise TensorMismatchError(
+            'The network takes tensors of dynamic shapes, which cannot be measured.',
+            cause='; '.join(str(feed.spec) for feed in tensor_feeds(feeds).values()),
+            remedy='Export it with fixed shapes.',
+        )
+    if frame is not None:
+        inputs.update(
+            {name: [frame] * feed.image_count for name, feed in image_feeds(feeds).items()}
+        )
+    return inputs
+
+
+def description(frames: Sequence[Frame], tensors: Mapping[str, np.ndarray]) -> str:
+    """Return size and encoding of the images, or the shapes of the tensors."""
+    texts = [f'{frame.width}x{frame.height} {frame.encoding}' for frame in frames[:1]]
+    texts += [f'{name} {list(value.shape)}' for name, value in tensors.items()]
+    return ', '.join(texts)
+
+
 def _checked_images(name: str, feed: ImageFeed, value: RunInput) -> Sequence[Frame]:
     if isinstance(value, Frame):
         value = (value,)

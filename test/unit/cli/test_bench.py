@@ -93,6 +93,30 @@ def test_a_network_that_no_decoder_recognises_is_measured(bench, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ('text', 'image'),
+    [
+        (
+            'two (float[1, 3, 8, 8] a, float[1, 3, 8, 8] b) => (float[1, 3, 8, 8] y) '
+            '{ y = Sub(a, b) }',
+            'a [1, 3, 8, 8], b [1, 3, 8, 8]',
+        ),
+        ('joints (float[1, 7] q) => (float[1, 7] y) { y = Neg(q) }', 'q [1, 7]'),
+    ],
+)
+def test_a_network_of_several_inputs_or_tensors_is_measured(bench, tmp_path, text, image):
+    onnx = pytest.importorskip('onnx')
+    onnx.save(
+        onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]>\n' + text),
+        tmp_path / 'own.onnx',
+    )
+    code, found, said = bench(model=tmp_path / 'own.onnx')
+    assert (code, said.err) == (0, '')
+    (result,) = found['results']
+    assert result['image'] == image
+    assert all(result['host_ms'][name]['mean'] > 0 for name in ('preprocess', 'network', 'decode'))
+
+
+@pytest.mark.parametrize(
     'flags', [('--precision', 'fp16'), ('--layers',), ('--no-graph',), ('--slots', '3')]
 )
 def test_rejects_tensorrt_options_without_tensorrt(bench, flags):

@@ -45,6 +45,7 @@ class StepByStep(FrameRunner[ResultT]):
 
     :param runner: the arrays that it returns stay valid.
     :param batch: maximum number of frames per run.
+    :ivar is_one_image: whether runs get one image each, beside constants.
     """
 
     max_batch: int = 1
@@ -57,8 +58,8 @@ class StepByStep(FrameRunner[ResultT]):
         self._constant_inputs = constant_inputs(fitted.feeds)
         self._states: dict[str, np.ndarray] = {}
         self._is_padded = False
-        self._is_one_image = is_one_image(fitted.feeds)
-        if self._is_one_image:
+        self.is_one_image = is_one_image(fitted.feeds)
+        if self.is_one_image:
             self.preprocess = fitted.preprocess
             self._choose_batch(batch)
 
@@ -86,12 +87,12 @@ class StepByStep(FrameRunner[ResultT]):
 
     def warm_up(self) -> None:
         """Run on grey frames and zeros, and choose the number of CPU threads."""
-        if not self._is_one_image:
+        if not self.is_one_image:
             inputs = example_inputs(self.feeds)
             if inputs is not None:
                 self.infer_inputs(inputs, WARM_UP_THRESHOLDS)
                 self.reset_state()
-                tensors, _ = self._tensors(inputs)
+                tensors, _ = self.tensors_of(inputs)
                 self.log_lines += self.runner.settle_threads({**tensors, **self._present_states()})
             return
         grey = Frame.from_pixels(np.full((*self.preprocess.input_hw, 3), 114, np.uint8))
@@ -112,7 +113,7 @@ class StepByStep(FrameRunner[ResultT]):
 
     def infer_all(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[ResultT]:
         """Run several images; see FrameRunner.infer_all."""
-        if not self._is_one_image:
+        if not self.is_one_image:
             return [
                 self.infer_inputs(inputs_of_image(self.feeds, frame), thresholds)
                 for frame in frames
@@ -139,7 +140,7 @@ class StepByStep(FrameRunner[ResultT]):
 
     def submit_inputs(self, inputs: RunInputs, thresholds: Thresholds) -> FinishedResults[ResultT]:
         """Run once, on an image or array per input; see FrameRunner.infer_inputs."""
-        tensors, letterbox = self._tensors(inputs)
+        tensors, letterbox = self.tensors_of(inputs)
         with self._running:  # States go from one run to the next.
             outputs = self.runner.infer({**tensors, **self._present_states()})
             for name, feed in state_feeds(self.feeds).items():
@@ -158,7 +159,7 @@ class StepByStep(FrameRunner[ResultT]):
         with self._running:
             self._states.clear()
 
-    def _tensors(self, inputs: RunInputs) -> tuple[dict[str, np.ndarray], Letterbox]:
+    def tensors_of(self, inputs: RunInputs) -> tuple[dict[str, np.ndarray], Letterbox]:
         """Return the network's inputs but states, and the placement of the first image."""
         frames, arrays = split_inputs(self.feeds, inputs)
         letterbox, tensors, remaining = NO_LETTERBOX, dict(self._constant_inputs), iter(frames)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 import time
@@ -14,6 +14,7 @@ import numpy as np
 from trt_ros.progress import Reporter
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.frame_runner import StepByStep
+from trt_ros.runtime.feeds import measured_inputs, split_inputs
 from trt_ros.runtime.fitting import fit_any
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.decoders.registry import DRAWN
@@ -56,11 +57,23 @@ class _Clocked:
             self.times_ms.append((time.perf_counter() - start) * 1e3)
 
 
+@contextmanager
+def _clocked(owner: object, name: str) -> Iterator[_Clocked]:
+    """Time the calls of a method, or of a callable in an attribute."""
+    present = getattr(owner, name)
+    clock = _Clocked(present)
+    setattr(owner, name, clock)
+    try:
+        yield clock
+    finally:
+        setattr(owner, name, present)
+
+
 def open_on_the_cpu(
     model: Path, input_size: tuple[int, ...], batch: int
 ) -> tuple[StepByStep[Any], tuple[str, ...]]:
     """
-    Open a network of one image input; one that no decoder recognises returns raw outputs.
+    Open a network; one that no decoder recognises returns raw outputs.
 
     :param batch: maximum number of images per run.
     :returns: the caller's to close, warmed up; and lines for the log.
@@ -77,28 +90,28 @@ def open_on_the_cpu(
         return steps, (*fitted.log_lines, *steps.log_lines)
 
 
-def measure_steps(steps: StepByStep[Any], frame: Frame, rounds: int) -> Mapping[str, list[float]]:
+def measure_steps(
+    steps: StepByStep[Any], frame: Frame | None, rounds: int
+) -> Mapping[str, list[float]]:
     """
-    Time runs of as many images as the network takes, all the same frame.
+    Time runs of as many images as the network takes, all the same frame; tensors are zeros.
 
+    :param frame: None for a network without images.
     :returns: milliseconds per run. 'frame' is the time from image in hand to result; it includes
         'preprocess', 'network' and 'decode'.
     """
-    parts = {
-        'preprocess': _Clocked(steps.preprocess),
-        'network': _Clocked(steps.runner.infer),
-        'decode': _Clocked(steps.decoder),
-    }
-    runner, preprocess, decoder = steps.runner, steps.preprocess, steps.decoder
-    whole = _Clocked(steps.infer_all)
-    try:
-        steps.preprocess, steps.decoder = parts['preprocess'], parts['decode']  # type: ignore[assignment]
-        runner.infer = parts['network']  # type: ignore[method-assign]
+    inputs: Any = measured_inputs(steps.feeds, frame)
+    if steps.is_one_image:
+        inputs = split_inputs(steps.feeds, inputs)[0] * steps.max_batch
+    whole = _Clocked(steps.infer_all if steps.is_one_image else steps.infer_inputs)
+    with (
+        _clocked(steps, 'preprocess' if steps.is_one_image else 'tensors_of') as preprocess,
+        _clocked(steps.runner, 'infer') as network,
+        _clocked(steps, 'decoder') as decode,
+    ):
         for _ in range(rounds + WARM_UP_RUNS):
-            whole([frame] * steps.max_batch, DEFAULT_THRESHOLDS)
-    finally:
-        steps.preprocess, steps.decoder = preprocess, decoder
-        del runner.infer
+            whole(inputs, DEFAULT_THRESHOLDS)
+    parts = {'preprocess': preprocess, 'network': network, 'decode': decode}
     return {
         name: np.reshape(clock.times_ms, (rounds + WARM_UP_RUNS, -1))
         .sum(axis=1)

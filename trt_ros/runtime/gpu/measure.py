@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trt_ros.cuda.device import Event
-from trt_ros.errors import TensorMismatchError
 from trt_ros.runtime.cpu.measure import Summary
-from trt_ros.runtime.feeds import example_inputs, split_inputs
+from trt_ros.runtime.feeds import description, measured_inputs, split_inputs
 from trt_ros.runtime.gpu.executor import GraphPipeline, Pending
 from trt_ros.runtime.gpu.frame_slot import FrameSlot
 from trt_ros.runtime.gpu.sources import HEADER_NBYTES
@@ -41,24 +40,14 @@ class Work(NamedTuple):
         :param frame: every image of the run; default grey ones of the network's size.
         :raises TensorMismatchError: when a tensor has a dynamic shape.
         """
-        inputs = example_inputs(pipeline.shared.feeds)
-        if inputs is None:
-            raise TensorMismatchError(
-                'The network takes tensors of dynamic shapes, which cannot be measured.',
-                cause='; '.join(map(str, pipeline.shared.tensor_specs.values())),
-                remedy='Export it with fixed shapes.',
-            )
-        frames, tensors = split_inputs(pipeline.shared.feeds, inputs)
-        if frame is not None:
-            frames = (frame,) * len(frames)
+        feeds = pipeline.shared.feeds
+        frames, tensors = split_inputs(feeds, measured_inputs(feeds, frame))
         return cls(frames * pipeline.max_batch, tensors)
 
     @property
     def description(self) -> str:
         """Size and encoding of the images, or the shapes of the tensors."""
-        texts = [f'{frame.width}x{frame.height} {frame.encoding}' for frame in self.frames[:1]]
-        texts += [f'{name} {list(value.shape)}' for name, value in self.tensors.items()]
-        return ', '.join(texts)
+        return description(self.frames, self.tensors)
 
 
 @contextmanager
