@@ -249,8 +249,8 @@ def _boxes(args: Namespace, ours: Any, reference: Any) -> Iterator[BoxAgreement]
         return
     on_cpu = StepByStep(reference, fitted)
     rng = np.random.default_rng(0)
-    noise = (
-        Frame.from_pixels(rng.integers(0, 256, (480, 640, 3), dtype=np.uint8))
+    noise = (  # With alpha, for networks of one, three and four channels.
+        Frame.from_pixels(rng.integers(0, 256, (480, 640, 4), dtype=np.uint8), 'bgra8')
         for _ in range(args.random)
     )
     thresholds = Thresholds(score=args.score_threshold, max_detections=300)

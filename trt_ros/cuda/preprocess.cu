@@ -4,7 +4,6 @@
 enum Encoding {
   RGB, BGR, RGBA, BGRA, MONO, MONO16, UYVY, YUYV, NV12, NV21, RGGB, BGGR, GBRG, GRBG,
   ALPHA,    // The fourth of four bytes.
-  OPAQUE,   // 255.
   VALUE16,  // 16 bits, times `unit`.
   VALUE32,  // float32; values that are not finite count as 0.
 };
@@ -89,7 +88,6 @@ __device__ __forceinline__ Colour pixel(const Preprocess& p, int x, int y) {
     case MONO: return grey(row[x]);
     case MONO16: return grey(row[2 * x + (p.big_endian ? 0 : 1)]);
     case ALPHA: return grey(row[4 * x + 3]);
-    case OPAQUE: return grey(255.f);
     case VALUE16: return grey(bits_at(row + 2 * x, 2, p.big_endian) * p.unit);
     case VALUE32: {
       const float value = __uint_as_float(bits_at(row + 4 * x, 4, p.big_endian));

@@ -161,13 +161,19 @@ def split_inputs(
     return tuple(frames), tensors
 
 
+def example_frame(feed: ImageFeed) -> Frame:
+    """Return a grey image of the network's size, with alpha where that is the fourth channel."""
+    has_alpha = feed.preprocess.channels == 4 and not feed.has_second
+    pixels = np.full((*feed.preprocess.input_hw, 3 + has_alpha), 114, np.uint8)
+    return Frame.from_pixels(pixels, 'bgra8' if has_alpha else 'bgr8')
+
+
 def example_inputs(feeds: Feeds) -> dict[str, RunInput] | None:
     """Return grey images and zeros to warm up with; None where a tensor has a dynamic shape."""
     inputs: dict[str, RunInput] = {}
     for name, feed in feeds.items():
         if isinstance(feed, ImageFeed):
-            grey = np.full((*feed.preprocess.input_hw, 3), 114, np.uint8)
-            inputs[name] = [Frame.from_pixels(grey)] * feed.image_count
+            inputs[name] = [example_frame(feed)] * feed.image_count
         elif isinstance(feed, TensorFeed):
             if feed.spec.is_dynamic:
                 return None

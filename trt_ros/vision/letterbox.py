@@ -140,7 +140,7 @@ class Preprocess:
     :param pad_value: pixel value around a letterboxed image, 0 to 255.
     :param channels: 3 for colours; 1 for grey levels, or the depths of a depth image; 4 for
         colours and, as fourth channel, the grey levels or depths of a second image, or else the
-        alpha channel of the image (255 where it has none), padded with 0.
+        alpha channel of the image, padded with 0.
     :param channel_order: order of the colours, 'rgb' or 'bgr', also in `mean` and `std`.
     :param mean: one value per channel, as is `std`; a single one counts for all channels.
     :param layout: 'nchw' or 'nhwc'.
@@ -229,9 +229,11 @@ class Preprocess:
         """
         Compute the network's input for an image.
 
-        :param second: with 4 channels, the image of the fourth one; default the alpha channel.
+        :param second: with 4 channels, the image of the fourth one; default the alpha channel. It
+            shows what the first one shows, in any size, and is placed where the first one is.
         :returns: `shape`, C-contiguous; and the placement of the (first) image.
-        :raises BadFrameError: 'depth image', for one where colours are expected.
+        :raises BadFrameError: 'depth image', for one where colours are expected; 'no fourth
+            channel', with 4 channels, for an image without alpha and no second one.
         :raises ParameterError: for 'bfloat16', which NumPy lacks.
         """
         if self.dtype == 'bfloat16':

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from trt_ros.errors import BadFrameError
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame
 from trt_ros.vision.resample import resample, resample_values
 
@@ -14,6 +15,24 @@ LUMA = (0.299, 0.587, 0.114)
 
 #: 16-bit encodings, and the factor on their values: grey levels of 0 to 255.996, and metres.
 UNITS_16 = {'mono16': 1 / 256, '16UC1': 0.001}
+
+
+_ALPHA_ENCODINGS = ('rgba8', 'bgra8')
+
+
+def refuse_opaque(encoding: str) -> None:
+    """
+    Check that an encoding has an alpha channel, for a network of four channels and one image.
+
+    :raises BadFrameError: 'no fourth channel', when it has none.
+    """
+    if encoding not in _ALPHA_ENCODINGS:
+        raise BadFrameError(
+            'no fourth channel',
+            f'Encoding {encoding} has no fourth channel, which the network takes.',
+            remedy=f'Publish {" or ".join(_ALPHA_ENCODINGS)}, or bind a second image as the fourth '
+            'channel: inputs:=["INPUT=image:COLOR_TOPIC,DEPTH_TOPIC"].',
+        )
 
 
 def is_depth(frame: Frame) -> bool:
@@ -56,18 +75,16 @@ def resample_alpha(
     crop_wh: tuple[int, int] | None = None,
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """
-    Resize the alpha channel of a picture, as `resample` does; 255 where it has none.
+    Resize the alpha channel of a picture, as `resample` does.
 
     :returns: rows, and their (1, R, w) float32 values, 0 to 255.
+    :raises BadFrameError: 'no fourth channel', when it has none.
     """
-    if frame.encoding in ('rgba8', 'bgra8'):
-        alpha: np.ndarray = np.ndarray(
-            (frame.height, frame.width), np.uint8, frame.data, 3, (frame.step, 4)
-        ).astype(np.float32)
-        values = resample_values(alpha, out_wh, antialias, crop_xy, crop_wh or out_wh)
-    else:
-        width, height = crop_wh or out_wh
-        values = np.full((height, width), 255, np.float32)
+    refuse_opaque(frame.encoding)
+    alpha: np.ndarray = np.ndarray(
+        (frame.height, frame.width), np.uint8, frame.data, 3, (frame.step, 4)
+    ).astype(np.float32)
+    values = resample_values(alpha, out_wh, antialias, crop_xy, crop_wh or out_wh)
     yield slice(0, len(values)), values[None]
 
 

@@ -13,6 +13,7 @@ from trt_ros.runtime.feeds import (
     NO_LETTERBOX,
     RunInputs,
     constant_inputs,
+    example_frame,
     example_inputs,
     host_dtype,
     image_feeds,
@@ -95,7 +96,7 @@ class StepByStep(FrameRunner[ResultT]):
                 tensors, _ = self.tensors_of(inputs)
                 self.log_lines += self.runner.settle_threads({**tensors, **self._present_states()})
             return
-        grey = Frame.from_pixels(np.full((*self.preprocess.input_hw, 3), 114, np.uint8))
+        grey = example_frame(image_feeds(self.feeds)[self._input_name])
         if self.max_batch > 1 and not self._is_padded:
             try:
                 self.infer_all([grey] * self.max_batch, WARM_UP_THRESHOLDS)

@@ -12,7 +12,7 @@ import numpy as np
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame, refuse_depth
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.single_channel import UNITS_16
+from trt_ros.vision.single_channel import UNITS_16, refuse_opaque
 
 # In the order of preprocess.cu's enum.
 _ENCODINGS = {
@@ -37,7 +37,7 @@ _ENCODINGS = {
     )
     for name in names
 }
-_ALPHA, _OPAQUE, _VALUE16, _VALUE32 = range(14, 18)
+_ALPHA, _VALUE16, _VALUE32 = range(14, 17)
 _COLOURS, _LUMA, _VALUE = range(3)  # preprocess.cu: enum Written.
 _DTYPES = {'float32': 0, 'float16': 1, 'bfloat16': 2, 'uint8': 3}
 
@@ -121,7 +121,8 @@ def preprocess_args(
     :param geometries: of the image and, with 4 channels, maybe of a second one.
     :param sources: GPU address of the bytes of each.
     :param target: GPU address of this image in the network's input.
-    :raises BadFrameError: 'depth image', for one where colours are expected.
+    :raises BadFrameError: 'depth image', for one where colours are expected; 'no fourth channel',
+        with 4 channels, for an image without alpha and no second one.
     """
     if preprocess.channels == 1:
         return [_grey_args(preprocess, geometries[0], sources[0], target, channel=0)]
@@ -141,8 +142,8 @@ def preprocess_args(
         if len(geometries) == 2:
             args.append(_grey_args(padded_with_0, geometries[1], sources[1], target, channel=3))
         else:
-            encoding = _ALPHA if geometries[0].encoding in ('rgba8', 'bgra8') else _OPAQUE
-            read = (encoding, _VALUE, 1.0)
+            refuse_opaque(geometries[0].encoding)
+            read = (_ALPHA, _VALUE, 1.0)
             args.append(_args(padded_with_0, geometries[0], sources[0], target, read, channel=3))
     return args
 
