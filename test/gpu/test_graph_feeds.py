@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 import pytest
 
+from trt_ros.errors import BadFrameError
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.registry import TENSORS
@@ -241,8 +242,27 @@ def test_color_and_depth_equal_onnxruntime(write, both, encoding):
     )
     ours, reference = both(path, inputs=('x=image:color,depth?mean=0,0,0,2&std=1,1,1,3',))
     for number in range(4):
-        inputs = {'x': (picture(number, 640, 480), picture(number, 320, 240, encoding))}
+        second = picture(number, *((320, 240), (300, 300))[number % 2], encoding)
+        inputs = {'x': (picture(number, 640, 480), second)}
         assert_close(ours(inputs), reference(inputs))
+
+
+def test_alpha_equals_onnxruntime_and_an_image_without_it_is_refused(write, both):
+    path = write(
+        [node('Conv', ['x', 'w'], ['y'], pads=[1, 1, 1, 1])],
+        [('x', FLOAT, [1, 4, 64, 96])],
+        [('y', FLOAT, [1, 2, 64, 96])],
+        w=weights(2, 4, 3, 3),
+    )
+    ours, reference = both(path)
+    pixels = np.random.default_rng(0).integers(0, 256, (120, 160, 4), dtype=np.uint8)
+    for encoding in ('rgba8', 'bgra8'):
+        frame = Frame.from_pixels(pixels, encoding)
+        assert_close(ours(frame), reference(frame))
+        for pipeline in (ours, reference):
+            with pytest.raises(BadFrameError, match='bgr8 has no fourth channel'):
+                pipeline(picture(0))
+    assert ours.diagnostics()['CUDA graph fallbacks'] == ''
 
 
 @pytest.mark.parametrize('encoding', ['mono16', '16UC1', '32FC1', 'bgr8'])

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from trt_ros.errors import BadFrameError
 from trt_ros.vision.frame import ENCODINGS, Frame
 from trt_ros.vision.letterbox import RESIZES, Preprocess
 
@@ -154,7 +155,11 @@ def test_four_channels_equal_numpy(resize, layout, preprocess_on_gpu):
     )
     for encoding in ('rgb8', 'bgra8', 'rgba8', 'nv12', 'mono8'):
         frame = random_frame(encoding, 117, 75)
-        assert_close(preprocess_on_gpu(frame, preprocess), preprocess(frame)[0])
+        if encoding in ('rgba8', 'bgra8'):
+            assert_close(preprocess_on_gpu(frame, preprocess), preprocess(frame)[0])
+        else:
+            with pytest.raises(BadFrameError, match=f'{encoding} has no fourth channel'):
+                preprocess_on_gpu(frame, preprocess)
         for second in (
             random_values('16UC1', 301, 203),
             random_values('32FC1', 64, 48),

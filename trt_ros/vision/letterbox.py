@@ -243,35 +243,37 @@ class Preprocess:
             )
         tensor = np.empty(self.shape, self.dtype)
         planes = tensor[0] if self.layout == 'nchw' else tensor[0].transpose(2, 0, 1)
+        letterbox = self.letterbox(frame.wh)
         if self.channels == 1:
-            self._write(planes, slice(0, 1), frame, resample_grey)
+            self._write(planes, slice(0, 1), frame, letterbox, resample_grey)
         else:
             order: Order = 'rgb' if self.channel_order == 'rgb' else 'bgr'
-            self._write(planes, slice(0, 3), frame, partial(resample, order=order))
+            self._write(planes, slice(0, 3), frame, letterbox, partial(resample, order=order))
         if self.channels == 4:
             padded_with_0 = replace(self, pad_value=0)
             if second is None:
-                padded_with_0._write(planes, slice(3, 4), frame, resample_alpha)
+                padded_with_0._write(planes, slice(3, 4), frame, letterbox, resample_alpha)
             else:
-                padded_with_0._write(planes, slice(3, 4), second, resample_grey)
-        return tensor, self.letterbox(frame.wh)
+                padded_with_0._write(planes, slice(3, 4), second, letterbox, resample_grey)
+        return tensor, letterbox
 
     def _write(
         self,
         planes: np.ndarray,
         channels: slice,
         frame: Frame,
+        letterbox: Letterbox,
         resized: Callable[..., Iterator[tuple[slice, np.ndarray]]],
     ) -> None:
         """
         Write some channels of the network's input.
 
         :param planes: (channels, H, W) view of the whole input.
+        :param letterbox: placement of the first image, which a second one shares.
         :param resized: `resample`, or another function with its arguments.
         """
         if is_depth(frame) and channels != slice(0, 3):
             self = self.for_depth()
-        letterbox = self.letterbox(frame.wh)
         (left, top), (width, height) = map(int, letterbox.pad_xy), letterbox.inner_wh
         planes, gain, bias = planes[channels], self.gain[channels], self.bias[channels]
         inner = planes[:, max(top, 0) : top + height, max(left, 0) : left + width]

@@ -30,8 +30,8 @@ def refuse_opaque(encoding: str) -> None:
         raise BadFrameError(
             'no fourth channel',
             f'Encoding {encoding} has no fourth channel, which the network takes.',
-            remedy=f'Publish {" or ".join(_ALPHA_ENCODINGS)}, or bind a second image as the fourth '
-            'channel: inputs:=["INPUT=image:COLOR_TOPIC,DEPTH_TOPIC"].',
+            remedy=f'Publish {" or ".join(_ALPHA_ENCODINGS)}, or bind a second image as the '
+            'fourth channel: inputs:=["INPUT=image:COLOR_TOPIC,DEPTH_TOPIC"].',
         )
 
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.vision.frame import Frame
-from trt_ros.vision.letterbox import Preprocess
+from trt_ros.runtime.gpu.preprocess import Geometry, preprocess_args
+from trt_ros.vision.frame import ENCODINGS, Frame
+from trt_ros.vision.letterbox import RESIZES, Preprocess
 
 STRETCH = Preprocess((48, 64), 'stretch', scale=1.0, channels=1)
 
@@ -83,8 +84,39 @@ def test_the_fourth_channel_of_one_image_is_its_alpha():
     preprocess = Preprocess((48, 64), 'stretch', scale=1.0, channels=4)
     got, _ = preprocess(Frame.from_pixels(pixels, 'rgba8'))
     assert np.array_equal(got[0], pixels.transpose(2, 0, 1))
-    opaque, _ = preprocess(Frame.from_pixels(pixels[..., :3], 'rgb8'))
-    assert (opaque[0, 3] == 255).all()
+
+
+@pytest.mark.parametrize('encoding', ['rgb8', 'bgr8', 'mono8', 'nv12'])
+def test_rejects_an_image_without_alpha_and_second_image(encoding):
+    data = np.zeros(48 * 64 * 3, np.uint8)
+    frame = Frame(data, 64, 48, 64 * ENCODINGS[encoding], encoding)
+    with pytest.raises(
+        BadFrameError, match=rf'{encoding} has no fourth(.|\n)*Publish rgba8 or bgra8, or bind'
+    ) as caught:
+        Preprocess((48, 64), channels=4)(frame)
+    assert caught.value.kind == 'no fourth channel'
+    geometry = Geometry.of(frame)
+    with pytest.raises(BadFrameError, match=f'{encoding} has no fourth channel'):
+        preprocess_args(Preprocess((48, 64), channels=4), [geometry], [1], 2)
+    assert len(preprocess_args(Preprocess((48, 64), channels=4), [geometry] * 2, [1, 1], 2)) == 2
+
+
+@pytest.mark.parametrize('resize', RESIZES)
+def test_the_second_image_lies_where_the_first_one_does(resize):
+    """A wide colour image and a square depth image of one object, both with a bright square."""
+    colours, metres = np.zeros((60, 120, 3), np.uint8), np.zeros((90, 90), np.float32)
+    colours[20:40, 40:80], metres[30:60, 30:60] = 255, 1
+    preprocess = Preprocess((64, 96), resize, channels=4, pad_value=0)
+    got, _ = preprocess(Frame.from_pixels(colours), Frame.from_pixels(metres, '32FC1'))
+    bright = [np.argwhere(plane > 0.5) for plane in got[0]]
+    for corner in (np.min, np.max):
+        np.testing.assert_allclose(corner(bright[3], axis=0), corner(bright[0], axis=0), atol=1)
+    geometries = [Geometry(120, 60, 360, 'bgr8', False), Geometry(90, 90, 360, '32FC1', False)]
+    first, second = preprocess_args(preprocess, geometries, [1, 2], 3)
+    for name in ('left', 'top', 'content_width', 'content_height'):
+        assert getattr(first, name) == getattr(second, name)
+    assert second.step_x == pytest.approx(90 / second.content_width)
+    assert second.step_y == pytest.approx(90 / second.content_height)
 
 
 def test_rejects_a_depth_image_where_colours_are_expected():

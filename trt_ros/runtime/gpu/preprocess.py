@@ -11,7 +11,7 @@ import numpy as np
 
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame, refuse_depth
-from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.single_channel import UNITS_16, refuse_opaque
 
 # In the order of preprocess.cu's enum.
@@ -124,8 +124,9 @@ def preprocess_args(
     :raises BadFrameError: 'depth image', for one where colours are expected; 'no fourth channel',
         with 4 channels, for an image without alpha and no second one.
     """
+    letterbox = preprocess.letterbox((geometries[0].width, geometries[0].height))
     if preprocess.channels == 1:
-        return [_grey_args(preprocess, geometries[0], sources[0], target, channel=0)]
+        return [_grey_args(preprocess, geometries[0], sources[0], target, letterbox, channel=0)]
     refuse_depth(geometries[0].encoding)
     args = [
         _args(
@@ -133,6 +134,7 @@ def preprocess_args(
             geometries[0],
             sources[0],
             target,
+            letterbox,
             (_ENCODINGS[geometries[0].encoding], _COLOURS, 1.0),
             channel=0,
         )
@@ -140,16 +142,26 @@ def preprocess_args(
     if preprocess.channels == 4:
         padded_with_0 = replace(preprocess, pad_value=0)
         if len(geometries) == 2:
-            args.append(_grey_args(padded_with_0, geometries[1], sources[1], target, channel=3))
+            args.append(
+                _grey_args(padded_with_0, geometries[1], sources[1], target, letterbox, channel=3)
+            )
         else:
             refuse_opaque(geometries[0].encoding)
             read = (_ALPHA, _VALUE, 1.0)
-            args.append(_args(padded_with_0, geometries[0], sources[0], target, read, channel=3))
+            args.append(
+                _args(padded_with_0, geometries[0], sources[0], target, letterbox, read, channel=3)
+            )
     return args
 
 
 def _grey_args(
-    preprocess: Preprocess, geometry: Geometry, source: int, target: int, *, channel: int
+    preprocess: Preprocess,
+    geometry: Geometry,
+    source: int,
+    target: int,
+    letterbox: Letterbox,
+    *,
+    channel: int,
 ) -> PreprocessArgs:
     encoding = geometry.encoding
     if encoding in UNITS_16:
@@ -160,7 +172,7 @@ def _grey_args(
         read = (_ENCODINGS[encoding], _VALUE if encoding in ('mono8', '8UC1') else _LUMA, 1.0)
     if encoding in DEPTH_ENCODINGS:
         preprocess = preprocess.for_depth()
-    return _args(preprocess, geometry, source, target, read, channel=channel)
+    return _args(preprocess, geometry, source, target, letterbox, read, channel=channel)
 
 
 def _args(
@@ -168,6 +180,7 @@ def _args(
     geometry: Geometry,
     source: int,
     target: int,
+    letterbox: Letterbox,
     read: tuple[int, int, float],
     *,
     channel: int,
@@ -175,12 +188,12 @@ def _args(
     """
     Return the arguments of one launch.
 
+    :param letterbox: placement of the first image, which a second one shares.
     :param read: encoding, enum Written and unit, see preprocess.cu.
     :param channel: first channel that is written.
     """
     encoding, written, unit = read
-    box = preprocess.letterbox((geometry.width, geometry.height))
-    inner_width, inner_height = box.inner_wh
+    inner_width, inner_height = letterbox.inner_wh
     step_x, step_y = geometry.width / inner_width, geometry.height / inner_height
     height, width = preprocess.input_hw
     count = 3 if written == _COLOURS else 1
@@ -196,8 +209,8 @@ def _args(
         geometry.is_bigendian,
         width,
         height,
-        int(box.pad_xy[0]),
-        int(box.pad_xy[1]),
+        int(letterbox.pad_xy[0]),
+        int(letterbox.pad_xy[1]),
         inner_width,
         inner_height,
         step_x,
@@ -235,8 +248,9 @@ def crop_args(
     :raises BadFrameError: 'depth image', for an encoding of depth images.
     """
     refuse_depth(geometry.encoding)
+    letterbox = preprocess.letterbox((geometry.width, geometry.height))
     read = (_ENCODINGS[geometry.encoding], _COLOURS, 1.0)
-    return CropArgs(_args(preprocess, geometry, source, target, read, channel=0), maps)
+    return CropArgs(_args(preprocess, geometry, source, target, letterbox, read, channel=0), maps)
 
 
 def launch_crop(kernels: Kernels, args: CropArgs, regions: int, stream: int) -> None:
