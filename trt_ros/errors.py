@@ -36,6 +36,8 @@ class ModelError(TrtRosError):
 class TensorMismatchError(TrtRosError):
     """A tensor, network input or network output of unexpected shape or dtype."""
 
+    kind = 'wrong tensor'  # The key under which nodes count dropped frames.
+
 
 class ScoreRangeError(TensorMismatchError):
     """
