@@ -105,6 +105,7 @@ def test_values_are_brought_into_the_fields_own_type(name, value, checked):
         ('word', 'three', 'Choose one of one, two.'),
         ('names', 1, 'must be of type string_array'),
         ('names', [1], 'must be of type string_array'),
+        ('names', [True], 'Remedy: Quote it: YAML reads y'),
     ],
 )
 def test_values_that_are_not_allowed_are_refused(name, value, why):

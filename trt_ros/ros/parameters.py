@@ -76,7 +76,10 @@ class Specification:
         if self.entry_type is str and isinstance(value, str):
             value = [value]
         wrong_type = ParameterError(
-            f'{self.name} is {value!r}, but must be of type {self.type_.name.lower()}.'
+            f'{self.name} is {value!r}, but must be of type {self.type_.name.lower()}.',
+            remedy='Quote it: YAML reads y, no, on and 1 without quotes as a bool or number.'
+            if str in (self.python_type, self.entry_type)
+            else '',
         )
         if self.entry_type is None:
             return _as_type(value, self.python_type, wrong_type)

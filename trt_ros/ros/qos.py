@@ -27,6 +27,7 @@ RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFOR
 #: ROS's names of the presets for topics; `auto` is an addition of trt_ros.
 PRESETS = ('auto', 'sensor_data', 'default', 'system_default', 'best_available')
 
+_IMAGE = 'sensor_msgs/msg/Image'  # Other messages are small.
 FASTDDS_REMEDY = (
     'images over 512 KiB need '
     'FASTDDS_BUILTIN_TRANSPORTS=DEFAULT?sockets_size=32MB at the publisher'
@@ -225,7 +226,8 @@ def why_lost(node: Node, topic: str) -> str:
             'the publishers are reliable, but this node requests best_effort: set '
             'qos_reliability to auto'
         )
-    if get_rmw_implementation_identifier().startswith('rmw_fastrtps'):
+    types = {info.topic_type for info in node.get_publishers_info_by_topic(topic)}
+    if _IMAGE in types and get_rmw_implementation_identifier().startswith('rmw_fastrtps'):
         return f'{FASTDDS_REMEDY}; otherwise lower the rate or raise qos_depth'
     return 'lower the rate, or raise qos_depth'
 
@@ -246,7 +248,7 @@ def why_silent(node: Node, topic: str, type_name: str) -> str:
         return f'{count} of type {", ".join(sorted(types))}; this node subscribes to {type_name}'
     for why in _mismatches(node, topic, [info.qos_profile for info in infos]):
         return f'{count}, {why}'
-    if get_rmw_implementation_identifier().startswith('rmw_fastrtps'):
+    if type_name == _IMAGE and get_rmw_implementation_identifier().startswith('rmw_fastrtps'):
         return f'{count}, no messages; {FASTDDS_REMEDY}'
     return f'{count}, no messages'
 

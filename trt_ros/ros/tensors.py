@@ -28,12 +28,14 @@ from trt_ros.tensors import TensorSpec
 
 FORMATS = ('auto', 'isaac', 'isaac5', 'multiarray')
 _ISAAC = {'isaac': 'isaac_ros_tensor_list_interfaces', 'isaac5': 'isaac_ros_tensor_msgs'}
-_REMEDY = (
-    'Set tensor_format to multiarray or auto; or build the messages with the workspace, from its '
-    'root: colcon build --base-paths src '
+_REMEDIES = {
+    'isaac': 'Set tensor_format to multiarray or auto; or build the messages with the workspace, '
+    'from its root: colcon build --base-paths src '
     'src/trt_ros/standalone/interfaces/isaac_ros_tensor_list_interfaces, and source it again. '
-    "NVIDIA's isaac_ros_common has the same package."
-)
+    "NVIDIA's isaac_ros_common has the same package.",
+    'isaac5': 'Set tensor_format to multiarray or auto; or install isaac_ros_tensor_msgs of Isaac '
+    'ROS 5 and source its workspace.',
+}
 
 Stamp = tuple[int, int]
 #: Creates a publisher of a message type on a topic below the node's name.
@@ -217,7 +219,9 @@ def open_format(name: str) -> TensorFormat:
         except ImportError as error:
             if name != 'auto':
                 raise ParameterError(
-                    f'Package {_ISAAC[each]} is not installed.', cause=str(error), remedy=_REMEDY
+                    f'Package {_ISAAC[each]} is not installed.',
+                    cause=str(error),
+                    remedy=_REMEDIES[each],
                 ) from error
             continue
         if each == 'isaac':
