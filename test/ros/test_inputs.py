@@ -340,14 +340,18 @@ def test_a_silent_topic_is_named(start, peer, publisher, picture_of):
 
 def test_a_silent_topic_is_named_although_others_have_errors(start, peer, publisher, picture_of):
     start('masked', 'policy', ['left=image:one', 'right=image:two', 'joints=tensor:silent'])
-    one = publisher(Image, '/one')
+    one, two = publisher(Image, '/one'), publisher(Image, '/two')
+    publisher(TensorList, '/silent')
     inbox = peer.inbox(DiagnosticArray, '/diagnostics')
 
     def is_stale():
-        one.publish(picture_of(RED, 1))  # After the first: duplicate stamp.
+        for each in (one, two):
+            each.publish(picture_of(RED, 1))  # After the first: duplicate stamp.
         return stale_status(inbox, 'masked')
 
-    assert peer.wait_until(is_stale, 'a stale status').message.startswith('no ')
+    message = peer.wait_until(is_stale, 'a stale status').message
+    assert message.startswith('no message for ')
+    assert message.endswith(' s on /silent: 1 publisher, no messages')
 
 
 def test_a_recurrent_network_keeps_its_state(start, peer, publisher, models):
@@ -441,7 +445,7 @@ def test_a_policy_samples_its_newest_inputs(start, peer, publisher, picture_of):
 
 
 def test_colour_and_depth_become_four_channels(start, peer, publisher, picture_of, as_image):
-    start('rgbd', 'rgbd', ['x=image:color,depth?scale=1.0'])
+    node = start('rgbd', 'rgbd', ['x=image:color,depth?scale=1.0'])
     color, depth = publisher(Image, '/color'), publisher(Image, '/depth')
     results = peer.inbox(TensorList, '/rgbd/tensors')
     color.publish(picture_of((10, 20, 30), 1, 'optical'))
@@ -450,6 +454,10 @@ def test_colour_and_depth_become_four_channels(start, peer, publisher, picture_o
     found = results.wait_for(at(1))
     assert found.header.frame_id == 'optical'
     assert read(found) == {'means': [pytest.approx([10, 20, 30, 1.5])]}
+    color.publish(stamped(as_image(millimetres, '16UC1'), 2))
+    depth.publish(picture_of((10, 20, 30), 2))
+    node.wait_for_log('The image on /color has the encoding 16UC1 of depth images.')
+    node.wait_for_log('Swap the topics in inputs: x=image:/depth,/color.')
 
 
 def test_a_thermal_image_is_one_channel(start, peer, publisher, as_image):
@@ -522,6 +530,15 @@ def test_bindings_that_cannot_be_honoured_are_refused(start_node, models):
         ({'inputs': ['x=tensor:t']}, 'The network input factor'),
         ({'inputs': ['*=tensor:t//u']}, "inputs has an invalid topic 't//u'"),
         ({'tensor_format': 'isaac5'}, 'Package isaac_ros_tensor_msgs is not installed'),
+        ({'tensor_format': 'isaac5'}, 'or install isaac_ros_tensor_msgs of Isaac ROS 5'),
+        (
+            {'inputs': ['x=tensor:t', 'factor=tensor:t'], 'tensor_format': 'multiarray'},
+            "'t' is bound to the network inputs x, factor",
+        ),
+        (
+            {'inputs': ['x=tensor:t#z', 'factor=tensor:f'], 'tensor_format': 'multiarray'},
+            "The network input 'x' is bound to t#z",
+        ),
         ({'regions': True}, "inputs is ['*=tensor:t'], but regions is true"),
     ):
         assert node.set(**{**usual, **changes}) == ''

@@ -10,7 +10,7 @@ import numpy as np
 from rclpy.exceptions import InvalidTopicNameException
 from std_msgs.msg import Header
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.ros.dds.cdr import read_stamp
 from trt_ros.ros.dds.cdr_tensors import TensorListView
 from trt_ros.ros.dds.rcl import MemoryHooks
@@ -28,7 +28,7 @@ from trt_ros.runtime.bindings import Binding, parse_bindings, resolve_bindings
 from trt_ros.runtime.feeds import ConstantFeed, RunInputs, StateFeed, TensorFeed
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.frame import Frame
+from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,8 @@ class BoundInputs:
                 f'The topic {name!r} is bound to an image and to a tensor in inputs.',
                 remedy='Bind a topic to messages of one kind.',
             )
+        if self._format.name == 'multiarray':
+            refuse_shared(name, [binding for binding in bound if binding.kind == 'tensor'])
         ages = [each.max_age for each in bound if each.max_age is not None]
         if ages and not self._node.parameters.rate_hz:
             raise ParameterError(
@@ -258,6 +260,7 @@ class BoundInputs:
         for binding in self._bindings:
             found = [by_topic[topic] for topic in binding.topics]
             if binding.kind == 'image':
+                self._refuse_depth(binding, found[0])
                 inputs[binding.input] = found
             elif binding.kind == 'tensor':
                 is_only = len(self.topics[binding.topics[0]].specs) == 1
@@ -267,6 +270,17 @@ class BoundInputs:
                     or_only=is_only and not binding.tensor,
                 )
         return inputs
+
+    def _refuse_depth(self, binding: Binding, frame: Frame) -> None:
+        """Check that the first of two images is not the depth image."""
+        if len(binding.topics) == 2 and frame.encoding in DEPTH_ENCODINGS:
+            colour, depth = map(self._node.resolve_topic_name, binding.topics)
+            raise BadFrameError(
+                'depth image',
+                f'The image on {colour} has the encoding {frame.encoding} of depth images.',
+                cause=f'The network input {binding.input!r} takes colours from its first topic.',
+                remedy=f'Swap the topics in inputs: {binding.input}=image:{depth},{colour}.',
+            )
 
     # Diagnostics.
 
@@ -316,6 +330,25 @@ class BoundInputs:
 
     def _bound_topic(self, topic: str) -> BoundTopic:
         return self.topics.get(topic) or next(iter(self.topics.values()))
+
+
+def refuse_shared(topic: str, bound: Sequence[Binding]) -> None:
+    """
+    Check the bindings of a topic of multi-arrays.
+
+    :raises ParameterError: when they expect several tensors, or one by its name.
+    """
+    names = [binding.input for binding in bound]
+    other = [binding.tensor for binding in bound if binding.tensor not in ('', binding.input)]
+    if len(names) > 1 or other:
+        raise ParameterError(
+            f'The topic {topic!r} is bound to the network inputs {", ".join(names)} in inputs.'
+            if len(names) > 1
+            else f'The network input {names[0]!r} is bound to {topic}#{other[0]} in inputs.',
+            cause='With tensor_format multiarray, a message is one tensor without a name.',
+            remedy='Bind each input to a topic of its own, without #TENSOR; or set tensor_format '
+            'to isaac or isaac5.',
+        )
 
 
 def ros_type(message_type: type) -> str:
