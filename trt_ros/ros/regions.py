@@ -10,6 +10,7 @@ from rclpy.serialization import deserialize_message
 from vision_msgs.msg import Detection2D, Detection2DArray
 
 from trt_ros.errors import BadFrameError
+from trt_ros.vision.regions import MAX_PIXELS
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,13 @@ def choose_objects(
     """
     Choose the detections to run: the best `max_regions` by score, the first among equals.
 
-    Boxes that are not finite, without an area, or completely outside the image are invalid.
+    Boxes that are not finite, beyond MAX_PIXELS, without an area, or completely outside the
+    image are invalid.
     """
     boxes = np.array([_box(each) for each in message.detections], np.float64).reshape(-1, 5)
     with np.errstate(invalid='ignore', over='ignore'):
         reach = np.hypot(boxes[:, 2], boxes[:, 3])[:, None] / 2
-        is_valid = np.isfinite(boxes).all(axis=1) & (boxes[:, 2:4] > 0).all(axis=1)
+        is_valid = (np.abs(boxes) <= MAX_PIXELS).all(axis=1) & (boxes[:, 2:4] > 0).all(axis=1)
         is_valid &= (boxes[:, :2] + reach > 0).all(axis=1)
         is_valid &= (boxes[:, :2] - reach < image_wh).all(axis=1)
     valid = np.flatnonzero(is_valid)

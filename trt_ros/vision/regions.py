@@ -12,6 +12,9 @@ from trt_ros.vision.frame import Frame, Order, colour_at, plain_channels, to_col
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.results import Poses
 
+#: Largest coordinate and size of a region; float32 holds its maps.
+MAX_PIXELS = 1e12
+
 REGION_RESIZES = ('expand', 'stretch')
 
 ResultT = TypeVar('ResultT')
@@ -76,8 +79,24 @@ class Crop:
 
         :param regions: (N, 5): centre x, y, width, height, angle; N may be 0.
         :returns: (N, 2, 3) float32: x, y = map @ (column, row, 1).
+        :raises ParameterError: for another shape, or a region that is not finite, has a side of 0
+            or less, or is larger or farther away than MAX_PIXELS.
         """
-        centre, size, angle = np.split(np.asarray(regions, np.float64).reshape(-1, 5), [2, 4], 1)
+        regions = np.asarray(regions, np.float64)
+        if regions.size and (regions.ndim != 2 or regions.shape[1] != 5):
+            raise ParameterError(
+                f'Regions have the shape {regions.shape}, expected (N, 5).',
+                remedy='Give centre x, y, width, height and angle of each.',
+            )
+        if (
+            not (np.abs(regions) <= MAX_PIXELS).all()
+            or (regions.reshape(-1, 5)[:, 2:4] <= 0).any()
+        ):
+            raise ParameterError(
+                'A region is not finite, too large, or has no area.',
+                remedy=f'Give finite numbers up to {MAX_PIXELS:g} and sides above 0.',
+            )
+        centre, size, angle = np.split(regions.reshape(-1, 5), [2, 4], 1)
         input_wh = np.array(self.preprocess.input_hw[::-1], np.float64)
         steps = size * self.scale / input_wh
         if self.resize == 'expand':

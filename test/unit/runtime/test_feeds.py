@@ -237,3 +237,16 @@ def test_bfloat16_is_rounded_to_nearest_even():
         '0x7f80',
         '0x7fc0',
     ]
+
+
+def test_nonfinite_outputs_are_counted_and_the_state_is_named(counter, caplog):
+    inputs = ('step=tensor:step', 'h=state:hn')
+    with open_pipeline(counter, inputs=inputs) as pipeline:
+        key = 'frames with non-finite values'
+        pipeline({'step': np.full((1, 2), 1e30, np.float32)})
+        assert pipeline.diagnostics()[key] == '0'
+        for _ in range(2):
+            pipeline({'step': np.array([[np.nan, 1]], np.float32)})
+        assert pipeline.diagnostics()[key] == '2'
+    (message,) = [each.message for each in caplog.records if 'NaN' in each.message]
+    assert message.endswith('States keep them: reset the states.')

@@ -101,7 +101,7 @@ def test_every_encoding_is_converted_as_a_whole_image_is(encoding, angle):
         assert np.abs(sample(frame, 'rgb', each, (8, 8), 7) - expected).max() < 0.01
 
 
-@pytest.mark.parametrize('centre', [(-500, 5), (5, 1e9), (1e30, 1e30)])
+@pytest.mark.parametrize('centre', [(-500, 5), (5, 1e9), (1e12, 1e12)])
 def test_a_region_outside_the_image_is_padding(centre):
     maps = crop().maps(np.array([[*centre, 30, 30, 0.3]]))
     assert np.array_equal(

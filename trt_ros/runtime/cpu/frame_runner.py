@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import logging
 import threading
 from typing import TypeVar
 
@@ -31,6 +32,7 @@ from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.regions import to_source
 from trt_ros.vision.thresholds import Thresholds
 
+log = logging.getLogger('trt_ros.runtime')
 ResultT = TypeVar('ResultT')
 
 
@@ -56,6 +58,7 @@ class StepByStep(FrameRunner[ResultT]):
         self.runner, self.feeds, self.decoder = runner, fitted.feeds, fitted.decoder
         self._outputs = fitted.outputs
         self._running = threading.Lock()
+        self._nonfinite_frames = 0
         self._constant_inputs = constant_inputs(fitted.feeds)
         self._states: dict[str, np.ndarray] = {}
         self._is_padded = False
@@ -146,7 +149,22 @@ class StepByStep(FrameRunner[ResultT]):
             outputs = self.runner.infer({**tensors, **self._present_states()})
             for name, feed in state_feeds(self.feeds).items():
                 self._states[name] = np.array(outputs[feed.output])
-        return FinishedResults([self.decoder(self._chosen(outputs), letterbox, thresholds)])
+        chosen = self._chosen(outputs)
+        self._count_nonfinite(chosen, 1)
+        return FinishedResults([self.decoder(chosen, letterbox, thresholds)])
+
+    def _count_nonfinite(self, outputs: Mapping[str, np.ndarray], frames: int) -> None:
+        if all(map(is_finite, outputs.values())):
+            return
+        is_first = not self._nonfinite_frames
+        self._nonfinite_frames += frames
+        if is_first:
+            state = ' States keep them: reset the states.' if state_feeds(self.feeds) else ''
+            log.warning('Network outputs contain NaN or infinite values.%s', state)
+
+    def diagnostics(self) -> dict[str, str]:
+        """Return the number of frames whose outputs had non-finite values."""
+        return {'frames with non-finite values': str(self._nonfinite_frames)}
 
     def _present_states(self) -> dict[str, np.ndarray]:
         zeros = {
@@ -190,6 +208,7 @@ class StepByStep(FrameRunner[ResultT]):
         with self._running:  # Two runs at once would share the same CPUs.
             outputs = self._chosen(self.runner.infer(inputs))
         count = self._count(tensors)
+        self._count_nonfinite(outputs, len(letterboxes))
         return [
             self.decoder(_of_one(outputs, index, count), letterbox, thresholds)
             for index, letterbox in enumerate(letterboxes)
@@ -211,6 +230,18 @@ class StepByStep(FrameRunner[ResultT]):
     def close(self) -> None:
         """Close the network; may be called twice."""
         self.runner.close()
+
+
+def is_finite(values: np.ndarray) -> bool:
+    """Return whether all values are finite."""
+    if values.dtype.kind != 'f':
+        return True
+    flat = values.reshape(-1)
+    # One fast pass; its sum of squares may be infinite for finite values, too.
+    with np.errstate(over='ignore', invalid='ignore'):
+        if values.dtype == np.float32 and np.isfinite(np.dot(flat, flat)):
+            return True
+    return bool(np.isfinite(flat).all())
 
 
 def _together(tensors: Sequence[np.ndarray], count: int) -> np.ndarray:
