@@ -123,8 +123,9 @@ def random_values(encoding: str, width: int, height: int) -> Frame:
 
 
 def assert_close(got: np.ndarray, want: np.ndarray) -> None:
+    """Compare to within 0.1 grey levels: float32 coordinates in noise, where neighbours differ."""
     assert got.shape == want.shape
-    np.testing.assert_allclose(got, want, atol=1e-5 * float(np.abs(want).max()) + 1e-6)
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-3)
 
 
 @pytest.mark.parametrize('antialias', [False, True])
