@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import fields
 import json
 from pathlib import Path
+import re
 import sys
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
@@ -119,6 +120,8 @@ def add_option_flags(parser: ArgumentParser | _ArgumentGroup, names: Sequence[st
             more['metavar'] = 'FILE' if each.name.endswith('path') else 'NAME'
         if get_args(kind):
             more = {'type': _comma_separated(get_args(kind)[0]), 'metavar': 'A,B,..'}
+        if each.name == 'inputs':
+            more = {'type': _bindings, 'metavar': 'INPUT=KIND:SOURCE,..'}
         if described['choices']:
             more = {'choices': described['choices']}
         flags = ['--' + each.name.replace('_', '-')]
@@ -128,6 +131,12 @@ def add_option_flags(parser: ArgumentParser | _ArgumentGroup, names: Sequence[st
         if description[1].islower():
             description = description[0].lower() + description[1:]
         parser.add_argument(*flags, dest=each.name, default=each.default, help=description, **more)
+
+
+def _bindings(text: str) -> tuple[str, ...]:
+    """Split bindings at the commas between them; their topics and settings have commas, too."""
+    parts = re.split(r',(?=[^,=?&]+=\s*(?:image|tensor|state):)', text)
+    return tuple(part.strip() for part in parts)
 
 
 def _comma_separated(kind: type) -> Callable[[str], tuple[Any, ...]]:

@@ -201,7 +201,7 @@ def _images(
         }
     images = [spec for spec in network.inputs if len(spec.shape) == 4]
     if len(network.inputs) > 1 and len(images) != 1:
-        raise _unbound(network, [spec.name for spec in network.inputs])
+        raise _unbound(network, [spec.name for spec in network.inputs], options)
     spec = images[0] if images else network.inputs[0]
     return {spec.name: image_input(network, spec, options)}
 
@@ -272,7 +272,7 @@ def _feeds(
         feeds.setdefault(name, ConstantFeed(value))
     missing = [name for name in specs if name not in feeds]
     if missing:
-        raise _unbound(network, missing)
+        raise _unbound(network, missing, options)
     return feeds, log_lines
 
 
@@ -351,15 +351,20 @@ def _of_one_image(
     return of_one(inputs), of_one(outputs)
 
 
-def _unbound(network: Network, names: list[str]) -> TensorMismatchError:
+def _unbound(network: Network, names: list[str], options: PipelineOptions) -> TensorMismatchError:
+    remedy = 'Export the network with one image as its only input.'
+    if not (isinstance(options, RegionOptions) and options.regions):
+        remedy = (
+            f'Set inputs to {list(suggested_bindings(network))} or the like (docs/inputs.md), '
+            'or export the network with one image as its only input.'
+        )
     return TensorMismatchError(
         f'The network inputs {", ".join(names)} get no value.'
         if len(names) > 1
         else f'The network input {names[0]} gets no value.',
         cause='The network has '
         f'{len(network.inputs)} inputs: {"; ".join(map(str, network.inputs))}.',
-        remedy=f'Set inputs to {list(suggested_bindings(network))} or the like (docs/inputs.md), '
-        'or export the network with one image as its only input.',
+        remedy=remedy,
     )
 
 

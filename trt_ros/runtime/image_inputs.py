@@ -55,7 +55,9 @@ def image_input(network: Network, spec: TensorSpec, options: PipelineOptions) ->
     if len(spec.shape) != 4:
         raise TensorMismatchError(
             f'The input {spec} is not a batch of images.',
-            remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).',
+            remedy=f'Bind it to a tensor in inputs: {spec.name}=tensor:TOPIC.'
+            if options.inputs
+            else 'Export with an input of (1, 3, height, width) or (1, height, width, 3).',
         )
     if spec.dtype not in IMAGE_DTYPES:
         raise TensorMismatchError(

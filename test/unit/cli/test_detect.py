@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 import json
 import os
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cli import main
+from trt_ros.cli.detect import add_option_flags
 from trt_ros.runtime.options import LabelledOptions
 
 cv2 = pytest.importorskip('cv2')
@@ -324,3 +326,14 @@ def test_the_weed_detector_finds_what_is_expected(weeds, assert_finds, tmp_path)
         found = [(one['label'], one['score'], one['xyxy']) for one in entry['detections']]
         assert_finds(found, expected[name]['detections'])
         assert (tmp_path / 'out' / name).stat().st_size > 0
+
+
+def test_bindings_keep_the_commas_of_topics_and_settings():
+    parser = ArgumentParser()
+    add_option_flags(parser, ['inputs'])
+    text = 'x=image:color,depth?mean=0,0,0,1&std=1,1,1,1, h=state:hn,q=tensor:joints#q'
+    assert parser.parse_args(['--inputs', text]).inputs == (
+        'x=image:color,depth?mean=0,0,0,1&std=1,1,1,1',
+        'h=state:hn',
+        'q=tensor:joints#q',
+    )

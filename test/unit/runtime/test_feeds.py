@@ -250,3 +250,15 @@ def test_nonfinite_outputs_are_counted_and_the_state_is_named(counter, caplog):
         assert pipeline.diagnostics()[key] == '2'
     (message,) = [each.message for each in caplog.records if 'NaN' in each.message]
     assert message.endswith('States keep them: reset the states.')
+
+
+def test_a_vector_bound_to_an_image_is_to_be_bound_to_a_tensor(counter):
+    with pytest.raises(TensorMismatchError, match='is not a batch of images') as caught:
+        open_pipeline(counter, inputs=('step=image:step', 'h=state:hn'))
+    assert caught.value.remedy == 'Bind it to a tensor in inputs: step=tensor:TOPIC.'
+
+
+def test_regions_of_a_network_of_two_inputs_do_not_suggest_bindings(difference):
+    with pytest.raises(TensorMismatchError, match='left, right get no value') as caught:
+        open_pipeline(difference, regions=True)
+    assert caught.value.remedy == 'Export the network with one image as its only input.'
