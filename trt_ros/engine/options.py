@@ -57,7 +57,7 @@ class BuildOptions:
         of Q/DQ nodes (int8, fp8, int4) are always kept.
     :param io_dtypes: 'keep' float32 inputs and outputs, or 'lower' them to the precision as well.
     :param converter: converter to fp16 and bf16: 'light', or 'modelopt' (NVIDIA's, an extra).
-    :param fp32: layers that stay float32 in precision fp16 or bf16: patterns such as '/head/*' for
+    :param fp32: layers that stay float32 in precision fp16 or bf16: patterns such as `/head/*` for
         names of nodes, operators or names of outputs.
     :param cut_nms: cut NMS off the end of the network and run it in the decoder; always done if
         this TensorRT cannot run it.

@@ -68,7 +68,7 @@ class GpuInstances(GpuBoxes):
     The GPU paints the objects of every pixel. Single masks are computed on the CPU where they are
     needed.
 
-    :param prototypes: the first of (extra_count, *grid_hw) prototypes.
+    :param prototypes: the first of (extra_count, rows, columns) prototypes.
     :param input_hw: size of the network's images.
     """
 
