@@ -412,7 +412,6 @@ def test_a_policy_samples_its_newest_inputs(start, peer, publisher, picture_of):
         message.clock.nanosec = round((seconds - int(seconds)) * 1e9)
         clock.publish(message)
 
-    tick(100.0)
     hand.publish(picture_of(RED, 100.0, 'hand'))
     head.publish(picture_of(GREEN, 99.0, 'head'))
     positions = np.array([[0.25, -0.5]], np.float32)
@@ -425,23 +424,28 @@ def test_a_policy_samples_its_newest_inputs(start, peer, publisher, picture_of):
     assert read(found) == {'action': [pytest.approx([1, 0, 0, 0, 1, 0, 0.25, -0.5])]}
     tick(100.4)  # Sampled again, although nothing is new.
     peer.wait_until(lambda: len(results.messages) == 2, 'the second sample')
-    tick(100.6)  # The joints are too old.
-    joints.publish(tensor_list(100.6, positions=2 * positions))
+    joints.publish(tensor_list(100.05, positions=3 * positions))
     status(**{'joint_states: frames received': '2'})
+    tick(100.6)
+    status(**{'joint_states: dropped: older than max_age': '1'})
+    joints.publish(tensor_list(100.6, positions=2 * positions))
+    status(**{'joint_states: frames received': '3'})
     tick(100.8)
     found = results.wait_for(lambda message: read(message)['action'][0][7] == -1)
     assert len(results.messages) == 3
+    joints.publish(tensor_list(100.7, positions=positions))
+    status(**{'joint_states: frames received': '4'})
     tick(50.0)  # Time jumps back: all is forgotten.
+    status(**{'joint_states: dropped: time jumped back': '1'})
     tick(50.2)
-    tick(50.4)
     hand.publish(picture_of(BLACK, 50.4, 'hand'))
     head.publish(picture_of(BLACK, 50.4))
     joints.publish(tensor_list(50.4, positions=positions))
     status(**{f'{topic}: frames received': '2' for topic in ('hand', 'head')})
-    status(**{'joint_states: frames received': '3'})
+    status(**{'joint_states: frames received': '5'})
     tick(50.6)
     results.wait_for(at(50.4))
-    assert len(results.messages) == 4
+    assert all(at(50.4)(message) for message in results.messages[3:])
 
 
 def test_colour_and_depth_become_four_channels(start, peer, publisher, picture_of, as_image):
