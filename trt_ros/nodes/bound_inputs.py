@@ -15,7 +15,6 @@ from trt_ros.ros.dds.cdr import read_stamp
 from trt_ros.ros.dds.cdr_tensors import TensorListView
 from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CameraCounts, FrameCounts
-from trt_ros.ros.following import wait_for_publishers
 from trt_ros.ros.frames import to_frame
 from trt_ros.ros.images import image_reader, image_topic, why_images_lost, why_no_image
 from trt_ros.ros.inputs import InputStream, InputTopic, SynchronizationParameters
@@ -57,10 +56,6 @@ class BoundTopic:
     counts: FrameCounts
     specs: tuple[TensorSpec, ...]
     max_age: float | None
-
-
-#: Time to discover the publishers of tensors whose type is theirs.
-DISCOVERY_SECONDS = 3.0
 
 
 class BoundInputs:
@@ -187,10 +182,6 @@ class BoundInputs:
         :param jpegs_on_gpu: as for to_frame().
         """
         pipeline = self._pipeline
-        if not self._format.has_header:
-            # The publishers decide the types, and no other type is received later.
-            tensors = [topic.name for topic in self.topics.values() if topic.specs]
-            wait_for_publishers(self._node, tensors, seconds=DISCOVERY_SECONDS)
 
         def infer_all(contents: list[Any]) -> tuple[Any, Frame | None]:
             by_topic = dict(zip(self.topics, contents))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 import threading
 import time
 import traceback
-from typing import Any
+from typing import Any, ClassVar
 
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.qos import QoSProfile
@@ -21,37 +22,33 @@ DISCOVERY_SECONDS = 1.0
 _CHECK_PERIOD_SECONDS = 0.25
 
 
-def wait_for_publishers(
-    node: ManagedNode, topics: Sequence[str], *, seconds: float | None = None
-) -> None:
+def wait_for_publishers(node: ManagedNode, topics: Sequence[str]) -> None:
     """
     Wait until each topic has a publisher, or the discovery time has passed.
 
     Call it in the transition thread, before subscribing with the publishers' reliability.
 
     :param topics: as given to create_subscription().
-    :param seconds: maximum time to wait; default until the age of DISCOVERY_SECONDS of the node.
     """
-    end = node.created_at + DISCOVERY_SECONDS if seconds is None else time.monotonic() + seconds
     while not all(map(node.count_publishers, topics)):
-        left = end - time.monotonic()
+        left = node.created_at + DISCOVERY_SECONDS - time.monotonic()
         if left <= 0 or node.cancelled.wait(min(left, 0.02)):
             break
 
 
-class FollowingSubscription:
+class PublisherFollower(ABC):
     """
-    A subscription that changes its reliability to match the known publishers.
+    A subscription that is checked against the publishers of its topic from time to time.
 
     :param topic: as given to create_subscription().
-    :param subscription: created with `qos`; owned by this object from now on.
+    :param subscription: an object with close(); owned by this one from now on.
+    :cvar noun: what of the subscription follows the publishers.
     """
 
-    def __init__(
-        self, node: ManagedNode, topic: str, qos: QoSProfile, subscription: SerializedSubscription
-    ) -> None:
-        self._node, self._topic, self._qos = node, topic, qos
-        self._subscription = subscription
+    noun: ClassVar[str]
+
+    def __init__(self, node: ManagedNode, topic: str, subscription: Any) -> None:
+        self._node, self._topic, self._subscription = node, topic, subscription
         # For multi-threaded executors: no change during close().
         self._lock = threading.Lock()
         self._is_closed = False
@@ -76,15 +73,37 @@ class FollowingSubscription:
             if self._is_closed or not self._node.context.ok():
                 return
             try:
-                if self._subscription.is_settled():
-                    self._change()
+                self._change()
             except Exception:  # It would propagate out of spin().
                 self._node.get_logger().error(
-                    f'Failed to change the QoS of {self._topic}.\n{traceback.format_exc()}',
+                    f'Failed to change the {self.noun} of {self._topic}.\n'
+                    f'{traceback.format_exc()}',
                     throttle_duration_sec=10.0,
                 )
 
+    @abstractmethod
     def _change(self) -> None:
+        """Change the subscription if the publishers call for it."""
+
+
+class FollowingSubscription(PublisherFollower):
+    """
+    A subscription that changes its reliability to match the known publishers.
+
+    :param subscription: created with `qos`.
+    """
+
+    noun = 'QoS'
+
+    def __init__(
+        self, node: ManagedNode, topic: str, qos: QoSProfile, subscription: SerializedSubscription
+    ) -> None:
+        self._qos = qos
+        super().__init__(node, topic, subscription)
+
+    def _change(self) -> None:
+        if not self._subscription.is_settled():
+            return
         reliability, reason = fitting_reliability(self._node, self._topic, self._qos.reliability)
         if reliability == self._qos.reliability:
             return
@@ -98,14 +117,15 @@ class FollowingSubscription:
         )
 
 
-class RetypedSubscription:
+class RetypedSubscription(PublisherFollower):
     """
     A subscription that is created again when its topic is published with another type.
 
-    :param topic: as given to create_subscription().
     :param type_now: returns the message type to subscribe to.
     :param subscribe: subscribes with that type; returns an object with close().
     """
+
+    noun = 'type'
 
     def __init__(
         self,
@@ -114,39 +134,9 @@ class RetypedSubscription:
         type_now: Callable[[], type],
         subscribe: Callable[[], Any],
     ) -> None:
-        self._node, self._topic = node, topic
         self._type_now, self._subscribe = type_now, subscribe
-        self._lock = threading.Lock()  # For multi-threaded executors: no change during close().
-        self._is_closed = False
         self._type = type_now()
-        self._subscription = subscribe()
-        self._timer = node.create_timer(
-            _CHECK_PERIOD_SECONDS,
-            self._follow,
-            callback_group=ReentrantCallbackGroup(),
-            clock=STEADY_CLOCK,
-        )
-
-    def close(self) -> None:
-        """Close the subscription; may be called twice."""
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-        self._node.between_callbacks(lambda: self._node.destroy_timer(self._timer))
-        self._subscription.close()
-
-    def _follow(self) -> None:
-        with self._lock:
-            if self._is_closed or not self._node.context.ok():
-                return
-            try:
-                self._change()
-            except Exception:  # It would propagate out of spin().
-                self._node.get_logger().error(
-                    f'Failed to change the type of {self._topic}.\n{traceback.format_exc()}',
-                    throttle_duration_sec=10.0,
-                )
+        super().__init__(node, topic, subscribe())
 
     def _change(self) -> None:
         wanted = self._type_now()
