@@ -21,7 +21,6 @@ from trt_ros.cuda.calls import check, core, count_live, driver
 from trt_ros.cuda.context import Context, current_context
 from trt_ros.errors import BackendError, ClosedError
 
-SOURCES = ('preprocess', 'decode')
 Size = tuple[int, int, int]
 Functions = frozenset[str] | None
 

@@ -36,8 +36,24 @@ _RADIUS, _SIGMA = 5, 0.8  # Of the smoothing, in cells; those of transformers.
 _FLOOR, _CEILING = 1e-3, 50.0  # Limits of the smoothed values, before the logarithm.
 
 
+class OnePoseHead(Head[Poses]):
+    """Base class of the decoders of one object, which the input shows."""
+
+    points: int | None
+
+    @property
+    def keypoint_count(self) -> int | None:
+        """Number of keypoints; None: the network leaves it open."""
+        return self.points
+
+    @property
+    def takes_regions(self) -> bool:
+        """Whether the input shows one object: it does."""
+        return True
+
+
 @dataclass(frozen=True)
-class HeatmapHead(Head[Poses]):
+class HeatmapHead(OnePoseHead):
     """
     A decoder of K heatmaps (1, K, h, w) of one object, which the input shows.
 
@@ -56,16 +72,6 @@ class HeatmapHead(Head[Poses]):
     output_name: str
     points: int | None = None
     class_count: None = None
-
-    @property
-    def keypoint_count(self) -> int | None:
-        """Number of keypoints; None: the network leaves it open."""
-        return self.points
-
-    @property
-    def takes_regions(self) -> bool:
-        """Whether the input shows one object: it does."""
-        return True
 
     def __call__(
         self,

@@ -16,7 +16,6 @@ from trt_ros.vision.decoders.yolo_rows import rows_of, three_anchor_counts
 from trt_ros.vision.decoders.yolov8 import cell_counts, is_channels_first
 
 YOLO_STRIDES = (8, 16, 32)
-P6_STRIDES = (8, 16, 32, 64)
 # SSD300 with MobileNet (Caffe and PyTorch, TensorFlow) and with VGG, SSD512 with VGG.
 SSD_PRIORS = (3000, 1917, 8732, 24564)
 

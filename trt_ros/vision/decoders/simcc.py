@@ -12,12 +12,11 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     Family,
-    Head,
     NetworkDescription,
     image_output,
     is_scores,
 )
-from trt_ros.vision.decoders.heatmap_pose import TOP_DOWN_PREPROCESS, one_pose
+from trt_ros.vision.decoders.heatmap_pose import TOP_DOWN_PREPROCESS, OnePoseHead, one_pose
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Poses
@@ -25,7 +24,7 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
 @dataclass(frozen=True)
-class SimccHead(Head[Poses]):
+class SimccHead(OnePoseHead):
     """
     A decoder of the scores of K keypoints per column and row: (1, K, s * W) and (1, K, s * H).
 
@@ -41,16 +40,6 @@ class SimccHead(Head[Poses]):
     y_name: str
     points: int | None = None
     class_count: None = None
-
-    @property
-    def keypoint_count(self) -> int | None:
-        """Number of keypoints; None: the network leaves it open."""
-        return self.points
-
-    @property
-    def takes_regions(self) -> bool:
-        """Whether the input shows one object: it does."""
-        return True
 
     def __call__(
         self,
