@@ -64,3 +64,15 @@ def refuse_large(specs: Iterable[TensorSpec]) -> None:
                 cause=f'The limit is {MAX_ELEMENTS} elements per input.',
                 remedy='Set a smaller input_size, or export the model with smaller inputs.',
             )
+
+
+def is_finite(values: np.ndarray) -> bool:
+    """Return whether all values are finite."""
+    if values.dtype.kind != 'f':
+        return True
+    flat = values.reshape(-1)
+    # One fast pass; its sum of squares may be infinite for finite values, too.
+    with np.errstate(over='ignore', invalid='ignore'):
+        if values.dtype == np.float32 and np.isfinite(np.dot(flat, flat)):
+            return True
+    return bool(np.isfinite(flat).all())

@@ -27,6 +27,7 @@ from trt_ros.runtime.feeds import (
 )
 from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.runner import FinishedResults, FrameRunner, Runner
+from trt_ros.tensors import is_finite
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.regions import to_source
@@ -230,18 +231,6 @@ class StepByStep(FrameRunner[ResultT]):
     def close(self) -> None:
         """Close the network; may be called twice."""
         self.runner.close()
-
-
-def is_finite(values: np.ndarray) -> bool:
-    """Return whether all values are finite."""
-    if values.dtype.kind != 'f':
-        return True
-    flat = values.reshape(-1)
-    # One fast pass; its sum of squares may be infinite for finite values, too.
-    with np.errstate(over='ignore', invalid='ignore'):
-        if values.dtype == np.float32 and np.isfinite(np.dot(flat, flat)):
-            return True
-    return bool(np.isfinite(flat).all())
 
 
 def _together(tensors: Sequence[np.ndarray], count: int) -> np.ndarray:

@@ -41,6 +41,7 @@ from trt_ros.runtime.gpu.shared_resources import (
 from trt_ros.runtime.gpu.slots import Slots
 from trt_ros.runtime.gpu.tensorrt_context import close_engine, widen
 from trt_ros.runtime.runner import FrameRunner, PendingResults
+from trt_ros.tensors import is_finite
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
@@ -432,8 +433,7 @@ class GraphPipeline(FrameRunner[Any]):
             if launched.buffers.decoder is not None
             else self._decode_on_cpu(launched, self._letterboxes(frames), thresholds)
         )
-        self._count_nonfinite(sum(is_nonfinite for _, is_nonfinite in pairs))
-        return [result for result, _ in pairs]
+        return self._counted(pairs)
 
     def _letterboxes(self, frames: Sequence[Frame]) -> Sequence[Letterbox]:
         decoded = self.shared.decoded(frames)
@@ -443,12 +443,16 @@ class GraphPipeline(FrameRunner[Any]):
         crop = self.shared.crop
         assert crop is not None
         pairs = self._decode_on_cpu(launched, [crop.letterbox] * count, thresholds)
-        self._count_nonfinite(sum(is_nonfinite for _, is_nonfinite in pairs))
+        return self._counted(pairs)
+
+    def _counted(self, pairs: Sequence[tuple[Any, bool]]) -> list[Any]:
+        """Return the results, and count those whose outputs had non-finite values."""
+        frames = sum(is_nonfinite for _, is_nonfinite in pairs)
+        if frames:
+            self._count_nonfinite(frames)
         return [result for result, _ in pairs]
 
     def _count_nonfinite(self, frames: int) -> None:
-        if not frames:
-            return
         with self._submit:
             is_first = not self.health.nonfinite_frames
             self.health.nonfinite_frames += frames
@@ -474,9 +478,7 @@ class GraphPipeline(FrameRunner[Any]):
                 if launched.buffers.batch == 1
                 else {name: head[i : i + 1] for name, head in outputs.items()}
             )
-            is_nonfinite = any(
-                head.dtype.kind == 'f' and not np.isfinite(head).all() for head in own.values()
-            )
+            is_nonfinite = not all(map(is_finite, own.values()))
             pairs.append((self.decoder(own, letterbox, thresholds), is_nonfinite))
         return pairs
 
