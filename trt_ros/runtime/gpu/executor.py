@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from itertools import count
-import logging
 import threading
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError
 from trt_ros.runtime.feeds import (
-    NO_LETTERBOX,
     RunInputs,
     example_inputs,
     inputs_of_image,
@@ -32,6 +30,7 @@ from trt_ros.runtime.gpu.frame_slot import NO_TENSORS, FrameSlot, Launched
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.receive_buffers import ReceiveBuffers
 from trt_ros.runtime.gpu.recent_images import RecentImages
+from trt_ros.runtime.gpu.result_reader import Health, ResultReader
 from trt_ros.runtime.gpu.shared_resources import (
     REGIONS,
     SharedResources,
@@ -39,26 +38,20 @@ from trt_ros.runtime.gpu.shared_resources import (
     open_shared_resources,
 )
 from trt_ros.runtime.gpu.slots import Slots
-from trt_ros.runtime.gpu.tensorrt_context import close_engine, widen
+from trt_ros.runtime.gpu.tensorrt_context import close_engine
 from trt_ros.runtime.runner import FrameRunner, PendingResults
-from trt_ros.tensors import is_finite
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.regions import Crop, to_source
 from trt_ros.vision.thresholds import Thresholds
 
-log = logging.getLogger('trt_ros.runtime')
 Read = TypeVar('Read')
 
 
-@dataclass
-class Health:
-    """Frame counts for /diagnostics, since warm-up."""
+class _Collect(Protocol):
+    """Waits for a run, returns what a function reads of it, and releases its slot."""
 
-    frames: int = 0
-    zero_copy_frames: int = 0
-    nonfinite_frames: int = 0
+    def __call__(self, read: Callable[[], Read]) -> Read: ...
 
 
 class Pending(PendingResults[Any]):
@@ -66,15 +59,14 @@ class Pending(PendingResults[Any]):
 
     def __init__(
         self,
-        pipeline: GraphPipeline,
-        slot: FrameSlot,
+        collect: _Collect,
+        reader: ResultReader,
         launched: Launched,
-        number: int,
         frames: Sequence[Frame],
         thresholds: Thresholds,
     ) -> None:
-        self._pipeline, self._slot, self._launched = pipeline, slot, launched
-        self._number, self._frames, self._thresholds = number, frames, thresholds
+        self._collect, self._reader, self._launched = collect, reader, launched
+        self._frames, self._thresholds = frames, thresholds
         self.host_copy_seconds = launched.host_copy_seconds
 
     def results(self) -> list[Any]:
@@ -85,10 +77,8 @@ class Pending(PendingResults[Any]):
 
         :raises GpuFailedError: when the GPU has failed.
         """
-        return self._pipeline._collect(
-            self._slot,
-            self._number,
-            lambda: self._pipeline._results(self._launched, self._frames, self._thresholds),
+        return self._collect(
+            lambda: self._reader.images(self._launched, self._frames, self._thresholds)
         )
 
     def region_results(self, count: int) -> list[Any]:
@@ -97,15 +87,11 @@ class Pending(PendingResults[Any]):
 
         :raises GpuFailedError: when the GPU has failed.
         """
-        return self._pipeline._collect(
-            self._slot,
-            self._number,
-            lambda: self._pipeline._region_results(self._launched, count, self._thresholds),
-        )
+        return self._collect(lambda: self._reader.regions(self._launched, count, self._thresholds))
 
     def wait(self) -> None:
         """Wait and discard the results."""
-        self._pipeline._collect(self._slot, self._number, lambda: None)
+        self._collect(lambda: None)
 
     def outputs(self) -> dict[str, np.ndarray]:
         """
@@ -113,14 +99,7 @@ class Pending(PendingResults[Any]):
 
         :raises GpuFailedError: when the GPU has failed.
         """
-        return self._pipeline._collect(
-            self._slot,
-            self._number,
-            lambda: {
-                name: widen(head) if head.dtype == np.uint16 else head.copy()
-                for name, head in self._launched.outputs().items()
-            },
-        )
+        return self._collect(lambda: self._reader.outputs(self._launched))
 
 
 class GraphPipeline(FrameRunner[Any]):
@@ -144,6 +123,7 @@ class GraphPipeline(FrameRunner[Any]):
         self.gpu: Gpu = shared.gpu
         self.account = shared.account
         self.health = Health()
+        self._reader = ResultReader(shared, decoder, self.health)
         self.slots = slots
         self.receive_buffers = ReceiveBuffers(shared.gpu, shared.account)
         self._submit = threading.Lock()
@@ -402,7 +382,9 @@ class GraphPipeline(FrameRunner[Any]):
         except BaseException as error:
             self._release_failed(slot, number, error)
             raise
-        return Pending(self, slot, launched, number, frames, thresholds)
+        return Pending(
+            partial(self._collect, slot, number), self._reader, launched, frames, thresholds
+        )
 
     def _collect(self, slot: FrameSlot, number: int, read: Callable[[], Read]) -> Read:
         try:
@@ -424,63 +406,6 @@ class GraphPipeline(FrameRunner[Any]):
             self.faults.judge(error)
         finally:
             self.slots.give_back(slot)
-
-    def _results(
-        self, launched: Launched, frames: Sequence[Frame], thresholds: Thresholds
-    ) -> list[Any]:
-        pairs = (
-            launched.read(frames)
-            if launched.buffers.decoder is not None
-            else self._decode_on_cpu(launched, self._letterboxes(frames), thresholds)
-        )
-        return self._counted(pairs)
-
-    def _letterboxes(self, frames: Sequence[Frame]) -> Sequence[Letterbox]:
-        decoded = self.shared.decoded(frames)
-        return [self.shared.preprocess.letterbox(each.wh) for each in decoded] or [NO_LETTERBOX]
-
-    def _region_results(self, launched: Launched, count: int, thresholds: Thresholds) -> list[Any]:
-        crop = self.shared.crop
-        assert crop is not None
-        pairs = self._decode_on_cpu(launched, [crop.letterbox] * count, thresholds)
-        return self._counted(pairs)
-
-    def _counted(self, pairs: Sequence[tuple[Any, bool]]) -> list[Any]:
-        """Return the results, and count those whose outputs had non-finite values."""
-        frames = sum(is_nonfinite for _, is_nonfinite in pairs)
-        if frames:
-            self._count_nonfinite(frames)
-        return [result for result, _ in pairs]
-
-    def _count_nonfinite(self, frames: int) -> None:
-        with self._submit:
-            is_first = not self.health.nonfinite_frames
-            self.health.nonfinite_frames += frames
-        if is_first:
-            log.warning(
-                'Network outputs contain NaN or infinite values; their boxes are dropped. A '
-                'lower precision may overflow: try precision fp32.'
-            )
-
-    def _decode_on_cpu(
-        self, launched: Launched, letterboxes: Sequence[Letterbox], thresholds: Thresholds
-    ) -> list[tuple[Any, bool]]:
-        """Return each image's or region's result and whether its outputs had non-finite values."""
-        outputs = {
-            name: widen(head) if head.dtype == np.uint16 else head
-            for name, head in launched.outputs().items()
-        }
-        pairs = []
-        for i, letterbox in enumerate(letterboxes):
-            # The outputs of a single image may lack a batch axis.
-            own = (
-                outputs
-                if launched.buffers.batch == 1
-                else {name: head[i : i + 1] for name, head in outputs.items()}
-            )
-            is_nonfinite = not all(map(is_finite, own.values()))
-            pairs.append((self.decoder(own, letterbox, thresholds), is_nonfinite))
-        return pairs
 
     def register(self, memory: np.ndarray) -> None:
         """

@@ -121,8 +121,8 @@ def test_cameras_of_other_sizes_share_a_graph_whatever_their_order(
     pipeline = open_graph(make_engine(-1), batch=2)
     small, large = picture(100, 90), picture(120, 90)
     seen = []
-    pipeline._decode_on_cpu = lambda launched, letterboxes, thresholds: [
-        (seen.append(each.image_wh) or each.image_wh, False) for each in letterboxes
+    pipeline._reader._decode_on_cpu = lambda launched, letterboxes, thresholds: [
+        seen.append(each.image_wh) or each.image_wh for each in letterboxes
     ]
     for frames in ([small, large], [large, small]):
         assert pipeline.infer_all(frames, ASKED) == [frame.wh for frame in frames]
@@ -182,69 +182,6 @@ def test_rejects_output_without_batch_with_remedy(open_graph, make_engine, cuda,
         pipeline.warm_up()
 
 
-@pytest.mark.parametrize('decoding', ['gpu', 'cpu'])
-def test_eight_cameras_take_more_memory_only_for_inputs_and_outputs(
-    open_graph, make_engine, picture, decoding, request
-):
-    if decoding == 'cpu':
-        request.getfixturevalue('decode_on_cpu')
-    held = {}
-    for cameras in (1, 8):
-        pipeline = open_graph(make_engine(-1, max_batch=8), batch=cameras)
-        pipeline.warm_up(picture())
-        for count in range(1, cameras + 1):
-            pipeline.infer_all([picture()] * count, ASKED)
-        held[cameras] = pipeline.memory()['device']
-    one_image = 4 * (3 * 64 * 96 + 7 * 96)
-    pixels = 57_600  # 160 × 120 × 3, and the request of 256 bytes per slot.
-    assert held[1]['tensors'] == one_image
-    assert held[8]['tensors'] == 8 * one_image
-    # Two slots: one is copied to while the other works.
-    assert (held[1]['slots'], held[8]['slots']) == (2 * (256 + pixels), 2 * (256 + 8 * pixels))
-    assert held[8].get('decoder', 0) == held[1].get('decoder', 0)  # One after another.
-    for owner in ('engine', 'activations', 'kernels'):
-        assert held[1][owner] == held[8][owner]
-    assert (
-        set(held[8])
-        == set(held[1])
-        <= {'engine', 'activations', 'kernels', 'tensors', 'slots', 'decoder'}
-    )
-
-
-def test_a_smaller_batch_is_read_from_the_memory_of_the_largest(
-    open_graph, make_engine, cuda, picture, decode_on_cpu
-):
-    """The outputs of a batch of two in the memory for four, on their way to a decoder's arrays."""
-    pipeline = open_graph(make_engine(-1), batch=4)
-    pipeline.warm_up(picture())
-    slot = pipeline.slots.all[0]
-    buffers, largest = slot.buffers_for(2), slot.buffers_for(4)
-    assert buffers.tensors['output0'].ptr == largest.tensors['output0'].ptr
-    values = np.arange(4 * 7 * 96, dtype=np.float32).reshape(4, 7, 96)
-    # Of four images, as the network would leave them; only two are asked for.
-    cuda._memory[buffers.tensors['output0'].ptr][:] = values.tobytes()
-    outputs = pipeline.submit([picture()] * 2, ASKED).outputs()
-    np.testing.assert_array_equal(outputs['output0'], values[:2])
-
-
-def test_second_slot_adds_only_images_and_results(open_graph, make_engine, picture):
-    memory = {}
-    for slots in (1, 2):
-        pipeline = open_graph(make_engine(-1), batch=4, slots=slots)
-        pipeline.warm_up(picture())
-        memory[slots] = pipeline.memory()
-    added = {
-        (place, owner): nbytes - memory[1][place][owner]
-        for place, owners in memory[2].items()
-        for owner, nbytes in owners.items()
-        if nbytes != memory[1][place][owner]
-    }
-    assert added == {
-        (place, owner): memory[1][place][owner]
-        for place, owner in (('device', 'slots'), ('pinned', 'slots'), ('pinned', 'results'))
-    }
-
-
 def test_batches_in_two_slots_use_one_context_and_wait_for_each_other(
     open_graph, make_engine, cuda, picture
 ):
@@ -271,56 +208,6 @@ def test_buffers_of_new_batch_size_wait_for_run_in_their_memory(
     assert cuda.calls['cudaStreamWaitEvent'] == before[0] + 3
     for each in pending:
         each.wait()
-
-
-def test_registered_memory_is_uploaded_directly(open_graph, cuda, picture):
-    pipeline = open_graph(slots=1)
-    ring = np.zeros(100_000, np.uint8)
-    pipeline.register(ring)
-    frame = picture()
-    for offset in (0, 77):
-        ring[offset : offset + frame.nbytes] = frame.data
-        lying = Frame(ring[offset : offset + frame.nbytes], 160, 120, 480, 'bgr8')
-        pipeline.infer(lying, ASKED)
-    slot = pipeline.slots.all[0]
-    assert (
-        bytes(cuda._memory[slot.memory.image.ptr])[256 : 256 + frame.nbytes]
-        == frame.data.tobytes()
-    )
-    assert captured(pipeline).made == 1  # The address is no part of the graph.
-    pipeline.unregister(ring)
-    assert 'receive buffers' not in pipeline.memory()['pinned']
-    pipeline.infer(lying, ASKED)
-    assert pipeline.diagnostics()['zero-copy frames'] == '2 of 3'
-
-
-def test_registered_memory_needs_no_pinned_buffer(open_graph, cuda, picture):
-    pipeline = open_graph(slots=1)
-    pipeline.infer(picture(), ASKED)
-    ring = np.zeros(300_000, np.uint8)
-    pipeline.register(ring)
-    lying = Frame(ring[: 320 * 240 * 3], 320, 240, 960, 'bgr8')
-    ring[: lying.nbytes] = picture(320, 240).data
-    pipeline.infer(lying, ASKED)
-    assert pipeline.memory()['pinned']['slots'] == 256 + 57_600
-    assert pipeline.memory()['device']['slots'] == 256 + lying.nbytes
-    slot = pipeline.slots.all[0]
-    assert bytes(cuda._memory[slot.memory.image.ptr])[256:] == lying.data.tobytes()
-    pipeline.infer(picture(320, 240), ASKED)  # Not lent: now there must be.
-    assert pipeline.memory()['pinned']['slots'] == 256 + lying.nbytes
-    pipeline.infer(lying, ASKED)
-    assert len(captured(pipeline)) == 2
-
-
-def test_zero_copy_captures_one_graph_per_address(open_graph, picture):
-    pipeline = open_graph(slots=1, unified_memory='on')
-    ring = np.zeros(200_000, np.uint8)
-    pipeline.register(ring)
-    for offset in (0, 100_000, 0):
-        lying = Frame(ring[offset : offset + 57_600], 160, 120, 480, 'bgr8')
-        pipeline.infer(lying, ASKED)
-    assert captured(pipeline).made == 2
-    assert 'slots' not in pipeline.memory()['device']
 
 
 def test_slots_alternate_and_serialise_on_shared_scratch_memory(open_graph, cuda, picture):
@@ -381,67 +268,6 @@ def test_tensorrt_execution_error_includes_its_message(open_graph, engine, pictu
         pipeline.infer(picture(), ASKED)
 
 
-@pytest.mark.parametrize('call', ['cudaMalloc', 'cudaHostAlloc', 'cudaEventCreateWithFlags'])
-def test_out_of_memory_while_opening_or_capturing_leaves_nothing(open_graph, cuda, picture, call):
-    before = live()
-    cuda.fail[call] = 2
-    with pytest.raises(CudaError, match=r'(?s)(requested|Remedy)'):
-        open_graph(slots=2).infer(picture(), ASKED)
-    if call == 'cudaEventCreateWithFlags':
-        assert live() == before
-
-
-def test_slot_retries_allocation_with_next_image(open_graph, cuda, picture):
-    pipeline = open_graph(slots=1)
-    pipeline.infer(picture(), ASKED)
-    ring = np.zeros(300_000, np.uint8)
-    pipeline.register(ring)
-    lying = Frame(ring[: 320 * 240 * 3], 320, 240, 960, 'bgr8')
-    cuda.fail['cudaMalloc'] = 2
-    with pytest.raises(CudaError, match='requested'):
-        pipeline.infer(lying, ASKED)
-    pipeline.infer(lying, ASKED)
-    assert pipeline.memory()['device']['slots'] == 256 + lying.nbytes
-
-
-def test_failed_batch_preparation_is_retried(open_graph, cuda, picture):
-    pipeline = open_graph(slots=1)
-    cuda.fail['cudaMemsetAsync'] = 2  # The decoder's counters.
-    with pytest.raises(CudaError):
-        pipeline.infer(picture(), ASKED)
-    before = cuda.calls['cudaMemsetAsync']
-    pipeline.infer(picture(), ASKED)
-    assert cuda.calls['cudaMemsetAsync'] == before + 2  # And the image's memory.
-
-
-def test_a_hundred_frames_allocate_nothing(open_graph, cuda, picture):
-    pipeline = open_graph()
-    frame = picture()
-    pipeline.warm_up(frame)
-    before = live(), pipeline.memory(), cuda.calls['cudaMalloc'], cuda.calls['cudaHostAlloc']
-    for _ in range(100):
-        pipeline.infer(frame, ASKED)
-    assert before == (
-        live(),
-        pipeline.memory(),
-        cuda.calls['cudaMalloc'],
-        cuda.calls['cudaHostAlloc'],
-    )
-
-
-def test_memory_is_reported_per_owner(open_graph, picture):
-    pipeline = open_graph(slots=1)
-    pipeline.infer(picture(), ASKED)
-    held = pipeline.memory()
-    assert held['device']['engine'] == 1000
-    assert held['device']['activations'] == 2000
-    assert held['device']['slots'] == held['pinned']['slots'] == 256 + 57_600
-    assert held['device']['tensors'] == 4 * (3 * 64 * 96 + 7 * 96)
-    assert 'activations 0.0' in pipeline.diagnostics()['GPU memory (MB)']
-    assert pipeline.diagnostics()['frames with non-finite values'] == '0'
-    assert pipeline.diagnostics()['engine key'] == '0123456789abcdef'
-
-
 @pytest.mark.parametrize(
     'wrong',
     [
@@ -481,58 +307,3 @@ def test_outputs_without_batch_axis_reach_decoder_whole(engine, picture):
     )
     assert pipeline.infer(picture(), ASKED)['any'].shape == (7, 5)
     pipeline.close()
-
-
-def test_registering_replaces_the_blocks_that_a_frame_may_be_searching(open_graph):
-    pipeline = open_graph(slots=1)
-    first, second = np.zeros(4096, np.uint8), np.zeros(4096, np.uint8)
-    pipeline.register(first)
-    seen = pipeline.receive_buffers.blocks
-    pipeline.register(second)
-    pipeline.unregister(first)
-    assert [block.ptr for block in seen] == [first.ctypes.data]
-    assert [block.ptr for block in pipeline.receive_buffers.blocks] == [second.ctypes.data]
-
-
-def test_images_of_last_time_are_captured_at_warm_up(open_graph, cuda, picture, tmp_path):
-    def opened():
-        pipeline = open_graph(slots=2, cache_dir=str(tmp_path), remember_images=True)
-        pipeline.warm_up()
-        return pipeline
-
-    first = opened()
-    assert first.expected_image_nbytes == 0
-    ring = np.zeros(300_000, np.uint8)
-    first.register(ring)
-    lying = Frame(ring[: 320 * 240 * 3], 320, 240, 960, 'bgr8')
-    for frame in (picture(), lying, picture()):
-        first.infer(frame, ASKED)
-    first.close()
-    second = opened()
-    assert second.expected_image_nbytes == lying.nbytes
-    assert second.memory()['pinned'].keys() == {'slots', 'results'}  # Nothing stays registered.
-    second.register(ring)
-    made = [captured(second, slot).made for slot in range(2)]
-    before = second.memory(), cuda.calls['cudaHostAlloc'], cuda.calls['cudaStreamBeginCapture']
-    for frame in (picture(), lying, picture(), lying):
-        second.infer(frame, ASKED)
-    assert [captured(second, slot).made for slot in range(2)] == made
-    assert before == (
-        second.memory(),
-        cuda.calls['cudaHostAlloc'],
-        cuda.calls['cudaStreamBeginCapture'],
-    )
-    assert second.health.frames == 4
-
-
-def test_remembered_images_that_do_not_fit_are_skipped(open_graph, make_engine, picture, tmp_path):
-    for max_batch in (4, 1):
-        pipeline = open_graph(
-            make_engine(-1, max_batch=max_batch),
-            batch=max_batch,
-            cache_dir=str(tmp_path),
-            remember_images=True,
-        )
-        pipeline.warm_up()
-        pipeline.infer_all([picture()] * max_batch, ASKED)
-        pipeline.close()
