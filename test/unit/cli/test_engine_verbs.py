@@ -1,4 +1,4 @@
-"""`trt-ros build`, `inspect`, `cache` and `doctor`, and the same as `ros2 trt`."""
+"""`trt-ros build`, `inspect` and `cache`, and the same as `ros2 trt`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ import sys
 
 import pytest
 
-from trt_ros.cli import main
 from trt_ros.cli._ros2 import TrtCommand
 from trt_ros.cli.build import build_options, parse_profile
-from trt_ros.cli.doctor import findings, read_state
-from trt_ros.driver import Driver, GpuInfo
 from trt_ros.engine.open import build_command
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.trt import installed
@@ -24,23 +21,6 @@ from trt_ros.trt import installed
 onnx = pytest.importorskip('onnx')
 pytest.importorskip('onnx.parser')
 needs_rtx = pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_rtx is missing')
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'xdg'))
-    return tmp_path / 'xdg' / 'trt_ros'
-
-
-@pytest.fixture
-def call(capsys, cache):
-    """Run a verb; give its exit code, stdout and stderr."""
-
-    def run(*argv):
-        code = main([str(each) for each in argv])
-        return code, *capsys.readouterr()
-
-    return run
 
 
 @needs_rtx
@@ -230,117 +210,6 @@ def test_the_cache_is_listed_verified_and_pruned(call, cache, colour_detector):
     assert (row['model'], row['batch'], row['installed'], row['problem']) == ('good', 1, True, '')
     call('cache', 'prune', '--all')
     assert not good.exists()
-
-
-def test_doctor_runs_every_check(call):
-    code, out, _ = call('doctor', '--json')
-    found = {each['name']: each for each in json.loads(out)}
-    assert {'ros', 'python', 'system', 'numpy', 'tensorrt', 'tensorrt_rtx', 'engine cache'} <= set(
-        found
-    )
-    assert code == int(any(each['state'] == 'problem' for each in found.values()))
-    assert all(
-        each['remedy']
-        for each in found.values()
-        if each['state'] == 'missing' and each['name'].startswith('tensorrt')
-    )
-    assert found['python']['detail'] in call('doctor')[1]
-
-
-def test_doctor_reports_cache_writable_by_others(call, cache):
-    cache.mkdir(parents=True)
-    cache.chmod(0o777)
-    code, out, _ = call('doctor')
-    assert code == 1 and 'chmod go-w' in out
-
-
-def test_doctor_names_python_without_ros(monkeypatch, cache):
-    monkeypatch.setenv('ROS_DISTRO', 'jazzy')
-    monkeypatch.setattr('trt_ros.cli.doctor.find_spec', lambda name: None)
-    (ros,) = [each for each in findings() if each.name == 'ros']
-    assert ros.state == 'problem' and 'source /opt/ros/jazzy' in ros.remedy
-
-
-@needs_rtx
-@pytest.mark.parametrize(
-    ('cuda', 'state', 'said'),
-    [
-        ((12, 8), 'problem', 'needs CUDA 13, the driver supports up to 12.8'),
-        ((13, 0), 'ok', 'builds engines, runs engines'),
-    ],
-)
-def test_doctor_reports_driver_older_than_tensorrt(monkeypatch, cache, cuda, state, said):
-    h200 = GpuInfo(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
-    monkeypatch.setattr('trt_ros.driver.nvidia_driver', lambda: Driver('', cuda, (h200,), ''))
-    (rtx,) = [each for each in findings() if each.name == 'tensorrt_rtx']
-    assert rtx.state == state and said in rtx.detail
-
-
-@pytest.mark.parametrize(
-    ('given', 'state', 'said'),
-    [
-        ({}, 'missing', "export FASTDDS_BUILTIN_TRANSPORTS='DEFAULT?sockets_size=32MB'"),
-        ({'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4'}, 'ok', 'FASTDDS_BUILTIN_TRANSPORTS is UDPv4'),
-        (
-            {'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4', 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'},
-            'missing',
-            'config/fastdds.xml',
-        ),
-        (
-            {'FASTRTPS_DEFAULT_PROFILES_FILE': 'own.xml', 'ROS_LOCALHOST_ONLY': '1'},
-            'ok',
-            'own.xml',
-        ),
-        ({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}, None, ''),
-    ],
-)
-def test_doctor_reports_fast_dds_settings_for_large_images(monkeypatch, cache, given, state, said):
-    for name in (
-        'FASTDDS_BUILTIN_TRANSPORTS',
-        'FASTRTPS_DEFAULT_PROFILES_FILE',
-        'FASTDDS_DEFAULT_PROFILES_FILE',
-        'ROS_AUTOMATIC_DISCOVERY_RANGE',
-        'ROS_LOCALHOST_ONLY',
-        'RMW_IMPLEMENTATION',
-    ):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr('trt_ros.cli.doctor.find_spec', lambda name: name)
-    found = {each.name: each for each in findings()}.get('fast dds')
-    assert (found and found.state) == state
-    assert found is None or said in f'{found.detail} {found.remedy}'
-
-
-@pytest.mark.parametrize(
-    ('line', 'state', 'said'),
-    [
-        ('1980, 1980, 5, 5, 16, 16, 34, 0x0000000000000001', 'ok', '1980 of 1980 MHz'),
-        ('900, 1980, 5, 5, 16, 16, 88, 0x0000000000000048', 'problem', 'thermal, hardware'),
-        ('1980, 1980, 4, 4, 4, 16, 34, 0x0000000000000000', 'missing', 'fewer PCIe lanes'),
-        ('[N/A], [N/A], [N/A], [N/A], [N/A], [N/A], 34, [N/A]', 'ok', '34 C'),
-    ],
-)
-def test_doctor_reads_clocks_and_link(line, state, said):
-    found = read_state('gpu 0 now', line.split(', '))
-    assert found.state == state and said in found.detail
-
-
-@pytest.mark.parametrize(
-    ('given', 'state', 'said'),
-    [
-        ('', 'missing', 'GLIBC_TUNABLES=glibc.cpu.x86_non_temporal_threshold=262144'),
-        ('glibc.malloc.check=3', 'missing', '=glibc.malloc.check=3:glibc.cpu.x86_non_temporal'),
-        ('glibc.cpu.x86_non_temporal_threshold=100000', 'ok', 'threshold=100000'),
-    ],
-)
-def test_doctor_reports_threshold_of_copies_past_caches(monkeypatch, cache, given, state, said):
-    h200 = GpuInfo(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
-    monkeypatch.setattr('trt_ros.driver.nvidia_driver', lambda: Driver('', (13, 0), (h200,), ''))
-    monkeypatch.setattr('platform.machine', lambda: 'x86_64')
-    monkeypatch.setenv('GLIBC_TUNABLES', given)
-    (found,) = [each for each in findings() if each.name == 'memory copies']
-    assert found.state == state and said in f'{found.detail} {found.remedy}'
 
 
 def test_ros2_trt_has_the_same_verbs(call, colour_detector, capsys):

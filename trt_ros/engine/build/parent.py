@@ -17,6 +17,9 @@ from trt_ros.engine.options import BuildOptions
 from trt_ros.progress import Reporter
 from trt_ros.trt import Flavour
 
+#: Memory limit of a build, to which 16 bytes are added per byte of the model.
+BASE_NBYTES = 8 << 30
+
 
 @dataclass(frozen=True)
 class Built:
@@ -67,7 +70,7 @@ def build(
             title=f'The build of {onnx}',
             remedy='Check the model with `trt-ros inspect`, increase the time limit, or reduce '
             'optimization_level.',
-            memory_nbytes=memory_limit(total_nbytes(onnx), base_nbytes=8 << 30, factor=16),
+            memory_nbytes=memory_limit(total_nbytes(onnx), base_nbytes=BASE_NBYTES, factor=16),
             pass_fds=(plan.fileno(), timing.fileno()),
             environment=_first_gpu(device),
         )

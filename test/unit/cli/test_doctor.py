@@ -1,0 +1,406 @@
+"""`trt-ros doctor`, on machines made of files and commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from trt_ros.cli._doctor_gpu import cpu_list, read_state
+from trt_ros.cli._doctor_jetson import jetson_findings
+from trt_ros.cli._doctor_ros import ros_findings
+from trt_ros.cli._doctor_tensorrt import refused_capability
+from trt_ros.cli.doctor import findings
+from trt_ros.driver import Driver, GpuInfo
+from trt_ros.trt import Flavour, installed
+
+needs_rtx = pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_rtx is missing')
+H200 = GpuInfo(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:3B:00.0')
+ORIN = GpuInfo(0, 'Orin', (8, 7), 16, 30 << 30, True, 'GPU-2', '')
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch, cache):
+    """Give files of a system and commands, and return what doctor finds there, by name."""
+    tools = tmp_path / 'tools'
+    tools.mkdir()
+    monkeypatch.setenv('PATH', str(tools), prepend=os.pathsep)
+
+    def look(files=(), commands=(), gpu=None, cuda=(13, 0)):
+        root = tmp_path / 'root'
+        for name, text in dict(files).items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        for name, script in dict(commands).items():
+            (tools / name).write_text(f'#!/bin/sh\n{script}\n')
+            (tools / name).chmod(0o755)
+        driver = Driver('580.65', cuda, (gpu,), '') if gpu else Driver('', (0, 0), (), 'no GPU')
+        monkeypatch.setattr('trt_ros.driver.nvidia_driver', lambda: driver)
+        return {each.name: each for each in findings(root)}
+
+    return look
+
+
+def test_every_check_runs(call):
+    code, out, _ = call('doctor', '--json')
+    found = {each['name']: each for each in json.loads(out)}
+    assert {'ros', 'python', 'system', 'numpy', 'tensorrt', 'tensorrt_rtx', 'engine cache'} <= set(
+        found
+    )
+    assert code == int(any(each['state'] == 'problem' for each in found.values()))
+    assert all(
+        each['remedy']
+        for each in found.values()
+        if each['state'] == 'missing' and each['name'].startswith('tensorrt')
+    )
+    assert found['python']['detail'] in call('doctor')[1]
+
+
+def test_cache_writable_by_others_is_reported(call, cache):
+    cache.mkdir(parents=True)
+    cache.chmod(0o777)
+    code, out, _ = call('doctor')
+    assert code == 1 and 'chmod go-w' in out
+
+
+@pytest.mark.parametrize(
+    ('distro', 'files', 'state', 'said'),
+    [
+        ('jazzy', (), 'problem', 'source /opt/ros/jazzy/setup.bash'),
+        ('', (), 'missing', 'source /opt/ros/DISTRO/setup.bash'),
+        (
+            '',
+            ('opt/ros/kilted/setup.bash', 'opt/ros/lyrical/setup.bash'),
+            'missing',
+            'installed, but not sourced: kilted, lyrical',
+        ),
+    ],
+)
+def test_python_without_ros_is_named(tmp_path, monkeypatch, distro, files, state, said):
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    monkeypatch.setenv('ROS_DISTRO', distro)
+    monkeypatch.setattr('sys.path', [])
+    monkeypatch.delitem(sys.modules, 'rclpy', raising=False)
+    (ros,) = ros_findings(tmp_path)
+    assert ros.state == state and said in f'{ros.detail} {ros.remedy}'
+
+
+@pytest.mark.parametrize(
+    ('distro', 'python', 'state', 'said'),
+    [
+        ('lyrical', 'python3.99', 'problem', 'rclpy of lyrical is built for python3.99, this is'),
+        ('foxy', 'site', 'problem', 'foxy is not supported use Humble, Jazzy, Kilted or Lyrical'),
+        ('lyrical', 'site', 'ok', 'lyrical, middleware: '),
+    ],
+)
+def test_release_of_ros_is_compared_with_this_python(
+    tmp_path, monkeypatch, distro, python, state, said
+):
+    folder = tmp_path / 'lib' / python / 'site-packages'
+    (folder / 'rclpy').mkdir(parents=True)
+    (folder / 'rclpy' / '__init__.py').touch()
+    monkeypatch.setenv('ROS_DISTRO', distro)
+    monkeypatch.setattr('sys.path', [str(folder)])
+    monkeypatch.delitem(sys.modules, 'rclpy', raising=False)
+    ros = next(iter(ros_findings(tmp_path)))
+    assert ros.state == state and said in f'{ros.detail} {ros.remedy}'
+
+
+@pytest.mark.parametrize(
+    ('given', 'state', 'said'),
+    [
+        ({}, 'missing', "export FASTDDS_BUILTIN_TRANSPORTS='DEFAULT?sockets_size=32MB'"),
+        ({'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4'}, 'ok', 'FASTDDS_BUILTIN_TRANSPORTS is UDPv4'),
+        (
+            {'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4', 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'},
+            'missing',
+            'config/fastdds.xml',
+        ),
+        (
+            {'FASTRTPS_DEFAULT_PROFILES_FILE': 'own.xml', 'ROS_LOCALHOST_ONLY': '1'},
+            'ok',
+            'own.xml',
+        ),
+        ({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}, None, ''),
+    ],
+)
+def test_fast_dds_settings_for_large_images(monkeypatch, machine, given, state, said):
+    for name in (
+        'FASTDDS_BUILTIN_TRANSPORTS',
+        'FASTRTPS_DEFAULT_PROFILES_FILE',
+        'FASTDDS_DEFAULT_PROFILES_FILE',
+        'ROS_AUTOMATIC_DISCOVERY_RANGE',
+        'ROS_LOCALHOST_ONLY',
+        'RMW_IMPLEMENTATION',
+    ):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr('trt_ros.cli._doctor_ros._rclpy', lambda: '/rclpy/__init__.py')
+    found = machine().get('fast dds')
+    assert (found and found.state) == state
+    assert found is None or said in f'{found.detail} {found.remedy}'
+
+
+@pytest.mark.parametrize(
+    ('ram_kib', 'swaps', 'state', 'said'),
+    [
+        (24 << 20, '', 'ok', '24.0 GiB, swap on disk 0.0 GiB'),
+        (
+            7 << 20,
+            '/dev/zram0 partition 3670016 0 5\n',
+            'missing',
+            '7.0 GiB, swap on disk 0.0 GiB, zram 3.5 GiB: builds of large networks may be killed',
+        ),
+        (7 << 20, '/swapfile file 8388604 0 -2\n', 'ok', 'swap on disk 8.0 GiB'),
+    ],
+)
+def test_swap_on_disk_counts_as_memory_and_zram_does_not(machine, ram_kib, swaps, state, said):
+    found = machine(
+        {
+            'proc/meminfo': f'MemTotal:       {ram_kib} kB\nMemFree: 1 kB\n',
+            'proc/swaps': f'Filename Type Size Used Priority\n{swaps}',
+        }
+    )['memory']
+    assert found.state == state and said in found.detail
+
+
+# GPUs
+
+
+@pytest.mark.parametrize(
+    ('line', 'state', 'said'),
+    [
+        (
+            '1980, 1980, 5, 5, 16, 16, 34, Enabled, 700.00, 700.00, 0x0000000000000001',
+            'ok',
+            '1980 of 1980 MHz, 34 C, PCIe 5 x16 (maximum 5 x16), power limit 700.00 W, '
+            'persistence Enabled',
+        ),
+        (
+            '900, 1980, 5, 5, 16, 16, 88, Enabled, 700.00, 700.00, 0x0000000000000048',
+            'problem',
+            'thermal, hardware',
+        ),
+        (
+            '1980, 1980, 4, 4, 4, 16, 34, Enabled, 700.00, 700.00, 0x0000000000000000',
+            'missing',
+            'fewer PCIe lanes',
+        ),
+        (
+            '1980, 1980, 5, 5, 16, 16, 34, Enabled, 400.00, 700.00, 0x0000000000000000',
+            'missing',
+            'sudo nvidia-smi -pl 700',
+        ),
+        (
+            '1980, 1980, 5, 5, 16, 16, 34, Disabled, 700.00, 700.00, 0x0000000000000000',
+            'missing',
+            'sudo nvidia-smi -pm 1',
+        ),
+        (
+            '[N/A], [N/A], [N/A], [N/A], [N/A], [N/A], 34, [N/A], [N/A], [N/A], [N/A]',
+            'ok',
+            '34 C',
+        ),
+    ],
+)
+def test_clocks_power_and_link_of_nvidia_smi(machine, line, state, said):
+    found = read_state('gpu 0 now', line.split(', '))
+    assert found.state == state and said in f'{found.detail} {found.remedy}'
+    script = f'case "$*" in *--id=0000:3B:00.0*persistence_mode*) echo "{line}";; *) exit 2;; esac'
+    assert machine(commands={'nvidia-smi': script}, gpu=H200)['gpu 0 now'] == found
+
+
+def test_older_driver_is_asked_for_throttle_reasons_by_their_former_name(machine):
+    script = (
+        'case "$*" in *clocks_event_reasons*) echo "not a valid field"; exit 2;; esac\n'
+        'echo "900, 1980, 5, 5, 16, 16, 88, Enabled, 700.00, 700.00, 0x4"'
+    )
+    found = machine(commands={'nvidia-smi': script}, gpu=H200)['gpu 0 now']
+    assert found.state == 'problem' and 'throttled: power cap' in found.detail
+
+
+def test_cpu_list_of_sysfs():
+    assert [cpu_list(text) for text in ('', '3', '0-2,8')] == [set(), {3}, {0, 1, 2, 8}]
+
+
+def test_numa_node_of_gpu_is_compared_with_cpus_of_this_process(machine):
+    here, outside = min(os.sched_getaffinity(0)), 100000
+    device = 'sys/bus/pci/devices/0000:3b:00.0/'
+
+    def numa(node, cpus):
+        files = {f'{device}numa_node': f'{node}\n', f'{device}local_cpulist': f'{cpus}\n'}
+        return machine(files, gpu=H200).get('gpu 0 numa')
+
+    assert numa(-1, f'0-{outside}') is None
+    assert numa(0, f'0-{outside}').detail == f'node 0, CPUs 0-{outside}'
+    assert numa(1, f'{here},{outside}').state == 'ok'
+    elsewhere = numa(1, f'{outside}')
+    assert (elsewhere.state, elsewhere.remedy) == (
+        'missing',
+        'start it with numactl --cpunodebind=1 --membind=1',
+    )
+
+
+@pytest.mark.parametrize(
+    ('given', 'state', 'said'),
+    [
+        ('', 'missing', 'GLIBC_TUNABLES=glibc.cpu.x86_non_temporal_threshold=262144'),
+        ('glibc.malloc.check=3', 'missing', '=glibc.malloc.check=3:glibc.cpu.x86_non_temporal'),
+        ('glibc.cpu.x86_non_temporal_threshold=100000', 'ok', 'threshold=100000'),
+    ],
+)
+def test_threshold_of_copies_past_caches(monkeypatch, machine, given, state, said):
+    monkeypatch.setattr('platform.machine', lambda: 'x86_64')
+    monkeypatch.setenv('GLIBC_TUNABLES', given)
+    found = machine(gpu=H200)['memory copies']
+    assert found.state == state and said in f'{found.detail} {found.remedy}'
+
+
+# TensorRT
+
+
+@needs_rtx
+@pytest.mark.parametrize(
+    ('cuda', 'state', 'said'),
+    [
+        ((12, 8), 'problem', 'needs CUDA 13, the driver supports up to 12.8'),
+        ((13, 0), 'ok', 'from pip: builds engines, runs engines'),
+    ],
+)
+def test_driver_older_than_tensorrt(machine, cuda, state, said):
+    rtx = machine(gpu=H200, cuda=cuda)['tensorrt_rtx']
+    assert rtx.state == state and said in rtx.detail
+
+
+@pytest.mark.parametrize(
+    ('name', 'version', 'capability', 'said'),
+    [
+        ('tensorrt', (10, 3, 0, 26), (7, 0), None),
+        ('tensorrt', (10, 13, 3, 9), (7, 0), 'compute capability 7.0 is below 7.5'),
+        ('tensorrt', (11, 4, 0, 106), (9, 0), None),
+        ('tensorrt_rtx', (1, 5, 0, 114), (9, 0), None),
+        ('tensorrt_rtx', (1, 7, 1, 116), (9, 0), 'compute capability 9.0 is not one of 7.5, 8.0'),
+        ('tensorrt_rtx', (1, 7, 1, 116), (12, 1), None),
+        ('tensorrt_rtx', (1, 5, 0, 114), (6, 1), 'compute capability 6.1 is below 7.5'),
+    ],
+)
+def test_compute_capability_is_compared_with_library(name, version, capability, said):
+    refused = refused_capability(Flavour(name, SimpleNamespace(), version, '', None), capability)
+    assert refused is None if said is None else said in refused[0] and refused[1]
+
+
+@needs_rtx
+def test_gpu_that_library_does_not_support_is_a_problem(machine):
+    pascal = GpuInfo(0, 'GTX 1080', (6, 1), 20, 8 << 30, False, 'GPU-3', '0000:01:00.0')
+    rtx = machine(gpu=pascal)['tensorrt_rtx']
+    assert rtx.state == 'problem'
+    assert 'does not support GPU 0: compute capability 6.1 is below 7.5' in rtx.detail
+
+
+@pytest.mark.skipif(installed('tensorrt'), reason='tensorrt is installed')
+@pytest.mark.parametrize(
+    ('file', 'said'),
+    [
+        (
+            'usr/lib/python3/dist-packages/tensorrt/__init__.py',
+            'installed from apt for /usr/bin/python3, but ',
+        ),
+        (
+            'usr/lib/python3.10/dist-packages/tensorrt/__init__.py',
+            'use /usr/bin/python3.10, or a virtual environment of it with --system-site-packages',
+        ),
+        (
+            'usr/lib/aarch64-linux-gnu/libnvinfer.so.10',
+            'sudo apt install python3-libnvinfer',
+        ),
+    ],
+)
+def test_tensorrt_of_apt_that_this_python_does_not_see(machine, file, said):
+    found = machine({file: ''})['tensorrt']
+    assert found.state == 'missing' and said in f'{found.detail} {found.remedy}'
+
+
+@pytest.mark.parametrize(
+    ('version', 'cores', 'said'),
+    [
+        ((10, 3, 0, 26), 2, 'supports DLA'),
+        (
+            (11, 3, 0, 20),
+            2,
+            'does not support DLA (10.3 to 10.7 do, and 11.4.1 with JetPack 7.2.2)',
+        ),
+        ((11, 4, 1, 2), 1, 'supports DLA'),
+        ((10, 3, 0, 26), 0, 'from apt: builds engines, runs engines'),
+    ],
+)
+def test_dla_is_named_by_release(monkeypatch, machine, version, cores, said):
+    trt = SimpleNamespace(__file__='/usr/lib/python3/dist-packages/tensorrt/__init__.py')
+    flavour = Flavour('tensorrt', trt, version, '', None)
+    monkeypatch.setattr('trt_ros.trt.installed', lambda name: name == 'tensorrt')
+    monkeypatch.setattr('trt_ros.trt.load_trt', lambda name: flavour)
+    found = machine(
+        {f'sys/bus/platform/devices/158{n}0000.nvdla{n}/uevent': '' for n in range(cores)},
+        gpu=ORIN,
+    )['tensorrt']
+    assert found.state == 'ok' and found.detail.endswith(said)
+
+
+# Jetson
+
+BOARD = {
+    'proc/device-tree/model': 'NVIDIA Jetson Orin Nano Developer Kit\0',
+    'etc/nv_tegra_release': '# R36 (release), REVISION: 4.3, GCID: 3, BOARD: generic\n',
+    'etc/nvpmodel.conf': (
+        '< POWER_MODEL ID=0 NAME=15W >\nX 1\n< POWER_MODEL ID=2 NAME=MAXN_SUPER >\n'
+    ),
+}
+CLOCKS = 'sys/class/devfreq/17000000.gpu/'
+
+
+def test_other_machines_have_no_jetson_checks(tmp_path):
+    assert list(jetson_findings(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ('output', 'state', 'said'),
+    [
+        ('NV Power Mode: MAXN_SUPER\n2', 'ok', 'MAXN_SUPER'),
+        ('NV Power Mode: 15W\n0', 'missing', 'the board has MAXN_SUPER sudo nvpmodel -m 2'),
+        ('cannot read', 'missing', 'nvpmodel -q failed: cannot read'),
+    ],
+)
+def test_power_mode_of_jetson(machine, output, state, said):
+    found = machine(BOARD, {'nvpmodel': f'test "$1" = -q && printf "{output}"'}, gpu=ORIN)
+    assert found['jetson'].detail == 'NVIDIA Jetson Orin Nano Developer Kit, Jetson Linux 36.4.3'
+    mode = found['power mode']
+    assert mode.state == state and said in f'{mode.detail} {mode.remedy}'
+    assert found['dla'].detail == '0 cores on this board'
+    assert 'gpu 0 now' not in found
+
+
+@pytest.mark.parametrize(
+    ('low', 'state', 'said'),
+    [
+        (306000000, 'missing', '17000000.gpu at 612 of 1020 MHz, from 306 MHz by load'),
+        (1020000000, 'ok', '17000000.gpu at 612 of 1020 MHz, fixed'),
+    ],
+)
+def test_clocks_of_jetson(machine, low, state, said):
+    found = machine(
+        {
+            **BOARD,
+            f'{CLOCKS}min_freq': f'{low}\n',
+            f'{CLOCKS}cur_freq': '612000000\n',
+            f'{CLOCKS}max_freq': '1020000000\n',
+            'sys/class/devfreq/15340000.vic/min_freq': '1\n',
+        },
+        gpu=ORIN,
+    )['clocks']
+    assert found.state == state and said in found.detail
+    assert found.remedy == ('' if state == 'ok' else 'sudo jetson_clocks')

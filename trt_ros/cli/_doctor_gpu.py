@@ -1,0 +1,194 @@
+"""Checks of `trt-ros doctor` for GPUs: driver, clocks, power, PCIe link and NUMA node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import os
+from pathlib import Path
+import platform
+import shutil
+import subprocess
+
+from trt_ros.cli._finding import Finding, file_text
+
+# Fields of nvidia-smi for the clock limits; older drivers have the second name.
+_REASONS = ('clocks_event_reasons.active', 'clocks_throttle_reasons.active')
+_FIELDS = (
+    'clocks.sm',
+    'clocks.max.sm',
+    'pcie.link.gen.current',
+    'pcie.link.gen.max',
+    'pcie.link.width.current',
+    'pcie.link.width.max',
+    'temperature.gpu',
+    'persistence_mode',
+    'power.limit',
+    'power.default_limit',
+)
+# Bits of the reasons that mean throttling (idle and user settings do not).
+_THROTTLED = {
+    0x04: 'power cap',
+    0x08: 'hardware slowdown',
+    0x20: 'thermal, software',
+    0x40: 'thermal, hardware',
+    0x80: 'power brake',
+}
+
+
+def gpu_findings(root: Path) -> Iterator[Finding]:
+    """
+    Check the driver and each GPU.
+
+    :param root: root folder of the system.
+    """
+    from trt_ros.driver import nvidia_driver
+
+    found = nvidia_driver()
+    if found.problem:
+        yield Finding(
+            'gpu',
+            'missing',
+            found.problem,
+            'sudo ubuntu-drivers install, then reboot (in a container: --gpus all)'
+            if not found.version
+            else 'see `nvidia-smi`; a reboot may be due',
+        )
+        return
+    yield Finding(
+        'driver',
+        'ok',
+        f'{found.version or "?"}, up to CUDA {found.cuda_version[0]}.{found.cuda_version[1]}',
+    )
+    for gpu in found.gpus:
+        yield Finding(
+            f'gpu {gpu.index}',
+            'ok',
+            (
+                f'{gpu.name}, compute capability {gpu.compute_capability[0]}.'
+                f'{gpu.compute_capability[1]}, {gpu.memory_nbytes / 2**30:.0f} GiB'
+                + (', shares memory with the CPU' if gpu.integrated else '')
+            ),
+        )
+        yield from _numa(f'gpu {gpu.index} numa', root, gpu.pci_bus_id)
+        if not gpu.integrated:  # nvidia-smi of a Jetson knows neither clocks nor link.
+            yield from _state(f'gpu {gpu.index} now', gpu.pci_bus_id)
+    if platform.machine() == 'x86_64':
+        yield _memory_copies()
+
+
+def _memory_copies() -> Finding:
+    """Check whether copies of images on their way to a GPU bypass the CPU's caches."""
+    name, variable = 'memory copies', 'GLIBC_TUNABLES'
+    tunable, given = 'glibc.cpu.x86_non_temporal_threshold', os.environ.get('GLIBC_TUNABLES', '')
+    if tunable in given:
+        return Finding(name, 'ok', f'{variable} is {given}')
+    value = ':'.join(filter(None, (given, f'{tunable}=262144')))
+    return Finding(
+        name,
+        'missing',
+        'large images that are copied for a GPU pass through the CPU caches, which is slower',
+        f'export {variable}={value}',
+    )
+
+
+def _numa(name: str, root: Path, bus: str) -> Iterator[Finding]:
+    """Check whether this process may run on the CPUs that are closest to a GPU."""
+    device = root / 'sys/bus/pci/devices' / bus.lower()
+    node, text = file_text(device / 'numa_node'), file_text(device / 'local_cpulist')
+    if node in ('', '-1') or not text:
+        return
+    here, local = os.sched_getaffinity(0), cpu_list(text)
+    detail = f'node {node}, CPUs {text}'
+    if here & local:
+        outside = len(here - local)
+        if outside:
+            detail += f'; this process may also run on {outside} CPUs of other nodes'
+        yield Finding(name, 'ok', detail)
+        return
+    yield Finding(
+        name,
+        'missing',
+        f'{detail}; this process runs on none of them: each copy crosses to another node',
+        f'start it with numactl --cpunodebind={node} --membind={node}',
+    )
+
+
+def cpu_list(text: str) -> set[int]:
+    """Parse a list of CPUs as in sysfs: '0-2,8' becomes {0, 1, 2, 8}."""
+    found: set[int] = set()
+    for part in filter(None, text.split(',')):
+        first, _, last = part.partition('-')
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _state(name: str, bus: str) -> Iterator[Finding]:
+    """Check clocks, throttling, power and the PCIe link with nvidia-smi."""
+    tool = shutil.which('nvidia-smi')
+    if tool is None:
+        yield Finding(name, 'missing', 'nvidia-smi does not exist: clocks and link are unknown')
+        return
+    for reasons in _REASONS:
+        done = subprocess.run(
+            [
+                tool,
+                f'--id={bus}',
+                f'--query-gpu={",".join((*_FIELDS, reasons))}',
+                '--format=csv,noheader,nounits',
+            ],
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode == 0:
+            yield read_state(name, done.stdout.strip().split(', '))
+            return
+    yield Finding(name, 'missing', f'nvidia-smi failed: {done.stdout.strip()[:200]}')
+
+
+def read_state(name: str, values: list[str]) -> Finding:
+    """Evaluate one line of nvidia-smi: `_FIELDS`, then the throttle reasons."""
+    clock, clock_max, gen, gen_max, width, width_max, temperature, persistence = values[:8]
+    limit, default_limit, reasons = values[8:]
+    detail = (
+        f'{clock} of {clock_max} MHz, {temperature} C, PCIe {gen} x{width} '
+        f'(maximum {gen_max} x{width_max}), power limit {limit} W, persistence {persistence}'
+    )
+    bits = int(reasons, 16) if reasons.startswith('0x') else 0
+    slow = [word for bit, word in _THROTTLED.items() if bits & bit]
+    if slow:
+        return Finding(
+            name,
+            'problem',
+            f'{detail}; throttled: {", ".join(slow)}',
+            'check cooling and power: nvidia-smi -q -d PERFORMANCE',
+        )
+    if width.isdigit() and width_max.isdigit() and int(width) < int(width_max):
+        return Finding(
+            name,
+            'missing',
+            f'{detail}; fewer PCIe lanes in use than the GPU has',
+            'use a wider slot, where the board has one',
+        )
+    if _number(limit) < _number(default_limit):
+        return Finding(
+            name,
+            'missing',
+            f'{detail}; the limit is below the default of {default_limit} W',
+            f'sudo nvidia-smi -pl {_number(default_limit):.0f}',
+        )
+    if persistence == 'Disabled':
+        return Finding(
+            name,
+            'missing',
+            f'{detail}; the driver unloads when no process uses the GPU, and locked clocks are '
+            'reset then',
+            'sudo nvidia-smi -pm 1',
+        )
+    return Finding(name, 'ok', detail)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:  # '[N/A]'
+        return 0.0
