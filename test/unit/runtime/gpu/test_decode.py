@@ -351,31 +351,39 @@ def test_keypoints_and_angles_are_read_behind_the_boxes():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    'source, name, struct',
+    'source, structs',
     [
-        ('preprocess', 'Preprocess', graph_steps.PreprocessArgs),
-        ('decode', 'Request', graph_steps.RequestArgs),
-        ('decode', 'Head', decode_boxes.HeadArgs),
-        ('decode', 'Dense', decode_dense.DenseArgs),
-        ('decode', 'Masks', decode_masks.MasksArgs),
-        ('decode', 'Classes', decode_classes.ClassesArgs),
+        ('preprocess', {'Preprocess': graph_steps.PreprocessArgs}),
+        (
+            'decode',
+            {
+                'Request': graph_steps.RequestArgs,
+                'Head': decode_boxes.HeadArgs,
+                'Dense': decode_dense.DenseArgs,
+                'Masks': decode_masks.MasksArgs,
+                'Classes': decode_classes.ClassesArgs,
+            },
+        ),
     ],
 )
-def test_structs_have_the_layout_that_the_kernels_compile_to(source, name, struct):
+def test_structs_have_the_layout_that_the_kernels_compile_to(source, structs):
     pytest.importorskip('cuda.bindings.nvrtc')
     source_text = kernels.source_of(source)
-    body = re.search(rf'struct {name} {{(.*?)}};', re.sub('//.*', '', source_text), re.DOTALL)[1]
-    declared = [
-        re.search(r'(\w+)(\[\d+\])?\s*$', part)[1]
-        for statement in body.split(';')[:-1]
-        for part in statement.split(',')
-    ]
-    assert declared == [field for field, _ in struct._fields_]
-    sizes = [f'static_assert(sizeof({name}) == {ctypes.sizeof(struct)}, "all");']
-    sizes += [
-        f'static_assert(sizeof({name}::{field}) == {ctypes.sizeof(kind)}, "{field}");'
-        for field, kind in struct._fields_
-    ]
+    sizes = []
+    for name, struct in structs.items():
+        text = re.sub('//.*', '', source_text)
+        body = re.search(rf'struct {name} {{(.*?)}};', text, re.DOTALL)[1]
+        declared = [
+            re.search(r'(\w+)(\[\d+\])?\s*$', part)[1]
+            for statement in body.split(';')[:-1]
+            for part in statement.split(',')
+        ]
+        assert declared == [field for field, _ in struct._fields_]
+        sizes.append(f'static_assert(sizeof({name}) == {ctypes.sizeof(struct)}, "all");')
+        sizes += [
+            f'static_assert(sizeof({name}::{field}) == {ctypes.sizeof(kind)}, "{name}::{field}");'
+            for field, kind in struct._fields_
+        ]
     without_kernels = re.sub(r'^\w*KERNELS\(.*\)$', '', source_text, flags=re.M)
     kernels.compile_source('\n'.join([without_kernels, *sizes]), 'sm_90')
 
