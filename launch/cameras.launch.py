@@ -1,5 +1,6 @@
 """One detector per camera of a YAML file, or one for all; see config/cameras.example.yaml."""
 
+from itertools import cycle, islice
 from pathlib import Path
 
 from launch.actions import DeclareLaunchArgument
@@ -35,6 +36,14 @@ def generate_launch_description():
                     'the result topics are the same.'
                 ),
             ),
+            DeclareLaunchArgument(
+                'devices',
+                default_value='[]',
+                description=(
+                    'CUDA device indices that the cameras without a parameter device take in '
+                    'turn, such as [0, 1]; with one_node, each device has one detector.'
+                ),
+            ),
             *common_arguments(container='new'),
             *parameter_arguments(DetectorNode),
         ],
@@ -47,8 +56,9 @@ def nodes(context):
     file = Path(context.launch_configurations['cameras'])
     given = given_parameters(context, DetectorNode)
     for_all, cameras = read_cameras(file)
+    devices = read_devices(context, given)
     if context.launch_configurations['one_node'] == 'true':
-        detectors = [detector_of_all(file, for_all, cameras, given)]
+        detectors = detectors_of_all(file, for_all, cameras, given, devices)
     else:
         detectors = [
             NodeDescription(
@@ -57,10 +67,12 @@ def nodes(context):
                 namespace,
                 remappings_of(camera),
                 has_platform=True,
-                parameters=checked_parameters(DetectorNode, for_all | camera.get('parameters', {}))
+                parameters=checked_parameters(
+                    DetectorNode, for_all | device | camera.get('parameters', {})
+                )
                 | given,
             )
-            for namespace, camera in cameras.items()
+            for (namespace, camera), device in zip(cameras.items(), cycle(devices))
         ]
     sources = [
         NodeDescription(
@@ -81,8 +93,40 @@ def remappings_of(camera):
     return {'image': camera.get('image', 'image')}
 
 
-def detector_of_all(file, for_all, cameras, given):
-    """Return one detector for all cameras, with the topics of one detector per camera."""
+def read_devices(context, given):
+    """Return the parameter `device` of each place in the turn; one empty place: none is set."""
+    text = context.launch_configurations['devices']
+    try:
+        devices = yaml.safe_load(text)
+    except yaml.YAMLError:
+        devices = None
+    if (
+        not isinstance(devices, list)
+        or not all(type(device) is int for device in devices)
+        or len(set(devices)) < len(devices)
+    ):
+        raise ParameterError(
+            f'devices is {text!r}.',
+            cause='It must be a list of different CUDA device indices.',
+            remedy="Write devices:='[0, 1]'.",
+        )
+    if devices and 'device' in given:
+        raise ParameterError('device and devices are both given.', remedy='Give one of them.')
+    return [{'device': device} for device in devices] or [{}]
+
+
+def detectors_of_all(file, for_all, cameras, given, devices):
+    """Return one detector per device, or one for all."""
+    found = []
+    for place, device in enumerate(devices[: len(cameras)]):
+        own = dict(islice(cameras.items(), place, None, len(devices)))
+        name = f'detector_{device["device"]}' if device else 'detector'
+        found.append(detector_of_all(file, name, for_all | device, own, given))
+    return found
+
+
+def detector_of_all(file, node_name, for_all, cameras, given):
+    """Return one detector for several cameras, with the topics of one detector per camera."""
     remappings = {}
     for namespace, camera in cameras.items():
         if 'parameters' in camera:
@@ -98,7 +142,7 @@ def detector_of_all(file, for_all, cameras, given):
     topics = tuple(name for name in remappings if not name.startswith('~'))
     return NodeDescription(
         DetectorNode,
-        'detector',
+        node_name,
         remappings=remappings,
         has_platform=True,
         parameters=checked_parameters(DetectorNode, for_all) | {'image_topics': topics} | given,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 import random
 
@@ -10,12 +11,22 @@ import pytest
 # Not `launch`: where that is not installed, the checkout's folder of that name is imported.
 pytest.importorskip('launch_ros')
 pytest.importorskip('rclpy')
-pytestmark = pytest.mark.ros
+from rcl_interfaces.srv import GetParameters
 
+from support.ros_peer import Peer, reserved_domain
+
+pytestmark = pytest.mark.ros
 
 CHECKOUT = Path(__file__).parents[2]
 
 MODEL = CHECKOUT / 'trt_ros' / 'demo' / 'shapes.onnx'
+
+
+@pytest.fixture
+def peer(monkeypatch):
+    monkeypatch.setenv('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
+    with reserved_domain() as domain_id, closing(Peer(domain_id)) as peer:
+        yield peer
 
 
 @pytest.mark.parametrize('one_node', ['true', 'false'])
@@ -86,6 +97,75 @@ def test_one_detector_of_all_cameras_has_the_topics_of_one_each(
     finally:
         rclpy.shutdown(context=context)
     assert launch.stop() == 0
+
+
+THREE_CAMERAS = """
+cameras:
+  front: {image: /front_camera}
+  rear: {image: /rear_camera}
+  left: {image: /left_camera}
+"""
+
+
+@pytest.mark.parametrize(
+    ('one_node', 'expected'),
+    [
+        ('false', {'/front/detector': 2, '/rear/detector': 5, '/left/detector': 2}),
+        ('true', {'/detector_2': 2, '/detector_5': 5}),
+    ],
+)
+def test_cameras_take_devices_in_turn(start, peer, tmp_path, one_node, expected):
+    cameras = tmp_path / 'cameras.yaml'
+    cameras.write_text(THREE_CAMERAS)
+    launch = start(
+        'cameras.launch.py',
+        f'cameras:={cameras}',
+        f'one_node:={one_node}',
+        'devices:=[2, 5]',
+        'autostart:=false',
+        ROS_DOMAIN_ID=str(peer.node.context.get_domain_id()),
+    )
+    for node, device in expected.items():
+        given = peer.call(
+            GetParameters, f'{node}/get_parameters', names=['device', 'image_topics']
+        ).values
+        assert given[0].integer_value == device
+        if one_node == 'true':
+            of_device = {2: ['front', 'left'], 5: ['rear']}[device]
+            assert list(given[1].string_array_value) == of_device
+    assert launch.stop() == 0
+
+
+def test_a_camera_keeps_the_device_of_its_parameters(start, peer, tmp_path):
+    cameras = tmp_path / 'cameras.yaml'
+    cameras.write_text(THREE_CAMERAS.replace('/rear_camera', '/rear, parameters: {device: 7}'))
+    launch = start(
+        'cameras.launch.py',
+        f'cameras:={cameras}',
+        'devices:=[2, 5]',
+        'autostart:=false',
+        ROS_DOMAIN_ID=str(peer.node.context.get_domain_id()),
+    )
+    given = peer.call(GetParameters, '/rear/detector/get_parameters', names=['device']).values
+    assert given[0].integer_value == 7
+    assert launch.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['devices:=0, 1'], "devices is '0, 1'.\nCause: It must be a list"),
+        (['devices:=[0, 0]'], 'must be a list of different CUDA device indices'),
+        (['devices:=[0, 64]'], 'device is 64'),
+        (['devices:=[0, 1]', 'device:=1'], 'device and devices are both given.'),
+    ],
+)
+def test_devices_that_cannot_be_meant_are_refused(start, tmp_path, arguments, message):
+    cameras = tmp_path / 'cameras.yaml'
+    cameras.write_text(THREE_CAMERAS)
+    launch = start('cameras.launch.py', f'cameras:={cameras}', *arguments)
+    assert launch.ends() == 1
+    assert message in launch.output
 
 
 def test_one_detector_refuses_cameras_with_their_own_parameters(start, tmp_path):
