@@ -15,7 +15,6 @@ pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from isaac_ros_tensor_list_interfaces.msg import TensorList
-import onnx
 from onnx import TensorProto, helper
 import onnxruntime
 from rclpy.serialization import deserialize_message, serialize_message
@@ -24,6 +23,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Float32MultiArray, Float64MultiArray, Int64MultiArray
 from std_srvs.srv import Trigger
 
+from support.save_network import save_network
 from trt_ros.ros.dds.cdr_tensors import read_tensor_list, write_tensor_list
 
 pytestmark = pytest.mark.ros
@@ -31,30 +31,6 @@ pytestmark = pytest.mark.ros
 SIZE = 16
 HIDDEN = 8
 RED, GREEN, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 0)
-
-
-def save(path, nodes, inputs, outputs, constants=None):
-    """Write a network; tensors are a shape of float32, or [type, shape]."""
-
-    def infos(tensors):
-        return [
-            helper.make_tensor_value_info(name, *each)
-            if isinstance(each, list)
-            else helper.make_tensor_value_info(name, TensorProto.FLOAT, each)
-            for name, each in tensors.items()
-        ]
-
-    graph = helper.make_graph(
-        nodes,
-        'net',
-        infos(inputs),
-        infos(outputs),
-        [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-    onnx.checker.check_model(model, full_check=True)
-    onnx.save(model, path)
-    return str(path)
 
 
 @pytest.fixture(scope='module')
@@ -76,7 +52,7 @@ def models(tmp_path_factory):
     ]
     return {
         # The mean colour of each image, left minus right.
-        'stereo': save(
+        'stereo': save_network(
             folder / 'stereo.onnx',
             [
                 *pool,
@@ -86,7 +62,7 @@ def models(tmp_path_factory):
             {'left': image, 'right': image},
             {'difference': (1, 3)},
         ),
-        'gru': save(
+        'gru': save_network(
             folder / 'gru.onnx',
             [
                 helper.make_node('GRU', ['x', 'w', 'r', 'b', '', 'h'], ['', 'hn'], hidden_size=8),
@@ -94,10 +70,10 @@ def models(tmp_path_factory):
             ],
             {'x': (1, 1, 4), 'h': (1, 1, HIDDEN)},
             {'energy': (), 'hn': (1, 1, HIDDEN)},
-            weights,
+            constants=weights,
         ),
         # Mean of each camera and the joints, in one vector.
-        'policy': save(
+        'policy': save_network(
             folder / 'policy.onnx',
             [
                 *pool,
@@ -108,7 +84,7 @@ def models(tmp_path_factory):
             {'left': image, 'right': image, 'joints': (1, 2)},
             {'action': (1, 8)},
         ),
-        'rgbd': save(
+        'rgbd': save_network(
             folder / 'rgbd.onnx',
             [
                 helper.make_node('GlobalAveragePool', ['x'], ['pooled']),
@@ -117,13 +93,13 @@ def models(tmp_path_factory):
             {'x': (1, 4, SIZE, SIZE)},
             {'means': (1, 4)},
         ),
-        'thermal': save(
+        'thermal': save_network(
             folder / 'thermal.onnx',
             [helper.make_node('GlobalAveragePool', ['x'], ['mean'])],
             {'x': (1, 1, SIZE, SIZE)},
             {'mean': (1, 1, 1, 1)},
         ),
-        'scaled': save(
+        'scaled': save_network(
             folder / 'scaled.onnx',
             [
                 helper.make_node('Mul', ['x', 'factor'], ['product/out:0']),

@@ -13,13 +13,13 @@ pytest.importorskip('onnxruntime')
 pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from isaac_ros_tensor_list_interfaces.msg import TensorList
-import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo, Image
 from std_srvs.srv import Trigger
 from vision_msgs.msg import Classification, Detection2DArray
 
+from support.save_network import save_network
 from trt_ros.ros.dds.cdr_tensors import write_tensor_list
 
 pytestmark = pytest.mark.ros
@@ -27,27 +27,6 @@ pytestmark = pytest.mark.ros
 SIZE = 32
 RED, GREEN = (255, 0, 0), (0, 255, 0)
 PIXELS = {'mean': [0.0], 'std': [1.0]}
-
-
-def save(path, nodes, inputs, outputs, *, constants=None, metadata=None):
-    def infos(shapes):
-        return [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-            for name, shape in shapes.items()
-        ]
-
-    graph = helper.make_graph(
-        nodes,
-        'net',
-        infos(inputs),
-        infos(outputs),
-        [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-    helper.set_model_props(model, metadata or {})
-    onnx.checker.check_model(model, full_check=True)
-    onnx.save(model, path)
-    return str(path)
 
 
 @pytest.fixture(scope='module')
@@ -60,7 +39,7 @@ def models(tmp_path_factory):
     to_score = np.zeros((4, boxes.size), np.float32)
     to_score[3, 4 * 21] = 1  # The mean of the fourth channel is its score.
     return {
-        'rgbd_detector': save(
+        'rgbd_detector': save_network(
             folder / 'rgbd_detector.onnx',
             [
                 helper.make_node('GlobalAveragePool', ['x'], ['pooled']),
@@ -75,7 +54,7 @@ def models(tmp_path_factory):
             metadata={'task': 'detect', 'names': "{0: 'near', 1: 'far'}"},
         ),
         # Class 0 where it is bright or far.
-        'grey_segmenter': save(
+        'grey_segmenter': save_network(
             folder / 'grey_segmenter.onnx',
             [
                 helper.make_node('Sub', ['one', 'x'], ['dark']),
@@ -85,7 +64,7 @@ def models(tmp_path_factory):
             {'scores': (1, 2, SIZE, SIZE)},
             constants=one,
         ),
-        'grey_classifier': save(
+        'grey_classifier': save_network(
             folder / 'grey_classifier.onnx',
             [
                 helper.make_node('GlobalAveragePool', ['x'], ['mean']),
@@ -97,7 +76,7 @@ def models(tmp_path_factory):
             {'scores': (1, 2)},
             constants=one,
         ),
-        'grey_depth': save(
+        'grey_depth': save_network(
             folder / 'grey_depth.onnx',
             [helper.make_node('Add', ['x', 'one'], ['depth'])],
             {'x': grey},
@@ -105,20 +84,20 @@ def models(tmp_path_factory):
             constants=one,
         ),
         # The strongest of red, green, blue and alpha.
-        'rgba_segmenter': save(
+        'rgba_segmenter': save_network(
             folder / 'rgba_segmenter.onnx',
             [helper.make_node('Relu', ['x'], ['scores'])],
             {'x': (1, 4, SIZE, SIZE)},
             {'scores': (1, 4, SIZE, SIZE)},
         ),
-        'colour_segmenter': save(
+        'colour_segmenter': save_network(
             folder / 'colour_segmenter.onnx',
             [helper.make_node('Relu', ['x'], ['scores'])],
             {'x': colour},
             {'scores': colour},
         ),
         # This image and twice the previous one.
-        'recurrent_segmenter': save(
+        'recurrent_segmenter': save_network(
             folder / 'recurrent_segmenter.onnx',
             [
                 helper.make_node('Add', ['h', 'h'], ['twice']),
@@ -128,7 +107,7 @@ def models(tmp_path_factory):
             {'x': colour, 'h': colour},
             {'scores': colour, 'hn': colour},
         ),
-        'classifier_with_prior': save(
+        'classifier_with_prior': save_network(
             folder / 'classifier_with_prior.onnx',
             [
                 helper.make_node('GlobalAveragePool', ['x'], ['pooled']),

@@ -13,8 +13,7 @@ pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
 
 from builtin_interfaces.msg import Time
-import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import (
@@ -27,6 +26,7 @@ from vision_msgs.msg import (
     Pose2D,
 )
 
+from support.save_network import save_network
 from trt_ros.ros.regions import choose_objects
 
 pytestmark = pytest.mark.ros
@@ -83,26 +83,10 @@ def test_detections_without_an_area_in_the_image_are_left_out(box):
 # Nodes.
 
 
-def save(path, nodes, outputs, constants=None):
-    """Write a network of a batch of images of 8 x 8 pixels as ONNX."""
-    graph = helper.make_graph(
-        nodes,
-        'net',
-        [helper.make_tensor_value_info('images', TensorProto.FLOAT, ('n', 3, 8, 8))],
-        [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, ('n', *shape))
-            for name, shape in outputs.items()
-        ],
-        [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-    onnx.save(model, path)
-    return str(path)
-
-
 @pytest.fixture(scope='module')
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder: Path = tmp_path_factory.mktemp('models')
+    images = {'images': ('n', 3, 8, 8)}
     colour = [
         helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
         helper.make_node('Flatten', ['pooled'], ['out']),
@@ -118,12 +102,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         helper.make_node('Add', ['nothing', 'y'], ['simcc_y']),
     ]
     return {
-        'colour': save(folder / 'colour.onnx', colour, {'out': (3,)}),
-        'pose': save(
+        'colour': save_network(folder / 'colour.onnx', colour, images, {'out': ('n', 3)}),
+        'pose': save_network(
             folder / 'pose.onnx',
             points,
-            {'simcc_x': (17, 8), 'simcc_y': (17, 8)},
-            {'axes': np.array([1, 2]), 'zero': np.float32(0), 'x': x, 'y': y},
+            images,
+            {'simcc_x': ('n', 17, 8), 'simcc_y': ('n', 17, 8)},
+            constants={'axes': np.array([1, 2]), 'zero': np.float32(0), 'x': x, 'y': y},
         ),
     }
 

@@ -1,0 +1,48 @@
+"""Networks of a few ONNX nodes, written to files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+
+def save_network(
+    path: Path,
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    *,
+    constants: Mapping[str, np.ndarray] | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> str:
+    """
+    Check a network, write it, and return its path.
+
+    :param inputs: by name, a shape of float32 or [dtype of ONNX, shape]; outputs too.
+    """
+
+    def infos(tensors: Mapping[str, Any]) -> list[onnx.ValueInfoProto]:
+        return [
+            helper.make_tensor_value_info(
+                name, *(each if isinstance(each, list) else (TensorProto.FLOAT, each))
+            )
+            for name, each in tensors.items()
+        ]
+
+    graph = helper.make_graph(
+        nodes,
+        'net',
+        infos(inputs),
+        infos(outputs),
+        [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+    helper.set_model_props(model, dict(metadata or {}))
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, path)
+    return str(path)
