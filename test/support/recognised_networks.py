@@ -16,6 +16,15 @@ def levels(kinds, per_cell=1, batch='1, '):
     )
 
 
+def bins(strides, classes, size):
+    """Write class scores and eight bins per side of each stride, as PicoDet does."""
+    return '; '.join(
+        f'{kind}_{stride} (1, {(-(-size // stride)) ** 2}, {channels})'
+        for kind, channels in (('cls_pred', classes), ('dis_pred', 32))
+        for stride in strides
+    )
+
+
 SCRFD = {'score': 1, 'bbox': 4, 'kps': 10}
 
 COCO = {'task': 'detect', 'class_count': 80}
@@ -109,6 +118,41 @@ TOLD = [
         'output0 (1, ?, 6)',
         {'stride': '32', 'class_count': 1},
     ),
+    # Distances as distributions.
+    (
+        'nanodet_plus',
+        80,
+        'output (1, 2125, 112) float32 is class scores and 8 bins per side at strides 8, 16, 32 '
+        'and 64',
+        'output (1, 2125, 112)',
+        {'hw': (320, 320)},
+    ),
+    ('nanodet_plus', 10, '16, 32 and 64', 'output (1, 3598, 42)', {'hw': (416, 416)}),
+    ('nanodet_plus', 9, '16, 32 and 64', 'a (1, 3598, 41)', {'hw': (416, 416), 'class_count': 9}),
+    ('nanodet_plus', 80, 'strides 8, 16, 32 and 64', 'head (1, 8500, 112)', {}),
+    ('nanodet', 80, 'strides 8, 16 and 32', 'output (1, 2100, 112)', {'hw': (320, 320)}),
+    (
+        'nanodet',
+        7,
+        '(1, 3549, 51) float32 is class scores and 11 bins per side at strides 8, 16 and 32',
+        'output (1, 3549, 51)',
+        {'hw': (416, 416), 'class_count': 7},
+    ),
+    (
+        'nanodet',
+        80,
+        'are class scores and 8 bins per side at strides 8, 16 and 32',
+        bins((8, 16, 32), 80, 320),
+        {'hw': (320, 320)},
+    ),
+    (
+        'picodet',
+        80,
+        'are class scores and 8 bins per side at strides 8, 16, 32 and 64',
+        bins((8, 16, 32, 64), 80, 416),
+        {'hw': (416, 416)},
+    ),
+    ('picodet', 32, '16, 32 and 64', bins((8, 16, 32, 64), 32, 320), {'hw': (320, 320)}),
     # Finished boxes in one output.
     (
         'yolov10',

@@ -305,3 +305,26 @@ def yolox():
     """,
         weights,
     )
+
+
+def distributions(is_concatenated):
+    """Make class scores and eight bins per side, of three classes: NanoDet-Plus or PicoDet."""
+    body, weights, parts = FEATURES + 'p6 = Relu (p5)\n', [], []
+    for level, stride in ('3', 8), ('4', 16), ('5', 32), ('6', 64):
+        body += f"""
+            hc{level} = Conv (p{level}, wc{level})
+            hb{level} = Conv (p{level}, wb{level})
+            sc{level} = Sigmoid (hc{level})
+            a{level} = Constant <value_ints = [1, 3, -1]> ()
+            b{level} = Constant <value_ints = [1, 32, -1]> ()
+            rc{level} = Reshape (sc{level}, a{level})
+            rb{level} = Reshape (hb{level}, b{level})
+            scores_{stride} = Transpose <perm = [0, 2, 1]> (rc{level})
+            sides_{stride} = Transpose <perm = [0, 2, 1]> (rb{level})
+            z{level} = Concat <axis = 2> (scores_{stride}, sides_{stride})
+        """
+        weights += [f'float[3,3,1,1] wc{level}', f'float[32,3,1,1] wb{level}']
+        parts.append(f'z{level}')
+    if is_concatenated:
+        body += f'output = Concat <axis = 1> ({", ".join(parts)})'
+    return body, weights

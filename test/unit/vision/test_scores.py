@@ -115,6 +115,17 @@ CASES = {
             np.ones((1, 9), np.float32),
         ],
     ),
+    'nanodet_plus': ('out (1, 85, 34)', {}, lambda s: [rows(85, 0.1, s, *[0] * 32)]),
+    'nanodet': ('out (1, 84, 34)', {}, lambda s: [rows(84, 0.1, s, *[0] * 32)]),
+    'picodet': (
+        '; '.join(f'{n}_{size} (1, {n}, {size})' for size in (2, 32) for n in (64, 16, 4, 1)),
+        {},
+        lambda s: [
+            *(rows(n, 0.1, s) for n in (64, 16, 4)),
+            np.full((1, 1, 2), 0.1, np.float32),
+            *(np.zeros((1, n, 32), np.float32) for n in (64, 16, 4, 1)),
+        ],
+    ),
     'yolov5_seg': (
         'out (1, 252, 9); masks (1, 2, 16, 16)',
         {},

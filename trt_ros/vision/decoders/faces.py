@@ -10,7 +10,14 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Family, Head, NetworkDescription, image_output, is_float
+from trt_ros.vision.decoders.family import (
+    Family,
+    Head,
+    NetworkDescription,
+    cells_of_stride,
+    image_output,
+    is_float,
+)
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.results import Poses
@@ -174,13 +181,6 @@ class RetinafaceHead(FaceHead):
         half = prior[:, 2:] * np.exp(0.2 * boxes[keep, 2:]) / 2
         landmarks = np.tile(prior[:, :2], LANDMARKS) + points[keep] * step
         return np.hstack([centre - half, centre + half]), landmarks, scores[keep, 1]
-
-
-def cells_of_stride(input_hw: tuple[int, int], stride: int) -> np.ndarray:
-    """Return the cells of a grid, row by row: (N, 2) column and row."""
-    height, width = (-(-side // stride) for side in input_hw)
-    y, x = np.mgrid[:height, :width]
-    return np.stack([x.ravel(), y.ravel()], axis=1)
 
 
 def _require_rows(values: Sequence[np.ndarray], sizes: tuple[int, ...], count: int) -> None:

@@ -201,6 +201,13 @@ def corners(cxcywh: np.ndarray) -> np.ndarray:
     return np.hstack([centre - half, centre + half])
 
 
+def cells_of_stride(input_hw: tuple[int, int], stride: int) -> np.ndarray:
+    """Return the cells of a grid that covers the input, row by row: (N, 2) column and row."""
+    height, width = (-(-side // stride) for side in input_hw)
+    y, x = np.mgrid[:height, :width]
+    return np.stack([x.ravel(), y.ravel()], axis=1)
+
+
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """Compute the element-wise sigmoid of logits of any shape: scores, 0 to 1."""
     return np.asarray(1 / (1 + np.exp(-logits)))

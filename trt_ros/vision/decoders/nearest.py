@@ -8,13 +8,20 @@ import math
 from typing import NamedTuple
 
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import NetworkDescription, is_float
+from trt_ros.vision.decoders.family import NetworkDescription, cells_of_stride, is_float
+from trt_ros.vision.decoders.nanodet import STRIDES_WITH_64
 from trt_ros.vision.decoders.output_layouts import YOLO_STRIDES, yolov5_rows
 from trt_ros.vision.decoders.yolo_rows import three_anchor_counts
 from trt_ros.vision.decoders.yolov8 import cell_counts
 
 #: Minimum sizes of axes.
-MIN_SIZES = {'4 + classes': 5, '5 + classes': 6, '5 + 3 * keypoints': 8, '4 + classes + masks': 6}
+MIN_SIZES = {
+    '4 + classes': 5,
+    '5 + classes': 6,
+    '32 + classes': 33,
+    '5 + 3 * keypoints': 8,
+    '4 + classes + masks': 6,
+}
 OUTPUT_COST, AXIS_COST, DTYPE_COST = 4.0, 2.0, 1.0
 MAX_OUTPUTS = 6  # Compared.
 
@@ -78,6 +85,7 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
     queries = Expected((1, 'N', 4), 'pred_boxes')
     triples, ids = tuple(three_anchor_counts(network)), Expected((1, 'N'), is_float=False)
     prototypes = Expected((1, 'masks', height // 4, width // 4))
+    with_64 = sum(len(cells_of_stride(network.input_hw, stride)) for stride in STRIDES_WITH_64)
     raw = tuple(
         Expected((1, 3, height // stride, width // stride, '5 + classes'))
         for stride in YOLO_STRIDES
@@ -108,6 +116,9 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
         ),
         'yolov5_raw': raw,
         'yolov7_raw': raw,
+        'nanodet_plus': (Expected((1, with_64, '32 + classes')),),
+        'nanodet': (Expected((1, network.anchor_count(YOLO_STRIDES), '32 + classes')),),
+        'picodet': (scores, Expected((1, 'N', 32))),
         'yolov8_seg': (
             Expected((1, '4 + classes + masks', cells)),
             prototypes,

@@ -12,10 +12,17 @@ from trt_ros.vision.decoders.boxes import BoxOutputs, box_outputs
 from trt_ros.vision.decoders.embedding import vectors
 from trt_ros.vision.decoders.family import NetworkDescription, is_scores
 from trt_ros.vision.decoders.finished_boxes import find_tensorflow
+from trt_ros.vision.decoders.nanodet import (
+    BIN_COUNTS,
+    STRIDES_WITH_64,
+    DistributionOutputs,
+    find_concatenated,
+)
 from trt_ros.vision.decoders.yolo_rows import rows_of, three_anchor_counts
 from trt_ros.vision.decoders.yolov8 import cell_counts, is_channels_first
 
 YOLO_STRIDES = (8, 16, 32)
+SCORES_FIRST = -1  # Class offset of class scores in front of the distances to the sides.
 # SSD300 with MobileNet (Caffe and PyTorch, TensorFlow) and with VGG, SSD512 with VGG.
 SSD_PRIORS = (3000, 1917, 8732, 24564)
 
@@ -31,7 +38,8 @@ class Anchors:
     :param count: number of anchors; -1 where dynamic.
     :param channels: values per anchor; -1 where dynamic.
     :param class_offset: number of values in front of the class scores in row layout, 4 or 5 (with
-        objectness), decided by the entry of `CLASS_OFFSETS` in `evidence`; 0: undecided.
+        objectness) or `SCORES_FIRST`, decided by the entry of `CLASS_OFFSETS` in `evidence`; 0:
+        undecided.
     """
 
     spec: TensorSpec
@@ -41,9 +49,9 @@ class Anchors:
     evidence: str = ''
 
 
-#: Evidence for (1, N, 4 + C) or (1, N, 5 + C), boxes without or with objectness: the first entry
-#: that applies to the network and its channels counts. `output0` is the name that Ultralytics'
-#: exporter writes, `output` the one of YOLOX's.
+#: Evidence for (1, N, 4 + C) or (1, N, 5 + C), boxes without or with objectness, or for (1, N, C +
+#: 4 bins): the first entry that applies to the network and its channels counts. `output0` is the
+#: name that Ultralytics' exporter writes, `output` the one of YOLOX's and NanoDet's.
 CLASS_OFFSETS: tuple[tuple[int, Callable[[NetworkDescription, int], object], str], ...] = (
     (4, lambda net, channels: 'task' in net.metadata, "its metadata is Ultralytics'"),
     (
@@ -56,7 +64,19 @@ CLASS_OFFSETS: tuple[tuple[int, Callable[[NetworkDescription, int], object], str
         lambda net, channels: net.class_count and channels == 5 + net.class_count,
         '{channels} is 5 and {network.class_count} classes',
     ),
+    (
+        SCORES_FIRST,
+        lambda net, channels: (
+            net.class_count and channels - net.class_count in [4 * bins for bins in BIN_COUNTS]
+        ),
+        '{channels} is {network.class_count} classes and the bins of four sides',
+    ),
     (4, lambda net, channels: net.only_output.name == 'output0', "its name is Ultralytics'"),
+    (
+        SCORES_FIRST,
+        lambda net, channels: channels == 112,
+        '112 is the 80 classes of COCO and eight bins per side',
+    ),
     (5, lambda net, channels: net.only_output.name == 'output', "its name is YOLOX's"),
     (4, lambda net, channels: channels == 84, '84 is 4 and the 80 classes of COCO'),
     (5, lambda net, channels: channels == 85, '85 is 5 and the 80 classes of COCO'),
@@ -129,6 +149,17 @@ def yolox_rows(network: NetworkDescription) -> Anchors | None:
     if found.count < 0 and has_yolov5_metadata(network):
         return None
     return found if found.count in (-1, network.anchor_count(YOLO_STRIDES)) else None
+
+
+def distribution_rows(
+    network: NetworkDescription, strides: tuple[int, ...]
+) -> DistributionOutputs | None:
+    """Find class scores and the bins of four sides, one cell per row."""
+    found, rows = find_concatenated(network, strides), anchor_rows(network)
+    if found is None or rows is None or rows.class_offset == SCORES_FIRST:
+        return found
+    is_named = strides == STRIDES_WITH_64 and rows.spec.name == 'output'  # YOLOX has no such grid.
+    return found if rows.count >= 0 and (not rows.class_offset or is_named) else None
 
 
 def decoded_rows(network: NetworkDescription) -> TensorSpec | None:

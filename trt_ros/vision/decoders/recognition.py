@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from trt_ros.vision.decoders import (
@@ -13,6 +14,7 @@ from trt_ros.vision.decoders import (
     faces,
     finished_boxes,
     heatmap_pose,
+    nanodet,
     obb,
     objectness_rows,
     onnx_nms,
@@ -28,6 +30,7 @@ from trt_ros.vision.decoders.output_layouts import (
     before_cut_nms,
     boxes_without_background,
     decoded_rows,
+    distribution_rows,
     has_unknown_scale,
     has_yolov5_metadata,
     is_task,
@@ -84,6 +87,8 @@ WITHOUT_OBJECTNESS = '{found.spec} is boxes and class scores without objectness:
 WITH_OBJECTNESS = '{found.spec} is boxes with objectness: '
 YOLOX_CELLS = '{found.spec} is the {found.count} cells of strides 8, 16 and 32 with objectness: '
 YOLOX_GRIDS = '{found.spec} is the grids of strides 8, 16 and 32 with objectness: '
+BINS = '{found} is class scores and {found.bin_count} bins per side at strides '
+SEPARATE_BINS = '{found} are class scores and {found.bin_count} bins per side at strides '
 FINISHED = "{found} is decoded boxes: Ultralytics' metadata"
 SIX = '{found} is x1, y1, x2, y2, score, class: '
 QUERIES = "{network.only_output} is one row per query: Ultralytics' metadata"
@@ -167,6 +172,22 @@ RULES: tuple[Rule, ...] = (
         yolov5_rows,
         WITH_OBJECTNESS + 'boxes without it look the same',
         when=lambda net, found: found.count < 0 and not found.class_offset,
+    ),
+    Rule(
+        'nanodet_plus',
+        partial(distribution_rows, strides=nanodet.STRIDES_WITH_64),
+        BINS + '8, 16, 32 and 64',
+    ),
+    Rule('nanodet', partial(distribution_rows, strides=nanodet.STRIDES), BINS + '8, 16 and 32'),
+    Rule(
+        'nanodet',
+        partial(nanodet.find_separate, strides=nanodet.STRIDES),
+        SEPARATE_BINS + '8, 16 and 32',
+    ),
+    Rule(
+        'picodet',
+        partial(nanodet.find_separate, strides=nanodet.STRIDES_WITH_64),
+        SEPARATE_BINS + '8, 16, 32 and 64',
     ),
     Rule(
         'yolov10',

@@ -23,6 +23,7 @@ from trt_ros.vision.decoders.family import Family, Head, NetworkDescription
 from trt_ros.vision.decoders.finished_boxes import MMDETECTION, TENSORFLOW
 from trt_ros.vision.decoders.heatmap_pose import HEATMAP_POSE
 from trt_ros.vision.decoders.instances import YOLOV8_SEG
+from trt_ros.vision.decoders.nanodet import NANODET, NANODET_PLUS, PICODET
 from trt_ros.vision.decoders.nearest import lookalike, nearest
 from trt_ros.vision.decoders.obb import YOLOV8_OBB
 from trt_ros.vision.decoders.objectness_rows import YOLOV5_FACE, YOLOV5_SEG, YOLOV7_POSE
@@ -71,6 +72,9 @@ FAMILIES: tuple[Family[Head[Detections]], ...] = (
     TENSORFLOW,
     YOLOV5_RAW,
     YOLOV7_RAW,
+    NANODET_PLUS,
+    NANODET,
+    PICODET,
 )
 #: Families of the other tasks.
 SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (

@@ -32,6 +32,7 @@ from support.networks.other import (
 from support.networks.yolo import (
     IMAGE,
     ULTRALYTICS,
+    distributions,
     yolov5,
     yolov5_raw,
     yolov5_seg,
@@ -197,6 +198,26 @@ BUILDS = [
         '',
         'float[1,3,4,4,8] t3, float[1,3,2,2,8] t4, float[1,3,1,1,8] t5',
         yolov5_raw(),
+        {},
+        None,
+    ),
+    ('nanodet_plus', '', 'float[1,22,35] output', distributions(True), {}, None),
+    (
+        'nanodet',
+        '',
+        'float[1,16,3] scores_8, float[1,4,3] scores_16, float[1,1,3] scores_32, '
+        'float[1,16,32] sides_8, float[1,4,32] sides_16, float[1,1,32] sides_32',
+        distributions(False),
+        {},
+        None,
+    ),
+    (
+        'picodet',
+        '',
+        'float[1,16,3] scores_8, float[1,4,3] scores_16, float[1,1,3] scores_32, '
+        'float[1,1,3] scores_64, float[1,16,32] sides_8, float[1,4,32] sides_16, '
+        'float[1,1,32] sides_32, float[1,1,32] sides_64',
+        distributions(False),
         {},
         None,
     ),

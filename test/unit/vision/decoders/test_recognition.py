@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from support.recognised_networks import COCO, SEG, TOLD, TWO
+from support.recognised_networks import COCO, SEG, TOLD, TWO, bins
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders import registry as decoder
-from trt_ros.vision.decoders.output_layouts import CLASS_OFFSETS, anchor_rows
+from trt_ros.vision.decoders.output_layouts import CLASS_OFFSETS, SCORES_FIRST, anchor_rows
 from trt_ros.vision.decoders.recognition import RULES, recognise
 from trt_ros.vision.decoders.registry import choose_family
 
@@ -56,6 +56,14 @@ AMBIGUOUS = [
             'yolov10': 'score, class: raw boxes look the same',
         },
         'head (1, ?, 6)',
+        {},
+    ),
+    (
+        {
+            'yolov8': 'boxes with objectness look the same',
+            'nanodet_plus': '8 bins per side at strides 8, 16, 32 and 64',
+        },
+        'head (1, 8500, 42)',
         {},
     ),
     (
@@ -199,10 +207,24 @@ def test_every_family_has_a_rule():
         (0, 4, "its metadata is Ultralytics'", 'output (1, 8400, 85)', COCO),
         (1, 4, '85 is 4 and 81 classes', 'output (1, 8400, 85)', {'class_count': 81}),
         (2, 5, '84 is 5 and 79 classes', 'output0 (1, 8400, 84)', {'class_count': 79}),
-        (3, 4, "its name is Ultralytics'", 'output0 (1, 8400, 85)', {}),
-        (4, 5, "its name is YOLOX's", 'output (1, 8400, 84)', {}),
-        (5, 4, '84 is 4 and the 80 classes of COCO', 'head (1, 8400, 84)', {'class_count': 3}),
-        (6, 5, '85 is 5 and the 80 classes of COCO', 'head (1, 8400, 85)', {}),
+        (
+            3,
+            SCORES_FIRST,
+            '35 is 3 classes and the bins of four sides',
+            'output0 (1, 8400, 35)',
+            {'class_count': 3},
+        ),
+        (4, 4, "its name is Ultralytics'", 'output0 (1, 8400, 85)', {}),
+        (
+            5,
+            SCORES_FIRST,
+            '112 is the 80 classes of COCO and eight bins per side',
+            'output (1, 8400, 112)',
+            {},
+        ),
+        (6, 5, "its name is YOLOX's", 'output (1, 8400, 84)', {}),
+        (7, 4, '84 is 4 and the 80 classes of COCO', 'head (1, 8400, 84)', {'class_count': 3}),
+        (8, 5, '85 is 5 and the 80 classes of COCO', 'head (1, 8400, 85)', {}),
         (len(CLASS_OFFSETS), 0, '', 'head (1, 8400, 8)', {}),
     ],
 )
@@ -223,6 +245,9 @@ def test_evidence_for_boxes_with_or_without_objectness(
         ('detect', 'output (1, 25201, 85)', {}),
         ('detect', 'output (1, 25200, 5)', {}),
         ('detect', 'output (1, 3549, 8)', {}),
+        ('detect', 'output (1, 8501, 112)', {}),
+        ('detect', bins((8, 16, 32, 64), 80, 416), {}),
+        ('detect', bins((8, 16, 32, 64), 80, 640), {'class_count': 3}),
         ('detect', 'output0 (1, 84, 8400)', {**COCO, 'end2end': 'True'}),
         ('detect', 'logits (1, 300, 80); pred_boxes (1, 300, 4)', {'class_count': 4}),
         ('detect', 'logits (1, 300, 80); pred_boxes (1, 300, 6)', {}),
