@@ -45,12 +45,14 @@ def test_package_has_launch_files():
         'classifier.launch.py',
         'demo.launch.py',
         'depth.launch.py',
+        'detections_3d.launch.py',
         'detector.launch.py',
         'detector_classifier.launch.py',
         'jetson.launch.py',
         'pose.launch.py',
         'segmenter.launch.py',
         'tensor.launch.py',
+        'tracker.launch.py',
         'x86.launch.py',
     ]
 

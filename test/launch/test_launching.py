@@ -74,6 +74,21 @@ def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path,
     assert launch.stop() == 0
 
 
+def test_a_tracker_becomes_active_and_ends_cleanly(start):
+    launch = start('tracker.launch.py', 'container:=new', 'track_method:=bytetrack', 'name:=ids')
+    launch.says('[ids]: activate: inactive -> active')
+    assert launch.stop() == 0
+
+
+def test_detections_3d_subscribes_to_the_given_topics(start):
+    given = ('detections', 'depth_image', 'instances')
+    topics = [f'{topic}:=/given/{topic}' for topic in given]
+    launch = start('detections_3d.launch.py', 'use_instances:=true', *topics)
+    launch.says('[detections_3d]: activate: inactive -> active')
+    launch.says(*(f'/given/{topic}' for topic in given))
+    assert launch.stop() == 0
+
+
 @pytest.mark.parametrize('container', ['none', 'new'])
 def test_missing_model_fails_launch_with_reason(start, container):
     launch = start('x86.launch.py', 'model_path:=no_such.onnx', f'container:={container}')

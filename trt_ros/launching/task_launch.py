@@ -1,4 +1,4 @@
-"""Launch description of one node, on a topic or on pictures, a video or a camera."""
+"""Launch description of one node, on topics or on pictures, a video or a camera."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from trt_ros.launching.arguments import (
 )
 from trt_ros.launching.graph import NodeDescription, launch_nodes
 from trt_ros.nodes.image_source import ImageSourceNode
-from trt_ros.nodes.inference import InferenceNode
+from trt_ros.ros.lifecycle import ManagedNode
 
 
 def task_launch(
-    cls: type[InferenceNode], topics: Mapping[str, str] | None = None
+    cls: type[ManagedNode], topics: Mapping[str, str] | None = None, *, image: bool = True
 ) -> LaunchDescription:
     """
     Return the launch description of a node, named as its executable.
 
     :param topics: descriptions of the input topics beside `image`, by name; each is an argument.
+    :param image: whether the node takes images, which may come from a `source`.
     """
-    topics = {'image': 'Topic of the input images.', **(topics or {})}
+    topics = dict(topics or {})
+    if image:
+        topics = {'image': 'Topic of the input images.', **topics}
     name = NodeDescription(cls, '').executable
     return launch_description(
         [
@@ -35,14 +38,7 @@ def task_launch(
                 DeclareLaunchArgument(topic, default_value=topic, description=description)
                 for topic, description in topics.items()
             ),
-            DeclareLaunchArgument(
-                'source',
-                default_value='',
-                description=(
-                    'Pictures, video or V4L2 camera (/dev/video0) that an image_source node '
-                    'publishes as the images; empty starts none.'
-                ),
-            ),
+            *([_source_argument()] if image else []),
             DeclareLaunchArgument(
                 'name', default_value=name, description=f'Name of the {name} node.'
             ),
@@ -56,8 +52,19 @@ def task_launch(
     )
 
 
+def _source_argument() -> DeclareLaunchArgument:
+    return DeclareLaunchArgument(
+        'source',
+        default_value='',
+        description=(
+            'Pictures, video or V4L2 camera (/dev/video0) that an image_source node publishes as '
+            'the images; empty starts none.'
+        ),
+    )
+
+
 def _nodes(
-    context: LaunchContext, cls: type[InferenceNode], topics: tuple[str, ...]
+    context: LaunchContext, cls: type[ManagedNode], topics: tuple[str, ...]
 ) -> list[Action]:
     arguments = context.launch_configurations
     namespace = arguments['namespace']
@@ -68,10 +75,10 @@ def _nodes(
             namespace,
             {topic: arguments[topic] for topic in topics},
             given_parameters(context, cls),
-            has_platform=True,
+            has_platform='image' in topics,
         )
     ]
-    if arguments['source']:
+    if arguments.get('source'):
         nodes.append(
             NodeDescription(
                 ImageSourceNode,
