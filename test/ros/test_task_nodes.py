@@ -33,6 +33,7 @@ pytestmark = pytest.mark.ros
 SIZE = 32
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 RED, GREEN = (255, 0, 0), (0, 255, 0)
+SCORED = {'labels': ['r', 'g', 'b'], 'confidence': True}
 
 
 def save(path, nodes, outputs, *, constants=None, metadata=None, inputs=None):
@@ -218,6 +219,7 @@ def test_segmenter_publishes_class_per_pixel(start, peer, models):
     node, ask = start('segmenter', 'semantic', models['semantic'], labels=['r', 'g', 'b'])
     masks = peer.inbox(Image, '/semantic/mask')
     overlays = peer.inbox(Image, '/semantic/overlay')
+    assert '/semantic/confidence' not in dict(peer.node.get_topic_names_and_types())
     mask, overlay = ask(half_and_half(RED, GREEN), masks, overlays)
     assert mask.encoding == 'mono8'
     assert (pixels_of(mask) == half_and_half((0,) * 3, (1,) * 3)[..., 0]).all()
@@ -233,21 +235,27 @@ def test_segmenter_publishes_class_per_pixel(start, peer, models):
         (1, 'g'),
         (2, 'b'),
     ]
+    assert info.threshold == 0  # No pixel is left out for its score.
 
 
 def test_segmenter_separates_objects(start, peer, models):
-    _, ask = start('segmenter', 'instances', models['instances'])
-    masks, numbered, boxes, overlays = (
+    node, ask = start('segmenter', 'instances', models['instances'], confidence=True)
+    masks, numbered, boxes, overlays, confidences = (
         peer.inbox(kind, f'/instances/{topic}')
         for kind, topic in (
             (Image, 'mask'),
             (Image, 'instances'),
             (Detection2DArray, 'detections'),
             (Image, 'overlay'),
+            (Image, 'confidence'),
         )
     )
     grey = np.full((64, 64, 3), 90, np.uint8)  # Twice the network's size.
-    mask, number, found, overlay = ask(grey, masks, numbered, boxes, overlays)
+    mask, number, found, overlay, confidence = ask(
+        grey, masks, numbered, boxes, overlays, confidences
+    )
+    scores = np.uint8([0, round(0.9 * 255), round(0.8 * 255)])
+    assert (pixels_of(confidence) == scores[pixels_of(mask)]).all()
     assert [each.results[0].hypothesis.class_id for each in found.detections] == ['left', 'right']
     expected = np.zeros((64, 64), int)
     expected[32:48, :32], expected[32:48, 32:] = 1, 2
@@ -264,6 +272,10 @@ def test_segmenter_separates_objects(start, peer, models):
         (1, 'left'),
         (2, 'right'),
     ]
+    assert info.threshold == 0.25
+    assert node.set(score_threshold=0.5) == ''
+    infos = peer.inbox(LabelInfo, '/instances/label_info', LATCHED)
+    assert infos.wait_for(lambda info: info.threshold == 0.5).class_map
 
 
 def test_depth_comes_with_the_calibration_of_its_camera(start, peer, models):
@@ -337,13 +349,14 @@ def test_masks_labels_and_points_are_what_the_segmentation_layer_of_nav2_takes(
     start_node, peer, models, as_image
 ):
     """
-    Best-effort mono8 masks and points of the same pixels and stamp; latched, reliable labels.
+    Best-effort mono8 mask, confidence and points of one stamp; latched, reliable labels.
 
-    As in the README of kiwicampus/semantic_segmentation_layer, without the optional confidence.
+    As in the README of kiwicampus/semantic_segmentation_layer. Its source reads the points of the
+    cloud one by one with the pixels of the mask, row by row, and expects no padding of rows.
     """
     common = {'autostart': True, 'backend': 'onnxruntime', 'mean': [0.0] * 3, 'std': [1.0] * 3}
     for name, kind, extra in (
-        ('nav_mask', 'segmenter', {'model_path': models['semantic'], 'labels': ['r', 'g', 'b']}),
+        ('nav_mask', 'segmenter', {**SCORED, 'model_path': models['semantic']}),
         ('nav_depth', 'depth', {'model_path': models['depth'], 'depth_kind': 'metric'}),
     ):
         remap = ('-r', 'image:=/nav/image')
@@ -354,8 +367,14 @@ def test_masks_labels_and_points_are_what_the_segmentation_layer_of_nav2_takes(
         peer.publisher(kind, f'/nav/{topic}')
         for kind, topic in ((Image, 'image'), (CameraInfo, 'camera_info'))
     )
-    masks = peer.inbox(Image, '/nav_mask/mask', qos_profile_sensor_data)
-    clouds = peer.inbox(PointCloud2, '/nav_depth/points', qos_profile_sensor_data)
+    inboxes = [
+        peer.inbox(kind, topic, qos_profile_sensor_data)
+        for kind, topic in (
+            (Image, '/nav_mask/mask'),
+            (Image, '/nav_mask/confidence'),
+            (PointCloud2, '/nav_depth/points'),
+        )
+    ]
     reliable = QoSProfile(
         depth=1,
         reliability=ReliabilityPolicy.RELIABLE,
@@ -364,19 +383,30 @@ def test_masks_labels_and_points_are_what_the_segmentation_layer_of_nav2_takes(
     labels = peer.inbox(LabelInfo, '/nav_mask/label_info', reliable).wait_for()
     stamps = iter(range(1, 1000))
 
-    def pair():
+    def three_of_one_stamp():
         infos.publish(CameraInfo(width=64, height=48, k=[9.0, 0, 9, 0, 9, 9, 0, 0, 1]))
         images.publish(as_image(half_and_half(RED, GREEN), 'rgb8', stamp=next(stamps)))
-        by_stamp = {each.header.stamp.sec: each for each in tuple(masks.messages)}
-        found = [each for each in tuple(clouds.messages) if each.header.stamp.sec in by_stamp]
-        return found and (by_stamp[found[0].header.stamp.sec], found[0])
+        found = [
+            {each.header.stamp.sec: each for each in tuple(inbox.messages)} for inbox in inboxes
+        ]
+        stamps_of_all = set.intersection(*map(set, found))
+        return stamps_of_all and [each[min(stamps_of_all)] for each in found]
 
-    mask, cloud = peer.wait_until(pair, 'a mask and points of one image')
-    assert mask.header == cloud.header
-    assert (mask.encoding, mask.width, mask.height) == ('mono8', cloud.width, cloud.height)
+    mask, confidence, cloud = peer.wait_until(
+        three_of_one_stamp, 'mask, confidence and points of one image'
+    )
+    assert mask.header == confidence.header == cloud.header
+    for image in (mask, confidence):
+        assert (image.encoding, image.width, image.height) == ('mono8', cloud.width, cloud.height)
+        assert len(image.data) == cloud.width * cloud.height
+    points = np.frombuffer(cloud.data, '<f4').reshape(48, 64, 4)
     names = {each.class_id: each.class_name for each in labels.class_map}
-    assert {names[number] for number in np.unique(pixels_of(mask)).tolist()} == {'r', 'g'}
-    assert labels.threshold == 0.25
+    for row, col in ((10, 5), (40, 60)):  # Red on the left and green on the right.
+        assert names[pixels_of(mask)[row, col]] == ('r' if col < 32 else 'g')
+        x, y, z = points[row, col, :3]
+        assert (9 * x / z + 9, 9 * y / z + 9) == pytest.approx((col, row))
+    assert (pixels_of(confidence)[:, :20] == 255).all()
+    assert len({each.class_name for each in labels.class_map}) == 3
 
 
 def test_of_several_cameras_each_depth_comes_with_its_own_calibration(

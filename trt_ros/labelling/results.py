@@ -25,6 +25,7 @@ from trt_ros.vision.decoders.registry import (
 from trt_ros.vision.decoders.semantic import MaskHeads
 from trt_ros.vision.keypoints import NAMES, keypoint_boxes
 from trt_ros.vision.labels import name_of
+from trt_ros.vision.results import mask_dtype
 
 DETECTIONS, IMAGE = 'vision_msgs/msg/Detection2DArray', 'sensor_msgs/msg/Image'
 CLASSIFICATION = 'vision_msgs/msg/Classification'
@@ -96,7 +97,7 @@ class ResultMessages:
             self._keypoints = DetectionWriter(NAMES.get(count or 0, ()))
         if isinstance(head, InstanceHead):
             classes = pipeline.decoder.class_count or len(self._names)
-            self._is_wide = not 0 < classes < 256
+            self._is_wide = not classes or mask_dtype(classes + 1) is np.uint16
             self.topics = {'mask': IMAGE, 'instances': IMAGE, 'detections': DETECTIONS}
         self._has_instances = isinstance(head, InstanceHead)
 

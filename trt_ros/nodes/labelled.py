@@ -62,6 +62,10 @@ class LabelledNode(InferenceNode):
         """Return class names by published number, by prefix of the topic label_info."""
         return {'': dict(enumerate(self.pipeline.class_names))}
 
+    def label_threshold(self) -> float:
+        """Return the minimum score of the published classes."""
+        return float(self.parameters.score_threshold)
+
     def configure(self) -> None:
         """Open the pipeline and publish the class names."""
         super().configure()
@@ -76,7 +80,7 @@ class LabelledNode(InferenceNode):
         header = Header(stamp=self.get_clock().now().to_msg())
         for prefix, class_map in self.class_maps().items():
             self._label_infos[prefix].publish(
-                to_label_info(header, class_map, self.parameters.score_threshold)
+                to_label_info(header, class_map, self.label_threshold())
             )
 
 

@@ -22,12 +22,13 @@ from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.tensors import topic_name
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabelledOptions, MaskOptions
+from trt_ros.vision.confidence import as_confidence
 from trt_ros.vision.decoders.instances import InstanceHead
 from trt_ros.vision.decoders.registry import SEGMENTERS
-from trt_ros.vision.decoders.semantic import MaskHeads
+from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
 from trt_ros.vision.frame import Frame, to_colour
-from trt_ros.vision.results import ClassMask, ClassMasks, Instances
+from trt_ros.vision.results import ClassMask, ClassMasks, Instances, mask_dtype
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,12 @@ class MaskParameters:
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class SegmenterParameters(
-    InferenceParameters, MaskParameters, ClassIdParameters, ThresholdParameters, LabelledOptions
+    InferenceParameters,
+    MaskParameters,
+    ClassIdParameters,
+    ThresholdParameters,
+    MaskOptions,
+    LabelledOptions,
 ):
     """Parameters of the segmenter node, which are also the options of its pipeline."""
 
@@ -55,9 +61,9 @@ class SegmenterNode(ObjectNode):
     A node that publishes the class of each pixel.
 
     In the mask of an instance segmentation network, 0 is background and the other values are class
-    index + 1; in that of a semantic segmentation network, values are class indices. ~/label_info
-    maps the values to class names. Of several chosen outputs, the first is ~/mask and the others
-    are ~/OUTPUT/mask, with ~/OUTPUT/label_info.
+    index + 1; in that of a semantic segmentation network, values are class indices, or the maximum
+    of the encoding for unlabelled pixels. ~/label_info maps the values to class names. Of several
+    chosen outputs, the first is ~/mask and the others are ~/OUTPUT/mask, with ~/OUTPUT/label_info.
     """
 
     Parameters = SegmenterParameters
@@ -78,6 +84,11 @@ class SegmenterNode(ObjectNode):
         if self._has_instances:
             return {'': {0: 'background', **dict(enumerate(names, 1))}}
         return super().class_maps()
+
+    def label_threshold(self) -> float:
+        """Return the minimum score of the published classes; a semantic mask has none."""
+        is_semantic = isinstance(self.pipeline.decoder.head, (SemanticHead, MaskHeads))
+        return 0.0 if is_semantic else super().label_threshold()
 
     def _prefixes(self, head: MaskHeads) -> dict[str, str]:
         """Return the prefix of the topics of each mask by output: '' for the first."""
@@ -103,11 +114,15 @@ class SegmenterNode(ObjectNode):
                 prefix: ImageSender(self, camera.publisher(Image, f'{prefix}mask'))
                 for prefix in self.class_maps()
             },
+            confidences={
+                prefix: ImageSender(self, camera.publisher(Image, f'{prefix}confidence'))
+                for prefix in (self.class_maps() if self.parameters.confidence else ())
+            },
             overlay=ImageSender(self, camera.publisher(Image, 'overlay')),
         )
         if self._has_instances:
             count = self.pipeline.decoder.class_count or len(self.pipeline.class_names)
-            outputs.mask_dtype = np.dtype(np.uint8 if 0 < count < 256 else np.uint16)
+            outputs.mask_dtype = np.dtype(mask_dtype(count + 1) if count else np.uint16)
             outputs.instances = ImageSender(self, camera.publisher(Image, 'instances'))
             outputs.detections = detection_publish(
                 self, camera.publisher(Detection2DArray, 'detections'), self.pipeline.class_names
@@ -122,22 +137,22 @@ class SegmenterNode(ObjectNode):
         frame: Frame,
     ) -> None:
         """Publish the result of one image."""
+        masks = self._masks(outputs, result)
         if isinstance(result, Instances):
-            masks = [result.paint((result.detections.labels + 1).astype(outputs.mask_dtype))]
             if should_publish(outputs.instances.publisher):
                 outputs.instances.begin(header, frame.wh, 'mono16')[:] = result.paint(
                     np.arange(1, len(result) + 1, dtype=np.uint16)
                 )
                 outputs.instances.send()
             outputs.detections(result.detections, header, self.parameters.class_id_format)
-        elif isinstance(result, ClassMask):
-            masks = [result.labels]
-        else:
-            masks = [each.labels for each in result.values()]
         for sender, mask in zip(outputs.masks.values(), masks):
-            encoding = 'mono8' if mask.dtype == np.uint8 else 'mono16'
-            sender.begin(header, frame.wh, encoding)[:] = mask
+            encoding = 'mono8' if mask.labels.dtype == np.uint8 else 'mono16'
+            sender.begin(header, frame.wh, encoding)[:] = mask.labels
             sender.send()
+        for sender, mask in zip(outputs.confidences.values(), masks):
+            if should_publish(sender.publisher) and mask.confidence is not None:
+                sender.begin(header, frame.wh, 'mono8')[:] = mask.confidence
+                sender.send()
         if should_publish(outputs.overlay.publisher):
             pixels = outputs.overlay.begin(header, frame.wh)
             pixels[:] = to_colour(frame, 'bgr')
@@ -145,6 +160,21 @@ class SegmenterNode(ObjectNode):
                 pixels, result, self.pipeline.class_names, opacity=self.parameters.overlay_opacity
             )
             outputs.overlay.send()
+
+    def _masks(
+        self, outputs: SimpleNamespace, result: Instances | ClassMask | ClassMasks
+    ) -> list[ClassMask]:
+        """Return the masks to publish, in the order of their publishers."""
+        if isinstance(result, ClassMask):
+            return [result]
+        if not isinstance(result, Instances):
+            return list(result.values())
+        found = result.detections
+        labels = result.paint((found.labels + 1).astype(outputs.mask_dtype))
+        if not any(should_publish(each.publisher) for each in outputs.confidences.values()):
+            return [ClassMask(labels)]
+        scores = as_confidence(found.scores.copy())
+        return [ClassMask(labels, result.paint(scores))]
 
 
 def main(args: list[str] | None = None) -> int:

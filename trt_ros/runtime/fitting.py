@@ -17,7 +17,7 @@ from trt_ros.runtime.feeds import (
     TensorFeed,
     image_feeds,
 )
-from trt_ros.runtime.heads import decoders_of_each, names_of, several_masks
+from trt_ros.runtime.heads import decoders_of_each, names_of, several_masks, with_confidence
 from trt_ros.runtime.image_inputs import (
     ImageInput,
     describe_preprocess,
@@ -28,6 +28,7 @@ from trt_ros.runtime.image_inputs import (
 )
 from trt_ros.runtime.options import (
     LabelledOptions,
+    MaskOptions,
     PipelineOptions,
     RegionOptions,
     with_settings,
@@ -133,6 +134,8 @@ def fit(
             decoder = several_masks(options, alone, len(outputs), error)
     else:
         decoder = _tensor_decoder(network, options, families)
+    if isinstance(options, MaskOptions) and options.confidence:
+        decoder = with_confidence(decoder)
     feeds, log_lines = _feeds(network, options, bindings, images, decoder)
     if options.outputs:
         log_lines.append(f'outputs {", ".join(options.outputs)} (as configured)')

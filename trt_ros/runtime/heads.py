@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import Family, Head
+from trt_ros.vision.decoders.instances import InstanceHead
 from trt_ros.vision.decoders.registry import Decoder, choose_decoder
 from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
 from trt_ros.vision.labels import class_names
@@ -74,6 +76,31 @@ def several_masks(
         cause=error.cause,
         remedy=f'Set outputs to one of {", ".join(alone)}{several}. {error.remedy}',
     ) from error
+
+
+def with_confidence(decoder: Decoder[Any]) -> Decoder[Any]:
+    """
+    Return a decoder of masks that computes their confidence, too.
+
+    :raises ParameterError: when the network has no scores of pixels or objects.
+    """
+    head = decoder.head
+    if isinstance(head, InstanceHead):  # The scores of its objects.
+        return decoder
+    heads = head.heads if isinstance(head, MaskHeads) else (head,)
+    scored = [
+        replace(each, confidence=True)
+        for each in heads
+        if isinstance(each, SemanticHead) and not each.is_classes
+    ]
+    if len(scored) < len(heads):
+        raise ParameterError(
+            f'confidence is true, but decoder {decoder.name} has no scores of pixels.',
+            remedy='Set confidence to false, or export the network with the scores of all '
+            'classes, without ArgMax.',
+        )
+    several = MaskHeads(tuple(scored))
+    return replace(decoder, head=several if isinstance(head, MaskHeads) else scored[0])
 
 
 def names_of(

@@ -294,5 +294,16 @@ def _parsed(name: str, default: Any, text: str) -> Any:
 
 
 @dataclass(frozen=True)
-class ModelOptions(RegionOptions, LabelledOptions):
+class MaskOptions:
+    """Options of a network of masks."""
+
+    confidence: bool = param(
+        False,
+        'Whether to compute the confidence of each pixel of a mask, 0 to 255. Masks of semantic '
+        'segmentation are then decoded on the CPU.',
+    )
+
+
+@dataclass(frozen=True)
+class ModelOptions(RegionOptions, MaskOptions, LabelledOptions):
     """All options of a network."""

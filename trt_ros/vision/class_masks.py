@@ -6,6 +6,7 @@ import numpy as np
 
 from trt_ros.vision.float16 import as_float32, sortable
 from trt_ros.vision.grid import Taps, bilinear
+from trt_ros.vision.results import mask_dtype
 
 BLOCK_VALUES = 1 << 16  # Computed at once; fastest of 2^13 to 2^19.
 
@@ -21,13 +22,12 @@ def best_class(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
 
     :param cells: (C, h, w) scores, floating point.
     :param rows: taps of the image rows; `cols`: of the columns.
-    :returns: (len(rows), len(cols)) class indices, the first among equals; uint8, or uint16 with
-        more than 256 classes.
+    :returns: (len(rows), len(cols)) class indices, the first among equals; see `mask_dtype`.
     """
     cells = _planes(cells)
     ranks = sortable(cells)
     best = _first_best(ranks)
-    at = _mixed(best, rows, cols)
+    at = mixed_groups(best, rows, cols)
     if not len(at) or not (rows.weights.any() or cols.weights.any()):
         return best.take(cols.first, axis=1).take(rows.first, axis=0)
     corners = _corners(at, best.shape, rows, cols)
@@ -57,7 +57,7 @@ def _planes(cells: np.ndarray) -> np.ndarray:
 def _first_best(values: np.ndarray) -> np.ndarray:
     """Compute argmax(axis=0) as uint8 or uint16, faster; NaN wins at index 0 and nowhere else."""
     count, *shape = values.shape
-    best = np.zeros(shape, np.uint8 if count <= 256 else np.uint16)
+    best: np.ndarray = np.zeros(shape, mask_dtype(count))
     highest, wins = values[0].copy(), np.empty(shape, bool)
     flags = wins.view(np.uint8)
     labels = flags if best.itemsize == 1 else np.empty_like(best)
@@ -69,7 +69,7 @@ def _first_best(values: np.ndarray) -> np.ndarray:
     return best
 
 
-def _mixed(best: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
+def mixed_groups(best: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     """Find groups of four cells that differ and have pixels between: (Q,) upper-left indices."""
     mixed = np.zeros(best.shape, bool)
     mixed[:-1] = best[:-1] != best[1:]
@@ -108,7 +108,7 @@ def _has_many_contenders(ranks: np.ndarray, corners: tuple[np.ndarray, ...]) -> 
 
 def _best_of_all(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     highest = bilinear(cells[0], rows, cols)
-    best = np.zeros(highest.shape, np.uint8 if len(cells) <= 256 else np.uint16)
+    best: np.ndarray = np.zeros(highest.shape, mask_dtype(len(cells)))
     for label in range(1, len(cells)):
         score = bilinear(cells[label], rows, cols)
         np.copyto(best, best.dtype.type(label), where=score > highest)

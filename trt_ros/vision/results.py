@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -13,6 +13,16 @@ from trt_ros.vision.detections import Detections
 
 #: Network outputs for one image by name, each with a batch axis of 1.
 Tensors = Mapping[str, np.ndarray]
+
+
+def unlabelled(dtype: np.dtype[Any] | type[np.generic]) -> int:
+    """Return the value of pixels without a class: the maximum, which LabelInfo reserves for it."""
+    return int(np.iinfo(dtype).max)
+
+
+def mask_dtype(class_count: int) -> type[np.uint8] | type[np.uint16]:
+    """Return the dtype of a mask whose values are 0 to `class_count` - 1, or `unlabelled`."""
+    return np.uint8 if class_count <= unlabelled(np.uint8) else np.uint16
 
 
 @dataclass(frozen=True)
@@ -175,10 +185,15 @@ class ClassMask:
     """
     The class of each pixel of the source image.
 
-    :param labels: (H, W) uint8, or uint16 with possibly more than 256 classes.
+    :param labels: (H, W) uint8, or uint16 with possibly more than 255 classes; pixels without a
+        class are `unlabelled`.
+    :param confidence: (H, W) uint8, score of the class from 0 to 255; None: not computed.
+    :param is_binary: whether class 0 is the background of the only class, 1.
     """
 
     labels: np.ndarray
+    confidence: np.ndarray | None = None
+    is_binary: bool = False
 
 
 #: Masks of a network with several of them, by output.

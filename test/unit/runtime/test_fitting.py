@@ -10,7 +10,7 @@ import pytest
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.runtime.feeds import TensorFeed
 from trt_ros.runtime.fitting import fit, fit_any
-from trt_ros.runtime.options import LabelledOptions, PipelineOptions
+from trt_ros.runtime.options import LabelledOptions, ModelOptions, PipelineOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import DRAWN, FAMILIES, POSES, SEGMENTERS, TENSORS
 from trt_ros.vision.letterbox import Letterbox
@@ -181,3 +181,24 @@ def test_labels_of_another_number_than_the_classes_of_all_outputs_are_refused(ou
 def test_duplicate_outputs_are_refused():
     with pytest.raises(ParameterError, match=r'outputs has duplicates: lane, lane\.'):
         fit(two_masks(DRIVE, LANE), LabelledOptions(outputs=('lane', 'lane')), SEGMENTERS)
+
+
+def test_confidence_is_an_option_of_masks_with_scores():
+    scores, wanted = network(output=(1, 4, 64, 96)), ModelOptions(confidence=True)
+    assert fit(scores, wanted, SEGMENTERS).decoder.head.confidence
+    assert not fit(scores, ModelOptions(), SEGMENTERS).decoder.head.confidence
+    indices = network(output=(1, 64, 96))
+    indices.outputs = (TensorSpec('output0', (1, 64, 96), 'int64', 'output'),)
+    for described, families in ((indices, SEGMENTERS), (network(), FAMILIES)):
+        with pytest.raises(ParameterError, match=r'has no scores of pixels.*\n.*without ArgMax'):
+            fit(described, wanted, families)
+
+
+def test_class_names_make_class_indices_one_byte():
+    indices = network()
+    indices.outputs = (TensorSpec('output0', (1, 64, 96), 'int64', 'output'),)
+    fitted = fit(indices, LabelledOptions(labels=('road', 'grass')), SEGMENTERS)
+    letterbox = Letterbox.fit((96, 64), (64, 96), 'stretch')
+    indices_of_none = {'output0': np.full((1, 64, 96), -1)}
+    mask = fitted.decoder(indices_of_none, letterbox, DEFAULT_THRESHOLDS)
+    assert mask.labels.dtype == np.uint8 and (mask.labels == 255).all()

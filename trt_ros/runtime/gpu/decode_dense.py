@@ -23,7 +23,7 @@ from trt_ros.runtime.gpu.decode import (
 from trt_ros.runtime.gpu.sources import aligned
 from trt_ros.vision.grid import line, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import ClassMask, ClassMasks, Depth
+from trt_ros.vision.results import ClassMask, ClassMasks, Depth, mask_dtype
 
 
 class Axis(ctypes.Structure):
@@ -147,12 +147,12 @@ class GpuArgmax(GpuDense):
     @property
     def is_supported(self) -> bool:
         """Whether the kernels can read this dtype and number of classes."""
-        return super().is_supported and 1 < self.classes <= 1 << 16
+        return super().is_supported and 1 < self.classes < 1 << 16
 
     @property
     def dtype(self) -> type[np.generic]:
         """Dtype of the mask, as on the CPU."""
-        return np.uint8 if self.classes <= 256 else np.uint16
+        return mask_dtype(self.classes)
 
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[ClassMask, bool]:
         """Return the mask and whether outputs had non-finite values, see `GpuDecoder`."""

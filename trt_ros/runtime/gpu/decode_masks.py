@@ -15,7 +15,7 @@ from trt_ros.runtime.gpu.tensorrt_context import item_nbytes, widen
 from trt_ros.vision.decoders.instances import instance_masks
 from trt_ros.vision.grid import line
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import LazyMasks, PaintedInstances
+from trt_ros.vision.results import LazyMasks, PaintedInstances, mask_dtype
 
 MAX_COEFFICIENTS = 256  # masks.cu: COEFFICIENTS_MAX
 TILE_WIDTH, TILE_HEIGHT = 64, 32  # masks.cu
@@ -99,7 +99,7 @@ class GpuInstances(GpuBoxes):
     @property
     def label_dtype(self) -> type[np.generic]:
         """Dtype of the painted labels."""
-        return np.uint8 if self.labels is None and self.classes < 256 else np.uint16
+        return mask_dtype(self.classes + 1) if self.labels is None else np.uint16
 
     def _parts(self, image_wh: tuple[int, int]) -> tuple[int, int, int, int, int, int]:
         """Return offsets of placement, prototypes, owners and labels, the end, and the pitch."""

@@ -135,7 +135,7 @@ def _end_to_end(head: EndToEndHead, shapes: Mapping[str, Shape], part: Slice) ->
 
 
 def _semantic(head: SemanticHead, shapes: Mapping[str, Shape], part: Slice) -> GpuArgmax | None:
-    if head.is_classes:
+    if head.is_classes or head.confidence:
         return None
     _, *size = shapes[head.output_name]
     classes, rows, columns = size if head.channels_first else (size[2], *size[:2])

@@ -12,6 +12,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_masks import best_class
+from trt_ros.vision.confidence import as_confidence, is_probability, mask_confidence
 from trt_ros.vision.decoders.family import (
     IMAGENET_PREPROCESS,
     YOLO_PREPROCESS,
@@ -20,12 +21,13 @@ from trt_ros.vision.decoders.family import (
     NetworkDescription,
     is_float,
     require_output,
+    sigmoid,
 )
 from trt_ros.vision.float16 import as_float32
-from trt_ros.vision.grid import covers, taps
+from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import cells_of, threshold_masks
-from trt_ros.vision.results import ClassMask, ClassMasks
+from trt_ros.vision.results import ClassMask, ClassMasks, mask_dtype, unlabelled
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
@@ -38,15 +40,20 @@ class SemanticHead(Head[ClassMask]):
     class of a pixel is taken (the first among equals): as in the postprocessing of torchvision and
     transformers, in another order. With one class, the mask is 1 where its score is above 0.5,
     after a sigmoid if any score is outside 0 to 1. Class indices, integers (1, h, w), (1, 1, h, w)
-    or (1, h, w, 1), are taken from the cell under the centre of the pixel.
+    or (1, h, w, 1), are taken from the cell under the centre of the pixel; a negative index, or
+    one beyond the mask's dtype, is `unlabelled`.
 
     :param shape: shape of the output, -1 where dynamic.
+    :param named_count: number of classes that names are given for; None: unknown.
+    :param confidence: whether to compute the confidence of each pixel.
     """
 
     output_name: str
     shape: tuple[int, ...]
     channels_first: bool
     is_classes: bool
+    named_count: int | None = None
+    confidence: bool = False
 
     @property
     def class_count(self) -> int | None:
@@ -75,19 +82,36 @@ class SemanticHead(Head[ClassMask]):
             )
         rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
         if self.is_classes:
-            dtype = np.uint8 if cells.dtype.itemsize == 1 else np.uint16
-            classes = np.clip(cells[0], 0, np.iinfo(dtype).max).astype(dtype)
+            classes = self._classes(cells[0])
             return ClassMask(classes.take(cols.nearest, axis=1)[rows.nearest])
         with np.errstate(invalid='ignore'):
-            if len(cells) > 1:
-                return ClassMask(best_class(cells, rows, cols))
-            plane = as_float32(cells[0])
-            # Allows for rounding; NaN is no evidence.
-            is_probability = not ((plane < 0) | (plane > 1.001)).any()
-            whole = (0, 0, *letterbox.image_wh)
-            plane = plane[cells_of(rows, cols, whole)]
-            (mask,) = threshold_masks([plane], 0.5 if is_probability else 0.0, rows, cols, [whole])
-            return ClassMask(mask.view(np.uint8))
+            if len(cells) == 1:
+                return self._of_one_class(as_float32(cells[0]), letterbox)
+            labels = best_class(cells, rows, cols)
+            confidence = mask_confidence(cells, labels, rows, cols) if self.confidence else None
+            return ClassMask(labels, confidence)
+
+    def _classes(self, cells: np.ndarray) -> np.ndarray:
+        """Convert class indices of any integer type to the dtype of the mask."""
+        is_small = cells.dtype.itemsize == 1
+        dtype = np.uint8 if is_small else mask_dtype(self.named_count or unlabelled(np.uint16))
+        none, classes = unlabelled(dtype), cells.astype(dtype)
+        classes[(cells < 0) | (cells > none)] = none
+        return classes
+
+    def _of_one_class(self, plane: np.ndarray, letterbox: Letterbox) -> ClassMask:
+        rows, cols = taps(letterbox, (plane.shape[0], plane.shape[1]))
+        whole = (0, 0, *letterbox.image_wh)
+        is_final = is_probability(plane)
+        (mask,) = threshold_masks(
+            [plane[cells_of(rows, cols, whole)]], 0.5 if is_final else 0.0, rows, cols, [whole]
+        )
+        confidence = None
+        if self.confidence:
+            score = bilinear(plane, rows, cols)
+            score = score if is_final else sigmoid(score)
+            confidence = as_confidence(np.maximum(score, 1 - score))
+        return ClassMask(mask.view(np.uint8), confidence, is_binary=True)
 
 
 @dataclass(frozen=True)
@@ -189,7 +213,13 @@ def open_head(network: NetworkDescription) -> SemanticHead:
             f'(1, h, w, classes) or integers (1, h, w), got {network}.',
             remedy='Export only that output, or choose another decoder.',
         )
-    return SemanticHead(found.spec.name, found.spec.shape, found.channels_first, found.is_classes)
+    return SemanticHead(
+        found.spec.name,
+        found.spec.shape,
+        found.channels_first,
+        found.is_classes,
+        network.class_count if found.is_classes else None,
+    )
 
 
 SEMANTIC = Family('semantic', 'segment', IMAGENET_PREPROCESS, open_head)

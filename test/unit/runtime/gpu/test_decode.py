@@ -202,7 +202,7 @@ def test_gpu_scores_are_checked_like_cpu_scores(score):
             decoder.read(memory, (7, 3))
 
 
-@pytest.mark.parametrize('classes, dtype', [(256, np.uint8), (257, np.uint16)])
+@pytest.mark.parametrize('classes, dtype', [(255, np.uint8), (256, np.uint16)])
 @pytest.mark.parametrize('channels_first', [True, False])
 def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
     shape = (1, classes, 40, 50) if channels_first else (1, 40, 50, classes)
@@ -219,6 +219,12 @@ def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
     lines[:] = 0  # The next frame's.
     assert (mask.labels.dtype, is_nonfinite) == (dtype, True)
     assert mask.labels.tolist() == np.arange(24).reshape(3, 8)[:, :7].tolist()
+
+
+def test_confidence_is_computed_on_the_cpu():
+    shape = (1, 3, 8, 8)
+    head = SemanticHead('scores', shape, True, False, confidence=True)
+    assert decoder_of(head, outputs(scores=shape)) is None
 
 
 def two_masks(second):

@@ -138,8 +138,45 @@ def test_classes_keep_as_many_bits_as_they_need(dtype, expected):
     assert decode(np.ones((1, 4, 4), dtype), is_classes=True).dtype == expected
 
 
-def test_negative_class_index_means_no_class():
-    assert decode(np.full((1, 4, 4), -1), is_classes=True).max() == 0
+@pytest.mark.parametrize(
+    ('dtype', 'named_count', 'none'),
+    [('int64', None, 65535), ('int64', 255, 255), ('int64', 256, 65535), ('int8', None, 255)],
+)
+def test_class_indices_that_are_no_class_are_unlabelled(dtype, named_count, none):
+    cells = np.array([[[-1, 3], [70000 if dtype == 'int64' else -7, 0]]]).astype(dtype)
+    head = SemanticHead('out', cells.shape, True, True, named_count)
+    labels = head({'out': cells}, Letterbox.fit((2, 2), (2, 2), 'stretch')).labels
+    assert labels.dtype == ('uint8' if none == 255 else 'uint16')
+    assert labels.tolist() == [[none, 3], [none, 0]]
+
+
+@pytest.mark.parametrize(('count', 'dtype'), [(255, 'uint8'), (256, 'uint16')])
+def test_the_maximum_of_a_mask_is_no_class(count, dtype):
+    cells = np.zeros((1, count, 4, 4), np.float32)
+    cells[0, -1] = 1
+    labels = decode(cells)
+    assert (labels.dtype, labels.max()) == (dtype, count - 1)
+
+
+@pytest.mark.parametrize('channels_first', [True, False])
+def test_confidence_is_the_softmax_of_the_class(channels_first):
+    cells = np.log(np.float32([[[[0.7, 0.1]] * 2, [[0.2, 0.3]] * 2, [[0.1, 0.6]] * 2]])) - 5
+    cells = cells if channels_first else cells.transpose(0, 2, 3, 1)
+    head = SemanticHead('out', cells.shape, channels_first, False, confidence=True)
+    mask = head({'out': cells}, Letterbox.fit((2, 2), (2, 2), 'stretch'))
+    assert mask.labels.tolist() == [[0, 2]] * 2
+    assert mask.confidence.tolist() == [[round(0.7 * 255), round(0.6 * 255)]] * 2
+
+
+@pytest.mark.parametrize(
+    'scores', [[0.9, 0.4, 0.5, 0.0], np.log([9, 0.4 / 0.6, 1, 1e-6]).tolist()]
+)
+def test_confidence_of_a_single_class_is_that_of_the_class_or_of_the_background(scores):
+    cells = np.float32(scores).reshape(1, 1, 2, 2)
+    head = SemanticHead('out', cells.shape, True, False, confidence=True)
+    mask = head({'out': cells}, Letterbox.fit((2, 2), (2, 2), 'stretch'))
+    assert mask.labels.tolist() == [[1, 0], [0, 0]] and mask.is_binary
+    assert np.ravel(mask.confidence).tolist() == pytest.approx([230, 153, 128, 255], abs=1)
 
 
 @pytest.mark.parametrize(('is_classes', 'channels'), [(True, 2), (False, 2), (False, 4)])

@@ -1,0 +1,84 @@
+"""Confidence of class masks: the score of each pixel's class, from a grid of scores."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trt_ros.vision.class_masks import mixed_groups
+from trt_ros.vision.float16 import as_float32
+from trt_ros.vision.grid import Taps, bilinear
+
+BLOCK_VALUES = 1 << 16  # A block stays in the cache.
+
+
+def is_probability(scores: np.ndarray) -> bool:
+    """Return whether scores are probabilities; NaN is no evidence, and rounding is allowed for."""
+    with np.errstate(invalid='ignore'):
+        return not ((scores < 0) | (scores > 1.001)).any()
+
+
+def mask_confidence(cells: np.ndarray, labels: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
+    """
+    Compute the probability of the class of each pixel, interpolated (bilinear) between cells.
+
+    Scores are taken as probabilities where all of them are, else as the logits of a softmax.
+
+    :param cells: (C, h, w) scores, floating point.
+    :param labels: (len(rows), len(cols)) class indices, as of best_class().
+    :returns: (len(rows), len(cols)) uint8, 0 to 255 for 0 to 1; 0 where scores are not finite.
+    """
+    scores = _Probabilities(cells)
+    image = bilinear(scores.highest, rows, cols)
+    between = np.zeros(scores.highest.shape, bool)
+    between.reshape(-1)[mixed_groups(scores.best, rows, cols)] = True
+    pixels = np.flatnonzero(between.take(cols.first, axis=1).take(rows.first, axis=0))
+    y, x = np.divmod(pixels, labels.shape[1])
+    label = labels.reshape(-1).take(pixels)
+    ends = []
+    for line in (rows.first.take(y), rows.second.take(y)):
+        left, right = (scores.of(label, line, cell.take(x)) for cell in (cols.first, cols.second))
+        ends.append(left + (right - left) * cols.weights.take(x))
+    upper, lower = ends
+    image.reshape(-1)[pixels] = upper + (lower - upper) * rows.weights.take(y)
+    return as_confidence(image)
+
+
+def as_confidence(probability: np.ndarray) -> np.ndarray:
+    """Convert probabilities to uint8, 0 to 255; NaN becomes 0. Overwrites its argument."""
+    probability *= 255
+    probability += 0.5
+    np.nan_to_num(probability, copy=False)
+    return np.clip(probability, 0, 255, out=probability).astype(np.uint8)
+
+
+class _Probabilities:
+    """
+    The probabilities of a grid of scores (C, h, w), computed where they are needed.
+
+    :ivar best: (h, w) class with the highest score of each cell; `highest`: its probability.
+    """
+
+    def __init__(self, cells: np.ndarray) -> None:
+        self._cells = cells
+        count, height, width = cells.shape
+        self._is_final = is_probability(cells)
+        self._peak, self._total = np.empty((2, height, width), np.float32)
+        self.best = np.empty((height, width), np.intp)
+        step = max(1, BLOCK_VALUES // (count * width))
+        with np.errstate(invalid='ignore', over='ignore'):
+            for start in range(0, height, step):
+                block = slice(start, start + step)
+                part = as_float32(np.ascontiguousarray(cells[:, block]))
+                self.best[block] = part.argmax(axis=0)
+                self._peak[block] = peak = part.max(axis=0)
+                if not self._is_final:
+                    self._total[block] = np.exp(part - peak).sum(axis=0)
+            self.highest = self._peak if self._is_final else 1 / self._total
+
+    def of(self, label: np.ndarray, row: np.ndarray, col: np.ndarray) -> np.ndarray:
+        """Return the probabilities of classes at cells, (n,) each."""
+        score = as_float32(self._cells[label, row, col])
+        if self._is_final:
+            return score
+        with np.errstate(invalid='ignore', over='ignore'):
+            return np.asarray(np.exp(score - self._peak[row, col]) / self._total[row, col])
