@@ -28,24 +28,7 @@ PARAMETERS = {
     'tensor': TensorParameters,
     'tracker': TrackerParameters,
 }
-IN_README = ('detector',)
 CHECKOUT = Path(__file__).parents[2]
-
-
-def with_table(text: str, name: str) -> str:
-    """
-    Insert the parameter table of a node between its markers.
-
-    They are <!-- parameters:NAME --> and <!-- /parameters:NAME -->.
-
-    :raises ValueError: when the markers are missing.
-    """
-    begin, end = f'<!-- parameters:{name} -->\n', f'<!-- /parameters:{name} -->'
-    before, found_begin, rest = text.partition(begin)
-    _, found_end, after = rest.partition(end)
-    if not (found_begin and found_end):
-        raise ValueError(f'Markers {begin.strip()} and {end} not found.')
-    return before + begin + markdown_table(PARAMETERS[name]) + end + after
 
 
 def parameters_page() -> str:
@@ -61,15 +44,10 @@ def parameters_page() -> str:
 
 
 def main() -> None:
-    """Write config/*.yaml, docs/parameters.md and the table of README.md."""
+    """Write config/*.yaml and docs/parameters.md."""
     for name, cls in PARAMETERS.items():
         (CHECKOUT / 'config' / f'{name}.yaml').write_text(yaml_text(cls, name))
     (CHECKOUT / 'docs' / 'parameters.md').write_text(parameters_page())
-    readme = CHECKOUT / 'README.md'
-    text = readme.read_text()
-    for name in IN_README:
-        text = with_table(text, name)
-    readme.write_text(text)
 
 
 if __name__ == '__main__':
