@@ -181,7 +181,7 @@ def test_bad_frame_is_dropped_counted_and_logged(lane, picture, as_image, cause)
         bad_stamp = lane.publish(bad)
         level, message = lane.status(f'dropped: {cause}', count)
         assert (level, message.partition(': ')[0]) == (b'\x01', 'frames dropped')
-    assert lane.node.log.count(f'A frame was dropped ({cause}).') == 1
+    assert lane.node.log.count(f'A frame of /image was dropped ({cause}).') == 1
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
     assert bad_stamp not in {found.header.stamp.sec for found in lane.detections.messages}
 
@@ -368,7 +368,7 @@ SIZE_AT = JPEG.index(b'\xff\xc0') + 5  # Of height and width.
 )
 def test_invalid_compressed_image_is_dropped(compressed_lane, picture, cause, format_, data):
     compressed_lane.publish(CompressedImage(format=format_, data=data))
-    compressed_lane.node.wait_for_log(f'A frame was dropped ({cause}).')
+    compressed_lane.node.wait_for_log(f'A frame of /front/image/compressed was dropped ({cause}).')
     good = CompressedImage(format='png', data=jpeg_or_png('.png', picture()))
     assert len(compressed_lane.detect(good).detections) == 2
 
@@ -389,7 +389,7 @@ def test_jpeg_decoder_of_a_network_without_gpu(fake_detector):
 def test_a_depth_image_is_dropped_and_the_log_names_the_topic_to_use(lane, picture, as_image):
     lane.publish(as_image(np.full((48, 64), 3000, np.uint16), '16UC1'))
     lane.node.wait_for_log(
-        'A frame was dropped (depth image). Encoding 16UC1 is of depth images, not of '
+        'A frame of /image was dropped (depth image). Encoding 16UC1 is of depth images, not of '
         'pictures.\nCause: By REP 118, 16UC1 is depth in millimetres and 32FC1 in metres.\n'
         'Remedy: Use the colour or mono topic of the camera'
     )
@@ -405,7 +405,7 @@ def test_scores_outside_0_to_1_drop_their_frame_and_no_other(
     )
     lane.publish(as_image(picture(rgb=(0, 0, 255)), 'rgb8'))
     lane.node.wait_for_log(
-        'A frame was dropped (scores outside 0 to 1). The network returned '
+        'A frame of /logits was dropped (scores outside 0 to 1). The network returned '
         'a score of 315, outside 0 to 1.'
     )
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2

@@ -68,7 +68,7 @@ def test_second_frame_starts_while_first_runs_and_newest_waits(held, picture, as
     first = begin_run(held, image)
     # A frame that fails before the network shows that it is in flight beside the first.
     held.images.publish(as_image(picture(), 'rgb8', size_wh=(1000, 1000)))
-    held.node.wait_for_log('A frame was dropped (wrong step).')
+    held.node.wait_for_log('A frame of /held was dropped (wrong step).')
     waiting = [held.publish(image) for _ in range(2)]
     held.status('frames received', str(int(before['frames received']) + 4))
     assert first not in {found.header.stamp.sec for found in held.detections.messages}

@@ -269,7 +269,7 @@ def test_a_network_of_colours_refuses_depth_images_and_names_the_remedy(
     node = start('segmenter', 'blind', 'colour_segmenter', inputs=['x=image:blind_camera/depth'])
     images = publisher(Image, '/blind_camera/depth')
     images.publish(as_image(np.zeros((48, 64), np.uint16), '16UC1', stamp=1))
-    node.wait_for_log('A frame was dropped (depth image).')
+    node.wait_for_log('A frame of /blind_camera/depth was dropped (depth image).')
     node.wait_for_log('Remedy: Use the colour or mono topic of the camera')
 
 

@@ -6,6 +6,7 @@ pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+import numpy as np
 import rclpy
 from rclpy.duration import Duration
 from rclpy.parameter import Parameter
@@ -366,7 +367,7 @@ def no_image(peer, name):
         peer.close_inbox(inbox)
 
 
-def test_diagnostics_report_possible_faults_of_topic(fake_detector, peer):
+def test_diagnostics_report_possible_faults_of_topic(fake_detector, peer, as_image):
     node = start(fake_detector, 'silent', qos_reliability='best_effort')
     assert no_image(peer, 'silent').endswith(' s on /silent: no publisher')
     first = offer(peer, 'best_effort', '/silent', CompressedImage)
@@ -379,7 +380,7 @@ def test_diagnostics_report_possible_faults_of_topic(fake_detector, peer):
         'the other type',
     )
     peer.between_callbacks(lambda: peer.node.destroy_publisher(first))
-    offer(peer, 'reliable', '/silent')
+    second = offer(peer, 'reliable', '/silent')
     peer.wait_until(
         lambda: ' s on /silent: 1 publisher, no messages' in no_image(peer, 'silent'),
         'the silent publisher',
@@ -390,4 +391,9 @@ def test_diagnostics_report_possible_faults_of_topic(fake_detector, peer):
             '; images over 512 KiB need FASTDDS_BUILTIN_TRANSPORTS='
             'DEFAULT?sockets_size=32MB at the publisher'
         )
+    second.publish(as_image(np.zeros((8, 8, 3), np.uint8), 'rgb8'))
+    peer.wait_until(
+        lambda: no_image(peer, 'silent').endswith(' s on /silent: 1 publisher, no messages'),
+        'the silence after a small image',
+    )
     assert node.state == 'active'

@@ -548,7 +548,7 @@ def test_tensors_become_the_networks_outputs(start_node, peer, models, tensor_me
     assert (found.header.stamp.sec, found.header.frame_id) == (1, 'front_camera')
     assert read(found) == {'sum': (11 * a).tolist()}
     ask(2, a=a, b=a.T.copy())
-    node.wait_for_log('A frame was dropped (wrong tensor). The network takes b (2, 3)')
+    node.wait_for_log('A frame of /encoded was dropped (wrong tensor). The network takes b (2, 3)')
     ask(3, b=a.astype('f8'), a=a)
     found = inbox.wait_for(lambda message: message.header.stamp.sec != 1)
     assert (found.header.stamp.sec, read(found)) == (3, {'sum': (2 * a).tolist()})

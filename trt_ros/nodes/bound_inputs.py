@@ -17,7 +17,7 @@ from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CameraCounts, FrameCounts
 from trt_ros.ros.frames import to_frame
 from trt_ros.ros.images import image_reader, image_topic, why_images_lost, why_no_image
-from trt_ros.ros.inputs import InputStream, InputTopic, SynchronizationParameters
+from trt_ros.ros.inputs import InputStream, InputTopic, SamplingParameters
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import why_lost, why_silent
@@ -31,7 +31,7 @@ from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame
 
 
 @dataclass(frozen=True)
-class BindingParameters(SynchronizationParameters):
+class BindingParameters(SamplingParameters):
     """Parameters of the topics of `inputs`."""
 
     tensor_format: str = param(

@@ -10,7 +10,13 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr import CompressedImageView, ImageView
-from trt_ros.vision.frame import DEPTH_ENCODINGS, ENCODINGS, Frame, refuse_depth
+from trt_ros.vision.frame import (
+    DEPTH_ENCODINGS,
+    ENCODING_ADVICE,
+    ENCODINGS,
+    Frame,
+    refuse_depth,
+)
 from trt_ros.vision.jpeg import JpegFrame, read_jpeg_header
 
 
@@ -44,7 +50,7 @@ def _through_cv_bridge(image: ImageView) -> Frame:
             kind,
             f'Image encoding {image.encoding!r} needs cv_bridge, which is not installed.',
             cause=str(error),
-            remedy=f'Install cv_bridge, or publish one of {", ".join(ENCODINGS)}.',
+            remedy=f'Install cv_bridge, or publish {ENCODING_ADVICE}.',
         ) from error
     try:
         message = Image(
@@ -63,7 +69,7 @@ def _through_cv_bridge(image: ImageView) -> Frame:
             kind,
             f'cv_bridge cannot convert image encoding {image.encoding!r}.',
             cause=str(error),
-            remedy=f'Publish one of {", ".join(ENCODINGS)}.',
+            remedy=f'Publish {ENCODING_ADVICE}.',
         ) from error
 
 

@@ -174,6 +174,10 @@ class ImageStream:
         self._jpegs_on_gpu = jpegs_on_gpu
         self._latency = LatencyMeter(node, counts)
         self._read = image_reader(node)
+        names = {topic.name: image_topic(node, node.parameters, topic.name)[1] for topic in topics}
+        self._origins = {
+            topic: f' of {node.resolve_topic_name(name)}' for topic, name in names.items()
+        }
         with ExitStack() as undo:
             self._worker = undo.enter_context(
                 closing(
@@ -190,9 +194,7 @@ class ImageStream:
                     )
                 )
             )
-            wait_for_input(
-                node, [image_topic(node, node.parameters, topic.name)[1] for topic in topics]
-            )
+            wait_for_input(node, list(names.values()))
             for number, topic in enumerate(topics):
                 undo.enter_context(
                     closing(
@@ -260,10 +262,7 @@ class ImageStream:
             return []
 
     def _dropping(self, topic: ImageTopic) -> AbstractContextManager[None]:
-        origin = (
-            f' of {self._node.resolve_topic_name(topic.name)}' if len(self._topics) > 1 else ''
-        )
-        return dropping(self._node, topic.counts, origin)
+        return dropping(self._node, topic.counts, self._origins[topic.name])
 
 
 @contextmanager
@@ -344,8 +343,21 @@ def subscribe_input(
         if policy != 'RELIABILITY' or not is_following:
             node.get_logger().warning(incompatible_offer(node, name, policy))
 
+    sizes = node.largest_nbytes
+    sizes.pop(name, None)
+
+    def receive(message: np.ndarray) -> None:
+        if message.size > sizes.get(name, 0):
+            sizes[name] = message.size
+        callbacks.on_message(message)
+
     subscription = subscribe_serialized(
-        node, message_type, topic, qos, replace(callbacks, on_incompatible=report), hooks
+        node,
+        message_type,
+        topic,
+        qos,
+        replace(callbacks, on_message=receive, on_incompatible=report),
+        hooks,
     )
     return FollowingSubscription(node, topic, qos, subscription) if is_following else subscription
 

@@ -56,13 +56,11 @@ class SynchronizationParameters:
         'Maximum number of messages per input that wait for messages of the other inputs.',
         between=(1, 1000),
     )
-    rate_hz: float = param(
-        0.0,
-        'Rate in Hz at which the newest messages of all inputs are sampled, whatever their '
-        'stamps; 0.0 matches them by stamp instead.',
-        between=(0.001, 1000.0),
-        or_zero=True,
-    )
+
+    @property
+    def rate_hz(self) -> float:
+        """Rate of samples in Hz; 0.0 matches messages by stamp."""
+        return 0.0
 
     def tolerance_ns(self) -> int:
         """Return the maximum difference of the stamps of one set in nanoseconds."""
@@ -87,6 +85,19 @@ class SynchronizationParameters:
         if self.approximate_sync:
             return f'stamps at most {self.approximate_sync_tolerance_seconds:g} s apart'
         return 'equal stamps'
+
+
+@dataclass(frozen=True)
+class SamplingParameters(SynchronizationParameters):
+    """Parameters of the synchronization of several inputs, which may also be sampled."""
+
+    rate_hz: float = param(
+        0.0,
+        'Rate in Hz at which the newest messages of all inputs are sampled, whatever their '
+        'stamps; 0.0 matches them by stamp instead.',
+        between=(0.001, 1000.0),
+        or_zero=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -158,6 +169,9 @@ class InputStream:
         self._infer, self._publish, self._reset_state = infer, publish, reset_state
         self._primary, self._is_wanted, self._hooks = primary, is_wanted, hooks
         self._latency = LatencyMeter(node, counts)
+        self._origins = {
+            topic.name: f' of {node.resolve_topic_name(topic.name)}' for topic in self._topics
+        }
         parameters = node.parameters
         self._is_sampled = parameters.rate_hz > 0
         self._sampler = Sampler[_Message](
@@ -271,7 +285,7 @@ class InputStream:
         if not self._is_wanted():
             topic.counts.drop(UNWANTED)
             return
-        with dropping(self._node, topic.counts, self._origin(topic)):
+        with dropping(self._node, topic.counts, self._origins[topic.name]):
             self._add(number, (topic.stamp_of(message), partial(topic.read, message)))
 
     def _add(self, number: int, message: _Message) -> None:
@@ -348,7 +362,9 @@ class InputStream:
 
         :param number: index of the topic whose message is the reason; None if it is unknown.
         """
-        origin = '' if number is None else self._origin(self._topics[number])
+        if number is None and len(self._topics) == 1:
+            number = 0
+        origin = '' if number is None else self._origins[self._topics[number].name]
         primary = self._topics[self._primary].counts
         with dropping(self._node, primary, origin):
             try:
@@ -358,6 +374,3 @@ class InputStream:
                     if topic.counts is not primary:
                         topic.counts.drop(cause_of(error))
                 raise
-
-    def _origin(self, topic: InputTopic) -> str:
-        return f' of {self._node.resolve_topic_name(topic.name)}' if len(self._topics) > 1 else ''

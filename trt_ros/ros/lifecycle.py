@@ -79,6 +79,7 @@ class ManagedNode(LifecycleNode):
     :ivar parameters: an instance of `Parameters`; None while unconfigured.
     :ivar created_at: creation time in time.monotonic().
     :ivar failure: description of the last failure; '' after a successful transition.
+    :ivar largest_nbytes: size of the largest message received by topic, with its full name.
     """
 
     Parameters: type = NodeParameters
@@ -96,6 +97,7 @@ class ManagedNode(LifecycleNode):
         self.cancelled = threading.Event()
         self.created_at = time.monotonic()
         self.failure = ''
+        self.largest_nbytes: dict[str, int] = {}
         self.parameters: Any = None
         self._fault: TrtRosError | None = None
         self._stopping = threading.Event()

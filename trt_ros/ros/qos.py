@@ -28,6 +28,8 @@ RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFOR
 PRESETS = ('auto', 'sensor_data', 'default', 'system_default', 'best_available')
 
 _IMAGE = 'sensor_msgs/msg/Image'  # Other messages are small.
+#: Larger messages do not fit the shared memory of Fast DDS by default.
+FASTDDS_NBYTES = 512 << 10
 FASTDDS_REMEDY = (
     'images over 512 KiB need '
     'FASTDDS_BUILTIN_TRANSPORTS=DEFAULT?sockets_size=32MB at the publisher'
@@ -227,7 +229,7 @@ def why_lost(node: Node, topic: str) -> str:
             'qos_reliability to auto'
         )
     types = {info.topic_type for info in node.get_publishers_info_by_topic(topic)}
-    if _IMAGE in types and get_rmw_implementation_identifier().startswith('rmw_fastrtps'):
+    if _IMAGE in types and _may_exceed_fastdds(node, topic):
         return f'{FASTDDS_REMEDY}; otherwise lower the rate or raise qos_depth'
     return 'lower the rate, or raise qos_depth'
 
@@ -248,9 +250,17 @@ def why_silent(node: Node, topic: str, type_name: str) -> str:
         return f'{count} of type {", ".join(sorted(types))}; this node subscribes to {type_name}'
     for why in _mismatches(node, topic, [info.qos_profile for info in infos]):
         return f'{count}, {why}'
-    if type_name == _IMAGE and get_rmw_implementation_identifier().startswith('rmw_fastrtps'):
+    if type_name == _IMAGE and _may_exceed_fastdds(node, topic):
         return f'{count}, no messages; {FASTDDS_REMEDY}'
     return f'{count}, no messages'
+
+
+def _may_exceed_fastdds(node: Any, topic: str) -> bool:
+    """Return whether messages are too large for Fast DDS by default, or of unknown size."""
+    nbytes = node.largest_nbytes.get(node.resolve_topic_name(topic), FASTDDS_NBYTES + 1)
+    return nbytes > FASTDDS_NBYTES and get_rmw_implementation_identifier().startswith(
+        'rmw_fastrtps'
+    )
 
 
 def _mismatches(node: Node, topic: str, offers: list[QoSProfile]) -> Iterator[str]:

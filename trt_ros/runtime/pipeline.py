@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
+from difflib import get_close_matches
 import logging
 import os
 import threading
@@ -12,7 +13,13 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from trt_ros.errors import ClosedError, GpuFailedError, ParameterError, TrtRosError
+from trt_ros.errors import (
+    BadFrameError,
+    ClosedError,
+    GpuFailedError,
+    ParameterError,
+    TrtRosError,
+)
 from trt_ros.progress import Progress, Reporter
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.frame_runner import StepByStep
@@ -112,7 +119,6 @@ class Pipeline(Generic[ResultT]):
         :param options: fields of `ModelOptions` by name, which are also the nodes' parameters.
         :raises TrtRosError: a ParameterError, ModelError, BackendError, TensorMismatchError or
             CancelledError; nothing stays open.
-        :raises TypeError: when an option does not exist.
         """
         report = Reporter(on_progress, cancelled)
         with ExitStack() as undo:
@@ -349,7 +355,22 @@ def _logged(action: str) -> Iterator[None]:
 def _options(
     model: PipelineOptions | str | os.PathLike[str], changes: Mapping[str, Any]
 ) -> PipelineOptions:
-    """Return the options of `Pipeline.open`; lists count as tuples."""
+    """
+    Return the options of `Pipeline.open`; lists count as tuples.
+
+    :raises ParameterError: when an option does not exist.
+    """
+    kind = type(model) if isinstance(model, PipelineOptions) else ModelOptions
+    known = [each.name for each in fields(kind) if each.init]
+    for name in changes:
+        if name not in known:
+            close = get_close_matches(name, known, n=3, cutoff=0.6)
+            raise ParameterError(
+                f'{kind.__name__} has no option {name!r}.',
+                remedy=f'Did you mean {" or ".join(close)}?'
+                if close
+                else f'Use {", ".join(known)}.',
+            )
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()
     }
@@ -359,7 +380,22 @@ def _options(
 
 
 def _as_frame(image: Frame | np.ndarray) -> Frame:
-    return image if isinstance(image, Frame) else Frame.from_pixels(image)
+    """
+    Return a frame as it is, and pixels as a frame.
+
+    :raises BadFrameError: when it is neither.
+    """
+    if isinstance(image, Frame):
+        return image
+    if not isinstance(image, np.ndarray):
+        unread = 'cv2.imread returns None for a file that it cannot read.'
+        raise BadFrameError(
+            'wrong data',
+            f'The image is of type {type(image).__name__}.',
+            cause=unread if image is None else '',
+            remedy='Pass an array (H, W, 3) uint8 in BGR order, or a Frame.',
+        )
+    return Frame.from_pixels(image)
 
 
 def _default_families(model: object) -> tuple[Family[Head[Any]], ...]:

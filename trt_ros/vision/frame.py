@@ -48,6 +48,11 @@ ENCODINGS: Mapping[str, int] = {
 
 #: Encodings of depth images, in millimetres and in metres (REP 118), and their bytes per pixel.
 DEPTH_ENCODINGS: Mapping[str, int] = {'16UC1': 2, '32FC1': 4}
+#: The supported encodings in a sentence.
+ENCODING_ADVICE = (
+    f'one of {", ".join(ENCODINGS)}; for a network of one channel or a depth input, also '
+    f'{" or ".join(DEPTH_ENCODINGS)}'
+)
 
 _PIXEL_NBYTES = {**ENCODINGS, **DEPTH_ENCODINGS}
 _ARRAY_DTYPES = {'mono16': 'uint16', '16UC1': 'uint16', '32FC1': 'float32'}
@@ -99,7 +104,7 @@ class Frame:
             raise BadFrameError(
                 'unknown encoding',
                 f'Unsupported image encoding {self.encoding!r}.',
-                remedy=f'Publish one of {", ".join(ENCODINGS)}.',
+                remedy=f'Publish {ENCODING_ADVICE}.',
             )
         if self.width <= 0 or self.height <= 0:
             raise BadFrameError('zero size', f'The image is empty: {size}.')

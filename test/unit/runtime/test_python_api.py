@@ -87,17 +87,26 @@ def test_options_come_as_keywords_as_a_dataclass_or_as_both():
 
 
 def test_wrong_options_and_images_are_refused():
-    with pytest.raises(TypeError, match='precison'):
+    with pytest.raises(
+        ParameterError,
+        match=r"ModelOptions has no option 'precison'\.\nRemedy: Did you mean precision",
+    ):
         trt_ros.Pipeline.open(MODEL, precison='fp16')
+    with pytest.raises(
+        ParameterError, match=r"(?s)LabelledOptions has no option 'zzz'.*Use model_path"
+    ):
+        trt_ros.Pipeline.open(LabelledOptions(model_path=str(MODEL)), zzz=1)
     with pytest.raises(ParameterError, match='precision is'):
         trt_ros.Pipeline.open(MODEL, precision='fp8')
     with pytest.raises(ParameterError, match='mean is'):
         trt_ros.Pipeline.open(MODEL, mean=[1.0, 2.0])
-    with (
-        trt_ros.Pipeline.open(MODEL, backend='onnxruntime') as pipeline,
-        pytest.raises(BadFrameError),
-    ):
-        pipeline(np.zeros((4, 4), np.uint8))
+    with trt_ros.Pipeline.open(MODEL, backend='onnxruntime') as pipeline:
+        with pytest.raises(BadFrameError):
+            pipeline(np.zeros((4, 4), np.uint8))
+        with pytest.raises(BadFrameError, match=r'of type NoneType\.\nCause: cv2\.imread returns'):
+            pipeline(cv2.imread('/nowhere.png'))
+        with pytest.raises(BadFrameError, match=r'of type str\.\nRemedy: Pass an array'):
+            pipeline.submit('picture.png')
 
 
 def test_a_pending_result_is_collected_once():
