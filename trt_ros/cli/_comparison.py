@@ -22,9 +22,12 @@ from trt_ros.cli._agreement import (
     statistics,
 )
 from trt_ros.cli._layers import LayerReport, compare_layers
-from trt_ros.cli._pictures import frames
+from trt_ros.cli._samples import input_options, noise, run_sample, samples
 from trt_ros.cli.build import build_options
-from trt_ros.vision.thresholds import Thresholds
+from trt_ros.runtime.cpu.frame_runner import StepByStep
+from trt_ros.runtime.feeds import Feeds, host_dtype, state_feeds
+from trt_ros.runtime.fitting import fit, fit_any
+from trt_ros.vision.decoders.registry import DRAWN, FAMILIES
 
 if TYPE_CHECKING:
     from trt_ros.vision.detections import Detections
@@ -64,10 +67,11 @@ def compare(args: Namespace) -> int:
             same = CheckedRunner.open(model)
             stack.callback(same.close)
         found = _Comparison(args.min_cosine, args.min_matched)
-        for name, tensors in _inputs(args, same):
-            want = {key: np.array(value) for key, value in same.infer(tensors).items()}
-            got = ours.infer({spec.name: tensors[spec.name] for spec in ours.inputs})
-            found.add(name, tensors, agreements(got, want))
+        for name, tensors, states in _inputs(args, same):
+            want = _outputs(same, {**tensors, **states.reference})
+            got = _outputs(ours, {**tensors, **states.ours})
+            found.add(name, {**tensors, **states.reference}, agreements(got, want))
+            states.keep(got, want)
         found.add_boxes(_boxes(args, ours, reference))
         if args.layers or found.is_non_finite:
             print('comparing layers', file=sys.stderr)
@@ -200,17 +204,37 @@ def _model_with_outputs_of(model: Path, ours: Any, stack: ExitStack) -> Path:
     return path
 
 
-def _inputs(args: Namespace, network: Any) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Yield named inputs of the network: the preprocessed pictures, or noise."""
-    if args.images:
-        from trt_ros.runtime.fitting import fit
-        from trt_ros.runtime.options import PipelineOptions
-        from trt_ros.vision.decoders.registry import FAMILIES
+class _States:
+    """The states of a network on both sides; zeros at first."""
 
-        fitted = fit(network, PipelineOptions(model_path=str(args.model)), FAMILIES)
-        image = next(spec.name for spec in network.inputs if len(spec.shape) == 4)
-        for name, frame in frames(args.images):
-            yield name, {image: fitted.preprocess(frame)[0], **fitted.decoder.constant_inputs}
+    def __init__(self, feeds: Feeds) -> None:
+        self._outputs = {name: feed.output for name, feed in state_feeds(feeds).items()}
+        self.ours = {
+            name: np.zeros(feed.spec.shape, host_dtype(feed.spec))
+            for name, feed in state_feeds(feeds).items()
+        }
+        self.reference = dict(self.ours)
+
+    def keep(self, ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> None:
+        """Take the states out of the outputs of a run."""
+        for name, output in self._outputs.items():
+            self.ours[name], self.reference[name] = ours[output], reference[output]
+
+
+def _outputs(runner: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run a network, which may lack some of the inputs; return outputs that stay valid."""
+    found = runner.infer({spec.name: tensors[spec.name] for spec in runner.inputs})
+    return {name: np.array(value) for name, value in found.items()}
+
+
+def _inputs(args: Namespace, network: Any) -> Iterator[tuple[str, dict[str, np.ndarray], _States]]:
+    """Yield named inputs of the network but states: pictures as bound, or noise."""
+    if args.images or args.inputs:
+        fitted = fit_any(network, input_options(args), DRAWN)
+        steps: StepByStep[Any] = StepByStep(network, fitted)
+        states = _States(fitted.feeds)
+        for name, inputs in samples(args, fitted.feeds):
+            yield name, steps.tensors_of(inputs)[0], states
         return
     rng = np.random.default_rng(0)
     for index in range(args.random):
@@ -220,12 +244,8 @@ def _inputs(args: Namespace, network: Any) -> Iterator[tuple[str, dict[str, np.n
             if len(shape) == 4 and min(spec.shape[2:]) < 0:
                 height, width = build_options(args).input_size or (640, 640)
                 shape = (shape[0], 3, height, width)
-            noise = rng.random(shape, np.float32)
-            is_float = np.dtype(spec.dtype).kind == 'f'
-            tensors[spec.name] = (
-                noise.astype(spec.dtype) if is_float else (noise * 255).astype(spec.dtype)
-            )
-        yield f'random input {index}', tensors
+            tensors[spec.name] = noise(rng, shape, spec.dtype)
+        yield f'random input {index}', tensors, _States({})
 
 
 def _boxes(args: Namespace, ours: Any, reference: Any) -> Iterator[BoxAgreement]:
@@ -235,30 +255,20 @@ def _boxes(args: Namespace, ours: Any, reference: Any) -> Iterator[BoxAgreement]
     :param ours: closed afterwards; its engine runs as a pipeline.
     """
     from trt_ros.errors import TensorMismatchError
-    from trt_ros.runtime.cpu.frame_runner import StepByStep
-    from trt_ros.runtime.fitting import fit
     from trt_ros.runtime.gpu.open import frames_of
-    from trt_ros.runtime.options import PipelineOptions
-    from trt_ros.vision.decoders.registry import FAMILIES
-    from trt_ros.vision.frame import Frame
 
-    options = PipelineOptions(model_path=str(args.model))
+    options = input_options(args)
     try:
         fitted = fit(reference, options, FAMILIES)
     except TensorMismatchError:
         return
-    on_cpu = StepByStep(reference, fitted)
-    rng = np.random.default_rng(0)
-    noise = (  # With alpha, for networks of one, three and four channels.
-        Frame.from_pixels(rng.integers(0, 256, (480, 640, 4), dtype=np.uint8), 'bgra8')
-        for _ in range(args.random)
-    )
-    thresholds = Thresholds(score=args.score_threshold, max_detections=300)
+    on_cpu: StepByStep[Any] = StepByStep(reference, fitted)
     pipeline = frames_of(ours, options, batch=build_options(args).batch)
+    score = args.score_threshold
     try:
-        for frame in (frame for _, frame in frames(args.images)) if args.images else noise:
-            want = on_cpu.infer(frame, thresholds)
-            yield _matched(pipeline.infer(frame, thresholds), want)
+        for _, inputs in samples(args, fitted.feeds):
+            want = run_sample(on_cpu, fitted.feeds, inputs, score)
+            yield _matched(run_sample(pipeline, fitted.feeds, inputs, score), want)
     finally:
         pipeline.close()
 

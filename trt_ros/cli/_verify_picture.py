@@ -8,32 +8,17 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._pictures import frames
+from trt_ros.cli._samples import input_options, run_sample, samples
 from trt_ros.cli.build import build_options
 from trt_ros.errors import ParameterError
-from trt_ros.vision.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from trt_ros.vision.decoders.registry import Decoder
     from trt_ros.vision.letterbox import Preprocess
 
 MAX_DRAWN = 16  # As in the help of --picture.
-#: Options of preprocessing and decoding.
-PICTURE_OPTIONS = (
-    'decoder',
-    'labels',
-    'labels_path',
-    'resize',
-    'crop_fraction',
-    'antialias',
-    'pad_value',
-    'channel_order',
-    'mean',
-    'std',
-    'scale',
-)
 
 
 def draw_network_inputs(args: Namespace) -> None:
@@ -44,7 +29,7 @@ def draw_network_inputs(args: Namespace) -> None:
     """
     from trt_ros.draw import Panel, draw_result, in_rows, input_view
     from trt_ros.media import check_picture_path, write_picture
-    from trt_ros.runtime.options import LabelledOptions
+    from trt_ros.runtime.feeds import image_feeds
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision.decoders.registry import DRAWN
     from trt_ros.vision.frame import to_colour
@@ -54,15 +39,7 @@ def draw_network_inputs(args: Namespace) -> None:
             '--picture has no pictures to draw.', remedy='Add picture files after the model.'
         )
     check_picture_path(args.picture)
-    options = LabelledOptions(
-        model_path=str(args.model),
-        backend=args.backend,
-        device=args.device,
-        engine_cache_dir=args.cache_dir,
-        precision=build_options(args).precision,
-        input_size=build_options(args).input_size,
-        **{name: getattr(args, name) for name in PICTURE_OPTIONS},
-    )
+    options = replace(input_options(args), precision=build_options(args).precision)
     with ExitStack() as stack:
         pipeline: Pipeline[object] = Pipeline.open(options, families=DRAWN)
         stack.callback(pipeline.close)
@@ -79,10 +56,11 @@ def draw_network_inputs(args: Namespace) -> None:
             else ''
         )
         rows = []
-        for path, frame in islice(frames(args.images), MAX_DRAWN):
-            tensor, _ = preprocess(frame)
-            found = pipeline.infer(frame, Thresholds(score=args.score_threshold))
-            pixels = to_colour(frame, 'bgr').copy()
+        for path, inputs in islice(samples(args, pipeline.feeds), MAX_DRAWN):
+            images: Any = inputs[next(iter(image_feeds(pipeline.feeds)))]
+            tensor, _ = preprocess(*images)
+            found = run_sample(pipeline, pipeline.feeds, inputs, args.score_threshold)
+            pixels = to_colour(images[0], 'bgr').copy()
             draw_result(pixels, found, pipeline.class_names)
             rows.append(
                 (

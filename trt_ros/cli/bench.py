@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import positive
 from trt_ros.cli.build import add_build_arguments, build_options
+from trt_ros.cli.detect import add_option_flags
 from trt_ros.engine.options import BuildOptions
+from trt_ros.runtime.options import PipelineOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +30,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument('model', type=Path, help='ONNX file, or an engine')
     add_build_arguments(parser)
-    add = parser.add_argument_group('measurement').add_argument
+    group = parser.add_argument_group('measurement')
+    add = group.add_argument
     add(
         '--image-size',
         type=_size,
@@ -56,6 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action='store_true',
         help='no copies to and from the GPU: kernels read pinned memory in place',
     )
+    add_option_flags(group, ('inputs', 'outputs'))
     add('--layers', action='store_true', help='measure each layer of the network, too')
     add('--json', type=Path, metavar='FILE', help='write all numbers')
     add('--plot', type=Path, metavar='FILE.png', help='plot the latency of each frame')
@@ -110,6 +114,7 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
         ),
         backend=args.backend,
         cache_dir=args.cache_dir,
+        options=_options(args),
     )
     results = []
     try:
@@ -151,7 +156,7 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
             cause=chosen,
             remedy='Leave it out, or run `trt-ros doctor` to see why TensorRT is not used.',
         )
-    steps, lines = open_on_the_cpu(args.model, options.input_size, options.batch)
+    steps, lines = open_on_the_cpu(_options(args), options.batch)
     results = []
     try:
         _refuse_other_batch(args, steps.max_batch)
@@ -177,6 +182,15 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
     finally:
         steps.close()
     return log_lines, results
+
+
+def _options(args: Namespace) -> PipelineOptions:
+    return PipelineOptions(
+        model_path=str(args.model),
+        input_size=build_options(args).input_size,
+        inputs=args.inputs,
+        outputs=args.outputs,
+    )
 
 
 def _refuse_other_batch(args: Namespace, max_batch: int) -> None:

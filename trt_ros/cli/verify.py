@@ -1,6 +1,9 @@
 """
 Comparison of an engine with ONNX Runtime, per output and per box.
 
+Of a network of several images, each run takes one picture per image topic of --inputs, in that
+order; tensors are noise, and states the outputs of the previous run on either side.
+
 With --picture, the network's input is drawn beside its result, for any task and on any machine,
 and options that differ from the training of the model family are listed.
 """
@@ -12,9 +15,9 @@ from pathlib import Path
 import sys
 
 from trt_ros.cli._arguments import finite, fraction, positive
-from trt_ros.cli._verify_picture import PICTURE_OPTIONS, draw_network_inputs
+from trt_ros.cli._samples import add_input_flags
+from trt_ros.cli._verify_picture import draw_network_inputs
 from trt_ros.cli.build import add_build_arguments
-from trt_ros.cli.detect import add_option_flags
 from trt_ros.errors import BackendError
 
 
@@ -63,14 +66,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='name the first layer that differs; done automatically for NaN and Inf',
     )
     add('--json', action='store_true', help='print the comparison as JSON')
-    group = parser.add_argument_group('picture', 'options of --picture')
-    group.add_argument(
+    add(
         '--picture',
         type=Path,
         metavar='FILE.png',
         help='draw the input and the result of the first 16 pictures or frames',
     )
-    add_option_flags(group, PICTURE_OPTIONS)
+    add_input_flags(parser)
 
 
 def run(args: Namespace) -> int:

@@ -239,7 +239,7 @@ def _tensor_decoder(
                 )
             head: Any = TensorHead()
             return Decoder(family.name, 'the network gets no image', family.task, {}, head)
-    raise ParameterError(
+    raise TensorMismatchError(
         'The network gets no image.',
         cause=f'inputs is {list(options.inputs)}.',
         remedy='Run the node `tensor`, or bind an input to an image.',

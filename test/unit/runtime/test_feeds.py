@@ -143,7 +143,7 @@ def test_all_inputs_may_be_tensors(counter):
 
 
 def test_a_detector_needs_an_image(counter):
-    with pytest.raises(ParameterError, match='The network gets no image'):
+    with pytest.raises(TensorMismatchError, match='The network gets no image'):
         open_pipeline(counter, FAMILIES, inputs=('*=tensor:tensors',))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 import time
 from typing import Any
 
@@ -70,7 +69,7 @@ def _clocked(owner: object, name: str) -> Iterator[_Clocked]:
 
 
 def open_on_the_cpu(
-    model: Path, input_size: tuple[int, ...], batch: int
+    options: PipelineOptions, batch: int
 ) -> tuple[StepByStep[Any], tuple[str, ...]]:
     """
     Open a network; one that no decoder recognises returns raw outputs.
@@ -79,9 +78,10 @@ def open_on_the_cpu(
     :returns: the caller's to close, warmed up; and lines for the log.
     :raises TrtRosError: a ParameterError, ModelError, BackendError or TensorMismatchError.
     """
-    options = PipelineOptions(model_path=str(model), backend='onnxruntime', input_size=input_size)
     with ExitStack() as undo:
-        network = open_network(options, Reporter(None, None), batch)[0]
+        network = open_network(
+            replace(options, backend='onnxruntime'), Reporter(None, None), batch
+        )[0]
         undo.callback(network.close)
         fitted = fit_any(network, options, DRAWN)
         steps = StepByStep[Any](network, fitted, batch)

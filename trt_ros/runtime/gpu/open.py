@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +62,7 @@ def open_frames(
     *,
     backend: str = 'auto',
     cache_dir: Path | str = '',
-    input_size: Sequence[int] = (),
+    options: PipelineOptions | None = None,
     report: Reporter | None = None,
 ) -> GraphPipeline:
     """
@@ -71,6 +70,8 @@ def open_frames(
 
     A network that no decoder recognises returns raw outputs; see fit_any. Runs take `build.batch`
     images where the network allows that.
+
+    :param options: bindings, preprocessing and decoder; opening the engine ignores them.
     """
     graph = graph or GraphOptions()
     runner = open_tensor_runner(
@@ -82,8 +83,7 @@ def open_frames(
         report=report,
         graph=graph,
     )
-    options = PipelineOptions(model_path=str(model_path), input_size=tuple(input_size))
-    return frames_of(runner, options, batch=build.batch if build else 1)
+    return frames_of(runner, options or PipelineOptions(), batch=build.batch if build else 1)
 
 
 def frames_of(

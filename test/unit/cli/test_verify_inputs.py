@@ -1,0 +1,140 @@
+"""`trt-ros verify` and `bench` of networks of several images, tensors and states."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from trt_ros.cli import main
+from trt_ros.runtime import backends as choice
+from trt_ros.runtime.backends import choose_backend
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.runtime.gpu import open as tensorrt_open
+
+cv2 = pytest.importorskip('cv2')
+onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+
+BINDINGS = 'left=image:left?scale=1.0, right=image:right?scale=1.0, q=tensor:joints, h=state:hn'
+
+
+@pytest.fixture
+def network(tmp_path):
+    """Write a network of two images, a tensor and a state; `hn` is its formula."""
+
+    def write(name='policy', hn='hn = Add(h, one)'):
+        model = onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]>\n'
+            f'{name} (float[1, 3, 8, 8] left, float[1, 3, 8, 8] right, float[1, 4] q, '
+            'float[1] h) => (float[1, 3, 8, 8] difference, float[1, 4] action, float[1] hn) '
+            '<float[1] one = {1}> { difference = Sub(left, right) action = Add(q, h) '
+            f'{hn} }}'
+        )
+        onnx.save(model, tmp_path / f'{name}.onnx')
+        return tmp_path / f'{name}.onnx'
+
+    return write
+
+
+@pytest.fixture
+def verify(network, monkeypatch, capsys):
+    """Compare the network with another in place of its engine; return exit code and report."""
+
+    def run(*args, hn='hn = Add(h, one)'):
+        engine = network('engine', hn)
+        monkeypatch.setattr(choice, 'choose_backend', lambda name: (choice.BACKENDS[0], ''))
+        monkeypatch.setattr(
+            tensorrt_open, 'open_tensor_runner', lambda *_, **__: OnnxRuntimeRunner.open(engine)
+        )
+        code = main(['verify', str(network()), *map(str, args), '--json'])
+        captured = capsys.readouterr()
+        return code, json.loads(captured.out) if captured.out else None, captured.err
+
+    return run
+
+
+@pytest.fixture
+def picture(tmp_path):
+    def write(name, grey):
+        cv2.imwrite(str(tmp_path / name), np.full((8, 8, 3), grey, np.uint8))
+        return tmp_path / name
+
+    return write
+
+
+def test_states_are_the_outputs_of_the_previous_run(verify):
+    code, found, _ = verify('--inputs', BINDINGS, '--random', '4')
+    assert (code, found['failed']) == (0, [])
+    # Of states 0, 1, 2 and 3.
+    assert found['outputs']['hn']['largest'] == 4
+
+
+def test_each_side_has_its_own_state(verify):
+    code, found, _ = verify('--inputs', BINDINGS, '--random', '4', hn='hn = Sub(h, one)')
+    assert code == 1 and 'hn' in found['failed']
+    assert found['outputs']['hn']['max_error'] == 8
+    assert found['outputs']['action']['max_error'] == pytest.approx(6)
+
+
+def test_a_run_takes_one_picture_per_image_topic(verify, picture):
+    pictures = [picture('a.png', 200), picture('b.png', 50), picture('c.png', 90)]
+    code, found, _ = verify(*pictures, pictures[0], '--inputs', BINDINGS)
+    assert code == 0
+    assert [each['name'] for each in found['inputs']] == [
+        f'{pictures[0]} + {pictures[1]}',
+        f'{pictures[2]} + {pictures[0]}',
+    ]
+    assert found['outputs']['difference']['largest'] == 150
+    code, _, said = verify(*pictures, '--inputs', BINDINGS)
+    assert code == 1
+    assert (
+        'The last run has 1 pictures, but takes 2.\nCause: The image topics are left, right.'
+        in said
+    )
+
+
+def test_inputs_of_one_topic_take_the_same_picture(verify, picture):
+    bindings = BINDINGS.replace('image:right', 'image:left')
+    code, found, _ = verify(picture('a.png', 200), '--inputs', bindings)
+    assert code == 0
+    assert found['outputs']['difference']['largest'] == 0
+
+
+def test_pictures_for_a_network_without_images_are_refused(verify, picture):
+    code, _, said = verify(picture('a.png', 200), '--inputs', '*=tensor:all')
+    assert code == 1
+    assert 'The network takes no pictures.' in said and 'Bind an input to an image' in said
+
+
+def test_the_picture_shows_the_first_image(network, picture, tmp_path, capsys):
+    if choose_backend('auto')[0].name != 'onnxruntime':
+        pytest.skip('here is a GPU: the comparison runs as well')
+    drawn = tmp_path / 'drawn.png'
+    rgbd = tmp_path / 'rgbd.onnx'
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]>\n'
+        'rgbd (float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] mask) { mask = Identity(x) }'
+    )
+    onnx.save(model, rgbd)
+    pictures = [picture('colour.png', 200), picture('depth.png', 50)]
+    bindings = 'x=image:colour,depth?mean=0,0,0,0&std=1,1,1,1'
+    code = main(
+        ['verify', str(rgbd), *map(str, pictures), '--inputs', bindings, '--picture', str(drawn)]
+    )
+    assert code == 0, capsys.readouterr().err
+    assert 'decoder semantic' in capsys.readouterr().err
+    assert cv2.imread(str(drawn))[-240, 240].tolist() == [200] * 3
+
+
+def test_bench_measures_bound_inputs(network, tmp_path, capsys):
+    written = tmp_path / 'times.json'
+    size = ('--frames', '3', '--image-size', '32x16')
+    outputs = ('--outputs', 'action', '--json', str(written))
+    code = main(['bench', str(network()), *size, '--inputs', BINDINGS, *outputs])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    (found,) = json.loads(written.read_text())['results']
+    assert found['image'] == '32x16 bgr8, q [1, 4]'
+    assert 'h: state from output hn' in captured.out and 'outputs action' in captured.out

@@ -1,0 +1,148 @@
+"""Inputs of a network to compare its runs with: pictures and noise, as its bindings say."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from trt_ros.cli._pictures import frames
+from trt_ros.cli.build import build_options
+from trt_ros.cli.detect import add_option_flags
+from trt_ros.errors import ParameterError
+from trt_ros.runtime.options import PREPROCESSING, LabelledOptions
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from trt_ros.runtime.feeds import Feeds, RunInput, RunInputs
+    from trt_ros.runtime.pipeline import Pipeline
+    from trt_ros.runtime.runner import FrameRunner
+    from trt_ros.vision.frame import Frame
+
+#: Options of preprocessing and decoding.
+INPUT_OPTIONS = (*PREPROCESSING, 'labels', 'labels_path', 'inputs', 'outputs')
+
+
+def add_input_flags(parser: ArgumentParser) -> None:
+    """Declare the options of preprocessing, decoding and bindings."""
+    add_option_flags(
+        parser.add_argument_group('inputs and outputs', 'as the parameters of the nodes'),
+        INPUT_OPTIONS,
+    )
+
+
+def input_options(args: Namespace) -> LabelledOptions:
+    """Return the options of a command line with add_input_flags() and add_build_arguments()."""
+    return LabelledOptions(
+        model_path=str(args.model),
+        backend=args.backend,
+        device=args.device,
+        engine_cache_dir=args.cache_dir,
+        input_size=build_options(args).input_size,
+        **{
+            each.name: getattr(args, each.name)
+            for each in fields(LabelledOptions)
+            if each.name in INPUT_OPTIONS
+        },
+    )
+
+
+def samples(args: Namespace, feeds: Feeds) -> Iterator[tuple[str, RunInputs]]:
+    """
+    Yield named inputs of runs: as many pictures as there are image topics, else noise.
+
+    Tensors are noise from 0 to 1, or of the integers 0 to 255.
+
+    :raises ParameterError: when the pictures do not fit the image topics.
+    :raises BadFrameError: when a picture cannot be read.
+    :raises TensorMismatchError: when a tensor has a dynamic shape.
+    """
+    import numpy as np
+
+    from trt_ros.runtime.feeds import image_feeds, measured_inputs, tensor_feeds
+
+    rng = np.random.default_rng(0)
+    topics = _image_topics(args, list(image_feeds(feeds)))
+    names = list(dict.fromkeys(topic for each in topics.values() for topic in each))
+    tensors = {
+        name: value
+        for name, value in measured_inputs(feeds, None).items()
+        if name in tensor_feeds(feeds)
+    }
+    for name, images in _images(args, names, rng):
+        by_topic = dict(zip(names, images))
+        inputs: dict[str, RunInput] = {
+            each: [by_topic[topic] for topic in sources] for each, sources in topics.items()
+        }
+        for each, zeros in tensors.items():
+            assert isinstance(zeros, np.ndarray)
+            inputs[each] = noise(rng, zeros.shape, zeros.dtype)
+        yield name, inputs
+
+
+def run_sample(
+    runner: Pipeline[Any] | FrameRunner[Any], feeds: Feeds, inputs: RunInputs, score: float
+) -> Any:
+    """Return the result of one of samples(); boxes of a score from `score` on."""
+    from trt_ros.runtime.feeds import image_feeds, is_one_image
+    from trt_ros.vision.thresholds import Thresholds
+
+    thresholds = Thresholds(score=score, max_detections=300)
+    if not is_one_image(feeds):
+        return runner.infer_inputs(inputs, thresholds)
+    images: Any = inputs[next(iter(image_feeds(feeds)))]
+    (frame,) = images  # Networks of a fixed batch run as a whole, too.
+    return runner.infer(frame, thresholds)
+
+
+def noise(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """Return uniform noise: 0 to 1 for floats, 0 to 255 for integers, either for bool."""
+    import numpy as np
+
+    values = rng.random(shape, np.float32)
+    kind = np.dtype(dtype).kind
+    if kind == 'b':
+        return values > 0.5
+    return (values if kind == 'f' else values * 255).astype(dtype)
+
+
+def _image_topics(args: Namespace, images: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the image topics of each network input that takes images."""
+    from trt_ros.runtime.bindings import parse_bindings
+
+    bound = {each.input: each.sources for each in parse_bindings(args.inputs)}
+    return {name: bound.get(name, (name,)) for name in images}
+
+
+def _images(
+    args: Namespace, topics: Sequence[str], rng: np.random.Generator
+) -> Iterator[tuple[str, list[Frame]]]:
+    """Yield one image per topic and their names."""
+    import numpy as np
+
+    from trt_ros.vision.frame import Frame
+
+    if not args.images:
+        for index in range(args.random):  # With alpha, for networks of one, three and four.
+            pixels = [rng.integers(0, 256, (480, 640, 4), dtype=np.uint8) for _ in topics]
+            yield f'random input {index}', [Frame.from_pixels(each, 'bgra8') for each in pixels]
+        return
+    if not topics:
+        raise ParameterError(
+            'The network takes no pictures.',
+            cause=f'inputs is {list(args.inputs)}.' if args.inputs else 'It has no --inputs.',
+            remedy='Bind an input to an image, as in --inputs x=image:camera, or leave the '
+            'pictures out.',
+        )
+    pictures = frames(args.images)
+    while group := list(islice(pictures, len(topics))):
+        if len(group) < len(topics):
+            raise ParameterError(
+                f'The last run has {len(group)} pictures, but takes {len(topics)}.',
+                cause=f'The image topics are {", ".join(topics)}.',
+                remedy='Give one picture per topic and run, in this order.',
+            )
+        yield ' + '.join(name for name, _ in group), [frame for _, frame in group]
