@@ -48,7 +48,7 @@ def test_a_model_is_described(models):
 def test_rejects_truncated_model(models):
     path = models.conv()
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(ModelError, match=r'cut short|not valid ONNX'):
+    with pytest.raises(ModelError, match='is not an ONNX model or is truncated'):
         read_onnx(path)
 
 
@@ -74,7 +74,7 @@ def test_a_model_without_inputs_is_refused(models):
 
 
 def test_strings_are_refused(models):
-    with pytest.raises(ModelError, match='is of type STRING'):
+    with pytest.raises(ModelError, match='has the unsupported type STRING'):
         read_onnx(models.one('Identity', kind=TensorProto.STRING))
 
 
@@ -95,14 +95,14 @@ def test_data_files_are_found(with_data_file):
 def test_a_data_file_cut_short_is_refused_because_it_would_kill_the_parser(with_data_file):
     path, data = with_data_file
     data.write_bytes(data.read_bytes()[:1000])
-    with pytest.raises(ModelError, match=r'w\.data has 1000 bytes, \d+ are needed'):
+    with pytest.raises(ModelError, match=r'w\.data has 1000 bytes; \d+ are required'):
         read_onnx(path)
 
 
 def test_a_missing_data_file_is_named(with_data_file):
     path, data = with_data_file
     data.unlink()
-    with pytest.raises(ModelError, match=r'does not exist .*w\.data'):
+    with pytest.raises(ModelError, match=r'w\.data does not exist'):
         read_onnx(path)
 
 
@@ -120,7 +120,7 @@ def test_a_data_file_elsewhere_is_refused(with_data_file, location):
 
 def test_reports_integers_outside_int32_except_slice_ends(models):
     large = models.one('Add', kind=TensorProto.INT64, weights={'big': np.int64([2**40] * 4)})
-    assert 'big holds 1099511627776, outside INT32' in read_onnx(large)[1].warnings[0]
+    assert 'big contains 1099511627776, outside INT32' in read_onnx(large)[1].warnings[0]
     end = models.one(
         'Add', kind=TensorProto.INT64, name='end', weights={'end': np.int64([2**63 - 1] * 4)}
     )
@@ -149,7 +149,9 @@ def test_integer_quantisation_is_refused_for_rtx_with_the_format_that_builds(mod
     ]
     path = models.save(nodes, {'x': [4, 4]}, {'y': [4, 4]}, y=TensorProto.INT32)
     model, _ = read_onnx(path)
-    with pytest.raises(ModelError, match='cannot build DynamicQuantizeLinear') as error:
+    with pytest.raises(
+        ModelError, match='does not support the operator DynamicQuantizeLinear'
+    ) as error:
         refuse_unbuildable(path, model)
     assert 'quant_format=QuantFormat.QDQ' in error.value.remedy
 
@@ -197,14 +199,14 @@ def test_a_data_file_one_byte_short_is_refused_however_its_size_is_declared(one_
     declare(path, **entries)
     read_onnx(path)
     data.write_bytes(data.read_bytes()[:-1])
-    with pytest.raises(ModelError, match=r'w\.data has 63 bytes, 64 are needed'):
+    with pytest.raises(ModelError, match=r'w\.data has 63 bytes; 64 are required'):
         read_onnx(path)
 
 
 def test_external_data_offset_counts_towards_required_bytes(one_weight):
     path, data = one_weight
     declare(path, offset=1)
-    with pytest.raises(ModelError, match=r'w\.data has 64 bytes, 65 are needed'):
+    with pytest.raises(ModelError, match=r'w\.data has 64 bytes; 65 are required'):
         read_onnx(path)
     data.write_bytes(b'\0' * 65)
     read_onnx(path)
@@ -217,8 +219,8 @@ def test_external_data_declared_shorter_than_its_shape_needs_is_refused(one_weig
     with pytest.raises(
         ModelError,
         match=(
-            rf'weights w of .* are too short\.\nCause: {length} bytes are declared, '
-            r'its shape \[4, 4\] needs 64\.'
+            rf'weights w of .* are too short\.\nCause: {length} bytes are declared; '
+            r'the shape \[4, 4\] requires 64\.'
         ),
     ):
         read_onnx(path)
@@ -249,17 +251,23 @@ def test_external_int4_weights_are_two_values_per_byte(models):
     onnx.save(model, path, save_as_external_data=True, location='w.data', size_threshold=0)
     read_onnx(path)
     declare(path, length=2)
-    with pytest.raises(ModelError, match=r'2 bytes are declared, its shape \[5\] needs 3'):
+    with pytest.raises(ModelError, match=r'2 bytes are declared; the shape \[5\] requires 3'):
         read_onnx(path)
 
 
 @pytest.mark.parametrize(
     ('fields', 'cause'),
     [
-        ({'data_type': 99, 'raw_data': b'0000'}, 'type is 99'),
-        ({'data_type': 0, 'raw_data': b'0000'}, 'type is 0'),
-        ({'data_type': TensorProto.FLOAT, 'raw_data': b'00'}, 'has 2 bytes, .* need 4'),
-        ({'data_type': TensorProto.FLOAT, 'raw_data': b'00000'}, 'has 5 bytes, .* need 4'),
+        ({'data_type': 99, 'raw_data': b'0000'}, 'type 99 is unknown'),
+        ({'data_type': 0, 'raw_data': b'0000'}, 'type 0 is unknown'),
+        (
+            {'data_type': TensorProto.FLOAT, 'raw_data': b'00'},
+            'has 2 bytes; its shape and type require 4',
+        ),
+        (
+            {'data_type': TensorProto.FLOAT, 'raw_data': b'00000'},
+            'has 5 bytes; its shape and type require 4',
+        ),
         (
             {'data_type': TensorProto.FLOAT, 'dims': [-1], 'raw_data': b'0000'},
             r'shape is \[1, -1\]',
