@@ -39,7 +39,7 @@ def _onnx(path: Path) -> dict[str, Any]:
     from contextlib import closing
 
     from trt_ros.child import BUSY_FACTOR, Child, memory_limit
-    from trt_ros.engine.build.onnx_check import check_model_file
+    from trt_ros.engine.build.model_file import check_model_file
     from trt_ros.engine.key import total_nbytes
     from trt_ros.progress import Reporter
 

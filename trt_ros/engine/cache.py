@@ -19,6 +19,7 @@ import re
 from typing import Any
 
 from trt_ros.driver import nvidia_driver
+from trt_ros.engine.build.model_file import check_model_file
 from trt_ros.engine.build.parent import Built, build
 from trt_ros.engine.files import (
     LOCK,
@@ -154,6 +155,7 @@ class EngineCache:
         """
         report = report or Reporter()
         report('looking for the engine')
+        check_model_file(onnx)
         model = OnnxFile.read(onnx)
         key = cache_key(model, options, flavour, device)
         folder = self.root / _safe_name(onnx.stem) / options.precision

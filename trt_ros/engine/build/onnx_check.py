@@ -9,12 +9,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-from trt_ros.errors import ModelError, printable
-from trt_ros.regular_file import open_regular
+from trt_ros.engine.build.model_file import check_model_file
+from trt_ros.errors import ModelError
 from trt_ros.tensors import TensorSpec
 
 LARGEST_NBYTES = 2**31 - 2**20  # Size limit of a protobuf message.
-LFS_POINTER = b'version https://git-lfs.github.com/spec/'
 FLOATS = {'FLOAT': 'float32', 'FLOAT16': 'float16', 'BFLOAT16': 'bfloat16', 'DOUBLE': 'float64'}
 INT64_SENTINELS = {-(2**63), 2**63 - 1}  # 'To the end' in Slice; every parser clamps them.
 _WITHOUT_NMS = 'Export the model without NMS, which trt_ros runs after the network, or use '
@@ -231,43 +230,6 @@ def tensors(graph: Any) -> Iterator[Any]:
             yield from attribute.tensors
             for inner in (attribute.g, *attribute.graphs):
                 yield from tensors(inner)
-
-
-def check_model_file(path: Path) -> None:
-    """
-    Check that a model path is a regular, non-empty file and not a git-LFS pointer.
-
-    :raises ModelError: if it is not.
-    """
-    if printable(str(path)) != str(path):
-        raise ModelError(
-            f'The name of the model file {path} is not UTF-8.',
-            cause='ONNX Runtime and TensorRT require UTF-8 file names.',
-            remedy='Rename the file or its folder.',
-        )
-    try:
-        with open_regular(path) as file:
-            head = file.read(len(LFS_POINTER))
-    except FileNotFoundError as error:
-        raise ModelError(
-            f'The model file {path} does not exist.',
-            cause='' if path.is_absolute() else f'The current folder is {Path.cwd()}.',
-            remedy='Check the path of the model.',
-        ) from error
-    except OSError as error:
-        raise ModelError(
-            f'The model file {path} cannot be read.',
-            cause=error.strerror or '',
-            remedy='Set the path of a readable .onnx file.',
-        ) from error
-    if head == LFS_POINTER:
-        raise ModelError(
-            f'{path} is a git-LFS pointer, not a model.',
-            cause='The repository was cloned without git-lfs.',
-            remedy='Run `git lfs install && git lfs pull` in the repository.',
-        )
-    if not head:
-        raise ModelError(f'The model file {path} is empty.', remedy='Export or download it again.')
 
 
 def _check_text(path: Path, model: Any) -> None:

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from trt_ros.child import Child, memory_limit
 from trt_ros.engine.build.config import refuse_unsupported
-from trt_ros.engine.build.onnx_check import check_model_file
+from trt_ros.engine.build.model_file import check_model_file
 from trt_ros.engine.key import total_nbytes
 from trt_ros.engine.options import BuildOptions
 from trt_ros.progress import Reporter

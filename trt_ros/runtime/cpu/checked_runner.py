@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.child import BUSY_FACTOR, Child, Events, limit_memory, memory_limit, too_large
-from trt_ros.engine.build.onnx_check import check_model_file
+from trt_ros.engine.build.model_file import check_model_file
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.files import check_private, make_private, write_atomically
 from trt_ros.engine.key import OnnxFile, total_nbytes

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trt_ros.engine.build.onnx_check import check_model_file
+from trt_ros.engine.build.model_file import check_model_file
 from trt_ros.errors import BackendError, ClosedError, MemoryLimitError, ModelError, TrtRosError
 from trt_ros.runtime.runner import Runner, check_inputs
 from trt_ros.tensors import TensorSpec
