@@ -54,6 +54,8 @@ DOORS = {  # foreign package: the layers that may import it
     'tensorrt': {'trt'},
     'tensorrt_rtx': {'trt'},
     'onnxruntime': {'runtime'},
+    'grpc': {'runtime'},
+    'tritonclient': {'runtime'},
     'onnx': {'engine', 'demo'},
     'modelopt': {'engine'},
     'torch': {'demo'},

@@ -62,12 +62,24 @@ class BackendError(TrtRosError):
     """An inference library that is missing, broken, or of the wrong version."""
 
 
+class RemoteUnavailableError(BackendError):
+    """An inference server that does not answer, or not in time; a later request may succeed."""
+
+    kind = 'remote unavailable'  # The key under which nodes count dropped frames.
+
+
 class TimeLimitError(BackendError):
     """Work in a child process that took longer than allowed."""
 
 
 class MemoryLimitError(ModelError):
     """A model whose loading, running or building needs more memory than allowed."""
+
+
+class RemoteRefusedError(ModelError):
+    """A request that an inference server refused or could not process."""
+
+    kind = 'remote error'  # The key under which nodes count dropped frames.
 
 
 class GpuFailedError(TrtRosError):

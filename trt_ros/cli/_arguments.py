@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
 from math import isfinite
+from pathlib import Path
+
+from trt_ros.runtime.options import REMOTE_SCHEMES
 
 
 def finite(text: str) -> float:
@@ -28,6 +31,11 @@ def positive(text: str) -> int:
     if value < 1:
         raise ArgumentTypeError(f'{text} is not above 0')
     return value
+
+
+def model_argument(text: str) -> Path | str:
+    """Return the path of a model, or the address of one on an inference server."""
+    return text if text.startswith(REMOTE_SCHEMES) else Path(text)
 
 
 def add_threshold_flags(parser: ArgumentParser) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 import json
 from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import positive
+from trt_ros.cli._arguments import model_argument, positive
 from trt_ros.cli.build import add_build_arguments, build_options
 from trt_ros.cli.detect import add_option_flags
 from trt_ros.engine.options import BuildOptions
@@ -23,12 +24,21 @@ from trt_ros.runtime.options import PipelineOptions
 if TYPE_CHECKING:
     import numpy as np
 
+    from trt_ros.runtime.backends import Backend
     from trt_ros.vision.frame import Frame
+
+
+#: Options of the pipeline that are flags.
+OPTIONS = ('inputs', 'outputs', 'remote_timeout', 'remote_ca_path', 'remote_token_path')
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument('model', type=Path, help='ONNX file, or an engine')
+    parser.add_argument(
+        'model',
+        type=model_argument,
+        help='ONNX file, an engine, or grpc://HOST:8001/NAME of an inference server',
+    )
     add_build_arguments(parser)
     group = parser.add_argument_group('measurement')
     add = group.add_argument
@@ -59,7 +69,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action='store_true',
         help='no copies to and from the GPU: kernels read pinned memory in place',
     )
-    add_option_flags(group, ('inputs', 'outputs'))
+    add_option_flags(group, OPTIONS)
     add('--layers', action='store_true', help='measure each layer of the network, too')
     add('--json', type=Path, metavar='FILE', help='write all numbers')
     add('--plot', type=Path, metavar='FILE.png', help='plot the latency of each frame')
@@ -87,9 +97,12 @@ def run(args: Namespace) -> int:
             cause=f'The folder {args.json.parent} does not exist.',
             remedy='Create the folder, or use another one.',
         )
-    backend, chosen = choose_backend(args.backend)
+    is_remote = isinstance(args.model, str)
+    backend, chosen = choose_backend('triton' if is_remote else args.backend)
     log_lines, results = (
-        _on_the_cpu(args, chosen) if backend.name == 'onnxruntime' else _on_the_gpu(args)
+        _on_the_cpu(args, backend, chosen)
+        if backend.name in ('onnxruntime', 'triton')
+        else _on_the_gpu(args)
     )
     if args.json:
         args.json.write_text(json.dumps({'log': log_lines, 'results': results}, indent=1))
@@ -134,8 +147,10 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
     return log_lines, results
 
 
-def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[str, Any]]]:
-    """Measure ONNX Runtime where TensorRT cannot run."""
+def _on_the_cpu(
+    args: Namespace, backend: Backend, chosen: str
+) -> tuple[Sequence[str], list[dict[str, Any]]]:
+    """Measure a network that ONNX Runtime or a server runs."""
     from trt_ros.errors import ParameterError
     from trt_ros.runtime.cpu.measure import Summary, measure_steps, open_on_the_cpu
     from trt_ros.runtime.feeds import description, image_feeds, measured_inputs, split_inputs
@@ -152,11 +167,13 @@ def _on_the_cpu(args: Namespace, chosen: str) -> tuple[Sequence[str], list[dict[
     if refused:
         flags = ', '.join(f'--{name.replace("_", "-")}' for name in refused)
         raise ParameterError(
-            f'{flags} cannot be used with ONNX Runtime.',
+            f'{flags} cannot be used with {backend.title}.',
             cause=chosen,
-            remedy='Leave it out, or run `trt-ros doctor` to see why TensorRT is not used.',
+            remedy='Leave it out, or run `trt-ros doctor` to see why TensorRT is not used.'
+            if backend.is_local
+            else 'Leave it out: the server decides.',
         )
-    steps, lines = open_on_the_cpu(_options(args), options.batch)
+    steps, lines = open_on_the_cpu(replace(_options(args), backend=backend.name), options.batch)
     results = []
     try:
         _refuse_other_batch(args, steps.max_batch)
@@ -188,8 +205,7 @@ def _options(args: Namespace) -> PipelineOptions:
     return PipelineOptions(
         model_path=str(args.model),
         input_size=build_options(args).input_size,
-        inputs=args.inputs,
-        outputs=args.outputs,
+        **{name: getattr(args, name) for name in OPTIONS},
     )
 
 

@@ -19,10 +19,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the properties of the file."""
-    from trt_ros.engine.plan import is_plan
-
-    plan = is_plan(args.file)
-    found = _engine(args.file) if plan else _onnx(args.file)
+    found = describe_model(args.file)
+    plan = found['kind'] == 'engine'
     if args.json:
         print(json.dumps(found, indent=1))
     else:
@@ -32,6 +30,17 @@ def run(args: Namespace) -> int:
             )
         )
     return 0
+
+
+def describe_model(path: Path) -> dict[str, Any]:
+    """
+    Return the properties of an ONNX file, or of an engine and its sidecar.
+
+    :raises ModelError: when it cannot be read.
+    """
+    from trt_ros.engine.plan import is_plan
+
+    return _engine(path) if is_plan(path) else _onnx(path)
 
 
 def _onnx(path: Path) -> dict[str, Any]:

@@ -34,6 +34,10 @@ FOR_GPUS = frozenset(
 )
 
 
+#: Options that have no effect on a model of an inference server.
+FOR_FILES = FOR_GPUS | {'cpu_threads', 'engine_cache_dir'}
+
+
 @dataclass(frozen=True)
 class Backend:
     """
@@ -46,6 +50,7 @@ class Backend:
     :param open: opens the network of the options for a batch size.
     :param frame_runner: makes a frame runner of that network for the same batch size; it owns the
         network from then on.
+    :param is_local: whether it runs the model files of this machine.
     """
 
     name: str
@@ -53,6 +58,7 @@ class Backend:
     missing: Callable[[], str]
     open: Callable[[PipelineOptions, Reporter, int], Runner]
     frame_runner: Callable[[Any, Fitted[Any], int], FrameRunner[Any]]
+    is_local: bool = True
 
 
 def _onnxruntime_missing() -> str:
@@ -69,20 +75,24 @@ def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) ->
             remedy='Use the ONNX file that it was built from, or run `trt-ros doctor` to see why '
             'TensorRT is not used.',
         )
-    # One parameter file serves machines with and without a GPU: ignored options are logged.
-    ignored = [
-        each.name
-        for each in fields(PipelineOptions)
-        if each.name in FOR_GPUS and getattr(options, each.name) != each.default
-    ]
-    if ignored:
-        log.warning('Ignored by ONNX Runtime on the CPU: %s.', ', '.join(ignored))
+    _log_ignored(options, FOR_GPUS, 'ONNX Runtime on the CPU')
     return CheckedRunner.open(
         options.model_path,
         threads=options.cpu_threads,
         report=report,
         cache_dir=options.engine_cache_dir,
     )
+
+
+def _log_ignored(options: PipelineOptions, names: frozenset[str], ignoring: str) -> None:
+    """Log options without effect: one parameter file serves machines with and without a GPU."""
+    ignored = [
+        each.name
+        for each in fields(PipelineOptions)
+        if each.name in names and getattr(options, each.name) != each.default
+    ]
+    if ignored:
+        log.warning('Ignored by %s: %s.', ignoring, ', '.join(ignored))
 
 
 def _tensorrt_missing(name: str) -> str:
@@ -142,6 +152,25 @@ def _graph_pipeline(network: Any, fitted: Fitted[Any], batch: int) -> FrameRunne
     return frames
 
 
+def _open_triton(options: PipelineOptions, report: Reporter, batch: int) -> Runner:
+    from trt_ros.runtime.remote.address import parse_address
+    from trt_ros.runtime.remote.remote_runner import RemoteRunner
+
+    report('connecting to the server')
+    _log_ignored(options, FOR_FILES, 'the inference server')
+    return RemoteRunner.open(
+        parse_address(options.model_path),
+        timeout_seconds=options.remote_timeout,
+        ca_path=options.remote_ca_path,
+        token_path=options.remote_token_path,
+        report=report,
+    )
+
+
+def _remote_frames(runner: Any, fitted: Fitted[Any], batch: int) -> FrameRunner[Any]:
+    return StepByStep(runner, fitted, min(batch, runner.max_batch or batch))
+
+
 # Fastest first: 'auto' takes the first that this machine can use.
 BACKENDS: tuple[Backend, ...] = (
     *(
@@ -161,6 +190,14 @@ BACKENDS: tuple[Backend, ...] = (
         _open_onnxruntime,
         StepByStep,
     ),
+    Backend(
+        'triton',
+        'Triton or another inference server',
+        str,  # Opening it reports a missing tritonclient.
+        _open_triton,
+        _remote_frames,
+        is_local=False,
+    ),
 )
 
 
@@ -176,6 +213,8 @@ def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tup
     if wanted == 'auto':
         reasons: list[str] = []
         for backend in backends:
+            if not backend.is_local:
+                continue
             reason = backend.missing()
             if not reason:
                 reason = '; '.join(reasons) or 'the fastest on this machine'
@@ -214,5 +253,5 @@ def open_network(
     """
     if not options.model_path:
         raise ParameterError('model_path is empty.', remedy='Set model_path to an ONNX file.')
-    backend, chosen = choose_backend(options.backend)
+    backend, chosen = choose_backend('triton' if options.is_remote else options.backend)
     return backend.open(options, report, batch), backend, chosen

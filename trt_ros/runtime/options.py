@@ -10,7 +10,9 @@ from trt_ros.errors import ParameterError
 from trt_ros.parameter_field import param
 
 # Repeated here because their own modules import NumPy; a test keeps them equal.
-BACKENDS = ('auto', 'tensorrt', 'tensorrt_rtx', 'onnxruntime')
+BACKENDS = ('auto', 'tensorrt', 'tensorrt_rtx', 'onnxruntime', 'triton')
+#: Beginnings of a model_path that names a model of an inference server: plain, and with TLS.
+REMOTE_SCHEMES = ('grpc://', 'grpcs://')
 PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
 #: Options that only apply to images.
 PREPROCESSING = (
@@ -38,10 +40,15 @@ class PipelineOptions:
     :raises ParameterError: at construction, when a value or a combination is invalid.
     """
 
-    model_path: str = param('', 'Path of the ONNX model, or of a TensorRT engine built from it.')
+    model_path: str = param(
+        '',
+        'Path of the ONNX model, or of a TensorRT engine built from it; or a model of an '
+        'inference server: grpc://HOST:8001/NAME[/VERSION], grpcs:// with TLS.',
+    )
     backend: str = param(
         'auto',
-        'Inference backend; auto selects the fastest one available on this machine.',
+        'Inference backend; auto selects the fastest one available on this machine, or triton '
+        'for a model of a server (Triton, or another with the KServe V2 protocol).',
         choices=BACKENDS,
     )
     precision: str = param(
@@ -106,6 +113,22 @@ class PipelineOptions:
         'that are about as fast as all CPUs. Backend onnxruntime only.',
         between=(0, 1024),
     )
+    remote_timeout: float = param(
+        2.0,
+        'Timeout in seconds of a request to the inference server, after which its frames are '
+        'dropped. Backend triton only.',
+        between=(0.001, 3600.0),
+    )
+    remote_ca_path: str = param(
+        '',
+        'Path of the PEM file of the certificates that sign that of the server (grpcs://); empty '
+        'uses those of gRPC. Backend triton only.',
+    )
+    remote_token_path: str = param(
+        '',
+        'Path of a file with the bearer token sent with each request (grpcs:// only), read again '
+        'for each; empty sends none. Backend triton only.',
+    )
     decoder: str = param(
         'auto',
         "Decoder of the network's outputs (a model family); auto recognises it from the "
@@ -168,6 +191,11 @@ class PipelineOptions:
         "the model's metadata, else 640 640.",
     )
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether an inference server runs the network."""
+        return self.model_path.startswith(REMOTE_SCHEMES)
+
     def __post_init__(self) -> None:
         for each in fields(self):
             choices, value = each.metadata['choices'], getattr(self, each.name)
@@ -199,6 +227,7 @@ class PipelineOptions:
                 f'input_size is {list(self.input_size)}.',
                 remedy='Set it to height and width in pixels, or leave it empty.',
             )
+        self._check_remote()
         if self.backend == 'onnxruntime' and self.precision not in ('auto', 'fp32'):
             raise ParameterError(
                 f'precision is {self.precision!r}, but ONNX Runtime keeps the types of the model.',
@@ -208,6 +237,19 @@ class PipelineOptions:
             raise ParameterError(
                 f'pad_value is {self.pad_value}, but resize {self.resize} has no padding.',
                 remedy='Leave pad_value out, or choose letterbox.',
+            )
+
+    def _check_remote(self) -> None:
+        """:raises ParameterError: when model and backend contradict each other."""
+        if self.is_remote and self.backend not in ('auto', 'triton'):
+            raise ParameterError(
+                f'model_path is {self.model_path}, but backend is {self.backend}.',
+                remedy='Set backend to triton or auto, or model_path to a file.',
+            )
+        if self.backend == 'triton' and self.model_path and not self.is_remote:
+            raise ParameterError(
+                f'backend is triton, but model_path is {self.model_path}.',
+                remedy='Set model_path to grpc://HOST:8001/NAME, or choose another backend.',
             )
 
 

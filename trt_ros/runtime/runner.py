@@ -21,8 +21,8 @@ class Network:
     """
     An open network; the caller that opened it closes it.
 
-    :ivar backend: name of the backend that runs it ('onnxruntime', 'tensorrt', 'tensorrt_rtx');
-        that of an engine file may differ from the parameter `backend`.
+    :ivar backend: name of the backend that runs it ('onnxruntime', 'tensorrt', 'tensorrt_rtx',
+        'triton'); that of an engine file may differ from the parameter `backend`.
     :ivar inputs: in the network's own order, as are `outputs`.
     :ivar metadata: of the ONNX file.
     :ivar log_lines: lines for the log.
@@ -43,7 +43,13 @@ class Network:
 
 
 class Runner(Network):
-    """An open network that runs from arrays to arrays."""
+    """
+    An open network that runs from arrays to arrays.
+
+    :cvar overlaps: whether runs of several threads gain from overlapping.
+    """
+
+    overlaps = False
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """
@@ -55,6 +61,10 @@ class Runner(Network):
         :raises ClosedError: after close().
         """
         raise NotImplementedError
+
+    def diagnostics(self) -> dict[str, str]:
+        """Return values for /diagnostics by their key."""
+        return {}
 
     def settle_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
         """

@@ -16,6 +16,8 @@ from trt_ros.runtime.backends import BACKENDS, FOR_GPUS, Backend, choose_backend
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision import letterbox
 
+CPU = next(each for each in BACKENDS if each.name == 'onnxruntime')
+
 
 def backend(name, missing=''):
     return Backend(name, name.title(), lambda: missing, open=None, frame_runner=None)
@@ -37,6 +39,12 @@ def test_auto_selects_first_usable_backend():
 def test_auto_logs_why_faster_backends_were_skipped():
     chosen, why = choose_backend('auto', (backend('fast', 'no GPU'), backend('slow')))
     assert (chosen.name, why) == ('slow', 'backend slow: Slow (no fast: no GPU)')
+
+
+def test_auto_never_selects_a_server():
+    server = Backend('server', 'Server', str, open=None, frame_runner=None, is_local=False)
+    with pytest.raises(BackendError, match='Cause: no fast: no GPU\n'):
+        choose_backend('auto', (backend('fast', 'no GPU'), server))
 
 
 def test_named_backend_is_used_even_if_another_is_faster():
@@ -65,7 +73,7 @@ def test_options_list_exactly_the_known_backends():
 def test_onnx_runtime_rejects_engine_file(tmp_path):
     (tmp_path / 'net.engine').write_bytes(b'vtrt' + bytes(60))
     with pytest.raises(ModelError, match=r'net\.engine is a TensorRT engine(?s:.*)the ONNX file'):
-        BACKENDS[-1].open(PipelineOptions(model_path=str(tmp_path / 'net.engine')), Reporter(), 1)
+        CPU.open(PipelineOptions(model_path=str(tmp_path / 'net.engine')), Reporter(), 1)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +89,7 @@ def test_onnx_runtime_rejects_engine_file(tmp_path):
 )
 def test_gpu_options_are_reported_as_ignored_on_cpu(caplog, tmp_path, given, told):
     with pytest.raises(ModelError, match='The model file'):
-        BACKENDS[-1].open(
-            PipelineOptions(model_path=str(tmp_path / 'none.onnx'), **given), Reporter(), 1
-        )
+        CPU.open(PipelineOptions(model_path=str(tmp_path / 'none.onnx'), **given), Reporter(), 1)
     assert caplog.messages == told
 
 
@@ -130,7 +136,7 @@ def test_cpu_threads_option_is_reported_as_ignored_on_gpu(monkeypatch, caplog, a
 
 @pytest.mark.parametrize('asked', [0, 3])
 def test_cpu_threads_option_reaches_onnx_runtime(colour_detector, asked):
-    runner = BACKENDS[-1].open(
+    runner = CPU.open(
         PipelineOptions(model_path=str(colour_detector()), cpu_threads=asked), Reporter(), 1
     )
     runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})

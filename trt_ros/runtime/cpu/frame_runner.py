@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 import logging
 import threading
 from typing import TypeVar
@@ -45,7 +46,7 @@ class StepByStep(FrameRunner[ResultT]):
     A FrameRunner over any Runner, which it owns.
 
     After warm_up, all runs may be started from several threads: preprocessing and decoding
-    overlap, the network runs one call at a time.
+    overlap; the network runs one call at a time, unless the runner `overlaps`.
 
     :param runner: the arrays that it returns stay valid.
     :param batch: maximum number of frames per run.
@@ -164,8 +165,11 @@ class StepByStep(FrameRunner[ResultT]):
             log.warning('Network outputs contain NaN or infinite values.%s', state)
 
     def diagnostics(self) -> dict[str, str]:
-        """Return the number of frames whose outputs had non-finite values."""
-        return {'frames with non-finite values': str(self._nonfinite_frames)}
+        """Return the number of frames with non-finite outputs, and values of the runner."""
+        return {
+            'frames with non-finite values': str(self._nonfinite_frames),
+            **self.runner.diagnostics(),
+        }
 
     def _present_states(self) -> dict[str, np.ndarray]:
         zeros = {
@@ -206,7 +210,8 @@ class StepByStep(FrameRunner[ResultT]):
         thresholds: Thresholds,
     ) -> list[ResultT]:
         inputs = self._inputs(tensors)
-        with self._running:  # Two runs at once would share the same CPUs.
+        # Two runs at once would share the same CPUs.
+        with nullcontext() if self.runner.overlaps else self._running:
             outputs = self._chosen(self.runner.infer(inputs))
         count = self._count(tensors)
         self._count_nonfinite(outputs, len(letterboxes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 import time
 from typing import Any
 
@@ -74,17 +74,16 @@ def open_on_the_cpu(
     """
     Open a network; one that no decoder recognises returns raw outputs.
 
+    :param options: with backend onnxruntime or triton.
     :param batch: maximum number of images per run.
     :returns: the caller's to close, warmed up; and lines for the log.
     :raises TrtRosError: a ParameterError, ModelError, BackendError or TensorMismatchError.
     """
     with ExitStack() as undo:
-        network = open_network(
-            replace(options, backend='onnxruntime'), Reporter(None, None), batch
-        )[0]
+        network, opened, _ = open_network(options, Reporter(None, None), batch)
         undo.callback(network.close)
         fitted = fit_any(network, options, DRAWN)
-        steps = StepByStep[Any](network, fitted, batch)
+        steps: Any = opened.frame_runner(network, fitted, batch)
         steps.warm_up()
         undo.pop_all()
         return steps, (*fitted.log_lines, *steps.log_lines)

@@ -1,0 +1,125 @@
+"""Nodes whose network runs on an inference server, which is killed and restarted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('onnxruntime')
+pytest.importorskip('tritonclient.grpc')
+pytest.importorskip('onnx')
+
+from diagnostic_msgs.msg import DiagnosticStatus
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from std_msgs.msg import Float32MultiArray
+
+from support.kserve_server import ServerProcess
+from support.waiting import wait_until
+from trt_ros.cli import main
+
+pytestmark = pytest.mark.ros
+
+BOX = [32.0, 32.0, 96.0, 96.0]
+
+
+@pytest.fixture(scope='module')
+def server(tmp_path_factory):
+    """Serve 'means', a detector of the mean colour, and 'half', which halves a tensor."""
+    folder = tmp_path_factory.mktemp('server')
+    constants = {
+        'box': np.array([32, 32, 32, 32], np.float32).reshape(1, 4, 1),
+        'column': np.array([1, 3, 1]),
+        'others': np.zeros((1, 7, 83), np.float32),
+        'half': np.array(0.5, np.float32),
+    }
+    networks = {
+        'means': (
+            [
+                helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
+                helper.make_node('Reshape', ['pooled', 'column'], ['scores']),
+                helper.make_node('Concat', ['box', 'scores'], ['first'], axis=1),
+                helper.make_node('Concat', ['first', 'others'], ['output0'], axis=2),
+            ],
+            ('images', (1, 3, 64, 64)),
+            ('output0', (1, 7, 84)),
+        ),
+        'half': (
+            [helper.make_node('Mul', ['joints', 'half'], ['halves'])],
+            ('joints', (4,)),
+            ('halves', (4,)),
+        ),
+    }
+    for name, (nodes, *tensors) in networks.items():
+        used = {each for node in nodes for each in node.input}
+        graph = helper.make_graph(
+            nodes,
+            name,
+            *(
+                [helper.make_tensor_value_info(one, TensorProto.FLOAT, shape)]
+                for one, shape in tensors
+            ),
+            [numpy_helper.from_array(constants[one], one) for one in used & constants.keys()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+        helper.set_model_props(model, {'names': "{0: 'red', 1: 'green', 2: 'blue'}"})
+        onnx.save(model, folder / f'{name}.onnx')
+        output = ['--output', str(folder / 'repository')]
+        assert main(['triton', str(folder / f'{name}.onnx'), *output]) == 0
+    with ServerProcess(folder / 'repository') as process:
+        yield process
+
+
+def test_detector_survives_a_restart_of_its_server(start_node, lane_of, as_image, server):
+    lane = lane_of(
+        start_node(
+            'remote',
+            'trt_ros.nodes.detector',
+            '-r',
+            'image:=/remote_image',
+            autostart=True,
+            model_path=server.address('means'),
+            qos_reliability='reliable',
+        ),
+        topic='/remote_image',
+    )
+    image = as_image(np.full((128, 128, 3), (255, 0, 0), np.uint8), 'rgb8')
+    assert lane.boxes(lane.detect(image)) == [('red', 1.0, BOX)]
+    lane.status('server state', 'ready')
+    server.kill()
+    lane.publish(image)
+    level, message = lane.status('dropped: remote unavailable', '1')
+    assert level == DiagnosticStatus.WARN
+    assert f'{server.address("means")} is not available' in message
+    server.start()
+    before = lane.last_stamp
+
+    def resumed():
+        lane.publish(image)  # Dropped until the connection is there again.
+        return next(
+            (each for each in lane.detections.messages if each.header.stamp.sec > before), None
+        )
+
+    assert lane.boxes(wait_until(resumed, 'results of the new server')) == [('red', 1.0, BOX)]
+    lane.status('server state', 'ready')
+    assert lane.node.process.poll() is None
+
+
+def test_tensor_node_runs_a_network_without_images_on_a_server(start_node, peer, server):
+    node = start_node(
+        'halves',
+        'trt_ros.nodes.tensor',
+        autostart=True,
+        model_path=server.address('half'),
+        input='tensors',
+        tensor_format='multiarray',
+        qos_reliability='reliable',
+    )
+    node.wait_for_log('Started: active.')
+    joints = peer.publisher(Float32MultiArray, '/tensors/joints')
+    halves = peer.inbox(Float32MultiArray, '/halves/tensors/halves')
+    wait_until(joints.get_subscription_count, 'the node to subscribe')
+    joints.publish(Float32MultiArray(data=[1.0, 2.0, 3.0, 4.0]))
+    assert list(halves.wait_for().data) == [0.5, 1.0, 1.5, 2.0]

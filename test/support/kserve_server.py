@@ -1,0 +1,203 @@
+"""
+A small inference server: the KServe V2 protocol over gRPC, ONNX Runtime behind it.
+
+It serves a model repository of Triton as `trt-ros triton` writes it, with Triton's extensions that
+trt_ros uses: ModelConfig and system shared memory. Run as a program, it prints its port when it is
+ready.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from concurrent.futures import ThreadPoolExecutor
+import mmap
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+from google.protobuf import text_format
+import grpc
+import numpy as np
+import onnxruntime
+from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
+
+DATATYPES = {
+    'tensor(float)': 'FP32',
+    'tensor(float16)': 'FP16',
+    'tensor(uint8)': 'UINT8',
+    'tensor(int64)': 'INT64',
+    'tensor(int32)': 'INT32',
+    'tensor(bool)': 'BOOL',
+}
+ARRAYS = {'FP32': 'f4', 'FP16': 'f2', 'UINT8': 'u1', 'INT64': 'i8', 'INT32': 'i4', 'BOOL': '?'}
+
+
+class ServerProcess:
+    """The server in a process of its own, which can be killed and started again."""
+
+    def __init__(self, repository: Path, *arguments: str) -> None:
+        self._command = [sys.executable, __file__, str(repository), *arguments]
+        self.port = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start it, at the same port as before."""
+        self.process = subprocess.Popen(
+            [*self._command, '--port', str(self.port)], stdout=subprocess.PIPE, text=True
+        )
+        self.port = int(self.process.stdout.readline())
+
+    def address(self, name: str, scheme: str = 'grpc') -> str:
+        return f'{scheme}://localhost:{self.port}/{name}'
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def __enter__(self) -> ServerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
+
+class Model:
+    def __init__(self, config_path: Path) -> None:
+        text = config_path.read_text()
+        self.config = text_format.Parse(text, model_config_pb2.ModelConfig())
+        folder = max(config_path.parent.glob('[0-9]*'))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.session = onnxruntime.InferenceSession(
+            folder / self.config.default_model_filename, options
+        )
+
+    def describe(self, reply) -> None:
+        for described, nodes in (
+            (reply.inputs, self.session.get_inputs()),
+            (reply.outputs, self.session.get_outputs()),
+        ):
+            for node in nodes:
+                shape = [size if isinstance(size, int) else -1 for size in node.shape]
+                described.add(name=node.name, datatype=DATATYPES[node.type], shape=shape)
+
+    def run(self, names, tensors, reply, *, is_plain: bool) -> None:
+        types = {node.name: DATATYPES[node.type] for node in self.session.get_outputs()}
+        for name, output in zip(names, self.session.run(names, tensors)):
+            added = reply.outputs.add(name=name, datatype=types[name], shape=output.shape)
+            if is_plain and types[name] == 'FP32':
+                added.contents.fp32_contents.extend(output.reshape(-1).tolist())
+            else:
+                reply.raw_output_contents.append(output.tobytes())
+
+
+class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """
+    The methods of the protocol.
+
+    :param is_plain: whether to lack Triton's extensions.
+    :param token: bearer token that each request must have; '' for none.
+    """
+
+    def __init__(self, models: dict[str, Model], is_plain: bool, token: str) -> None:
+        self._models, self._is_plain, self._token = models, is_plain, token
+        self._regions: dict[str, mmap.mmap] = {}
+
+    def _model(self, name, context) -> Model:
+        given = dict(context.invocation_metadata()).get('authorization')
+        if self._token and given != f'Bearer {self._token}':
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, 'invalid token')
+        if name not in self._models:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"unknown model: '{name}'")
+        return self._models[name]
+
+    def _refuse_if_plain(self, context) -> None:
+        if self._is_plain:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, 'no extension')
+
+    def ModelMetadata(self, request, context):
+        reply = service_pb2.ModelMetadataResponse(name=request.name)
+        self._model(request.name, context).describe(reply)
+        return reply
+
+    def ModelConfig(self, request, context):
+        self._refuse_if_plain(context)
+        return service_pb2.ModelConfigResponse(config=self._model(request.name, context).config)
+
+    def SystemSharedMemoryRegister(self, request, context):
+        self._refuse_if_plain(context)
+        descriptor = os.open(f'/dev/shm{request.key}', os.O_RDWR)
+        self._regions[request.name] = mmap.mmap(descriptor, request.byte_size)
+        os.close(descriptor)
+        return service_pb2.SystemSharedMemoryRegisterResponse()
+
+    def SystemSharedMemoryUnregister(self, request, context):
+        self._regions.pop(request.name, None)
+        return service_pb2.SystemSharedMemoryUnregisterResponse()
+
+    def ModelInfer(self, request, context):
+        model = self._model(request.model_name, context)
+        raw = iter(request.raw_input_contents)
+        tensors = {each.name: self._read(each, raw, context) for each in request.inputs}
+        limit = model.config.max_batch_size
+        if limit and any(len(tensor) > limit for tensor in tensors.values()):
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f'inference request batch-size must be <= {limit}',
+            )
+        reply = service_pb2.ModelInferResponse(model_name=request.model_name)
+        names = [each.name for each in request.outputs]
+        try:
+            model.run(names, tensors, reply, is_plain=self._is_plain)
+        except Exception as error:
+            context.abort(grpc.StatusCode.INTERNAL, str(error))
+        return reply
+
+    def _read(self, described, raw, context) -> np.ndarray:
+        parameters = described.parameters
+        if 'shared_memory_region' in parameters:
+            name = parameters['shared_memory_region'].string_param
+            if name not in self._regions:
+                context.abort(
+                    grpc.StatusCode.NOT_FOUND, f"Unable to find shared memory region: '{name}'"
+                )
+            begin = parameters['shared_memory_offset'].int64_param
+            end = begin + parameters['shared_memory_byte_size'].int64_param
+            data = self._regions[name][begin:end]
+        else:
+            data = next(raw)
+        return np.frombuffer(data, ARRAYS[described.datatype]).reshape(described.shape)
+
+
+def serve(arguments) -> None:
+    models = map(Model, arguments.repository.glob('*/config.pbtxt'))
+    service = Service(
+        {model.config.name: model for model in models}, arguments.plain, arguments.token
+    )
+    unlimited = [('grpc.max_receive_message_length', -1), ('grpc.max_send_message_length', -1)]
+    server = grpc.server(ThreadPoolExecutor(4), options=unlimited)
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
+    address = f'localhost:{arguments.port}'
+    if arguments.certificate:
+        pair = (arguments.key.read_bytes(), arguments.certificate.read_bytes())
+        port = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+    else:
+        port = server.add_insecure_port(address)
+    server.start()
+    print(port, flush=True)
+    server.wait_for_termination()
+
+
+if __name__ == '__main__':
+    parser = ArgumentParser()
+    parser.add_argument('repository', type=Path)
+    parser.add_argument('--port', type=int, default=0)
+    parser.add_argument('--plain', action='store_true', help='without extensions of Triton')
+    parser.add_argument('--token', default='')
+    parser.add_argument('--certificate', type=Path)
+    parser.add_argument('--key', type=Path)
+    serve(parser.parse_args())

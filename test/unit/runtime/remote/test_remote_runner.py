@@ -1,0 +1,341 @@
+"""Networks on an inference server, which is killed and restarted here."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+import json
+import logging
+from pathlib import Path
+import signal
+
+import numpy as np
+import pytest
+
+from support.waiting import wait_until
+from trt_ros import Pipeline
+from trt_ros.cli import main
+from trt_ros.errors import (
+    BackendError,
+    ClosedError,
+    ParameterError,
+    RemoteRefusedError,
+    RemoteUnavailableError,
+)
+from trt_ros.progress import CancelledError
+from trt_ros.vision.frame import Frame
+
+RED = np.full((128, 128, 3), (0, 0, 255), np.uint8)
+EXPECTED = [([32, 32, 96, 96], 0, 1.0)]
+
+
+def found(detections):
+    return [
+        (xyxy.tolist(), int(label), round(float(score), 2))
+        for xyxy, label, score in zip(detections.xyxy, detections.labels, detections.scores)
+    ]
+
+
+def open_regions():
+    """Return the names of shared memory that a killed process would leave."""
+    return [path.name for path in Path('/dev/shm').glob('trt_ros_*')]
+
+
+def save(path, shapes, **metadata):
+    """Write a network of one image whose outputs are random, times its mean."""
+    onnx = pytest.importorskip('onnx')
+    from onnx import TensorProto, helper, numpy_helper
+
+    random = np.random.default_rng(0)
+    nodes = [helper.make_node('ReduceMean', ['image'], ['mean'], keepdims=0)]
+    nodes += [helper.make_node('Mul', [f'{name}_0', 'mean'], [name]) for name in shapes]
+    graph = helper.make_graph(
+        nodes,
+        'net',
+        [helper.make_tensor_value_info('image', TensorProto.FLOAT, (1, 3, 64, 64))],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in shapes.items()
+        ],
+        [
+            numpy_helper.from_array(random.random(shape, np.float32), f'{name}_0')
+            for name, shape in shapes.items()
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+    helper.set_model_props(model, metadata)
+    onnx.save(model, path)
+    return path
+
+
+def arrays_of(result):
+    """Return the arrays of a result of any task."""
+    if isinstance(result, np.ndarray):
+        return [result]
+    if isinstance(result, dict):
+        return list(result.values())
+    return (
+        [array for value in vars(result).values() for array in arrays_of(value)]
+        if hasattr(result, '__dict__')
+        else []
+    )
+
+
+def test_network_on_a_server_is_recognised_and_decoded_like_its_file(serve, colour_detector):
+    with Pipeline.open(serve(colour_detector()).address('colours')) as pipeline:
+        assert found(pipeline(RED)) == EXPECTED
+        assert pipeline.backend == 'triton'
+        assert pipeline.class_names == ('red', 'green', 'blue')
+        assert pipeline.diagnostics()['server state'] == 'ready'
+        assert pipeline.diagnostics()['server inputs'] == 'shared memory'
+
+
+@pytest.mark.parametrize(
+    'shapes, metadata, options',
+    [
+        ({'logits': (1, 5)}, {}, {}),
+        ({'mask': (1, 3, 64, 64)}, {}, {}),
+        ({'predicted_depth': (1, 64, 64)}, {}, {}),
+        ({'output0': (1, 56, 84)}, {'task': 'pose', 'kpt_shape': '[17, 3]'}, {}),
+        ({'output0': (1, 8, 84)}, {'task': 'obb', 'names': "{0: 'a', 1: 'b', 2: 'c'}"}, {}),
+        ({'a': (1, 7), 'b': (2, 3)}, {}, {'decoder': 'tensor'}),
+    ],
+    ids=['classifier', 'segmenter', 'depth', 'pose', 'oriented boxes', 'tensor'],
+)
+def test_result_of_every_task_equals_that_of_the_file(serve, tmp_path, shapes, metadata, options):
+    from trt_ros.vision.decoders.registry import DRAWN, TENSORS
+
+    path = save(tmp_path / 'net.onnx', shapes, **metadata)
+    address = serve(path).address('net')
+    families = TENSORS if options else DRAWN
+    pixels = np.random.default_rng(1).integers(0, 256, (96, 128, 3), dtype=np.uint8)
+    with (
+        Pipeline.open(address, families=families, **options) as remote,
+        Pipeline.open(path, families=families, backend='onnxruntime', **options) as local,
+    ):
+        assert remote.decoder.name == local.decoder.name
+        here, there = arrays_of(local(pixels)), arrays_of(remote(pixels))
+        assert here and len(here) == len(there)
+        for one, other in zip(here, there):
+            np.testing.assert_array_equal(one, other)
+            assert other.flags.writeable == one.flags.writeable
+
+
+def test_server_without_extensions_gets_inputs_through_grpc(serve, colour_detector):
+    address = serve(colour_detector(), arguments=['--plain']).address('colours')
+    with Pipeline.open(address, labels=['r', 'g', 'b']) as pipeline:
+        assert found(pipeline(RED)) == EXPECTED
+        assert pipeline.diagnostics()['server inputs'] == 'gRPC'
+
+
+def test_batch_is_limited_to_that_of_the_server(serve, colour_detector, tmp_path, caplog):
+    server = serve(colour_detector(batch='batch'))
+    frames = [Frame.from_pixels(RED)] * 10
+    with Pipeline.open(server.address('colours'), batch=10) as pipeline:
+        assert pipeline.max_batch == 8
+        assert [found(each) for each in pipeline.infer_all(frames)] == [EXPECTED] * 10
+
+
+def test_runs_of_several_threads_overlap_with_a_region_each(serve, colour_detector):
+    with (
+        Pipeline.open(serve(colour_detector()).address('colours')) as pipeline,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        pictures = [
+            np.full((64, 64, 3), np.eye(3)[n % 3][::-1] * 255, np.uint8) for n in range(40)
+        ]
+        results = list(threads.map(pipeline, pictures))
+        assert [int(each.labels[0]) for each in results] == [n % 3 for n in range(40)]
+
+
+def test_killed_server_drops_frames_until_it_is_back(serve, colour_detector):
+    server = serve(colour_detector())
+    with Pipeline.open(server.address('colours')) as pipeline:
+        assert found(pipeline(RED)) == EXPECTED
+        server.kill()
+        with pytest.raises(RemoteUnavailableError, match='is not available') as raised:
+            pipeline(RED)
+        assert raised.value.kind == 'remote unavailable'
+        assert 'is not available' in pipeline.diagnostics()['server state']
+        server.start()
+
+        def infer():
+            try:
+                return pipeline(RED)
+            except RemoteUnavailableError:
+                return None
+
+        assert found(wait_until(infer, 'the server to answer again')) == EXPECTED
+        assert pipeline.diagnostics()['server state'] == 'ready'
+        # Its memory is registered again.
+        assert found(pipeline(RED)) == EXPECTED
+        assert pipeline.diagnostics()['server inputs'] == 'shared memory'
+
+
+def test_server_that_hangs_costs_the_timeout_per_frame(serve, colour_detector):
+    server = serve(colour_detector())
+    with Pipeline.open(server.address('colours'), remote_timeout=0.2) as pipeline:
+        server.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(RemoteUnavailableError, match=r'did not answer within 0\.2 s'):
+            pipeline(RED)
+        server.process.send_signal(signal.SIGCONT)
+
+        def infer():
+            try:
+                return pipeline(RED)
+            except RemoteUnavailableError:
+                return None
+
+        assert found(wait_until(infer, 'the server to answer again')) == EXPECTED
+
+
+def test_no_shared_memory_is_left_behind(serve, colour_detector):
+    before = open_regions()
+    pipeline = Pipeline.open(serve(colour_detector()).address('colours'))
+    pipeline(RED)
+    assert open_regions() == before  # Also while it is used: a killed process leaves none.
+    pipeline.close()
+
+
+def test_configure_without_a_server_names_its_address():
+    with pytest.raises(BackendError, match=r'grpc://localhost:1/net is not available\.\nCause: '):
+        Pipeline.open('grpc://localhost:1/net')
+
+
+def test_unknown_model_is_named(serve, colour_detector):
+    address = serve(colour_detector()).address('colors')
+    with pytest.raises(RemoteUnavailableError, match=r'does not have grpc://.*/colors(?s:.*)Load'):
+        Pipeline.open(address)
+
+
+def test_opening_is_cancelled_while_a_server_does_not_answer(serve, colour_detector):
+    import threading
+
+    server = serve(colour_detector())
+    server.process.send_signal(signal.SIGSTOP)
+    cancelled = threading.Event()
+
+    def cancel(progress):
+        if progress.phase.startswith('waiting for localhost'):
+            cancelled.set()
+
+    with pytest.raises(CancelledError, match='Cancelled before waiting for localhost'):
+        Pipeline.open(server.address('colours'), on_progress=cancel, cancelled=cancelled)
+
+
+def test_closed_pipeline_sends_nothing(serve, colour_detector):
+    pipeline = Pipeline.open(serve(colour_detector()).address('colours'))
+    runner = pipeline.frames.runner
+    pipeline.close()
+    pipeline.close()
+    with pytest.raises(ClosedError, match=r'The connection to .*colours is closed'):
+        runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})
+
+
+def test_replaced_model_of_another_shape_is_reported(serve, colour_detector, tmp_path):
+    server = serve(colour_detector())
+    with Pipeline.open(server.address('colours')) as pipeline:
+        server.kill()
+        colour_detector(shape=(96, 96))
+        serve(tmp_path / 'colours.onnx').kill()  # Writes the repository anew.
+        server.start()
+
+        def infer():
+            try:
+                return pipeline(RED)
+            except RemoteUnavailableError:
+                return None
+
+        with pytest.raises(RemoteRefusedError, match='refused a request') as raised:
+            wait_until(infer, 'the server to answer')
+        assert raised.value.kind == 'remote error'
+
+
+# TLS and tokens.
+
+
+@pytest.fixture
+def secured(serve, colour_detector, certificate, tmp_path):
+    """Return the address of a server that wants a token, and the options for it."""
+    certificate_path, key = certificate
+    token_path = tmp_path / 'token'
+    token_path.write_text('s3cret-token\n')
+    server = serve(
+        colour_detector(),
+        arguments=['--token=s3cret-token', f'--certificate={certificate_path}', f'--key={key}'],
+    )
+    options = {
+        'remote_ca_path': str(certificate_path),
+        'remote_token_path': str(token_path),
+    }
+    return server.address('colours', 'grpcs'), options
+
+
+def test_server_with_tls_gets_the_token(secured, caplog):
+    caplog.set_level(logging.DEBUG)
+    address, options = secured
+    with Pipeline.open(address, **options) as pipeline:
+        assert found(pipeline(RED)) == EXPECTED
+        assert 's3cret' not in f'{pipeline.log_lines} {pipeline.diagnostics()} {caplog.text}'
+
+
+def test_new_token_in_the_file_is_used_and_an_old_one_refused(secured):
+    address, options = secured
+    with Pipeline.open(address, **options) as pipeline:
+        Path(options['remote_token_path']).write_text('0ld-token')
+        with pytest.raises(RemoteRefusedError, match=r'invalid token.*UNAUTHENTICATED') as raised:
+            pipeline(RED)
+        assert 'Set remote_token_path to a file with a valid token' in str(raised.value)
+        assert '0ld-token' not in str(raised.value)
+        Path(options['remote_token_path']).write_text('s3cret-token')
+        assert found(pipeline(RED)) == EXPECTED
+
+
+def test_server_with_an_unknown_certificate_is_refused(secured):
+    address, options = secured
+    with pytest.raises(RemoteUnavailableError, match=r'is not available(?s:.*)TLS of model_path'):
+        Pipeline.open(address, remote_token_path=options['remote_token_path'])
+
+
+@pytest.mark.parametrize(
+    'scheme, options, message',
+    [
+        ('grpc', {'remote_token_path': 'token'}, 'must not be sent in plain text'),
+        ('grpc', {'remote_ca_path': 'ca.pem'}, r'remote_ca_path is set, but .* has no TLS'),
+        ('grpcs', {'remote_ca_path': 'ca.pem'}, 'ca.pem of remote_ca_path cannot be read'),
+        ('grpcs', {'remote_token_path': 'none'}, 'none of remote_token_path cannot be read'),
+        ('grpcs', {'remote_token_path': 'token'}, 'does not hold a token'),
+    ],
+)
+def test_files_of_tls_and_token_are_checked(scheme, options, message, tmp_path, monkeypatch):
+    pytest.importorskip('tritonclient.grpc')
+    monkeypatch.chdir(tmp_path)
+    Path('token').write_text('two words')
+    with pytest.raises(ParameterError, match=message):
+        Pipeline.open(f'{scheme}://localhost:1/net', **options)
+
+
+def test_model_and_backend_must_agree():
+    with pytest.raises(ParameterError, match='grpc://gpu/net, but backend is tensorrt'):
+        Pipeline.open('grpc://gpu/net', backend='tensorrt')
+    with pytest.raises(ParameterError, match=r'backend is triton, but model_path is net\.onnx'):
+        Pipeline.open('net.onnx', backend='triton')
+
+
+def test_options_of_files_are_reported_as_ignored(caplog):
+    with pytest.raises(BackendError):
+        Pipeline.open('grpc://localhost:1/net', precision='fp16', cpu_threads=2)
+    assert 'Ignored by the inference server: precision, cpu_threads.' in caplog.messages
+
+
+def test_command_line_detects_and_measures_on_a_server(serve, colour_detector, tmp_path, capsys):
+    cv2 = pytest.importorskip('cv2')
+    address = serve(colour_detector(batch='batch')).address('colours')
+    cv2.imwrite(str(tmp_path / 'red.png'), RED)
+    assert main(['detect', str(tmp_path / 'red.png'), '--model', address, '--json']) == 0
+    [entry] = json.loads(capsys.readouterr().out)
+    assert entry['detections'][0]['label'] == 'red'
+    measured = ['bench', address, '--image-size', '64x64', '--frames', '3', '--batch', '2']
+    assert main(measured) == 0
+    assert '64x64 bgr8 in batches of 2: ' in capsys.readouterr().out
+    assert main([*measured, '--precision', 'fp16']) == 1
+    assert '--precision cannot be used with Triton or another' in capsys.readouterr().err

@@ -1,0 +1,190 @@
+"""
+Model repository of Triton from an ONNX file or an engine.
+
+Writes REPOSITORY/NAME/config.pbtxt and REPOSITORY/NAME/VERSION/model.onnx or model.plan, as
+tritonserver --model-repository REPOSITORY loads them, with dynamic batching where the batch size
+is dynamic. The metadata of the model (class names and the like) become parameters, from which
+nodes with backend triton recognise it. Engines are those of TensorRT: Triton has no TensorRT for
+RTX.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+import re
+import sys
+from typing import IO, Any
+
+from trt_ros.cli._arguments import positive
+from trt_ros.errors import ModelError, ParameterError
+
+DEFAULT_BATCH = 8
+TYPES = {
+    'float16': 'FP16',
+    'float32': 'FP32',
+    'float64': 'FP64',
+    'bfloat16': 'BF16',
+    'bool': 'BOOL',
+    **{f'{kind}{bits}': f'{kind.upper()}{bits}' for kind in ('int', 'uint') for bits in (8, 16)},
+    **{f'{kind}{bits}': f'{kind.upper()}{bits}' for kind in ('int', 'uint') for bits in (32, 64)},
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument('model', type=Path, help='ONNX file, or an engine of TensorRT')
+    parser.add_argument(
+        '--output',
+        type=Path,
+        required=True,
+        metavar='REPOSITORY',
+        help='folder of the model repository',
+    )
+    parser.add_argument('--name', default='', help='name of the model (default: that of the file)')
+    parser.add_argument(
+        '--model-version', type=positive, default=1, metavar='N', help='default: 1'
+    )
+    parser.add_argument(
+        '--max-batch-size',
+        type=positive,
+        metavar='N',
+        help=f'maximum batch size where it is dynamic (default: {DEFAULT_BATCH}; of an engine, '
+        'the one it was built for)',
+    )
+
+
+def run(args: Namespace) -> int:
+    """Write the model and its configuration."""
+    from trt_ros.cli.inspect import describe_model
+
+    path = args.model.expanduser()
+    found = describe_model(path)
+    is_engine = found['kind'] == 'engine'
+    if is_engine:
+        _check_engine(path, found)
+    name = args.name or path.stem
+    if not re.fullmatch(r'\w[\w.+-]*', name):
+        raise ParameterError(
+            f'The model name {name!r} cannot be the name of a folder and part of an address.',
+            remedy='Choose one of letters, digits, _, - and . with --name.',
+        )
+    batch = _max_batch(found, args.max_batch_size)
+    text = '\n'.join(_config(name, found, batch)) + '\n'
+    folder = args.output / name
+    _write(path, found, folder, args.model_version, text)
+    batching = f'dynamic batching up to {batch}' if batch else 'fixed batch size, no batching'
+    print(f'{folder}: {batching}', file=sys.stderr)
+    print(f'model_path: grpc://HOST:8001/{name}', file=sys.stderr)
+    return 0
+
+
+def _check_engine(path: Path, found: Mapping[str, Any]) -> None:
+    if found['flavour'] != 'tensorrt':
+        raise ModelError(
+            f'Triton cannot load {path}.',
+            cause=f'It is an engine of {found["flavour"]}; Triton runs those of tensorrt.',
+            remedy='Use the ONNX file, or build the engine with --backend tensorrt of the version '
+            'in the container of Triton.',
+        )
+    if not found['matches_sidecar']:
+        raise ModelError(
+            f'Inputs and outputs of {path} are unknown.',
+            cause='The engine has no sidecar (NAME.json beside it), or that of another one.',
+            remedy='Use an engine of `trt-ros build` with its sidecar, or the ONNX file.',
+        )
+
+
+def _max_batch(found: Mapping[str, Any], wanted: int | None) -> int:
+    """
+    Return the maximum batch size; 0 where not every input and output has a dynamic one.
+
+    :raises ParameterError: when the model cannot run `wanted`.
+    """
+    tensors = [*found['inputs'], *found['outputs']]
+    limit = DEFAULT_BATCH if wanted is None else wanted
+    is_dynamic = all(each['shape'][:1] == [-1] for each in tensors)
+    if not is_dynamic:
+        limit = 0
+    elif found['kind'] == 'engine':
+        built = min(each['high'][0] for profile in found['profiles'][:1] for each in profile)
+        limit = built if wanted is None else min(wanted, built)
+    if wanted is not None and limit < wanted:
+        raise ParameterError(
+            f'--max-batch-size is {wanted}, but the model takes '
+            f'{f"up to {limit}" if limit else "a fixed batch size"}.',
+            remedy='Leave it out, or export or build with a dynamic batch of that size.',
+        )
+    return limit
+
+
+def _config(name: str, found: Mapping[str, Any], batch: int) -> Iterator[str]:
+    """Yield the lines of config.pbtxt."""
+    is_engine = found['kind'] == 'engine'
+    yield f'name: {_quoted(name)}'
+    yield f'backend: "{"tensorrt" if is_engine else "onnxruntime"}"'
+    yield f'default_model_filename: "{_file_name(found)}"'
+    yield f'max_batch_size: {batch}'
+    for kind in ('input', 'output'):
+        for each in found[f'{kind}s']:
+            yield from _tensor(kind, each, has_batch=batch > 0)
+    if batch:
+        yield 'dynamic_batching { }'
+    for key, value in (found.get('metadata') or {}).items():
+        yield (f'parameters {{ key: {_quoted(key)} value {{ string_value: {_quoted(value)} }} }}')
+
+
+def _tensor(kind: str, tensor: Mapping[str, Any], *, has_batch: bool) -> Iterator[str]:
+    if tensor['dtype'] not in TYPES:
+        raise ModelError(
+            f'The {kind} {tensor["name"]} has the type {tensor["dtype"]}, which Triton lacks.',
+            remedy='Export with float32 inputs and outputs.',
+        )
+    dims = tensor['shape'][1:] if has_batch else tensor['shape']
+    yield f'{kind} {{'
+    yield f'  name: {_quoted(tensor["name"])}'
+    yield f'  data_type: TYPE_{TYPES[tensor["dtype"]]}'
+    yield f'  dims: {dims or [1]}'
+    if not dims:  # Triton has no scalars.
+        yield '  reshape { shape: [ ] }'
+    yield '}'
+
+
+def _quoted(text: str) -> str:
+    """Return a string of the text format of protocol buffers."""
+    escaped = re.sub(r'["\\]', r'\\\g<0>', text)
+    return '"' + re.sub(r'[\x00-\x1f\x7f]', lambda one: f'\\{ord(one[0]):03o}', escaped) + '"'
+
+
+def _file_name(found: Mapping[str, Any]) -> str:
+    return 'model.plan' if found['kind'] == 'engine' else 'model.onnx'
+
+
+def _write(path: Path, found: Mapping[str, Any], folder: Path, version: int, config: str) -> None:
+    """Write the configuration last: Triton loads a model when it appears."""
+    import io
+
+    target = folder / str(version)
+    try:
+        for name in found.get('external_data', ()):
+            with open(path.parent / name, 'rb') as file:
+                _write_file(target / name, file)
+        with open(path, 'rb') as file:
+            _write_file(target / _file_name(found), file)
+        _write_file(folder / 'config.pbtxt', io.BytesIO(config.encode()))
+    except OSError as error:
+        raise ParameterError(
+            f'The model repository {folder.parent} cannot be written.',
+            cause=str(error),
+            remedy='Choose another folder with --output.',
+        ) from error
+
+
+def _write_file(path: Path, source: IO[bytes]) -> None:
+    """Write a file that the user of the server may read."""
+    from trt_ros.engine.files import write_atomically
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, source)
+    path.chmod(0o644)

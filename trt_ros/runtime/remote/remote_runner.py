@@ -1,0 +1,338 @@
+"""Networks that an inference server runs: Triton, or another with the KServe V2 protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+import math
+import threading
+from typing import Any, Literal
+
+import numpy as np
+
+from trt_ros.errors import (
+    ModelError,
+    RemoteRefusedError,
+    RemoteUnavailableError,
+    TensorMismatchError,
+    TrtRosError,
+)
+from trt_ros.progress import Reporter
+from trt_ros.runtime.remote.address import ModelAddress
+from trt_ros.runtime.remote.connection import Connection, NotOnServerError
+from trt_ros.runtime.remote.shared_memory import SharedInputs, region_nbytes
+from trt_ros.runtime.runner import Runner, check_inputs
+from trt_ros.tensors import TensorSpec, refuse_large
+
+OPEN_SECONDS, CLOSE_SECONDS = 10.0, 1.0  # Timeouts of requests beside runs.
+FIRST_RUN_SECONDS = 120.0  # A server may load or compile the model at its first run.
+MAX_REGION_FAILURES = 3  # Then inputs go through gRPC.
+
+DTYPES = {
+    'BOOL': 'bool',
+    'BF16': 'bfloat16',
+    'FP16': 'float16',
+    'FP32': 'float32',
+    'FP64': 'float64',
+    **{
+        f'{kind.upper()}{bits}': f'{kind}{bits}'
+        for kind in ('int', 'uint')
+        for bits in (8, 16, 32, 64)
+    },
+}
+_DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
+#: Field of a tensor's contents by datatype, in replies without raw contents.
+_CONTENTS = {
+    'BOOL': 'bool_contents',
+    'FP32': 'fp32_contents',
+    'FP64': 'fp64_contents',
+    'INT64': 'int64_contents',
+    'UINT64': 'uint64_contents',
+    **dict.fromkeys(('INT8', 'INT16', 'INT32'), 'int_contents'),
+    **dict.fromkeys(('UINT8', 'UINT16', 'UINT32'), 'uint_contents'),
+}
+
+
+class RemoteRunner(Runner):
+    """
+    A model of an inference server. Owns the connection; the arrays it returns stay valid.
+
+    Runs from several threads overlap. On the same host, inputs go through shared memory if the
+    server can open it, else through gRPC.
+
+    :param timeout_seconds: of a run after the first one.
+    :param report: cancels the first run.
+    :ivar max_batch: maximum batch size of the model; 0 if it is unknown or unlimited.
+    """
+
+    backend = 'triton'
+    overlaps = True
+
+    def __init__(self, connection: Connection, timeout_seconds: float, report: Reporter) -> None:
+        self._connection, self._timeout_seconds = connection, timeout_seconds
+        self._report: Reporter | None = report
+        self._lock = threading.Lock()
+        self._idle: list[SharedInputs] = []
+        self._region_failures = 0  # One after the other.
+        self._shares_memory = connection.address.is_this_host
+        self._failed_requests, self._problem = 0, ''
+        self.metadata, self.max_batch = self._read_config()
+        self.inputs, self.outputs = self._read_specs()
+
+    @classmethod
+    def open(
+        cls,
+        address: ModelAddress,
+        *,
+        timeout_seconds: float,
+        ca_path: str = '',
+        token_path: str = '',
+        report: Reporter | None = None,
+    ) -> RemoteRunner:
+        """
+        Connect and read inputs and outputs of the model.
+
+        :param timeout_seconds: of a run after the first one.
+        :param report: receives the phases, and cancels.
+        :raises BackendError: when tritonclient is missing, or the server does not answer.
+        :raises ModelError: when the server refuses, or the model has tensors that NumPy lacks.
+        :raises ParameterError: when a file cannot be read.
+        """
+        connection = Connection(address, ca_path, token_path)
+        try:
+            return cls(connection, timeout_seconds, report or Reporter())
+        except BaseException:
+            connection.close()
+            raise
+
+    def _about_model(self, kind: str) -> Any:
+        address = self._connection.address
+        return getattr(self._connection.messages, kind)(name=address.name, version=address.version)
+
+    def _read_specs(self) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+        reply = self._connection.call(
+            self._connection.stub.ModelMetadata,
+            self._about_model('ModelMetadataRequest'),
+            OPEN_SECONDS,
+            self._report,
+        )
+        inputs = _specs(reply.inputs, 'input', self._connection.address)
+        outputs = _specs(reply.outputs, 'output', self._connection.address)
+        if not inputs or not outputs:
+            raise ModelError(
+                f'{self._connection.address} has no {"outputs" if inputs else "inputs"}.',
+                cause='The server does not describe the tensors of the model.',
+                remedy='Configure inputs and outputs of the model on the server.',
+            )
+        refuse_large(inputs)
+        return inputs, outputs
+
+    def _read_config(self) -> tuple[Mapping[str, str], int]:
+        """Return the text parameters of the model's configuration, and its maximum batch size."""
+        try:
+            config = self._connection.call(
+                self._connection.stub.ModelConfig,
+                self._about_model('ModelConfigRequest'),
+                OPEN_SECONDS,
+                self._report,
+            ).config
+        except RemoteRefusedError:  # An extension of Triton, which other servers lack.
+            return {}, 0
+        parameters = {name: value.string_value for name, value in config.parameters.items()}
+        return parameters, config.max_batch_size
+
+    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """
+        Run the network once; see Runner.infer.
+
+        :raises RemoteUnavailableError: when the server does not answer in time.
+        :raises RemoteRefusedError: when it refuses or fails the request.
+        """
+        check_inputs(self.inputs, tensors)
+        try:
+            outputs = self._run(tensors)
+        except (RemoteUnavailableError, RemoteRefusedError) as error:
+            with self._lock:
+                self._failed_requests += 1
+                self._problem = error.problem
+            raise
+        self._report, self._problem = None, ''
+        return outputs
+
+    def _run(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        shared = self._take_region(region_nbytes(tensors))
+        if shared is None:
+            return self._outputs(self._send(self._to_request(tensors)))
+        try:
+            reply = self._send(self._to_request(tensors, shared))
+        except (NotOnServerError, RemoteRefusedError):
+            # A server that has restarted knows no region any more; this frame is still in time.
+            shared.close()
+            self._close_regions()
+            outputs = self._outputs(self._send(self._to_request(tensors)))
+            self._region_failures += 1
+            return outputs
+        except BaseException:
+            self._give_region(shared)
+            raise
+        self._region_failures = 0
+        self._give_region(shared)
+        return self._outputs(reply)
+
+    def _send(self, request: Any) -> Any:
+        seconds = self._timeout_seconds
+        if self._report is not None:
+            seconds = max(FIRST_RUN_SECONDS, seconds)
+        stub = self._connection.stub
+        return self._connection.call(stub.ModelInfer, request, seconds, self._report)
+
+    def _to_request(
+        self, tensors: Mapping[str, np.ndarray], shared: SharedInputs | None = None
+    ) -> Any:
+        address = self._connection.address
+        request = self._connection.messages.ModelInferRequest(
+            model_name=address.name, model_version=address.version
+        )
+        placed = shared.write(tensors) if shared is not None else {}
+        for spec in self.inputs:
+            tensor = tensors[spec.name]
+            described = request.inputs.add(
+                name=spec.name, datatype=_DATATYPES[spec.dtype], shape=tensor.shape
+            )
+            if shared is None:
+                request.raw_input_contents.append(tensor.tobytes())
+                continue
+            parameters = described.parameters
+            offset, nbytes = placed[spec.name]
+            parameters['shared_memory_region'].string_param = shared.name
+            parameters['shared_memory_offset'].int64_param = offset
+            parameters['shared_memory_byte_size'].int64_param = nbytes
+        for spec in self.outputs:
+            request.outputs.add(name=spec.name)
+        return request
+
+    def _outputs(self, reply: Any) -> dict[str, np.ndarray]:
+        """
+        Return the outputs of a reply.
+
+        :raises TensorMismatchError: when one is missing, or of another shape or dtype.
+        """
+        described = {each.name: number for number, each in enumerate(reply.outputs)}
+        outputs = {}
+        for spec in self.outputs:
+            number = described.get(spec.name)
+            tensor = None
+            if number is not None:
+                tensor = _to_array(reply.outputs[number], number, reply.raw_output_contents)
+            if tensor is None or not spec.accepts(tensor):
+                raise TensorMismatchError(
+                    f'{self._connection.address} did not return {spec}.',
+                    cause='' if tensor is None else f'It returned {tensor.shape} {tensor.dtype}.',
+                    remedy='Configure the node again if the model on the server was replaced.',
+                )
+            outputs[spec.name] = tensor
+        return outputs
+
+    def _take_region(self, nbytes: int) -> SharedInputs | None:
+        """Return a registered region; None where the server cannot use shared memory."""
+        if not self._shares_memory or self._region_failures >= MAX_REGION_FAILURES or not nbytes:
+            return None
+        with self._lock:
+            region = self._idle.pop() if self._idle else None
+        if region is not None:
+            if region.nbytes >= nbytes:
+                return region
+            self._close_region(region)
+        try:
+            region = SharedInputs(nbytes)
+        except OSError:  # /dev/shm is full or missing.
+            self._shares_memory = False
+            return None
+        try:
+            self._connection.call(
+                self._connection.stub.SystemSharedMemoryRegister,
+                self._connection.messages.SystemSharedMemoryRegisterRequest(
+                    name=region.name, key=region.key, byte_size=nbytes
+                ),
+                OPEN_SECONDS,
+                self._report,
+            )
+        except (NotOnServerError, RemoteRefusedError):
+            # The server is in a container of its own, of another user, or lacks the extension.
+            region.close()
+            self._shares_memory = False
+            return None
+        except BaseException:
+            region.close()
+            raise
+        region.unlink()
+        return region
+
+    def _give_region(self, region: SharedInputs) -> None:
+        with self._lock:
+            self._idle.append(region)
+
+    def _close_regions(self) -> None:
+        with self._lock:
+            regions, self._idle = self._idle, []
+        for region in regions:
+            self._close_region(region)
+
+    def _close_region(self, region: SharedInputs) -> None:
+        region.close()
+        with suppress(TrtRosError):  # A server that does not answer has no region.
+            self._connection.call(
+                self._connection.stub.SystemSharedMemoryUnregister,
+                self._connection.messages.SystemSharedMemoryUnregisterRequest(name=region.name),
+                CLOSE_SECONDS,
+            )
+
+    def diagnostics(self) -> dict[str, str]:
+        """Return the state of the server."""
+        is_shared = self._shares_memory and self._region_failures < MAX_REGION_FAILURES
+        return {
+            'server': str(self._connection.address),
+            'server state': self._problem or 'ready',
+            'server requests failed': str(self._failed_requests),
+            'server inputs': 'shared memory' if is_shared else 'gRPC',
+        }
+
+    def close(self) -> None:
+        """Close the connection; may be called twice."""
+        self._close_regions()
+        self._connection.close()
+
+
+def _specs(
+    tensors: Iterable[Any], mode: Literal['input', 'output'], address: ModelAddress
+) -> tuple[TensorSpec, ...]:
+    specs = []
+    for each in tensors:
+        if each.datatype not in DTYPES:
+            raise ModelError(
+                f'The {mode} {each.name} of {address} has the type {each.datatype}, which NumPy '
+                'lacks.',
+                remedy='Export the model with float32 or float16 inputs and outputs.',
+            )
+        specs.append(TensorSpec(each.name, tuple(each.shape), DTYPES[each.datatype], mode))
+    return tuple(specs)
+
+
+def _to_array(described: Any, number: int, raw: Any) -> np.ndarray | None:
+    """Return a tensor of a reply, also from its typed contents; None if it has another size."""
+    dtype = DTYPES.get(described.datatype, '')
+    if number < len(raw):
+        if not dtype:
+            return None
+        values = np.frombuffer(bytearray(raw[number]), _host(dtype))
+    elif described.datatype in _CONTENTS:
+        field = getattr(described.contents, _CONTENTS[described.datatype])
+        values = np.array(field, _host(dtype))
+    else:
+        return None
+    shape = tuple(described.shape)
+    return values.reshape(shape) if math.prod(shape) == values.size else None
+
+
+def _host(dtype: str) -> str:
+    return 'uint16' if dtype == 'bfloat16' else dtype
