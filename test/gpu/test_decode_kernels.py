@@ -171,6 +171,9 @@ CASES = {
     'ssd': lambda seed: boxes_case(
         boxes_and_scores(seed=seed, scale=1), normalised=True, has_background=True
     ),
+    'boxes with scores by class': lambda seed: boxes_case(
+        scores_by_class(boxes_and_scores(seed=seed)), classes_first=True
+    ),
     'boxes with labels': lambda seed: boxes_case(labelled(seed, np.int64), suppress=False),
     'boxes with labels as numbers': lambda seed: boxes_case(
         labelled(seed, np.float32), suppress=False
@@ -186,6 +189,10 @@ CASES = {
 
 def boxes_case(outputs, **how):
     return BoxesHead(parts(outputs), None, **how), outputs, BOX
+
+
+def scores_by_class(outputs):
+    return outputs | {'scores': np.ascontiguousarray(outputs['scores'].transpose(0, 2, 1))}
 
 
 def labelled(seed, dtype):

@@ -153,6 +153,13 @@ TOLD = [
         {'hw': (416, 416)},
     ),
     ('picodet', 32, '16, 32 and 64', bins((8, 16, 32, 64), 32, 320), {'hw': (320, 320)}),
+    (
+        'picodet',
+        80,
+        'are the cells of strides 8, 16, 32 and 64, classes before cells',
+        'tmp_0 (1, 2125, 4); concat_3.tmp_0 (1, 80, 2125)',
+        {'hw': (320, 320)},
+    ),
     # Finished boxes in one output.
     (
         'yolov10',

@@ -134,6 +134,48 @@ def tensorflow():
     )
 
 
+def paddle(is_finished):
+    """Make boxes divided by the scale of the image, and (1, 3, 16) scores: PP-YOLOE."""
+    body, weights = priors('class_scores', 'pixels', 'Sigmoid')
+    body += """
+        y, x = Split <axis = 1> (scale_factor, one_one)
+        xyxy = Concat <axis = 1> (x, y, x, y)
+        at = Constant <value_ints = [1]> ()
+        by = Unsqueeze (xyxy, at)
+        boxes = Div (pixels, by)
+        scores = Transpose <perm = [0, 2, 1]> (class_scores)
+    """
+    weights = [*weights, 'int64[2] one_one = {1, 1}']
+    if not is_finished:
+        return body, weights
+    return (
+        body
+        + """
+        chosen = NonMaxSuppression (boxes, scores, most, most_iou, least_score)
+        image, labels, cells = Split <axis = 1> (chosen, ones)
+        where = Concat <axis = 1> (image, cells)
+        four = GatherND (boxes, where)
+        values = GatherND (scores, chosen)
+        column = Constant <value_ints = [-1, 1]> ()
+        value = Reshape (values, column)
+        label = Cast <to = 1> (labels)
+        rows = Concat <axis = 1> (label, value, four)
+        all = Shape (rows)
+        count = Slice (all, zero, one)
+        numbers = Cast <to = 6> (count)
+    """,
+        [
+            *weights,
+            'int64[3] ones = {1, 1, 1}',
+            'int64[1] zero = {0}',
+            'int64[1] one = {1}',
+            'int64[1] most = {20}',
+            'float[1] most_iou = {0.5}',
+            'float[1] least_score = {0.1}',
+        ],
+    )
+
+
 def efficient_nms():
     body, weights = priors('class_scores', 'boxes', 'Sigmoid')
     return (

@@ -126,6 +126,16 @@ CASES = {
             *(np.zeros((1, n, 32), np.float32) for n in (64, 16, 4, 1)),
         ],
     ),
+    'ppyoloe': (
+        'rows (?, 6); numbers (1) int32',
+        {},
+        lambda s: [rows(9, 1, s, *CORNERS)[0], np.full(1, 9, np.int32)],
+    ),
+    'ppyoloe_plus': (
+        'boxes (1, 9, 4); scores (1, 2, 9)',
+        {},
+        lambda s: [rows(9, *CORNERS), rows(9, 0.1, s).transpose(0, 2, 1)],
+    ),
     'yolov5_seg': (
         'out (1, 252, 9); masks (1, 2, 16, 16)',
         {},
@@ -217,6 +227,7 @@ FURTHER = {  # The other ways in which some of them read their outputs.
 EVERY = {**{name: (name, *case) for name, case in CASES.items()}, **FURTHER}
 #: Of these, unused places may hold any number below 0.
 PADDED = {name for name in EVERY if 'finished' in name} | {
+    'ppyoloe',
     'yolov10',
     'rtdetr',
     'efficient_nms',

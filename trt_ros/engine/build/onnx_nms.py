@@ -139,10 +139,11 @@ def _of_onnx(graph: NmsGraph, node: Any) -> Nms:
     if not per_class:
         raise CutRefusal('It selects nothing: its max_output_boxes_per_class is 0.')
     _one_image(graph, boxes)
-    is_yolov3 = any(value.name == 'image_shape' for value in graph.graph.input)
+    inputs = {value.name for value in graph.graph.input}
+    is_yolov3, is_paddle = 'image_shape' in inputs, 'scale_factor' in inputs
     return Nms(
         node,
-        'yolov3' if is_yolov3 else 'onnx_nms',
+        'yolov3' if is_yolov3 else 'ppyoloe' if is_paddle else 'onnx_nms',
         boxes,
         scores,
         graph.number(max_iou, 0.0) or 0.0,

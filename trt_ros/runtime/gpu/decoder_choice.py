@@ -264,17 +264,22 @@ def _detr(head: DetrHead, shapes: Mapping[str, Shape], part: Slice) -> GpuBoxes 
 def _boxes(head: BoxesHead, shapes: Mapping[str, Shape], part: Slice) -> GpuBoxes | None:
     parts = head.parts
     *_, rows, columns = shapes[parts.boxes.name]
+    rows_axis = parts.batched + head.classes_first
     if columns != 4 or any(
-        shapes[spec.name][parts.batched] != rows for spec in (parts.scores, parts.labels) if spec
+        shapes[spec.name][axis] != rows
+        for spec, axis in ((parts.scores, rows_axis), (parts.labels, parts.batched))
+        if spec
     ):
         return None
-    classes = shapes[parts.scores.name][-1] if parts.score_axes == 2 else 1
+    classes = 1
+    if parts.score_axes == 2:
+        classes = shapes[parts.scores.name][-2 if head.classes_first else -1]
     return GpuBoxes(
         'each',
         rows,
         classes,
         part(parts.boxes.name, 0, 4),
-        part(parts.scores.name, 0, classes),
+        part(parts.scores.name, 0, *((1, rows) if head.classes_first else (classes, 1))),
         'corners',
         labels=part(parts.labels.name, 0, 1) if parts.labels else None,
         count=part(parts.count.name, 0, 0) if parts.count else None,

@@ -20,7 +20,7 @@ from trt_ros.vision.decoders.family import (
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import to_detections
-from trt_ros.vision.scores import passing
+from trt_ros.vision.scores import nonzero, passing
 from trt_ros.vision.thresholds import Thresholds
 
 
@@ -69,6 +69,7 @@ class BoxesHead(Head[Detections]):
     :param normalised: coordinates are 0 to 1 of the input; False: input pixels.
     :param has_background: column 0 of the scores is the background; class 0 is the next one.
     :param suppress: run NMS; False where the network has done so.
+    :param classes_first: the scores are (1, C, N).
     """
 
     parts: BoxOutputs
@@ -76,6 +77,7 @@ class BoxesHead(Head[Detections]):
     normalised: bool = False
     has_background: bool = False
     suppress: bool = True
+    classes_first: bool = False
 
     @property
     def takes_batches(self) -> bool:
@@ -89,6 +91,7 @@ class BoxesHead(Head[Detections]):
         parts, batched = self.parts, self.parts.batched
         boxes = image_output(outputs, parts.boxes.name, 2, batched=batched)
         scores = image_output(outputs, parts.scores.name, parts.score_axes, batched=batched)
+        scores = scores.T if self.classes_first else scores
         labels = None
         if parts.labels is not None:
             labels = image_output(outputs, parts.labels.name, 1, batched=batched)
@@ -112,7 +115,7 @@ class BoxesHead(Head[Detections]):
             scores = scores.astype(np.float32, copy=False)
             passes = passing(scores, thresholds.score, is_padded=labels is not None)
             if scores.ndim == 2:
-                rows, found = np.nonzero(passes[:, self.has_background :])
+                rows, found = nonzero(passes[:, self.has_background :])
                 values = scores[rows, found + self.has_background]
             else:
                 rows = np.flatnonzero(passes)

@@ -11,7 +11,6 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
-    IMAGENET_PREPROCESS,
     Family,
     Head,
     NetworkDescription,
@@ -23,7 +22,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import to_detections
-from trt_ros.vision.scores import passing
+from trt_ros.vision.scores import nonzero, passing
 from trt_ros.vision.thresholds import Thresholds
 
 STRIDES = (8, 16, 32)
@@ -104,8 +103,8 @@ class DistributionHead(Head[Detections]):
         score_threshold: float,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return (N, 4) corners in input pixels, (N,) scores and (N,) labels."""
-        scores = as_float32(scores)
-        rows, labels = np.nonzero(passing(scores, score_threshold))
+        scores = np.ascontiguousarray(as_float32(scores))
+        rows, labels = nonzero(passing(scores, score_threshold))
         logits = as_float32(sides[rows]).reshape(-1, 4, self.bin_count)
         powers = np.exp(logits - logits.max(axis=2, keepdims=True))
         bins = np.arange(self.bin_count, dtype=np.float32)
@@ -201,9 +200,10 @@ def _open_plus(network: NetworkDescription) -> DistributionHead:
     return _required(found, network).head(STRIDES_WITH_64, 0.0)
 
 
-def _open_of_cell_centres(
+def open_of_cell_centres(
     network: NetworkDescription, *, strides: tuple[int, ...]
 ) -> DistributionHead:
+    """Open the head of a network whose distances are from the centre of the cell."""
     found = find_separate(network, strides) or find_concatenated(network, strides)
     return _required(found, network).head(strides, 0.5)
 
@@ -240,12 +240,5 @@ NANODET = Family(
     'nanodet',
     'detect',
     {**_NANODET_PREPROCESS, 'resize': 'letterbox', 'pad_value': 0},
-    partial(_open_of_cell_centres, strides=STRIDES),
-)
-#: Source: `TestReader` in the configurations of PicoDet in PaddleDetection.
-PICODET = Family(
-    'picodet',
-    'detect',
-    IMAGENET_PREPROCESS,
-    partial(_open_of_cell_centres, strides=STRIDES_WITH_64),
+    partial(open_of_cell_centres, strides=STRIDES),
 )

@@ -119,6 +119,8 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
         'nanodet_plus': (Expected((1, with_64, '32 + classes')),),
         'nanodet': (Expected((1, network.anchor_count(YOLO_STRIDES), '32 + classes')),),
         'picodet': (scores, Expected((1, 'N', 32))),
+        'ppyoloe': (Expected(('K', 6)), Expected((1,), is_float=False)),
+        'ppyoloe_plus': (boxes, Expected((1, 'classes', 'N'))),
         'yolov8_seg': (
             Expected((1, '4 + classes + masks', cells)),
             prototypes,

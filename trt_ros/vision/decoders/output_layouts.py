@@ -18,6 +18,7 @@ from trt_ros.vision.decoders.nanodet import (
     DistributionOutputs,
     find_concatenated,
 )
+from trt_ros.vision.decoders.paddle import has_scale_input
 from trt_ros.vision.decoders.yolo_rows import rows_of, three_anchor_counts
 from trt_ros.vision.decoders.yolov8 import cell_counts, is_channels_first
 
@@ -198,7 +199,7 @@ def plain_boxes(network: NetworkDescription) -> BoxOutputs | None:
         return None
     if any(word in parts.scores.name for word in ('logits', 'label')):  # RF-DETR's are labels.
         return None
-    if any(detr.SIZES_INPUT in spec.name for spec in network.inputs):
+    if any(detr.SIZES_INPUT in spec.name for spec in network.inputs) or has_scale_input(network):
         return None
     return parts
 

@@ -18,6 +18,7 @@ from trt_ros.vision.decoders import (
     obb,
     objectness_rows,
     onnx_nms,
+    paddle,
     pose,
     raw_yolo,
     semantic,
@@ -96,6 +97,9 @@ SIGMOID = '{found.logits}, {found.boxes} by sigmoid, one score per class: '
 SOFTMAX = '{found.logits}, {found.boxes} by softmax over the classes and "no object": '
 LOGITS = '{found.channels} logits for {network.class_count} classes'
 CUT = '{found[outputs]} are the inputs of {found[operator]}, which was cut off'
+OF_PADDLE = ' with the input scale_factor, as PaddleDetection exports; '
+NORMALISED = "pixels have ImageNet's mean and standard deviation for PP-YOLO, PP-YOLOE, PicoDet"
+NOT_NORMALISED = 'pixels are 0 to 1 for PP-YOLOE+ and RT-DETR'
 CHOSEN = '{found.chosen}, {found.boxes}, {found.scores}'
 
 #: Family, search for its outputs, reason and further condition. The first matching rule of a
@@ -188,6 +192,33 @@ RULES: tuple[Rule, ...] = (
         'picodet',
         partial(nanodet.find_separate, strides=nanodet.STRIDES_WITH_64),
         SEPARATE_BINS + '8, 16, 32 and 64',
+    ),
+    Rule(
+        'picodet',
+        paddle.find_before_nms,
+        '{found} are the cells of strides 8, 16, 32 and 64, classes before cells',
+        when=paddle.is_of_picodet,
+    ),
+    *(
+        rule
+        for family, pixels in (('ppyoloe', NORMALISED), ('ppyoloe_plus', NOT_NORMALISED))
+        for rule in (
+            Rule(
+                family,
+                before_cut_nms,
+                CUT + '; ' + pixels,
+                when=lambda net, found: found['decoder'] == 'ppyoloe',
+            ),
+            Rule(family, paddle.find_finished, '{found}' + OF_PADDLE + pixels),
+            Rule(
+                family,
+                paddle.find_before_nms,
+                '{found}' + OF_PADDLE + pixels,
+                when=lambda net, found: (
+                    paddle.has_scale_input(net) and not paddle.is_of_picodet(net, found)
+                ),
+            ),
+        )
     ),
     Rule(
         'yolov10',

@@ -23,11 +23,12 @@ from trt_ros.vision.decoders.family import Family, Head, NetworkDescription
 from trt_ros.vision.decoders.finished_boxes import MMDETECTION, TENSORFLOW
 from trt_ros.vision.decoders.heatmap_pose import HEATMAP_POSE
 from trt_ros.vision.decoders.instances import YOLOV8_SEG
-from trt_ros.vision.decoders.nanodet import NANODET, NANODET_PLUS, PICODET
+from trt_ros.vision.decoders.nanodet import NANODET, NANODET_PLUS
 from trt_ros.vision.decoders.nearest import lookalike, nearest
 from trt_ros.vision.decoders.obb import YOLOV8_OBB
 from trt_ros.vision.decoders.objectness_rows import YOLOV5_FACE, YOLOV5_SEG, YOLOV7_POSE
 from trt_ros.vision.decoders.onnx_nms import ONNX_NMS, YOLOV3
+from trt_ros.vision.decoders.paddle import PICODET, PPYOLOE, PPYOLOE_PLUS
 from trt_ros.vision.decoders.pose import YOLOV8_POSE
 from trt_ros.vision.decoders.raw_yolo import YOLOV5_RAW, YOLOV7_RAW
 from trt_ros.vision.decoders.recognition import recognise
@@ -75,6 +76,8 @@ FAMILIES: tuple[Family[Head[Detections]], ...] = (
     NANODET_PLUS,
     NANODET,
     PICODET,
+    PPYOLOE,
+    PPYOLOE_PLUS,
 )
 #: Families of the other tasks.
 SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (
@@ -290,11 +293,7 @@ def _recognise(
             cause='; '.join(f'{family.name}: {reason}' for family, reason in claims)
             + f'. Seen: {network}.',
             remedy=_set_decoder(tuple(family for family, _ in claims))
-            + (
-                f' The {network.class_count} named classes do not decide between them.'
-                if network.class_count
-                else ' The names of the classes (`labels`) may decide, too.'
-            )
+            + _about_labels(families, network)
             + f' docs/models.md describes each. {ANY}',
         )
     family, reason = claims[0]
@@ -307,6 +306,24 @@ def _recognise(
             'if it is a detector.',
         )
     return claims[0]
+
+
+def _about_labels(families: tuple[Family[HeadT], ...], network: NetworkDescription) -> str:
+    """Return whether names of the classes decide between the families of a network, a sentence."""
+    if network.class_count:
+        return f' The {network.class_count} named classes do not decide between them.'
+    before_classes = (0, 1, 4, 5, 32)  # Values beside the scores of the classes.
+    counts = {
+        size - before
+        for spec in network.outputs
+        for size in spec.shape
+        for before in before_classes
+        if size > before
+    }
+    decide = any(
+        len(_claims(families, replace(network, class_count=count))) == 1 for count in counts
+    )
+    return ' The names of the classes (`labels`) may decide, too.' if decide else ''
 
 
 def _claims(

@@ -22,6 +22,7 @@ from support.networks.other import (
     heatmaps,
     mmdetection,
     onnx_nms,
+    paddle,
     pooled,
     priors,
     retinaface,
@@ -78,7 +79,7 @@ FAMILIES = {
 }
 
 # tensorrt_rtx cannot build their last operator, so it is cut off.
-CUT = {'onnx_nms', 'yolov3', 'efficient_nms'}
+CUT = {'onnx_nms', 'yolov3', 'efficient_nms', 'ppyoloe'}
 
 # (Family, inputs beside the image, outputs, network, metadata, classes that the user names)
 BUILDS = [
@@ -218,6 +219,22 @@ BUILDS = [
         'float[1,1,3] scores_64, float[1,16,32] sides_8, float[1,4,32] sides_16, '
         'float[1,1,32] sides_32, float[1,1,32] sides_64',
         distributions(False),
+        {},
+        None,
+    ),
+    (
+        'ppyoloe',
+        ', float[1,2] scale_factor',
+        'float[n,6] rows, int32[1] numbers',
+        paddle(is_finished=True),
+        {},
+        None,
+    ),
+    (
+        'ppyoloe_plus',
+        ', float[1,2] scale_factor',
+        'float[1,16,4] boxes, float[1,3,16] scores',
+        paddle(is_finished=False),
         {},
         None,
     ),
@@ -431,6 +448,7 @@ ON_GPU = {
     'ssd',
     'boxes',
     'boxes_normalised',
+    'ppyoloe_plus',
     'semantic',
 }
 

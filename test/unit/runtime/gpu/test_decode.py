@@ -95,6 +95,7 @@ def without_addresses(value: object) -> str:
             1500,
         ),
         (*boxes(), 'each', 60),
+        (*boxes(scores=(1, 3, 20), classes_first=True), 'each', 60),
         (*boxes(labels='int64', suppress=False), 'each', 20),
     ],
     ids=without_addresses,
@@ -150,6 +151,18 @@ def test_reads_concatenated_output_at_offsets():
     args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)[0].argument
     assert (args.boxes, args.objectness, args.scores) == (4096, 4096 + 8, 4096 + 10)
     assert (args.box_row, args.score_row, args.rows, args.classes) == (8, 8, 100, 3)
+
+
+def test_reads_scores_by_class():
+    head, specs = boxes(scores=(1, 3, 20), classes_first=True)
+    args = (
+        decoder_of(head, specs)
+        .launches(BOX, lambda _: 4096, request=1, scratch=2, result=3)[0]
+        .argument
+    )
+    assert (args.score_row, args.score_column, args.rows, args.classes) == (1, 20, 20, 3)
+    head, specs = boxes(scores=(1, 20, 3), classes_first=True)
+    assert decoder_of(head, specs) is None
 
 
 @pytest.mark.parametrize('only, column, multiplied', [(True, 4, None), (False, 5, 4096 + 16)])

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from support.recognised_networks import COCO, SEG, TOLD, TWO, bins
+from support.recognised_networks import COCO, CUT, SEG, TOLD, TWO, bins, cut
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders import registry as decoder
 from trt_ros.vision.decoders.output_layouts import CLASS_OFFSETS, SCORES_FIRST, anchor_rows
@@ -124,6 +124,24 @@ AMBIGUOUS = [
         'a (1, 3, 80, 80, 85); b (1, 3, 40, 40, 85); c (1, 3, 20, 20, 85)',
         {},
     ),
+    *(
+        (
+            {
+                'ppyoloe': "have ImageNet's mean and standard deviation for PP-YOLO, PP-YOLOE, "
+                'PicoDet',
+                'ppyoloe_plus': 'pixels are 0 to 1 for PP-YOLOE+ and RT-DETR',
+            },
+            outputs,
+            {'inputs': 'scale_factor (1, 2)', **known},
+        )
+        for outputs, known in (
+            ('rows (?, 6); numbers (1) int32', {}),
+            ('numbers (?) int32; rows (?, 6)', {'class_count': 3}),
+            ('boxes (1, 8400, 4); scores (1, 80, 8400)', {}),
+            ('boxes (1, ?, 4); scores (1, 80, ?)', {}),
+            (CUT, cut('ppyoloe')),
+        )
+    ),
     ({'classifier': 'one score per class', 'embedding': 'one vector'}, 'out (1, 1000)', {}),
 ]
 
@@ -153,6 +171,23 @@ def test_ambiguous_networks_are_refused_with_the_evidence(network, evidence, out
     for family, why in claims:
         assert why.endswith(evidence[family]), why
         assert choose_family((FAMILIES[family],), family, seen)[0].open(seen)
+
+
+@pytest.mark.parametrize(
+    ('task', 'outputs', 'known', 'about_labels'),
+    [
+        ('detect', 'head (1, 8400, 8)', {}, '(`labels`) may decide'),
+        ('detect', 'boxes (1, 99, 4); scores (1, 99, 21)', {}, '(`labels`) may decide'),
+        ('detect', 'head (1, 8400, 8)', {'class_count': 7}, '7 named classes do not decide'),
+        ('detect', 'boxes (1, 99, 4); confidence (1, 99)', {}, None),
+        ('detect', 'rows (?, 6); numbers (1) int32', {'inputs': 'scale_factor (1, 2)'}, None),
+    ],
+)
+def test_the_error_says_whether_labels_decide(network, task, outputs, known, about_labels):
+    with pytest.raises(TensorMismatchError, match='More than one decoder') as error:
+        choose_family(TABLE[task], 'auto', network(outputs, **known))
+    remedy = error.value.remedy
+    assert about_labels in remedy if about_labels else 'classes' not in remedy
 
 
 @pytest.mark.parametrize(
@@ -246,6 +281,8 @@ def test_evidence_for_boxes_with_or_without_objectness(
         ('detect', 'output (1, 25200, 5)', {}),
         ('detect', 'output (1, 3549, 8)', {}),
         ('detect', 'output (1, 8501, 112)', {}),
+        ('detect', 'rows (?, 6); numbers (1) int32', {}),
+        ('detect', 'boxes (1, 8400, 4); scores (1, 80, 8400)', {}),
         ('detect', bins((8, 16, 32, 64), 80, 416), {}),
         ('detect', bins((8, 16, 32, 64), 80, 640), {'class_count': 3}),
         ('detect', 'output0 (1, 84, 8400)', {**COCO, 'end2end': 'True'}),
