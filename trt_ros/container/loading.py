@@ -17,6 +17,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from trt_ros.container.spinner import Thrown
+from trt_ros.ros.dds.container_images import CONTAINER_IMAGES
 
 ENTRY_POINTS = 'rclpy_components'
 AMENT_RESOURCE = 'rclcpp_components'  # Listed by `ros2 component types`, for C++ and Python.
@@ -29,8 +30,9 @@ NODE_KEYWORDS = {
     'start_parameter_services': 'start_parameter_services',
     'enable_logger_service': 'enable_logger_service',
 }
-#: Extra argument that becomes an attribute of the node, which trt_ros.ros.dds.transport reads.
 INTRA_PROCESS = 'use_intra_process_comms'
+#: Options that become attributes of the node, which trt_ros.ros.dds.transport reads.
+NODE_ATTRIBUTES = INTRA_PROCESS, CONTAINER_IMAGES
 #: Extra arguments without a counterpart in rclpy, and the only value that rclpy supports.
 FIXED_IN_RCLPY = {
     'enable_topic_statistics': False,
@@ -150,16 +152,15 @@ def construct(cls: type[Node], options: dict[str, Any]) -> Node:
     :param options: from node_options().
     :raises LoadError: when its constructor raises.
     """
-    is_intra_process = options.pop(INTRA_PROCESS)
+    attributes = {name: options.pop(name) for name in NODE_ATTRIBUTES if name in options}
     try:
         inspect.signature(cls).bind(**options)
     except (TypeError, ValueError):
         cls = with_options(cls, options)
         options = {}
     node = cls.__new__(cls)
-    setattr(
-        node, INTRA_PROCESS, is_intra_process
-    )  # Set first: the constructor may create publishers.
+    for name, value in attributes.items():  # First: the constructor may create publishers.
+        setattr(node, name, value)
     try:
         cls.__init__(node, **options)
     except Thrown as error:

@@ -346,7 +346,7 @@ def subscribe_input(
     sizes = node.largest_nbytes
     sizes.pop(name, None)
 
-    def receive(message: np.ndarray) -> None:
+    def receive(message: np.ndarray | ImageView) -> None:
         if message.size > sizes.get(name, 0):
             sizes[name] = message.size
         callbacks.on_message(message)

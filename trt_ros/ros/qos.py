@@ -22,6 +22,7 @@ from rclpy.subscription import Subscription
 from rclpy.utilities import get_rmw_implementation_identifier
 
 from trt_ros.errors import ParameterError
+from trt_ros.ros.dds.container_images import image_node_name
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
 #: ROS's names of the presets for topics; `auto` is an addition of trt_ros.
@@ -282,11 +283,12 @@ def _mismatches(node: Node, topic: str, offers: list[QoSProfile]) -> Iterator[st
 
 
 def _requested_qos(node: Node, topic: str) -> QoSProfile | None:
+    names = node.get_name(), image_node_name(node.get_name())
     return next(
         (
             info.qos_profile
             for info in node.get_subscriptions_info_by_topic(topic)
-            if (info.node_name, info.node_namespace) == (node.get_name(), node.get_namespace())
+            if info.node_name in names and info.node_namespace == node.get_namespace()
         ),
         None,
     )

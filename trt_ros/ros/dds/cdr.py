@@ -26,7 +26,7 @@ class ImageView:
     The fields of a sensor_msgs/Image.
 
     :param stamp: seconds, nanoseconds.
-    :param data: (N,) uint8, a view into the message.
+    :param data: (N,) uint8, a view into the message, which it keeps allocated.
     """
 
     stamp: tuple[int, int]
@@ -37,6 +37,11 @@ class ImageView:
     is_bigendian: int
     step: int
     data: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of `data`."""
+        return self.data.size
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +54,15 @@ class CompressedImageView:
     data: np.ndarray
 
 
-def read_image(message: np.ndarray) -> ImageView:
+def read_image(message: np.ndarray | ImageView) -> ImageView:
     """
-    Read a serialized sensor_msgs/Image.
+    Read a serialized sensor_msgs/Image; return an ImageView as it is.
 
     :param message: (N,) uint8, contiguous; borrowed by the result.
     :raises BadFrameError: 'bad CDR'; no byte outside of the message is read.
     """
+    if isinstance(message, ImageView):
+        return message
     fields = Fields(message)
     return ImageView(
         fields.stamp(),
@@ -77,12 +84,14 @@ def read_compressed_image(message: np.ndarray) -> CompressedImageView:
     )
 
 
-def read_stamp(message: np.ndarray) -> tuple[int, int]:
+def read_stamp(message: np.ndarray | ImageView) -> tuple[int, int]:
     """
     Read seconds and nanoseconds of a serialized message that begins with a std_msgs/Header.
 
     :param message: as for read_image(), which also lists the errors.
     """
+    if isinstance(message, ImageView):
+        return message.stamp
     return Fields(message).stamp()
 
 

@@ -36,7 +36,8 @@ class MessageCallbacks:
     """
     Callbacks of a subscription to serialized messages.
 
-    :param on_message: called with (N,) uint8, read-only, one at a time; must not raise.
+    :param on_message: called with (N,) uint8, read-only, or with an ImageView of an image that
+        came by pointer; one at a time; must not raise.
     :param on_replaced: called for each waiting message but the newest, which alone is delivered.
         None: all messages are delivered.
     :param on_lost: called for each intra-process message that a newer one replaced because the
@@ -49,7 +50,7 @@ class MessageCallbacks:
         new publisher that offers less than `qos` requests. None: rclpy logs it.
     """
 
-    on_message: Callable[[np.ndarray], None]
+    on_message: Callable[[Any], None]
     on_replaced: Callable[[], None] | None = None
     on_lost: Callable[[], None] | None = None
     on_missed: Callable[[int], None] | None = None

@@ -18,6 +18,7 @@ from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
 
 from trt_ros.ros.dds import intra_process as intra
+from trt_ros.ros.dds.container_images import ContainerSubscription, images_of
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks, Rcl, RclError
 from trt_ros.ros.dds.rcl_subscription import (
     MessageCallbacks,
@@ -60,11 +61,18 @@ def subscribe_serialized(
     Subscribe to the serialized messages of a topic.
 
     Messages pass by reference between two nodes of one process with `use_intra_process_comms`.
+    In a C++ container, images of its C++ nodes then arrive by pointer, each as an ImageView.
 
     :param hooks: called for the memory of messages, where that is reused: receive buffers, and
         the pools of publishers that pass messages by reference.
     """
     rcl = usable_rcl(node)
+    images = images_of(node, message_type, qos)
+    if images is not None:
+        by_reference = rcl is not None and goes_by_reference(rcl, node, qos)
+        return ContainerSubscription(
+            images, node, topic, qos, callbacks, hooks, by_reference=by_reference
+        )
     if rcl is None:
         return RclpySubscription(node, message_type, topic, qos, callbacks)
     return RclSubscription(rcl, node, message_type, topic, qos, callbacks, hooks)

@@ -1,0 +1,76 @@
+"""The images of a C++ container, played by Python."""
+
+from __future__ import annotations
+
+from collections import deque
+import threading
+
+import numpy as np
+
+from trt_ros.ros.dds.container_images import TakenImage
+
+
+class FakeSubscription:
+    """A subscription of FakeImages: the newest images, up to its depth."""
+
+    def __init__(self, topic, is_reliable, depth):
+        self.topic, self.is_reliable = topic, is_reliable
+        self.changed = threading.Condition()
+        self.waiting, self.lost, self.incompatible = deque(maxlen=depth), 0, []
+        self.is_woken = self.is_closed = False
+
+
+class FakeImages:
+    """
+    Implements ContainerImages.
+
+    :ivar opened: all subscriptions so far.
+    """
+
+    def __init__(self):
+        self.opened = []
+
+    def open(self, topic, is_reliable, depth):
+        self.opened.append(FakeSubscription(topic, is_reliable, depth))
+        return self.opened[-1]
+
+    def take(self, subscription):
+        with subscription.changed:
+            subscription.changed.wait_for(lambda: subscription.is_woken or subscription.is_closed)
+            subscription.is_woken = False
+            taken = subscription.lost, subscription.incompatible, list(subscription.waiting)
+            subscription.lost, subscription.incompatible = 0, []
+            subscription.waiting.clear()
+            return taken
+
+    def wake(self, subscription):
+        with subscription.changed:
+            subscription.is_woken = True
+            subscription.changed.notify_all()
+
+    def close(self, subscription):
+        with subscription.changed:
+            subscription.is_closed = True
+            subscription.changed.notify_all()
+
+    def put(self, *images):
+        """Pass images to the newest subscription, all before the next take() returns."""
+        subscription = self.opened[-1]
+        with subscription.changed:
+            for image in images:
+                subscription.lost += len(subscription.waiting) == subscription.waiting.maxlen
+                subscription.waiting.append(image)
+        self.wake(subscription)
+
+
+def image_of(pixels, number=0, encoding='bgr8', gid=b''):
+    """Return pixels, (H, W, C) uint8, as an image in memory of the container."""
+    height, width, channels = pixels.shape
+    return TakenImage(
+        number, 0, 'camera', height, width, encoding, 0, width * channels, pixels, gid
+    )
+
+
+def grey(number, gid=b''):
+    """Return a numbered image."""
+    return image_of(np.full((1, 100, 1), number % 256, np.uint8), number, 'mono8', gid)
