@@ -12,11 +12,16 @@ pytest.importorskip('vision_msgs')
 cv2 = pytest.importorskip('cv2')
 
 from diagnostic_msgs.msg import DiagnosticArray  # noqa: E402
+from geometry_msgs.msg import Point, Pose, Vector3  # noqa: E402
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image  # noqa: E402
+from std_msgs.msg import Header  # noqa: E402
 from vision_msgs.msg import (  # noqa: E402
     BoundingBox2D,
+    BoundingBox3D,
     Detection2D,
     Detection2DArray,
+    Detection3D,
+    Detection3DArray,
     ObjectHypothesis,
     ObjectHypothesisWithPose,
     Point2D,
@@ -308,6 +313,91 @@ def test_an_image_with_empty_detections_is_published_as_it_is(overlay, as_image)
     overlay.detections.publish(Detection2DArray(header=image.header))
     drawn = overlay.drawn.wait_for(lambda drawn: drawn.header.stamp.sec == 3)
     assert bytes(drawn.data) == bytes(image.data)
+
+
+def test_style_and_trails_change_while_the_node_runs(overlay, as_image):
+    def draw(stamp, x):
+        image = as_image(grey(90, (200, 200)), 'rgb8', stamp=stamp)
+        found = one_detection(image.header)
+        found.detections[0].id, found.detections[0].bbox.center.position.x = 'a7', x
+        overlay.images.publish(image)
+        overlay.detections.publish(found)
+        drawn = overlay.drawn.wait_for(lambda drawn: drawn.header.stamp.sec == stamp)
+        return drawn.encoding, np.array(drawn.data, np.uint8).reshape(200, 200, -1)
+
+    settings = {'label_size': 0.0, 'line_width': 1, 'trail_seconds': 30.0}
+    assert overlay.node.set(**settings, transparent_background=True) == ''
+    draw(4, 80.0)
+    encoding, pixels = draw(5, 120.0)
+    assert encoding == 'bgra8'
+    assert (pixels[120, 80:121, 3] == 255).all() and (pixels[100, 85:155] == 0).all()
+    assert (pixels[:90] == 0).all()  # No label.
+    path = overlay.folder / f'5.{7:09d}.png'
+    overlay.node.peer.wait_until(path.exists, path)
+    assert np.array_equal(cv2.imread(str(path), cv2.IMREAD_UNCHANGED), pixels)
+    assert overlay.node.set(trail_seconds=0.0, transparent_background=False) == ''
+    encoding, pixels = draw(6, 120.0)
+    assert encoding == 'bgr8' and (pixels[120, 85:115] == 90).all()
+    assert overlay.node.set(label_size=1.0, line_width=0) == ''
+    assert overlay.node.set(label_size=0.05) != ''  # Neither 0 nor in the range.
+
+
+def box_in_space(header, frame_id):
+    header = Header(stamp=header.stamp, frame_id=frame_id)
+    result = ObjectHypothesisWithPose(hypothesis=ObjectHypothesis(class_id='weed', score=0.5))
+    box = BoundingBox3D(
+        center=Pose(position=Point(x=0.0, y=0.0, z=2.5)), size=Vector3(x=1.0, y=1.0, z=1.0)
+    )
+    found = Detection3D(header=header, results=[result], bbox=box)
+    return Detection3DArray(header=header, detections=[found])
+
+
+def test_boxes_in_space_are_drawn_by_the_calibration(start_node, as_image):
+    node = start_node(
+        'space',
+        'trt_ros.nodes.overlay',
+        *('-r', 'image:=/space/image', '-r', 'camera_info:=/space/camera_info'),
+        *('-r', 'detections_3d:=/space/boxes', '-r', '~/image:=/space/image_drawn'),
+        boxes_3d=True,
+        label_size=0.0,
+        line_width=1,
+        qos_reliability='reliable',
+    )
+    peer = node.peer
+    images, boxes, infos = (
+        peer.publisher(kind, f'/space/{topic}')
+        for kind, topic in (
+            (Image, 'image'),
+            (Detection3DArray, 'boxes'),
+            (CameraInfo, 'camera_info'),
+        )
+    )
+    for publisher in (images, boxes, infos):
+        peer.wait_until(publisher.get_subscription_count, 'the overlay')
+    drawn = peer.inbox(Image, '/space/image_drawn')
+    stamps = iter(range(1, 1000))
+
+    def sent(frame_id='front_camera', size_wh=(200, 160)):
+        k = [100.0, 0.0, 100.0, 0.0, 100.0, 80.0, 0.0, 0.0, 1.0]
+        infos.publish(CameraInfo(width=size_wh[0], height=size_wh[1], k=k))
+        image = as_image(grey(90, (200, 160)), 'rgb8', stamp=next(stamps))
+        images.publish(image)
+        boxes.publish(box_in_space(image.header, frame_id))
+        return drawn.messages
+
+    peer.wait_until(sent, 'a drawn image')
+    pixels = np.array(drawn.messages[0].data, np.uint8).reshape(160, 200, 3)
+    for distance in (2.0, 3.0):  # Front and back of the box.
+        left, right = (round(100 + sign * 50 / distance) for sign in (-1, 1))
+        assert (pixels[round(80 - 50 / distance), left:right] != 90).any(axis=1).all()
+    assert (pixels[80, 90:110] == 90).all()
+    for cause, wrong in (
+        ("The boxes are in the frame 'map', but the image in 'front_camera'", {'frame_id': 'map'}),
+        ('The image is 200x160, but camera_info is for 100x80', {'size_wh': (100, 80)}),
+    ):
+        peer.wait_until(
+            lambda cause=cause, wrong=wrong: sent(**wrong) and cause in node.log, cause
+        )
 
 
 def test_images_without_detections_are_dropped_and_counted(overlay, as_image):

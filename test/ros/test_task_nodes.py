@@ -25,7 +25,7 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from vision_msgs.msg import Classification, Detection2DArray, LabelInfo
 
-from trt_ros.draw import colour_of
+from trt_ros.draw.style import colour_of
 from trt_ros.ros.dds.cdr_tensors import read_tensor_list
 
 pytestmark = pytest.mark.ros

@@ -10,7 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from trt_ros.draw import Panel, draw_label, in_rows
+from trt_ros.draw.labels import Label, draw_label
+from trt_ros.draw.panels import Panel, in_rows
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.media import open_video, open_video_writer, read_picture, write_picture
 
@@ -99,6 +100,7 @@ def test_a_file_that_is_not_a_video_is_an_error(tmp_path):
 
 def test_text_that_is_not_unicode_is_drawn_escaped():
     pixels = np.zeros((40, 200, 3), np.uint8)
-    draw_label(pixels, 'a\ud800', (0, 0), (255, 255, 255), text_scale=0.5, thickness=1)
+    label = Label('a\ud800', (255, 255, 255))
+    draw_label(pixels, label, (0, 0), text_scale=0.5, thickness=1)
     assert pixels.any()
     assert in_rows([[Panel(pixels, LATIN_1)]]).any()

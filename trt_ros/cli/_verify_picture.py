@@ -27,7 +27,8 @@ def draw_network_inputs(args: Namespace) -> None:
 
     :raises ParameterError: without pictures, or when the file cannot be written.
     """
-    from trt_ros.draw import Panel, draw_result, in_rows, input_view
+    from trt_ros.draw import draw_result
+    from trt_ros.draw.panels import Panel, in_rows, input_view
     from trt_ros.media import check_picture_path, write_picture
     from trt_ros.runtime.feeds import image_feeds
     from trt_ros.runtime.pipeline import Pipeline

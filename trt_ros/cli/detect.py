@@ -198,7 +198,7 @@ def _detect_file(
 
     :raises BadFrameError: when it is neither an image nor a video.
     """
-    from trt_ros.draw import draw_detections
+    from trt_ros.draw.objects import draw_detections
     from trt_ros.media import read_picture, write_picture
     from trt_ros.vision.frame import Frame
 

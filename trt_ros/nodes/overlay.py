@@ -16,11 +16,15 @@ from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
-from vision_msgs.msg import Detection2DArray
+from vision_msgs.msg import Detection2DArray, Detection3DArray
 
-from trt_ros.draw import draw_detections
+from trt_ros.draw.boxes_3d import box_corners, draw_boxes_3d
+from trt_ros.draw.objects import Trails, draw_detections, object_labels
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.media import write_picture
+from trt_ros.nodes.drawing import DrawingParameters
+from trt_ros.ros.boxes_3d import read_boxes_in_space
+from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
 from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_stamp
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
@@ -43,15 +47,29 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.qos import overridden
 from trt_ros.ros.worker import REPLACED, NewestWorker
-from trt_ros.vision.frame import to_colour
+from trt_ros.vision.frame import Frame
 
 T = TypeVar('T')
 UNMATCHED = 'no detections received'
 
 
+# Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
-class OverlayParameters(NodeParameters, ImageInputParameters):
+class OverlayParameters(NodeParameters, DrawingParameters, ImageInputParameters):
     """Parameters of the overlay node."""
+
+    boxes_3d: bool = param(
+        False,
+        'Whether to draw the boxes of `detections_3d`, by the calibration on camera_info, instead '
+        'of `detections`.',
+    )
+    trail_seconds: float = param(
+        0.0,
+        'Time in seconds over which the path of each tracked box is drawn; 0.0 draws none.',
+        between=(0.1, 3600.0),
+        or_zero=True,
+        mutable=True,
+    )
 
     output_dir: str = param(
         '',
@@ -94,7 +112,7 @@ class StampBuffer(Generic[T]):
 
 
 class OverlayNode(ManagedNode):
-    """A node that publishes images with the detections of the same stamp drawn on them."""
+    """A node that publishes images with the detections or boxes of their stamp drawn on them."""
 
     Parameters = OverlayParameters
 
@@ -129,6 +147,7 @@ class OverlayNode(ManagedNode):
         self._images: StampBuffer[ImageView | CompressedImageView] = StampBuffer(size)
         self._detections: StampBuffer[np.ndarray] = StampBuffer(size)
         self.while_active.callback(self._drop_waiting)
+        self._trails = Trails()
         self._latency = LatencyMeter(self, self._counts)
         self._worker = self.while_active.enter_context(
             closing(
@@ -152,13 +171,17 @@ class OverlayNode(ManagedNode):
                 )
             )
         )
+        topic, kind = 'detections', Detection2DArray
+        if self.parameters.boxes_3d:
+            topic, kind = 'detections_3d', Detection3DArray
+            self._camera_info = self.while_active.enter_context(closing(CameraInfoStream(self)))
         self.while_active.enter_context(
             closing(
                 subscribe_serialized(
                     self,
-                    Detection2DArray,
-                    'detections',
-                    overridden(self, Subscription, 'detections', QoSProfile(depth=10)),
+                    kind,
+                    topic,
+                    overridden(self, Subscription, topic, QoSProfile(depth=10)),
                     MessageCallbacks(self._on_detections),
                 )
             )
@@ -200,15 +223,52 @@ class OverlayNode(ManagedNode):
         with dropping(self, self._counts):
             frame, header = to_frame(image), header_of(image)
             with self._counts.timed('draw'):
-                pixels = self._drawn.begin(header, frame.wh)
-                pixels[:] = to_colour(frame, 'bgr')
-                boxes, ids = self._read_detections(detections, self._class_ids)
-                draw_detections(pixels, boxes, self._class_ids, ids)
+                pixels = self.parameters.begin_drawing(self._drawn, header, frame)
+                if self.parameters.boxes_3d:
+                    self._draw_boxes_3d(pixels, detections, frame, header.frame_id)
+                else:
+                    self._draw_detections(pixels, detections, header)
             with self._counts.timed('publish'):
                 self._drawn.send()
             self._latency.done(image.stamp)
             self._write(pixels, header)
             self._counts.publish()
+
+    def _draw_detections(self, pixels: np.ndarray, message: np.ndarray, header: Header) -> None:
+        parameters: OverlayParameters = self.parameters
+        boxes, ids = self._read_detections(message, self._class_ids)
+        stamp_ns = header.stamp.sec * 1_000_000_000 + header.stamp.nanosec
+        if parameters.trail_seconds:
+            self._trails.add(boxes, ids, stamp_ns, parameters.trail_seconds)
+            self._trails.draw(pixels, parameters.style())
+        draw_detections(pixels, boxes, self._class_ids, ids, style=parameters.style())
+
+    def _draw_boxes_3d(
+        self, pixels: np.ndarray, message: np.ndarray, frame: Frame, frame_id: str
+    ) -> None:
+        camera = intrinsics_of(self._camera_info.newest, 'camera_info')
+        if camera.image_wh != frame.wh:
+            raise BadFrameError(
+                'calibration of another size',
+                f'The image is {frame.wh[0]}x{frame.wh[1]}, but camera_info is for '
+                f'{camera.image_wh[0]}x{camera.image_wh[1]}.',
+                remedy='Remap camera_info to the calibration of the image.',
+            )
+        boxes = read_boxes_in_space(message, self._class_ids)
+        if boxes.frame_id != frame_id:
+            raise BadFrameError(
+                'boxes in another frame',
+                f'The boxes are in the frame {boxes.frame_id!r}, but the image in {frame_id!r}.',
+                remedy='Register the depth image to this image, and leave target_frame of '
+                'detections_3d empty.',
+            )
+        draw_boxes_3d(
+            pixels,
+            box_corners(boxes.centres, boxes.sizes, boxes.quaternions),
+            object_labels(boxes.labels, boxes.scores, self._class_ids, boxes.ids),
+            camera,
+            style=self.parameters.style(),
+        )
 
     def _write(self, pixels: np.ndarray, header: Header) -> None:
         if self._output_dir is None:

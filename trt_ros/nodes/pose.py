@@ -12,6 +12,7 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.draw import draw_result
+from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
 from trt_ros.nodes.regions import ObjectResults, RegionNode
@@ -25,7 +26,7 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabelledOptions, RegionOptions
 from trt_ros.vision.decoders.registry import POSES
-from trt_ros.vision.frame import Frame, to_colour
+from trt_ros.vision.frame import Frame
 from trt_ros.vision.keypoints import NAMES, keypoint_boxes
 from trt_ros.vision.results import Poses
 
@@ -49,6 +50,7 @@ class KeypointParameters:
 class PoseParameters(
     InferenceParameters,
     RegionOptions,
+    DrawingParameters,
     KeypointParameters,
     ClassIdParameters,
     ThresholdParameters,
@@ -115,13 +117,14 @@ class PoseNode(RegionNode, ObjectNode):
 
     def _draw(self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame) -> None:
         if should_publish(outputs.overlay.publisher):
-            pixels = outputs.overlay.begin(header, frame.wh)
-            pixels[:] = to_colour(frame, 'bgr')
+            parameters: PoseParameters = self.parameters
             draw_result(
-                pixels,
+                parameters.begin_drawing(outputs.overlay, header, frame),
                 result,
                 self.pipeline.class_names,
-                min_visibility=self.parameters.keypoint_threshold,
+                keypoint_names=parameters.keypoint_names,
+                min_visibility=parameters.keypoint_threshold,
+                style=parameters.style(),
             )
             outputs.overlay.send()
 

@@ -15,6 +15,7 @@ from vision_msgs.msg import Detection2DArray
 
 from trt_ros.draw import draw_result
 from trt_ros.errors import ParameterError
+from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
 from trt_ros.ros.dds.transport import should_publish
@@ -27,7 +28,7 @@ from trt_ros.vision.confidence import as_confidence
 from trt_ros.vision.decoders.instances import InstanceHead
 from trt_ros.vision.decoders.registry import SEGMENTERS
 from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
-from trt_ros.vision.frame import Frame, to_colour
+from trt_ros.vision.frame import Frame
 from trt_ros.vision.results import ClassMask, ClassMasks, Instances, mask_dtype
 
 
@@ -47,6 +48,7 @@ class MaskParameters:
 @dataclass(frozen=True)
 class SegmenterParameters(
     InferenceParameters,
+    DrawingParameters,
     MaskParameters,
     ClassIdParameters,
     ThresholdParameters,
@@ -154,10 +156,13 @@ class SegmenterNode(ObjectNode):
                 sender.begin(header, frame.wh, 'mono8')[:] = mask.confidence
                 sender.send()
         if should_publish(outputs.overlay.publisher):
-            pixels = outputs.overlay.begin(header, frame.wh)
-            pixels[:] = to_colour(frame, 'bgr')
+            parameters: SegmenterParameters = self.parameters
             draw_result(
-                pixels, result, self.pipeline.class_names, opacity=self.parameters.overlay_opacity
+                parameters.begin_drawing(outputs.overlay, header, frame),
+                result,
+                self.pipeline.class_names,
+                opacity=parameters.overlay_opacity,
+                style=parameters.style(),
             )
             outputs.overlay.send()
 

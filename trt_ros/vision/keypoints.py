@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -38,7 +38,7 @@ WHOLE_BODY = (
 #: Names by the number of keypoints.
 NAMES: Mapping[int, tuple[str, ...]] = {len(COCO): COCO, len(WHOLE_BODY): WHOLE_BODY}
 
-#: Limbs of COCO, as pairs of keypoint indices.
+#: Limbs of COCO, as pairs of indices into COCO.
 LIMBS = (
     (0, 1),
     (0, 2),
@@ -57,6 +57,19 @@ LIMBS = (
     (12, 14),
     (14, 16),
 )
+
+
+def limbs(names: Sequence[str], count: int) -> tuple[tuple[int, int], ...]:
+    """
+    Return the limbs of COCO between keypoints with the names of COCO, as pairs of their indices.
+
+    :param names: of the keypoints; () for those that their `count` implies, see `NAMES`.
+    """
+    indices = {name: index for index, name in enumerate(names or NAMES.get(count, ()))}
+    pairs = ((indices.get(COCO[first]), indices.get(COCO[second])) for first, second in LIMBS)
+    return tuple(
+        (first, second) for first, second in pairs if first is not None and second is not None
+    )
 
 
 def keypoint_boxes(poses: Poses, min_visibility: float) -> tuple[OrientedBoxes, np.ndarray]:

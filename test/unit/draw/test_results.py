@@ -5,17 +5,11 @@ import pytest
 
 pytest.importorskip('cv2')
 
-from trt_ros.draw import (
-    Panel,
-    colour_of,
-    depth_view,
-    draw_detections,
-    draw_keypoints,
-    draw_mask,
-    draw_result,
-    in_rows,
-    input_view,
-)
+from trt_ros.draw import draw_result
+from trt_ros.draw.masks import depth_view, draw_mask
+from trt_ros.draw.objects import draw_detections, draw_keypoints
+from trt_ros.draw.panels import Panel, in_rows, input_view
+from trt_ros.draw.style import Style, colour_of
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -219,3 +213,80 @@ def test_draws_the_limbs_between_visible_keypoints_of_coco():
     draw_keypoints(pixels, points, min_visibility=0.5)
     assert (pixels[30, 70] == colour_of(5)).all()
     assert (pixels[60, 20] == 90).all()
+
+
+@pytest.mark.parametrize(
+    ('count', 'names'), [(133, ()), (3, ('right_shoulder', 'tail', 'left_shoulder'))]
+)
+def test_limbs_are_found_by_the_names_of_coco(count, names):
+    pixels = grey()
+    points = np.zeros((1, count, 3), np.float32)
+    left, right = (2, 0) if names else (5, 6)
+    points[0, left], points[0, right] = (20, 30, 0.9), (120, 30, 0.9)
+    draw_keypoints(pixels, points, names, min_visibility=0.5)
+    assert (pixels[30, 70] == colour_of(left)).all()
+    pixels = grey()
+    draw_keypoints(pixels, points, ('x',) * count, min_visibility=0.5)
+    assert (pixels[30, 70] == 90).all()
+
+
+def test_without_labels_only_edges_are_drawn():
+    labelled, plain = grey(), grey()
+    draw_detections(labelled, found((60, 50, 140, 120, 0.5, 1)), ('a', 'b'))
+    draw_detections(plain, found((60, 50, 140, 120, 0.5, 1)), (), style=Style(label_size=0))
+    assert (labelled[36:48, 62:80] != 90).any()
+    assert (plain[:50] == 90).all() and (plain[60:120, 60] == colour_of(1)).all()
+    scores = grey()
+    draw_result(scores, Classification(np.float32([0.1, 0.9])), (), style=Style(label_size=0))
+    assert (scores == 90).all()
+
+
+def test_labels_grow_with_their_size():
+    heights = []
+    for size in (1.0, 2.0):
+        pixels = grey()
+        draw_detections(pixels, found((60, 90, 70, 95, 0.5, 1)), (), style=Style(size))
+        heights.append(np.count_nonzero((pixels[:90] != 90).any(axis=(1, 2))))
+    assert heights[0] + 8 < heights[1] <= 2 * heights[0]
+
+
+@pytest.mark.parametrize('width', [1, 3, 7])
+def test_lines_are_about_as_wide_as_given(width):
+    pixels = grey()
+    draw_detections(
+        pixels, found((60, 50, 140, 120, 0.5, 1)), (), style=Style(0, line_width=width)
+    )
+    drawn = np.count_nonzero((pixels[90, :100] == colour_of(1)).all(axis=1))
+    assert width <= drawn <= width + 2  # OpenCV adds up to two to wide lines.
+
+
+def test_a_transparent_picture_has_only_what_is_drawn():
+    pixels = np.zeros((160, 200, 4), np.uint8)
+    instances = Instances(
+        BOX, (np.ones((9, 9), bool),), np.array([[100, 100]], np.int32), (200, 160)
+    )
+    draw_result(pixels, instances, ('a', 'b'), opacity=0.5)
+    assert pixels[104, 104].tolist() == [*colour_of(2), 128]  # Straight, not premultiplied.
+    assert pixels[90, 60].tolist() == [*colour_of(1), 255]
+    assert pixels[90, 90].tolist() == [0, 0, 0, 0]
+    assert set(np.unique(pixels[36:48, 62:80, 3])) == {255}
+
+
+@pytest.mark.parametrize(
+    ('mask', 'names', 'is_painted'),
+    [
+        (ClassMask(MASK), ('background', 'crop'), False),
+        (ClassMask(MASK), ('__background__', 'crop'), False),
+        (ClassMask(MASK), ('road', 'crop'), True),
+        (ClassMask(MASK), (), True),
+        (ClassMask(MASK, is_binary=True), (), False),
+        (ClassMask(MASK, is_binary=True), ('off', 'on'), True),
+        (ClassMask(np.where(MASK, MASK, 255).astype(np.uint8)), ('road', 'crop'), False),
+        (ClassMask(np.where(MASK, np.uint16(1), np.uint16(65535))), (), False),
+    ],
+)
+def test_background_and_pixels_without_a_class_are_not_painted(mask, names, is_painted):
+    pixels = grey()
+    draw_result(pixels, mask, names, opacity=1.0)
+    assert (pixels[100, 100] == colour_of(1)).all()
+    assert pixels[5, 5].tolist() == (list(colour_of(0)) if is_painted else [90] * 3)

@@ -1,0 +1,65 @@
+"""Places of labels."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip('cv2')
+
+from trt_ros.draw.labels import MAX_PLACED, covered, place_labels
+from trt_ros.draw.objects import draw_detections
+from trt_ros.draw.style import colour_of
+from trt_ros.vision.detections import Detections
+
+SIZE = (60.0, 20.0)
+
+
+def placed(*boxes, image_wh=(640, 480)):
+    boxes = np.array(boxes, float).reshape(-1, 4)
+    return place_labels(boxes, np.tile(SIZE, (len(boxes), 1)), image_wh).tolist()
+
+
+def test_no_box_has_no_label():
+    assert placed() == []
+
+
+def test_a_label_is_above_its_box():
+    assert placed((100, 100, 200, 200)) == [[100, 80]]
+
+
+def test_a_label_stays_in_the_image():
+    assert placed((600, 2, 640, 300)) == [[580, 0]]  # Covers little of its own box.
+    assert placed((600, 2, 640, 30)) == [[580, 30]]  # Above would cover much of it.
+    assert placed((0, 0, 640, 480)) == [[0, 0]]
+    assert placed((-90, 470, -50, 475)) == [[0, 450]]
+
+
+def test_a_label_avoids_a_small_box_above():
+    assert placed((100, 100, 200, 200), (110, 82, 122, 96)) == [[100, 200], [110, 62]]
+
+
+def test_a_large_box_above_may_be_covered():
+    assert placed((100, 300, 200, 400), (0, 0, 640, 299))[0] == [100, 280]
+
+
+def test_labels_of_equal_boxes_do_not_cover_each_other():
+    corners = np.array(placed(*[(100, 100, 200, 200)] * 4), float)
+    boxes = np.hstack([corners, corners + SIZE])
+    assert (covered(boxes, boxes) == np.eye(4)).all()
+
+
+def test_of_very_many_labels_the_rest_is_above():
+    boxes = np.random.default_rng(0).uniform(50, 400, (MAX_PLACED + 9, 2)).round()
+    boxes = np.hstack([boxes, boxes + 30])
+    corners = placed(*boxes)
+    assert corners[MAX_PLACED:] == [[x, y - 20] for x, y, *_ in boxes[MAX_PLACED:].tolist()]
+
+
+def test_the_label_of_a_large_box_leaves_a_small_neighbour_visible():
+    pixels = np.full((300, 400, 3), 90, np.uint8)
+    pixels[85:96, 110:121] = (7, 8, 9)
+    boxes = np.float32([[100, 100, 300, 200], [110, 85, 121, 96]])
+    draw_detections(
+        pixels, Detections(boxes, np.float32([0.9, 0.5]), np.int32([0, 1])), ('large', 'small')
+    )
+    assert (pixels[88:94, 113:118] == (7, 8, 9)).all()
+    assert (pixels[202:212, 102:300] == colour_of(0)).all(axis=2).any()

@@ -1,0 +1,132 @@
+"""Labels of boxes, placed where they cover little else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from trt_ros.draw.style import FONT, Colour, Style, ink
+from trt_ros.errors import printable
+
+MAX_PLACED = 300  # Further labels are above their boxes: the time grows with the square.
+# Costs in shares of a covered box: of the own box, of a placed label, and of each further choice.
+OWN, LABEL, NEXT = 0.5, 1.0, 0.05
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text and its background colour."""
+
+    text: str
+    colour: Colour
+
+
+def draw_labels(
+    pixels: np.ndarray, labels: Sequence[Label], boxes: np.ndarray, style: Style
+) -> None:
+    """
+    Draw the labels of boxes, in place; the first on top.
+
+    :param pixels: (H, W, 3) BGR or (H, W, 4) BGRA, uint8, C-contiguous and writable.
+    :param boxes: (N, 4) x1, y1, x2, y2 in pixels.
+    """
+    if not style.label_size or not labels:
+        return
+    scale, thickness = style.text_scale(pixels), style.thickness(pixels)
+    sizes = np.array([_size(label.text, scale, thickness) for label in labels], float)
+    corners = place_labels(boxes.astype(float), sizes, (pixels.shape[1], pixels.shape[0]))
+    for label, (left, top) in reversed(list(zip(labels, corners.tolist()))):
+        draw_label(pixels, label, (left, top), text_scale=scale, thickness=thickness)
+
+
+def place_labels(boxes: np.ndarray, sizes: np.ndarray, image_wh: tuple[int, int]) -> np.ndarray:
+    """
+    Place each label above, below, inside or beside its box.
+
+    The place is chosen that covers the least share of other boxes, which counts small ones most,
+    and of labels placed before.
+
+    :param boxes: (N, 4) x1, y1, x2, y2; the first chooses first.
+    :param sizes: (N, 2) width and height of the labels.
+    :returns: (N, 2) int32, upper-left corners, within the image where the label fits into it.
+    """
+    left, top, right, bottom = boxes.T
+    width, height = sizes.T
+    corners = np.stack(
+        [
+            np.stack([left, top - height], axis=1),
+            np.stack([left, bottom], axis=1),
+            np.stack([left, top], axis=1),
+            np.stack([right, top], axis=1),
+            np.stack([left - width, top], axis=1),
+        ],
+        axis=1,
+    )
+    room = np.maximum(np.array(image_wh) - sizes, 0)
+    corners = np.clip(corners, 0, room[:, None])
+    places = np.concatenate([corners, corners + sizes[:, None]], axis=2)[:MAX_PLACED]
+    shares = covered(places, boxes)
+    own = np.arange(len(places))
+    costs = shares.sum(axis=2) - (1 - OWN) * shares[own, :, own] + NEXT * np.arange(5)
+    chosen = np.zeros(len(boxes), np.intp)
+    for index, place in enumerate(places):
+        taken = places[:index][np.arange(index), chosen[:index]]
+        chosen[index] = np.argmin(costs[index] + LABEL * covered(place, taken).sum(axis=1))
+    return np.asarray(corners[np.arange(len(boxes)), chosen]).astype(np.int32)
+
+
+def covered(places: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """Compute the share of each box (N, 4) that places (..., 4) cover: (..., N), 0 to 1."""
+    low = np.maximum(places[..., None, :2], boxes[:, :2])
+    high = np.minimum(places[..., None, 2:], boxes[:, 2:])
+    areas = np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 1), axis=1)
+    return np.asarray(np.prod(np.maximum(high - low, 0), axis=-1) / areas)
+
+
+def draw_label(
+    pixels: np.ndarray,
+    label: Label,
+    corner_xy: tuple[int, int],
+    *,
+    text_scale: float,
+    thickness: int,
+) -> None:
+    """
+    Draw a text on a filled background, in place.
+
+    The text is black or white, whichever has more contrast.
+
+    :param pixels: (H, W, 3) BGR or (H, W, 4) BGRA, uint8.
+    :param corner_xy: upper-left corner of the background.
+    """
+    (left, top), margin = corner_xy, thickness + 1
+    width, height = _size(label.text, text_scale, thickness)
+    (_, text_height), _ = cv2.getTextSize(
+        printable(label.text), FONT, text_scale, max(1, thickness // 2)
+    )
+    background = ink(pixels, label.colour)
+    cv2.rectangle(pixels, (left, top), (left + width, top + height), background, cv2.FILLED)
+    blue, green, red = label.colour
+    # Luma by BT.601: black letters on bright backgrounds.
+    is_bright = 0.114 * blue + 0.587 * green + 0.299 * red > 128
+    cv2.putText(
+        pixels,
+        printable(label.text),
+        (left + margin, top + margin + text_height),
+        FONT,
+        text_scale,
+        ink(pixels, (0, 0, 0) if is_bright else (255, 255, 255)),
+        max(1, thickness // 2),
+        cv2.LINE_AA,
+    )
+
+
+def _size(text: str, text_scale: float, thickness: int) -> tuple[int, int]:
+    """Return width and height of a label with its margins."""
+    (width, height), baseline = cv2.getTextSize(
+        printable(text), FONT, text_scale, max(1, thickness // 2)
+    )
+    return width + 2 * (thickness + 1), height + baseline + 2 * (thickness + 1)

@@ -1,0 +1,146 @@
+"""Drawing of boxes, keypoints and tracks on pictures."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+import zlib
+
+import cv2
+import numpy as np
+
+from trt_ros.draw.labels import Label, draw_labels
+from trt_ros.draw.style import DEFAULT_STYLE, Colour, Style, colour_of, ink
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.keypoints import limbs
+from trt_ros.vision.labels import name_of
+from trt_ros.vision.results import OrientedBoxes
+
+
+def draw_detections(
+    pixels: np.ndarray,
+    detections: Detections | OrientedBoxes,
+    class_names: Sequence[str],
+    ids: Sequence[str] = (),
+    *,
+    style: Style = DEFAULT_STYLE,
+) -> None:
+    """
+    Draw every box with its class name and score, in place; the best box on top.
+
+    :param pixels: (H, W, 3) BGR or (H, W, 4) BGRA, uint8, C-contiguous and writable.
+    :param class_names: by class index; an index beyond them is drawn as a number.
+    :param ids: one per box, '' for a box without; a box with one has the colour of its id.
+    """
+    corners, thickness = _corners(detections), style.thickness(pixels)
+    labels = object_labels(detections.labels, detections.scores, class_names, ids)
+    for label, box in reversed(list(zip(labels, corners))):
+        cv2.polylines(pixels, [box], True, ink(pixels, label.colour), thickness)
+    boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    draw_labels(pixels, labels, boxes, style)
+
+
+def object_labels(
+    labels: np.ndarray, scores: np.ndarray, class_names: Sequence[str], ids: Sequence[str] = ()
+) -> list[Label]:
+    """Return name, id and score of objects, each in the colour of its class or id."""
+    found = []
+    for index, (label, score) in enumerate(zip(labels.tolist(), scores.tolist())):
+        name, colour = name_of(class_names, label), colour_of(label)
+        if ids and ids[index]:
+            name, colour = f'{name} {ids[index]}', colour_of_id(ids[index])
+        found.append(Label(f'{name} {score:.2f}', colour))
+    return found
+
+
+def colour_of_id(track_id: str) -> Colour:
+    """Return the colour of a track: constant."""
+    return colour_of(zlib.crc32(track_id.encode()) % 1024)
+
+
+def draw_keypoints(
+    pixels: np.ndarray,
+    keypoints: np.ndarray,
+    names: Sequence[str] = (),
+    *,
+    min_visibility: float,
+    style: Style = DEFAULT_STYLE,
+) -> None:
+    """
+    Draw keypoints as dots, in place, each in the colour of its index, with the limbs of COCO.
+
+    :param pixels: (H, W, 3) BGR or (H, W, 4) BGRA, uint8, C-contiguous and writable.
+    :param keypoints: (N, K, 3): x, y in pixels, and visibility; see `Poses`.
+    :param names: of the keypoints, by which limbs are found; () uses those that K implies.
+    :param min_visibility: minimum visibility of a drawn keypoint, 0 to 1.
+    """
+    radius = max(2, round(min(pixels.shape[:2]) / 160))
+    width = style.line_width or max(1, radius // 2)
+    pairs = limbs(names, keypoints.shape[1])
+    for each in keypoints:
+        shown = {
+            index: (round(x), round(y))
+            for index, (x, y, visibility) in enumerate(each.tolist())
+            if visibility >= min_visibility and abs(x) < 1e6 and abs(y) < 1e6
+        }
+        for first, second in pairs:
+            if first in shown and second in shown:
+                colour = ink(pixels, colour_of(first))
+                cv2.line(pixels, shown[first], shown[second], colour, width)
+        for index, point in shown.items():
+            cv2.circle(pixels, point, radius, ink(pixels, colour_of(index)), cv2.FILLED)
+
+
+class Trails:
+    """The centres of tracked boxes over the last seconds, for one camera."""
+
+    def __init__(self) -> None:
+        self._points: dict[str, deque[tuple[int, int, int]]] = {}
+        self._newest_ns = 0
+
+    def add(
+        self,
+        detections: Detections | OrientedBoxes,
+        ids: Sequence[str],
+        stamp_ns: int,
+        seconds: float,
+    ) -> None:
+        """
+        Add the boxes of an image and forget older points; a time that goes back forgets all.
+
+        :param ids: one per box, '' for a box without.
+        :param seconds: age of the oldest points that are kept.
+        """
+        if stamp_ns < self._newest_ns:
+            self._points.clear()
+        self._newest_ns = stamp_ns
+        centres = _corners(detections).mean(axis=1).round().astype(int).tolist()
+        for track_id, (x, y) in zip(ids, centres):
+            if track_id:
+                self._points.setdefault(track_id, deque()).append((stamp_ns, x, y))
+        for track_id, points in list(self._points.items()):
+            while points and stamp_ns - points[0][0] > seconds * 1e9:
+                points.popleft()
+            if not points:
+                del self._points[track_id]
+
+    def draw(self, pixels: np.ndarray, style: Style = DEFAULT_STYLE) -> None:
+        """Draw a line through the points of each track, in place, in the colour of its id."""
+        for track_id, points in self._points.items():
+            line = np.array([(x, y) for _, x, y in points], np.int32)
+            colour = ink(pixels, colour_of_id(track_id))
+            cv2.polylines(pixels, [line], False, colour, style.thickness(pixels))
+
+
+def _corners(found: Detections | OrientedBoxes) -> np.ndarray:
+    """Compute the corners of boxes: (N, 4, 2) int32, in pixels, in drawing order."""
+    if isinstance(found, OrientedBoxes):
+        cos, sin = np.cos(found.theta), np.sin(found.theta)
+        along = np.stack([cos, sin], axis=1) * found.cxcywh[:, 2:3] / 2
+        across = np.stack([-sin, cos], axis=1) * found.cxcywh[:, 3:] / 2
+        corners = found.cxcywh[:, None, :2] + np.stack(
+            [-along - across, along - across, along + across, across - along], axis=1
+        )
+    else:
+        corners = found.xyxy[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
+    return np.asarray(np.rint(np.clip(np.nan_to_num(corners), -1e6, 1e6)).astype(np.int32))

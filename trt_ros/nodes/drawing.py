@@ -1,0 +1,52 @@
+"""Parameters of drawn images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from std_msgs.msg import Header
+
+from trt_ros.draw.style import Style
+from trt_ros.ros.messages import ImageSender
+from trt_ros.ros.parameters import param
+from trt_ros.vision.frame import Frame, to_colour
+
+
+@dataclass(frozen=True)
+class DrawingParameters:
+    """Parameters of nodes that draw their results."""
+
+    label_size: float = param(
+        1.0,
+        'Factor on the height of drawn labels; 0.0 draws none.',
+        between=(0.1, 10.0),
+        or_zero=True,
+        mutable=True,
+    )
+    line_width: int = param(
+        0,
+        'Width of drawn lines in pixels; 0 chooses it by the size of the image.',
+        between=(0, 100),
+        mutable=True,
+    )
+    transparent_background: bool = param(
+        False,
+        'Whether drawn images have only what is drawn, on a transparent background (bgra8); false '
+        'draws on the image (bgr8).',
+        mutable=True,
+    )
+
+    def style(self) -> Style:
+        """Return the sizes of lines and labels."""
+        return Style(self.label_size, self.line_width)
+
+    def begin_drawing(self, sender: ImageSender, header: Header, frame: Frame) -> np.ndarray:
+        """Return the pixels to draw on: (H, W, 3) BGR, or transparent (H, W, 4) BGRA."""
+        if self.transparent_background:
+            pixels = sender.begin(header, frame.wh, 'bgra8')
+            pixels[:] = 0
+        else:
+            pixels = sender.begin(header, frame.wh)
+            pixels[:] = to_colour(frame, 'bgr')
+        return pixels

@@ -1,0 +1,73 @@
+"""Boxes in space of messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.serialization import deserialize_message
+from vision_msgs.msg import Detection3DArray, ObjectHypothesis
+
+from trt_ros.errors import BadFrameError
+
+
+@dataclass(frozen=True)
+class BoxesInSpace:
+    """
+    N boxes in space, in the order of the message.
+
+    :param centres: (N, 3) metres in `frame_id`; `sizes`: (N, 3) metres.
+    :param quaternions: (N, 4) x, y, z, w.
+    :param scores: (N,) float64; `labels`: (N,) indices of the class ids.
+    :param ids: one per box; '' for none.
+    """
+
+    frame_id: str
+    centres: np.ndarray
+    sizes: np.ndarray
+    quaternions: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+    ids: list[str]
+
+
+def read_boxes_in_space(message: np.ndarray, class_ids: list[str]) -> BoxesInSpace:
+    """
+    Read a serialized Detection3DArray, (N,) uint8; the result with the highest score counts.
+
+    :param class_ids: the class ids seen so far, by label; new ones are appended.
+    :raises BadFrameError: 'bad CDR'.
+    """
+    try:
+        array = deserialize_message(message.tobytes(), Detection3DArray)
+    except rclpy_implementation.RCLError as error:
+        raise BadFrameError(
+            'bad CDR',
+            'The boxes cannot be deserialized.',
+            cause=str(error),
+            remedy='Publish vision_msgs/msg/Detection3DArray.',
+        ) from error
+    best = [
+        max(
+            (result.hypothesis for result in detection.results),
+            key=lambda hypothesis: hypothesis.score,
+            default=ObjectHypothesis(),
+        )
+        for detection in array.detections
+    ]
+    for each in best:
+        if each.class_id not in class_ids:
+            class_ids.append(each.class_id)
+    boxes = [detection.bbox for detection in array.detections]
+    centres = [box.center.position for box in boxes]
+    turns = [box.center.orientation for box in boxes]
+    return BoxesInSpace(
+        array.header.frame_id,
+        np.array([(each.x, each.y, each.z) for each in centres]).reshape(-1, 3),
+        np.array([(box.size.x, box.size.y, box.size.z) for box in boxes]).reshape(-1, 3),
+        np.array([(each.x, each.y, each.z, each.w) for each in turns]).reshape(-1, 4),
+        np.array([each.score for each in best]),
+        np.array([class_ids.index(each.class_id) for each in best], np.int32),
+        [detection.id for detection in array.detections],
+    )
