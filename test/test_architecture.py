@@ -25,7 +25,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     'recording': set(),
     'tracking': {'vision'},
     'ros': {'vision', 'media', 'recording'},
-    'labelling': {'recording', 'ros', 'runtime', 'vision'},
+    'labelling': {'draw', 'media', 'recording', 'ros', 'runtime', 'vision'},
     'container': {'ros'},
     'cli': {
         'runtime',
@@ -59,7 +59,7 @@ DOORS = {  # foreign package: the layers that may import it
     'onnx': {'engine', 'demo'},
     'modelopt': {'engine'},
     'torch': {'demo'},
-    'cv2': {'vision', 'draw', 'media', 'ros', 'cli', 'nodes', 'demo'},
+    'cv2': {'vision', 'draw', 'media', 'ros', 'labelling', 'cli', 'nodes', 'demo'},
     'cv_bridge': {'ros'},
     'rosbags': {'recording'},
     'scipy': {'tracking'},

@@ -129,6 +129,12 @@ class Recording:
             if each.message_type in IMAGE_TYPES and not each.name.endswith('compressedDepth')
         ]
 
+    def mean_rate_hz(self, topic: str) -> float:
+        """Return the mean rate of a topic over the whole recording; 0.0 if it is unknown."""
+        seconds = (self.end_ns - self.start_ns) / 1e9
+        rate_hz = (self.topics[topic].count - 1) / seconds if seconds > 0 else 0.0
+        return rate_hz if 0 < rate_hz < 1000 else 0.0
+
     def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, int, np.ndarray]]:
         """
         Yield topic, time of recording in nanoseconds and serialized message, (N,) uint8.

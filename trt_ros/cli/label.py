@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import fields
 from pathlib import Path
 import sys
@@ -55,6 +55,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         '--resume', action='store_true', help='continue the output of an interrupted run'
+    )
+    parser.add_argument(
+        '--video',
+        action='store_true',
+        help='also write the images with their results, as MP4 beside the output, one per topic',
     )
     add_threshold_flags(parser)
     add_option_flags(parser, [each.name for each in fields(LabelledOptions)])
@@ -113,11 +118,23 @@ def _label(path: Path, output: Path, pipeline: Pipeline[Any], args: Namespace) -
     from tqdm import tqdm
 
     from trt_ros.labelling.job import chosen_topics, label_recording
+    from trt_ros.labelling.video import AnnotatedVideos
     from trt_ros.recording import Recording
     from trt_ros.vision.thresholds import Thresholds
 
-    with closing(Recording(path)) as recording:
+    resume = args.resume and output.exists()
+    if resume and args.video:
+        raise ParameterError(
+            f'The video of {output} cannot be continued.',
+            remedy='Leave --video or --resume out, or choose another output.',
+        )
+    with ExitStack() as stack:
+        recording = stack.enter_context(closing(Recording(path)))
         topics = chosen_topics(recording, args.topic)
+        videos = None
+        if args.video:
+            videos = AnnotatedVideos(output, topics, recording, pipeline.class_names)
+            stack.enter_context(closing(videos))
         total = sum(recording.topics[topic].count for topic in topics)
         watched = sys.stderr.isatty()
         with tqdm(
@@ -135,8 +152,9 @@ def _label(path: Path, output: Path, pipeline: Pipeline[Any], args: Namespace) -
                 ),
                 in_flight=args.frames_in_flight,
                 with_input=args.with_input,
-                resume=args.resume and output.exists(),
+                resume=resume,
                 on_frames=bar.update,
+                videos=videos,
             )
     return _print(path, output, report)
 

@@ -17,6 +17,7 @@ from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.labelling.definitions import definition_of
 from trt_ros.labelling.mcap import McapWriter, OutputTopic
 from trt_ros.labelling.results import ImageHeader, ResultMessages
+from trt_ros.labelling.video import AnnotatedVideos
 from trt_ros.recording import IMAGE_TYPES, Recording
 from trt_ros.ros.dds.cdr import read_compressed_image, read_image
 from trt_ros.ros.frames import to_frame
@@ -106,6 +107,7 @@ def label_recording(
     resume: bool = False,
     in_flight: int = 1,
     on_frames: Callable[[int], object] = lambda count: None,
+    videos: AnnotatedVideos | None = None,
 ) -> LabelReport:
     """
     Run a pipeline on every image of topics of a recording and write the results to an MCAP file.
@@ -117,9 +119,10 @@ def label_recording(
     :param with_input: whether to copy all messages of the recording, too.
     :param resume: continue an unfinished `output`.
     :param on_frames: called with the number of images done since the last call.
+    :param videos: get the images and results, too; the caller closes them.
     :raises ParameterError: when `output` cannot be written or continued.
     """
-    job = _Job(recording, pipeline, topics, thresholds, with_input)
+    job = _Job(recording, pipeline, topics, thresholds, with_input, videos)
     with closing(McapWriter(output, job.output_topics, resume=resume)) as writer:
         job.run(writer, in_flight, on_frames)
     return job.report
@@ -133,7 +136,9 @@ class _Job:
         topics: list[str],
         thresholds: Thresholds,
         with_input: bool,
+        videos: AnnotatedVideos | None,
     ) -> None:
+        self._videos = videos
         self._recording, self._pipeline, self._thresholds = recording, pipeline, thresholds
         self._messages_of = ResultMessages(pipeline)
         self._types = {topic: recording.topics[topic].message_type for topic in topics}
@@ -167,13 +172,15 @@ class _Job:
             ThreadPoolExecutor(1) as reading,
             ThreadPoolExecutor(DECODERS) as decoding,
             ThreadPoolExecutor(1) as writing,
+            ThreadPoolExecutor(1) as drawing,
         ):
             unwritten: deque[Future[None]] = deque()
 
             def finish() -> None:
                 message, pending = in_flight.popleft()
                 result = _result(message, pending)
-                unwritten.append(writing.submit(self._write, writer, message, result))
+                drawn = drawing.submit(self._draw, message, result)
+                unwritten.append(writing.submit(self._write, writer, message, result, drawn))
                 if len(unwritten) > FRAMES_AHEAD:
                     unwritten.popleft().result()
                 on_frames(int(message.topic in self._types))
@@ -232,7 +239,14 @@ class _Job:
             message.error = error
             return None
 
-    def _write(self, writer: McapWriter, message: _Message, result: Any) -> None:
+    def _draw(self, message: _Message, result: Any) -> None:
+        if self._videos is not None and message.frame is not None and message.error is None:
+            self._videos.write(message.topic, message.frame, result)
+
+    def _write(
+        self, writer: McapWriter, message: _Message, result: Any, drawn: Future[None]
+    ) -> None:
+        drawn.result()
         if message.topic in self._copied_names:
             writer.write(message.topic, message.time_ns, message.data.data)
         if message.error is not None:

@@ -161,8 +161,6 @@ def _recording(path: Path, topic: str) -> PictureSource:
     except ParameterError:
         recording.close()
         raise
-    seconds = (recording.end_ns - recording.start_ns) / 1e9
-    rate_hz = (recorded.count - 1) / seconds if seconds > 0 else 0.0
     message_type, messages = recorded.message_type, recording.messages([topic])
 
     def read() -> np.ndarray | None:
@@ -176,7 +174,7 @@ def _recording(path: Path, topic: str) -> PictureSource:
 
     return PictureSource(
         f'{recorded.count} images on {topic} of recording {path}',
-        rate_hz if 0 < rate_hz < 1000 else 0.0,
+        recording.mean_rate_hz(topic),
         read,
         rewind,
         recording.close,

@@ -147,6 +147,37 @@ def test_a_damaged_recording_is_labelled_up_to_its_damage(label, tmp_path):
     assert f'is damaged: read up to {(len(steps) - 1) / 10:.3f} s after its start' in text
 
 
+def test_video_shows_each_image_with_its_result(label, tmp_path):
+    cv2 = pytest.importorskip('cv2')
+    output, _ = label(write_recording(tmp_path / 'drive', camera(9)), '--video')
+    capture = cv2.VideoCapture(str(output.with_suffix('.mp4')))
+    assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(10, abs=0.2)
+    for index in range(9):
+        pixels = capture.read()[1].astype(int)
+        # The corner is as it was; the edge of the box at 32 to 96 has another colour.
+        assert np.abs(pixels[4, 4] - COLOURS[index % 3]).max() < 40
+        assert np.abs(pixels[30:35, 64] - pixels[4, 4]).max() > 40
+    assert not capture.read()[0]
+    capture.release()
+
+
+def test_each_topic_has_a_video(label, tmp_path):
+    messages = [*camera(1, '/front/image_raw'), *camera(1, '/back/image_raw')]
+    output, _ = label(write_recording(tmp_path / 'drive', messages), '--video')
+    for topic in ('front_image_raw', 'back_image_raw'):
+        assert (tmp_path / f'labelled_{topic}.mp4').stat().st_size
+    output.unlink()
+    _, text = label(tmp_path / 'drive', '--video', code=1)
+    assert 'labelled_front_image_raw.mp4 exists already' in text and not output.exists()
+
+
+def test_video_is_not_resumed(label, tmp_path):
+    path = write_recording(tmp_path / 'drive', camera(1))
+    label(path)
+    _, text = label(path, '--resume', '--video', code=1)
+    assert 'The video of' in text and 'Leave --video or --resume out' in text
+
+
 def test_a_killed_run_is_readable_and_resumed(label, tmp_path):
     count = 1500
     path = write_recording(tmp_path / 'drive', camera(count))

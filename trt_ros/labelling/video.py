@@ -1,0 +1,74 @@
+"""Videos of labelled images, with their results drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from trt_ros.draw import draw_result
+from trt_ros.errors import ParameterError
+from trt_ros.media import open_video_writer
+from trt_ros.recording import Recording
+from trt_ros.vision.frame import Frame, to_colour
+
+DEFAULT_RATE_HZ = 10.0  # Of recordings that do not tell their rate.
+
+
+def video_paths(output: Path, topics: Sequence[str]) -> dict[str, Path]:
+    """Return the video of each topic, beside the output file: NAME.mp4 or NAME_TOPIC.mp4."""
+    if len(topics) == 1:
+        return {topics[0]: output.with_suffix('.mp4')}
+    return {
+        topic: output.with_name(f'{output.stem}_{topic.strip("/").replace("/", "_")}.mp4')
+        for topic in topics
+    }
+
+
+class AnnotatedVideos:
+    """
+    MP4 files of images with their results, one per topic, at the mean rate of the topic.
+
+    :param recording: its topics have the rates.
+    :raises ParameterError: when a file exists already.
+    """
+
+    def __init__(
+        self, output: Path, topics: Sequence[str], recording: Recording, class_names: Sequence[str]
+    ) -> None:
+        self._paths, self._class_names = video_paths(output, topics), class_names
+        for path in self._paths.values():
+            if path.exists():
+                raise ParameterError(
+                    f'File {path} exists already.', remedy='Choose another output file.'
+                )
+        self._rates_hz = {
+            topic: recording.mean_rate_hz(topic) or DEFAULT_RATE_HZ for topic in topics
+        }
+        self._writers: dict[str, Any] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
+
+    def write(self, topic: str, frame: Frame, result: object) -> None:
+        """
+        Draw a result and append the image; one of another size than the first is resized.
+
+        :raises ParameterError: when the file cannot be written.
+        """
+        pixels = np.array(to_colour(frame, 'bgr'))
+        draw_result(pixels, result, self._class_names)
+        if topic not in self._writers:
+            self._sizes[topic] = frame.width, frame.height
+            self._writers[topic] = open_video_writer(
+                self._paths[topic], self._rates_hz[topic], self._sizes[topic]
+            )
+        if self._sizes[topic] != (frame.width, frame.height):
+            pixels = np.asarray(cv2.resize(pixels, self._sizes[topic]))
+        self._writers[topic].write(pixels)
+
+    def close(self) -> None:
+        """Finish the files; may be called twice."""
+        while self._writers:
+            self._writers.popitem()[1].release()
