@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from trt_ros.errors import BadFrameError, ParameterError
 
 RECORDING_SUFFIXES = ('.mcap', '.db3')
 IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
+
+MAX_EMPTY_RECORDS = 8  # Tried at the end of an unfinished file.
 
 _MAGIC = b'\x89MCAP0\r\n'
 # A footer record without a summary, and the magic behind it.
@@ -116,10 +119,7 @@ class Recording:
                 self._readers.append(_open_reader(each))
             except _UnreadableError as error:
                 self._unfinished = str(error)
-                try:
-                    self._readers.append(_open_reader(_UnfinishedMcap(each)))
-                except (_UnreadableError, OSError):
-                    raise _cannot_open(path, error) from error
+                self._readers.append(_open_unfinished(path, each, error))
 
     def images(self) -> list[str]:
         """Return the names of the topics of raw and compressed images."""
@@ -195,6 +195,22 @@ def _open_reader(path: Any) -> Any:
     return reader
 
 
+def _open_unfinished(path: Path, file: Path, error: Exception) -> Any:
+    """
+    Return an open reader of the whole records of an MCAP file of the recording `path`.
+
+    After a power failure, the last ones may have their size, but no content.
+
+    :raises ParameterError: when there are none; its cause is `error`.
+    """
+    for dropped in range(MAX_EMPTY_RECORDS + 1):
+        try:
+            return _open_reader(_UnfinishedMcap(file, dropped))
+        except (_UnreadableError, OSError):
+            continue
+    raise _cannot_open(path, error) from error
+
+
 def _cannot_open(path: Path, error: Exception) -> ParameterError:
     return ParameterError(
         f'Recording {path} cannot be opened.',
@@ -218,10 +234,14 @@ def _natural(path: Path) -> list[tuple[bool, int, str]]:
 
 
 class _UnfinishedMcap:
-    """The path of an MCAP file without an end, which opens as if it ended after whole records."""
+    """
+    The path of an MCAP file without an end, which opens as if it ended after whole records.
 
-    def __init__(self, path: Path) -> None:
-        self._path, self.suffix = path, path.suffix
+    :param dropped: number of whole records at the end that are left out.
+    """
+
+    def __init__(self, path: Path, dropped: int = 0) -> None:
+        self._path, self._dropped, self.suffix = path, dropped, path.suffix
 
     def exists(self) -> bool:
         return True
@@ -230,15 +250,15 @@ class _UnfinishedMcap:
         return False
 
     def open(self, mode: str) -> _WithFooter:
-        return _WithFooter(self._path)
+        return _WithFooter(self._path, self._dropped)
 
 
 class _WithFooter:
     """A file of whole records and a footer, with the methods that rosbags calls."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, dropped: int) -> None:
         self._file = path.open('rb')
-        self._end = whole_records_end(self._file)
+        self._end = whole_records_end(self._file, dropped)
         self._at = 0
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -262,14 +282,18 @@ class _WithFooter:
         self._file.close()
 
 
-def whole_records_end(file: Any) -> int:
-    """Return the offset after the last whole data record of an MCAP file, open for reading."""
+def whole_records_end(file: Any, dropped: int = 0) -> int:
+    """
+    Return the offset after the last whole data record of an MCAP file, open for reading.
+
+    :param dropped: number of these records to leave out.
+    """
     size = file.seek(0, io.SEEK_END)
-    at = len(_MAGIC)
+    ends = deque([len(_MAGIC)], maxlen=dropped + 1)
     while True:
-        file.seek(at)
+        file.seek(ends[-1])
         head = file.read(9)
-        end = at + 9 + int.from_bytes(head[1:], 'little')
+        end = ends[-1] + 9 + int.from_bytes(head[1:], 'little')
         if len(head) < 9 or end > size or head[0] in (0, 0x02, 0x0F):  # Footer, end of data.
-            return at
-        at = end
+            return ends[0]
+        ends.append(end)

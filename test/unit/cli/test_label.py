@@ -147,6 +147,18 @@ def test_a_damaged_recording_is_labelled_up_to_its_damage(label, tmp_path):
     assert f'is damaged: read up to {(len(steps) - 1) / 10:.3f} s after its start' in text
 
 
+def test_a_recording_that_ends_in_zeros_is_labelled_up_to_them(label, tmp_path):
+    path = storage_file(write_recording(tmp_path / 'drive', camera(60)))
+    data = path.read_bytes()
+    # As after a power failure: a size without content, also within a record.
+    zeros = tmp_path / 'zeros.mcap'
+    zeros.write_bytes(data[: len(data) // 2].ljust(len(data), b'\0'))
+    output, text = label(zeros, code=1)
+    steps = [step for _, step, _ in read(output)]
+    assert steps == list(range(len(steps))) and 10 < len(steps) < 40
+    assert f'is damaged: read up to {(len(steps) - 1) / 10:.3f} s after its start' in text
+
+
 def test_video_shows_each_image_with_its_result(label, tmp_path):
     cv2 = pytest.importorskip('cv2')
     output, _ = label(write_recording(tmp_path / 'drive', camera(9)), '--video')
@@ -248,3 +260,31 @@ def test_it_needs_no_ros(colour_detector, tmp_path):
         capture_output=True,
     )
     assert len(read(output)) == 2
+
+
+def test_memory_does_not_grow_with_the_recording(label, tmp_path):
+    """The largest recording has 184 MB more than the smallest."""
+    code = (
+        'import re, sys\n'
+        'from trt_ros.cli import main\n'
+        'assert main(sys.argv[1:]) == 0\n'
+        'print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])'
+    )
+    peaks_kb = []
+    for count in (20, 220):
+        path = tmp_path / f'drive_{count}'
+        images = [
+            ('/camera/image_raw', index, raw_image(index, np.zeros((480, 640, 3), np.uint8)))
+            for index in range(count)
+        ]
+        write_recording(path, images)
+        arguments = [*label.command[3:], '--output', tmp_path / f'{count}.mcap', '--with-input']
+        done = subprocess.run(
+            [sys.executable, '-c', code, *map(str, arguments), str(path)],
+            check=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        peaks_kb.append(int(done.stdout))
+    assert peaks_kb[1] - peaks_kb[0] < 50_000

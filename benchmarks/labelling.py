@@ -1,0 +1,120 @@
+"""
+Throughput of `trt-ros label`, and of its pipeline alone: python benchmarks/labelling.py MODEL.
+
+The recording has random raw images, in the folder --folder. The pipeline alone gets the same
+number of frames from memory. Rounds alternate; the medians are compared.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+import statistics
+import tempfile
+import time
+
+import numpy as np
+from rosbags.rosbag2 import StoragePlugin, Writer
+from rosbags.typesys import Stores, get_typestore
+
+from trt_ros import Frame, Pipeline
+from trt_ros.labelling.job import label_recording
+from trt_ros.recording import Recording
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
+
+TOPIC = '/camera/image_raw'
+IN_FLIGHT = 2
+
+
+def write_recording(folder: Path, frames: int, size_wh: tuple[int, int]) -> Path:
+    """Write random images of a few kinds at 30 Hz."""
+    store, (width, height) = get_typestore(Stores.ROS2_JAZZY), size_wh
+    types = store.types
+    random = np.random.default_rng(0)
+    pictures = random.integers(0, 256, (4, height * width * 3), dtype=np.uint8)
+    with Writer(folder, version=9, storage_plugin=StoragePlugin.MCAP) as writer:
+        connection = writer.add_connection(TOPIC, 'sensor_msgs/msg/Image', typestore=store)
+        for number in range(frames):
+            stamp = types['builtin_interfaces/msg/Time'](number, 0)
+            image = types['sensor_msgs/msg/Image'](
+                types['std_msgs/msg/Header'](stamp, 'camera'),
+                height,
+                width,
+                'bgr8',
+                0,
+                3 * width,
+                pictures[number % len(pictures)],
+            )
+            data = store.serialize_cdr(image, 'sensor_msgs/msg/Image')
+            writer.write(connection, round(number / 30 * 1e9), data)
+    return folder
+
+
+def pipeline_alone(pipeline: Pipeline, frames: int, size_wh: tuple[int, int]) -> float:
+    """Return frames per second from memory, with frames in flight."""
+    random = np.random.default_rng(0)
+    pictures = random.integers(0, 256, (4, size_wh[1], size_wh[0], 3), dtype=np.uint8)
+    ready = [Frame.from_pixels(each) for each in pictures]
+    in_flight: deque = deque()
+    began = time.perf_counter()
+    for number in range(frames):
+        if len(in_flight) >= IN_FLIGHT:
+            in_flight.popleft().result()
+        in_flight.append(pipeline.submit(ready[number % len(ready)], DEFAULT_THRESHOLDS))
+    while in_flight:
+        in_flight.popleft().result()
+    return frames / (time.perf_counter() - began)
+
+
+def labelled(pipeline: Pipeline, path: Path, output: Path) -> float:
+    """Return frames per second from recording to recording."""
+    began = time.perf_counter()
+    with closing(Recording(path)) as recording:
+        report = label_recording(
+            recording,
+            pipeline,
+            output,
+            topics=[TOPIC],
+            thresholds=DEFAULT_THRESHOLDS,
+            in_flight=IN_FLIGHT,
+        )
+    seconds = time.perf_counter() - began
+    output.unlink()
+    return report.frames / seconds
+
+
+def measure(args: Namespace, folder: Path) -> Iterator[tuple[float, float]]:
+    path = write_recording(folder / 'drive', args.frames, args.size)
+    options = {'backend': args.backend, 'frames_in_flight': IN_FLIGHT}
+    with Pipeline.open(args.model, **options) as pipeline:
+        print('\n'.join(pipeline.log_lines))
+        for _ in range(args.rounds):
+            yield (
+                pipeline_alone(pipeline, args.frames, args.size),
+                labelled(pipeline, path, folder / 'labelled.mcap'),
+            )
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument('model')
+    parser.add_argument('--backend', default='auto')
+    parser.add_argument('--frames', type=int, default=200)
+    parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument(
+        '--size', type=lambda text: tuple(map(int, text.split('x'))), default=(1280, 720)
+    )
+    parser.add_argument('--folder', default=None, help='where the recording is written')
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        rates = list(measure(args, Path(folder)))
+    alone, label = (statistics.median(each) for each in zip(*rates))
+    print(f'pipeline alone {alone:.1f} frames/s, label {label:.1f} frames/s: {label / alone:.2f}')
+    print('each round:', ', '.join(f'{two / one:.2f}' for one, two in rates))
+
+
+if __name__ == '__main__':
+    main()
