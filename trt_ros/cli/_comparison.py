@@ -10,27 +10,24 @@ import json
 from pathlib import Path
 import sys
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from trt_ros.cli._agreement import (
+from trt_ros.cli._layers import LayerReport, compare_layers
+from trt_ros.cli._samples import input_options, noise, run_sample, samples
+from trt_ros.cli.build import build_options
+from trt_ros.runtime.agreement import (
     Agreement,
     BoxAgreement,
     InputAgreement,
     agreements,
     statistics,
 )
-from trt_ros.cli._layers import LayerReport, compare_layers
-from trt_ros.cli._samples import input_options, noise, run_sample, samples
-from trt_ros.cli.build import build_options
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.feeds import Feeds, host_dtype, state_feeds
 from trt_ros.runtime.fitting import fit, fit_any
 from trt_ros.vision.decoders.registry import DRAWN, FAMILIES
-
-if TYPE_CHECKING:
-    from trt_ros.vision.detections import Detections
 
 WORST = 3  # Inputs that are named.
 
@@ -268,18 +265,6 @@ def _boxes(args: Namespace, ours: Any, reference: Any) -> Iterator[BoxAgreement]
     try:
         for _, inputs in samples(args, fitted.feeds):
             want = run_sample(on_cpu, fitted.feeds, inputs, score)
-            yield _matched(run_sample(pipeline, fitted.feeds, inputs, score), want)
+            yield BoxAgreement.of(run_sample(pipeline, fitted.feeds, inputs, score), want)
     finally:
         pipeline.close()
-
-
-def _matched(got: Detections, want: Detections) -> BoxAgreement:
-    from trt_ros.vision.nms import iou
-
-    found = BoxAgreement(len(got), len(want))
-    for box, label in zip(want.xyxy, want.labels):
-        best = float(iou(box, got.xyxy[got.labels == label]).max(initial=0.0))
-        if best >= 0.5:
-            found.matched += 1
-            found.min_iou = min(found.min_iou, best)
-    return found

@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._agreement import Agreement, agreements
 from trt_ros.cli._first_layer import first_layer
 from trt_ros.errors import TrtRosError
+from trt_ros.runtime.agreement import Agreement, agreements
 
 if TYPE_CHECKING:
     import numpy as np

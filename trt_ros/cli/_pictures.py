@@ -1,4 +1,4 @@
-"""Pictures and frames of videos, of files and folders."""
+"""Pictures, frames of videos and images of recordings, of files and folders."""
 
 from __future__ import annotations
 
@@ -42,19 +42,63 @@ def expand(files: Sequence[Path]) -> Iterator[Path]:
 
 def frames(files: Sequence[Path]) -> Iterator[tuple[str, Frame]]:
     """
-    Yield every picture and video frame with its name, such as 'a.jpg' or 'b.mp4, frame 3'.
+    Yield every picture, video frame and image of a recording with its name, such as 'a.jpg'.
 
+    :raises ParameterError: when a folder has no images, or a recording cannot be opened.
     :raises BadFrameError: when a file is neither an image nor a video.
     """
     from trt_ros.media import read_picture
+    from trt_ros.recording import is_recording
     from trt_ros.vision.frame import Frame
 
-    for path in expand(files):
-        if path.suffix.lower() in VIDEO_SUFFIXES:
-            for index, (pixels, _) in enumerate(read_video(path)):
-                yield f'{path}, frame {index}', Frame.from_pixels(pixels)
-        else:
-            yield str(path), Frame.from_pixels(read_picture(path))
+    for source in files:
+        if is_recording(source):
+            from trt_ros.labelling.images import recorded_frames
+
+            yield from recorded_frames(source)
+            continue
+        for path in expand([source]):
+            if path.suffix.lower() in VIDEO_SUFFIXES:
+                for index, (pixels, _) in enumerate(read_video(path)):
+                    yield f'{path}, frame {index}', Frame.from_pixels(pixels)
+            else:
+                yield str(path), Frame.from_pixels(read_picture(path))
+
+
+def count_frames(files: Sequence[Path]) -> int:
+    """Count what `frames` yields; for videos, what their container declares."""
+    import cv2
+
+    from trt_ros.media import open_video
+    from trt_ros.recording import is_recording
+
+    count = 0
+    for source in files:
+        if is_recording(source):
+            from trt_ros.labelling.images import count_images
+
+            count += count_images(source)
+            continue
+        for path in expand([source]):
+            if path.suffix.lower() not in VIDEO_SUFFIXES:
+                count += 1
+                continue
+            video = open_video(path)
+            try:
+                count += max(1, int(video.get(cv2.CAP_PROP_FRAME_COUNT)))
+            finally:
+                video.release()
+    return count
+
+
+def fingerprint(files: Sequence[Path]) -> list[tuple[str, int, int]]:
+    """Return name, size and time of change of each file, by which changes are noticed."""
+    found = []
+    for source in files:
+        for path in sorted(source.iterdir()) if source.is_dir() else [source]:
+            status = path.stat()
+            found.append((str(path.resolve()), status.st_size, status.st_mtime_ns))
+    return found
 
 
 def read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:

@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         'images',
         nargs='*',
         type=Path,
-        help='pictures, videos or folders of them (default: random inputs)',
+        help='pictures, videos, recordings or folders of pictures (default: random inputs)',
     )
     add_build_arguments(parser)
     add = parser.add_argument_group('comparison').add_argument

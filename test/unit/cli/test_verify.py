@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.cli._agreement import Agreement
+from trt_ros.runtime.agreement import Agreement
 from trt_ros.runtime.backends import choose_backend
 
 cv2 = pytest.importorskip('cv2')
@@ -228,3 +228,34 @@ def test_two_photographs_make_two_rows(verify, tmp_path):
     _, drawn, _ = verify(photos=(tmp_path / 'red.png', other))
     assert drawn[-240, 240].tolist() == [255, 0, 0]
     assert drawn[drawn.shape[0] // 2 - 240, 240].tolist() == RED_BGR
+
+
+def test_frames_of_recordings_videos_and_folders_are_counted_and_read(tmp_path):
+    from support.recordings import compressed_image, raw_image, write_recording
+    from trt_ros.cli._pictures import count_frames, fingerprint, frames
+
+    red = np.full((24, 32, 3), RED_BGR, np.uint8)
+    drive = write_recording(
+        tmp_path / 'drive',
+        [('/front', 0, raw_image(0, red)), ('/back', 1, compressed_image(1, red))],
+    )
+    folder = tmp_path / 'photos'
+    folder.mkdir()
+    cv2.imwrite(str(folder / 'red.png'), red)
+    video = cv2.VideoWriter(str(folder / 'z.avi'), cv2.VideoWriter_fourcc(*'MJPG'), 10.0, (32, 24))
+    for _ in range(3):
+        video.write(red)
+    video.release()
+    sources = [drive, folder]
+    found = dict(frames(sources))
+    assert list(found) == [
+        f'{drive}, /front, 0.000 s',
+        f'{drive}, /back, 0.100 s',
+        f'{folder}/red.png',
+        *(f'{folder}/z.avi, frame {index}' for index in range(3)),
+    ]
+    assert all((frame.width, frame.height) == (32, 24) for frame in found.values())
+    assert count_frames(sources) == len(found)
+    before = fingerprint(sources)
+    cv2.imwrite(str(folder / 'red.png'), red[:8])
+    assert fingerprint(sources) != before

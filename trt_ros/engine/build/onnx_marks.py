@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trt_ros.engine.build.onnx_check import LARGEST_NBYTES, live_tensors, used
-from trt_ros.engine.build.onnx_precision import QUANTISING
+from trt_ros.engine.build.onnx_nodes import QUANTISING
 from trt_ros.engine.key import total_nbytes
 from trt_ros.errors import ModelError
 
@@ -45,7 +45,9 @@ class LayerGraph:
         import onnx
 
         if model.functions:
-            model = onnx.inliner.inline_local_functions(model)
+            from onnx import inliner
+
+            model = inliner.inline_local_functions(model)
         self._model = model
         graph = onnx.shape_inference.infer_shapes(model).graph
         self._values = {

@@ -16,17 +16,24 @@ ignores Q/DQ nodes, and selects nodes by operator and name, not by their positio
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.build.onnx_check import LARGEST_NBYTES, nodes, used
+from trt_ros.engine.build.onnx_check import LARGEST_NBYTES, used
+from trt_ros.engine.build.onnx_nodes import (
+    HEAVY,
+    QUANTISING,
+    VIEWS,
+    is_quantised,
+    matching_nodes,
+    node_key,
+    to_quantising_opset,
+)
 from trt_ros.engine.key import external_names
 from trt_ros.errors import BackendError, ModelError, ParameterError
 
-HEAVY = {'Conv', 'ConvTranspose', 'Gemm', 'MatMul', 'Einsum', 'Attention', 'LSTM', 'GRU', 'RNN'}
 # Sums, powers and their inverses: the squares of a layer norm overflow fp16 at 256.
 DELICATE = {
     'Pow',
@@ -56,10 +63,6 @@ DELICATE = {
     'Loop',
     'Scan',
 }
-# Between the DequantizeLinear of weights and their matrix product.
-VIEWS = {'Transpose', 'Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity'}
-QUANTISING = {'QuantizeLinear', 'DequantizeLinear'}
-QUANTISING_OPSET = 19  # First one with scales of float16 or bfloat16.
 # Inputs that ONNX requires in float32 whatever the other types are.
 FIXED_INPUTS = {'Resize': {1, 2}, 'Upsample': {1}, 'Dropout': {1}}
 
@@ -155,30 +158,10 @@ def lower(
         from onnx import inliner
 
         model = inliner.inline_local_functions(model)
-    lowering = _Lowering(_for_low_scales(model, precision), precision, fp32)
+    if is_quantised(model.graph):
+        model = to_quantising_opset(model, precision)
+    lowering = _Lowering(model, precision, fp32)
     return lowering.run(lower_io=io_dtypes == 'lower'), lowering.log_line
-
-
-def _for_low_scales(model: Any, precision: str) -> Any:
-    """
-    Return the model in an opset in which scales of Q/DQ nodes may have the lower precision.
-
-    :raises ModelError: if it cannot be converted to that opset.
-    """
-    import onnx
-
-    opset = next((one for one in model.opset_import if one.domain in ('', 'ai.onnx')), None)
-    quantised = any(node.op_type in QUANTISING for node in nodes(model.graph))
-    if not quantised or opset is None or opset.version >= QUANTISING_OPSET:
-        return model
-    try:
-        return onnx.version_converter.convert_version(model, QUANTISING_OPSET)
-    except Exception as error:  # Its own exceptions, or RuntimeError from C++.
-        raise ModelError(
-            f'A quantised model of opset {opset.version} cannot be converted to {precision}.',
-            cause=f'Q/DQ nodes in {precision} require opset {QUANTISING_OPSET}: {error}',
-            remedy=f'Export it with opset {QUANTISING_OPSET} or newer, or set precision to auto.',
-        ) from error
 
 
 class _Lowering:
@@ -189,7 +172,7 @@ class _Lowering:
 
         self.onnx, self.model, self.graph, self.precision = onnx, model, model.graph, precision
         self.low = onnx.TensorProto.FLOAT16 if precision == 'fp16' else onnx.TensorProto.BFLOAT16
-        self.excluded = _matching(self.graph, fp32)
+        self.excluded = matching_nodes(self.graph, fp32, option='fp32')
         self._constants_to_weights()
         inferred = onnx.shape_inference.infer_shapes(model).graph
         known = (*inferred.input, *inferred.output, *inferred.value_info)
@@ -215,7 +198,7 @@ class _Lowering:
                 makers += self._cast(value.name, value.name in wants_low, from_low=False)
         self._split_weights(wants_low, wants_full)
         for node in self.graph.node:
-            low = _key(node) in self.lowered
+            low = node_key(node) in self.lowered
             if low:
                 self._rename_low(node)
             makers.append(node)
@@ -264,7 +247,7 @@ class _Lowering:
                 node.op_type in QUANTISING
             )  # Also of weights; the tensors between are int8.
             if quantises or live.intersection(node.input):
-                reachable.add(_key(node))
+                reachable.add(node_key(node))
                 live.update(name for name in node.output if quantises or self.is_float(name))
         feeding: set[str] = set()
         read_low: set[str] = set()
@@ -274,17 +257,23 @@ class _Lowering:
                 feeding.update(node.input)
                 # A Cast between a low DequantizeLinear and its float32 reader prevents fusion.
                 fused = node.op_type != 'DequantizeLinear' or read_low.intersection(node.output)
-                if fused and _key(node) in reachable - self.excluded and self._can_be_low(node):
-                    lowered.add(_key(node))
+                if (
+                    fused
+                    and node_key(node) in reachable - self.excluded
+                    and self._can_be_low(node)
+                ):
+                    lowered.add(node_key(node))
                     read_low.update(node.input)
         lowered -= self._fed_by_full_scales(lowered)
         return lowered - self._quantised_exactly(lowered)
 
     def _quantised_exactly(self, lowered: set[str]) -> set[str]:
         """Return QuantizeLinear nodes of float32 values, mostly weights: no rounding needed."""
-        low = {name for node in self.graph.node if _key(node) in lowered for name in node.output}
+        low = {
+            name for node in self.graph.node if node_key(node) in lowered for name in node.output
+        }
         return {
-            _key(node)
+            node_key(node)
             for node in self.graph.node
             if node.op_type == 'QuantizeLinear' and node.input[0] not in low
         }
@@ -293,12 +282,12 @@ class _Lowering:
         """Return heavy nodes fed by a float32 Q/DQ node: a Cast between them prevents fusion."""
         full: set[str] = set()
         for node in self.graph.node:
-            if (_key(node) not in lowered and node.op_type == 'DequantizeLinear') or (
+            if (node_key(node) not in lowered and node.op_type == 'DequantizeLinear') or (
                 node.op_type in VIEWS and full.intersection(node.input)
             ):
                 full.update(node.output)
         return {
-            _key(node)
+            node_key(node)
             for node in self.graph.node
             if node.op_type in HEAVY | VIEWS and full.intersection(node.input)
         }
@@ -307,7 +296,7 @@ class _Lowering:
         """Return a log line with the numbers of lowered nodes."""
 
         def count(found: Iterable[Any]) -> tuple[int, int]:
-            keys = [_key(node) for node in found]
+            keys = [node_key(node) for node in found]
             return sum(key in self.lowered for key in keys), len(keys)
 
         heavy = count(node for node in self.graph.node if node.op_type in HEAVY)
@@ -326,7 +315,7 @@ class _Lowering:
 
         :raises ParameterError: if they do.
         """
-        heavy = [_key(node) for node in self.graph.node if node.op_type in HEAVY]
+        heavy = [node_key(node) for node in self.graph.node if node.op_type in HEAVY]
         lost = [
             node.input[1]
             for node in self.graph.node
@@ -387,7 +376,7 @@ class _Lowering:
         for node in self.graph.node:
             low = (
                 {node.input[index] for index in self._low_inputs(node)}
-                if _key(node) in self.lowered
+                if node_key(node) in self.lowered
                 else set()
             )
             wants_low |= low
@@ -456,34 +445,6 @@ class _Lowering:
                 for node in self.graph.node:
                     _rename(node, {name: full})
                 self.graph.node.append(cast('Cast', [full], [name], f'{name}__cast', to=self.low))
-
-
-def _matching(graph: Any, patterns: Sequence[str]) -> set[str]:
-    """
-    Return the keys of the nodes that the patterns match.
-
-    :raises ParameterError: if a pattern matches no node.
-    """
-    found: set[str] = set()
-    for pattern in patterns:
-        keys = {
-            _key(node)
-            for node in graph.node
-            if any(fnmatchcase(text, pattern) for text in (node.name, node.op_type, *node.output))
-        }
-        if not keys:
-            raise ParameterError(
-                f'fp32 {pattern!r} matches no node, operator or output of the model.',
-                remedy='Use a name or operator of the model, as shown by `trt-ros verify --layers`'
-                ' or Netron.',
-            )
-        found |= keys
-    return found
-
-
-def _key(node: Any) -> str:
-    """Return a unique key of a node: node names may be empty, tensor names are unique."""
-    return ' '.join(node.output)
 
 
 def _low_bytes(values: np.ndarray, precision: str) -> bytes:

@@ -102,18 +102,22 @@ class OnnxRuntimeRunner(Runner):
         self._names = [spec.name for spec in self.outputs]
 
     @classmethod
-    def open(cls, model_path: str | Path, *, threads: int = 0) -> OnnxRuntimeRunner:
+    def open(
+        cls, model_path: str | Path, *, threads: int = 0, exact_qdq: bool = False
+    ) -> OnnxRuntimeRunner:
         """
         Load a model.
 
         :param threads: threads of a run; 0 uses as many as this process has CPUs, until
             `settle_threads` finds that fewer are enough.
+        :param exact_qdq: compute quantised layers in float between their Q/DQ nodes, as TensorRT
+            rounds, instead of with int8 kernels, which saturate on some CPUs.
         :raises BackendError: when onnxruntime is not installed.
         :raises ModelError: when the file cannot be read, is not ONNX, or cannot be run here.
         """
         path = Path(model_path).expanduser()
         check_model_file(path)
-        open_session = partial(_open_session, load_onnxruntime(), path)
+        open_session = partial(_open_session, load_onnxruntime(), path, exact_qdq=exact_qdq)
         # ONNX Runtime's default ignores a restricted CPU set and pins a thread to each CPU.
         session = open_session(threads or len(os.sched_getaffinity(0)))
         try:
@@ -169,16 +173,21 @@ class OnnxRuntimeRunner(Runner):
         self._session = None
 
 
-def _open_session(onnxruntime: Any, path: Path, threads: int) -> Any:
+def _open_session(onnxruntime: Any, path: Path, threads: int, *, exact_qdq: bool = False) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # Errors are raised as exceptions; its warnings help no user.
     options.intra_op_num_threads = threads
     # A spinning thread takes its CPU from camera and DDS between frames, and within a run on a
     # busy machine from the very thread that it waits for.
     options.add_session_config_entry('session.intra_op.allow_spinning', '0')
+    if exact_qdq:
+        options.add_session_config_entry('session.disable_quant_qdq', '1')
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=['CPUExecutionProvider'])
     except Exception as error:
+        if 'float8e4m3fn' in str(error) and not exact_qdq:
+            # ONNX Runtime 1.23 fuses fp8 into kernels of int8, and then refuses their types.
+            return _open_session(onnxruntime, path, threads, exact_qdq=True)
         raise _explain(error, path) from error
 
 

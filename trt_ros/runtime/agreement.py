@@ -1,4 +1,4 @@
-"""Agreement of a network's outputs with those of a reference."""
+"""Agreement of a network's outputs and boxes with those of a reference."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.nms import iou
 
 
 @dataclass
@@ -116,6 +119,17 @@ class BoxAgreement:
     reference: int = 0
     matched: int = 0
     min_iou: float = 1.0
+
+    @classmethod
+    def of(cls, got: Detections, want: Detections) -> BoxAgreement:
+        """Compare the boxes of one input; a box matches one of its class with an IoU of 0.5."""
+        found = cls(len(got), len(want))
+        for box, label in zip(want.xyxy, want.labels):
+            best = float(iou(box, got.xyxy[got.labels == label]).max(initial=0.0))
+            if best >= 0.5:
+                found.matched += 1
+                found.min_iou = min(found.min_iou, best)
+        return found
 
     def add(self, other: BoxAgreement) -> None:
         """Add the boxes of another input."""

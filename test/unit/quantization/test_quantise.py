@@ -1,0 +1,149 @@
+"""Quantisation of the demo detector from pictures to file, as `trt-ros quantize` runs it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from trt_ros.cli import main
+from trt_ros.demo.evaluate import MODEL
+from trt_ros.demo.scene import TRAINING, draw
+from trt_ros.quantization.layers import QuantNetwork
+
+cv2 = pytest.importorskip('cv2')
+onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+
+
+@pytest.fixture(scope='module')
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('pictures')
+    for index in range(4):
+        picture = draw(np.random.default_rng([TRAINING, index]), (640, 480))[0]
+        cv2.imwrite(str(folder / f'{index}.png'), picture)
+    return folder
+
+
+@pytest.fixture
+def quantize(pictures, residual_model, tmp_path, capsys):
+    """Run the verb on a network of three convolutions, or another one."""
+    small = tmp_path / 'small.onnx'
+    onnx.save(residual_model(), small)
+
+    def run(*args, model=small, to='int8', images=pictures, output='q.onnx'):
+        output = tmp_path / output
+        flags = ['--to', to, '--output', output, *args]
+        code = main(['quantize', str(model), str(images), *map(str, flags)])
+        return code, capsys.readouterr()
+
+    return run
+
+
+def of_type(model, kind):
+    return [node for node in model.graph.node if node.op_type == kind]
+
+
+def reasons(path):
+    report = json.loads(path.read_text())
+    return report, {layer['name']: layer['reason'] for layer in report['layers']}
+
+
+@pytest.mark.parametrize('to', ['int8', 'fp8'])
+def test_results_of_a_detector_agree_with_those_of_the_original(quantize, to, tmp_path):
+    names = [layer.name for layer in QuantNetwork(onnx.load(MODEL)).layers]
+    kept = [part for name in names[3:] for part in ('--keep', name)]  # Takes less time.
+    code, printed = quantize(*kept, '--json', tmp_path / 'report.json', to=to, model=MODEL)
+    assert code == 0, printed.err
+    report, why = reasons(tmp_path / 'report.json')
+    assert (report['to'], report['frames'], report['resumed']) == (to, 4, 0)
+    assert report['agreement']['metric'] == 'mAP50 against the original'
+    assert report['agreement']['value'] >= 0.99
+    quantised = [name for name in why if not why[name]]
+    assert quantised and set(quantised) <= set(names[:3])
+    assert all(layer['error'] > 0 for layer in report['layers'] if not layer['reason'])
+    assert f'{to}: {len(quantised)} of 42 convolutions and matrix products' in printed.out
+    model = onnx.load(tmp_path / 'q.onnx')
+    assert len(of_type(model, 'DequantizeLinear')) == 2 * len(quantised)
+    assert {each.key for each in model.metadata_props} >= {'names', 'task', 'stride'}
+
+
+def test_calibration_continues_where_an_earlier_run_ended(quantize, monkeypatch, tmp_path):
+    from trt_ros.quantization import calibration
+
+    original, seen = calibration.Histogram.add, []
+
+    def interrupted(histogram, values):
+        seen.append(values.shape)
+        if len(seen) == 6:  # The second of two activations of the third of four pictures.
+            raise KeyboardInterrupt
+        original(histogram, values)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(calibration.Histogram, 'add', interrupted)
+        assert quantize()[0] == 130
+    assert not (tmp_path / 'q.onnx').exists()
+    code, printed = quantize()
+    assert code == 0
+    assert 'calibrated with 4 images, 2 of them by an earlier run' in printed.out
+    resumed = dict(np.load(tmp_path / 'q.calibration.npz'))
+    code, printed = quantize('--method', 'max', '--max-drop', '1')
+    assert 'calibrated with 4 images, 4 of them by an earlier run, method max' in printed.out
+    (tmp_path / 'q.calibration.npz').write_bytes(b'damaged')
+    code, printed = quantize()
+    assert 'calibrated with 4 images, method mse' in printed.out
+    for name, values in np.load(tmp_path / 'q.calibration.npz').items():
+        np.testing.assert_array_equal(values, resumed[name])
+
+
+def test_layers_return_to_float_until_the_results_agree(quantize, monkeypatch, tmp_path):
+    """The range of one activation is spoilt: its layer returns, the other stays quantised."""
+    from trt_ros.quantization.calibration import Calibration
+
+    ranges = Calibration.ranges
+
+    def spoil(calibration, *args):
+        return {**ranges(calibration, *args), 'a': 1e-3}
+
+    monkeypatch.setattr(Calibration, 'ranges', spoil)
+    path = tmp_path / 'report.json'
+    assert quantize('--json', path, '--max-drop', '0.05')[0] == 0
+    report, why = reasons(path)
+    assert why['b'] == 'in float to meet --max-drop'
+    assert why['a'] == ''
+    assert report['agreement']['metric'] == 'equal pixels'
+    assert report['agreement']['value'] >= 0.95
+    quantize('--json', path, '--max-drop', '1')
+    report, why = reasons(path)
+    assert (why['a'], why['b']) == ('', '')
+    assert report['agreement']['value'] < 0.9
+
+
+def test_drop_that_no_layer_meets_is_an_error(quantize, monkeypatch):
+    from trt_ros.quantization.calibration import Calibration
+
+    monkeypatch.setattr(Calibration, 'ranges', lambda *_: {'images': 1e-6, 'a': 1e-6})
+    code, printed = quantize()
+    assert code == 1
+    assert 'No layer can be quantised to int8 with a drop of 0.01.' in printed.err
+
+
+@pytest.mark.parametrize(
+    ('args', 'options', 'message'),
+    [
+        (['--method', 'entropy'], {'to': 'fp8'}, 'method entropy cannot be used for fp8'),
+        (['--keep', 'none*'], {}, "keep 'none*' matches no node"),
+        ([], {'output': 'q.engine'}, 'It is not an .onnx file'),
+        ([], {'output': 'small.onnx'}, 'It is the model itself'),
+        ([], {'output': 'missing/q.onnx'}, 'missing does not exist'),
+        (['--json', 'missing/r.json'], {}, 'The folder missing does not exist'),
+        ([], {'images': 'missing.png'}, 'missing.png does not exist'),
+    ],
+)
+def test_bad_arguments_are_errors_with_remedies(quantize, args, options, message, tmp_path):
+    code, printed = quantize(*args, **options)
+    assert code == 1
+    assert message in printed.err
+    assert 'Remedy: ' in printed.err
+    assert not (tmp_path / 'q.onnx').exists()

@@ -1,0 +1,141 @@
+"""
+Quantisation of an ONNX file to int8 or fp8, calibrated with images.
+
+The last layers stay in float. If the results differ too much from those of the original, the most
+sensitive layers return to float. An interrupted calibration continues when run again.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+import json
+from pathlib import Path
+import sys
+from typing import TYPE_CHECKING, Any
+
+from trt_ros.cli._arguments import fraction, positive
+from trt_ros.cli._pictures import count_frames, fingerprint, frames
+from trt_ros.cli.build import Bar
+from trt_ros.cli.detect import add_option_flags
+from trt_ros.errors import ParameterError
+from trt_ros.runtime.options import PREPROCESSING, LabelledOptions
+
+if TYPE_CHECKING:
+    from trt_ros.quantization.quantise import FrameSource, QuantReport
+
+OPTIONS = (*PREPROCESSING, 'labels', 'labels_path', 'input_size')
+SHOWN_LAYERS = 8
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add = parser.add_argument
+    add('model', type=Path, help='float32 ONNX file')
+    add(
+        'images',
+        nargs='+',
+        type=Path,
+        help='pictures, videos, folders of them or recordings of rosbag2: some hundred typical '
+        'images',
+    )
+    add('--to', required=True, choices=('int8', 'fp8'), help='format of the quantised layers')
+    add('--output', type=Path, required=True, metavar='FILE.onnx', help='ONNX file to write')
+    add(
+        '--method',
+        default='',
+        choices=('', 'max', 'mse', 'entropy', 'percentile'),
+        metavar='{max,mse,entropy,percentile}',
+        help='choice of the ranges (default: mse for int8, max for fp8)',
+    )
+    add(
+        '--keep',
+        action='append',
+        default=[],
+        metavar='NODE|OP',
+        help='layer that stays in float: name of a node or its output, or operator, also a '
+        "pattern such as '/head/*'; may be given several times",
+    )
+    add(
+        '--max-drop',
+        type=fraction,
+        default=0.01,
+        metavar='X',
+        help='largest drop of the agreement of results with the original (default: 0.01)',
+    )
+    add(
+        '--max-images',
+        type=positive,
+        default=256,
+        metavar='N',
+        help='maximum number of images, evenly spread (default: 256)',
+    )
+    add(
+        '--score-threshold',
+        type=fraction,
+        default=0.25,
+        metavar='X',
+        help='minimum score of compared boxes (default: 0.25)',
+    )
+    add('--json', type=Path, metavar='FILE', help='write the report')
+    add_option_flags(parser.add_argument_group('preprocessing and decoding'), OPTIONS)
+
+
+def run(args: Namespace) -> int:
+    """Quantise, write and report."""
+    from trt_ros.progress import Reporter
+    from trt_ros.quantization.quantise import QuantOptions, quantise
+
+    if args.json and not args.json.parent.is_dir():
+        raise ParameterError(
+            f'The file {args.json} cannot be written.',
+            cause=f'The folder {args.json.parent} does not exist.',
+            remedy='Create the folder, or use another one.',
+        )
+    options = QuantOptions(
+        args.to, args.method, tuple(args.keep), args.max_drop, args.score_threshold
+    )
+    pipeline_options = LabelledOptions(
+        model_path=str(args.model), **{name: getattr(args, name) for name in OPTIONS}
+    )
+    with Bar() as bar:
+        found = quantise(options, pipeline_options, _source(args), args.output, Reporter(bar))
+    if args.json:
+        args.json.write_text(json.dumps(found.as_dict(), indent=1))
+    _print(found)
+    return 0
+
+
+def _source(args: Namespace) -> FrameSource:
+    from trt_ros.quantization.quantise import FrameSource, limited
+
+    missing = [str(path) for path in args.images if not path.exists()]
+    if missing:
+        raise ParameterError(
+            f'{", ".join(missing)} does not exist.', remedy='Correct the path of the images.'
+        )
+    count = count_frames(args.images)
+
+    def opened() -> Any:
+        return limited((frame for _, frame in frames(args.images)), count, args.max_images)
+
+    return FrameSource(
+        opened,
+        min(count, args.max_images),
+        json.dumps([fingerprint(args.images), args.max_images]),
+    )
+
+
+def _print(found: QuantReport) -> None:
+    print('\n'.join(found.log_lines), file=sys.stderr)
+    resumed = f', {found.resumed} of them by an earlier run' if found.resumed else ''
+    print(f'calibrated with {found.frames} images{resumed}, method {found.method}')
+    quantised = [layer for layer in found.layers if not layer.reason]
+    print(f'{found.to}: {len(quantised)} of {len(found.layers)} convolutions and matrix products')
+    measured = [layer for layer in found.layers if layer.error is not None]
+    measured.sort(key=lambda layer: -(layer.error or 0.0))
+    print(f'{"error alone":>12}  most sensitive layers')
+    for layer in measured[:SHOWN_LAYERS]:
+        reason = f' ({layer.reason})' if layer.reason else ''
+        print(f'{layer.error:12.2%}  {layer.name}{reason}')
+    print(f'results: {found.agreement}')
+    print(found.output)

@@ -1,0 +1,39 @@
+"""Images of recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from trt_ros.labelling.job import chosen_topics
+from trt_ros.recording import IMAGE_TYPES, Recording
+from trt_ros.ros.dds.cdr import read_compressed_image, read_image
+from trt_ros.ros.frames import to_frame
+from trt_ros.vision.frame import Frame
+
+
+def count_images(path: Path) -> int:
+    """
+    Count the images of a recording, of all topics.
+
+    :raises ParameterError: when it cannot be opened or has none.
+    """
+    with closing(Recording(path)) as recording:
+        return sum(recording.topics[topic].count for topic in chosen_topics(recording, []))
+
+
+def recorded_frames(path: Path) -> Iterator[tuple[str, Frame]]:
+    """
+    Yield every image of a recording with its name, such as 'drive.mcap, /image_raw, 12.300 s'.
+
+    :raises ParameterError: when it cannot be opened or has none.
+    :raises BadFrameError: when the recording is damaged, or an image is.
+    """
+    with closing(Recording(path)) as recording:
+        topics = chosen_topics(recording, [])
+        for topic, time_ns, data in recording.messages(topics):
+            is_raw = recording.topics[topic].message_type == IMAGE_TYPES[0]
+            view = read_image(data) if is_raw else read_compressed_image(data)
+            seconds = (time_ns - recording.start_ns) / 1e9
+            yield f'{path}, {topic}, {seconds:.3f} s', to_frame(view)

@@ -1,0 +1,79 @@
+"""Runs of a model on frames with ONNX Runtime, with results and all outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from trt_ros.runtime.cpu.frame_runner import StepByStep
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.runner import Runner
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.thresholds import Thresholds
+
+
+class FrameNetwork:
+    """
+    A model, original or quantised, that runs one frame at a time. Owns its session.
+
+    A context manager.
+
+    :param model: ModelProto.
+    :param extra_outputs: names of float32 tensors to return as outputs, too.
+    """
+
+    def __init__(self, model: Any, fitted: Fitted[Any], extra_outputs: Sequence[str] = ()) -> None:
+        import onnx
+
+        present = {value.name for value in model.graph.output}
+        extra = [name for name in dict.fromkeys(extra_outputs) if name not in present]
+        inputs = {value.name for value in model.graph.input}
+        self._inputs = [name for name in extra if name in inputs]
+        model.graph.output.extend(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+            for name in extra
+            if name not in inputs
+        )
+        try:
+            with TemporaryDirectory(prefix='trt_ros') as folder:
+                path = Path(folder) / 'model.onnx'
+                onnx.save(model, str(path))
+                runner = OnnxRuntimeRunner.open(path, exact_qdq=True)
+        finally:
+            del model.graph.output[len(present) :]
+        self._recorder = _Recorder(runner)
+        self._steps = StepByStep[Any](self._recorder, fitted)
+
+    def run(self, frame: Frame, thresholds: Thresholds) -> tuple[Any, dict[str, np.ndarray]]:
+        """Return the task's result, and all outputs by name, with the extra ones."""
+        result = self._steps.infer(frame, thresholds)
+        tensors, outputs = self._recorder.last
+        return result, {**outputs, **{name: tensors[name] for name in self._inputs}}
+
+    def __enter__(self) -> FrameNetwork:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._steps.close()
+
+
+class _Recorder(Runner):
+    """A runner that keeps the inputs and outputs of its last run."""
+
+    def __init__(self, runner: OnnxRuntimeRunner) -> None:
+        self._runner, self.backend = runner, runner.backend
+        self.inputs, self.outputs, self.metadata = runner.inputs, runner.outputs, runner.metadata
+        self.last: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
+
+    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        outputs = self._runner.infer(tensors)
+        self.last = dict(tensors), outputs
+        return outputs
+
+    def close(self) -> None:
+        self._runner.close()

@@ -1,0 +1,170 @@
+"""Layers of an ONNX model that can be quantised, and the last ones, which stay in float."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trt_ros.engine.build.onnx_nodes import HEAVY, QUANTISING, matching_nodes, node_key
+from trt_ros.errors import ModelError, ParameterError
+
+VIEWS = {'Identity'}  # Of weights that several layers share.
+
+
+@dataclass(frozen=True)
+class QuantLayer:
+    """
+    A convolution or matrix product with constant weights.
+
+    :param name: name of the node; its output where it has none.
+    :param output: name of its output.
+    :param activation: name of the tensor that it reads.
+    :param weight: name of its weights, as the node reads them.
+    :param axis: axis of the weights with the output channels.
+    """
+
+    name: str
+    op: str
+    output: str
+    activation: str
+    weight: str
+    axis: int
+
+
+class QuantNetwork:
+    """
+    A float32 model of which layers are chosen to be quantised.
+
+    :ivar model: ModelProto with its weights.
+    :ivar layers: layers that may be quantised, in topological order.
+    :ivar head: outputs of the last layers before the results: they stay in float.
+    :ivar left_out: reason per convolution or matrix product that stays in float.
+    :raises ModelError: if the model is quantised already.
+    """
+
+    def __init__(self, model: Any, keep: Sequence[str] = ()) -> None:
+        self.model = model
+        if any(node.op_type in QUANTISING for node in model.graph.node):
+            raise ModelError(
+                'The model is quantised already.',
+                cause='It contains QuantizeLinear or DequantizeLinear.',
+                remedy='Quantise the float32 model that it was made from.',
+            )
+        self.weights = _constants(model.graph)
+        kept = matching_nodes(model.graph, keep, option='keep')
+        head = _head(model.graph, self.weights)
+        self.head = [node.output[0] for node in head]
+        self.layers: list[QuantLayer] = []
+        self.left_out: dict[str, str] = {}
+        in_head = {node_key(node) for node in head}
+        for node in model.graph.node:
+            if node.op_type not in HEAVY:
+                continue
+            found = self._layer(node)
+            if isinstance(found, str):
+                reason = found
+            elif node_key(node) in kept:
+                reason = 'kept by --keep'
+            elif node_key(node) in in_head or _is_dfl(node, self.weights):
+                reason = 'last layer before the results'
+            else:
+                self.layers.append(found)
+                continue
+            self.left_out[node.name or node.output[0]] = reason
+        if not self.layers:
+            raise ParameterError(
+                'The model has no layer to quantise.',
+                cause='; '.join(f'{name}: {why}' for name, why in self.left_out.items())
+                or 'It has no convolutions or matrix products.',
+                remedy='Quantise a float32 model with several convolutions or matrix products.',
+            )
+
+    def _layer(self, node: Any) -> QuantLayer | str:
+        """Return the layer of a node, or why it cannot be quantised."""
+        axis_of = _AXES.get(node.op_type)
+        if axis_of is None:
+            return f'{node.op_type} is not quantised'
+        weight = self.weights.get(node.input[1])
+        if weight is None:
+            return 'its weights are not constant'
+        if node.input[0] in self.weights:
+            return 'its input is constant'
+        values = weight()
+        if values.dtype != np.float32:
+            return f'its weights are {values.dtype}, not float32'
+        if not np.isfinite(values).all():
+            return 'its weights are not finite'
+        axis = axis_of(node, values)
+        if axis is None:
+            return 'weights of this shape are not quantised'
+        name = node.name or node.output[0]
+        return QuantLayer(name, node.op_type, node.output[0], node.input[0], node.input[1], axis)
+
+
+def _conv_axis(node: Any, weight: np.ndarray) -> int | None:
+    return 0
+
+
+def _deconv_axis(node: Any, weight: np.ndarray) -> int | None:
+    groups = next((each.i for each in node.attribute if each.name == 'group'), 1)
+    return 1 if groups == 1 else None
+
+
+def _gemm_axis(node: Any, weight: np.ndarray) -> int | None:
+    flags = {each.name: each.i for each in node.attribute if each.name in ('transA', 'transB')}
+    return None if flags.get('transA') else 1 - flags.get('transB', 0)
+
+
+def _matmul_axis(node: Any, weight: np.ndarray) -> int | None:
+    return 1 if weight.ndim == 2 else None
+
+
+_AXES: dict[str, Callable[[Any, np.ndarray], int | None]] = {
+    'Conv': _conv_axis,
+    'ConvTranspose': _deconv_axis,
+    'Gemm': _gemm_axis,
+    'MatMul': _matmul_axis,
+}
+
+
+def _constants(graph: Any) -> dict[str, Callable[[], np.ndarray]]:
+    """Return a reader per constant tensor: weights, Constant nodes and views of them."""
+    import onnx
+
+    def reader(tensor: Any) -> Callable[[], np.ndarray]:
+        return lambda: np.asarray(onnx.numpy_helper.to_array(tensor))
+
+    found = {tensor.name: reader(tensor) for tensor in graph.initializer}
+    for node in graph.node:
+        value = next((each.t for each in node.attribute if each.name == 'value'), None)
+        if node.op_type == 'Constant' and value is not None:
+            found[node.output[0]] = reader(value)
+        elif node.op_type in VIEWS and node.input[0] in found:
+            found[node.output[0]] = found[node.input[0]]
+    return found
+
+
+def _head(graph: Any, weights: dict[str, Callable[[], np.ndarray]]) -> list[Any]:
+    """Return the convolutions and matrix products from which an output is reached directly."""
+    wanted = {value.name for value in graph.output}
+    found = []
+    for node in reversed(graph.node):
+        if not wanted.intersection(node.output):
+            continue
+        if node.op_type in HEAVY and not _is_dfl(node, weights):
+            found.append(node)
+        else:
+            wanted.update(node.input)
+    return found[::-1]
+
+
+def _is_dfl(node: Any, weights: dict[str, Callable[[], np.ndarray]]) -> bool:
+    """Return whether a convolution computes the mean of a distribution over box sides."""
+    weight = weights.get(node.input[1]) if node.op_type == 'Conv' else None
+    if weight is None:
+        return False
+    values = weight()
+    return values.shape[0] == 1 and np.array_equal(values.ravel(), np.arange(values.size))

@@ -1,0 +1,275 @@
+"""Quantisation of a model: calibration, choice of the layers, output file and report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+import hashlib
+from itertools import islice
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from trt_ros.engine.build.onnx_check import LARGEST_NBYTES
+from trt_ros.engine.build.onnx_nodes import to_quantising_opset
+from trt_ros.engine.key import OnnxFile, total_nbytes
+from trt_ros.errors import ModelError, ParameterError
+from trt_ros.progress import Reporter
+from trt_ros.quantization.calibration import Calibration
+from trt_ros.quantization.formats import FORMATS
+from trt_ros.quantization.frame_network import FrameNetwork
+from trt_ros.quantization.layers import QuantNetwork
+from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
+from trt_ros.quantization.search import LayerSearch
+from trt_ros.runtime.cpu.checked_runner import CheckedRunner
+from trt_ros.runtime.feeds import is_one_image
+from trt_ros.runtime.fitting import Fitted, fit_any
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.vision.decoders.registry import DRAWN
+from trt_ros.vision.frame import Frame
+
+EVALUATED_FRAMES = 32
+
+
+@dataclass(frozen=True)
+class QuantOptions:
+    """
+    Options of a quantisation.
+
+    :param to: 'int8' or 'fp8'.
+    :param method: how ranges are chosen from the histograms; '' for the default of the format.
+    :param keep: patterns of layers that stay in float: names, operators or outputs.
+    :param max_drop: largest drop of the agreement with the original, 0 to 1.
+    :param score: minimum score of compared boxes.
+    """
+
+    to: str
+    method: str = ''
+    keep: tuple[str, ...] = ()
+    max_drop: float = 0.01
+    score: float = 0.25
+
+    def __post_init__(self) -> None:
+        methods = FORMATS[self.to].methods
+        if self.method and self.method not in methods:
+            raise ParameterError(
+                f'The method {self.method} cannot be used for {self.to}.',
+                remedy=f'Choose one of {", ".join(methods)}.',
+            )
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """
+    Frames to calibrate with.
+
+    :param open: yields them from the first; called once.
+    :param count: expected number, which may be wrong for videos.
+    :param fingerprint: changes when the frames do.
+    """
+
+    open: Callable[[], Iterator[Frame]]
+    count: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """
+    A convolution or matrix product in the result.
+
+    :param error: error of the last layers when this one alone is quantised; None if it was never.
+    :param reason: why it stays in float; '' where it is quantised.
+    """
+
+    name: str
+    error: float | None
+    reason: str
+
+
+@dataclass
+class QuantReport:
+    """
+    Result of a quantisation.
+
+    :param frames: number of frames of the calibration.
+    :param resumed: number of them whose values were kept by an earlier run.
+    """
+
+    model: str
+    output: str
+    to: str
+    method: str
+    frames: int
+    resumed: int
+    agreement: ResultAgreement
+    layers: list[LayerResult]
+    log_lines: tuple[str, ...]
+    latency: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values for JSON."""
+        return {**asdict(self), 'agreement': self.agreement.as_dict()}
+
+
+def quantise(
+    options: QuantOptions,
+    pipeline_options: PipelineOptions,
+    source: FrameSource,
+    output: Path,
+    report: Reporter,
+) -> QuantReport:
+    """
+    Quantise a model and write it.
+
+    The calibration is kept beside the output, as NAME.calibration.npz.
+
+    :param pipeline_options: the model and its preprocessing.
+    :param output: ONNX file to write.
+    :raises TrtRosError: a ParameterError, ModelError, TensorMismatchError or BadFrameError.
+    """
+    path = Path(pipeline_options.model_path).expanduser()
+    _check_output(output, path)
+    fitted = _fitted(path, pipeline_options, report)
+    network = QuantNetwork(_load(path, options.to), options.keep)
+    quant_format = FORMATS[options.to]
+    method = options.method or quant_format.methods[0]
+    activations = sorted({layer.activation for layer in network.layers})
+    key = _key(path, source, fitted, activations)
+    calibration = Calibration(activations, calibration_path(output), key)
+    resumed = calibration.done
+    evaluated: list[Frame] = []
+    stride = -(-source.count // EVALUATED_FRAMES)
+
+    def frames() -> Iterator[Frame]:
+        for index, frame in enumerate(source.open()):
+            if index % stride == 0 and len(evaluated) < EVALUATED_FRAMES:
+                evaluated.append(frame)
+            yield frame
+
+    with FrameNetwork(network.model, fitted, activations) as instrumented:
+        calibration.run(instrumented, frames(), source.count, report)
+    if not calibration.done:
+        raise ParameterError('The files have no images.', remedy='Calibrate with some images.')
+    with FrameNetwork(network.model, fitted) as original:
+        evaluation = Evaluation(original, evaluated, options.score)
+    amax = calibration.ranges(method, quant_format)
+    search = LayerSearch(network, fitted, amax, quant_format, evaluation, report)
+    errors = search.errors()
+    layers, agreement = search.fallback(errors, options.max_drop)
+    model = search.model(layers)
+    _write(model, output)
+    quantised = {layer.name for layer in layers}
+    results = [
+        LayerResult(
+            layer.name,
+            errors[layer.name],
+            '' if layer.name in quantised else 'in float to meet --max-drop',
+        )
+        for layer in network.layers
+    ]
+    results += [LayerResult(name, None, why) for name, why in network.left_out.items()]
+    return QuantReport(
+        str(path),
+        str(output),
+        options.to,
+        method,
+        calibration.done,
+        resumed,
+        agreement,
+        results,
+        fitted.log_lines,
+    )
+
+
+def calibration_path(output: Path) -> Path:
+    """Return the path of the file that keeps the calibration."""
+    return output.with_suffix('.calibration.npz')
+
+
+def _check_output(output: Path, model: Path) -> None:
+    problem = f'The file {output} cannot be written.'
+    if output.suffix != '.onnx':
+        raise ParameterError(problem, cause='It is not an .onnx file.', remedy='Name it so.')
+    if not output.parent.is_dir():
+        raise ParameterError(
+            problem,
+            cause=f'The folder {output.parent} does not exist.',
+            remedy='Create the folder, or use another one.',
+        )
+    if output.exists() and model.exists() and output.samefile(model):
+        raise ParameterError(
+            problem, cause='It is the model itself.', remedy='Choose another name.'
+        )
+
+
+def _fitted(path: Path, options: PipelineOptions, report: Reporter) -> Fitted[Any]:
+    """Load the model in a child process first, and decide about preprocessing and decoder."""
+    original = CheckedRunner.open(path, report=report, cache_dir=options.engine_cache_dir)
+    try:
+        fitted = fit_any(original, options, DRAWN)
+    finally:
+        original.close()
+    if not is_one_image(fitted.feeds):
+        raise ParameterError(
+            f'{path} cannot be calibrated with images.',
+            cause=f'Its inputs are {"; ".join(map(str, original.inputs))}.',
+            remedy='Quantise it with a tool that takes arrays for all inputs.',
+        )
+    return fitted
+
+
+def _load(path: Path, to: str) -> Any:
+    """Return the ModelProto with its weights, in an opset with the types of Q/DQ nodes."""
+    import onnx
+
+    nbytes = total_nbytes(path)
+    if nbytes > LARGEST_NBYTES:
+        raise ModelError(
+            f'{path} is too large to be quantised: {nbytes / 2**30:.1f} GiB.',
+            cause='A protobuf message is limited to 2 GiB.',
+            remedy='Quantise it with the tools of its exporter.',
+        )
+    model = onnx.load(str(path))
+    if model.functions:
+        from onnx import inliner
+
+        model = inliner.inline_local_functions(model)
+    return to_quantising_opset(model, to)
+
+
+def _key(path: Path, source: FrameSource, fitted: Fitted[Any], activations: list[str]) -> str:
+    """Return the hash of all that the histograms depend on."""
+    onnx = OnnxFile.read(path)
+    parts = [
+        onnx.sha256,
+        onnx.external,
+        source.fingerprint,
+        str(fitted.preprocess),
+        activations,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _write(model: Any, output: Path) -> None:
+    import onnx
+
+    onnx.checker.check_model(model)
+    part = output.with_name(f'.{output.name}.part')
+    try:
+        onnx.save(model, str(part))
+        os.replace(part, output)
+    except OSError as error:
+        raise ParameterError(
+            f'The file {output} cannot be written.',
+            cause=error.strerror or '',
+            remedy='Choose another folder.',
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def limited(frames: Iterator[Frame], count: int, limit: int) -> Iterator[Frame]:
+    """Yield at most `limit` of about `count` frames, evenly spread."""
+    return islice(islice(frames, 0, None, max(1, -(-count // limit))), limit)

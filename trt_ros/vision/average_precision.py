@@ -1,0 +1,79 @@
+"""Average precision of detections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.nms import iou
+
+
+def matches(
+    found: Detections, xyxy: np.ndarray, labels: np.ndarray, *, min_iou: float = 0.5
+) -> np.ndarray:
+    """
+    Return which detections are true positives; each true box matches at most one detection.
+
+    :param found: detections by descending score.
+    :param xyxy: (M, 4) float32, the true boxes; `labels`: (M,) int32.
+    :returns: (N,) bool, one value per detection, in their order.
+    """
+    is_true_positive = np.zeros(len(found), bool)
+    is_unmatched = np.ones(len(labels), bool)
+    for index, (box, label) in enumerate(zip(found.xyxy, found.labels)):
+        overlap = iou(box, xyxy) * (is_unmatched & (labels == label))
+        if overlap.size and overlap.max() >= min_iou:
+            is_true_positive[index] = True
+            is_unmatched[overlap.argmax()] = False
+    return is_true_positive
+
+
+def average_precision(scores: np.ndarray, is_true_positive: np.ndarray, truth_count: int) -> float:
+    """
+    Compute the area under the precision-recall curve of one class.
+
+    All-point interpolation: the precision at a recall is the highest at that recall or beyond
+    (Everingham et al., PASCAL VOC development kit 2010, section 3.4.1).
+
+    :param scores: (N,) over all pictures.
+    :param is_true_positive: (N,) bool.
+    :param truth_count: number of true boxes.
+    :returns: 0 to 1; NaN without true boxes.
+    """
+    if truth_count == 0:
+        return float('nan')
+    hits = np.cumsum(is_true_positive[np.argsort(-scores, kind='stable')])
+    precision = hits / np.arange(1, len(hits) + 1)
+    best_beyond = np.maximum.accumulate(precision[::-1])[::-1]
+    recall_gained = np.diff(hits, prepend=0) / truth_count
+    return float((best_beyond * recall_gained).sum())
+
+
+def average_precisions(
+    pictures: Iterable[tuple[Detections, np.ndarray, np.ndarray]],
+    *,
+    class_count: int,
+    min_iou: float = 0.5,
+) -> np.ndarray:
+    """
+    Compute the average precision per class at one IoU; their mean at an IoU of 0.5 is mAP50.
+
+    :param pictures: detections, true boxes (M, 4) and true labels (M,) per picture.
+    :returns: (class_count,) float64, NaN for a class without true boxes.
+    """
+    labels, scores, hits = [np.zeros(0, int)], [np.zeros(0)], [np.zeros(0, bool)]
+    truth_counts = np.zeros(class_count, int)
+    for found, true_xyxy, true_labels in pictures:
+        labels.append(found.labels)
+        scores.append(found.scores)
+        hits.append(matches(found, true_xyxy, true_labels, min_iou=min_iou))
+        truth_counts += np.bincount(true_labels, minlength=class_count)
+    label, score, hit = np.concatenate(labels), np.concatenate(scores), np.concatenate(hits)
+    return np.array(
+        [
+            average_precision(score[label == index], hit[label == index], int(truth_count))
+            for index, truth_count in enumerate(truth_counts)
+        ]
+    )
