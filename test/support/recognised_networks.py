@@ -498,6 +498,27 @@ TOLD = [
         {'hw': (544, 960)},
     ),  # PeopleSemSegNet
     (
+        'maskformer',
+        150,
+        'one class and one mask per query',
+        'class_queries_logits (1, 100, 151); masks_queries_logits (1, 100, 160, 160)',
+        {},
+    ),
+    (
+        'maskformer',
+        19,
+        'one class and one mask per query',
+        'masks_queries_logits (?, ?, ?, ?); class_queries_logits (?, ?, 20)',
+        {'class_count': 19},
+    ),
+    (
+        'maskformer_panoptic',
+        250,
+        'the classes and masks of a DETR',
+        'logits (1, 100, 251); pred_boxes (1, 100, 4); pred_masks (1, 100, 160, 160)',
+        {},
+    ),
+    (
         'yolov8_pose',
         1,
         'boxes with 17 keypoints',

@@ -13,7 +13,6 @@ from trt_ros.errors import ParameterError
 from trt_ros.ros.dds.cdr import ENCAPSULATION, ImageWriter, append_number, append_text
 from trt_ros.ros.dds.cdr_detections import DetectionWriter
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.instances import InstanceHead
 from trt_ros.vision.decoders.registry import (
     CLASSIFIERS,
     DEPTHS,
@@ -95,11 +94,11 @@ class ResultMessages:
         if self.node == 'pose':
             count = getattr(head, 'keypoint_count', None)
             self._keypoints = DetectionWriter(NAMES.get(count or 0, ()))
-        if isinstance(head, InstanceHead):
+        self._has_instances = head.finds_instances
+        if self._has_instances:
             classes = pipeline.decoder.class_count or len(self._names)
             self._is_wide = not classes or mask_dtype(classes + 1) is np.uint16
             self.topics = {'mask': IMAGE, 'instances': IMAGE, 'detections': DETECTIONS}
-        self._has_instances = isinstance(head, InstanceHead)
 
     def write(self, result: Any, header: ImageHeader) -> Iterator[tuple[str, memoryview]]:
         """Yield topic and serialized message; a message is valid until the next one."""

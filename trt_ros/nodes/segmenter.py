@@ -25,9 +25,8 @@ from trt_ros.ros.process import run_node
 from trt_ros.ros.tensors import topic_name
 from trt_ros.runtime.options import LabelledOptions, MaskOptions
 from trt_ros.vision.confidence import as_confidence
-from trt_ros.vision.decoders.instances import InstanceHead
 from trt_ros.vision.decoders.registry import SEGMENTERS
-from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
+from trt_ros.vision.decoders.semantic import MaskHeads
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.results import ClassMask, ClassMasks, Instances, mask_dtype
 
@@ -89,8 +88,7 @@ class SegmenterNode(ObjectNode):
 
     def label_threshold(self) -> float:
         """Return the minimum score of the published classes; a semantic mask has none."""
-        is_semantic = isinstance(self.pipeline.decoder.head, (SemanticHead, MaskHeads))
-        return 0.0 if is_semantic else super().label_threshold()
+        return super().label_threshold() if self._has_instances else 0.0
 
     def _prefixes(self, head: MaskHeads) -> dict[str, str]:
         """Return the prefix of the topics of each mask by output: '' for the first."""
@@ -107,7 +105,7 @@ class SegmenterNode(ObjectNode):
 
     @property
     def _has_instances(self) -> bool:
-        return isinstance(self.pipeline.decoder.head, InstanceHead)
+        return self.pipeline.decoder.head.finds_instances
 
     def advertise(self, camera: Camera) -> SimpleNamespace:
         """Create the publishers of a camera's results."""

@@ -11,7 +11,7 @@ from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import Family, Head
-from trt_ros.vision.decoders.instances import InstanceHead
+from trt_ros.vision.decoders.maskformer import MaskFormerHead
 from trt_ros.vision.decoders.registry import Decoder, choose_decoder
 from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
 from trt_ros.vision.labels import class_names
@@ -85,8 +85,10 @@ def with_confidence(decoder: Decoder[Any]) -> Decoder[Any]:
     :raises ParameterError: when the network has no scores of pixels or objects.
     """
     head = decoder.head
-    if isinstance(head, InstanceHead):  # The scores of its objects.
+    if head.finds_instances:  # The scores of its objects.
         return decoder
+    if isinstance(head, MaskFormerHead):
+        return replace(decoder, head=replace(head, confidence=True))
     heads = head.heads if isinstance(head, MaskHeads) else (head,)
     scored = [
         replace(each, confidence=True)

@@ -128,3 +128,44 @@ def rtdetr_deployed():
     """,
         [*weights, 'int64[2] halves = {2, 2}', 'float a_half = {0.5}'],
     )
+
+
+def mask_queries():
+    """Make a class and a mask per query: products of embeddings and pixels."""
+    body, weights = tokens()
+    return (
+        body
+        + """
+        class_queries_logits = MatMul (x, w_logits)
+        hidden = MatMul (x, w_hidden)
+        relu = Relu (hidden)
+        embedded = MatMul (relu, w_mask)
+        pixels = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (patches, w_up)
+        pixel_shape = Constant <value_ints = [1, 8, 64]> ()
+        flat_pixels = Reshape (pixels, pixel_shape)
+        products = MatMul (embedded, flat_pixels)
+        mask_shape = Constant <value_ints = [1, 16, 8, 8]> ()
+        masks_queries_logits = Reshape (products, mask_shape)
+    """,
+        [
+            *weights,
+            'float[8,4] w_logits',
+            'float[8,8] w_hidden',
+            'float[8,8] w_mask',
+            'float[8,8,2,2] w_up',
+        ],
+    )
+
+
+def detr_panoptic():
+    body, weights = mask_queries()
+    return (
+        body
+        + """
+        logits = Identity (class_queries_logits)
+        pred_masks = Identity (masks_queries_logits)
+        raw = MatMul (relu, w_box)
+        pred_boxes = Sigmoid (raw)
+    """,
+        [*weights, 'float[8,4] w_box'],
+    )

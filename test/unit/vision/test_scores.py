@@ -256,6 +256,8 @@ WITHOUT = {
     'classifier',
     'semantic',
     'yolo_semantic',
+    'maskformer',
+    'maskformer_panoptic',
     'depth',
     'yolo_depth',
     'embedding',

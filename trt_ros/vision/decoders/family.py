@@ -113,6 +113,11 @@ class Head(ABC, Generic[ResultT_co]):
         return None
 
     @property
+    def finds_instances(self) -> bool:
+        """Whether the result is `Instances`: objects with one mask each."""
+        return False
+
+    @property
     def takes_regions(self) -> bool:
         """Whether the input shows one object, which may be a region of an image."""
         return False

@@ -46,6 +46,11 @@ class InstanceHead(Head[Instances]):
         """Number of classes; None: unknown."""
         return self.rows.class_count
 
+    @property
+    def finds_instances(self) -> bool:
+        """Whether the result is `Instances`: it is."""
+        return True
+
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Instances:

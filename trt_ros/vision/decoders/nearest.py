@@ -127,6 +127,15 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
         ),
         'yolov5_seg': (Expected((1, triples, '5 + classes + masks')), prototypes),
         'semantic': (Expected((1, 'classes', 'rows', 'columns')),),
+        'maskformer': (
+            Expected((1, 'queries', 'classes + 1')),
+            Expected((1, 'queries', 'rows', 'columns')),
+        ),
+        'maskformer_panoptic': (
+            Expected((1, 'N', 'classes + 1'), 'logits'),
+            queries,
+            Expected((1, 'N', 'rows', 'columns'), 'pred_masks'),
+        ),
         'yolov8_pose': (Expected((1, '5 + 3 * keypoints', cells)),),
         'yolov5_face': (Expected((1, triples, 16)),),
         'yolov7_pose': (Expected((1, triples, '6 + 3 * keypoints')),),

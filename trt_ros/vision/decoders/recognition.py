@@ -14,6 +14,7 @@ from trt_ros.vision.decoders import (
     faces,
     finished_boxes,
     heatmap_pose,
+    maskformer,
     nanodet,
     obb,
     objectness_rows,
@@ -456,6 +457,17 @@ RULES: tuple[Rule, ...] = (
             and not (found.channels == 1 and 'depth' in found.spec.name)
             and not heatmap_pose.are_of_a_person(net)
         ),
+    ),
+    Rule(
+        'maskformer',
+        maskformer.find_query_outputs,
+        '{found[0]}, {found[1]} are one class and one mask per query',
+        when=lambda net, found: 'task' not in net.metadata,
+    ),
+    Rule(
+        'maskformer_panoptic',
+        maskformer.find_detr_outputs,
+        '{found[0]}, {found[1]} are the classes and masks of a DETR',
     ),
     Rule(
         'yolov8_pose',

@@ -23,6 +23,7 @@ from trt_ros.vision.decoders.family import Family, Head, NetworkDescription
 from trt_ros.vision.decoders.finished_boxes import MMDETECTION, TENSORFLOW
 from trt_ros.vision.decoders.heatmap_pose import HEATMAP_POSE
 from trt_ros.vision.decoders.instances import YOLOV8_SEG
+from trt_ros.vision.decoders.maskformer import MASKFORMER, MASKFORMER_PANOPTIC
 from trt_ros.vision.decoders.nanodet import NANODET, NANODET_PLUS
 from trt_ros.vision.decoders.nearest import lookalike, nearest
 from trt_ros.vision.decoders.obb import YOLOV8_OBB
@@ -85,6 +86,8 @@ SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (
     YOLOV5_SEG,
     YOLO_SEMANTIC,
     SEMANTIC,
+    MASKFORMER,
+    MASKFORMER_PANOPTIC,
 )
 POSES: tuple[Family[Head[Poses]], ...] = (
     YOLOV8_POSE,

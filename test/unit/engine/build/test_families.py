@@ -10,7 +10,13 @@ import onnx
 import onnx.parser
 import pytest
 
-from support.networks.detr import detr, rtdetr_deployed, rtdetr_queries
+from support.networks.detr import (
+    detr,
+    detr_panoptic,
+    mask_queries,
+    rtdetr_deployed,
+    rtdetr_queries,
+)
 from support.networks.other import (
     BILINEAR,
     GEMM,
@@ -322,6 +328,22 @@ BUILDS = [
         ),
         {**ULTRALYTICS, 'task': 'semantic'},
         None,
+    ),
+    (
+        'maskformer',
+        '',
+        'float[1,16,4] class_queries_logits, float[1,16,8,8] masks_queries_logits',
+        mask_queries(),
+        {},
+        3,
+    ),
+    (
+        'maskformer_panoptic',
+        '',
+        'float[1,16,4] logits, float[1,16,4] pred_boxes, float[1,16,8,8] pred_masks',
+        detr_panoptic(),
+        {},
+        3,
     ),
     (
         'classifier',

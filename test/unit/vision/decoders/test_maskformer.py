@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.vision.decoders.maskformer import MaskFormerHead, PanopticHead, QueryOutputs
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+GRID = 8
+WHOLE = Letterbox.fit((GRID, GRID), (GRID, GRID), 'stretch')
+
+
+def outputs(*queries, classes=3, dtype=np.float32):
+    """Each (label, probability, x1, y1, x2, y2): a mask of one box of cells."""
+    logits = np.full((1, len(queries), classes + 1), -30.0)
+    logits[:, :, -1] = 0  # "No object".
+    masks = np.full((1, len(queries), GRID, GRID), -20.0)
+    for index, (label, probability, x1, y1, x2, y2) in enumerate(queries):
+        logits[0, index, label] = np.log(probability / (1 - probability))
+        masks[0, index, y1:y2, x1:x2] = 20
+    return {'logits': logits.astype(dtype), 'masks': masks.astype(dtype)}
+
+
+def semantic(tensors, letterbox=WHOLE, classes=3):
+    return MaskFormerHead(QueryOutputs('logits', 'masks', classes))(tensors, letterbox).labels
+
+
+def panoptic(tensors, letterbox=WHOLE, score=0.25, max_detections=100):
+    thresholds = Thresholds(score=score, iou=0.5, max_detections=max_detections)
+    return PanopticHead(QueryOutputs('logits', 'masks', 3))(tensors, letterbox, thresholds)
+
+
+def test_queries_without_objects_find_nothing():
+    found = panoptic(outputs(*[(0, 1e-6, 0, 0, 8, 8)] * 5))
+    assert len(found) == 0
+    assert found.image_wh == (GRID, GRID)
+    assert found.paint(np.zeros(0, np.uint8)).tolist() == [[0] * GRID] * GRID
+
+
+def test_the_class_of_a_pixel_has_the_largest_sum_over_the_queries():
+    # Class 1 has more in the first row by two queries, although that of class 2 is the best.
+    tensors = outputs((2, 0.9, 0, 0, 8, 8), (1, 0.6, 0, 0, 8, 1), (1, 0.6, 0, 0, 8, 1))
+    labels = semantic(tensors)
+    assert labels.dtype == np.uint8
+    assert labels.tolist() == [[1] * 8] + [[2] * 8] * 7
+
+
+def test_confidence_is_the_score_of_the_class():
+    tensors = outputs((2, 0.6, 0, 0, 8, 8), (1, 0.7, 0, 0, 8, 1), (1, 0.8, 0, 0, 8, 1))
+    head = MaskFormerHead(QueryOutputs('logits', 'masks', 3), confidence=True)
+    found = head(tensors, WHOLE)
+    assert found.labels[:, 0].tolist() == [1] + [2] * 7
+    assert found.confidence[:, 0].tolist() == [255] + [153] * 7
+
+
+def test_many_classes_need_16_bits():
+    tensors = outputs((299, 0.9, 0, 0, 8, 8), classes=300)
+    labels = semantic(tensors, classes=300)
+    assert (labels.dtype, np.unique(labels).tolist()) == (np.uint16, [299])
+
+
+@pytest.mark.parametrize('dtype', [np.float32, np.float16])
+def test_padding_is_no_part_of_the_mask(dtype):
+    letterbox = Letterbox.fit((40, 20), (GRID, GRID), 'letterbox_topleft')
+    tensors = outputs(
+        (0, 0.9, 0, 0, 4, 4), (2, 0.9, 4, 0, 8, 4), (1, 0.9, 0, 4, 8, 8), dtype=dtype
+    )
+    labels = semantic(tensors, letterbox)
+    assert labels.tolist() == [[0] * 20 + [2] * 20] * 20
+
+
+def test_segments_have_score_class_box_and_mask_in_the_pixels_of_the_image():
+    letterbox = Letterbox.fit((16, 16), (GRID, GRID), 'stretch')
+    found = panoptic(outputs((2, 0.7, 0, 0, 8, 2), (1, 0.9, 4, 4, 8, 8)), letterbox)
+    np.testing.assert_allclose(found.detections.scores, [0.9, 0.7], atol=1e-6)
+    assert found.detections.labels.tolist() == [1, 2]
+    assert found.detections.xyxy.tolist() == [[8, 8, 16, 16], [0, 0, 16, 4]]
+    assert [mask.shape for mask in found.masks] == [(8, 8), (4, 16)]
+    assert all(mask.all() for mask in found.masks)
+    painted = found.paint(np.array([1, 2], np.uint8))
+    assert painted[:4].tolist() == [[2] * 16] * 4
+    assert painted[4:8].tolist() == [[0] * 16] * 4
+    assert painted[8:].tolist() == [[0] * 8 + [1] * 8] * 8
+
+
+def test_a_pixel_belongs_to_the_best_query_only():
+    found = panoptic(outputs((0, 0.6, 0, 0, 8, 8), (1, 0.9, 0, 0, 8, 1)))
+    assert found.detections.labels.tolist() == [1, 0]
+    assert found.detections.xyxy.tolist() == [[0, 0, 8, 1], [0, 1, 8, 8]]
+
+
+def test_a_query_that_wins_too_little_of_its_mask_is_dropped():
+    # It keeps six of eight rows.
+    found = panoptic(outputs((0, 0.6, 0, 0, 8, 8), (1, 0.9, 0, 0, 8, 2)))
+    assert found.detections.labels.tolist() == [1]
+    painted = found.paint(np.array([1], np.uint8))
+    assert painted.tolist() == [[1] * 8] * 2 + [[0] * 8] * 6
+
+
+def test_the_best_query_of_equal_masks_is_kept():
+    found = panoptic(outputs((0, 0.6, 2, 2, 5, 5), (0, 0.8, 2, 2, 5, 5)))
+    np.testing.assert_allclose(found.detections.scores, [0.8], atol=1e-6)
+
+
+def test_thresholds_limit_the_segments():
+    tensors = outputs((0, 0.6, 0, 0, 4, 4), (1, 0.8, 4, 0, 8, 4), (2, 0.7, 0, 4, 4, 8))
+    assert panoptic(tensors, score=0.65).detections.labels.tolist() == [1, 2]
+    assert panoptic(tensors, max_detections=1).detections.labels.tolist() == [1]
+
+
+def test_a_query_whose_best_is_no_object_is_dropped_at_any_threshold():
+    assert len(panoptic(outputs((0, 0.4, 0, 0, 4, 4)), score=0.0)) == 0
+
+
+def test_an_empty_mask_is_no_segment():
+    assert len(panoptic(outputs((0, 0.9, 3, 3, 3, 3)))) == 0
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf])
+def test_queries_with_non_finite_logits_are_left_out(value):
+    tensors = outputs((0, 0.9, 0, 0, 8, 8), (1, 0.6, 0, 0, 8, 8))
+    tensors['logits'][0, 0, 0] = value
+    assert np.unique(semantic(tensors)).tolist() == [1]
+    assert panoptic(tensors).detections.labels.tolist() == [1]
+
+
+def test_a_cell_without_a_finite_mask_is_in_no_segment():
+    tensors = outputs((0, 0.9, 0, 0, 8, 4))
+    tensors['masks'][0, 0, 0] = np.nan
+    found = panoptic(tensors)
+    assert found.detections.xyxy.tolist() == [[0, 1, 8, 4]]
+
+
+@pytest.mark.parametrize('decode', [semantic, panoptic])
+@pytest.mark.parametrize(
+    ('name', 'shape', 'problem'),
+    [
+        ('logits', (1, 4, 5), r'\(4, 5\).*expected \(queries, 3 \+ 1\)'),
+        ('logits', (1, 3, 4), r'\(3, 4\) and \(4, 8, 8\)'),
+        ('masks', (2, 4, 8, 8), r"'masks' has the shape \(2, 4, 8, 8\)"),
+    ],
+)
+def test_other_shapes_are_refused(decode, name, shape, problem):
+    tensors = outputs(*[(0, 0.9, 0, 0, 8, 8)] * 4)
+    tensors[name] = np.zeros(shape, np.float32)
+    with pytest.raises(TensorMismatchError, match=problem):
+        decode(tensors)
+
+
+def test_a_missing_output_is_refused():
+    with pytest.raises(TensorMismatchError, match="Output 'masks' does not exist"):
+        semantic({'logits': np.zeros((1, 4, 4), np.float32)})

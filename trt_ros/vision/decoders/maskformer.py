@@ -1,0 +1,277 @@
+"""MaskFormer, Mask2Former, OneFormer and EoMT: one class and one mask per query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.class_masks import best_class
+from trt_ros.vision.confidence import mask_confidence
+from trt_ros.vision.decoders.family import (
+    IMAGENET_PREPROCESS,
+    Family,
+    Head,
+    NetworkDescription,
+    image_output,
+    is_float,
+    is_scores,
+    sigmoid,
+)
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.float16 import as_float32
+from trt_ros.vision.grid import Taps, covers, taps
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.masks import Box, cells_of, threshold_masks
+from trt_ros.vision.results import ClassMask, Instances
+from trt_ros.vision.scores import passing
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+
+MIN_WON_SHARE = 0.8  # Pixels that a query wins, of those of its mask; as published.
+BLOCK_CELLS = 2048  # Of all queries; a block stays in the cache.
+
+
+@dataclass(frozen=True)
+class QueryOutputs:
+    """
+    The two outputs of a network of Q queries.
+
+    :param logits_name: (1, Q, C + 1) logits, the last one of "no object".
+    :param masks_name: (1, Q, h, w) logits of the mask of each query.
+    :param class_count: C; None: unknown.
+    """
+
+    logits_name: str
+    masks_name: str
+    class_count: int | None
+
+    def read(self, outputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """
+        Return the probabilities (Q, C) and the mask logits (Q, h, w) of one image, float32.
+
+        Queries with non-finite logits have probabilities of 0.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        logits = as_float32(image_output(outputs, self.logits_name))
+        masks = as_float32(image_output(outputs, self.masks_name, axes=3))
+        if len(logits) != len(masks) or self.class_count not in (None, logits.shape[1] - 1):
+            raise TensorMismatchError(
+                f'The outputs have the shapes {logits.shape} and {masks.shape}, expected '
+                f'(queries, {self.class_count or "classes"} + 1) and (queries, h, w).'
+            )
+        with np.errstate(invalid='ignore'):
+            powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+            shares = powers / powers.sum(axis=1, keepdims=True)
+        return np.nan_to_num(shares[:, :-1], nan=0.0), masks
+
+
+@dataclass(frozen=True)
+class MaskFormerHead(Head[ClassMask]):
+    """
+    A decoder of the queries into the class of each pixel.
+
+    The score of a class at a cell is the sum over the queries of the probability of the class
+    times the sigmoid of the mask. Scores are resized to the image (bilinear), and the best class
+    of a pixel is taken. Source: Cheng et al., MaskFormer, arXiv:2107.06278, semantic inference.
+    Mask2Former and EoMT resize the masks before the sum, which moves some edges by a pixel.
+
+    :param confidence: whether to compute the confidence of each pixel: the score, at most 1.
+    """
+
+    queries: QueryOutputs
+    confidence: bool = False
+
+    @property
+    def class_count(self) -> int | None:
+        """Number of classes; None: unknown."""
+        return self.queries.class_count
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> ClassMask:
+        """
+        Decode the queries into the class mask of the image.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        probabilities, masks = self.queries.read(outputs)
+        rows, cols = taps(letterbox, (masks.shape[1], masks.shape[2]))
+        with np.errstate(invalid='ignore', over='ignore'):
+            scores = _class_scores(probabilities, masks)
+            labels = best_class(scores, rows, cols)
+        if not self.confidence:
+            return ClassMask(labels)
+        np.minimum(scores, 1, out=scores)  # Several queries may be sure of one class.
+        return ClassMask(labels, mask_confidence(scores, labels, rows, cols))
+
+
+def _class_scores(probabilities: np.ndarray, masks: np.ndarray) -> np.ndarray:
+    """Sum probability times sigmoid(mask) over the queries: (C, h, w) float32."""
+    weights, cells = np.ascontiguousarray(probabilities.T), masks.reshape(len(masks), -1)
+    scores = np.empty((len(weights), cells.shape[1]), np.float32)
+    for start in range(0, cells.shape[1], BLOCK_CELLS):
+        block = slice(start, start + BLOCK_CELLS)
+        np.matmul(weights, sigmoid(cells[:, block]), out=scores[:, block])
+    return scores.reshape(-1, *masks.shape[1:])
+
+
+@dataclass(frozen=True)
+class PanopticHead(Head[Instances]):
+    """
+    A decoder of the queries into objects and regions that share no pixel.
+
+    A query has its best class, unless that is "no object". A pixel belongs to the query with the
+    highest score times sigmoid(mask), if that mask is above 0.5 there; a query that wins fewer
+    pixels than 0.8 of its mask is dropped. Source: MaskFormer, arXiv:2107.06278, panoptic
+    inference. Regions of one class, such as two pieces of road, stay separate.
+    """
+
+    queries: QueryOutputs
+
+    @property
+    def class_count(self) -> int | None:
+        """Number of classes; None: unknown."""
+        return self.queries.class_count
+
+    @property
+    def finds_instances(self) -> bool:
+        """Whether the result is `Instances`: it is."""
+        return True
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Instances:
+        """
+        Decode the queries into segments; `thresholds.iou` has no effect.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        probabilities, masks = self.queries.read(outputs)
+        scores, labels = probabilities.max(axis=1), probabilities.argmax(axis=1)
+        is_object = scores >= 1 - probabilities.sum(axis=1)
+        found = np.flatnonzero(is_object & passing(scores, thresholds.score))
+        best = found[np.argsort(-scores[found], kind='stable')][: thresholds.max_detections]
+        with np.errstate(invalid='ignore', over='ignore'):
+            segments = _segments(np.nan_to_num(masks[best], nan=-np.inf), scores[best], letterbox)
+        kept = best[[index for index, _, _ in segments]] if segments else best[:0]
+        boxes = np.array([box for _, box, _ in segments], np.float32).reshape(-1, 4)
+        return Instances(
+            Detections(boxes, scores[kept], labels[kept].astype(np.int32)),
+            tuple(mask for _, _, mask in segments),
+            boxes[:, :2].astype(np.int32),
+            letterbox.image_wh,
+        )
+
+
+def _segments(
+    planes: np.ndarray, scores: np.ndarray, letterbox: Letterbox
+) -> list[tuple[int, Box, np.ndarray]]:
+    """
+    Divide the pixels of the image among the queries.
+
+    :param planes: (K, h, w) mask logits, `scores`: (K,), best first.
+    :returns: index, box in whole pixels and mask of the box, for each query that is kept.
+    """
+    if not len(planes):
+        return []
+    rows, cols = taps(letterbox, (planes.shape[1], planes.shape[2]))
+    owners = best_class(sigmoid(planes) * scores[:, None, None], rows, cols)
+    won = np.bincount(owners.reshape(-1), minlength=len(planes))
+    windows = {
+        index: window
+        for index, plane in enumerate(planes)
+        if (window := _window(plane > 0, rows, cols)) is not None
+    }
+    masks = threshold_masks(
+        [planes[index][cells_of(rows, cols, box)] for index, box in windows.items()],
+        0.0,
+        rows,
+        cols,
+        list(windows.values()),
+        sigmoid,
+    )
+    found = []
+    for (index, (x1, y1, x2, y2)), mask in zip(windows.items(), masks):
+        own = mask & (owners[y1:y2, x1:x2] == index)
+        if own.any() and won[index] > MIN_WON_SHARE * np.count_nonzero(mask):
+            left, top, right, bottom = _bounds(own)
+            box = (x1 + left, y1 + top, x1 + right, y1 + bottom)
+            found.append((index, box, own[top:bottom, left:right]))
+    return found
+
+
+def _window(high: np.ndarray, rows: Taps, cols: Taps) -> Box | None:
+    """Return the pixels that a cell above the threshold contributes to; None: there are none."""
+    if not high.any():
+        return None
+    left, top, right, bottom = _bounds(high)
+    x1, x2 = np.searchsorted(cols.second, left), np.searchsorted(cols.first, right)
+    y1, y2 = np.searchsorted(rows.second, top), np.searchsorted(rows.first, bottom)
+    return (int(x1), int(y1), int(x2), int(y2)) if x1 < x2 and y1 < y2 else None
+
+
+def _bounds(mask: np.ndarray) -> Box:
+    """Return the box of the true elements of a mask that has some."""
+    xs, ys = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
+    return int(xs[0]), int(ys[0]), int(xs[-1]) + 1, int(ys[-1]) + 1
+
+
+def find_query_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
+    """Find the class logits and the masks of queries; None: there are no such outputs."""
+    outputs = sorted(network.outputs, key=lambda spec: len(spec.shape))
+    if [len(spec.shape) for spec in outputs] != [3, 4]:
+        return None
+    logits, masks = outputs
+    count, classes = logits.shape[1:]
+    is_query = count == masks.shape[1] and (count > 0 or 'queries' in logits.name)
+    if not is_query or not is_scores(logits) or not is_float(masks) or 0 <= classes < 2:
+        return None
+    batch, _, rows, columns = masks.shape
+    if batch not in (1, -1) or not covers((rows, columns), network.input_hw):
+        return None
+    named = network.class_count
+    return (logits, masks) if classes < 0 or not named or classes == named + 1 else None
+
+
+def find_detr_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
+    """Find the class logits and the masks of a DETR for panoptic segmentation, by their names."""
+    named = {spec.name: spec for spec in network.outputs}
+    if set(named) != {'logits', 'pred_boxes', 'pred_masks'}:
+        return None
+    return find_query_outputs(replace(network, outputs=(named['logits'], named['pred_masks'])))
+
+
+def _open(network: NetworkDescription) -> QueryOutputs:
+    found = find_query_outputs(network) or find_detr_outputs(network)
+    if found is None:
+        raise TensorMismatchError(
+            'Not a network of queries with masks: expected (1, queries, classes + 1) and '
+            f'(1, queries, h, w), got {network}.',
+            remedy='Export class_queries_logits and masks_queries_logits only, or choose another '
+            'decoder.',
+        )
+    logits, masks = found
+    classes = logits.shape[2] - 1
+    return QueryOutputs(logits.name, masks.name, classes if classes > 0 else None)
+
+
+def _open_semantic(network: NetworkDescription) -> MaskFormerHead:
+    return MaskFormerHead(_open(network))
+
+
+def _open_panoptic(network: NetworkDescription) -> PanopticHead:
+    return PanopticHead(_open(network))
+
+
+MASKFORMER = Family('maskformer', 'segment', IMAGENET_PREPROCESS, _open_semantic)
+MASKFORMER_PANOPTIC = Family('maskformer_panoptic', 'segment', IMAGENET_PREPROCESS, _open_panoptic)
