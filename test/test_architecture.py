@@ -168,8 +168,8 @@ def test_layers_import_only_lower_layers(path):
             'def f():\n    from trt_ros import cuda',
             'ros may not import trt_ros.cuda',
         ),
-        ('cli/detect.py', 'from rclpy.node import Node', 'cli may not import rclpy.node'),
-        ('cli/detect.py', 'from ..ros import images', 'cli may not import trt_ros.ros'),
+        ('cli/infer.py', 'from rclpy.node import Node', 'cli may not import rclpy.node'),
+        ('cli/infer.py', 'from ..ros import images', 'cli may not import trt_ros.ros'),
         ('engine/build/parent.py', 'import tensorrt as trt', 'engine may not import tensorrt'),
         (
             'runtime/gpu/executor.py',

@@ -21,6 +21,9 @@ from types import FrameType
 
 from trt_ros.errors import TrtRosError
 
+#: Verbs of earlier versions.
+RENAMED = {'detect': 'infer'}
+
 
 def verbs() -> list[str]:
     """Return the verbs: modules of this folder without a leading '_', with '-' for '_'."""
@@ -67,6 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     escape_unprintable()
     argv = sys.argv[1:] if argv is None else argv
     known = verbs()
+    if argv and argv[0] in RENAMED:
+        print(
+            f'trt-ros: the verb {argv[0]} is called {RENAMED[argv[0]]} now; '
+            f'`trt-ros {RENAMED[argv[0]]} --help` lists its files.',
+            file=sys.stderr,
+        )
+        return 2
     try:
         # A known verb is loaded alone: the others add no time and cannot break it.
         parser = make_parser([argv[0]] if argv and argv[0] in known else known)

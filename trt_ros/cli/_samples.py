@@ -8,9 +8,9 @@ from dataclasses import fields
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import frames
 from trt_ros.cli.build import build_options
-from trt_ros.cli.detect import add_option_flags
 from trt_ros.errors import ParameterError
 from trt_ros.runtime.options import PREPROCESSING, LabelledOptions
 

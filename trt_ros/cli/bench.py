@@ -16,8 +16,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import model_argument, positive
+from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli.build import add_build_arguments, build_options
-from trt_ros.cli.detect import add_option_flags
 from trt_ros.engine.options import BuildOptions
 from trt_ros.runtime.options import PipelineOptions
 

@@ -17,7 +17,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import add_threshold_flags
-from trt_ros.cli.detect import add_option_flags
+from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.errors import ParameterError
 from trt_ros.runtime.options import LabelledOptions
 

@@ -14,9 +14,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import fraction, positive
+from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import count_frames, fingerprint, frames
 from trt_ros.cli.build import Bar
-from trt_ros.cli.detect import add_option_flags
 from trt_ros.errors import ParameterError
 from trt_ros.runtime.options import PREPROCESSING, LabelledOptions
 

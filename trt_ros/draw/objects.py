@@ -135,12 +135,7 @@ class Trails:
 def _corners(found: Detections | OrientedBoxes) -> np.ndarray:
     """Compute the corners of boxes: (N, 4, 2) int32, in pixels, in drawing order."""
     if isinstance(found, OrientedBoxes):
-        cos, sin = np.cos(found.theta), np.sin(found.theta)
-        along = np.stack([cos, sin], axis=1) * found.cxcywh[:, 2:3] / 2
-        across = np.stack([-sin, cos], axis=1) * found.cxcywh[:, 3:] / 2
-        corners = found.cxcywh[:, None, :2] + np.stack(
-            [-along - across, along - across, along + across, across - along], axis=1
-        )
+        corners = found.corners()
     else:
         corners = found.xyxy[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
     return np.asarray(np.rint(np.clip(np.nan_to_num(corners), -1e6, 1e6)).astype(np.int32))

@@ -30,7 +30,7 @@ def class_names(
     :raises ParameterError: when the file cannot be read, or the number of names is wrong.
     """
     if len(labels) == 1 and labels[0] in BUILT_IN:
-        names, source = _built_in(labels[0]), f'labels {labels[0]!r}'
+        names, source = built_in_names(labels[0]), f'labels {labels[0]!r}'
     elif labels:
         names, source = tuple(labels), 'labels'
     elif labels_path:
@@ -58,7 +58,8 @@ def name_of(names: Sequence[str], index: int) -> str:
     return (names[index] if 0 <= index < len(names) else '') or str(index)
 
 
-def _built_in(name: str) -> tuple[str, ...]:
+def built_in_names(name: str) -> tuple[str, ...]:
+    """Return one of the lists of `BUILT_IN`."""
     lists = files('trt_ros.vision') / 'class_lists'
     return tuple((lists / f'{name}.txt').read_text(encoding='utf-8').splitlines())
 

@@ -158,6 +158,16 @@ class OrientedBoxes:
     def __len__(self) -> int:
         return len(self.scores)
 
+    def corners(self) -> np.ndarray:
+        """Compute the corners: (N, 4, 2) float32, in pixels, in drawing order."""
+        cos, sin = np.cos(self.theta), np.sin(self.theta)
+        along = np.stack([cos, sin], axis=1) * self.cxcywh[:, 2:3] / 2
+        across = np.stack([-sin, cos], axis=1) * self.cxcywh[:, 3:] / 2
+        return np.asarray(
+            self.cxcywh[:, None, :2]
+            + np.stack([-along - across, along - across, along + across, across - along], axis=1)
+        )
+
     def take(self, indices: np.ndarray) -> OrientedBoxes:
         """Return some boxes, (K,) indices, in their order."""
         return OrientedBoxes(

@@ -45,11 +45,16 @@ def test_unknown_verb_is_usage_error_listing_verbs(capsys):
     with pytest.raises(SystemExit) as caught:
         cli.main(['frobnicate'])
     assert caught.value.code == 2
-    assert 'detect' in capsys.readouterr().err
+    assert 'infer' in capsys.readouterr().err
+
+
+def test_a_renamed_verb_names_the_new_one(capsys):
+    assert cli.main(['detect', '--model', 'm.onnx', 'a.png']) == 2
+    assert 'the verb detect is called infer now' in capsys.readouterr().err
 
 
 def test_a_module_in_the_folder_is_a_verb():
-    assert 'detect' in cli.verbs()
+    assert 'infer' in cli.verbs()
 
 
 def test_help_shows_every_verb_with_its_first_line(capsys):
@@ -57,7 +62,7 @@ def test_help_shows_every_verb_with_its_first_line(capsys):
         cli.main(['--help'])
     assert caught.value.code == 0
     out = capsys.readouterr().out
-    assert 'Detection in images' in out
+    assert 'Results of pictures and videos' in out
     assert all(name in out for name in cli.verbs())
 
 
@@ -123,21 +128,21 @@ def test_closed_pipe_exits_without_traceback():
 
 def test_python_dash_m_is_the_same_command():
     process = subprocess.run(
-        [sys.executable, '-m', 'trt_ros', 'detect', '--help'],
+        [sys.executable, '-m', 'trt_ros', 'infer', '--help'],
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert process.returncode == 0
-    assert process.stdout.startswith('usage: trt-ros detect ')
+    assert process.stdout.startswith('usage: trt-ros infer ')
 
 
-def test_help_of_detect_imports_nothing_heavy():
+def test_help_of_infer_imports_nothing_heavy():
     code = (
         'import sys\n'
         'from trt_ros.cli import main\n'
         'try:\n'
-        '    main(["detect", "--help"])\n'
+        '    main(["infer", "--help"])\n'
         'except SystemExit:\n'
         '    heavy = {"numpy", "cv2", "onnxruntime", "onnx", "rclpy", "tqdm"}\n'
         '    print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n'

@@ -1,4 +1,4 @@
-"""`trt-ros detect`: files in, annotated files and JSON out."""
+"""`trt-ros infer`: files in, annotated files and JSON out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.cli.detect import add_option_flags
+from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.runtime.options import LabelledOptions
 
 cv2 = pytest.importorskip('cv2')
@@ -37,37 +37,37 @@ def picture(tmp_path):
 
 
 @pytest.fixture
-def detect(colour_detector, tmp_path, capsys):
-    """Run the verb; give its exit code, what detections.json holds, and the captured output."""
+def infer(colour_detector, tmp_path, capsys):
+    """Run the verb; give its exit code, what results.json holds, and the captured output."""
     model, output = colour_detector(), tmp_path / 'out'
 
     def run(*args):
-        code = main(['detect', '--model', str(model), '--output', str(output), *map(str, args)])
-        written = output / 'detections.json'
+        code = main(['infer', '--model', str(model), '--output', str(output), *map(str, args)])
+        written = output / 'results.json'
         entries = json.loads(written.read_text()) if written.exists() else None
         return code, entries, capsys.readouterr()
 
     return run
 
 
-def test_an_empty_folder_is_an_error(detect, tmp_path):
+def test_an_empty_folder_is_an_error(infer, tmp_path):
     empty = tmp_path / 'empty'
     empty.mkdir()
-    code, entries, captured = detect(empty)
+    code, entries, captured = infer(empty)
     assert (code, entries) == (1, None)
     assert 'has no images and no videos' in captured.err
     assert 'Remedy: Use files of .jpg' in captured.err
 
 
-def test_a_picture_without_anything_has_an_empty_list(detect, picture):
-    code, entries, _ = detect(picture('black.png', (0, 0, 0)))
+def test_a_picture_without_anything_has_an_empty_list(infer, picture):
+    code, entries, _ = infer(picture('black.png', (0, 0, 0)))
     assert code == 0
     assert [entry['detections'] for entry in entries] == [[]]
 
 
-def test_json_entry_contains_file_size_and_boxes(detect, picture):
+def test_json_entry_contains_file_size_and_boxes(infer, picture):
     path = picture()
-    code, entries, captured = detect(path)
+    code, entries, captured = infer(path)
     assert code == 0
     assert entries == [{'file': str(path), 'width': 128, 'height': 128, 'detections': [RED]}]
     assert 'files: 1, detections: 1' in captured.err
@@ -75,11 +75,11 @@ def test_json_entry_contains_file_size_and_boxes(detect, picture):
 
 
 def test_the_annotated_file_has_the_box_drawn_and_the_original_is_untouched(
-    detect, picture, tmp_path
+    infer, picture, tmp_path
 ):
     path = picture()
     before = path.read_bytes()
-    detect(path)
+    infer(path)
     drawn = cv2.imread(str(tmp_path / 'out' / 'red.png'))
     assert path.read_bytes() == before
     assert drawn.shape == (128, 128, 3)
@@ -110,10 +110,9 @@ def test_rotated_boxes_are_drawn_and_written_with_their_angle(
 ):
     path, output = picture('black.png', (0, 0, 0)), tmp_path / 'out'
     assert (
-        main(['detect', '--model', str(oriented_detector), str(path), '--output', str(output)])
-        == 0
+        main(['infer', '--model', str(oriented_detector), str(path), '--output', str(output)]) == 0
     )
-    (entry,) = json.loads((output / 'detections.json').read_text())
+    (entry,) = json.loads((output / 'results.json').read_text())
     (found,) = entry['detections']
     assert (found['label'], found['cxcywh'], found['theta']) == ('ship', [64, 64, 80, 20], 0.5236)
     # Around it: half of 80 cos 30 + 20 sin 30 to the sides, of 80 sin 30 + 20 cos 30 up and down.
@@ -126,8 +125,8 @@ def test_rotated_boxes_are_drawn_and_written_with_their_angle(
     assert not drawn[row - 1 : row + 2, column - 1 : column + 2].any()
 
 
-def test_log_lines_go_to_stderr(detect, picture):
-    err = detect(picture())[2].err
+def test_log_lines_go_to_stderr(infer, picture):
+    err = infer(picture())[2].err
     assert 'backend onnxruntime: ' in err
     assert 'decoder yolov8: ' in err
 
@@ -137,27 +136,27 @@ def test_json_prints_to_stdout_and_writes_nothing_unless_told_where(
 ):
     monkeypatch.chdir(tmp_path)
     path = picture()
-    assert main(['detect', '--model', str(colour_detector()), '--json', str(path)]) == 0
+    assert main(['infer', '--model', str(colour_detector()), '--json', str(path)]) == 0
     assert json.loads(capsys.readouterr().out)[0]['detections'] == [RED]
-    assert not (tmp_path / 'detections').exists()
+    assert not (tmp_path / 'results').exists()
 
 
-def test_without_output_and_json_files_go_to_a_folder_named_detections(
+def test_without_output_and_json_files_go_to_a_folder_named_results(
     colour_detector, picture, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    assert main(['detect', '--model', str(colour_detector()), str(picture())]) == 0
-    assert sorted(path.name for path in (tmp_path / 'detections').iterdir()) == [
-        'detections.json',
+    assert main(['infer', '--model', str(colour_detector()), str(picture())]) == 0
+    assert sorted(path.name for path in (tmp_path / 'results').iterdir()) == [
         'red.png',
+        'results.json',
     ]
 
 
-def test_bad_file_is_reported_and_others_continue(detect, picture, tmp_path):
+def test_bad_file_is_reported_and_others_continue(infer, picture, tmp_path):
     no_image, empty, good = tmp_path / 'notes.txt', tmp_path / 'empty.jpg', picture()
     no_image.write_text('hello')
     empty.touch()
-    code, entries, captured = detect(no_image, tmp_path / 'missing.png', empty, good)
+    code, entries, captured = infer(no_image, tmp_path / 'missing.png', empty, good)
     assert code == 1
     assert [(Path(entry['file']).name, 'error' in entry) for entry in entries] == [
         ('notes.txt', True),
@@ -170,49 +169,47 @@ def test_bad_file_is_reported_and_others_continue(detect, picture, tmp_path):
     assert 'files: 1, detections: 1, failed: 3' in captured.err
 
 
-def test_folder_is_expanded_to_its_images_by_name(detect, picture, tmp_path):
+def test_folder_is_expanded_to_its_images_by_name(infer, picture, tmp_path):
     picture('in/b.png')
     picture('in/a.jpg')
     (tmp_path / 'in' / 'readme.txt').write_text('no image, and none is expected')
-    code, entries, _ = detect(tmp_path / 'in')
+    code, entries, _ = infer(tmp_path / 'in')
     assert code == 0
     assert [Path(entry['file']).name for entry in entries] == ['a.jpg', 'b.png']
 
 
-def test_files_of_the_same_name_do_not_overwrite_each_other(detect, picture, tmp_path):
-    code, _, _ = detect(picture('one/a.png'), picture('two/a.png', (0, 255, 0)))
+def test_files_of_the_same_name_do_not_overwrite_each_other(infer, picture, tmp_path):
+    code, _, _ = infer(picture('one/a.png'), picture('two/a.png', (0, 255, 0)))
     assert code == 0
     first, second = (cv2.imread(str(tmp_path / 'out' / name)) for name in ('a.png', 'a_2.png'))
     assert (first[64, 64].tolist(), second[64, 64].tolist()) == ([0, 0, 255], [0, 255, 0])
 
 
-def test_an_output_folder_that_would_overwrite_the_originals_is_refused(detect, picture, tmp_path):
+def test_an_output_folder_that_would_overwrite_the_originals_is_refused(infer, picture, tmp_path):
     path = picture('out/red.png')
     before = path.read_bytes()
-    code, _, captured = detect(path)
+    code, _, captured = infer(path)
     assert code == 1
     assert 'Choose another folder with --output' in captured.err
     assert path.read_bytes() == before
 
 
-def test_an_output_folder_that_is_a_file_is_refused(detect, picture, tmp_path):
+def test_an_output_folder_that_is_a_file_is_refused(infer, picture, tmp_path):
     (tmp_path / 'out').write_text('in the way')
-    code, _, captured = detect(picture())
+    code, _, captured = infer(picture())
     assert code == 1
     assert 'cannot be created' in captured.err
 
 
 def test_a_missing_model_is_an_error_with_its_path(tmp_path, picture, capsys):
-    assert main(['detect', '--model', str(tmp_path / 'no.onnx'), '--json', str(picture())]) == 1
+    assert main(['infer', '--model', str(tmp_path / 'no.onnx'), '--json', str(picture())]) == 1
     assert 'no.onnx' in capsys.readouterr().err
 
 
-def test_every_option_of_the_detector_is_a_flag(colour_detector, picture, capsys):
+def test_every_option_of_a_detector_is_a_flag(colour_detector, picture, capsys):
     # Each changes what is found, or is refused by what stands behind it.
     def run(*flags):
-        code = main(
-            ['detect', '--model', str(colour_detector()), '--json', str(picture()), *flags]
-        )
+        code = main(['infer', '--model', str(colour_detector()), '--json', str(picture()), *flags])
         captured = capsys.readouterr()
         return code, captured.out and json.loads(captured.out)[0]['detections'], captured.err
 
@@ -233,7 +230,7 @@ def test_every_option_of_the_detector_is_a_flag(colour_detector, picture, capsys
 
 def test_every_option_has_a_flag(capsys):
     with pytest.raises(SystemExit):
-        main(['detect', '--help'])
+        main(['infer', '--help'])
     out = capsys.readouterr().out
     for name in LabelledOptions.__dataclass_fields__:
         assert '--' + name.replace('_', '-') in out
@@ -251,17 +248,17 @@ def test_every_option_has_a_flag(capsys):
 )
 def test_invalid_values_are_usage_errors(flags, picture):
     with pytest.raises(SystemExit) as caught:
-        main(['detect', '--model', 'm.onnx', str(picture()), *flags])
+        main(['infer', '--model', 'm.onnx', str(picture()), *flags])
     assert caught.value.code == 2
 
 
-def test_a_video_is_annotated_frame_by_frame(detect, tmp_path):
+def test_a_video_is_annotated_frame_by_frame(infer, tmp_path):
     path = tmp_path / 'clip.avi'
     writer = cv2.VideoWriter(str(path), int.from_bytes(b'MJPG', 'little'), 10.0, (128, 128))
     for rgb in ((255, 0, 0), (0, 255, 0), (0, 0, 255)):
         writer.write(np.full((128, 128, 3), rgb[::-1], np.uint8))
     writer.release()
-    code, entries, _ = detect(path)
+    code, entries, _ = infer(path)
     assert code == 0
     assert [(entry['frame'], entry['detections'][0]['label']) for entry in entries] == [
         (0, 'red'),
@@ -274,19 +271,19 @@ def test_a_video_is_annotated_frame_by_frame(detect, tmp_path):
     annotated.release()
 
 
-def test_a_broken_video_is_reported(detect, tmp_path):
+def test_a_broken_video_is_reported(infer, tmp_path):
     path = tmp_path / 'clip.mp4'
     path.write_bytes(b'no video')
-    code, entries, _ = detect(path)
+    code, entries, _ = infer(path)
     assert code == 1
     assert entries[0]['error'].endswith(' as a video.')
 
 
-def test_a_progress_bar_counts_many_files(detect, picture, tmp_path):
+def test_a_progress_bar_counts_many_files(infer, picture, tmp_path):
     for number in range(20):
         picture(f'in/{number:02}.png', (0, 0, 0))
-    assert '20/20' in detect(tmp_path / 'in')[2].err
-    assert '2/2' not in detect(picture('a.png'), picture('b.png'))[2].err
+    assert '20/20' in infer(tmp_path / 'in')[2].err
+    assert '2/2' not in infer(picture('a.png'), picture('b.png'))[2].err
 
 
 def test_the_weed_detector_finds_what_is_expected(weeds, assert_finds, tmp_path):
@@ -295,7 +292,7 @@ def test_the_weed_detector_finds_what_is_expected(weeds, assert_finds, tmp_path)
             sys.executable,
             '-m',
             'trt_ros',
-            'detect',
+            'infer',
             weeds,
             '--output',
             tmp_path / 'out',
@@ -315,7 +312,7 @@ def test_the_weed_detector_finds_what_is_expected(weeds, assert_finds, tmp_path)
     expected = json.loads((weeds / 'expected.json').read_text())
     entries = {
         Path(entry['file']).name: entry
-        for entry in json.loads((tmp_path / 'out' / 'detections.json').read_text())
+        for entry in json.loads((tmp_path / 'out' / 'results.json').read_text())
     }
     assert entries.keys() == expected.keys()
     for name, entry in entries.items():

@@ -1,0 +1,266 @@
+"""`trt-ros infer` with networks of every task, and in COCO format."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from trt_ros.cli import main
+
+cv2 = pytest.importorskip('cv2')
+onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+pytest.importorskip('tqdm')
+
+# Of pycocotools 2.0.11 with NumPy 2.
+pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
+
+BOX = (
+    32,
+    32,
+    40,
+    20,
+)  # Centre, width and height in the network's 64 × 64 pixels; images have 128.
+XYXY = [24.0, 44.0, 104.0, 84.0]
+
+
+@pytest.fixture
+def network(tmp_path):
+    """Write a network from a graph, or one that answers with constants for whatever it sees."""
+
+    def write(graph='', metadata=None, **constants):
+        outputs = ', '.join(
+            f'float[{", ".join(map(str, value.shape))}] {name}'
+            for name, value in constants.items()
+        )
+        graph = graph or (
+            f'(float[1, 3, 64, 64] images) => ({outputs}) '
+            '{ mean = ReduceMean<keepdims = 0>(images) zero = Sub(mean, mean) '
+            + ' '.join(f'{name} = Add({name}_value, zero)' for name in constants)
+            + ' }'
+        )
+        model = onnx.parser.parse_model(
+            f'<ir_version: 8, opset_import: ["": 17]>\nnetwork {graph}'
+        )
+        for name, value in constants.items():
+            model.graph.initializer.append(
+                onnx.numpy_helper.from_array(value.astype(np.float32), f'{name}_value')
+            )
+        onnx.helper.set_model_props(model, metadata or {})
+        onnx.save(model, tmp_path / 'network.onnx')
+        return tmp_path / 'network.onnx'
+
+    return write
+
+
+@pytest.fixture
+def infer(tmp_path, capsys):
+    """Run the verb on pictures whose left half is red; return the entries and stderr."""
+
+    def run(model, *args, names=('a.png',), code=0):
+        pixels = np.zeros((128, 128, 3), np.uint8)
+        pixels[:, :64] = 0, 0, 255
+        for name in names:
+            cv2.imwrite(str(tmp_path / name), pixels)
+        files = [str(tmp_path / name) for name in names]
+        output = tmp_path / 'out'
+        found = main(
+            ['infer', '--model', str(model), *files, '--output', str(output), *map(str, args)]
+        )
+        said = capsys.readouterr().err
+        assert found == code, said
+        written = output / 'results.json'
+        return json.loads(written.read_text()) if written.exists() else [], said
+
+    return run
+
+
+def rows(*extra):
+    """Make the output of a YOLO head, 84 cells, with one box of score 0.9."""
+    head = np.zeros((1, 5 + len(extra), 84))
+    head[0, :, 0] = *BOX, 0.9, *extra
+    return head
+
+
+def picture(tmp_path, name='a.png'):
+    return cv2.imread(str(tmp_path / 'out' / name), cv2.IMREAD_UNCHANGED)
+
+
+@pytest.fixture
+def pose(network):
+    return network(
+        metadata={'task': 'pose', 'kpt_shape': '[2, 3]', 'names': "{0: 'person'}"},
+        output0=rows(32, 24, 0.75, 40, 40, 0.5),
+    )
+
+
+@pytest.fixture
+def instances(network):
+    masks = np.full((1, 32, 16, 16), -9.0)
+    masks[0, 0, :, :8] = 9
+    return network(
+        metadata={'task': 'segment', 'names': "{0: 'person'}"},
+        output0=rows(1, *[0] * 31),
+        output1=masks,
+    )
+
+
+@pytest.fixture
+def semantic(network):
+    return network(
+        '(float[1, 3, 64, 64] images) => (float[1, 3, 64, 64] mask) { mask = Identity(images) }'
+    )
+
+
+def test_poses_have_their_keypoints(infer, pose, tmp_path):
+    (entry,), said = infer(pose)
+    (found,) = entry['detections']
+    assert (found['label'], found['score'], found['xyxy']) == ('person', 0.9, XYXY)
+    assert found['keypoints'] == [[64.0, 48.0, 0.75], [80.0, 80.0, 0.5]]
+    assert 'files: 1, detections: 1' in said
+    assert picture(tmp_path)[80, 80].any()  # Black before.
+
+
+def test_instances_have_their_masks(infer, instances, tmp_path):
+    mask_utils = pytest.importorskip('pycocotools.mask')
+    (entry,), _ = infer(instances)
+    (found,) = entry['detections']
+    assert found['xyxy'] == XYXY
+    mask = mask_utils.decode(found['mask'])
+    rows, columns = np.nonzero(mask)
+    assert (rows.min(), rows.max() + 1, columns.min()) == (44, 84, 24)
+    assert columns.max() + 1 == pytest.approx(64, abs=5)
+    assert picture(tmp_path)[64, 40].tolist() != [0, 0, 255]
+
+
+def test_semantic_masks_are_files_of_class_indices(infer, semantic, tmp_path):
+    (entry,), said = infer(semantic, '--labels', 'red,green,blue', '--resize', 'stretch')
+    assert entry['mask']['file'] == 'a_mask.png'
+    assert entry['mask']['classes'][0]['label'] == 'red'
+    mask = picture(tmp_path, 'a_mask.png')
+    assert (mask.shape, mask.dtype) == ((128, 128), np.uint8)
+    assert (mask[:, :60] == 0).all()
+    fraction = sum(each['fraction'] for each in entry['mask']['classes'])
+    assert fraction == pytest.approx(1, abs=1e-4)
+    assert 'files: 1; see' in said
+
+
+def test_several_masks_are_files_of_their_outputs(infer, network, tmp_path):
+    model = network(
+        '(float[1, 3, 64, 64] images) => (float[1, 3, 64, 64] road, float[1, 3, 64, 64] lane) '
+        '{ road = Identity(images) lane = Neg(images) }'
+    )
+    (entry,), _ = infer(model, '--outputs', 'road,lane')
+    assert [each['file'] for each in entry['masks'].values()] == [
+        'a_road_mask.png',
+        'a_lane_mask.png',
+    ]
+    assert picture(tmp_path, 'a_road_mask.png')[64, 10] == 0
+    assert picture(tmp_path, 'a_lane_mask.png')[64, 10] != 0
+
+
+def test_classes_of_a_picture_are_sorted_by_score(infer, network):
+    model = network(
+        '(float[1, 3, 64, 64] images) => (float[1, 3] probabilities) '
+        '{ mean = ReduceMean<axes = [2, 3], keepdims = 0>(images) '
+        'probabilities = Softmax(mean) }'
+    )
+    labels = ('--labels', 'red,green,blue', '--mean', '0,0,0', '--std', '1,1,1')
+    (entry,), _ = infer(model, *labels)
+    assert [each['label'] for each in entry['classes']] == ['red', 'green', 'blue']
+    assert sum(each['score'] for each in entry['classes']) == pytest.approx(1, abs=1e-3)
+
+
+def test_depth_is_a_file_of_floats(infer, network, tmp_path):
+    values = np.linspace(1, 5, 64)[:, None] * np.ones((1, 64, 64))
+    (entry,), _ = infer(network(depth=values))
+    assert entry['depth'] == {'min': 1.0, 'median': 3.0, 'max': 5.0, 'file': 'a_depth.tiff'}
+    found = picture(tmp_path, 'a_depth.tiff')
+    assert (found.dtype, found.shape) == (np.float32, (128, 128))
+    assert found[0, 0] == 1 and found[127, 127] == 5
+    colours = picture(tmp_path)
+    assert colours[0, 0].tolist() != colours[127, 0].tolist()
+
+
+def test_masks_of_videos_are_numbered(infer, semantic, tmp_path):
+    clip = tmp_path / 'clip.avi'
+    writer = cv2.VideoWriter(str(clip), int.from_bytes(b'MJPG', 'little'), 10.0, (64, 64))
+    for _ in range(2):
+        writer.write(np.zeros((64, 64, 3), np.uint8))
+    writer.release()
+    entries, _ = infer(semantic, clip, names=())
+    assert [each['mask']['file'] for each in entries] == [
+        'clip_000000_mask.png',
+        'clip_000001_mask.png',
+    ]
+    assert picture(tmp_path, 'clip_000001_mask.png').shape == (64, 64)
+
+
+@pytest.mark.parametrize('task', ['pose', 'instances', 'semantic'])
+def test_results_in_coco_format_are_read_by_pycocotools(infer, task, tmp_path, request):
+    pytest.importorskip('pycocotools')
+    from pycocotools.coco import COCO
+
+    path = tmp_path / 'coco.json'
+    entries, _ = infer(request.getfixturevalue(task), '--coco', path, names=('a.png', 'b.png'))
+    assert [each['image_id'] for each in entries] == [1, 2]
+    truth = COCO()
+    truth.dataset = {
+        'info': {},
+        'images': [{'id': number, 'width': 128, 'height': 128} for number in (1, 2)],
+        'categories': [{'id': number, 'name': str(number)} for number in (1, 2, 3)],
+        'annotations': [],
+    }
+    truth.createIndex()
+    found = truth.loadRes(str(path))
+    assert {each['image_id'] for each in found.anns.values()} == {1, 2}
+    first = found.anns[1]
+    assert first['category_id'] == 1
+    if task == 'pose':
+        assert first['keypoints'] == [64.0, 48.0, 0.75, 80.0, 80.0, 0.5]
+    else:
+        mask = found.annToMask(first)
+        assert mask[64, 40] == 1 and mask[64, 80] == 0
+    assert first['bbox'] == pytest.approx([24, 44, 80, 40]) or task == 'semantic'
+
+
+def test_image_ids_are_the_numbers_that_all_files_are_named(infer, pose, tmp_path):
+    path = tmp_path / 'coco.json'
+    infer(pose, '--coco', path, names=('000000397133.png', '000000000007.png'))
+    assert [each['image_id'] for each in json.loads(path.read_text())] == [397133, 7]
+
+
+def test_ids_are_those_of_the_annotations(infer, pose, tmp_path):
+    truth = tmp_path / 'truth.json'
+    truth.write_text(
+        json.dumps(
+            {
+                'images': [{'id': 12, 'file_name': 'val/a.png'}],
+                'categories': [{'id': 5, 'name': 'person'}],
+            }
+        )
+    )
+    path = tmp_path / 'coco.json'
+    infer(pose, '--coco', path, '--annotations', truth)
+    (entry,) = json.loads(path.read_text())
+    assert (entry['image_id'], entry['category_id']) == (12, 5)
+    _, said = infer(pose, '--coco', path, '--annotations', truth, names=('a.png', 'b.png'), code=1)
+    assert 'The annotations have no image b.png.\nCause: 1 of 2 files' in said
+
+
+def test_results_without_a_format_of_coco_are_refused(infer, network, tmp_path):
+    _, said = infer(network(depth=np.ones((1, 64, 64))), '--coco', tmp_path / 'coco.json', code=1)
+    assert 'COCO has no format for the results of decoder depth.' in said
+    assert not (tmp_path / 'coco.json').exists()
+
+
+def test_a_coco_file_without_folder_is_refused(infer, pose, tmp_path):
+    _, said = infer(pose, '--coco', tmp_path / 'none' / 'coco.json', code=1)
+    assert 'none does not exist.' in said
+
+
+def test_annotations_need_coco(infer, pose, tmp_path):
+    _, said = infer(pose, '--annotations', tmp_path / 'truth.json', code=1)
+    assert '--annotations has no effect without --coco.' in said

@@ -1,0 +1,210 @@
+"""Results in COCO's format, as pycocotools reads them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import ParameterError
+from trt_ros.vision.coco import CocoIds, category_ids, coco_entries, run_lengths
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.labels import built_in_names
+from trt_ros.vision.results import (
+    Classification,
+    ClassMask,
+    Instances,
+    LazyMasks,
+    OrientedBoxes,
+    Poses,
+)
+
+# Of pycocotools 2.0.11 with NumPy 2.
+pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
+
+WH = (64, 48)
+CATEGORIES = {0: 1, 1: 18}
+
+
+@pytest.fixture(scope='module')
+def coco():
+    """Read entries with pycocotools, as results for images 1 and 2."""
+    pytest.importorskip('pycocotools')
+    from pycocotools.coco import COCO
+
+    def read(entries):
+        truth = COCO()
+        truth.dataset = {
+            'info': {},
+            'images': [{'id': number, 'width': WH[0], 'height': WH[1]} for number in (1, 2)],
+            'categories': [{'id': number, 'name': str(number)} for number in CATEGORIES.values()],
+            'annotations': [],
+        }
+        truth.createIndex()
+        return truth.loadRes(json.loads(json.dumps(entries)))
+
+    return read
+
+
+def boxes(*rows):
+    """Make detections of x1, y1, x2, y2, score, label."""
+    table = np.array(rows, np.float32).reshape(-1, 6)
+    return Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int32))
+
+
+TWO = boxes((8, 4, 24, 16, 0.9, 1), (0, 0, 64, 48, 0.5, 0))
+
+
+def entries_of(result, image_id=1):
+    return list(coco_entries(result, image_id, CATEGORIES))
+
+
+def test_no_detection_has_no_entry():
+    assert entries_of(Detections.empty()) == []
+
+
+def test_boxes_are_left_top_width_and_height():
+    assert entries_of(TWO, 2) == [
+        {'image_id': 2, 'category_id': 18, 'bbox': [8.0, 4.0, 16.0, 12.0], 'score': 0.9},
+        {'image_id': 2, 'category_id': 1, 'bbox': [0.0, 0.0, 64.0, 48.0], 'score': 0.5},
+    ]
+
+
+def test_detections_are_evaluated_by_pycocotools(coco):
+    from pycocotools.cocoeval import COCOeval
+
+    found = coco(entries_of(TWO))
+    assert [found.anns[number]['area'] for number in (1, 2)] == [192.0, 3072.0]
+    evaluation = COCOeval(found, coco(entries_of(TWO)), 'bbox')
+    evaluation.evaluate()
+    evaluation.accumulate()
+    evaluation.summarize()
+    assert evaluation.stats[0] == pytest.approx(1)
+
+
+def test_classes_that_are_no_category_are_left_out():
+    assert entries_of(boxes((0, 0, 8, 8, 0.9, 7))) == []
+
+
+@pytest.mark.parametrize(
+    'window',
+    [
+        np.zeros((0, 0), bool),
+        np.zeros((5, 7), bool),
+        np.ones((5, 7), bool),
+        np.ones((48, 64), bool),
+        np.random.default_rng(0).random((40, 50)) > 0.5,
+        np.random.default_rng(1).random((48, 64)) > 0.98,
+    ],
+)
+def test_masks_are_encoded_as_by_pycocotools(window):
+    mask_utils = pytest.importorskip('pycocotools.mask')
+    for x, y in {(0, 0), (WH[0] - window.shape[1], WH[1] - window.shape[0]), (3, 2)}:
+        whole = np.zeros((WH[1], WH[0]), np.uint8)
+        part = whole[y : y + window.shape[0], x : x + window.shape[1]]
+        if part.shape != window.shape:
+            continue
+        part[:] = window
+        want = mask_utils.encode(np.asfortranarray(whole))
+        assert run_lengths(window, np.array([x, y]), WH) == {
+            'size': [WH[1], WH[0]],
+            'counts': want['counts'].decode(),
+        }
+
+
+def test_long_runs_are_encoded_as_by_pycocotools():
+    mask_utils = pytest.importorskip('pycocotools.mask')
+    mask = np.zeros((2160, 3840), np.uint8)
+    mask[:, 1000:3000] = 1
+    mask[5, :] = 0
+    want = mask_utils.encode(np.asfortranarray(mask))['counts'].decode()
+    assert run_lengths(mask > 0, np.zeros(2, np.int32), (3840, 2160))['counts'] == want
+
+
+def test_instances_have_their_masks(coco):
+    masks = [np.ones((12, 16), bool), np.eye(48, 64, dtype=bool)]
+    result = Instances(TWO, LazyMasks(2, lambda: masks), np.array([[8, 4], [0, 0]], np.int32), WH)
+    found = coco(entries_of(result))
+    want = np.zeros((48, 64), bool)
+    want[4:16, 8:24] = True
+    np.testing.assert_array_equal(found.annToMask(found.anns[1]), want)
+    np.testing.assert_array_equal(found.annToMask(found.anns[2]), masks[1])
+
+
+def test_poses_have_their_keypoints(coco):
+    keypoints = np.zeros((2, 17, 3), np.float32)
+    keypoints[0, 0] = 12.5, 6.25, 0.75
+    found = coco(entries_of(Poses(TWO, keypoints)))
+    assert found.anns[1]['keypoints'][:6] == [12.5, 6.25, 0.75, 0.0, 0.0, 0.0]
+    assert len(found.anns[2]['keypoints']) == 51
+
+
+def test_rotated_boxes_are_polygons(coco):
+    result = OrientedBoxes(
+        np.array([[32, 24, 20, 10]], np.float32),
+        np.array([np.pi / 2], np.float32),
+        np.array([0.9], np.float32),
+        np.array([1], np.int32),
+    )
+    (entry,) = entries_of(result)
+    assert entry['bbox'] == [27.0, 14.0, 10.0, 20.0]
+    assert entry['segmentation'] == [[37.0, 14.0, 37.0, 34.0, 27.0, 34.0, 27.0, 14.0]]
+    found = coco([entry])
+    mask = found.annToMask(found.anns[1])
+    assert mask[24, 32] and mask.sum() == pytest.approx(200, abs=20)
+
+
+def test_each_class_of_a_mask_is_an_entry_without_score():
+    labels = np.full((48, 64), 255, np.uint8)
+    labels[:, :32], labels[:, 32:40], labels[:, 40:50] = 0, 1, 7
+    first, second = entries_of(ClassMask(labels))
+    assert first['category_id'] == 1 and second['category_id'] == 18
+    assert first.keys() == {'image_id', 'category_id', 'segmentation'}
+    mask_utils = pytest.importorskip('pycocotools.mask')
+    np.testing.assert_array_equal(mask_utils.decode(second['segmentation']), labels == 1)
+
+
+def test_scores_of_whole_images_have_no_format():
+    assert entries_of(Classification(np.ones(2, np.float32))) == []
+
+
+def test_classes_of_coco_have_its_numbers_with_gaps():
+    ids = category_ids(built_in_names('coco'), 80)
+    assert (ids[0], ids[11], ids[79]) == (1, 13, 90)
+    with_gaps = category_ids(built_in_names('coco_91'), 91)
+    assert 0 not in with_gaps and 12 not in with_gaps
+    assert with_gaps[13] == 13
+
+
+def test_other_classes_count_from_one():
+    assert category_ids(('person', 'weed'), 2) == {0: 1, 1: 2}
+    assert category_ids((), 3) == {0: 1, 1: 2, 2: 3}
+    assert category_ids(('background', 'road'), 2) == {1: 1}
+
+
+def test_ids_are_those_of_annotations(tmp_path):
+    path = tmp_path / 'instances.json'
+    path.write_text(
+        json.dumps(
+            {
+                'images': [{'id': 397133, 'file_name': 'val/000000397133.jpg'}],
+                'categories': [{'id': 5, 'name': 'weed'}, {'id': 9, 'name': 'crop'}],
+            }
+        )
+    )
+    ids = CocoIds.read(path)
+    assert ids.images == {'000000397133.jpg': 397133}
+    assert category_ids(('soil', 'crop'), 2, ids.categories) == {1: 9}
+    with pytest.raises(
+        ParameterError, match=r'The classes are soil; the categories are weed, crop\.'
+    ):
+        category_ids(('soil',), 1, ids.categories)
+
+
+@pytest.mark.parametrize('text', ['', '[]', '{"images": 3}', '{"images": [{"id": 1}]}'])
+def test_files_of_another_format_are_refused(tmp_path, text):
+    path = tmp_path / 'no.json'
+    path.write_text(text)
+    with pytest.raises(ParameterError, match='as annotations in COCO format'):
+        CocoIds.read(path)

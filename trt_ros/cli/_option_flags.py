@@ -1,0 +1,55 @@
+"""Command line flags of the options of a network."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+import re
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+from trt_ros.runtime.options import LabelledOptions
+
+if TYPE_CHECKING:
+    from argparse import _ArgumentGroup
+
+
+def add_option_flags(parser: ArgumentParser | _ArgumentGroup, names: Sequence[str]) -> None:
+    """Declare a flag per named field of LabelledOptions; --model stands for model_path."""
+    types = get_type_hints(LabelledOptions)
+    for each in fields(LabelledOptions):
+        if each.name not in names:
+            continue
+        kind, described = types[each.name], each.metadata
+        more: dict[str, Any] = {'type': kind, 'metavar': kind.__name__.upper()}
+        if kind is bool:
+            more = {'action': 'store_true'}
+        elif kind is str:
+            more['metavar'] = 'FILE' if each.name.endswith('path') else 'NAME'
+        if get_args(kind):
+            more = {'type': _comma_separated(get_args(kind)[0]), 'metavar': 'A,B,..'}
+        if each.name == 'inputs':
+            more = {'type': _bindings, 'metavar': 'INPUT=KIND:SOURCE,..'}
+        if described['choices']:
+            more = {'choices': described['choices']}
+        flags = ['--' + each.name.replace('_', '-')]
+        if each.name == 'model_path':
+            flags, more['required'] = ['--model', *flags], True
+        description = described['description'].rstrip('.').replace('%', '%%')
+        if description[1].islower():
+            description = description[0].lower() + description[1:]
+        parser.add_argument(*flags, dest=each.name, default=each.default, help=description, **more)
+
+
+def _bindings(text: str) -> tuple[str, ...]:
+    """Split bindings at the commas between them; their topics and settings have commas, too."""
+    parts = re.split(r',(?=[^,=?&]+=\s*(?:image|tensor|state):)', text)
+    return tuple(part.strip() for part in parts)
+
+
+def _comma_separated(kind: type) -> Callable[[str], tuple[Any, ...]]:
+    def parse(text: str) -> tuple[Any, ...]:
+        return tuple(kind(part.strip()) for part in text.split(',') if part.strip())
+
+    parse.__name__ = f'comma-separated {kind.__name__}'  # argparse shows it: "invalid .. value".
+    return parse

@@ -1,0 +1,242 @@
+"""
+Results of pictures and videos, as annotated files and JSON.
+
+The task is that of the network: detection, segmentation, pose, classification or depth.
+results.json holds one entry per image or video frame, with "width", "height" and, by task:
+
+detections: "label", "class_index", "score" and "xyxy" (left, top, right, bottom, in pixels of the
+  image). A rotated box also has "cxcywh" (centre, width, height) and "theta", the angle of its
+  width in radians, clockwise from the image's x axis; its "xyxy" is the upright rectangle around
+  it. An object with a mask has "mask", a compressed RLE of COCO; one with keypoints has
+  "keypoints": x, y and visibility of each.
+mask: "classes" with the "fraction" of their pixels, and the "file" of class indices
+  (NAME_mask.png; 255, or 65535 in 16 bits, is no class). With several outputs, "masks" by output.
+depth: "min", "median", "max", and the "file" of values (NAME_depth.tiff, float32).
+classes: the five best, each with its "score".
+
+--coco also writes detections, masks or keypoints in the results format of COCO, as pycocotools
+and other evaluators read it. An image id is the number that the file is named (000000397133.jpg)
+if all files are, else the place of the image, from 1; results.json has it, too. A category id is
+that of COCO for its 80 classes, else the class index + 1. --annotations takes the ids from a
+ground truth instead.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+import json
+from pathlib import Path
+import sys
+from typing import TYPE_CHECKING, Any
+
+from trt_ros.cli._arguments import add_threshold_flags
+from trt_ros.cli._coco_file import CocoFile, add_coco_flags, open_coco_file
+from trt_ros.cli._option_flags import add_option_flags
+from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand, read_video
+from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.vision.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from trt_ros.runtime.pipeline import Pipeline
+
+MANY_FILES = 20  # From this number on, a progress bar is shown also without a terminal.
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        'files', nargs='+', type=Path, metavar='FILE', help='image or video, or a folder of them'
+    )
+    parser.add_argument(
+        '--output',
+        type=Path,
+        metavar='DIR',
+        help='folder of annotated files and results.json (default: results; none with --json)',
+    )
+    parser.add_argument('--json', action='store_true', help='print the results to stdout')
+    add_coco_flags(parser)
+    add_threshold_flags(parser)
+    add_option_flags(parser, [each.name for each in fields(LabelledOptions)])
+
+
+def run(args: Namespace) -> int:
+    """Run the network on all files; 1 when some could not be read."""
+    from tqdm import tqdm
+
+    from trt_ros.runtime.pipeline import Pipeline
+    from trt_ros.vision.decoders.registry import DRAWN
+
+    options = LabelledOptions(
+        **{each.name: getattr(args, each.name) for each in fields(LabelledOptions)}
+    )
+    folder = args.output or (None if args.json else Path('results'))
+    paths = list(expand(args.files))
+    if folder is not None:
+        _make_folder(folder, paths)
+    entries: list[dict[str, Any]] = []
+    failed = 0
+    with ExitStack() as stack:
+        pipeline: Pipeline[object] = Pipeline.open(options, families=DRAWN)
+        stack.callback(pipeline.close)
+        for line in pipeline.log_lines:
+            print(line, file=sys.stderr)
+        coco = open_coco_file(args, pipeline, paths)
+        # Written also after an interrupt.
+        if folder is not None:
+            stack.callback(_write_json, folder / 'results.json', entries)
+        if coco is not None:
+            stack.callback(coco.write)
+        names = _Names()
+        watched = sys.stderr.isatty()
+        bar = stack.enter_context(
+            tqdm(
+                paths,
+                unit=' files',
+                mininterval=0.1 if watched else 10.0,
+                disable=len(paths) < (2 if watched else MANY_FILES),
+            )
+        )
+        for path in bar:
+            annotated = folder and folder / names.unique(path)
+            try:
+                entries.extend(_entries_of(path, pipeline, args, annotated, coco))
+            except BadFrameError as error:
+                failed += 1
+                entries.append({'file': str(path), 'error': error.problem})
+                tqdm.write(f'{path}: {error}', file=sys.stderr)
+    if args.json:
+        print(json.dumps(entries, indent=1))
+    summary = f'files: {len(paths) - failed}'
+    if any('detections' in entry for entry in entries):
+        summary += f', detections: {sum(len(each.get("detections", ())) for each in entries)}'
+    if failed:
+        summary += f', failed: {failed}'
+    print(summary + (f'; see {folder}' if folder else ''), file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _make_folder(folder: Path, inputs: Sequence[Path]) -> None:
+    for path in inputs:
+        if path.resolve().parent == folder.resolve():
+            raise ParameterError(
+                f'The output folder {folder} contains the input {path}.',
+                cause='Annotated files have the names of the inputs and would overwrite them.',
+                remedy='Choose another folder with --output.',
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ParameterError(
+            f'The output folder {folder} cannot be created.',
+            cause=error.strerror or '',
+            remedy='Choose another folder with --output.',
+        ) from error
+
+
+class _Names:
+    """Names of annotated files: those of the inputs, with a number where a name is taken."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def unique(self, path: Path) -> str:
+        """Return a name that no earlier call has returned, whatever its suffix."""
+        suffix = path.suffix.lower()
+        if suffix in VIDEO_SUFFIXES:
+            suffix = '.mp4'
+        elif suffix not in IMAGE_SUFFIXES:
+            suffix = '.png'
+        stem, number = path.stem, 1
+        while stem.lower() in self._taken:
+            number += 1
+            stem = f'{path.stem}_{number}'
+        self._taken.add(stem.lower())
+        return stem + suffix
+
+
+def _entries_of(
+    path: Path,
+    pipeline: Pipeline[Any],
+    args: Namespace,
+    annotated: Path | None,
+    coco: CocoFile | None,
+) -> Iterator[dict[str, Any]]:
+    """
+    Yield the entries of one file, and write it with its results to `annotated`.
+
+    :raises BadFrameError: when it is neither an image nor a video.
+    """
+    from trt_ros.cli._results import result_as_json
+    from trt_ros.draw import draw_result
+    from trt_ros.media import read_picture, write_picture
+    from trt_ros.vision.frame import Frame
+    from trt_ros.vision.keypoints import NAMES
+
+    thresholds = Thresholds(
+        score=args.score_threshold, iou=args.iou_threshold, max_detections=args.max_detections
+    )
+    is_video = path.suffix.lower() in VIDEO_SUFFIXES
+    with ExitStack() as stack:
+        write: Callable[[np.ndarray], None] | None = None
+        for index, (pixels, rate_hz) in enumerate(
+            read_video(path) if is_video else [(read_picture(path), 0.0)]
+        ):
+            height, width = pixels.shape[:2]
+            result = pipeline.infer(Frame.from_pixels(pixels), thresholds)
+            image_id = {'image_id': coco.add(path, result)} if coco else {}
+            entry = {'file': str(path), **({'frame': index} if is_video else {}), **image_id}
+
+            def write_array(name: str, values: np.ndarray, number: int = index) -> str:
+                assert annotated is not None
+                stem = f'{annotated.stem}_{number:06}' if is_video else annotated.stem
+                write_picture(annotated.with_name(f'{stem}_{name}'), values)
+                return f'{stem}_{name}'
+
+            found = result_as_json(result, pipeline, write_array if annotated else None)
+            yield {**entry, 'width': width, 'height': height, **found}
+            if annotated is None:
+                continue
+            if write is None:
+                write = (
+                    _video_writer(annotated, width, height, rate_hz, stack)
+                    if is_video
+                    else lambda pixels: write_picture(annotated, pixels)
+                )
+            draw_result(
+                pixels,
+                result,
+                pipeline.class_names,
+                keypoint_names=NAMES.get(pipeline.decoder.head.keypoint_count or 0, ()),
+            )
+            write(pixels)
+
+
+def _video_writer(
+    path: Path, width: int, height: int, rate_hz: float, stack: ExitStack
+) -> Callable[[np.ndarray], None]:
+    from trt_ros.media import open_video_writer
+
+    writer = open_video_writer(path, rate_hz, (width, height))
+    stack.callback(writer.release)
+
+    def write(pixels: np.ndarray) -> None:
+        writer.write(pixels)
+
+    return write
+
+
+def _write_json(path: Path, entries: Sequence[dict[str, Any]]) -> None:
+    try:
+        path.write_text(json.dumps(entries, indent=1) + '\n')
+    except OSError as error:
+        raise ParameterError(
+            f'The file {path} cannot be written.',
+            cause=error.strerror or '',
+            remedy='Choose another folder with --output.',
+        ) from error
