@@ -72,6 +72,7 @@ DOORS = {  # foreign package: the layers that may import it
     'cv2': {'vision', 'draw', 'media', 'ros', 'labelling', 'cli', 'nodes', 'demo'},
     'cv_bridge': {'ros'},
     'rosbags': {'recording'},
+    'ray': {'labelling'},
     'scipy': {'tracking'},
     'yaml': {'ros', 'nodes', 'demo', 'launching'},
     'tqdm': {'cli', 'demo'},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def printable(text: str) -> str:
     """Escape lone surrogates, which stand for the bytes of a file name that is not UTF-8."""
@@ -23,6 +25,16 @@ class TrtRosError(Exception):
         self.problem, self.cause, self.remedy = problem, cause, remedy
         parts = [problem, cause and f'Cause: {cause}', remedy and f'Remedy: {remedy}']
         super().__init__('\n'.join(filter(None, parts)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Their own arguments are those of Exception: errors also go from process to process.
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+def _unpickled(kind: type[TrtRosError], args: tuple[str, ...], state: dict[str, Any]) -> Any:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class ParameterError(TrtRosError):

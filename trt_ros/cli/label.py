@@ -9,21 +9,26 @@ The file can be read while it is written and after an interrupt; --resume contin
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import fields, replace
+from functools import partial
+import os
 from pathlib import Path
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from trt_ros.cli._arguments import add_threshold_flags
+from trt_ros.cli._arguments import add_threshold_flags, finite, positive
 from trt_ros.cli._option_flags import add_option_flags
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, TrtRosError
 from trt_ros.runtime.options import LabelledOptions
 
 if TYPE_CHECKING:
     from trt_ros.labelling.job import LabelReport
-    from trt_ros.runtime.pipeline import Pipeline
+    from trt_ros.labelling.task import LabelTask
+    from trt_ros.labelling.workers import Worker
+
+ResultT = TypeVar('ResultT')
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -61,6 +66,26 @@ def add_arguments(parser: ArgumentParser) -> None:
         action='store_true',
         help='also write the images with their results, as MP4 beside the output, one per topic',
     )
+    parser.add_argument(
+        '--workers',
+        type=positive,
+        metavar='N',
+        help='label N recordings at a time, each in a process of its own',
+    )
+    parser.add_argument(
+        '--ray',
+        nargs='?',
+        const='local',
+        metavar='ADDRESS',
+        help='label in the workers of a Ray cluster: its address, or auto (default: on this '
+        'machine); recordings and outputs are on a file system that all of them share',
+    )
+    parser.add_argument(
+        '--gpus-per-worker',
+        type=finite,
+        metavar='X',
+        help='GPUs, or part of one, per worker of Ray (default: 1 where the cluster has any)',
+    )
     add_threshold_flags(parser)
     add_option_flags(parser, [each.name for each in fields(LabelledOptions)])
     parser.set_defaults(frames_in_flight=2)
@@ -68,21 +93,106 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Label all recordings; 1 when one was damaged or images were dropped."""
-    from trt_ros.runtime.pipeline import Pipeline
-    from trt_ros.vision.decoders.registry import DRAWN
+    from trt_ros.labelling.task import LabelTask
+    from trt_ros.vision.thresholds import Thresholds
 
     options = LabelledOptions(
         **{each.name: getattr(args, each.name) for each in fields(LabelledOptions)}
     )
-    outputs = list(_outputs(args.recordings, args.output))
+    tasks = [
+        LabelTask(
+            path,
+            output,
+            tuple(args.topic),
+            Thresholds(
+                score=args.score_threshold,
+                iou=args.iou_threshold,
+                max_detections=args.max_detections,
+            ),
+            with_input=args.with_input,
+            resume=args.resume,
+            video=args.video,
+        )
+        for path, output in _outputs(args.recordings, args.output)
+    ]
+    if args.workers is None and args.ray is None:
+        return 0 if _label_here(tasks, options) else 1
+    return 0 if _label_with_workers(tasks, options, args) else 1
+
+
+def _label_here(tasks: Sequence[LabelTask], options: LabelledOptions) -> bool:
+    """Label recordings in this process; return whether all images got results."""
+    from trt_ros.labelling.task import Labeller
+
     is_whole = True
-    families: Any = DRAWN
-    with closing(Pipeline.open(options, families=families)) as pipeline:
-        for line in pipeline.log_lines:
-            print(line, file=sys.stderr)
-        for path, output in outputs:
-            is_whole &= _label(path, output, pipeline, args)
-    return 0 if is_whole else 1
+    with closing(Labeller(options)) as labeller:
+        _print_log(_checked(labeller.open()))
+        for task in tasks:
+            with _bar(task.count_frames(), task.path.name) as bar:
+                report = _checked(labeller.label(task, bar.update))
+            is_whole &= _print(task, report)
+    return is_whole
+
+
+def _label_with_workers(
+    tasks: Sequence[LabelTask], options: LabelledOptions, args: Namespace
+) -> bool:
+    """Label recordings in other processes; return whether all images got results."""
+    from trt_ros.labelling.workers import LabelPool
+
+    is_whole = True
+    total = sum(task.count_frames() for task in tasks)
+    open_worker, count = _worker_opener(options, args, len(tasks))
+    with _bar(total, f'{len(tasks)} recordings') as bar:
+
+        def done(task: LabelTask, outcome: LabelReport | TrtRosError) -> None:
+            nonlocal is_whole
+            if isinstance(outcome, TrtRosError):
+                bar.write(f'{task.path}: {outcome}', file=sys.stderr)
+                is_whole = False
+            else:
+                is_whole &= _print(task, outcome)
+
+        pool = LabelPool(open_worker, count, on_frames=bar.update, on_log=_print_log)
+        pool.label(tasks, done)
+    return is_whole
+
+
+def _worker_opener(
+    options: LabelledOptions, args: Namespace, task_count: int
+) -> tuple[Callable[[], Worker], int]:
+    """Return a function that opens a worker, and the number of workers."""
+    from trt_ros.labelling.workers import LocalWorker
+    from trt_ros.runtime.backends import choose_backend
+
+    count = min(args.workers or task_count, task_count)
+    if args.ray is None:
+        is_local = not options.is_remote
+        if is_local and choose_backend(options.backend)[0].name == 'onnxruntime':
+            threads = max(1, len(os.sched_getaffinity(0)) // count)
+            options = replace(options, cpu_threads=options.cpu_threads or threads)
+        return partial(LocalWorker, options), count
+    from trt_ros.labelling.ray_workers import open_ray
+
+    return open_ray(args.ray, options, count, args.gpus_per_worker)
+
+
+def _checked(found: ResultT | TrtRosError) -> ResultT:
+    if isinstance(found, TrtRosError):
+        raise found
+    return found
+
+
+def _print_log(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
+def _bar(total: int, title: str) -> Any:
+    from tqdm import tqdm
+
+    interval = 0.1 if sys.stderr.isatty() else 10.0
+    return tqdm(total=total, unit=' frames', desc=title, mininterval=interval)
 
 
 def _outputs(paths: Sequence[Path], output: Path) -> Iterator[tuple[Path, Path]]:
@@ -113,60 +223,14 @@ def _outputs(paths: Sequence[Path], output: Path) -> Iterator[tuple[Path, Path]]
         yield path, output / f'{name}.mcap'
 
 
-def _label(path: Path, output: Path, pipeline: Pipeline[Any], args: Namespace) -> bool:
-    """Label one recording; return whether all images got results."""
-    from tqdm import tqdm
-
-    from trt_ros.labelling.job import chosen_topics, label_recording
-    from trt_ros.labelling.video import AnnotatedVideos
-    from trt_ros.recording import Recording
-    from trt_ros.vision.thresholds import Thresholds
-
-    resume = args.resume and output.exists()
-    if resume and args.video:
-        raise ParameterError(
-            f'The video of {output} cannot be continued.',
-            remedy='Leave --video or --resume out, or choose another output.',
-        )
-    with ExitStack() as stack:
-        recording = stack.enter_context(closing(Recording(path)))
-        topics = chosen_topics(recording, args.topic)
-        videos = None
-        if args.video:
-            videos = AnnotatedVideos(output, topics, recording, pipeline.class_names)
-            stack.enter_context(closing(videos))
-        total = sum(recording.topics[topic].count for topic in topics)
-        watched = sys.stderr.isatty()
-        with tqdm(
-            total=total, unit=' frames', desc=path.name, mininterval=0.1 if watched else 10.0
-        ) as bar:
-            report = label_recording(
-                recording,
-                pipeline,
-                output,
-                topics=topics,
-                thresholds=Thresholds(
-                    score=args.score_threshold,
-                    iou=args.iou_threshold,
-                    max_detections=args.max_detections,
-                ),
-                in_flight=args.frames_in_flight,
-                with_input=args.with_input,
-                resume=resume,
-                on_frames=bar.update,
-                videos=videos,
-            )
-    return _print(path, output, report)
-
-
-def _print(path: Path, output: Path, report: LabelReport) -> bool:
+def _print(task: LabelTask, report: LabelReport) -> bool:
     """Print the summary of one recording; return whether all images got results."""
-    summary = f'{path}: {report.frames} frames'
+    summary = f'{task.path}: {report.frames} frames'
     if report.resumed:
         summary += f' after the {report.resumed} messages of the earlier run'
     for cause, count in report.dropped.items():
         summary += f', {count} dropped ({cause})'
-    print(f'{summary}; see {output}', file=sys.stderr)
+    print(f'{summary}; see {task.output}', file=sys.stderr)
     if report.damage is not None:
         print(report.damage, file=sys.stderr)
     return not report.dropped and report.damage is None

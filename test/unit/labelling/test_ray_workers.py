@@ -1,0 +1,75 @@
+"""Labelling by actors of Ray, of which one dies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+import signal
+import subprocess
+import uuid
+
+import pytest
+
+pytest.importorskip('ray')
+
+import ray
+
+from support.waiting import wait_until
+from trt_ros.errors import BackendError, ParameterError
+from trt_ros.labelling.ray_workers import open_ray
+from trt_ros.runtime.options import LabelledOptions
+
+
+@pytest.fixture
+def environment():
+    """Mark the processes of this test; Ray on this machine only."""
+    before = {name: value for name, value in os.environ.items() if name != 'RAY_ADDRESS'}
+    return {**before, 'TRT_ROS_TEST_RUN': uuid.uuid4().hex, 'RAY_USAGE_STATS_ENABLED': '0'}
+
+
+def actors_of(environment):
+    """Return the processes of the test's actors that label."""
+    found, mark = [], f'TRT_ROS_TEST_RUN={environment["TRT_ROS_TEST_RUN"]}'.encode()
+    for path in Path('/proc').glob('[0-9]*'):
+        try:
+            is_actor = (path / 'cmdline').read_bytes().startswith(b'ray::Labeller.label')
+            if is_actor and mark in (path / 'environ').read_bytes():
+                found.append(int(path.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_actor_that_dies_is_replaced_and_the_results_equal_those_of_one_process(
+    label, contents, tmp_path, environment
+):
+    subprocess.run(label(tmp_path / 'one'), check=True, capture_output=True)
+    output = tmp_path / 'two'
+    with subprocess.Popen(
+        label(output, '--ray', '--workers', '2'),
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        killed = wait_until(
+            lambda: actors_of(environment) or process.poll() is not None, 'actors that label'
+        )
+        assert isinstance(killed, list), process.communicate()
+        os.kill(killed[0], signal.SIGKILL)
+        _, text = process.communicate()
+    assert process.returncode == 0, text
+    assert contents(output) == contents(tmp_path / 'one')
+
+
+def test_cluster_that_does_not_exist_is_named():
+    with pytest.raises(BackendError, match=r'Ray at auto cannot be reached\.\nCause: '):
+        open_ray('auto', LabelledOptions(), 1, None)
+
+
+def test_worker_that_fits_nowhere_is_refused(monkeypatch):
+    monkeypatch.delenv('RAY_ADDRESS', raising=False)
+    try:
+        with pytest.raises(ParameterError, match='64 GPUs per worker'):
+            open_ray('local', LabelledOptions(), 1, 64.0)
+    finally:
+        ray.shutdown()

@@ -1,0 +1,98 @@
+"""Labelling of many recordings by several processes, of which some die."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+import pickle
+import signal
+import subprocess
+
+import pytest
+
+from support.waiting import wait_until
+from trt_ros.cli import main
+from trt_ros.errors import BadFrameError
+
+COUNTS = (300, 10, 20, 300)  # Of the fixture `drives`.
+
+
+def workers_of(pid):
+    """Return the worker processes of a process."""
+    found = []
+    for path in Path('/proc').glob('[0-9]*'):
+        try:
+            parent = int((path / 'stat').read_text().rpartition(')')[2].split()[1])
+            if parent == pid and b'spawn_main' in (path / 'cmdline').read_bytes():
+                found.append(int(path.name))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def test_results_of_workers_equal_those_of_one_process(label, contents, tmp_path):
+    subprocess.run(label(tmp_path / 'one'), check=True, capture_output=True)
+    done = subprocess.run(
+        label(tmp_path / 'two', '--workers', '2'), check=True, capture_output=True, text=True
+    )
+    assert contents(tmp_path / 'one') == contents(tmp_path / 'two')
+    assert len(contents(tmp_path / 'two')) == 4
+    assert done.stderr.count('decoder yolov8') == 1
+    for number, count in enumerate(COUNTS):
+        assert f'drive_{number}: {count} frames; see' in done.stderr
+
+
+@pytest.mark.parametrize('video', [False, True])
+def test_worker_that_dies_is_replaced_and_its_recording_redone(label, contents, tmp_path, video):
+    more = ['--video'] if video else []
+    subprocess.run(label(tmp_path / 'one', *more), check=True, capture_output=True)
+    output = tmp_path / 'two'
+    with subprocess.Popen(
+        label(output, '--workers', '2', *more), stderr=subprocess.PIPE, text=True
+    ) as process:
+        first = output / 'drive_0.mcap'
+        whole = (tmp_path / 'one/drive_0.mcap').stat().st_size
+        wait_until(lambda: first.exists(), 'a worker to begin')
+        for pid in workers_of(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        _, text = process.communicate()
+    assert process.returncode == 0, text
+    assert contents(output) == contents(tmp_path / 'one')
+    assert whole == first.stat().st_size
+    assert len(list(output.glob('*.mp4'))) == (4 if video else 0)
+
+
+def test_error_of_one_recording_leaves_the_others(label, tmp_path):
+    output = tmp_path / 'out'
+    output.mkdir()
+    (output / 'drive_1.mcap').write_bytes(b'mine')
+    done = subprocess.run(label(output, '--workers', '2'), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert 'drive_1.mcap exists already.' in done.stderr
+    assert 'drive_3: 300 frames; see' in done.stderr
+    assert (output / 'drive_1.mcap').read_bytes() == b'mine'
+
+
+def test_model_that_cannot_be_opened_ends_all(label, tmp_path, capsys):
+    command = label(tmp_path / 'out', '--workers', '2')[3:]
+    command[command.index('--model') + 1] = str(tmp_path / 'none.onnx')
+    assert main(command) == 1
+    assert 'none.onnx' in capsys.readouterr().err
+
+
+def test_interrupt_ends_the_workers(label, tmp_path):
+    output = tmp_path / 'out'
+    with subprocess.Popen(label(output, '--workers', '2'), stderr=subprocess.PIPE) as process:
+        wait_until((output / 'drive_0.mcap').exists, 'a worker to begin')
+        workers = workers_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        text = process.communicate()[1].decode()
+    assert process.returncode == 130, text
+    assert 'Traceback' not in text
+    assert workers and not any(Path(f'/proc/{pid}').exists() for pid in workers)
+
+
+def test_errors_go_from_process_to_process():
+    error = BadFrameError('kind', 'A problem.', cause='A cause.', remedy='A remedy.')
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.kind, copy.remedy) == (str(error), 'kind', 'A remedy.')

@@ -1,0 +1,128 @@
+"""Labelling of one recording as a task that can run in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trt_ros.errors import ParameterError, TrtRosError
+from trt_ros.labelling.job import LabelReport, chosen_topics, label_recording
+from trt_ros.labelling.video import AnnotatedVideos, video_paths
+from trt_ros.recording import Recording
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.decoders.registry import DRAWN
+from trt_ros.vision.thresholds import Thresholds
+
+
+@dataclass(frozen=True)
+class LabelTask:
+    """
+    A recording to label.
+
+    :param topics: image topics to label; () for all.
+    :param with_input: whether to copy all messages of the recording, too.
+    :param resume: whether to continue `output` if it exists.
+    :param video: whether to write videos, too.
+    """
+
+    path: Path
+    output: Path
+    topics: tuple[str, ...]
+    thresholds: Thresholds
+    with_input: bool = False
+    resume: bool = False
+    video: bool = False
+
+    def count_frames(self) -> int:
+        """
+        Return the number of images to label.
+
+        :raises ParameterError: when there are none, or the recording cannot be opened.
+        """
+        with closing(Recording(self.path)) as recording:
+            topics = chosen_topics(recording, list(self.topics))
+            return sum(recording.topics[topic].count for topic in topics)
+
+    def again(self) -> LabelTask:
+        """Return the task that replaces this one after its process died."""
+        if not self.video:
+            return replace(self, resume=True)
+        with closing(Recording(self.path)) as recording:
+            topics = chosen_topics(recording, list(self.topics))
+        for path in (self.output, *video_paths(self.output, topics).values()):
+            path.unlink(missing_ok=True)
+        return self
+
+
+class Labeller:
+    """
+    A pipeline that labels recordings. Owns the pipeline from open() to close().
+
+    Errors are returned, so that they also come out of other processes.
+    """
+
+    def __init__(self, options: LabelledOptions) -> None:
+        self._options = options
+        self._pipeline: Pipeline[Any] | None = None
+
+    def open(self) -> tuple[str, ...] | TrtRosError:
+        """Open the pipeline; return its log lines."""
+        families: Any = DRAWN
+        try:
+            self._pipeline = Pipeline.open(self._options, families=families)
+        except TrtRosError as error:
+            return error
+        return self._pipeline.log_lines
+
+    def label(
+        self, task: LabelTask, on_frames: Callable[[int], object] = lambda count: None
+    ) -> LabelReport | TrtRosError:
+        """
+        Label a recording.
+
+        :param on_frames: called with the number of images done since the last call.
+        """
+        try:
+            return self._label(task, on_frames)
+        except TrtRosError as error:
+            return error
+
+    def _label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
+        assert self._pipeline is not None
+        resume = task.resume and task.output.exists()
+        if resume and task.video:
+            raise ParameterError(
+                f'The video of {task.output} cannot be continued.',
+                remedy='Leave --video or --resume out, or choose another output.',
+            )
+        with ExitStack() as stack:
+            recording = stack.enter_context(closing(Recording(task.path)))
+            topics = chosen_topics(recording, list(task.topics))
+            videos = None
+            if task.video:
+                videos = AnnotatedVideos(
+                    task.output, topics, recording, self._pipeline.class_names
+                )
+                stack.enter_context(closing(videos))
+            return label_recording(
+                recording,
+                self._pipeline,
+                task.output,
+                topics=topics,
+                thresholds=task.thresholds,
+                in_flight=self._options.frames_in_flight,
+                with_input=task.with_input,
+                resume=resume,
+                on_frames=on_frames,
+                videos=videos,
+            )
+
+    def close(self) -> None:
+        """Close the pipeline; may be called twice."""
+        if self._pipeline is not None:
+            self._pipeline.close()
+            self._pipeline = None

@@ -1,0 +1,266 @@
+"""Labelling of many recordings by workers, each with a pipeline; one that dies is replaced."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+import multiprocessing
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+import signal
+import threading
+import time
+from typing import Any
+
+from trt_ros.errors import BackendError, TrtRosError
+from trt_ros.labelling.job import LabelReport
+from trt_ros.labelling.task import Labeller, LabelTask
+from trt_ros.runtime.options import LabelledOptions
+
+MAX_ATTEMPTS = 3
+SECONDS_PER_PROGRESS = 0.2
+
+_Finished = tuple[LabelTask, LabelReport | TrtRosError] | BaseException
+
+
+class WorkerDiedError(Exception):
+    """The process of a worker has ended."""
+
+
+class Worker:
+    """
+    A process with a pipeline. Owned by whoever opened it.
+
+    :raises TrtRosError: when the pipeline cannot be opened.
+    :raises WorkerDiedError: when the process ends meanwhile.
+    :ivar log_lines: lines of the pipeline for the log.
+    """
+
+    log_lines: tuple[str, ...]
+
+    def label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
+        """
+        Label a recording; see label_recording().
+
+        :raises TrtRosError: when that is not possible.
+        :raises WorkerDiedError: when the process ends meanwhile.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the process at once; may be called twice and from another thread."""
+        raise NotImplementedError
+
+
+class LocalWorker(Worker):
+    """A worker on this machine."""
+
+    def __init__(self, options: LabelledOptions) -> None:
+        context = multiprocessing.get_context('spawn')
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, options), daemon=True)
+        try:
+            self._process.start()
+            theirs.close()
+            self.log_lines = self._receive()
+        except BaseException:
+            self.close()
+            raise
+
+    def label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
+        """Label a recording; see Worker.label."""
+        try:
+            self._connection.send(task)
+        except OSError as error:
+            raise WorkerDiedError from error
+        while True:
+            found = self._receive()
+            if isinstance(found, LabelReport):
+                return found
+            on_frames(found)
+
+    def _receive(self) -> Any:
+        try:
+            found = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise WorkerDiedError from error
+        if isinstance(found, TrtRosError):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """End the process; see Worker.close."""
+        self._process.kill()
+        self._process.join()
+
+
+def _serve(connection: Connection, options: LabelledOptions) -> None:
+    """Open a pipeline and label recordings until the other side is gone."""
+    labeller = Labeller(options)
+    with suppress(EOFError, OSError):
+        connection.send(labeller.open())
+        while True:
+            task = connection.recv()
+            with _Progress(connection) as progress:
+                found = labeller.label(task, progress)
+            connection.send(found)
+
+
+class _Progress:
+    """Sends the number of images done, a few times per second."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._count, self._due = connection, 0, 0.0
+
+    def __call__(self, count: int) -> None:
+        self._count += count
+        if time.monotonic() >= self._due:
+            self._send()
+
+    def _send(self) -> None:
+        self._connection.send(self._count)
+        self._count, self._due = 0, time.monotonic() + SECONDS_PER_PROGRESS
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._send()
+
+
+class LabelPool:
+    """
+    Workers that label recordings, one at a time each.
+
+    :param open_worker: opens a worker; called from several threads.
+    :param on_frames: called with the number of images done since the last call; negative where
+        those of a worker that died are done again.
+    :param on_log: called once with the log lines of the first worker.
+    """
+
+    def __init__(
+        self,
+        open_worker: Callable[[], Worker],
+        count: int,
+        *,
+        on_frames: Callable[[int], object] = lambda count: None,
+        on_log: Callable[[Sequence[str]], object] = lambda lines: None,
+    ) -> None:
+        self._open_worker, self._count = open_worker, count
+        self._on_frames, self._on_log = on_frames, on_log
+        self._lock = threading.Lock()
+        self._tasks: deque[LabelTask] = deque()
+        self._workers: set[Worker] = set()
+        self._finished: SimpleQueue[_Finished] = SimpleQueue()
+        self._is_stopped = self._is_logged = False
+
+    def label(
+        self,
+        tasks: Sequence[LabelTask],
+        on_done: Callable[[LabelTask, LabelReport | TrtRosError], object],
+    ) -> None:
+        """
+        Label recordings; ends the workers, also when interrupted.
+
+        :param on_done: called on this thread with each task and its report or error.
+        :raises TrtRosError: when no pipeline can be opened.
+        """
+        self._tasks.extend(tasks)
+        with ThreadPoolExecutor(self._count, initializer=_block_interrupts) as threads:
+            try:
+                for _ in range(self._count):
+                    threads.submit(self._work)
+                for _ in tasks:
+                    found = self._finished.get()
+                    if isinstance(found, BaseException):
+                        raise found
+                    on_done(*found)
+            finally:
+                self._stop()
+
+    def _work(self) -> None:
+        """Label recordings with a worker until there are none left."""
+        worker: Worker | None = None
+        try:
+            while True:
+                with self._lock:
+                    task = self._tasks.popleft() if self._tasks else None
+                if task is None:
+                    return
+                worker = self._label(worker, task)
+        except BaseException as error:
+            self._finished.put(error)
+        finally:
+            if worker is not None:
+                self._close(worker)
+
+    def _label(self, worker: Worker | None, task: LabelTask) -> Worker | None:
+        """Label a recording, again where a worker died; return the worker that is left."""
+        attempt = task
+        for _ in range(MAX_ATTEMPTS):
+            counted = _Counted(self._on_frames)
+            try:
+                worker = worker or self._open()
+                try:
+                    self._finished.put((task, worker.label(attempt, counted)))
+                except TrtRosError as error:
+                    self._finished.put((task, error))
+                return worker
+            except WorkerDiedError:
+                if worker is not None:
+                    self._close(worker)
+                worker = None
+                if self._is_stopped:
+                    return None
+                self._on_frames(-counted.total)
+                attempt = task.again()
+        problem = BackendError(
+            f'The worker of {task.path} died {MAX_ATTEMPTS} times.',
+            cause='Its process crashed or was killed, as by lack of memory.',
+            remedy='Label this recording alone, without --workers and --ray, and read the log; or '
+            'use fewer workers.',
+        )
+        self._finished.put((task, problem))
+        return None
+
+    def _open(self) -> Worker:
+        worker = self._open_worker()
+        with self._lock:
+            self._workers.add(worker)
+            is_first, self._is_logged = not self._is_logged, True
+        if self._is_stopped:
+            self._close(worker)
+        elif is_first:
+            self._on_log(worker.log_lines)
+        return worker
+
+    def _close(self, worker: Worker) -> None:
+        with self._lock:
+            self._workers.discard(worker)
+        worker.close()
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._is_stopped = True
+            self._tasks.clear()
+            workers = list(self._workers)
+        for worker in workers:
+            worker.close()
+
+
+class _Counted:
+    """Forwards numbers of images, and adds them up."""
+
+    def __init__(self, on_frames: Callable[[int], object]) -> None:
+        self._on_frames, self.total = on_frames, 0
+
+    def __call__(self, count: int) -> None:
+        self.total += count
+        self._on_frames(count)
+
+
+def _block_interrupts() -> None:
+    """Keep Ctrl-C from the processes that this thread starts: they are ended in order."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
