@@ -399,6 +399,13 @@ TOLD = [
         'output_bbox (1, 4, 23, 40); output_cov (1, 1, 23, 40)',
         {'hw': (368, 640)},
     ),
+    (
+        'centernet',
+        80,
+        'are a heatmap of centres and their sizes, of a quarter of the input',
+        'hm (1, 80, 128, 128); wh (1, 2, 128, 128); reg (1, 2, 128, 128)',
+        {'hw': (512, 512)},
+    ),
     # Other tasks.
     (
         'yolov5_seg',

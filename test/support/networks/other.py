@@ -176,6 +176,20 @@ def paddle(is_finished):
     )
 
 
+def centernet():
+    """Make grids of 8 x 8 cells, the sizes in cells."""
+    return (
+        """
+        features = AveragePool <kernel_shape = [4, 4], strides = [4, 4]> (images)
+        hm = Conv (features, w_hm)
+        raw = Conv (features, w_wh)
+        wh = Relu (raw)
+        reg = Conv (features, w_reg)
+    """,
+        ['float[3,3,1,1] w_hm', 'float[2,3,1,1] w_wh', 'float[2,3,1,1] w_reg'],
+    )
+
+
 def efficient_nms():
     body, weights = priors('class_scores', 'boxes', 'Sigmoid')
     return (

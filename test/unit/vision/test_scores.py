@@ -250,6 +250,7 @@ WITHOUT = {
     'simcc',
     'yolov5_raw',
     'yolov7_raw',
+    'centernet',
     'detr',
     'rfdetr',
     'yolov8_cls',

@@ -121,6 +121,9 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
         'picodet': (scores, Expected((1, 'N', 32))),
         'ppyoloe': (Expected(('K', 6)), Expected((1,), is_float=False)),
         'ppyoloe_plus': (boxes, Expected((1, 'classes', 'N'))),
+        'centernet': tuple(
+            Expected((1, planes, height // 4, width // 4)) for planes in ('classes', 2, 2)
+        ),
         'yolov8_seg': (
             Expected((1, '4 + classes + masks', cells)),
             prototypes,

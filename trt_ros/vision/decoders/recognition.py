@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from trt_ros.vision.decoders import (
+    centernet,
     depth,
     detectnet,
     detr,
@@ -324,6 +325,11 @@ RULES: tuple[Rule, ...] = (
         detectnet.grids,
         '{found[0]}, {found[1]} are grids of stride 16, four box planes per class',
         when=on_stride_16,
+    ),
+    Rule(
+        'centernet',
+        centernet.find_planes,
+        '{found} are a heatmap of centres and their sizes, of a quarter of the input',
     ),
     Rule(
         'efficient_nms',

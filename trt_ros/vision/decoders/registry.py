@@ -12,6 +12,7 @@ import numpy as np
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BOXES, BOXES_NORMALISED
+from trt_ros.vision.decoders.centernet import CENTERNET
 from trt_ros.vision.decoders.classify import CLASSIFIER, YOLOV8_CLS
 from trt_ros.vision.decoders.depth import DEPTH, YOLO_DEPTH
 from trt_ros.vision.decoders.detectnet import DETECTNET_V2
@@ -79,6 +80,7 @@ FAMILIES: tuple[Family[Head[Detections]], ...] = (
     PICODET,
     PPYOLOE,
     PPYOLOE_PLUS,
+    CENTERNET,
 )
 #: Families of the other tasks.
 SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (

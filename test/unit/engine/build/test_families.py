@@ -20,6 +20,7 @@ from support.networks.detr import (
 from support.networks.other import (
     BILINEAR,
     GEMM,
+    centernet,
     dense,
     depth,
     detectnet,
@@ -241,6 +242,14 @@ BUILDS = [
         ', float[1,2] scale_factor',
         'float[1,16,4] boxes, float[1,3,16] scores',
         paddle(is_finished=False),
+        {},
+        None,
+    ),
+    (
+        'centernet',
+        '',
+        'float[1,3,8,8] hm, float[1,2,8,8] wh, float[1,2,8,8] reg',
+        centernet(),
         {},
         None,
     ),
