@@ -23,7 +23,7 @@ from trt_ros.runtime.options import PREPROCESSING, LabelledOptions
 if TYPE_CHECKING:
     from trt_ros.quantization.quantise import FrameSource, QuantReport
 
-OPTIONS = (*PREPROCESSING, 'labels', 'labels_path', 'input_size')
+OPTIONS = (*PREPROCESSING, 'labels', 'labels_path', 'input_size', 'device', 'engine_cache_dir')
 SHOWN_LAYERS = 8
 
 
@@ -76,13 +76,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar='X',
         help='minimum score of compared boxes (default: 0.25)',
     )
+    add('--no-latency', action='store_true', help='do not measure on the GPU')
     add('--json', type=Path, metavar='FILE', help='write the report')
-    add_option_flags(parser.add_argument_group('preprocessing and decoding'), OPTIONS)
+    add_option_flags(parser.add_argument_group('preprocessing, decoding and GPU'), OPTIONS)
 
 
 def run(args: Namespace) -> int:
     """Quantise, write and report."""
     from trt_ros.progress import Reporter
+    from trt_ros.quantization.latency import measure_latency
     from trt_ros.quantization.quantise import QuantOptions, quantise
 
     if args.json and not args.json.parent.is_dir():
@@ -98,7 +100,12 @@ def run(args: Namespace) -> int:
         model_path=str(args.model), **{name: getattr(args, name) for name in OPTIONS}
     )
     with Bar() as bar:
-        found = quantise(options, pipeline_options, _source(args), args.output, Reporter(bar))
+        report = Reporter(bar)
+        found = quantise(options, pipeline_options, _source(args), args.output, report)
+        if not args.no_latency:
+            found.latency = measure_latency(
+                args.model, args.output, args.to, pipeline_options, report
+            )
     if args.json:
         args.json.write_text(json.dumps(found.as_dict(), indent=1))
     _print(found)
@@ -138,4 +145,6 @@ def _print(found: QuantReport) -> None:
         reason = f' ({layer.reason})' if layer.reason else ''
         print(f'{layer.error:12.2%}  {layer.name}{reason}')
     print(f'results: {found.agreement}')
+    if found.latency:
+        print('\n'.join(found.latency.lines()))
     print(found.output)

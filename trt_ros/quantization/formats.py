@@ -26,9 +26,12 @@ class QuantFormat:
         """
         Return the float32 scale per largest absolute value; 1 / `largest` for zeros.
 
-        A scale below the smallest normal float16 would keep its layer in float32 with fp16.
+        Scales are rounded up to 8 bits, which float16 (from 7.6e-6 on) and bfloat16 represent
+        exactly, so that lowering the layers to fp16 or bf16 changes no scale.
         """
-        return np.asarray(np.where(amax > 0, amax, 1.0) / self.largest, np.float32)
+        scales = np.asarray(np.where(amax > 0, amax, 1.0) / self.largest, np.float32)
+        bits = scales.view(np.uint32)
+        return np.asarray((bits + 0xFFFF & 0xFFFF0000).astype(np.uint32).view(np.float32))
 
     def round(self, values: np.ndarray) -> np.ndarray:
         """Round values in units of the scale to the nearest ones of the format, ties to even."""

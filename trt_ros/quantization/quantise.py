@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 import hashlib
 from itertools import islice
 import json
@@ -19,6 +19,7 @@ from trt_ros.progress import Reporter
 from trt_ros.quantization.calibration import Calibration
 from trt_ros.quantization.formats import FORMATS
 from trt_ros.quantization.frame_network import FrameNetwork
+from trt_ros.quantization.latency import LatencyTable
 from trt_ros.quantization.layers import QuantNetwork
 from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
 from trt_ros.quantization.search import LayerSearch
@@ -95,6 +96,7 @@ class QuantReport:
 
     :param frames: number of frames of the calibration.
     :param resumed: number of them whose values were kept by an earlier run.
+    :param latency: None where it was not asked for.
     """
 
     model: str
@@ -106,7 +108,7 @@ class QuantReport:
     agreement: ResultAgreement
     layers: list[LayerResult]
     log_lines: tuple[str, ...]
-    latency: dict[str, Any] = field(default_factory=dict)
+    latency: LatencyTable | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values for JSON."""

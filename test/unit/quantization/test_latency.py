@@ -1,0 +1,48 @@
+"""Verdict and table of the latencies of precisions."""
+
+from __future__ import annotations
+
+import pytest
+
+from trt_ros.quantization.latency import LatencyTable, PrecisionLatency, verdict
+
+TF32, FP16 = PrecisionLatency('tf32', 2.0, 2.5), PrecisionLatency('fp16', 1.0, 1.5)
+BF16 = PrecisionLatency('bf16', error='bf16 is not supported')
+
+
+@pytest.mark.parametrize(
+    ('ms', 'sentence'),
+    [
+        (1.6, 'fp8 is 1.6 times slower than fp16 here: use fp16'),
+        (1.02, 'fp8 is as fast as fp16 here: use fp16'),
+        (0.5, 'fp8 is 2 times faster than fp16 here'),
+    ],
+)
+def test_verdict_compares_with_the_fastest_other_precision(ms, sentence):
+    rows = [TF32, FP16, BF16, PrecisionLatency('fp8 and fp16', ms, ms + 0.5)]
+    assert verdict('fp8', rows) == sentence
+
+
+def test_verdict_names_why_the_quantised_network_was_not_measured():
+    failed = PrecisionLatency('int8 and fp16', error='int8 convolutions are not supported.')
+    assert verdict('int8', [TF32, FP16, failed]) == (
+        'int8 cannot be used here: int8 convolutions are not supported.'
+    )
+
+
+def test_table_has_a_row_per_precision():
+    rows = (TF32, FP16, BF16, PrecisionLatency('fp8 and fp16', 0.5, 1.0))
+    assert LatencyTable(rows, 'verdict').lines() == [
+        'latency (ms)    network    frame',
+        'tf32              2.000    2.500',
+        'fp16              1.000    1.500',
+        'bf16            bf16 is not supported',
+        'fp8 and fp16      0.500    1.000',
+        'verdict',
+    ]
+
+
+def test_table_without_rows_says_why():
+    assert LatencyTable((), 'no GPU: latency not measured').lines() == [
+        'no GPU: latency not measured'
+    ]

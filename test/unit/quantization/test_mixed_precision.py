@@ -1,0 +1,135 @@
+"""Precision fp16 and bf16 of networks quantised here: everything else is lowered."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from trt_ros.cli import main
+from trt_ros.engine.build.onnx_nodes import to_quantising_opset
+from trt_ros.engine.build.onnx_precision import lower
+from trt_ros.quantization.formats import FORMATS, INT8
+from trt_ros.quantization.layers import QuantNetwork
+from trt_ros.quantization.qdq import with_qdq
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.trt import installed
+
+onnx = pytest.importorskip('onnx')
+
+GRAPH = """
+<ir_version: 9, opset_import: ["": 17]>
+network (float[1, 3, 8, 8] images) => (float[1, 4, 8, 8] scores) {
+    [first] a = Conv<pads = [1, 1, 1, 1]>(images, w0, b0)
+    [relu] r = Relu(a)
+    [second] c = Conv<pads = [1, 1, 1, 1]>(r, w1, b1)
+    [sigmoid] s = Sigmoid(c)
+    [silu] m = Mul(c, s)
+    [third] d = Conv<pads = [1, 1, 1, 1]>(m, w2, b2)
+    [residual] e = Add(r, d)
+    [tokens] t = Reshape(e, rows)
+    [query] q = MatMul(t, w3)
+    [value] v = MatMul(t, w4)
+    [turned] k = Transpose<perm = [0, 2, 1]>(v)
+    [attention] x = MatMul(q, k)
+    [softmax] p = Softmax(x)
+    [context] y = MatMul(p, v)
+    [skip] z = Add(y, t)
+    [picture] f = Reshape(z, plane)
+    [pool] g = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(f)
+    [up] h = Resize(g, , sizes)
+    [concat] i = Concat<axis = 1>(h, r)
+    [join] j = Conv(i, w5)
+    [head] l = Conv(j, w6, b6)
+    [last] scores = Sigmoid(l)
+}
+"""
+RANGES = dict.fromkeys(('images', 'r', 'm', 't', 'i'), 4.0)
+
+
+@pytest.fixture(params=FORMATS)
+def quantised(request, tmp_path):
+    """Write the network with all but its last convolution quantised; return it and its path."""
+    rng = np.random.default_rng(0)
+    model = onnx.parser.parse_model(GRAPH)
+    shapes = [(8, 3, 3, 3), (8, 8, 3, 3), (8, 8, 3, 3), (8, 8), (8, 8), (8, 16, 1, 1)]
+    tensors = {
+        **{f'w{index}': rng.normal(0, 0.3, shape) for index, shape in enumerate(shapes)},
+        'w6': rng.normal(0, 0.3, (4, 8, 1, 1)),
+        **{f'b{index}': rng.normal(0, 0.3, 8) for index in range(3)},
+        'b6': np.zeros(4),
+        'sizes': np.array([1, 1, 2, 2]),
+    }
+    for name, values in tensors.items():
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(values.astype(np.float32), name)
+        )
+    for name, values in (('rows', [1, 64, 8]), ('plane', [1, 8, 8, 8])):
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(np.array(values, np.int64), name)
+        )
+    network = QuantNetwork(to_quantising_opset(model, request.param))
+    assert len(network.layers) == 6
+    found = with_qdq(network, network.layers, RANGES, FORMATS[request.param])
+    path = tmp_path / f'{request.param}.onnx'
+    onnx.save(found, path)
+    return found, path
+
+
+@pytest.mark.parametrize('precision', ['fp16', 'bf16'])
+def test_everything_up_to_the_last_convolution_is_lowered(quantised, precision):
+    model, line = lower(quantised[0], precision)
+    assert '9 of 9 convolutions and matrix products' in line
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    float32 = {
+        value.name
+        for value in (*graph.value_info, *graph.output)
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    }
+    assert [n.name for n in model.graph.node if float32.intersection(n.output)] == [
+        'l__cast',
+        'last',
+    ]
+    makers = {name: node for node in model.graph.node for name in node.output}
+    readers = [node for node in model.graph.node if node.name in ('first', 'query', 'residual')]
+    for node in readers:  # Nothing between Q/DQ and its reader.
+        assert makers[node.input[0]].op_type == 'DequantizeLinear'
+
+
+def test_lowered_network_computes_the_same(quantised, tmp_path):
+    path = quantised[1]
+    low = tmp_path / 'low.onnx'
+    onnx.save(lower(onnx.load(path), 'fp16')[0], low)
+    images = np.random.default_rng(1).normal(size=(1, 3, 8, 8)).astype(np.float32)
+    found = []
+    for each in (path, low):
+        runner = OnnxRuntimeRunner.open(each, exact_qdq=True)
+        found.append(runner.infer({'images': images})['scores'])
+        runner.close()
+    assert np.abs(found[0] - found[1]).mean() < 0.01
+
+
+def test_scales_are_exact_in_both_precisions():
+    scales = INT8.scales(np.random.default_rng(0).lognormal(sigma=3, size=1000))
+    kept = scales[(scales > 1e-5) & (scales < 6e4)]
+    assert kept.size > 900
+    np.testing.assert_array_equal(kept.astype(np.float16).astype(np.float32), kept)
+    assert not (scales.view(np.uint32) & 0xFFFF).any()  # bf16 is the upper half.
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not installed('tensorrt_rtx'), reason='no tensorrt_rtx')
+def test_rtx_builds_it_or_names_the_format_that_it_refuses(quantised, tmp_path, capsys):
+    """TensorRT for RTX 1.5 builds fp8 without a GPU, and refuses convolutions of int8."""
+    path = quantised[1]
+    target = ['--compute-capability', '8.9', '--cache-dir', str(tmp_path)]
+    code = main(['build', str(path), '--precision', 'fp16', *target, '--json'])
+    printed = capsys.readouterr()
+    if path.stem == 'int8' and code == 1:
+        assert 'int8 convolutions are not supported' in printed.err
+        return
+    assert code == 0, printed.err
+    types = json.loads(printed.out)['layer_precisions']
+    assert types['float16'] > types.get('float32', 0)
+    assert types['int8' if path.stem == 'int8' else 'float8_e4m3fn'] >= len(RANGES)

@@ -1,0 +1,125 @@
+"""Latency of a network and of its quantised copy with TensorRT, by precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from trt_ros.engine.options import BuildOptions
+from trt_ros.errors import TrtRosError
+from trt_ros.progress import Reporter
+from trt_ros.runtime.backends import choose_backend
+from trt_ros.runtime.options import PipelineOptions
+
+ROUNDS = 100
+UNQUANTISED = ('tf32', 'fp16', 'bf16')
+EQUAL = 1.05  # Ratio of times up to which two precisions count as equally fast.
+
+
+@dataclass(frozen=True)
+class PrecisionLatency:
+    """
+    Times of a precision.
+
+    :param network_ms: median time of the network on the GPU.
+    :param frame_ms: median time from image in hand to result.
+    :param error: why it was not measured; '' where it was.
+    """
+
+    precision: str
+    network_ms: float = 0.0
+    frame_ms: float = 0.0
+    error: str = ''
+
+
+@dataclass(frozen=True)
+class LatencyTable:
+    """
+    Times by precision, the quantised one last; no rows where nothing could be measured.
+
+    :param verdict: one sentence.
+    """
+
+    rows: tuple[PrecisionLatency, ...]
+    verdict: str
+
+    def lines(self) -> list[str]:
+        """Return lines to print."""
+        if not self.rows:
+            return [self.verdict]
+        lines = [f'{"latency (ms)":14}{"network":>9}{"frame":>9}']
+        for row in self.rows:
+            times = f'{row.network_ms:9.3f}{row.frame_ms:9.3f}'
+            lines.append(f'{row.precision:14}{f"  {row.error}" if row.error else times}')
+        return [*lines, self.verdict]
+
+
+def measure_latency(
+    model: Path, quantised: Path, to: str, options: PipelineOptions, report: Reporter
+) -> LatencyTable:
+    """
+    Measure both networks on grey images of their own size; not without a GPU.
+
+    :param to: format of the quantised network; its other layers run in fp16.
+    :param options: preprocessing, decoder, GPU and engine cache.
+    """
+    backend, reason = choose_backend('auto')
+    if backend.name == 'onnxruntime':
+        return LatencyTable((), f'no GPU: latency not measured ({reason})')
+    variants = [(name, model, name) for name in UNQUANTISED]
+    variants.append((f'{to} and fp16', quantised, 'fp16'))
+    rows = []
+    for name, path, precision in variants:
+        report(f'measuring {name}')
+        try:
+            rows.append(_measure(name, path, precision, options, report))
+        except TrtRosError as error:
+            rows.append(PrecisionLatency(name, error=error.problem))
+    return LatencyTable(tuple(rows), verdict(to, rows))
+
+
+def _measure(
+    name: str, path: Path, precision: str, options: PipelineOptions, report: Reporter
+) -> PrecisionLatency:
+    from trt_ros.runtime.gpu.graph_options import GraphOptions
+    from trt_ros.runtime.gpu.measure import measure
+    from trt_ros.runtime.gpu.open import open_frames
+
+    size = options.input_size
+    build = BuildOptions(precision=precision, input_size=(size[0], size[1]) if size else ())
+    pipeline = open_frames(
+        path,
+        build,
+        GraphOptions(device=options.device),
+        cache_dir=options.engine_cache_dir,
+        options=options,
+        report=report,
+    )
+    with closing(pipeline):
+        found = measure(pipeline, None, rounds=ROUNDS)
+    return PrecisionLatency(
+        name, found['stages_ms']['inference']['p50'], found['host_ms']['frame']['p50']
+    )
+
+
+def verdict(to: str, rows: Sequence[PrecisionLatency]) -> str:
+    """
+    Return which precision to use, by the time of the network.
+
+    :param rows: the quantised one last.
+    """
+    *others, quantised = rows
+    measured = [row for row in others if not row.error]
+    if quantised.error:
+        return f'{to} cannot be used here: {quantised.error}'
+    if not measured:
+        return f'{to} alone could be measured'
+    best = min(measured, key=lambda row: row.network_ms)
+    ratio = quantised.network_ms / best.network_ms
+    if ratio > EQUAL:
+        return f'{to} is {ratio:.2g} times slower than {best.precision} here: use {best.precision}'
+    if ratio > 1 / EQUAL:
+        return f'{to} is as fast as {best.precision} here: use {best.precision}'
+    return f'{to} is {1 / ratio:.2g} times faster than {best.precision} here'
