@@ -71,6 +71,13 @@ def test_every_page_is_in_the_index(page):
     assert page.stem == 'index' or page.stem in toctree
 
 
+def test_pictures_of_the_gallery_are_shown_and_small():
+    pictures = sorted((CHECKOUT / 'docs/images/gallery').iterdir())
+    shown = re.findall(r'images/gallery/([\w.]+)', (CHECKOUT / 'docs/gallery.md').read_text())
+    assert sorted(shown) == [each.name for each in pictures]
+    assert [each.name for each in pictures if each.stat().st_size > 150_000] == []
+
+
 def test_every_module_folder_and_page_named_in_the_readme_exists():
     text = (CHECKOUT / 'README.md').read_text()
     named = re.findall(r'`((?:trt_ros|config|docs|test)/[\w./]+)`', text)

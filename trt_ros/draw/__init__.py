@@ -44,7 +44,8 @@ def draw_result(
     """
     if isinstance(result, Instances):
         labels = (result.detections.labels + 1).astype(np.uint16)
-        draw_mask(pixels, result.paint(labels), opacity=opacity, background=0)
+        # In the colours of their boxes.
+        draw_mask(pixels, result.paint(labels), opacity=opacity, background=0, shift=-1)
     if isinstance(result, ClassMask):
         result = {'': result}
     if isinstance(result, Mapping):

@@ -32,7 +32,8 @@ def draw_mask(
     if background is not None:
         shown &= classes != background
     indices = np.where(shown, classes, 0).astype(np.intp)
-    colours = _palette(int(indices.max()) + shift + 1).take(indices + shift, axis=0)
+    indices += shift
+    colours = _palette(max(int(indices.max()), 0) + 1).take(indices, axis=0, mode='clip')
     if pixels.shape[2] == 4:
         layer = np.dstack([colours, np.full(classes.shape, round(255 * opacity), np.uint8)])
     else:

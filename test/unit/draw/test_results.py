@@ -266,7 +266,7 @@ def test_a_transparent_picture_has_only_what_is_drawn():
         BOX, (np.ones((9, 9), bool),), np.array([[100, 100]], np.int32), (200, 160)
     )
     draw_result(pixels, instances, ('a', 'b'), opacity=0.5)
-    assert pixels[104, 104].tolist() == [*colour_of(2), 128]  # Straight, not premultiplied.
+    assert pixels[104, 104].tolist() == [*colour_of(1), 128]  # Straight, not premultiplied.
     assert pixels[90, 60].tolist() == [*colour_of(1), 255]
     assert pixels[90, 90].tolist() == [0, 0, 0, 0]
     assert set(np.unique(pixels[36:48, 62:80, 3])) == {255}
@@ -290,3 +290,10 @@ def test_background_and_pixels_without_a_class_are_not_painted(mask, names, is_p
     draw_result(pixels, mask, names, opacity=1.0)
     assert (pixels[100, 100] == colour_of(1)).all()
     assert pixels[5, 5].tolist() == (list(colour_of(0)) if is_painted else [90] * 3)
+
+
+def test_without_objects_no_mask_is_painted():
+    pixels = grey()
+    nothing = np.zeros((0, 2), np.int32)
+    draw_result(pixels, Instances(Detections.empty(), (), nothing, (200, 160)), ('a',))
+    assert (pixels == 90).all()
