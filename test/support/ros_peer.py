@@ -106,13 +106,18 @@ class Peer:
         return self._repeat(lambda: self.ask(kind, service, **fields), service)
 
     def _repeat(self, ask: Callable[[], Any], service: str) -> Any:
-        """Ask again and again until there is an answer."""
+        """Ask again, after twice the time, until one of the requests has an answer."""
+        asked: list[Any] = []
 
         def answered() -> Any:
-            deadline, asked = time.monotonic() + 2.0, ask()
-            while time.monotonic() < deadline and not asked.done():
+            asked.append(ask())
+            deadline = time.monotonic() + 2.0 ** len(asked)
+            while time.monotonic() < deadline:
+                for each in asked:
+                    if each.done():
+                        return each.result()
                 threading.Event().wait(0.002)
-            return asked.result()
+            return None
 
         return wait_until(answered, f'an answer of {service}')
 
