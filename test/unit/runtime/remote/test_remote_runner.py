@@ -331,7 +331,7 @@ def test_command_line_detects_and_measures_on_a_server(serve, colour_detector, t
     cv2 = pytest.importorskip('cv2')
     address = serve(colour_detector(batch='batch')).address('colours')
     cv2.imwrite(str(tmp_path / 'red.png'), RED)
-    assert main(['detect', str(tmp_path / 'red.png'), '--model', address, '--json']) == 0
+    assert main(['infer', str(tmp_path / 'red.png'), '--model', address, '--json']) == 0
     [entry] = json.loads(capsys.readouterr().out)
     assert entry['detections'][0]['label'] == 'red'
     measured = ['bench', address, '--image-size', '64x64', '--frames', '3', '--batch', '2']
