@@ -67,6 +67,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='also write the images with their results, as MP4 beside the output, one per topic',
     )
     parser.add_argument(
+        '--coco',
+        action='store_true',
+        help='also write a data set in COCO format, as JSON beside the output',
+    )
+    parser.add_argument(
         '--workers',
         type=positive,
         metavar='N',
@@ -112,6 +117,7 @@ def run(args: Namespace) -> int:
             with_input=args.with_input,
             resume=args.resume,
             video=args.video,
+            coco=args.coco,
         )
         for path, output in _outputs(args.recordings, args.output)
     ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.labelling.definitions import definition_of
 from trt_ros.labelling.mcap import McapWriter, OutputTopic
 from trt_ros.labelling.results import ImageHeader, ResultMessages
-from trt_ros.labelling.video import AnnotatedVideos
 from trt_ros.recording import IMAGE_TYPES, Recording
 from trt_ros.ros.dds.cdr import read_compressed_image, read_image
 from trt_ros.ros.frames import to_frame
@@ -56,6 +55,13 @@ class _Message:
     frame: Frame | None = None
     header: ImageHeader | None = None
     error: BadFrameError | None = None
+
+
+class ResultSink(Protocol):
+    """A receiver of the images and their results, in order, on a thread of its own."""
+
+    def write(self, topic: str, header: ImageHeader, frame: Frame, result: object) -> None:
+        """Take the result of an image."""
 
 
 def result_prefixes(node: str, topics: list[str], compressed: set[str]) -> dict[str, str]:
@@ -107,7 +113,7 @@ def label_recording(
     resume: bool = False,
     in_flight: int = 1,
     on_frames: Callable[[int], object] = lambda count: None,
-    videos: AnnotatedVideos | None = None,
+    sinks: Sequence[ResultSink] = (),
 ) -> LabelReport:
     """
     Run a pipeline on every image of topics of a recording and write the results to an MCAP file.
@@ -119,10 +125,10 @@ def label_recording(
     :param with_input: whether to copy all messages of the recording, too.
     :param resume: continue an unfinished `output`.
     :param on_frames: called with the number of images done since the last call.
-    :param videos: get the images and results, too; the caller closes them.
+    :param sinks: get the images and results, too; the caller closes them.
     :raises ParameterError: when `output` cannot be written or continued.
     """
-    job = _Job(recording, pipeline, topics, thresholds, with_input, videos)
+    job = _Job(recording, pipeline, topics, thresholds, with_input, sinks)
     with closing(McapWriter(output, job.output_topics, resume=resume)) as writer:
         job.run(writer, in_flight, on_frames)
     return job.report
@@ -136,9 +142,9 @@ class _Job:
         topics: list[str],
         thresholds: Thresholds,
         with_input: bool,
-        videos: AnnotatedVideos | None,
+        sinks: Sequence[ResultSink],
     ) -> None:
-        self._videos = videos
+        self._sinks = sinks
         self._recording, self._pipeline, self._thresholds = recording, pipeline, thresholds
         self._messages_of = ResultMessages(pipeline)
         self._types = {topic: recording.topics[topic].message_type for topic in topics}
@@ -240,8 +246,10 @@ class _Job:
             return None
 
     def _draw(self, message: _Message, result: Any) -> None:
-        if self._videos is not None and message.frame is not None and message.error is None:
-            self._videos.write(message.topic, message.frame, result)
+        if message.frame is None or message.header is None or message.error is not None:
+            return
+        for sink in self._sinks:
+            sink.write(message.topic, message.header, message.frame, result)
 
     def _write(
         self, writer: McapWriter, message: _Message, result: Any, drawn: Future[None]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trt_ros.errors import ParameterError, TrtRosError
+from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.job import LabelReport, chosen_topics, label_recording
 from trt_ros.labelling.video import AnnotatedVideos, video_paths
 from trt_ros.recording import Recording
@@ -27,6 +28,7 @@ class LabelTask:
     :param with_input: whether to copy all messages of the recording, too.
     :param resume: whether to continue `output` if it exists.
     :param video: whether to write videos, too.
+    :param coco: whether to write a data set in COCO format, too.
     """
 
     path: Path
@@ -36,6 +38,7 @@ class LabelTask:
     with_input: bool = False
     resume: bool = False
     video: bool = False
+    coco: bool = False
 
     def count_frames(self) -> int:
         """
@@ -47,13 +50,20 @@ class LabelTask:
             topics = chosen_topics(recording, list(self.topics))
             return sum(recording.topics[topic].count for topic in topics)
 
+    @property
+    def coco_path(self) -> Path:
+        """File of the data set in COCO format."""
+        return self.output.with_suffix('.json')
+
     def again(self) -> LabelTask:
         """Return the task that replaces this one after its process died."""
-        if not self.video:
+        if not (self.video or self.coco):
             return replace(self, resume=True)
         with closing(Recording(self.path)) as recording:
             topics = chosen_topics(recording, list(self.topics))
-        for path in (self.output, *video_paths(self.output, topics).values()):
+        videos = video_paths(self.output, topics).values()
+        others = [*(videos if self.video else ()), *([self.coco_path] if self.coco else ())]
+        for path in (self.output, *others):
             path.unlink(missing_ok=True)
         return self
 
@@ -94,20 +104,22 @@ class Labeller:
     def _label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
         assert self._pipeline is not None
         resume = task.resume and task.output.exists()
-        if resume and task.video:
+        if resume and (task.video or task.coco):
+            what = 'video' if task.video else 'data set'
             raise ParameterError(
-                f'The video of {task.output} cannot be continued.',
-                remedy='Leave --video or --resume out, or choose another output.',
+                f'The {what} of {task.output} cannot be continued.',
+                remedy='Leave --video and --coco or --resume out, or choose another output.',
             )
         with ExitStack() as stack:
             recording = stack.enter_context(closing(Recording(task.path)))
             topics = chosen_topics(recording, list(task.topics))
-            videos = None
+            names, sinks = self._pipeline.class_names, list[Any]()
             if task.video:
-                videos = AnnotatedVideos(
-                    task.output, topics, recording, self._pipeline.class_names
-                )
-                stack.enter_context(closing(videos))
+                sinks.append(AnnotatedVideos(task.output, topics, recording, names))
+                stack.enter_context(closing(sinks[-1]))
+            if task.coco:
+                sinks.append(CocoLabels(task.coco_path, self._pipeline))
+                stack.enter_context(closing(sinks[-1]))
             return label_recording(
                 recording,
                 self._pipeline,
@@ -118,7 +130,7 @@ class Labeller:
                 with_input=task.with_input,
                 resume=resume,
                 on_frames=on_frames,
-                videos=videos,
+                sinks=sinks,
             )
 
     def close(self) -> None:

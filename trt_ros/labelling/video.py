@@ -11,6 +11,7 @@ import numpy as np
 
 from trt_ros.draw import draw_result
 from trt_ros.errors import ParameterError
+from trt_ros.labelling.results import ImageHeader
 from trt_ros.media import open_video_writer
 from trt_ros.recording import Recording
 from trt_ros.vision.frame import Frame, to_colour
@@ -51,7 +52,7 @@ class AnnotatedVideos:
         self._writers: dict[str, Any] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
 
-    def write(self, topic: str, frame: Frame, result: object) -> None:
+    def write(self, topic: str, header: ImageHeader, frame: Frame, result: object) -> None:
         """
         Draw a result and append the image; one of another size than the first is resized.
 

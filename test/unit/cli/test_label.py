@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+import json
 import signal
 import subprocess
 import sys
@@ -183,11 +184,44 @@ def test_each_topic_has_a_video(label, tmp_path):
     assert 'labelled_front_image_raw.mp4 exists already' in text and not output.exists()
 
 
+def test_coco_has_the_images_and_their_objects(label, tmp_path):
+    output, _ = label(write_recording(tmp_path / 'drive', camera(4)), '--coco')
+    found = json.loads(output.with_suffix('.json').read_text())
+    assert found['categories'] == [
+        {'id': number, 'name': name} for number, name in enumerate(LABELS, 1)
+    ]
+    assert [image['id'] for image in found['images']] == [1, 2, 3, 4]
+    assert found['images'][1] == {
+        'id': 2,
+        'file_name': 'camera/image_raw/1700000000.099000000.png',
+        'width': 128,
+        'height': 128,
+    }
+    assert found['annotations'][1] == {
+        'id': 2,
+        'image_id': 2,
+        'category_id': 2,
+        'bbox': [32.0, 32.0, 64.0, 64.0],
+        'score': 1.0,
+        'area': 4096.0,
+        'iscrowd': 0,
+    }
+    assert len(found['annotations']) == 4
+
+
+def test_existing_coco_file_is_kept(label, tmp_path):
+    path = write_recording(tmp_path / 'drive', camera(1))
+    (tmp_path / 'labelled.json').write_text('mine')
+    output, text = label(path, '--coco', code=1)
+    assert 'labelled.json exists already' in text
+    assert (tmp_path / 'labelled.json').read_text() == 'mine' and not output.exists()
+
+
 def test_video_is_not_resumed(label, tmp_path):
     path = write_recording(tmp_path / 'drive', camera(1))
     label(path)
     _, text = label(path, '--resume', '--video', code=1)
-    assert 'The video of' in text and 'Leave --video or --resume out' in text
+    assert 'The video of' in text and 'Leave --video and --coco or --resume out' in text
 
 
 def test_a_killed_run_is_readable_and_resumed(label, tmp_path):

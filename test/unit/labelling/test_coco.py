@@ -1,0 +1,65 @@
+"""Areas of objects in data sets in COCO format."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rosbags')
+
+from trt_ros.errors import ParameterError
+from trt_ros.labelling.coco import CocoLabels
+from trt_ros.labelling.results import ImageHeader
+from trt_ros.vision.detections import Detections
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.results import ClassMask, Instances
+
+FRAME = Frame.from_pixels(np.zeros((8, 16, 3), np.uint8))
+HEADER = ImageHeader((1, 5), 'camera', (16, 8))
+
+
+def pipeline(task='detect', name='yolov8'):
+    decoder = SimpleNamespace(task=task, name=name, head=None, class_count=2)
+    return SimpleNamespace(decoder=decoder, class_names=('a', 'b'))
+
+
+def written(path, *results):
+    labels = CocoLabels(path, pipeline())
+    for result in results:
+        labels.write('/front', HEADER, FRAME, result)
+    labels.close()
+    labels.close()
+    return json.loads(path.read_text())
+
+
+def test_image_without_objects_has_no_annotations(tmp_path):
+    none = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int32))
+    found = written(tmp_path / 'out.json', none)
+    assert (len(found['images']), found['annotations']) == (1, [])
+    assert found['categories'] == [{'id': 1, 'name': 'a'}, {'id': 2, 'name': 'b'}]
+
+
+def test_without_images_there_is_no_file(tmp_path):
+    CocoLabels(tmp_path / 'out.json', pipeline()).close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_area_of_masks_is_that_of_their_pixels(tmp_path):
+    boxes = Detections(np.float32([[2, 1, 6, 5]]), np.float32([0.5]), np.int32([1]))
+    mask = np.eye(4, dtype=bool)
+    instances = Instances(boxes, [mask], np.int32([[2, 1]]), (16, 8))
+    classes = np.full((8, 16), 255, np.uint8)
+    classes[:2] = 1
+    found = written(tmp_path / 'out.json', instances, ClassMask(classes))
+    assert [each['area'] for each in found['annotations']] == [4, 32]
+    assert [each['image_id'] for each in found['annotations']] == [1, 2]
+    assert [each['category_id'] for each in found['annotations']] == [2, 2]
+    assert found['images'][0]['file_name'] == 'front/1.000000005.png'
+
+
+def test_tasks_that_coco_lacks_are_refused(tmp_path):
+    with pytest.raises(ParameterError, match='no format for the results of decoder midas'):
+        CocoLabels(tmp_path / 'out.json', pipeline('depth', 'midas'))

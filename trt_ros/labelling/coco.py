@@ -1,0 +1,132 @@
+"""Results of recordings as a data set in COCO format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+import json
+from pathlib import Path
+import tempfile
+from typing import IO, Any
+
+import numpy as np
+
+from trt_ros.errors import ParameterError
+from trt_ros.labelling.results import ImageHeader
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.coco import category_ids, coco_entries
+from trt_ros.vision.decoders.semantic import MaskHeads
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.labels import name_of
+from trt_ros.vision.results import ClassMask, Instances, unlabelled
+
+_COPY_NBYTES = 1 << 20
+
+
+class CocoLabels:
+    """
+    A JSON file with `images`, `annotations` and `categories`, written at close().
+
+    Without images, there is no file.
+
+    Images are named by topic and stamp: front/image_raw/1700000000.099000000.png.
+
+    :raises ParameterError: when the file exists, or COCO has no format for the results.
+    """
+
+    def __init__(self, path: Path, pipeline: Pipeline[Any]) -> None:
+        decoder = pipeline.decoder
+        if decoder.task in ('classify', 'depth') or isinstance(decoder.head, MaskHeads):
+            raise ParameterError(
+                f'COCO has no format for the results of decoder {decoder.name}.',
+                remedy='Leave --coco out.',
+            )
+        if path.exists():
+            raise ParameterError(
+                f'File {path} exists already.', remedy='Choose another output file.'
+            )
+        self._path, names = path, pipeline.class_names
+        self._category_ids = category_ids(names, decoder.class_count or 0)
+        self._categories = [
+            {'id': number, 'name': name_of(names, index)}
+            for index, number in self._category_ids.items()
+        ]
+        # A recording may have more objects than fit into memory.
+        self._images = _JsonArray(path.parent)
+        self._annotations = _JsonArray(path.parent)
+
+    def write(self, topic: str, header: ImageHeader, frame: Frame, result: object) -> None:
+        """Append an image and its objects."""
+        image_id, (seconds, nanoseconds) = self._images.count + 1, header.stamp
+        self._images.append(
+            {
+                'id': image_id,
+                'file_name': f'{topic.strip("/")}/{seconds}.{nanoseconds:09d}.png',
+                'width': frame.width,
+                'height': frame.height,
+            }
+        )
+        entries = coco_entries(result, image_id, self._category_ids)
+        for entry, area in zip(entries, _areas(result, self._category_ids)):
+            box_area = entry['bbox'][2] * entry['bbox'][3] if 'bbox' in entry else 0.0
+            self._annotations.append(
+                {
+                    'id': self._annotations.count + 1,
+                    **entry,
+                    'area': round(box_area, 2) if area is None else area,
+                    'iscrowd': 0,
+                }
+            )
+
+    def close(self) -> None:
+        """Write the file, if there were images; may be called twice."""
+        with closing(self._images), closing(self._annotations):
+            if self._images.is_closed or not self._images.count:
+                return
+            with self._path.open('xb') as file:
+                file.write(b'{"images": ')
+                self._images.copy_to(file)
+                file.write(b', "annotations": ')
+                self._annotations.copy_to(file)
+                file.write(f', "categories": {json.dumps(self._categories)}}}\n'.encode())
+
+
+class _JsonArray:
+    """A JSON array in a nameless temporary file. Owns it until close()."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self.count = 0
+
+    @property
+    def is_closed(self) -> bool:
+        return self._file.closed
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        self._file.write((b',\n' if self.count else b'[') + json.dumps(entry).encode())
+        self.count += 1
+
+    def copy_to(self, file: IO[bytes]) -> None:
+        self._file.write(b']' if self.count else b'[]')
+        self._file.seek(0)
+        while data := self._file.read(_COPY_NBYTES):
+            file.write(data)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _areas(result: object, categories: Mapping[int, int]) -> Iterator[int | None]:
+    """Yield the area of each of coco_entries() in pixels; None for that of its box."""
+    if isinstance(result, Instances):
+        labels = result.detections.labels.tolist()
+        for mask, label in zip(result.masks, labels):
+            if label in categories:
+                yield int(mask.sum())
+    elif isinstance(result, ClassMask):
+        for label in np.unique(result.labels).tolist():
+            if label != unlabelled(result.labels.dtype) and label in categories:
+                yield int((result.labels == label).sum())
+    else:
+        while True:
+            yield None
