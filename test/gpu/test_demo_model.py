@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -98,6 +99,39 @@ def test_bench_measures_and_draws(gpu, cache, tmp_path, capsys):
         assert word in said
     assert (tmp_path / 'latency.png').read_bytes()[:4] == b'\x89PNG'
     assert (tmp_path / 'all.json').stat().st_size > 1000
+
+
+def test_bench_compares_precisions(gpu, cache, tmp_path, capsys):
+    arguments = {
+        '--device': gpu.index,
+        '--cache-dir': cache,
+        '--image-size': '640x480',
+        '--frames': 1000,
+        '--warm-up': 100,
+        '--frames-in-flight': 3,
+        '--wait': 'block',
+        '--precisions': 'fp32,fp16,bf16',
+        '--json': tmp_path / 'all.json',
+        '--export-times': tmp_path / 'times.csv',
+        '--plot-layers': tmp_path / 'layers.png',
+    }
+    assert (
+        main(['bench', str(MODEL), *(str(each) for pair in arguments.items() for each in pair)])
+        == 0
+    )
+    said = capsys.readouterr().out
+    assert 'with 3 in flight' in said and 'GPU clock (MHz): ' in said
+    results = json.loads((tmp_path / 'all.json').read_text())['results']
+    assert [found['precision'] for found in results] == ['fp32', 'fp16', 'bf16']
+    for found in results:
+        assert found['agreement']['cosine'] > 0.99 and found['agreement']['max_error'] > 0
+        assert found['layers_ms'] and found['graph_ms']['gpu']['p50'] > 0
+        assert found['watts'] is None or 10 < found['watts'] < 2000
+    lines = said.splitlines()
+    table = lines[next(n for n, line in enumerate(lines) if line.startswith('precision ')) :]
+    assert [line.split()[0] for line in table[1:4]] == ['fp32', 'fp16', 'bf16']
+    assert 'fast' in table[4]
+    assert len((tmp_path / 'times.csv').read_text().splitlines()) == 3001
 
 
 @pytest.mark.parametrize('flag', ['--no-graph', '--no-transfers'])

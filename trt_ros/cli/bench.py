@@ -12,19 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 import json
 from pathlib import Path
-import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import model_argument, positive
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli.build import add_build_arguments, build_options
-from trt_ros.engine.options import BuildOptions
+from trt_ros.engine.options import PRECISIONS, BuildOptions
+from trt_ros.runtime.gpu.waiting import WAITS
 from trt_ros.runtime.options import PipelineOptions
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from trt_ros.runtime.backends import Backend
+    from trt_ros.runtime.gpu.executor import GraphPipeline
+    from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
     from trt_ros.vision.frame import Frame
 
 
@@ -58,7 +58,34 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar='N',
         help='frames per measurement (default: 200)',
     )
-    add('--slots', type=positive, metavar='N', help='frames or batches in flight (default: 2)')
+    add(
+        '--warm-up',
+        type=positive,
+        default=20,
+        metavar='N',
+        help='frames before the measured ones (default: 20)',
+    )
+    add(
+        '--frames-in-flight',
+        '--slots',
+        type=positive,
+        dest='slots',
+        metavar='N',
+        help='frames or batches in flight (default: 2; with ONNX Runtime 1)',
+    )
+    add(
+        '--wait',
+        choices=WAITS,
+        default='',
+        help='how to wait for the GPU, as the parameter gpu_wait (default: adaptive)',
+    )
+    add(
+        '--precisions',
+        type=_precisions,
+        default=(),
+        metavar='P,P,..',
+        help='compare precisions, such as fp32,fp16,bf16: time, memory, error, power',
+    )
     add(
         '--no-graph',
         action='store_true',
@@ -72,31 +99,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_option_flags(group, OPTIONS)
     add('--layers', action='store_true', help='measure each layer of the network, too')
     add('--json', type=Path, metavar='FILE', help='write all numbers')
+    add('--export-times', type=Path, metavar='FILE.csv', help='write the times of every frame')
     add('--plot', type=Path, metavar='FILE.png', help='plot the latency of each frame')
+    add('--plot-layers', type=Path, metavar='FILE.png', help='draw the slowest layers; --layers')
 
 
 def run(args: Namespace) -> int:
     """Measure, print and write the results."""
-    import numpy as np
-
-    from trt_ros.errors import ParameterError
-    from trt_ros.media import check_picture_path
+    from trt_ros.cli._bench_report import export_times, plot_frames, plot_layers
     from trt_ros.runtime.backends import choose_backend
-    from trt_ros.vision.frame import ENCODINGS
 
-    if args.encoding not in ENCODINGS:
-        raise ParameterError(
-            f'The image encoding {args.encoding!r} is not supported.',
-            remedy=f'Choose one of {", ".join(ENCODINGS)}.',
-        )
-    if args.plot:
-        check_picture_path(args.plot)
-    if args.json and not args.json.parent.is_dir():
-        raise ParameterError(
-            f'The file {args.json} cannot be written.',
-            cause=f'The folder {args.json.parent} does not exist.',
-            remedy='Create the folder, or use another one.',
-        )
+    _check(args)
     is_remote = isinstance(args.model, str)
     backend, chosen = choose_backend('triton' if is_remote else args.backend)
     log_lines, results = (
@@ -104,56 +117,194 @@ def run(args: Namespace) -> int:
         if backend.name in ('onnxruntime', 'triton')
         else _on_the_gpu(args)
     )
+    if args.export_times:
+        export_times(args.export_times, results)
+    for found in results:
+        del found['times_ms']
     if args.json:
         args.json.write_text(json.dumps({'log': log_lines, 'results': results}, indent=1))
     if args.plot:
-        _plot(args.plot, {found['image']: np.array(found['frame_times_ms']) for found in results})
+        plot_frames(args.plot, results)
+    if args.plot_layers:
+        plot_layers(args.plot_layers, results)
     return 0
 
 
-def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
-    from trt_ros.runtime.gpu.graph_options import GraphOptions
-    from trt_ros.runtime.gpu.measure import Work, layer_times, measure
-    from trt_ros.runtime.gpu.open import open_frames
+def _check(args: Namespace) -> None:
+    """:raises ParameterError: when an argument is invalid, before anything is measured."""
+    from trt_ros.errors import ParameterError
+    from trt_ros.media import check_picture_path
+    from trt_ros.vision.frame import ENCODINGS
 
-    pipeline = open_frames(
+    if args.encoding not in ENCODINGS:
+        raise ParameterError(
+            f'The image encoding {args.encoding!r} is not supported.',
+            remedy=f'Choose one of {", ".join(ENCODINGS)}.',
+        )
+    for picture in filter(None, (args.plot, args.plot_layers)):
+        check_picture_path(picture)
+    for path in filter(None, (args.json, args.export_times)):
+        if not path.parent.is_dir():
+            raise ParameterError(
+                f'The file {path} cannot be written.',
+                cause=f'The folder {path.parent} does not exist.',
+                remedy='Create the folder, or use another one.',
+            )
+    if args.precisions and 'precision' in args:
+        raise ParameterError(
+            '--precision and --precisions cannot be combined.', remedy='Remove one of them.'
+        )
+    args.layers = bool(args.layers or args.plot_layers)
+
+
+def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
+    from trt_ros.cli._bench_report import print_gpu, print_precisions
+    from trt_ros.runtime.gpu.measure import Work, frames_per_second, layer_times, measure
+
+    log_lines: list[str] = []
+    results = []
+    for precision in args.precisions or ('',):
+        options = build_options(args)
+        if precision:
+            options = replace(options, precision=precision)
+        pipeline, agreement = _open_gpu(args, options)
+        try:
+            _refuse_other_batch(args, pipeline.max_batch)
+            pipeline.warm_up()
+            log_lines += pipeline.log_lines
+            print('\n'.join(pipeline.log_lines))
+            for frame in _frames(args) if pipeline.shared.images else [None]:
+                work = Work.of(pipeline, frame)
+                frames_per_second(pipeline, work, args.warm_up)  # Raises the clocks.
+                found = measure(pipeline, frame, rounds=args.frames)
+                found['frames_in_flight'] = args.slots or 2
+                if precision:
+                    found |= {'precision': precision, 'agreement': agreement}
+                if args.layers:
+                    found['layers_ms'] = layer_times(pipeline, work, min(args.frames, 50))
+                results.append(found)
+                print_gpu(found)
+        finally:
+            pipeline.close()
+    if args.precisions:
+        print_precisions(results)
+    return log_lines, results
+
+
+def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[GraphPipeline, dict[str, float]]:
+    """
+    Open a network.
+
+    :returns: the caller's to close; and, with --precisions, its agreement with ONNX Runtime.
+    """
+    from trt_ros.runtime.gpu.graph_options import GraphOptions
+    from trt_ros.runtime.gpu.open import frames_of, open_tensor_runner
+
+    runner = open_tensor_runner(
         args.model,
-        build_options(args),
-        GraphOptions(
-            device=args.device,
+        options,
+        backend=args.backend,
+        device=args.device,
+        cache_dir=args.cache_dir,
+        graph=GraphOptions(
             slots=args.slots or 2,
+            gpu_wait=args.wait or 'adaptive',
             use_graph=not args.no_graph,
             unified_memory='on' if args.no_transfers else 'auto',
         ),
-        backend=args.backend,
-        cache_dir=args.cache_dir,
-        options=_options(args),
     )
-    results = []
+    agreement = _agreement(args, runner) if args.precisions else {}
+    return frames_of(runner, _options(args), batch=options.batch), agreement
+
+
+def _agreement(args: Namespace, runner: TensorRTRunner) -> dict[str, float]:
+    """
+    Compare the outputs of one run with those of ONNX Runtime.
+
+    :returns: largest error and lowest cosine similarity of all outputs; empty where ONNX Runtime
+        cannot run the network, or where its outputs have other names.
+    """
+    from trt_ros.errors import TrtRosError
+    from trt_ros.runtime.agreement import agreements
+    from trt_ros.runtime.cpu.measure import network_tensors, open_on_the_cpu
+    from trt_ros.runtime.feeds import image_feeds
+
     try:
-        _refuse_other_batch(args, pipeline.max_batch)
-        pipeline.warm_up()
-        log_lines = pipeline.log_lines
-        print('\n'.join(log_lines))
-        for frame in _frames(args) if pipeline.shared.images else [None]:
-            found = measure(pipeline, frame, rounds=args.frames)
-            if args.layers:
-                work = Work.of(pipeline, frame)
-                found['layers_ms'] = layer_times(pipeline, work, min(args.frames, 50))
-            results.append(found)
-            _print(found)
-    finally:
-        pipeline.close()
-    return log_lines, results
+        steps, _ = open_on_the_cpu(replace(_options(args), backend='onnxruntime'), 1)
+        try:
+            frame = next(_frames(args)) if image_feeds(steps.feeds) else None
+            tensors = network_tensors(steps, frame)
+            want = steps.runner.infer(tensors)
+        finally:
+            steps.close()
+    except TrtRosError as error:
+        print(f'outputs are not compared with ONNX Runtime: {error.problem}')
+        return {}
+    got = runner.infer(tensors)
+    found = agreements(got, {name: each for name, each in want.items() if name in got}).values()
+    if not found:
+        return {}
+    return {
+        'max_error': max(each.max_error for each in found),
+        'cosine': min(each.cosine for each in found),
+    }
 
 
 def _on_the_cpu(
     args: Namespace, backend: Backend, chosen: str
 ) -> tuple[Sequence[str], list[dict[str, Any]]]:
     """Measure a network that ONNX Runtime or a server runs."""
-    from trt_ros.errors import ParameterError
-    from trt_ros.runtime.cpu.measure import Summary, measure_steps, open_on_the_cpu
+    from trt_ros.cli._bench_report import print_cpu
+    from trt_ros.runtime.cpu.measure import (
+        Summary,
+        measure_steps,
+        network_tensors,
+        open_on_the_cpu,
+        overlapped_frames_per_second,
+    )
+    from trt_ros.runtime.cpu.onnx_runner import operator_times
     from trt_ros.runtime.feeds import description, image_feeds, measured_inputs, split_inputs
+
+    _refuse_on_the_cpu(args, backend, chosen)
+    in_flight = args.slots or 1
+    options = replace(_options(args), backend=backend.name)
+    steps, lines = open_on_the_cpu(options, build_options(args).batch)
+    results = []
+    try:
+        _refuse_other_batch(args, steps.max_batch)
+        log_lines = (chosen, *lines, f'warm-up: {args.warm_up} runs')
+        print('\n'.join(log_lines))
+        for frame in _frames(args) if image_feeds(steps.feeds) else [None]:
+            times = measure_steps(steps, frame, args.frames, args.warm_up)
+            host_ms = {name: vars(Summary.of(each)) for name, each in times.items()}
+            found: dict[str, Any] = {
+                'image': description(
+                    *split_inputs(steps.feeds, measured_inputs(steps.feeds, frame))
+                ),
+                'batch': steps.max_batch,
+                'frames_in_flight': in_flight,
+                'frames_per_second': overlapped_frames_per_second(
+                    steps, frame, args.frames, in_flight
+                )
+                if in_flight > 1
+                else 1e3 * steps.max_batch / host_ms['frame']['mean'],
+                'frame_times_ms': times['frame'],
+                'times_ms': times,
+                'host_ms': host_ms,
+            }
+            if args.layers:
+                tensors = network_tensors(steps, frame)
+                found['layers_ms'] = operator_times(args.model, tensors, min(args.frames, 50))
+            results.append(found)
+            print_cpu(found)
+    finally:
+        steps.close()
+    return log_lines, results
+
+
+def _refuse_on_the_cpu(args: Namespace, backend: Backend, chosen: str) -> None:
+    """:raises ParameterError: when an option has no effect with this backend."""
+    from trt_ros.errors import ParameterError
 
     options, plain = build_options(args), BuildOptions()
     refused = [
@@ -161,8 +312,9 @@ def _on_the_cpu(
         for name, value in vars(options).items()
         if value != getattr(plain, name) and name not in ('batch', 'input_size')
     ]
+    names = ['wait', 'precisions', 'no_graph', 'no_transfers']
     refused += [
-        name for name in ('slots', 'no_graph', 'no_transfers', 'layers') if getattr(args, name)
+        name for name in (*names, *([] if backend.is_local else ['layers'])) if getattr(args, name)
     ]
     if refused:
         flags = ', '.join(f'--{name.replace("_", "-")}' for name in refused)
@@ -173,32 +325,6 @@ def _on_the_cpu(
             if backend.is_local
             else 'Leave it out: the server decides.',
         )
-    steps, lines = open_on_the_cpu(replace(_options(args), backend=backend.name), options.batch)
-    results = []
-    try:
-        _refuse_other_batch(args, steps.max_batch)
-        log_lines = (chosen, *lines)
-        print('\n'.join(log_lines))
-        for frame in _frames(args) if image_feeds(steps.feeds) else [None]:
-            times = measure_steps(steps, frame, args.frames)
-            host_ms = {name: vars(Summary.of(each)) for name, each in times.items()}
-            found: dict[str, Any] = {
-                'image': description(
-                    *split_inputs(steps.feeds, measured_inputs(steps.feeds, frame))
-                ),
-                'batch': steps.max_batch,
-                'frames_per_second': 1e3 * steps.max_batch / host_ms['frame']['mean'],
-                'frame_times_ms': times['frame'],
-                'host_ms': host_ms,
-            }
-            results.append(found)
-            _heading(found)
-            _row('image in hand to result', host_ms['frame'])
-            for name in ('preprocess', 'network', 'decode'):
-                _row(f'  {name}', host_ms[name])
-    finally:
-        steps.close()
-    return log_lines, results
 
 
 def _options(args: Namespace) -> PipelineOptions:
@@ -242,73 +368,9 @@ def _size(text: str) -> tuple[int, int]:
     return width, height
 
 
-def _heading(found: dict[str, Any], condition: str = '') -> None:
-    batch = f' in batches of {found["batch"]}' if found['batch'] > 1 else ''
-    print(f'\n{found["image"]}{batch}: {found["frames_per_second"]:.0f} frames/s{condition}')
-    print(f'{"µs":34}{"p50":>9}{"p90":>9}{"p99":>9}{"max":>9}')
-
-
-def _row(name: str, summary: dict[str, float]) -> None:
-    cells = ''.join(f'{summary[key] * 1e3:9.1f}' for key in ('p50', 'p90', 'p99', 'max'))
-    print(f'{name:34}{cells}')
-
-
-def _print(found: dict[str, Any]) -> None:
-    _heading(found, ' with all slots in flight')
-    for name, summary in found['stages_ms'].items():
-        _row(f'GPU, separate steps: {name}', summary)
-    _row('GPU, all steps', found['graph_ms']['gpu'])
-    _row('wall, launch to result', found['graph_ms']['wall'])
-    _row('  without GPU', found['wall_minus_gpu_ms'])
-    _row('wall, image in hand to result', found['host_ms']['frame'])
-    _row('  copy of the image in', found['host_ms']['bring in'])
-    _row('one plain copy of the image', found['host_ms']['plain copy'])
-    for kind, owners in found['memory'].items():
-        text = ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
-        print(f'{kind} memory (MB): {text}')
-    for name, ms in sorted(found.get('layers_ms', {}).items(), key=lambda item: -item[1])[:20]:
-        print(f'  {ms * 1e3:8.1f} µs  {name[:80]}')
-    sys.stdout.flush()
-
-
-def _plot(path: Path, series: dict[str, np.ndarray]) -> None:
-    """Plot the latency of each frame, one panel per image size, with median and p99."""
-    import cv2
-    import numpy as np
-
-    from trt_ros.media import write_picture
-
-    width, height, margin = 900, 260, 60
-    picture = np.full((height * len(series), width, 3), 255, np.uint8)
-    for number, (title, times) in enumerate(series.items()):
-        top = number * height
-        top_value = max(float(times.max()), 1e-6) * 1.1
-        x = np.linspace(margin, width - margin, len(times))
-        y = top + height - margin - times / top_value * (height - 2 * margin)
-        points = np.stack([x, y], axis=1).round().astype(np.int32)
-        cv2.polylines(picture, [points.reshape(-1, 1, 2)], False, (180, 100, 30), 1, cv2.LINE_AA)
-        p50, p99 = np.percentile(times, [50, 99])
-        for value, name in ((p50, 'p50'), (p99, 'p99')):
-            at = round(top + height - margin - value / top_value * (height - 2 * margin))
-            cv2.line(picture, (margin, at), (width - margin, at), (160, 160, 160), 1)
-            cv2.putText(
-                picture,
-                f'{name} {value * 1e3:.0f} us',
-                (width - margin - 120, at - 4),
-                cv2.FONT_HERSHEY_SIMPLEX,
-                0.4,
-                (60, 60, 60),
-                1,
-                cv2.LINE_AA,
-            )
-        cv2.putText(
-            picture,
-            f'{title}: image in hand to result, {len(times)} frames',
-            (margin, top + 30),
-            cv2.FONT_HERSHEY_SIMPLEX,
-            0.5,
-            (0, 0, 0),
-            1,
-            cv2.LINE_AA,
-        )
-    write_picture(path, picture)
+def _precisions(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(','))
+    for name in names:
+        if name not in PRECISIONS:
+            raise ArgumentTypeError(f'{name!r} is not one of {", ".join(PRECISIONS)}')
+    return names

@@ -11,6 +11,7 @@ from typing import Any
 from trt_ros.cuda.device import Gpu
 
 UTILISATION, TEMPERATURE = 'GPU utilisation (%)', 'GPU temperature (°C)'
+CLOCK = 'GPU clock (MHz)'
 THROTTLE_REASONS, MEMORY = 'GPU throttle reasons', 'GPU memory, all processes (MB)'
 
 # NVML's clock event reasons that are no throttling: an idle GPU, or clocks that a user has set.
@@ -45,6 +46,18 @@ class Monitor:
                     diagnostics[name] = read(self._nvml)
         return diagnostics
 
+    def energy_joules(self) -> float | None:
+        """Return the energy that the GPU has consumed since the driver was loaded, in J."""
+        with suppress(Exception):  # Volta and newer, without MIG.
+            field = import_module('cuda.core.system.typing').FieldId.DEV_TOTAL_ENERGY_CONSUMPTION
+            return float(self._nvml.get_field_values([field])[0].value) / 1e3
+        return None
+
+
+def _clock(device: Any) -> str:
+    clock = device.get_clock('sm')
+    return f'{clock.get_current_mhz()} of {clock.get_max_mhz()}'
+
 
 def _throttle_reasons(device: Any) -> str:
     return ', '.join(
@@ -63,6 +76,7 @@ def _memory(device: Any) -> str:
 NVML = {
     UTILISATION: lambda device: str(device.utilization.gpu),
     TEMPERATURE: lambda device: str(device.temperature.get_sensor()),
+    CLOCK: _clock,
     THROTTLE_REASONS: _throttle_reasons,
     MEMORY: _memory,
 }

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from trt_ros.cli import main
+from trt_ros.cli._bench_report import fastest, print_precisions
 from trt_ros.driver import nvidia_driver
 
 pytest.importorskip('cv2')
@@ -117,12 +118,129 @@ def test_a_network_of_several_inputs_or_tensors_is_measured(bench, tmp_path, tex
 
 
 @pytest.mark.parametrize(
-    'flags', [('--precision', 'fp16'), ('--layers',), ('--no-graph',), ('--slots', '3')]
+    'flags',
+    [('--precision', 'fp16'), ('--no-graph',), ('--wait', 'spin'), ('--precisions', 'fp32,fp16')],
 )
 def test_rejects_tensorrt_options_without_tensorrt(bench, flags):
     code, found, said = bench(*flags)
     assert (code, found) == (1, None)
     assert f'{flags[0]} cannot be used with ONNX Runtime on the CPU.\nCause: backend ' in said.err
+
+
+def test_frames_before_the_measured_ones_are_not_counted(bench, monkeypatch):
+    from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+
+    calls, infer = [], OnnxRuntimeRunner.infer
+    monkeypatch.setattr(
+        OnnxRuntimeRunner,
+        'infer',
+        lambda self, tensors: (calls.append(1), infer(self, tensors))[1],
+    )
+    counts = []
+    for warm_up in (1, 6):
+        calls.clear()
+        code, found, said = bench('--warm-up', warm_up)
+        assert code == 0 and f'warm-up: {warm_up} runs\n' in said.out
+        assert len(found['results'][0]['frame_times_ms']) == 4
+        counts.append(len(calls))
+    assert counts[1] - counts[0] == 5
+
+
+@pytest.mark.parametrize('flag', ['--frames-in-flight', '--slots'])
+def test_frames_in_flight_are_named(bench, flag):
+    code, found, said = bench(flag, 3)
+    assert code == 0 and found['results'][0]['frames_in_flight'] == 3
+    assert 'frames/s with 3 in flight\n' in said.out
+
+
+def test_times_of_every_frame_are_exported(bench, tmp_path):
+    path = tmp_path / 'times.csv'
+    code, found, _ = bench('--export-times', path, '--image-size', '64x48')
+    assert code == 0
+    header, *rows = [line.split(',') for line in path.read_text().splitlines()]
+    assert header == [
+        'image',
+        'precision',
+        'frame number',
+        'frame (ms)',
+        'preprocess (ms)',
+        'network (ms)',
+        'decode (ms)',
+    ]
+    assert [row[0] for row in rows] == ['160x120 bgr8'] * 4 + ['64x48 bgr8'] * 4
+    assert [row[2] for row in rows] == ['0', '1', '2', '3'] * 2
+    times = [float(row[3]) for row in rows[:4]]
+    assert times == pytest.approx(found['results'][0]['frame_times_ms'], abs=1e-4)
+
+
+def test_layers_are_measured_and_drawn(bench, tmp_path):
+    import cv2
+
+    picture = tmp_path / 'layers.png'
+    code, found, said = bench('--plot-layers', picture)
+    assert code == 0
+    layers = found['results'][0]['layers_ms']
+    assert layers and all(ms > 0 for ms in layers.values())
+    slowest = max(layers, key=layers.get)
+    assert f'µs  {slowest}\n' in said.out
+    # The first bar is the longest.
+    bars = (cv2.imread(str(picture)) == (180, 100, 30)).all(axis=2).sum(axis=1)
+    assert bars[30] == bars.max() > 0
+
+
+@pytest.mark.parametrize(
+    ('flags', 'said'),
+    [
+        (('--precisions', 'fp32,fp3'), "'fp3' is not one of auto, fp32, tf32, fp16, bf16"),
+        (('--warm-up', '0'), '0 is not above 0'),
+    ],
+)
+def test_wrong_usage_is_refused(bench, capsys, flags, said):
+    with pytest.raises(SystemExit):
+        bench(*flags)
+    assert said in capsys.readouterr().err
+
+
+def test_one_precision_and_several_are_refused_together(bench):
+    code, _, said = bench('--precision', 'fp16', '--precisions', 'fp32')
+    assert code == 1 and '--precision and --precisions cannot be combined.' in said.err
+
+
+def measured(precision, p50, agreement, watts):
+    return {
+        'image': '640x480 bgr8',
+        'precision': precision,
+        'frames_per_second': 1e3 / p50,
+        'graph_ms': {'gpu': {'p50': p50, 'p99': 2 * p50}},
+        'memory': {'device': {'weights': 5e6, 'slots': 2.5e6}},
+        'agreement': agreement,
+        'watts': watts,
+    }
+
+
+def test_precisions_are_compared_in_a_table_and_a_sentence(capsys):
+    results = [
+        measured('fp32', 4.0, {'max_error': 0.0012, 'cosine': 1.0}, 301.4),
+        measured('fp16', 2.0, {'max_error': 0.25, 'cosine': 0.99987}, None),
+        measured('bf16', 2.5, {}, 250.0),
+    ]
+    print_precisions(results)
+    _, image, header, *rows, last = capsys.readouterr().out.splitlines()
+    assert image == '640x480 bgr8'
+    assert header.split()[:4] == ['precision', 'GPU', 'p50', '(µs)']
+    assert [row.split() for row in rows] == [
+        ['fp32', '4000.0', '8000.0', '250', '7.5', '0.0012', '1.000000', '301'],
+        ['fp16', '2000.0', '4000.0', '500', '7.5', '0.25', '0.999870', '?'],
+        ['bf16', '2500.0', '5000.0', '400', '7.5', '?', '?', '250'],
+    ]
+    assert (
+        last == 'fp16 is 2.00 times as fast as fp32; cosine similarity to ONNX Runtime 0.999870.'
+    )
+
+
+def test_slower_precisions_are_named():
+    rows = [measured('fp16', 2.0, {}, None), measured('bf16', 2.5, {}, None)]
+    assert fastest(rows) == 'fp16 is the fastest here.'
 
 
 @pytest.mark.parametrize('verb', ['bench', 'verify'])
@@ -145,7 +263,9 @@ def test_verify_reports_missing_tensorrt(colour_detector, capsys):
     [
         ('--plot', 'latency', "Unsupported picture format ''"),
         ('--plot', 'x.txt', "Unsupported picture format '.txt'"),
+        ('--plot-layers', 'x.txt', "Unsupported picture format '.txt'"),
         ('--json', 'no/all.json', 'does not exist'),
+        ('--export-times', 'no/times.csv', 'does not exist'),
     ],
 )
 def test_files_that_cannot_be_written_are_refused_before_measuring(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 
@@ -91,6 +92,9 @@ def test_nvml_functions_exist_in_cuda_core():
     for name in ('utilization', 'temperature', 'memory_info', 'current_clock_event_reasons'):
         assert isinstance(getattr(device.Device, name), (property, type(device.Device.name)))
     assert hasattr(device.Utilization, 'gpu') and hasattr(device.Temperature, 'get_sensor')
+    assert hasattr(device.ClockInfo, 'get_current_mhz')
+    assert hasattr(device.ClockInfo, 'get_max_mhz') and device.ClockType('sm')
+    assert hasattr(device.FieldId, 'DEV_TOTAL_ENERGY_CONSUMPTION')
     assert hasattr(device.MemoryInfo, 'used') and hasattr(device.MemoryInfo, 'total')
     reasons = set(import_module('cuda.core.system.typing').ClocksEventReasons)
     assert {
@@ -103,6 +107,7 @@ def test_nvml_functions_exist_in_cuda_core():
     assert list(NVML) == [
         'GPU utilisation (%)',
         'GPU temperature (°C)',
+        'GPU clock (MHz)',
         'GPU throttle reasons',
         'GPU memory, all processes (MB)',
     ]
@@ -119,11 +124,31 @@ def test_nvml_values_have_units():
         class memory_info:
             used, total = 3_000_400_000, 24_000_000_000
 
+        @staticmethod
+        def get_clock(kind):
+            assert kind == 'sm'
+            return SimpleNamespace(get_current_mhz=lambda: 345, get_max_mhz=lambda: 1980)
+
         current_clock_event_reasons = ('gpu_idle', 'sw_power_cap', 'hw_thermal_slowdown')
 
     assert [read(Told) for read in NVML.values()] == [
         '87',
         '64',
+        '345 of 1980',
         'sw_power_cap, hw_thermal_slowdown',
         '3000 of 24000',
     ]
+
+
+def test_energy_is_read_in_joules(monkeypatch):
+    monitor = Monitor(DESKTOP)
+    assert monitor.energy_joules() is None
+
+    def fields(wanted):
+        (one,) = wanted
+        assert one.name == 'DEV_TOTAL_ENERGY_CONSUMPTION'
+        return [SimpleNamespace(value=123_456)]
+
+    pytest.importorskip('cuda.core.system')
+    monkeypatch.setattr(monitor, '_nvml', SimpleNamespace(get_field_values=fields))
+    assert monitor.energy_joules() == 123.456

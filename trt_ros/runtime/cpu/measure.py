@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 import time
@@ -47,8 +48,10 @@ class _Clocked:
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call, self.times_ms = call, list[float]()
+        self.last_args: tuple[Any, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.last_args = args
         start = time.perf_counter()
         try:
             return self._call(*args, **kwargs)
@@ -90,30 +93,61 @@ def open_on_the_cpu(
 
 
 def measure_steps(
-    steps: StepByStep[Any], frame: Frame | None, rounds: int
+    steps: StepByStep[Any], frame: Frame | None, rounds: int, warm_up: int = WARM_UP_RUNS
 ) -> Mapping[str, list[float]]:
     """
     Time runs of as many images as the network takes, all the same frame; tensors are zeros.
 
     :param frame: None for a network without images.
+    :param warm_up: number of runs before those that are timed.
     :returns: milliseconds per run. 'frame' is the time from image in hand to result; it includes
         'preprocess', 'network' and 'decode'.
     """
-    inputs: Any = measured_inputs(steps.feeds, frame)
-    if steps.is_one_image:
-        inputs = split_inputs(steps.feeds, inputs)[0] * steps.max_batch
-    whole = _Clocked(steps.infer_all if steps.is_one_image else steps.infer_inputs)
+    infer, inputs = _run(steps, frame)
+    whole = _Clocked(infer)
     with (
         _clocked(steps, 'preprocess' if steps.is_one_image else 'tensors_of') as preprocess,
         _clocked(steps.runner, 'infer') as network,
         _clocked(steps, 'decoder') as decode,
     ):
-        for _ in range(rounds + WARM_UP_RUNS):
+        for _ in range(warm_up + rounds):
             whole(inputs, DEFAULT_THRESHOLDS)
     parts = {'preprocess': preprocess, 'network': network, 'decode': decode}
     return {
-        name: np.reshape(clock.times_ms, (rounds + WARM_UP_RUNS, -1))
-        .sum(axis=1)
-        .tolist()[WARM_UP_RUNS:]
+        name: np.reshape(clock.times_ms, (warm_up + rounds, -1)).sum(axis=1).tolist()[warm_up:]
         for name, clock in (('frame', whole), *parts.items())
     }
+
+
+def overlapped_frames_per_second(
+    steps: StepByStep[Any], frame: Frame | None, runs: int, in_flight: int
+) -> float:
+    """
+    Measure the images per second while several runs overlap.
+
+    :param in_flight: number of runs at the same time; preprocessing and decoding overlap the
+        network of another one.
+    """
+    infer, inputs = _run(steps, frame)
+    with ThreadPoolExecutor(in_flight) as pool:
+        began = time.perf_counter()
+        for _ in pool.map(lambda _: infer(inputs, DEFAULT_THRESHOLDS), range(runs)):
+            pass
+        return runs * steps.max_batch / (time.perf_counter() - began)
+
+
+def network_tensors(steps: StepByStep[Any], frame: Frame | None) -> Mapping[str, np.ndarray]:
+    """Return the tensors that reach the network in a run of measure_steps."""
+    infer, inputs = _run(steps, frame)
+    with _clocked(steps.runner, 'infer') as network:
+        infer(inputs, DEFAULT_THRESHOLDS)
+    tensors: Mapping[str, np.ndarray] = network.last_args[0]
+    return tensors
+
+
+def _run(steps: StepByStep[Any], frame: Frame | None) -> tuple[Callable[..., Any], Any]:
+    """Return the function that runs the network, and its inputs."""
+    inputs: Any = measured_inputs(steps.feeds, frame)
+    if not steps.is_one_image:
+        return steps.infer_inputs, inputs
+    return steps.infer_all, split_inputs(steps.feeds, inputs)[0] * steps.max_batch

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trt_ros.cuda.device import Event
+from trt_ros.cuda.monitor import Monitor
 from trt_ros.runtime.cpu.measure import Summary
 from trt_ros.runtime.feeds import description, measured_inputs, split_inputs
 from trt_ros.runtime.gpu.executor import GraphPipeline, Pending
@@ -24,6 +25,7 @@ from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
 THRESHOLDS = Thresholds(0.25, 0.45, 300)
+MIN_POWER_SECONDS = 0.5  # In less time, NVML updates its counter of energy too rarely.
 
 
 class Work(NamedTuple):
@@ -239,7 +241,11 @@ def measure(
     progress('frames')
     host = host_times(pipeline, work, rounds)
     progress('throughput')
+    monitor, began = Monitor(pipeline.gpu), time.perf_counter()
+    joules = monitor.energy_joules()
     rate = frames_per_second(pipeline, work, rounds)
+    state = monitor.diagnostics()
+    watts = _watts(joules, monitor.energy_joules(), time.perf_counter() - began)
     over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
     gpu_ms = Summary.of(graph['gpu']).p50
     return {
@@ -252,8 +258,18 @@ def measure(
         'frames_per_second': rate,
         'throughput_times_gpu_ms': rate * gpu_ms / 1e3 / pipeline.max_batch,
         'frame_times_ms': [round(each, 4) for each in host['frame']],
+        'times_ms': {'frame': host['frame'], 'copy in': host['bring in'], 'GPU': graph['gpu']},
         'memory': pipeline.memory(),
+        'gpu_state': state,
+        'watts': watts,
     }
+
+
+def _watts(before: float | None, after: float | None, seconds: float) -> float | None:
+    """Return the mean power; None in too short a time for the counter of NVML."""
+    if before is None or after is None or seconds < MIN_POWER_SECONDS:
+        return None
+    return (after - before) / seconds
 
 
 def _summaries(times: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:

@@ -1,0 +1,63 @@
+"""Time measurements of runs on the CPU."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from trt_ros.runtime.cpu.measure import (
+    network_tensors,
+    open_on_the_cpu,
+    overlapped_frames_per_second,
+)
+from trt_ros.runtime.cpu.onnx_runner import operator_times
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.vision.frame import Frame
+
+pytest.importorskip('onnxruntime')
+
+
+@pytest.fixture
+def steps(colour_detector):
+    options = PipelineOptions(model_path=str(colour_detector(batch='n')), backend='onnxruntime')
+    found, _ = open_on_the_cpu(options, 2)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def frame():
+    return Frame.from_pixels(np.full((48, 64, 3), 255, np.uint8))
+
+
+def test_runs_overlap(steps, frame, monkeypatch):
+    barrier = threading.Barrier(3)
+    monkeypatch.setattr(steps, 'infer_all', lambda frames, thresholds: barrier.wait(60))
+    assert overlapped_frames_per_second(steps, frame, 6, in_flight=3) > 0
+
+
+def test_tensors_of_a_run_are_those_that_reach_the_network(steps, frame):
+    tensors = network_tensors(steps, frame)
+    assert list(tensors) == ['images'] and tensors['images'].shape == (2, 3, 64, 64)
+    assert tensors['images'].max() == 1.0
+
+
+def test_each_layer_is_measured_per_run(models_path, frame):
+    tensors = {'x': np.ones((1, 2), np.float32)}
+    assert set(operator_times(models_path, tensors, 3)) == {'Softmax s', 'CumSum c'}
+
+
+@pytest.fixture
+def models_path(tmp_path):
+    onnx = pytest.importorskip('onnx')
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]>\n'
+        'own (float[1, 2] x) => (float[1, 2] y) '
+        '{ axis = Constant <value = int64 {1}> () h = Softmax (x) y = CumSum (h, axis) }'
+    )
+    for node, name in zip(model.graph.node, 'asc'):
+        node.name = name
+    onnx.save(model, tmp_path / 'own.onnx')
+    return tmp_path / 'own.onnx'
