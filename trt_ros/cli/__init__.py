@@ -21,7 +21,7 @@ from types import FrameType
 
 from trt_ros.errors import TrtRosError
 
-#: Verbs of earlier versions.
+#: Verbs of earlier versions, which still run.
 RENAMED = {'detect': 'infer'}
 
 
@@ -71,12 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     known = verbs()
     if argv and argv[0] in RENAMED:
-        print(
-            f'trt-ros: the verb {argv[0]} is called {RENAMED[argv[0]]} now; '
-            f'`trt-ros {RENAMED[argv[0]]} --help` lists its files.',
-            file=sys.stderr,
-        )
-        return 2
+        verb = RENAMED[argv[0]]
+        print(f'trt-ros: the verb {argv[0]} is called {verb} now.', file=sys.stderr)
+        argv = [verb, *argv[1:]]
     try:
         # A known verb is loaded alone: the others add no time and cannot break it.
         parser = make_parser([argv[0]] if argv and argv[0] in known else known)
