@@ -1,11 +1,19 @@
-"""The detector publishes the chosen classes, changed at run time."""
+"""The nodes publish objects of the chosen classes, changed at run time."""
 
+import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
 
+from onnx import helper
 from rclpy.parameter import Parameter
+from sensor_msgs.msg import Image
+from vision_msgs.msg import Detection2DArray
+
+from support.save_network import save_network
 
 pytestmark = pytest.mark.ros
 
@@ -56,3 +64,69 @@ def test_an_unknown_class_is_refused_and_changes_nothing(lane, picture, as_image
     assert lane.node.get('classes') == ['red']
     assert lane.node.set(**strings('class_score_thresholds')) == ''  # Reads `classes` again.
     assert found(lane, as_image(picture(rgb=RED), 'rgb8'))[: len(before)] == before
+
+
+#: Values after box and class scores, and other outputs, of each node's network.
+TASKS = {
+    'detector': ({'task': 'obb'}, [0.0], {}),
+    'pose': ({'task': 'pose', 'kpt_shape': '[1, 3]'}, [32, 32, 1], {}),
+    'segmenter': ({'task': 'segment'}, [1.0] * 32, {'output1': np.ones((1, 32, 16, 16), 'f4')}),
+}
+
+
+def write_network(path, task):
+    """Write a network that finds two overlapping objects of two classes in every image."""
+    metadata, extra, outputs = TASKS[task]
+    head = np.zeros((1, 6 + len(extra), 84), np.float32)
+    head[0, :, 0] = [32, 32, 40, 20, 0.9, 0, *extra]
+    head[0, :, 1] = [33, 32, 40, 20, 0, 0.8, *extra]
+    outputs = {'output0': head, **outputs}
+    nodes = [
+        helper.make_node('ReduceMean', ['images'], ['mean'], keepdims=0),
+        helper.make_node('Sub', ['mean', 'mean'], ['zero']),
+        *(helper.make_node('Add', [f'{name}_value', 'zero'], [name]) for name in outputs),
+    ]
+    return save_network(
+        path,
+        nodes,
+        {'images': (1, 3, 64, 64)},
+        {name: value.shape for name, value in outputs.items()},
+        constants={f'{name}_value': value for name, value in outputs.items()},
+        metadata={**metadata, 'names': "{0: 'person', 1: 'car'}"},
+    )
+
+
+@pytest.mark.parametrize('task', TASKS)
+def test_every_node_of_objects_chooses_classes(start_node, peer, as_image, tmp_path, task):
+    name = f'choosy_{task}'
+    node = start_node(
+        name,
+        f'trt_ros.nodes.{task}',
+        '-r',
+        f'image:=/{name}/image',
+        autostart=True,
+        backend='onnxruntime',
+        model_path=write_network(tmp_path / f'{task}.onnx', task),
+        classes=['car'],
+        qos_reliability='reliable',
+    )
+    node.wait_for_log('Started: active.')
+    images = peer.publisher(Image, f'/{name}/image')
+    found = peer.inbox(Detection2DArray, f'/{name}/detections')
+    peer.wait_until(images.get_subscription_count, 'the node to subscribe')
+    stamps = iter(range(1, 10))
+
+    def classes():
+        stamp = next(stamps)
+        images.publish(as_image(np.zeros((64, 64, 3), np.uint8), 'rgb8', stamp=stamp))
+        message = found.wait_for(lambda each: each.header.stamp.sec == stamp)
+        return [each.results[0].hypothesis.class_id for each in message.detections]
+
+    assert classes() == ['car']
+    assert node.set(**strings('classes')) == ''
+    assert classes() == ['person', 'car']
+    assert node.set(class_agnostic_nms=True) == ''
+    assert classes() == ['person']
+    assert node.set(**strings('class_score_thresholds', 'person:0.95')) == ''
+    assert classes() == ['car']
+    assert "unknown class 'dog'" in node.set(**strings('classes', 'dog'))

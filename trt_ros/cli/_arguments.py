@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from math import isfinite
 from pathlib import Path
 
+from trt_ros.cli._option_flags import comma_separated
 from trt_ros.runtime.options import REMOTE_SCHEMES
+from trt_ros.vision.thresholds import Thresholds, parse_class_scores
 
 
 def finite(text: str) -> float:
@@ -39,7 +41,7 @@ def model_argument(text: str) -> Path | str:
 
 
 def add_threshold_flags(parser: ArgumentParser) -> None:
-    """Declare the thresholds of boxes."""
+    """Declare the thresholds of boxes; thresholds_of() reads them."""
     parser.add_argument(
         '--score-threshold',
         type=fraction,
@@ -61,4 +63,39 @@ def add_threshold_flags(parser: ArgumentParser) -> None:
         default=100,
         metavar='N',
         help='maximum number of detections per image (default: 100)',
+    )
+    parser.add_argument(
+        '--classes',
+        type=comma_separated(str),
+        default=(),
+        metavar='A,B,..',
+        help='names or indices of the wanted classes (default: all)',
+    )
+    parser.add_argument(
+        '--class-score-thresholds',
+        type=comma_separated(str),
+        default=(),
+        metavar='A:X,B:Y,..',
+        help='minimum scores of single classes, instead of --score-threshold, as in person:0.6',
+    )
+    parser.add_argument(
+        '--class-agnostic-nms',
+        action='store_true',
+        help='boxes also suppress those of other classes, after the NMS per class',
+    )
+
+
+def thresholds_of(args: Namespace) -> Thresholds:
+    """
+    Return the thresholds of a command line with add_threshold_flags().
+
+    :raises ParameterError: when a score of a class is invalid.
+    """
+    return Thresholds(
+        args.score_threshold,
+        args.iou_threshold,
+        args.max_detections,
+        args.classes,
+        parse_class_scores(args.class_score_thresholds),
+        args.class_agnostic_nms,
     )

@@ -27,7 +27,7 @@ def add_option_flags(parser: ArgumentParser | _ArgumentGroup, names: Sequence[st
         elif kind is str:
             more['metavar'] = 'FILE' if each.name.endswith('path') else 'NAME'
         if get_args(kind):
-            more = {'type': _comma_separated(get_args(kind)[0]), 'metavar': 'A,B,..'}
+            more = {'type': comma_separated(get_args(kind)[0]), 'metavar': 'A,B,..'}
         if each.name == 'inputs':
             more = {'type': _bindings, 'metavar': 'INPUT=KIND:SOURCE,..'}
         if described['choices']:
@@ -47,7 +47,9 @@ def _bindings(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in parts)
 
 
-def _comma_separated(kind: type) -> Callable[[str], tuple[Any, ...]]:
+def comma_separated(kind: type) -> Callable[[str], tuple[Any, ...]]:
+    """Return a parser of values with commas between them."""
+
     def parse(text: str) -> tuple[Any, ...]:
         return tuple(kind(part.strip()) for part in text.split(',') if part.strip())
 

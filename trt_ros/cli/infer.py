@@ -32,13 +32,12 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import add_threshold_flags
+from trt_ros.cli._arguments import add_threshold_flags, thresholds_of
 from trt_ros.cli._coco_file import CocoFile, add_coco_flags, open_coco_file
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand, read_video
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.runtime.options import LabelledOptions
-from trt_ros.vision.thresholds import Thresholds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -178,9 +177,7 @@ def _entries_of(
     from trt_ros.vision.frame import Frame
     from trt_ros.vision.keypoints import NAMES
 
-    thresholds = Thresholds(
-        score=args.score_threshold, iou=args.iou_threshold, max_detections=args.max_detections
-    )
+    thresholds = thresholds_of(args)
     is_video = path.suffix.lower() in VIDEO_SUFFIXES
     with ExitStack() as stack:
         write: Callable[[np.ndarray], None] | None = None

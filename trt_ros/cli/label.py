@@ -18,7 +18,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trt_ros.cli._arguments import add_threshold_flags, finite, positive
+from trt_ros.cli._arguments import add_threshold_flags, finite, positive, thresholds_of
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.errors import ParameterError, TrtRosError
 from trt_ros.runtime.options import LabelledOptions
@@ -99,7 +99,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Label all recordings; 1 when one was damaged or images were dropped."""
     from trt_ros.labelling.task import LabelTask
-    from trt_ros.vision.thresholds import Thresholds
 
     options = LabelledOptions(
         **{each.name: getattr(args, each.name) for each in fields(LabelledOptions)}
@@ -109,11 +108,7 @@ def run(args: Namespace) -> int:
             path,
             output,
             tuple(args.topic),
-            Thresholds(
-                score=args.score_threshold,
-                iou=args.iou_threshold,
-                max_detections=args.max_detections,
-            ),
+            thresholds_of(args),
             with_input=args.with_input,
             resume=args.resume,
             video=args.video,

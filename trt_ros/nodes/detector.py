@@ -27,35 +27,11 @@ from trt_ros.vision.results import OrientedBoxes
 from trt_ros.vision.thresholds import Thresholds
 
 
-@dataclass(frozen=True)
-class ClassParameters:
-    """Parameters that choose detections by class."""
-
-    classes: tuple[str, ...] = param(
-        (),
-        'Names or indices of the published classes; empty publishes all.',
-        mutable=True,
-    )
-    class_score_thresholds: tuple[str, ...] = param(
-        (),
-        "Minimum scores of single classes, instead of score_threshold: 'person:0.6', the class "
-        'being a name or an index.',
-        mutable=True,
-    )
-    class_agnostic_nms: bool = param(
-        False,
-        'Whether boxes also suppress those of other classes, above iou_threshold, after the NMS '
-        'per class.',
-        mutable=True,
-    )
-
-
 # Fields come in the reverse order of the bases.
 @dataclass(frozen=True)
 class DetectorParameters(
     InferenceParameters,
     TrackingParameters,
-    ClassParameters,
     ClassIdParameters,
     ThresholdParameters,
     LabelledOptions,
@@ -93,17 +69,13 @@ class DetectorOutputs:
         parameters: DetectorParameters,
         choice: ClassChoice,
     ) -> None:
-        """Publish the chosen detections and, if configured, tracks."""
-        if not choice.is_trivial:
-            found = choice.wanted(found, parameters.iou_threshold)
-        min_scores = choice.scores_for(found.labels, parameters.score_threshold)
-        shown = found
-        if self._tracks is not None or not choice.is_trivial:
-            passing = np.flatnonzero(found.scores >= min_scores)
-            shown = found.take(passing[: parameters.max_detections])
-        self._detections(shown, header, parameters.class_id_format)
+        """Publish the detections and, if configured, tracks."""
         if self._tracks is None or self._tracker is None:
+            self._detections(found, header, parameters.class_id_format)
             return
+        min_scores = choice.scores_for(found.labels, parameters.score_threshold)
+        shown = found.take(np.flatnonzero(found.scores >= min_scores))
+        self._detections(shown, header, parameters.class_id_format)
         tracked, ids = self._tracker.track(
             found,
             header,
@@ -121,27 +93,16 @@ class DetectorNode(ObjectNode):
 
     def __init__(self, name: str = 'detector', **kwargs: Any) -> None:
         self._ids = itertools.count(1)
-        self._choice = ClassChoice()
         super().__init__(name, **kwargs)
 
-    def parameters_changed(self) -> None:
-        """Read the chosen classes."""
-        parameters: DetectorParameters = self.parameters
-        self._choice = ClassChoice.of(
-            parameters.classes,
-            parameters.class_score_thresholds,
-            self.pipeline.class_names,
-            agnostic=parameters.class_agnostic_nms,
-        )
-        super().parameters_changed()
-
     def thresholds(self) -> Thresholds:
-        """Return the thresholds of the decoder; a tracker needs the weaker detections, too."""
-        thresholds = self._choice.candidates(super().thresholds())
+        """Return the thresholds of the pipeline; a tracker needs the weaker detections, too."""
+        thresholds = super().thresholds()
         if not self.parameters.track:
             return thresholds
+        scores = [thresholds.score, *thresholds.class_scores.values()]
         return replace(
-            thresholds, score=min(thresholds.score, self.parameters.track_low_threshold)
+            thresholds, score=min(self.parameters.track_low_threshold, *scores), class_scores={}
         )
 
     def advertise(self, camera: Camera) -> DetectorOutputs:
@@ -167,7 +128,7 @@ class DetectorNode(ObjectNode):
         frame: Frame,
     ) -> None:
         """Publish the result of one image."""
-        outputs.publish(result, header, self.parameters, self._choice)
+        outputs.publish(result, header, self.parameters, self.class_choice)
 
 
 def main(args: list[str] | None = None) -> int:

@@ -14,8 +14,9 @@ from trt_ros.nodes.inference import InferenceNode
 from trt_ros.ros.messages import LATCHED, to_label_info
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.feeds import RunInputs
+from trt_ros.vision.class_choice import ClassChoice
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.thresholds import Thresholds
+from trt_ros.vision.thresholds import Thresholds, parse_class_scores
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,38 @@ class ThresholdParameters:
         mutable=True,
     )
 
+    classes: tuple[str, ...] = param(
+        (),
+        'Names or indices of the published classes; empty publishes all.',
+        mutable=True,
+    )
+    class_score_thresholds: tuple[str, ...] = param(
+        (),
+        "Minimum scores of single classes, instead of score_threshold: 'person:0.6', the class "
+        'being a name or an index.',
+        mutable=True,
+    )
+    class_agnostic_nms: bool = param(
+        False,
+        'Whether boxes also suppress those of other classes, above iou_threshold, after the NMS '
+        'per class.',
+        mutable=True,
+    )
+
     def thresholds(self) -> Thresholds:
-        """Return the current thresholds."""
-        return Thresholds(self.score_threshold, self.iou_threshold, self.max_detections)
+        """
+        Return the current thresholds.
+
+        :raises ParameterError: when a score of class_score_thresholds is invalid.
+        """
+        return Thresholds(
+            self.score_threshold,
+            self.iou_threshold,
+            self.max_detections,
+            self.classes,
+            parse_class_scores(self.class_score_thresholds),
+            self.class_agnostic_nms,
+        )
 
 
 @dataclass(frozen=True)
@@ -85,14 +115,24 @@ class LabelledNode(InferenceNode):
 
 
 class ObjectNode(LabelledNode):
-    """A node that detects objects; its parameters include ThresholdParameters."""
+    """
+    A node that detects objects; its parameters include ThresholdParameters.
+
+    :ivar class_choice: the chosen classes; while configured.
+    """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         self._full_frames, self._counting = 0, threading.Lock()
+        self.class_choice = ClassChoice()
         super().__init__(name, **kwargs)
 
+    def parameters_changed(self) -> None:
+        """Look up the chosen classes, and publish the class names with the new threshold."""
+        self.class_choice = ClassChoice.of(self.parameters.thresholds(), self.pipeline.class_names)
+        super().parameters_changed()
+
     def thresholds(self) -> Thresholds:
-        """Return the thresholds of the decoder."""
+        """Return the thresholds of the pipeline."""
         thresholds: Thresholds = self.parameters.thresholds()
         return thresholds
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -71,6 +71,11 @@ class PoseNode(RegionNode, ObjectNode):
 
     def __init__(self, name: str = 'pose', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
+
+    def without_effect(self) -> set[str]:
+        """Return the names of parameters that have no effect; regions have the given classes."""
+        names = {each.name for each in fields(ThresholdParameters)}
+        return super().without_effect() | (names if self.parameters.regions else set())
 
     def advertise(self, camera: Camera) -> SimpleNamespace:
         """Create the publishers of a camera's results."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -89,6 +89,11 @@ class SegmenterNode(ObjectNode):
     def label_threshold(self) -> float:
         """Return the minimum score of the published classes; a semantic mask has none."""
         return super().label_threshold() if self._has_instances else 0.0
+
+    def without_effect(self) -> set[str]:
+        """Return the names of parameters that have no effect; a semantic mask has no objects."""
+        names = {each.name for each in fields(ThresholdParameters)}
+        return super().without_effect() | (set() if self._has_instances else names)
 
     def _prefixes(self, head: MaskHeads) -> dict[str, str]:
         """Return the prefix of the topics of each mask by output: '' for the first."""

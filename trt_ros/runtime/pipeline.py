@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from difflib import get_close_matches
+from functools import partial
 import logging
 import os
 import threading
@@ -28,6 +29,7 @@ from trt_ros.runtime.fitting import Fitted, fit
 from trt_ros.runtime.options import ModelOptions, PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, PendingResults, Runner
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.class_choice import ClassChoice
 from trt_ros.vision.decoders.family import Family, Head
 from trt_ros.vision.decoders.registry import DRAWN, FAMILIES
 from trt_ros.vision.frame import Frame
@@ -42,8 +44,13 @@ ResultT = TypeVar('ResultT')
 class PendingResult(Generic[ResultT]):
     """A submitted frame. `result` must be called: the frame occupies its slot until then."""
 
-    def __init__(self, pending: PendingResults[ResultT]) -> None:
+    def __init__(
+        self,
+        pending: PendingResults[ResultT],
+        choose: Callable[[ResultT], ResultT] | None = None,
+    ) -> None:
         self._pending: PendingResults[ResultT] | None = pending
+        self._choose = choose or _unchanged
         self._result: ResultT | None = None
         self._error: BaseException | None = None
 
@@ -56,7 +63,7 @@ class PendingResult(Generic[ResultT]):
         pending, self._pending = self._pending, None
         if pending is not None:
             try:
-                self._result = pending.results()[0]
+                self._result = self._choose(pending.results()[0])
             except BaseException as error:
                 self._error = error
         if self._error is not None:
@@ -180,10 +187,12 @@ class Pipeline(Generic[ResultT]):
         Run one image; the thresholds are for boxes.
 
         :returns: the task's result, in the image's pixels.
+        :raises ParameterError: when the thresholds name an unknown class.
         :raises BadFrameError: when the image cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        return self._open_frames().infer(frame, thresholds)
+        thresholds, choose = self._choice(thresholds)
+        return choose(self._open_frames().infer(frame, thresholds))
 
     def infer_all(
         self, frames: Sequence[Frame], thresholds: Thresholds = DEFAULT_THRESHOLDS
@@ -196,7 +205,10 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when one of them cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        return self._open_frames().infer_all(frames, thresholds)
+        if not thresholds.chooses_classes:
+            return self._open_frames().infer_all(frames, thresholds)
+        thresholds, choose = self._choice(thresholds)
+        return list(map(choose, self._open_frames().infer_all(frames, thresholds)))
 
     def infer_regions(
         self,
@@ -224,7 +236,12 @@ class Pipeline(Generic[ResultT]):
             raise ParameterError(
                 'The pipeline runs on whole images.', remedy='Open it with regions=True.'
             )
-        return self._open_frames().infer_regions(_as_frame(image), crop.maps(regions), thresholds)
+        thresholds, choose = self._choice(thresholds)
+        maps = crop.maps(regions)
+        return [
+            choose(each)
+            for each in self._open_frames().infer_regions(_as_frame(image), maps, thresholds)
+        ]
 
     def infer_inputs(
         self, inputs: RunInputs, thresholds: Thresholds = DEFAULT_THRESHOLDS
@@ -239,7 +256,19 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when an image cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        return self._open_frames().infer_inputs(self._with_frames(inputs), thresholds)
+        thresholds, choose = self._choice(thresholds)
+        return choose(self._open_frames().infer_inputs(self._with_frames(inputs), thresholds))
+
+    def _choice(self, thresholds: Thresholds) -> tuple[Thresholds, Callable[[ResultT], ResultT]]:
+        """
+        Return the thresholds for the decoder, and what chooses among its results by class.
+
+        :raises ParameterError: for an unknown class.
+        """
+        if not thresholds.chooses_classes:
+            return thresholds, _unchanged
+        choice = ClassChoice.of(thresholds, self.class_names)
+        return choice.candidates(thresholds), partial(choice.wanted, thresholds=thresholds)
 
     def _with_frames(self, inputs: RunInputs) -> RunInputs:
         """Return the inputs with pixels wrapped as frames where an image is fed."""
@@ -278,9 +307,12 @@ class Pipeline(Generic[ResultT]):
         :raises ClosedError: after close().
         """
         frames = self._open_frames()
+        thresholds, choose = self._choice(thresholds)
         if isinstance(image, Mapping):
-            return PendingResult(frames.submit_inputs(self._with_frames(image), thresholds))
-        return PendingResult(frames.submit([_as_frame(image)], thresholds))
+            return PendingResult(
+                frames.submit_inputs(self._with_frames(image), thresholds), choose
+            )
+        return PendingResult(frames.submit([_as_frame(image)], thresholds), choose)
 
     @property
     def preprocess(self) -> Preprocess:
@@ -350,6 +382,10 @@ def _logged(action: str) -> Iterator[None]:
         yield
     except TrtRosError as error:
         log.warning('Could not %s. %s', action, error)
+
+
+def _unchanged(result: ResultT) -> ResultT:
+    return result
 
 
 def _options(

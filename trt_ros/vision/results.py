@@ -42,6 +42,15 @@ class Instances:
     def __len__(self) -> int:
         return len(self.masks)
 
+    def take(self, indices: np.ndarray) -> Instances:
+        """Return some objects, (K,) indices, in their order."""
+        return Instances(
+            self.detections.take(indices),
+            LazyMasks(len(indices), lambda: [self.masks[index] for index in indices.tolist()]),
+            self.origins_xy[indices],
+            self.image_wh,
+        )
+
     def paint(self, values: np.ndarray) -> np.ndarray:
         """
         Draw all masks into one image; where masks overlap, the better score is on top.
@@ -121,6 +130,10 @@ class Poses:
 
     def __len__(self) -> int:
         return len(self.keypoints)
+
+    def take(self, indices: np.ndarray) -> Poses:
+        """Return some objects, (K,) indices, in their order."""
+        return Poses(self.detections.take(indices), self.keypoints[indices])
 
     @classmethod
     def join(cls, poses: Sequence[Poses]) -> Poses:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trt_ros.errors import ParameterError
 
 
 @dataclass(frozen=True)
@@ -10,16 +13,53 @@ class Thresholds:
     """
     The limits that decide which of a network's candidates become results.
 
-    A task without boxes ignores `iou` and `max_detections`.
+    A task without boxes ignores all of them; `Pipeline` applies those by class.
 
     :param score: minimum score, 0 to 1; NaN and Inf never pass.
     :param iou: IoU above which the lower-scoring of two boxes of one class is suppressed, 0 to 1.
     :param max_detections: maximum number of results per image, best score first.
+    :param classes: names or indices of the wanted classes; empty: all.
+    :param class_scores: minimum score by name or index of a class, instead of `score`.
+    :param class_agnostic: whether boxes also suppress those of other classes.
     """
 
     score: float = 0.25
     iou: float = 0.45
     max_detections: int = 100
+    classes: Sequence[str | int] = ()
+    class_scores: Mapping[str | int, float] = field(default_factory=dict, hash=False)
+    class_agnostic: bool = False
+
+    @property
+    def chooses_classes(self) -> bool:
+        """Whether a limit depends on the class."""
+        return bool(self.classes or self.class_scores or self.class_agnostic)
+
+
+def parse_class_scores(texts: Sequence[str]) -> dict[str | int, float]:
+    """
+    Parse minimum scores of classes.
+
+    >>> parse_class_scores(['person:0.6', '2:0.5'])
+    {'person': 0.6, '2': 0.5}
+
+    :param texts: 'CLASS:SCORE' each.
+    :raises ParameterError: when a score is not a number from 0 to 1.
+    """
+    scores: dict[str | int, float] = {}
+    for text in texts:
+        name, found, score = text.rpartition(':')
+        try:
+            value = float(score)
+        except ValueError:
+            value = -1.0
+        if not found or not 0 <= value <= 1:
+            raise ParameterError(
+                f'class_score_thresholds contains {text!r}.',
+                remedy="Write CLASS:SCORE with a score of 0 to 1, as in 'person:0.6'.",
+            )
+        scores[name.strip()] = value
+    return scores
 
 
 DEFAULT_THRESHOLDS = Thresholds()

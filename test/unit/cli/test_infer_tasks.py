@@ -264,3 +264,20 @@ def test_a_coco_file_without_folder_is_refused(infer, pose, tmp_path):
 def test_annotations_need_coco(infer, pose, tmp_path):
     _, said = infer(pose, '--annotations', tmp_path / 'truth.json', code=1)
     assert '--annotations has no effect without --coco.' in said
+
+
+def test_classes_are_chosen(infer, network):
+    head = rows(0)
+    head[0, :, 1] = 33, 32, 40, 20, 0, 0.8
+    model = network(metadata={'task': 'detect', 'names': "{0: 'cat', 1: 'dog'}"}, output0=head)
+
+    def labels(*flags):
+        ((entry,), _) = infer(model, *flags)
+        return [each['label'] for each in entry['detections']]
+
+    assert labels() == ['cat', 'dog']
+    assert labels('--classes', 'dog') == labels('--classes', '1') == ['dog']
+    assert labels('--class-agnostic-nms') == ['cat']
+    assert labels('--class-score-thresholds', 'cat:0.95,dog:0.1') == ['dog']
+    _, said = infer(model, '--classes', 'cat,dag', code=1)
+    assert "unknown class 'dag'" in said and "Did you mean 'dog'" in said

@@ -109,6 +109,27 @@ def test_wrong_options_and_images_are_refused():
             pipeline.submit('picture.png')
 
 
+def test_classes_are_chosen_by_name_in_every_call():
+    image = scene()
+    with trt_ros.Pipeline.open(MODEL, backend='onnxruntime') as pipeline:
+        every = pipeline(image)
+        name = pipeline.class_names[int(every.labels[0])]
+        some = trt_ros.Thresholds(classes=[name])
+        wanted = every.scores[every.labels == every.labels[0]].tolist()
+        frame = trt_ros.Frame.from_pixels(image)
+        assert 0 < len(wanted) < len(every)
+        for found in (
+            pipeline(image, some),
+            pipeline.submit(image, some).result(),
+            pipeline.infer_all([frame], some)[0],
+        ):
+            assert found.scores.tolist() == wanted
+        left = pipeline(image, trt_ros.Thresholds(class_scores={name: 1.0}))
+        assert len(left) == len(every) - len(wanted)
+        with pytest.raises(ParameterError, match="classes contains the unknown class 'ghost'"):
+            pipeline(image, trt_ros.Thresholds(classes=['ghost']))
+
+
 def test_a_pending_result_is_collected_once():
     class Pending(PendingResults):
         def __init__(self, answers):
