@@ -571,6 +571,20 @@ TOLD = [
         {'hw': (256, 192)},
     ),  # ViTPose, HRNet
     (
+        'movenet',
+        None,
+        'is y, x and score of the keypoints of COCO',
+        'output_0 (1, 1, 17, 3)',
+        {'hw': (192, 192)},
+    ),
+    (
+        'movenet',
+        1,
+        'is six people with the keypoints of COCO and a box',
+        'output_0 (1, 6, 56)',
+        {'hw': (256, 256)},
+    ),
+    (
         'simcc',
         None,
         'are the bins of columns and rows',

@@ -34,6 +34,7 @@ def draw_network_inputs(args: Namespace) -> None:
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision.decoders.registry import DRAWN
     from trt_ros.vision.frame import to_colour
+    from trt_ros.vision.letterbox import INTEGERS
 
     if not args.images:
         raise ParameterError(
@@ -46,7 +47,7 @@ def draw_network_inputs(args: Namespace) -> None:
         stack.callback(pipeline.close)
         print('\n'.join(pipeline.log_lines), file=sys.stderr)
         name, preprocess = pipeline.decoder.name, pipeline.preprocess
-        if preprocess.dtype != 'uint8':
+        if preprocess.dtype not in INTEGERS:
             preprocess = replace(preprocess, dtype='float32')
         differences = _differences(pipeline.decoder, preprocess)
         for option, values in differences.items():
@@ -78,10 +79,10 @@ def draw_network_inputs(args: Namespace) -> None:
 
 def _differences(decoder: Decoder[object], preprocess: Preprocess) -> dict[str, str]:
     """Return the options that differ from the family's training, with both values."""
-    from trt_ros.vision.letterbox import Preprocess
+    from trt_ros.vision.letterbox import INTEGERS, Preprocess
 
     trained = Preprocess(preprocess.input_hw, **decoder.preprocess)  # type: ignore[arg-type]
-    normalising = ('scale', 'mean', 'std') if preprocess.dtype != 'uint8' else ()
+    normalising = ('scale', 'mean', 'std') if preprocess.dtype not in INTEGERS else ()
     names = ('resize', 'crop_fraction', 'pad_value', 'channel_order', *normalising)
     return {
         name: f'{getattr(preprocess, name)}, not {getattr(trained, name)}'

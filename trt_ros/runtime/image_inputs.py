@@ -12,10 +12,10 @@ from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.runtime.runner import Network
 from trt_ros.tensors import TensorSpec, refuse_large
 from trt_ros.vision.decoders.registry import Decoder
-from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.letterbox import INTEGERS, Preprocess
 from trt_ros.vision.regions import Crop
 
-IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', 'uint8')
+IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', *INTEGERS)
 CHANNELS = (3, 1, 4)
 
 
@@ -133,7 +133,7 @@ def image_preprocess(
         'scale': options.scale,
         'crop_fraction': options.crop_fraction,
     }
-    if spec.dtype == 'uint8':
+    if spec.dtype in INTEGERS:
         refused = [name for name in ('mean', 'std', 'scale') if given[name]]
         if refused:
             raise ParameterError(

@@ -16,6 +16,8 @@ from trt_ros.vision.resample import resample
 from trt_ros.vision.single_channel import is_depth, resample_alpha, resample_grey
 
 Resize = Literal['letterbox', 'letterbox_topleft', 'stretch', 'center_crop']
+#: Integer dtypes of network inputs, which take pixels of 0 to 255.
+INTEGERS = ('uint8', 'int32')
 RESIZES: tuple[Resize, ...] = ('letterbox', 'letterbox_topleft', 'stretch', 'center_crop')
 
 
@@ -144,8 +146,9 @@ class Preprocess:
     :param channel_order: order of the colours, 'rgb' or 'bgr', also in `mean` and `std`.
     :param mean: one value per channel, as is `std`; a single one counts for all channels.
     :param layout: 'nchw' or 'nhwc'.
-    :param dtype: 'float32', 'float16' (rounded to nearest even) or 'uint8' (rounded to nearest
-        even, then clipped to 0..255). 'bfloat16' is supported only on the GPU.
+    :param dtype: 'float32', 'float16' (rounded to nearest even) or one of `INTEGERS` (rounded to
+        nearest even, then clipped to 0..255). 'bfloat16' is supported only on the GPU, 'int32'
+        only on the CPU.
     :param antialias: average areas where an axis shrinks by more than 2; see `resample`.
     :raises ParameterError: when a value is not one of these.
     """
@@ -168,7 +171,7 @@ class Preprocess:
             ('resize', self.resize, RESIZES),
             ('channel_order', self.channel_order, ('rgb', 'bgr')),
             ('layout', self.layout, ('nchw', 'nhwc')),
-            ('dtype', self.dtype, ('float32', 'float16', 'bfloat16', 'uint8')),
+            ('dtype', self.dtype, ('float32', 'float16', 'bfloat16', *INTEGERS)),
             ('channels', self.channels, (1, 3, 4)),
         )
         for name, value, allowed in choices:
@@ -294,4 +297,4 @@ class Preprocess:
                 inner[channel, block] = self._rounded(values)
 
     def _rounded(self, values: np.ndarray) -> np.ndarray:
-        return np.clip(np.rint(values), 0, 255) if self.dtype == 'uint8' else values
+        return np.clip(np.rint(values), 0, 255) if self.dtype in INTEGERS else values

@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import ParameterError
 from trt_ros.vision.frame import Frame, Order, colour_at, plain_channels, to_colour
-from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.letterbox import INTEGERS, Letterbox, Preprocess
 from trt_ros.vision.results import Poses
 
 #: Largest coordinate and size of a region; float32 holds its maps.
@@ -126,7 +126,7 @@ class Crop:
             values = sample(frame, order, each, preprocess.input_hw, preprocess.pad_value)
             values *= gain
             values -= bias
-            if preprocess.dtype == 'uint8':
+            if preprocess.dtype in INTEGERS:
                 values = np.clip(np.rint(values), 0, 255)
             crop[:] = values.transpose(2, 0, 1) if is_nchw else values
         return tensor

@@ -9,7 +9,7 @@ import pytest
 
 from trt_ros.errors import ParameterError
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.letterbox import RESIZES, Letterbox, Preprocess
+from trt_ros.vision.letterbox import INTEGERS, RESIZES, Letterbox, Preprocess
 
 REPEATABLE = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 SIZES = st.tuples(st.integers(1, 4000), st.integers(1, 4000))
@@ -225,12 +225,13 @@ def test_float16_is_float32_rounded():
     assert np.array_equal(half, wide.astype(np.float16))
 
 
-def test_uint8_is_rounded_to_even_and_clipped():
+@pytest.mark.parametrize('dtype', INTEGERS)
+def test_integers_are_rounded_to_even_and_clipped(dtype):
     pixels = np.array([[[1, 3, 5], [200, 100, 0]]], np.uint8)
     frame = Frame.from_pixels(pixels, 'rgb8')
-    halves, _ = Preprocess((1, 2), scale=0.5, dtype='uint8')(frame)
+    halves, _ = Preprocess((1, 2), scale=0.5, dtype=dtype)(frame)
     assert halves[0, :, 0].T.tolist() == [[0, 2, 2], [100, 50, 0]]
-    doubles, _ = Preprocess((1, 2), scale=2.0, mean=(4.0, 4.0, 4.0), dtype='uint8')(frame)
+    doubles, _ = Preprocess((1, 2), scale=2.0, mean=(4.0, 4.0, 4.0), dtype=dtype)(frame)
     assert doubles[0, :, 0].T.tolist() == [[0, 2, 6], [255, 196, 0]]
 
 

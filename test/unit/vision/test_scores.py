@@ -62,6 +62,11 @@ def faces(kinds, per_cell):
     return [rows(per_cell * n, *values) for values in kinds.values() for n in (64, 16, 4)]
 
 
+def people(score):
+    keypoints = (0.2, 0.2, 0.5) * 17
+    return [rows(6, *keypoints, 0.2, 0.2, 0.8, 0.8, score)]
+
+
 # Family: the outputs as `network` takes them, further arguments, and their values by a score.
 CASES = {
     'yolov8': ('out (1, 6, 84)', {}, lambda s: [columns(s)]),
@@ -176,6 +181,7 @@ CASES = {
         {'kpt_shape': '[2, 3]'},
         lambda s: [columns(s, (1, 2, 0.5, 3, 4, 1))],
     ),
+    'movenet': ('out (1, 6, 56)', {}, people),
     'yolov8_obb': ('out (1, 7, 84)', {}, lambda s: [columns(s, (0.5,))]),
 }
 FURTHER = {  # The other ways in which some of them read their outputs.

@@ -22,6 +22,7 @@ from trt_ros.engine.build.onnx_check import (
 )
 from trt_ros.engine.build.onnx_cut_nms import UncuttableError, cut_nms, cut_reason
 from trt_ros.engine.build.onnx_einsum import lower_equations
+from trt_ros.engine.build.onnx_images import images_as_uint8
 from trt_ros.engine.build.onnx_nms import BATCHED
 from trt_ros.engine.build.onnx_precision import convert
 from trt_ros.engine.build.profiles import largest_batch, resolve_profiles
@@ -137,14 +138,8 @@ def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
             fp32=options.fp32,
             model=cut,
         )
-    if lower_equations(changed or model):
+    if rewrite(changed or model, options):
         changed = changed or model
-        if options.strip_weights:
-            raise ParameterError(
-                'strip_weights cannot be combined with upper-case letters in Einsum equations.',
-                cause='TensorRT does not support them and reads the ONNX file again at load.',
-                remedy='Remove strip_weights, or rename the letters in the model.',
-            )
     converted = None if changed is None else changed.SerializeToString()
     del model, cut, changed
     events.phase('parsing the model')
@@ -189,6 +184,27 @@ def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
         'lowered': lowered,
         **_layer_report(flavour, network, plan),
     }
+
+
+def rewrite(model: Any, options: BuildOptions) -> bool:
+    """
+    Write a network in place as TensorRT and the frame path need it; results stay the same.
+
+    :returns: whether it has changed.
+    :raises ParameterError: when it has, and TensorRT would read the file again.
+    """
+    found = {
+        'upper-case letters in Einsum equations': lower_equations(model),
+        'int32 image inputs': images_as_uint8(model),
+    }
+    rewritten = [what for what, changes in found.items() if changes]
+    if rewritten and options.strip_weights:
+        raise ParameterError(
+            f'strip_weights cannot be combined with {" and ".join(rewritten)}.',
+            cause='They are rewritten, but TensorRT reads the ONNX file again at load.',
+            remedy='Remove strip_weights, or change them in the model.',
+        )
+    return bool(rewritten)
 
 
 def cut_where_needed(

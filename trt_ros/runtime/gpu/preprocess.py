@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trt_ros.cuda.kernels import Kernels
+from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame, refuse_depth
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.single_channel import UNITS_16, refuse_opaque
@@ -40,6 +41,20 @@ _ENCODINGS = {
 _ALPHA, _VALUE16, _VALUE32 = range(14, 17)
 _COLOURS, _LUMA, _VALUE = range(3)  # preprocess.cu: enum Written.
 _DTYPES = {'float32': 0, 'float16': 1, 'bfloat16': 2, 'uint8': 3}
+
+
+def refuse_other_dtypes(preprocess: Preprocess) -> None:
+    """
+    Check that the kernel can write the dtype of a network input.
+
+    :raises TensorMismatchError: when it cannot; engines built from ONNX take uint8 for int32.
+    """
+    if preprocess.dtype not in _DTYPES:
+        raise TensorMismatchError(
+            f'The GPU cannot preprocess images for an input of {preprocess.dtype}.',
+            cause=f'It writes {", ".join(_DTYPES)}.',
+            remedy='Set model_path to the ONNX file, whose engine is then built to take uint8.',
+        )
 
 
 class PreprocessArgs(ctypes.Structure):

@@ -32,6 +32,7 @@ from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu.decode import GpuDecoder, Launch
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.gpu.preprocess import refuse_other_dtypes
 from trt_ros.runtime.gpu.slots import CopyThreadPool
 from trt_ros.runtime.gpu.tensorrt_context import Contexts, Shape, item_nbytes
 from trt_ros.runtime.gpu.waiting import GpuWait
@@ -193,6 +194,8 @@ def open_shared_resources(
     :param cache: TensorRT-RTX's runtime cache of this engine.
     :param undo: receives what releases the resources, also when this raises.
     """
+    for feed in image_feeds(fitted.feeds).values():
+        refuse_other_dtypes(feed.preprocess)
     account = Account()
     undo.callback(account.device.pop, 'engine', None)
     account.device['engine'] = engine.plan_nbytes

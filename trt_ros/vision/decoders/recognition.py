@@ -16,6 +16,7 @@ from trt_ros.vision.decoders import (
     finished_boxes,
     heatmap_pose,
     maskformer,
+    movenet,
     nanodet,
     obb,
     objectness_rows,
@@ -494,6 +495,12 @@ RULES: tuple[Rule, ...] = (
         when=lambda net, found: (
             found.shape[1] in heatmap_pose.KEYPOINT_COUNTS and not heatmap_pose.are_named(found)
         ),
+    ),
+    Rule('movenet', movenet.find_person, '{found} is y, x and score of the keypoints of COCO'),
+    Rule(
+        'movenet',
+        movenet.find_people,
+        '{found} is six people with the keypoints of COCO and a box',
     ),
     Rule('simcc', simcc.find_axes, '{found} are the bins of columns and rows'),
     Rule(

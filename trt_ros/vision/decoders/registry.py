@@ -25,6 +25,7 @@ from trt_ros.vision.decoders.finished_boxes import MMDETECTION, TENSORFLOW
 from trt_ros.vision.decoders.heatmap_pose import HEATMAP_POSE
 from trt_ros.vision.decoders.instances import YOLOV8_SEG
 from trt_ros.vision.decoders.maskformer import MASKFORMER, MASKFORMER_PANOPTIC
+from trt_ros.vision.decoders.movenet import MOVENET
 from trt_ros.vision.decoders.nanodet import NANODET, NANODET_PLUS
 from trt_ros.vision.decoders.nearest import lookalike, nearest
 from trt_ros.vision.decoders.obb import YOLOV8_OBB
@@ -100,6 +101,7 @@ POSES: tuple[Family[Head[Poses]], ...] = (
     RETINAFACE,
     HEATMAP_POSE,
     SIMCC,
+    MOVENET,
 )
 ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = (YOLOV8_OBB,)
 CLASSIFIERS: tuple[Family[Head[Classification]], ...] = (YOLOV8_CLS, CLASSIFIER)

@@ -311,6 +311,18 @@ BUILDS = [
     ('heatmap_pose', '', 'float[1,17,8,8] heatmaps', heatmaps(), {}, None),
     ('simcc', '', 'float[1,17,64] simcc_x, float[1,17,64] simcc_y', simcc(), {}, None),
     (
+        'movenet',
+        '',
+        'float[1,1,17,3] output_0',
+        pooled(
+            'g = Gemm <transB = 1> (f, w_out, b_out)\n s = Sigmoid (g)\n'
+            'shape = Constant <value_ints = [1, 1, 17, 3]> ()\n output_0 = Reshape (s, shape)',
+            ('float[51,8] w_out', 'float[51] b_out'),
+        ),
+        {},
+        None,
+    ),
+    (
         'yolov8_obb',
         '',
         'float[1,8,21] output0',
