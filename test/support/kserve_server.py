@@ -85,11 +85,11 @@ class Model:
                 shape = [size if isinstance(size, int) else -1 for size in node.shape]
                 described.add(name=node.name, datatype=DATATYPES[node.type], shape=shape)
 
-    def run(self, names, tensors, reply, *, is_plain: bool) -> None:
+    def run(self, names, tensors, reply, *, has_typed_contents: bool) -> None:
         types = {node.name: DATATYPES[node.type] for node in self.session.get_outputs()}
         for name, output in zip(names, self.session.run(names, tensors)):
             added = reply.outputs.add(name=name, datatype=types[name], shape=output.shape)
-            if is_plain and types[name] == 'FP32':
+            if has_typed_contents and types[name] == 'FP32':
                 added.contents.fp32_contents.extend(output.reshape(-1).tolist())
             else:
                 reply.raw_output_contents.append(output.tobytes())
@@ -100,11 +100,15 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
     The methods of the protocol.
 
     :param is_plain: whether to lack Triton's extensions.
+    :param has_typed_contents: whether float32 outputs are typed numbers, not bytes.
     :param token: bearer token that each request must have; '' for none.
     """
 
-    def __init__(self, models: dict[str, Model], is_plain: bool, token: str) -> None:
+    def __init__(
+        self, models: dict[str, Model], is_plain: bool, has_typed_contents: bool, token: str
+    ) -> None:
         self._models, self._is_plain, self._token = models, is_plain, token
+        self._has_typed_contents = has_typed_contents
         self._regions: dict[str, mmap.mmap] = {}
 
     def _model(self, name, context) -> Model:
@@ -152,7 +156,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
         reply = service_pb2.ModelInferResponse(model_name=request.model_name)
         names = [each.name for each in request.outputs]
         try:
-            model.run(names, tensors, reply, is_plain=self._is_plain)
+            model.run(names, tensors, reply, has_typed_contents=self._has_typed_contents)
         except Exception as error:
             context.abort(grpc.StatusCode.INTERNAL, str(error))
         return reply
@@ -176,7 +180,10 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
 def serve(arguments) -> None:
     models = map(Model, arguments.repository.glob('*/config.pbtxt'))
     service = Service(
-        {model.config.name: model for model in models}, arguments.plain, arguments.token
+        {model.config.name: model for model in models},
+        arguments.plain,
+        arguments.typed,
+        arguments.token,
     )
     unlimited = [('grpc.max_receive_message_length', -1), ('grpc.max_send_message_length', -1)]
     server = grpc.server(ThreadPoolExecutor(4), options=unlimited)
@@ -197,6 +204,7 @@ if __name__ == '__main__':
     parser.add_argument('repository', type=Path)
     parser.add_argument('--port', type=int, default=0)
     parser.add_argument('--plain', action='store_true', help='without extensions of Triton')
+    parser.add_argument('--typed', action='store_true', help='float32 outputs as numbers')
     parser.add_argument('--token', default='')
     parser.add_argument('--certificate', type=Path)
     parser.add_argument('--key', type=Path)

@@ -120,8 +120,9 @@ def test_result_of_every_task_equals_that_of_the_file(serve, tmp_path, shapes, m
             assert other.flags.writeable == one.flags.writeable
 
 
-def test_server_without_extensions_gets_inputs_through_grpc(serve, colour_detector):
-    address = serve(colour_detector(), arguments=['--plain']).address('colours')
+@pytest.mark.parametrize('arguments', [['--plain'], ['--plain', '--typed']], ids=' '.join)
+def test_server_without_extensions_gets_inputs_through_grpc(serve, colour_detector, arguments):
+    address = serve(colour_detector(), arguments=arguments).address('colours')
     with Pipeline.open(address, labels=['r', 'g', 'b']) as pipeline:
         assert found(pipeline(RED)) == EXPECTED
         assert pipeline.diagnostics()['server inputs'] == 'gRPC'
