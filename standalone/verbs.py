@@ -156,7 +156,7 @@ def docs(environment: Environment, arguments: list[str]) -> int:
 
 def test(environment: Environment, arguments: list[str]) -> int:
     """Run the selected tests, or everything that CI runs."""
-    if arguments and arguments[0] in ('gpu', 'soak'):
+    if arguments and arguments[0] in ('cpp', 'gpu', 'soak'):
         return pytest(environment, '-m', *arguments)
     if arguments:
         return pytest(environment, *arguments)

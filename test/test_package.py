@@ -35,7 +35,7 @@ def test_ros_accepts_package_xml():
     package.validate(warnings=warnings)
     assert warnings == []
     assert package.name == 'trt_ros'
-    assert package.get_build_type() == 'ament_python'
+    assert package.get_build_type() == 'ament_cmake'
     assert package.licenses == ['Apache-2.0']
     assert (CHECKOUT / package.licenses[0].file).is_file()
 
@@ -99,35 +99,20 @@ def test_component_registrations_are_equal(setup_cfg):
     assert [line.split(' = ') for line in entry_points] == [line.split(';') for line in resource]
 
 
-def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, tmp_path):
-    """Build and install a copy of the package as colcon does."""
-    source = tmp_path / 'source'
+@pytest.fixture
+def source(tmp_path) -> Path:
+    """Return a copy of the checkout, in which the build may write."""
     not_source = shutil.ignore_patterns('.*', '__pycache__')
 
     def left_out(folder, names):
         products = {'build', 'install', 'log'} if Path(folder) == CHECKOUT else set()
         return not_source(folder, names) | products & set(names)
 
-    shutil.copytree(CHECKOUT, source, ignore=left_out)
-    prefix = tmp_path / 'install'
-    subprocess.run(
-        [
-            sys.executable,
-            '-W',
-            'ignore',
-            'setup.py',
-            '-q',
-            'install',
-            f'--prefix={prefix}',
-            '--single-version-externally-managed',
-            '--record',
-            str(tmp_path / 'record'),
-        ],
-        cwd=source,
-        check=True,
-        capture_output=True,
-    )
+    shutil.copytree(CHECKOUT, tmp_path / 'source', ignore=left_out)
+    return tmp_path / 'source'
 
+
+def check_installation(prefix: Path, setup_cfg) -> None:
     def installed(pattern):
         return {path.name for path in prefix.glob(pattern)}
 
@@ -150,3 +135,64 @@ def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, tmp_path):
         if path.is_file() and '__pycache__' not in path.parts:
             name = path.relative_to(CHECKOUT)
             assert next(prefix.glob(f'lib/python*/site-packages/{name}'), None), f'{name} is not'
+
+
+def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, source, tmp_path):
+    """Build and install the package as pip does."""
+    prefix = tmp_path / 'install'
+    subprocess.run(
+        [
+            sys.executable,
+            '-W',
+            'ignore',
+            'setup.py',
+            '-q',
+            'install',
+            f'--prefix={prefix}',
+            '--single-version-externally-managed',
+            '--record',
+            str(tmp_path / 'record'),
+        ],
+        cwd=source,
+        check=True,
+        capture_output=True,
+    )
+    check_installation(prefix, setup_cfg)
+
+
+def test_cmake_without_rclcpp_installs_the_same_and_reports_it(setup_cfg, source, tmp_path):
+    """Build and install the package as colcon does."""
+    cmake = shutil.which('cmake')
+    if cmake is None or find_spec('ament_package') is None:
+        pytest.skip('needs CMake and ament_cmake')
+    prefix, build = tmp_path / 'install', tmp_path / 'build'
+    environment = {k: v for k, v in os.environ.items() if k != 'PYTHONWARNINGS'}
+
+    def run(*arguments: object) -> str:
+        done = subprocess.run(
+            [cmake, *map(str, arguments)],
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    report = run(
+        *('-S', source, '-B', build, f'-DCMAKE_INSTALL_PREFIX={prefix}'),
+        *(
+            f'-DPython3_EXECUTABLE={sys.executable}',
+            '-DCMAKE_DISABLE_FIND_PACKAGE_rclcpp_components=1',
+        ),
+    )
+    assert report.count('trt_ros is built without the plugin for C++ containers') == 1
+    run('--build', build, '--target', 'install')
+    check_installation(prefix, setup_cfg)
+    index = 'share/ament_index/resource_index/rclcpp_components/trt_ros'
+    assert (prefix / index).read_text() == (
+        CHECKOUT / 'resource/rclcpp_components/trt_ros'
+    ).read_text()
+    (entry_points,) = prefix.glob('lib/python*/site-packages/trt_ros-*/entry_points.txt')
+    for group in setup_cfg['options.entry_points']:
+        assert f'[{group}]' in entry_points.read_text()

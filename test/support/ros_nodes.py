@@ -84,13 +84,19 @@ class NodeProcess(RemoteNode):
     """A node in a process of its own."""
 
     def __init__(
-        self, peer: Peer, name: str, command: list[str], environment: dict[str, str], folder: Path
+        self,
+        peer: Peer,
+        name: str,
+        command: list[str],
+        environment: dict[str, str],
+        folder: Path,
+        program: str = sys.executable,
     ) -> None:
         super().__init__(peer, name)
         self._log_path = folder / f'{name}.log'
         with self._log_path.open('wb') as log:
             self.process = subprocess.Popen(
-                [sys.executable, *command], env=environment, stdout=log, stderr=subprocess.STDOUT
+                [program, *command], env=environment, stdout=log, stderr=subprocess.STDOUT
             )
 
     @property

@@ -1,0 +1,234 @@
+"""The nodes in the stock containers of rclcpp_components, beside a camera in C++."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+import signal
+
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('composition_interfaces')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('onnxruntime')
+from std_msgs.msg import String
+from vision_msgs.msg import Detection2DArray
+
+from support.ros_nodes import RemoteNode
+from support.waiting import DEADLINE_SECONDS, wait_until
+
+pytestmark = [pytest.mark.ros, pytest.mark.cpp]
+
+MODEL = str(Path(__file__).parents[3] / 'trt_ros/demo/shapes.onnx')
+KINDS = ['component_container', 'component_container_mt', 'component_container_isolated']
+BY_POINTER = [('use_intra_process_comms', True)]
+
+
+@pytest.fixture(scope='module', params=KINDS)
+def shared(request, start):
+    return start(request.param)
+
+
+@pytest.fixture
+def container(shared):
+    """A container of each kind, empty; each test leaves it alive."""
+    yield shared
+    shared.unload_all()
+
+
+def load_camera(container, **parameters):
+    answer = container.load(
+        'trt_ros_test_camera::Camera',
+        'trt_ros_test_camera',
+        extra=BY_POINTER,
+        parameters=parameters.items(),
+    )
+    assert answer.success, answer.error_message
+    return answer.unique_id
+
+
+def load(container, plugin, *, extra=BY_POINTER, **fields):
+    answer = container.load(f'trt_ros::{plugin}', 'trt_ros', extra=extra, **fields)
+    assert answer.success, answer.error_message
+    return answer
+
+
+def load_detector(container, name='detector', **fields):
+    parameters = [('model_path', MODEL), ('autostart', True)]
+    return load(container, 'DetectorNode', node_name=name, parameters=parameters, **fields)
+
+
+def detections(container, topic):
+    return container.peer.inbox(Detection2DArray, topic)
+
+
+def test_images_arrive_by_pointer(container):
+    load_camera(container)
+    assert load(container, 'TensorNode').full_node_name == '/probe'
+    inbox = container.peer.inbox(String, '/probe/seen')
+    seen = json.loads(inbox.wait_for().data)
+    assert seen['is_same_memory'], container.node.log
+    assert (seen['frame_id'], seen['size']) == ('camera', [640, 480, 640 * 480 * 3])
+
+
+def test_without_intra_process_images_are_copied(container):
+    load_camera(container)
+    load(container, 'TensorNode', extra=[])
+    inbox = container.peer.inbox(String, '/probe/seen')
+    assert not json.loads(inbox.wait_for().data)['is_same_memory']
+
+
+def test_requests_have_the_same_meaning_as_for_other_nodes(container):
+    load_camera(container)
+    answer = load_detector(
+        container,
+        'front',
+        node_namespace='/robot',
+        remap_rules=['image:=/image', '~/detections:=/found'],
+    )
+    assert answer.full_node_name == '/robot/front'
+    assert container.list()[answer.unique_id] == '/robot/front'
+    inbox = detections(container, '/found')
+    assert inbox.wait_for().header.frame_id == 'camera'
+    node = RemoteNode(container.peer, 'robot/front')
+    assert node.state == 'active'
+    assert (node.get('model_path'), node.get('use_sim_time')) == (MODEL, False)
+    assert node.change('deactivate') and node.change('cleanup')
+    assert node.set(qos_depth=3) == ''
+    assert container.unload(answer.unique_id).success
+    container.sees_nodes(lambda names: not {'front', '_front_images'} & set(names))
+
+
+def test_simulated_time_is_a_parameter(container):
+    answer = load(container, 'DetectorNode', parameters=[('use_sim_time', True)])
+    assert RemoteNode(container.peer, 'detector').get('use_sim_time') is True
+    assert container.unload(answer.unique_id).success
+
+
+def test_nodes_are_loaded_and_unloaded_in_any_order(container):
+    first = load_detector(container, 'first').unique_id
+    camera = load_camera(container)
+    second = load_detector(container, 'second').unique_id
+    for name in ('first', 'second'):
+        detections(container, f'/{name}/detections').wait_for()
+    assert container.unload(first).success
+    assert container.unload(camera).success
+    load_camera(container)
+    third = load_detector(container, 'first').unique_id
+    inboxes = [detections(container, f'/{name}/detections') for name in ('first', 'second')]
+    for inbox in inboxes:
+        inbox.wait_for()
+    assert container.unload(second).success
+    assert container.list()[third] == '/first'
+
+
+def test_failing_constructor_is_the_load_error_and_leaves_nothing(container):
+    answer = container.load('trt_ros::DepthNode', 'trt_ros')
+    assert not answer.success
+    assert 'Component constructor threw an exception: ' in answer.error_message
+    assert 'no lens' in answer.error_message
+    container.sees_nodes(lambda names: 'failing' not in names)
+    assert container.list() == {}
+    load_detector(container)
+
+
+def test_wrong_parameter_type_is_named_in_the_load_error(container):
+    answer = container.load('trt_ros::DetectorNode', 'trt_ros', parameters=[('qos_depth', 'many')])
+    assert not answer.success
+    assert 'qos_depth' in answer.error_message
+    container.sees_nodes(lambda names: 'detector' not in names)
+
+
+def test_unloading_cancels_configure(container):
+    answer = load(container, 'PoseNode', parameters=[('autostart', True)])
+    container.says('configure has begun')
+    assert container.unload(answer.unique_id).success
+    container.sees_nodes(lambda names: 'slow' not in names)
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['SIGINT', 'SIGTERM'])
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_signal_ends_the_container_while_images_flow(start, kind, number):
+    container = start(kind)
+    load_camera(container, rate_hz=100.0)
+    load_detector(container, 'last')
+    detections(container, '/last/detections').wait_for()
+    container.process.send_signal(number)
+    assert container.process.wait(DEADLINE_SECONDS) == 0, container.node.log
+
+
+def test_a_signal_ends_the_container_during_configure(start):
+    container = start()
+    load(container, 'PoseNode', parameters=[('autostart', True)])
+    container.says('configure has begun')
+    container.process.send_signal(signal.SIGINT)
+    assert container.process.wait(DEADLINE_SECONDS) == 0, container.node.log
+
+
+def test_missing_package_is_named_and_the_camera_lives_on(start, tmp_path):
+    container = start(PYTHONPATH=str(tmp_path))
+    camera = load_camera(container)
+    answer = container.load('trt_ros::DetectorNode', 'trt_ros')
+    assert not answer.success
+    for text in ('cannot be imported by Python 3', "Cause: No module named 'trt_ros", 'Remedy: '):
+        assert text in answer.error_message
+    assert container.list() == {camera: '/camera'}
+
+
+def test_python_that_does_not_start_is_named_and_the_camera_lives_on(start, tmp_path):
+    container = start(PYTHONHOME=str(tmp_path))
+    camera = load_camera(container)
+    for _ in range(2):
+        answer = container.load('trt_ros::DetectorNode', 'trt_ros')
+        assert not answer.success
+        assert 'does not start in this process.\nCause: ' in answer.error_message
+    assert container.list() == {camera: '/camera'}
+
+
+def test_launch_file_starts_camera_and_detector_in_one_container(
+    workspace, peer, domain_id, tmp_path
+):
+    pytest.importorskip('launch_ros')
+    import subprocess
+    import sys
+
+    script = tmp_path / 'launch_container.py'
+    script.write_text(f"""
+import sys
+from launch import LaunchDescription, LaunchService
+from launch_ros.actions import ComposableNodeContainer
+from launch_ros.descriptions import ComposableNode
+
+by_pointer = [{{'use_intra_process_comms': True}}]
+service = LaunchService(noninteractive=True)  # Forwards the signal.
+service.include_launch_description(LaunchDescription([ComposableNodeContainer(
+    name='launched', namespace='', package='rclcpp_components',
+    executable='component_container_isolated',
+    composable_node_descriptions=[
+        ComposableNode(package='trt_ros_test_camera', plugin='trt_ros_test_camera::Camera',
+                       extra_arguments=by_pointer),
+        ComposableNode(package='trt_ros', plugin='trt_ros::DetectorNode', name='launched_detector',
+                       parameters=[{{'model_path': {MODEL!r}, 'autostart': True}}],
+                       extra_arguments=by_pointer),
+    ])]))
+sys.exit(service.run())
+""")
+    log = (tmp_path / 'log').open('w+')
+    process = subprocess.Popen(
+        [sys.executable, str(script)],
+        env={**workspace, 'ROS_DOMAIN_ID': str(domain_id), 'ROS_LOG_DIR': str(tmp_path)},
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        wait_until(
+            lambda: peer.node.count_publishers('/launched_detector/detections'), 'the detector'
+        )
+        peer.inbox(Detection2DArray, '/launched_detector/detections').wait_for()
+    finally:
+        process.send_signal(signal.SIGINT)
+        code = process.wait(DEADLINE_SECONDS)
+        log.seek(0)
+        print(log.read())
+    assert code == 0

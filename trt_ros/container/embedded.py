@@ -1,0 +1,127 @@
+"""Nodes in a container of rclcpp_components; called by the plugin in cpp/, which embeds Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rcl_interfaces.msg import Parameter as ParameterMessage
+from rclpy.logging import get_logger
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.serialization import deserialize_message
+from rclpy.utilities import get_default_context
+
+from trt_ros.container.loading import (
+    INTRA_PROCESS,
+    LoadError,
+    construct,
+    error_text,
+    find_component,
+)
+from trt_ros.container.spinner import Spinner, Thrown, log_text
+from trt_ros.errors import TrtRosError
+from trt_ros.ros.dds.container_images import CONTAINER_IMAGES, ContainerImages, image_node_name
+from trt_ros.ros.lifecycle import freeze_garbage_collector
+from trt_ros.ros.process import log_through_ros, shorten_switch_interval
+
+PACKAGE = 'trt_ros'
+
+
+class EmbeddedNode:
+    """
+    A node in a C++ container, spun in a thread of its own from start() until close().
+
+    :param images: functions that subscribe to images of C++ nodes by pointer.
+    :ivar name, namespace: of the node.
+    :ivar image_node: name of the node that `images` subscribes with.
+    :raises LoadError: when the plugin does not exist, or its constructor raises.
+    """
+
+    def __init__(self, plugin: str, options: Mapping[str, Any], images: ContainerImages) -> None:
+        cls = find_component(PACKAGE, plugin, allow_modules=False)
+        self._node: Node = construct(cls, {**options, CONTAINER_IMAGES: images})
+        self._spinner: Spinner | None = None
+        self.name, self.namespace = self._node.get_name(), self._node.get_namespace()
+        self.image_node = image_node_name(self.name)
+
+    def start(self) -> None:
+        """Spin the node."""
+        self._spinner = Spinner(self.name, self._node.get_logger())
+        self._spinner.executor.add_node(self._node)
+
+    def close(self) -> None:
+        """Destroy the node; errors are logged."""
+        spinner = self._spinner
+        if spinner is None:
+            self._destroy()
+            return
+        spinner.between_callbacks(self._destroy)
+        spinner.close()
+        freeze_garbage_collector()  # Reference cycles keep a lifecycle node in the ROS graph.
+
+    def _destroy(self) -> None:
+        node = self._node
+        if self._spinner is not None:
+            self._spinner.executor.remove_node(node)
+        try:
+            node.destroy_node()
+        except Thrown as error:
+            node.get_logger().error(f'Failed to destroy {self.name}. {log_text(error)}')
+            Node.destroy_node(node)  # Releases rclpy's entities in any case.
+
+
+def load(
+    plugin: str,
+    arguments: Sequence[str],
+    parameters: Sequence[bytes],
+    options: Mapping[str, bool],
+    images: ContainerImages,
+) -> EmbeddedNode:
+    """
+    Construct a node from the options of rclcpp.
+
+    :param plugin: as in 'trt_ros::DetectorNode'.
+    :param arguments: the ROS arguments of the node.
+    :param parameters: serialized messages rcl_interfaces/Parameter.
+    :param options: keyword arguments of rclpy.node.Node, and INTRA_PROCESS.
+    :raises LoadError: with the text for the reply of the container.
+    """
+    context = get_default_context()
+    if not context.ok():
+        shorten_switch_interval()
+        # Neither logging nor signal handlers, which are rclcpp's here.
+        context.init(_arguments_of_process(), initialize_logging=False)
+        log_through_ros()
+    overrides = [deserialize_message(each, ParameterMessage) for each in parameters]
+    keywords = {
+        **options,
+        'cli_args': list(arguments),
+        'parameter_overrides': [Parameter.from_parameter_msg(each) for each in overrides],
+    }
+    assert INTRA_PROCESS in keywords
+    try:
+        return EmbeddedNode(plugin, keywords, images)
+    except LoadError as error:
+        cause = error.__cause__
+        if cause is None:
+            raise
+        if not isinstance(cause, TrtRosError):
+            get_logger(PACKAGE).error(f'Failed to load {plugin}. {log_text(cause)}')
+        raise LoadError(error_text(cause)) from cause  # rclcpp adds the rest of the text.
+
+
+def shut_down() -> None:
+    """
+    Shut down rclpy, before the process exits without finalizing Python.
+
+    Fast DDS would wait for ever for a node that is left.
+    """
+    freeze_garbage_collector()
+    get_default_context().try_shutdown()
+
+
+def _arguments_of_process() -> list[str]:
+    """Return the arguments of the container: sys.argv is empty where Python is embedded."""
+    return Path('/proc/self/cmdline').read_text(errors='surrogateescape').split('\0')[1:-1]
