@@ -35,8 +35,10 @@ class Histogram:
     def add(self, values: np.ndarray) -> None:
         """Add the finite values of a tensor of any shape."""
         magnitudes = np.abs(values.ravel())
-        magnitudes = magnitudes[np.isfinite(magnitudes)]
         largest = float(magnitudes.max(initial=0.0))
+        if not np.isfinite(largest):
+            magnitudes = magnitudes[np.isfinite(magnitudes)]
+            largest = float(magnitudes.max(initial=0.0))
         self.largest = max(self.largest, largest)
         if not self.limit:
             if not largest:

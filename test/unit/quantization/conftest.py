@@ -14,23 +14,22 @@ onnx = pytest.importorskip('onnx')
 @pytest.fixture
 def residual_model() -> Callable[..., Any]:
     """
-    Make a ModelProto: conv a, conv b, their sum, conv head; 3 channels of 16 x 16.
-
-    `scale` multiplies the weights of conv a.
+    Make a ModelProto: conv a, relu, conv b, their sum, conv head; 3 channels of 16 x 16.
     """
     from onnx import TensorProto, helper, numpy_helper
 
-    def make(scale: float = 1.0, opset: int = 17) -> Any:
+    def make() -> Any:
         rng = np.random.default_rng(0)
         weights = {
-            'wa': rng.normal(size=(3, 3, 1, 1)) * scale,
+            'wa': rng.normal(size=(3, 3, 1, 1)),
             'wb': rng.normal(size=(3, 3, 1, 1)),
             'wh': rng.normal(size=(2, 3, 1, 1)),
             'bb': rng.normal(size=3),
         }
         graph = helper.make_graph(
             [
-                helper.make_node('Conv', ['images', 'wa'], ['a'], 'a'),
+                helper.make_node('Conv', ['images', 'wa'], ['c'], 'a'),
+                helper.make_node('Relu', ['c'], ['a'], 'relu'),
                 helper.make_node('Conv', ['a', 'wb', 'bb'], ['b'], 'b'),
                 helper.make_node('Add', ['a', 'b'], ['sum'], 'sum'),
                 helper.make_node('Conv', ['sum', 'wh'], ['logits'], 'head'),
@@ -44,8 +43,6 @@ def residual_model() -> Callable[..., Any]:
                 for name, value in weights.items()
             ],
         )
-        return helper.make_model(
-            graph, opset_imports=[helper.make_opsetid('', opset)], ir_version=9
-        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=9)
 
     return make

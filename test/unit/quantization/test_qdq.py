@@ -54,7 +54,8 @@ def test_onnx_runtime_computes_with_the_rounded_values(
         axes = (1, 2, 3) if quant_format is INT8 else None
         return rounded(values, np.abs(values).max(axis=axes, keepdims=True))
 
-    a = rounded(conv(rounded(images, AMAX['images']), rounded_weights('wa')), AMAX['a'])
+    a = np.maximum(conv(rounded(images, AMAX['images']), rounded_weights('wa')), 0)
+    a = rounded(a, AMAX['a'])
     b = conv(a, rounded_weights('wb')) + weight(model, 'bb')[:, None, None]
     logits = conv(a + b, weight(model, 'wh'))
     np.testing.assert_allclose(got, 1 / (1 + np.exp(-logits)), atol=0.02)

@@ -147,3 +147,55 @@ def test_bad_arguments_are_errors_with_remedies(quantize, args, options, message
     assert message in printed.err
     assert 'Remedy: ' in printed.err
     assert not (tmp_path / 'q.onnx').exists()
+
+
+def of_outputs(shape):
+    """Return a network of a convolution and a product, whose output has a shape of 48 values."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["": 17]>
+        network (float[1, 3, 16, 16] images) => (float[{', '.join(map(str, shape))}] found) {{
+            [conv] a = Conv<strides = [8, 8]>(images, w)
+            [relu] b = Relu(a)
+            [flat] c = Reshape(b, row)
+            [product] d = MatMul(c, v)
+            [shaped] found = Reshape(d, shape)
+        }}"""
+    )
+    rng = np.random.default_rng(0)
+    for name, values in (
+        ('w', rng.normal(size=(8, 3, 8, 8)).astype(np.float32)),
+        ('v', rng.normal(size=(32, 48)).astype(np.float32)),
+        ('row', np.array([1, 32])),
+        ('shape', np.array(shape)),
+    ):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    return model
+
+
+@pytest.mark.parametrize(
+    ('shape', 'metric'),
+    [((1, 48), 'equal best class'), ((1, 2, 3, 2, 4), 'cosine of outputs')],
+)
+def test_metric_is_that_of_the_task(quantize, tmp_path, shape, metric):
+    path = tmp_path / 'task.onnx'
+    onnx.save(of_outputs(shape), path)
+    code, printed = quantize('--json', tmp_path / 'report.json', model=path)
+    assert code == 0, printed.err
+    report, why = reasons(tmp_path / 'report.json')
+    assert report['agreement']['metric'] == metric
+    assert 0.99 <= report['agreement']['value'] <= 1.0
+    assert why == {'conv': '', 'product': 'last layer before the results'}
+    assert 'no GPU: latency not measured' in printed.out or report['latency']['rows']
+
+
+def test_network_of_several_inputs_is_refused(quantize, tmp_path):
+    model = of_outputs((1, 48))
+    extra = onnx.helper.make_tensor_value_info('state', onnx.TensorProto.FLOAT, [1, 48])
+    model.graph.input.append(extra)
+    model.graph.node.append(onnx.helper.make_node('Add', ['found', 'state'], ['next']))
+    model.graph.output[0].name = 'next'
+    onnx.save(model, tmp_path / 'two.onnx')
+    code, printed = quantize(model=tmp_path / 'two.onnx')
+    assert code == 1
+    assert 'two.onnx cannot be calibrated with images' in printed.err
+    assert 'state' in printed.err

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+import mmap
+from pathlib import Path
 from typing import Any
 
-from trt_ros.engine.build.onnx_check import nodes
+from trt_ros.engine.build.onnx_check import nodes, tensors
 from trt_ros.errors import ModelError, ParameterError
 
 HEAVY = {'Conv', 'ConvTranspose', 'Gemm', 'MatMul', 'Einsum', 'Attention', 'LSTM', 'GRU', 'RNN'}
@@ -19,6 +21,24 @@ QUANTISING_OPSET = 19  # First one with scales of float16 or bfloat16.
 def is_quantised(graph: Any) -> bool:
     """Return whether a graph has Q/DQ nodes, including in subgraphs."""
     return any(node.op_type in QUANTISING for node in nodes(graph))
+
+
+def has_fp8(path: Path) -> bool:
+    """Return whether an ONNX file has fp8 tensors; parses only files with Q/DQ nodes."""
+    with path.open('rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if data.find(b'QuantizeLinear') < 0:
+            return False
+    import onnx
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception:  # Whoever loads it reports why.
+        return False
+    return any(
+        onnx.TensorProto.DataType.Name(tensor.data_type).startswith('FLOAT8')
+        for tensor in tensors(model.graph)
+        if tensor.data_type in onnx.TensorProto.DataType.values()
+    )
 
 
 def to_quantising_opset(model: Any, precision: str) -> Any:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from trt_ros.engine.build.model_file import check_model_file
+from trt_ros.engine.build.onnx_nodes import has_fp8
 from trt_ros.errors import BackendError, ClosedError, MemoryLimitError, ModelError, TrtRosError
 from trt_ros.runtime.runner import Runner, check_inputs
 from trt_ros.tensors import TensorSpec
@@ -213,14 +214,20 @@ def _open_session(
     # A spinning thread takes its CPU from camera and DDS between frames, and within a run on a
     # busy machine from the very thread that it waits for.
     options.add_session_config_entry('session.intra_op.allow_spinning', '0')
-    if exact_qdq:
+    disabled = []
+    if exact_qdq or has_fp8(path):
+        # ONNX Runtime 1.23 fuses fp8 into kernels of int8, whose types it then refuses, and
+        # removes a Relu before fp8, as if a zero point of 0 were the smallest value.
         options.add_session_config_entry('session.disable_quant_qdq', '1')
+        disabled = ['ReluQuantRewrite']
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=['CPUExecutionProvider'])
+        return onnxruntime.InferenceSession(
+            str(path),
+            options,
+            providers=['CPUExecutionProvider'],
+            disabled_optimizers=disabled,
+        )
     except Exception as error:
-        if 'float8e4m3fn' in str(error) and not exact_qdq:
-            # ONNX Runtime 1.23 fuses fp8 into kernels of int8, and then refuses their types.
-            return _open_session(onnxruntime, path, threads, exact_qdq=True)
         raise _explain(error, path) from error
 
 
