@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 import ctypes
 from dataclasses import dataclass
 from functools import cache
@@ -200,6 +200,28 @@ class CapturedLog:
         self.errors: list[str] = []
         self.warnings: list[str] = []
 
+    def add(self, level: int, message: str) -> None:
+        """Add a message of a level of `logging`."""
+        if level == logging.ERROR:
+            self.errors.append(message)
+        elif level == logging.WARNING:
+            self.warnings.append(message)
+
+
+def _is_noise(message: str) -> bool:
+    return bool(
+        NOISE.search(message) or (NOISE_WITHOUT_GPU.search(message) and not nvidia_driver().gpus)
+    )
+
+
+@contextmanager
+def _listed(items: list[Any], item: Any) -> Iterator[None]:
+    items.append(item)
+    try:
+        yield
+    finally:
+        items.remove(item)
+
 
 def _logger(trt: ModuleType) -> Any:
     """Create the logger. TensorRT keeps the first one of a process, so `_load` is cached."""
@@ -216,20 +238,16 @@ def _logger(trt: ModuleType) -> Any:
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self.listeners: list[CapturedLog] = []
+            self.copies: list[Callable[[str, str], None]] = []
 
         def log(self, severity: Any, message: str) -> None:
+            for write in self.copies:
+                write(severity.name, message)
             level = levels.get(severity)
-            if (
-                level is None
-                or NOISE.search(message)
-                or (NOISE_WITHOUT_GPU.search(message) and not nvidia_driver().gpus)
-            ):
+            if level is None or _is_noise(message):
                 return
             for captured in self.listeners:
-                if level == logging.ERROR:
-                    captured.errors.append(message)
-                elif level == logging.WARNING:
-                    captured.warnings.append(message)
+                captured.add(level, message)
             # A listener turns errors into an exception with more context.
             if level != logging.ERROR or not self.listeners:
                 out.log(level, message)
@@ -237,10 +255,11 @@ def _logger(trt: ModuleType) -> Any:
         @contextmanager
         def collect(self) -> Iterator[CapturedLog]:
             captured = CapturedLog()
-            self.listeners.append(captured)
-            try:
+            with _listed(self.listeners, captured):
                 yield captured
-            finally:
-                self.listeners.remove(captured)
+
+        def copy_to(self, write: Callable[[str, str], None]) -> AbstractContextManager[None]:
+            """Pass severity and text of every message on, whatever happens to it here."""
+            return _listed(self.copies, write)
 
     return Log()

@@ -19,6 +19,7 @@ import yaml
 
 from trt_ros.nodes.detector import DetectorParameters
 from trt_ros.ros.parameters import specifications
+from trt_ros.trt import installed
 
 pytestmark = pytest.mark.ros
 
@@ -146,6 +147,41 @@ def test_help_shows_all_parameters_as_a_parameter_file(run, flag):
     assert set(specifications(DetectorParameters)) - set(shown) <= {
         name for name, each in specifications(DetectorParameters).items() if each.default == ()
     }
+
+
+@pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_rtx is missing')
+@pytest.mark.parametrize('level', ['info', 'debug'])
+def test_debug_level_has_the_log_of_tensorrt(environment, tmp_path, level):
+    onnx = pytest.importorskip('onnx')
+    onnx.save(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]>\n'
+            'own (float[1, 8] x) => (float[1, 8] y) { y = Relu(x) }'
+        ),
+        tmp_path / 'own.onnx',
+    )
+    script = (
+        'import sys\n'
+        'from pathlib import Path\n'
+        'from trt_ros.engine.build.parent import build\n'
+        'from trt_ros.engine.options import BuildOptions\n'
+        'from trt_ros.ros.process import log_through_ros, start_ros\n'
+        'from trt_ros.trt import load_trt\n'
+        'start_ros(sys.argv[2:], "", "")\n'
+        'log_through_ros()\n'
+        'build(Path(sys.argv[1]), BuildOptions(), load_trt("tensorrt_rtx")).close()\n'
+    )
+    arguments = [str(tmp_path / 'own.onnx'), '--ros-args', '--log-level', level]
+    ended = subprocess.run(
+        [sys.executable, '-c', script, *arguments],
+        env=environment,
+        text=True,
+        capture_output=True,
+        timeout=2 * DEADLINE_SECONDS,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = '[trt_ros.tensorrt_rtx]: [VERBOSE] Parsing node' in ended.stderr + ended.stdout
+    assert found == (level == 'debug')
 
 
 def test_help_of_a_container_shows_its_parameters(run):

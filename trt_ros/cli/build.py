@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 import json
+import os
 from pathlib import Path
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import finite
 from trt_ros.engine.options import (
@@ -23,6 +25,9 @@ from trt_ros.engine.options import (
 from trt_ros.errors import ParameterError
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
 
+if TYPE_CHECKING:
+    from trt_ros.engine.build.parent import BuildLog
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
@@ -31,6 +36,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument('--force', action='store_true', help='rebuild even if cached')
     parser.add_argument(
         '--timeout', type=finite, metavar='SECONDS', help='stop the build after this time'
+    )
+    parser.add_argument(
+        '--log', type=Path, metavar='FILE', help="write TensorRT's own log of the build"
+    )
+    parser.add_argument(
+        '--verbose',
+        action='store_true',
+        help="print TensorRT's own log, or with --log extend it, with fusions and kernels",
     )
     parser.add_argument('--json', action='store_true', help='print the result as JSON')
 
@@ -84,6 +97,13 @@ def add_build_arguments(parser: ArgumentParser) -> None:
     option('batch', 'maximum batch size, where it is dynamic', type=int, metavar='N')
     option('workspace-mib', 'limit of scratch memory', type=int, metavar='MIB')
     option('optimization-level', '0 (quick build) to 5 (long search)', type=int, metavar='N')
+    option(
+        'avg-timing-iterations',
+        'runs over which the time of each kernel is averaged',
+        type=int,
+        metavar='N',
+    )
+    option('sparse', 'allow kernels for structured sparse weights', action='store_true')
     option('aux-streams', 'auxiliary streams for parallel layers', type=int, metavar='N')
     option('no-timing-cache', 'time every kernel again', action='store_false', dest='timing_cache')
     option('dla-core', 'DLA core to use, with GPU fallback', type=int, metavar='N')
@@ -134,7 +154,7 @@ def run(args: Namespace) -> int:
     from trt_ros.engine.open import build_summary
     from trt_ros.trt import load_trt
 
-    with Bar() as bar:
+    with _build_log(args) as build_log, Bar() as bar:
         entry = EngineCache(args.cache_dir).get_or_build(
             args.onnx,
             build_options(args),
@@ -143,7 +163,10 @@ def run(args: Namespace) -> int:
             report=Reporter(bar),
             timeout_seconds=args.timeout,
             force=args.force,
+            build_log=build_log,
         )
+    if build_log and not entry.build_reason:
+        print('nothing was built, so TensorRT logged nothing: add --force', file=sys.stderr)
     if args.json:
         print(
             json.dumps(
@@ -171,6 +194,31 @@ def run(args: Namespace) -> int:
         print(line, file=sys.stderr)
     print(entry.path)
     return 0
+
+
+@contextmanager
+def _build_log(args: Namespace) -> Iterator[BuildLog | None]:
+    """
+    Open the destination of TensorRT's own log, if one is wanted.
+
+    :raises ParameterError: when the file cannot be written.
+    """
+    from trt_ros.engine.build.parent import BuildLog
+
+    if not args.log:
+        with open(os.dup(2), 'wb', buffering=0) as stderr:
+            yield BuildLog(stderr, verbose=True) if args.verbose else None
+        return
+    try:
+        file = args.log.open('wb', buffering=0)
+    except OSError as error:
+        raise ParameterError(
+            f'The file {args.log} cannot be written.',
+            cause=error.strerror or '',
+            remedy='Set the path of a file in a writable folder.',
+        ) from error
+    with file:
+        yield BuildLog(file, args.verbose)
 
 
 class Bar:

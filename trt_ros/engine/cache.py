@@ -20,7 +20,7 @@ from typing import Any
 
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine.build.model_file import check_model_file
-from trt_ros.engine.build.parent import Built, build
+from trt_ros.engine.build.parent import BuildLog, Built, build
 from trt_ros.engine.files import (
     LOCK,
     PART,
@@ -140,6 +140,7 @@ class EngineCache:
         report: Reporter | None = None,
         timeout_seconds: float | None = None,
         force: bool = False,
+        build_log: BuildLog | None = None,
     ) -> Entry:
         """
         Return the engine of a model; build it if it is missing. Only one process builds it.
@@ -149,6 +150,7 @@ class EngineCache:
         :param report: progress and cancellation of the build.
         :param timeout_seconds: time limit of the build; None for no limit.
         :param force: build even if the engine is cached.
+        :param build_log: destination of TensorRT's own log of the build.
         :raises ParameterError: if the cache is not secure or cannot be written, or if an option
             is not supported.
         :raises ModelError: if the model cannot be built.
@@ -171,7 +173,16 @@ class EngineCache:
                     log.warning('Rebuilding %s: %s', path.name, reason)
                     remove(path)
                 return self._build(
-                    folder, model, key, options, flavour, device, report, timeout_seconds, reason
+                    folder,
+                    model,
+                    key,
+                    options,
+                    flavour,
+                    device,
+                    report,
+                    timeout_seconds,
+                    reason,
+                    build_log,
                 )
         except OSError as error:
             # An engine on a read-only disk, or one that belongs to root, can still be used.
@@ -195,6 +206,7 @@ class EngineCache:
         report: Reporter,
         timeout_seconds: float | None,
         reason: str,
+        build_log: BuildLog | None,
     ) -> Entry:
         timing = self.timing_cache(flavour, device) if options.timing_cache else None
         built = build(
@@ -205,6 +217,7 @@ class EngineCache:
             device=device,
             timeout_seconds=timeout_seconds,
             timing_cache=timing.path if timing else None,
+            build_log=build_log,
         )
         try:
             if OnnxFile.read(model.path) != model:

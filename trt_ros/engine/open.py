@@ -23,6 +23,8 @@ from trt_ros.progress import Reporter
 from trt_ros.trt import Flavour, load_trt
 
 log = logging.getLogger('trt_ros.engine')
+#: Options of several values: the flag that is given once per value.
+LISTS = {'plugins': '--plugin', 'compute_capabilities': '--compute-capability', 'fp32': '--fp32'}
 
 
 @dataclass(frozen=True)
@@ -262,8 +264,8 @@ def build_command(sidecar: Mapping[str, Any]) -> str:
                 ]
         elif name == 'input_size':
             words += [flag, 'x'.join(map(str, value))]
-        elif name in ('plugins', 'compute_capabilities'):
-            each_flag = {'plugins': '--plugin'}.get(name, '--compute-capability')
+        elif name in LISTS:
+            each_flag = LISTS[name]
             words += [word for each in value for word in (each_flag, each)]
         else:
             words += [flag] if value is True else [flag, str(value)]

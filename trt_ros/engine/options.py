@@ -71,6 +71,9 @@ class BuildOptions:
         TensorRT's default.
     :param optimization_level: 0 (fastest build) to 5 (longest search); None for TensorRT's
         default.
+    :param avg_timing_iterations: runs over which the time of each kernel is averaged; None for
+        TensorRT's default.
+    :param sparse: allow kernels for weights of which two in four are zero (structured sparsity).
     :param aux_streams: maximum number of auxiliary CUDA streams; None for TensorRT's default.
     :param timing_cache: store measured kernel times beside the engines (tensorrt only).
     :param dla_core: deep learning accelerator to use; unsupported layers run on the GPU.
@@ -93,6 +96,8 @@ class BuildOptions:
     batch: int = 1
     workspace_mib: int | None = None
     optimization_level: int | None = None
+    avg_timing_iterations: int | None = None
+    sparse: bool = False
     aux_streams: int | None = None
     timing_cache: bool = True
     dla_core: int | None = None
@@ -124,6 +129,11 @@ class BuildOptions:
             raise ParameterError(
                 f'Invalid optimization_level: {self.optimization_level}.',
                 remedy='Set it to 0 (fastest build) .. 5 (longest search).',
+            )
+        if self.avg_timing_iterations is not None and self.avg_timing_iterations < 1:
+            raise ParameterError(
+                f'Invalid avg_timing_iterations: {self.avg_timing_iterations}.',
+                remedy='Set it to at least 1.',
             )
         if self.input_size and (len(self.input_size) != 2 or min(self.input_size) < 1):
             raise ParameterError(

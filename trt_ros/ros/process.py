@@ -71,15 +71,25 @@ class RosHandler(logging.Handler):
             logger.error(self.format(record))
         elif record.levelno >= logging.WARNING:
             logger.warning(self.format(record))
-        else:
+        elif record.levelno >= logging.INFO:
             logger.info(self.format(record))
+        else:
+            logger.debug(self.format(record))
 
 
 def log_through_ros() -> None:
-    """Forward all `trt_ros` loggers of this process to the ROS log; may be called twice."""
+    """
+    Forward all `trt_ros` loggers of this process to the ROS log; may be called twice.
+
+    The level `debug` of the ROS logger `trt_ros` (`--log-level debug`) holds for them all, and for
+    TensorRT's own log of a build.
+    """
     logger = logging.getLogger('trt_ros')
     if not logger.handlers:
-        logger.setLevel(logging.INFO)
+        is_debug = rclpy.logging.get_logger('trt_ros').is_enabled_for(
+            rclpy.logging.LoggingSeverity.DEBUG
+        )
+        logger.setLevel(logging.DEBUG if is_debug else logging.INFO)
         logger.addHandler(RosHandler())
 
 

@@ -6,12 +6,14 @@ from argparse import ArgumentParser
 import json
 import os
 from pathlib import Path
+import re
 import shlex
 import subprocess
 import sys
 
 import pytest
 
+from trt_ros.cli import main
 from trt_ros.cli._ros2 import TrtCommand
 from trt_ros.cli.build import build_options, parse_profile
 from trt_ros.engine.open import build_command
@@ -32,6 +34,30 @@ def test_build_prints_engine_path_and_reuses_it(call, cache, colour_detector):
     assert 'not built yet' in err
     code, out, err = call('build', colour_detector(), '--precision', 'tf32')
     assert (code, Path(out.strip())) == (0, path) and 'from the cache' in err
+
+
+@needs_rtx
+def test_build_writes_the_log_of_tensorrt(call, colour_detector, tmp_path):
+    short, long, none = (tmp_path / f'{name}.log' for name in ('short', 'long', 'none'))
+    assert call('build', colour_detector(), '--log', short)[0] == 0
+    assert call('build', colour_detector(), '--log', long, '--verbose', '--force')[0] == 0
+    assert '[INFO] ONNX IR version' in short.read_text()
+    assert '[VERBOSE]' not in short.read_text()
+    assert re.search(r'\[VERBOSE\] .*fusion', long.read_text())
+    code, _, err = call('build', colour_detector(), '--log', none)
+    assert code == 0 and 'nothing was built, so TensorRT logged nothing: add --force' in err
+    assert none.read_text() == ''
+
+
+@needs_rtx
+def test_build_prints_the_log_of_tensorrt(colour_detector, cache, capfd):
+    assert main(['build', str(colour_detector()), '--verbose']) == 0
+    assert '[VERBOSE] ' in capfd.readouterr().err
+
+
+def test_log_that_cannot_be_written_is_refused(call, colour_detector, tmp_path):
+    code, _, err = call('build', colour_detector(), '--log', tmp_path / 'no' / 'build.log')
+    assert code == 1 and 'build.log cannot be written.\nCause: No such file' in err
 
 
 @needs_rtx
@@ -92,6 +118,9 @@ def test_flags_and_options_convert_both_ways(cache):
                 '8.6',
                 '--compute-capability',
                 '8.9',
+                '--avg-timing-iterations',
+                '4',
+                '--sparse',
                 '--strip-weights',
                 '--weight-streaming',
             ]
@@ -109,6 +138,8 @@ def test_flags_and_options_convert_both_ways(cache):
         input_size=(32, 64),
         workspace_mib=64,
         optimization_level=2,
+        avg_timing_iterations=4,
+        sparse=True,
         aux_streams=1,
         timing_cache=False,
         dla_core=0,
@@ -118,6 +149,10 @@ def test_flags_and_options_convert_both_ways(cache):
         compute_capabilities=('8.6', '8.9'),
         strip_weights=True,
         weight_streaming=True,
+    )
+    fp32 = {'precision': 'fp16', 'fp32': ['/head/*', 'Pow']}
+    assert build_command({'options': fp32}) == (
+        "trt-ros build MODEL.onnx --precision fp16 --fp32 '/head/*' --fp32 Pow"
     )
     command = shlex.split(
         build_command({'onnx': {'path': 'a net.onnx'}, 'options': json.loads(options.to_json())})

@@ -66,6 +66,8 @@ def test_every_option_but_the_timing_cache_changes_the_key():
         'workspace_mib': 1,
         'optimization_level': 1,
         'aux_streams': 1,
+        'avg_timing_iterations': 4,
+        'sparse': True,
         'timing_cache': False,
         'dla_core': 0,
         'plugins': (__file__,),

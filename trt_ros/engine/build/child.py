@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 import os
 from pathlib import Path
@@ -107,6 +109,34 @@ def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     events.phase('checking the model')
     model, info = read_onnx(path)
     flavour = load_trt(spec['flavour'])
+    with _log_to(flavour, spec.get('log_fd'), spec.get('log_verbose', False)):
+        return _build(spec, path, options, model, info, flavour, events)
+
+
+@contextmanager
+def _log_to(flavour: Flavour, fd: int | None, verbose: bool) -> Iterator[None]:
+    """Write TensorRT's own log to a file of the parent; each message at once, as it may crash."""
+    if fd is None:
+        yield
+        return
+
+    def write(severity: str, message: str) -> None:
+        if verbose or severity != 'VERBOSE':
+            _write(fd, f'[{severity}] {message}\n'.encode(errors='replace'))
+
+    with flavour.log.copy_to(write):
+        yield
+
+
+def _build(
+    spec: dict[str, Any],
+    path: Path,
+    options: BuildOptions,
+    model: Any,
+    info: OnnxInfo,
+    flavour: Flavour,
+    events: Events,
+) -> dict[str, Any]:
     cut, cut_line = cut_where_needed(path, model, options, flavour)
     if cut is not None:
         model = cut

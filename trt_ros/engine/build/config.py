@@ -112,6 +112,7 @@ def apply(
         'VERSION_COMPATIBLE': options.version_compatible,
         'STRIP_PLAN': options.strip_weights,
         'WEIGHT_STREAMING': options.weight_streaming,
+        'SPARSE_WEIGHTS': options.sparse,
         'GPU_FALLBACK': options.dla_core is not None,
     }
     for name, wanted in flags.items():
@@ -177,6 +178,7 @@ def _set_tuning(flavour: Flavour, config: Any, options: BuildOptions) -> list[st
         )
     for option, attribute in (
         ('optimization_level', 'builder_optimization_level'),
+        ('avg_timing_iterations', 'avg_timing_iterations'),
         ('aux_streams', 'max_aux_streams'),
     ):
         value = getattr(options, option)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+import logging
 import os
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +20,19 @@ from trt_ros.trt import Flavour
 
 #: Memory limit of a build, to which 16 bytes are added per byte of the model.
 BASE_NBYTES = 8 << 30
+
+
+@dataclass(frozen=True)
+class BuildLog:
+    """
+    Destination of TensorRT's own log of a build, one line per message.
+
+    :param file: file to write to, which the caller closes.
+    :param verbose: include messages of the severity VERBOSE: fusions and kernels.
+    """
+
+    file: IO[bytes]
+    verbose: bool
 
 
 @dataclass(frozen=True)
@@ -48,6 +62,7 @@ def build(
     timeout_seconds: float | None = None,
     device: int = 0,
     timing_cache: Path | None = None,
+    build_log: BuildLog | None = None,
 ) -> Built:
     """
     Build an engine.
@@ -57,6 +72,8 @@ def build(
     :param timeout_seconds: time limit; None for no limit.
     :param device: CUDA device index of the GPU to build on, if one is needed.
     :param timing_cache: file of measured kernel times to start from.
+    :param build_log: destination of TensorRT's own log; None for the logger of the library at
+        debug level, if that is enabled.
     :raises CancelledError: if `report` was cancelled; the child process has exited by then.
     :raises TimeLimitError: if the build took longer than `timeout_seconds`.
     :raises ModelError: if the model cannot be read, parsed or built, or needs too much memory.
@@ -64,14 +81,22 @@ def build(
     """
     refuse_unsupported(flavour, options)
     check_model_file(onnx)
-    with _memory_file('plan') as plan, _memory_file('timing') as timing:
+    with (
+        _memory_file('plan') as plan,
+        _memory_file('timing') as timing,
+        _debug_log(flavour, build_log) as log_to,
+    ):
         child = Child(
             'trt_ros.engine.build.child:run_build',
             title=f'The build of {onnx}',
             remedy='Check the model with `trt-ros inspect`, increase the time limit, or reduce '
             'optimization_level.',
             memory_nbytes=memory_limit(total_nbytes(onnx), base_nbytes=BASE_NBYTES, factor=16),
-            pass_fds=(plan.fileno(), timing.fileno()),
+            pass_fds=(
+                plan.fileno(),
+                timing.fileno(),
+                *([] if log_to is None else [log_to.file.fileno()]),
+            ),
             environment=_first_gpu(device),
         )
         with closing(child):
@@ -83,6 +108,8 @@ def build(
                     'plan_fd': plan.fileno(),
                     'timing_fd': timing.fileno(),
                     'timing_cache': timing_cache and str(timing_cache),
+                    'log_fd': log_to and log_to.file.fileno(),
+                    'log_verbose': bool(log_to and log_to.verbose),
                 },
                 report=report or Reporter(),
                 phase='starting the build',
@@ -97,6 +124,22 @@ def build(
 def _memory_file(name: str) -> Iterator[IO[bytes]]:
     with os.fdopen(os.memfd_create(f'trt_ros {name}'), 'w+b') as file:
         yield file
+
+
+@contextmanager
+def _debug_log(flavour: Flavour, given: BuildLog | None) -> Iterator[BuildLog | None]:
+    """Return the log to write; what nobody asked for goes to the debug level of the logger."""
+    out = logging.getLogger(f'trt_ros.{flavour.name}')
+    if given is not None or not out.isEnabledFor(logging.DEBUG):
+        yield given
+        return
+    with _memory_file('log') as file:
+        try:
+            yield BuildLog(file, verbose=True)
+        finally:  # Also of builds that failed.
+            file.seek(0)
+            for line in file.read().decode(errors='replace').splitlines():
+                out.debug('%s', line)
 
 
 def _first_gpu(device: int) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 import resource
@@ -17,7 +18,7 @@ from onnx import TensorProto, helper
 import pytest
 
 import trt_ros
-from trt_ros.engine.build.parent import build
+from trt_ros.engine.build.parent import BuildLog, build
 from trt_ros.engine.cache import LOCK, EngineCache
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.engine.plan import parse_plan_header
@@ -525,3 +526,38 @@ def test_child_exits_with_its_parent(slow_model, rtx):
     if outlived:
         os.kill(child, signal.SIGKILL)
     assert not outlived
+
+
+def test_log_of_tensorrt_reaches_its_logger_at_debug_level(models, rtx, caplog):
+    build(models.conv(), BuildOptions(), rtx).close()
+    assert '[VERBOSE]' not in caplog.text
+    caplog.set_level(logging.DEBUG, 'trt_ros.tensorrt_rtx')
+    build(models.conv(), BuildOptions(), rtx).close()
+    assert '[VERBOSE] Parsing node: conv_0 [Conv]' in caplog.messages
+
+
+def test_log_is_written_although_the_build_fails(models, rtx, tmp_path):
+    path = models.save(
+        [helper.make_node('NonZero', ['x'], ['y'])],
+        {'x': [4]},
+        {'y': [1, 'n']},
+        y=TensorProto.INT64,
+    )
+    with (tmp_path / 'build.log').open('w+b', buffering=0) as file:
+        with pytest.raises(ModelError):
+            build(path, BuildOptions(), rtx, build_log=BuildLog(file, verbose=False))
+        build(models.conv(), BuildOptions(), rtx, build_log=BuildLog(file, verbose=False)).close()
+        file.seek(0)
+        assert b'[INFO] ONNX IR version' in file.read()
+
+
+def test_sparse_builds_and_timing_iterations_have_no_effect_on_rtx(models, rtx):
+    report = report_of(models.conv(), rtx, sparse=True, avg_timing_iterations=4)
+    assert report['ignored_options'] == [
+        'avg_timing_iterations: tensorrt_rtx accepts it without effect'
+    ]
+
+
+def test_timing_iterations_are_positive():
+    with pytest.raises(ParameterError, match='Invalid avg_timing_iterations: 0'):
+        BuildOptions(avg_timing_iterations=0)
