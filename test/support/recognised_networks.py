@@ -571,6 +571,13 @@ TOLD = [
         {'hw': (256, 192)},
     ),  # ViTPose, HRNet
     (
+        'mediapipe_palm',
+        1,
+        'are boxes with seven landmarks and scores of all anchors',
+        'Identity (1, 2016, 18); Identity_1 (1, 2016, 1)',
+        {'hw': (192, 192)},
+    ),
+    (
         'movenet',
         None,
         'is y, x and score of the keypoints of COCO',

@@ -14,7 +14,7 @@ from trt_ros.vision.decoders.family import Family, Head
 from trt_ros.vision.decoders.maskformer import MaskFormerHead
 from trt_ros.vision.decoders.registry import Decoder, choose_decoder
 from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
-from trt_ros.vision.labels import class_names
+from trt_ros.vision.labels import begins_with_background, class_names
 
 ResultT = TypeVar('ResultT')
 
@@ -116,7 +116,9 @@ def names_of(
     :raises ParameterError: when the number of names is wrong or they cannot be divided.
     """
     if not isinstance(decoder.head, MaskHeads):
-        return class_names(labels, labels_path, metadata, decoder.class_count)
+        names = class_names(labels, labels_path, metadata, decoder.class_count)
+        is_beside = decoder.class_count is None and not decoder.head.counts_background
+        return names[1:] if is_beside and begins_with_background(names) else names
     names = class_names(labels, labels_path, {}, None)
     counts = {head.output_name: head.class_count for head in decoder.head.heads}
     if names and len(names) != decoder.class_count:

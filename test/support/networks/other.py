@@ -108,6 +108,24 @@ def retinaface():
     ), weights
 
 
+def palms():
+    """Make boxes with seven landmarks and logits, of two and six anchors per cell."""
+    body, weights, parts = FEATURES, [], {'boxes': [], 'scores': []}
+    for level, per_cell in ('3', 2), ('4', 6):
+        for name, size in ('boxes', 18), ('scores', 1):
+            body += f"""
+                h{name}{level} = Conv (p{level}, w{name}{level})
+                l{name}{level} = Transpose <perm = [0, 2, 3, 1]> (h{name}{level})
+                a{name}{level} = Constant <value_ints = [1, -1, {size}]> ()
+                r{name}{level} = Reshape (l{name}{level}, a{name}{level})
+            """
+            weights.append(f'float[{size * per_cell},3,1,1] w{name}{level}')
+            parts[name].append(f'r{name}{level}')
+    return body + '\n'.join(
+        f'{name} = Concat <axis = 1> ({", ".join(names)})' for name, names in parts.items()
+    ), weights
+
+
 def mmdetection():
     body, weights = priors('scores', 'boxes', 'Sigmoid')
     return (

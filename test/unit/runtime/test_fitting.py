@@ -178,6 +178,32 @@ def test_labels_of_another_number_than_the_classes_of_all_outputs_are_refused(ou
         fit(two_masks(*outputs), options, SEGMENTERS)
 
 
+@pytest.mark.parametrize(
+    ('outputs', 'expected'),
+    [
+        ((('out', (1, 300, 6), 'float32'),), ('a', 'b')),
+        ((('dets', (1, 100, 5), 'float32'), ('labels', (1, 100), 'int64')), ('a', 'b')),
+        # Torchvision counts the background.
+        (
+            (
+                ('boxes', (-1, 4), 'float32'),
+                ('labels', (-1,), 'int64'),
+                ('scores', (-1,), 'float32'),
+            ),
+            ('BACKGROUND', 'a', 'b'),
+        ),
+    ],
+)
+def test_a_background_in_front_of_the_names_is_skipped_where_it_is_no_class(
+    tmp_path, outputs, expected
+):
+    labels = tmp_path / 'labels.txt'
+    labels.write_text('BACKGROUND\na\nb\n')
+    fitted = fit(two_masks(*outputs), LabelledOptions(labels_path=str(labels)), FAMILIES)
+    assert fitted.class_names == expected
+    assert ("without 'BACKGROUND'" in fitted.log_lines[-1]) == (len(expected) == 2)
+
+
 def test_duplicate_outputs_are_refused():
     with pytest.raises(ParameterError, match=r'outputs has duplicates: lane, lane\.'):
         fit(two_masks(DRIVE, LANE), LabelledOptions(outputs=('lane', 'lane')), SEGMENTERS)

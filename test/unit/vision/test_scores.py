@@ -257,6 +257,7 @@ WITHOUT = {
     'yolov5_raw',
     'yolov7_raw',
     'centernet',
+    'mediapipe_palm',
     'detr',
     'rfdetr',
     'yolov8_cls',

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,14 +34,16 @@ RETINAFACE_PRIORS = ((16, 32), (64, 128), (256, 512))
 @dataclass(frozen=True)
 class FaceHead(Head[Poses]):
     """
-    A decoder of faces: boxes of one class with five landmarks, whose visibility is 1.
+    A decoder of faces: boxes of one class with landmarks, whose visibility is 1.
 
     :param outputs: names, in the order that the decoder documents.
     :param batched: the outputs have a batch axis.
+    :cvar landmarks: number of landmarks per face.
     """
 
     outputs: tuple[str, ...]
     batched: bool = True
+    landmarks: ClassVar[int] = LANDMARKS
 
     @property
     def class_count(self) -> int:
@@ -50,7 +53,7 @@ class FaceHead(Head[Poses]):
     @property
     def keypoint_count(self) -> int:
         """Number of landmarks per face."""
-        return LANDMARKS
+        return self.landmarks
 
     @property
     def takes_batches(self) -> bool:
@@ -79,8 +82,8 @@ class FaceHead(Head[Poses]):
                 iou_threshold=thresholds.iou,
                 max_detections=thresholds.max_detections,
             )
-        keypoints = np.ones((len(best), LANDMARKS, 3), np.float32)
-        xy = points[best].reshape(-1, LANDMARKS, 2)
+        keypoints = np.ones((len(best), self.landmarks, 3), np.float32)
+        xy = points[best].reshape(-1, self.landmarks, 2)
         keypoints[..., :2] = letterbox.points_to_image(xy)
         keypoints[~np.isfinite(keypoints).all(axis=-1)] = 0  # Not visible.
         return Poses(found, keypoints)
@@ -89,7 +92,7 @@ class FaceHead(Head[Poses]):
     def _faces(
         self, values: list[np.ndarray], input_hw: tuple[int, int], score_threshold: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (N, 4) corners, (N, 10) landmarks, both in input pixels, and (N,) scores."""
+        """Return (N, 4) corners, (N, 2 L) landmarks, both in input pixels, and (N,) scores."""
 
 
 @dataclass(frozen=True)

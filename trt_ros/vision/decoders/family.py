@@ -108,6 +108,11 @@ class Head(ABC, Generic[ResultT_co]):
         return True
 
     @property
+    def counts_background(self) -> bool:
+        """Whether a network of an unknown number of classes may count the background as one."""
+        return True
+
+    @property
     def keypoint_count(self) -> int | None:
         """Number of keypoints per object; None: the network leaves it open, or has none."""
         return None

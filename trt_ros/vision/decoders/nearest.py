@@ -151,6 +151,7 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
             Expected((1, 'keypoints', 2 * height)),
         ),
         'movenet': (Expected((1, 1, 17, 3)),),
+        'mediapipe_palm': (Expected((1, 'N', 18)), Expected((1, 'N', 1))),
         'yolov8_obb': (Expected((1, '5 + classes', cells)),),
         'classifier': (Expected((1, 'classes')),),
         'depth': (Expected((1, 1, 'rows', 'columns')),),

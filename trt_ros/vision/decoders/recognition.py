@@ -22,6 +22,7 @@ from trt_ros.vision.decoders import (
     objectness_rows,
     onnx_nms,
     paddle,
+    palms,
     pose,
     raw_yolo,
     semantic,
@@ -495,6 +496,11 @@ RULES: tuple[Rule, ...] = (
         when=lambda net, found: (
             found.shape[1] in heatmap_pose.KEYPOINT_COUNTS and not heatmap_pose.are_named(found)
         ),
+    ),
+    Rule(
+        'mediapipe_palm',
+        palms.find_palms,
+        '{found[0]} and {found[1]} are boxes with seven landmarks and scores of all anchors',
     ),
     Rule('movenet', movenet.find_person, '{found} is y, x and score of the keypoints of COCO'),
     Rule(

@@ -32,6 +32,7 @@ from trt_ros.vision.decoders.obb import YOLOV8_OBB
 from trt_ros.vision.decoders.objectness_rows import YOLOV5_FACE, YOLOV5_SEG, YOLOV7_POSE
 from trt_ros.vision.decoders.onnx_nms import ONNX_NMS, YOLOV3
 from trt_ros.vision.decoders.paddle import PICODET, PPYOLOE, PPYOLOE_PLUS
+from trt_ros.vision.decoders.palms import MEDIAPIPE_PALM
 from trt_ros.vision.decoders.pose import YOLOV8_POSE
 from trt_ros.vision.decoders.raw_yolo import YOLOV5_RAW, YOLOV7_RAW
 from trt_ros.vision.decoders.recognition import recognise
@@ -102,6 +103,7 @@ POSES: tuple[Family[Head[Poses]], ...] = (
     HEATMAP_POSE,
     SIMCC,
     MOVENET,
+    MEDIAPIPE_PALM,
 )
 ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = (YOLOV8_OBB,)
 CLASSIFIERS: tuple[Family[Head[Classification]], ...] = (YOLOV8_CLS, CLASSIFIER)

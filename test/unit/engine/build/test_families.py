@@ -30,6 +30,7 @@ from support.networks.other import (
     mmdetection,
     onnx_nms,
     paddle,
+    palms,
     pooled,
     priors,
     retinaface,
@@ -310,6 +311,14 @@ BUILDS = [
     ),
     ('heatmap_pose', '', 'float[1,17,8,8] heatmaps', heatmaps(), {}, None),
     ('simcc', '', 'float[1,17,64] simcc_x, float[1,17,64] simcc_y', simcc(), {}, None),
+    (
+        'mediapipe_palm',
+        '',
+        'float[1,56,18] boxes, float[1,56,1] scores',
+        palms(),
+        {},
+        None,
+    ),
     (
         'movenet',
         '',
