@@ -74,6 +74,42 @@ def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path,
     assert launch.stop() == 0
 
 
+def test_bindings_of_inputs_reach_the_node(start, tmp_path):
+    onnx = pytest.importorskip('onnx')
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]>\n'
+        'policy (float[1, 3, 8, 8] left, float[1, 3, 8, 8] right, float[1, 4] q) => '
+        '(float[1, 3, 8, 8] difference, float[1, 4] action) '
+        '{ difference = Sub(left, right) action = Neg(q) }'
+    )
+    onnx.save(model, tmp_path / 'policy.onnx')
+    launch = start(
+        'tensor.launch.py',
+        f'model_path:={tmp_path / "policy.onnx"}',
+        'inputs:=["left=image:front/left?mean=0,0,0&std=1,1,1", "right=image:front/right", '
+        '"q=tensor:joints"]',
+        'outputs:=[action]',
+        'tensor_format:=multiarray',
+        'rate_hz:=20.0',
+        'backend:=onnxruntime',
+    )
+    launch.says('[tensor]: activate: inactive -> active')
+    launch.says(
+        'left: input 8x8',
+        'right: input 8x8',
+        'tensor q (1, 4) float32',
+        'outputs action (as configured)',
+        'synchronization: newest messages, sampled at 20 Hz',
+    )
+    assert launch.stop() == 0
+
+
+def test_invalid_bindings_fail_the_launch_with_the_remedy(start):
+    launch = start('detector.launch.py', f'model_path:={MODEL}', 'inputs:=["nothing=image:a"]')
+    assert launch.ends() == 1
+    assert "The network has no input 'nothing', which inputs binds." in launch.output
+
+
 def test_a_tracker_becomes_active_and_ends_cleanly(start):
     launch = start('tracker.launch.py', 'container:=new', 'track_method:=bytetrack', 'name:=ids')
     launch.says('[ids]: activate: inactive -> active')

@@ -14,6 +14,7 @@ pytest.importorskip('composition_interfaces')
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
+from vision_msgs.msg import Detection2DArray
 
 from support.dds import RELIABLE, Inbox
 from support.waiting import wait_until
@@ -138,3 +139,52 @@ def test_two_cameras_of_one_detector_need_no_dds(spin, wire, tmp_path):
         return wire.count == sent
 
     wait_until(is_dds_left_alone, 'images by reference')
+
+
+def test_a_classifier_of_detected_objects_needs_no_dds(spin, wire, tmp_path):
+    pytest.importorskip('onnxruntime')
+    pytest.importorskip('onnx')
+    cv2 = pytest.importorskip('cv2')
+    from onnx import helper
+
+    from support.save_network import save_network
+    from trt_ros.demo.scene import held_out
+    from trt_ros.nodes.classifier import ClassifierNode
+    from trt_ros.nodes.detector import DetectorNode
+    from trt_ros.nodes.image_source import ImageSourceNode
+
+    cv2.imwrite(str(tmp_path / 'picture.png'), next(held_out(1))[0])
+    colour = save_network(
+        tmp_path / 'colour.onnx',
+        [
+            helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
+            helper.make_node('Flatten', ['pooled'], ['logits']),
+            helper.make_node('Softmax', ['logits'], ['scores']),
+        ],
+        {'images': ('n', 3, 8, 8)},
+        {'scores': ('n', 3)},
+    )
+    classifier = spin(
+        ClassifierNode,
+        'detections:=detector/detections',
+        model_path=colour,
+        regions=True,
+        labels=['red', 'green', 'blue'],
+        autostart=True,
+    )
+    found = []
+    classifier.create_subscription(Detection2DArray, 'classifier/detections', found.append, 10)
+    spin(DetectorNode, model_path=str(MODEL), autostart=True)
+    spin(ImageSourceNode, source=str(tmp_path / 'picture.png'), rate_hz=10.0)
+
+    def is_dds_left_alone():
+        sent, count = wire.count, len(found)
+        wait_until(lambda: len(found) > count + 3, 'objects with their colours')
+        return wire.count == sent
+
+    wait_until(is_dds_left_alone, 'images and detections by reference')
+    detections = found[-1].detections
+    assert detections
+    for each in detections:
+        shape, best, *_ = (result.hypothesis.class_id for result in each.results)
+        assert shape not in ('red', 'green', 'blue') and best in ('red', 'green', 'blue')
