@@ -163,12 +163,15 @@ def _open_triton(options: PipelineOptions, report: Reporter, batch: int) -> Runn
         timeout_seconds=options.remote_timeout,
         ca_path=options.remote_ca_path,
         token_path=options.remote_token_path,
+        in_flight=options.frames_in_flight,
         report=report,
     )
 
 
 def _remote_frames(runner: Any, fitted: Fitted[Any], batch: int) -> FrameRunner[Any]:
-    return StepByStep(runner, fitted, min(batch, runner.max_batch or batch))
+    from trt_ros.runtime.remote.remote_frames import RemoteFrames
+
+    return RemoteFrames(runner, fitted, batch)
 
 
 # Fastest first: 'auto' takes the first that this machine can use.

@@ -63,13 +63,21 @@ class RemoteRunner(Runner):
     :param timeout_seconds: of a run after the first one.
     :param report: cancels the first run.
     :ivar max_batch: maximum batch size of the model; 0 if it is unknown or unlimited.
+    :ivar in_flight: wanted number of runs at a time.
     """
 
     backend = 'triton'
     overlaps = True
 
-    def __init__(self, connection: Connection, timeout_seconds: float, report: Reporter) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        timeout_seconds: float,
+        report: Reporter,
+        in_flight: int = 1,
+    ) -> None:
         self._connection, self._timeout_seconds = connection, timeout_seconds
+        self.in_flight = in_flight
         self._report: Reporter | None = report
         self._lock = threading.Lock()
         self._idle: list[SharedInputs] = []
@@ -87,6 +95,7 @@ class RemoteRunner(Runner):
         timeout_seconds: float,
         ca_path: str = '',
         token_path: str = '',
+        in_flight: int = 1,
         report: Reporter | None = None,
     ) -> RemoteRunner:
         """
@@ -100,7 +109,7 @@ class RemoteRunner(Runner):
         """
         connection = Connection(address, ca_path, token_path)
         try:
-            return cls(connection, timeout_seconds, report or Reporter())
+            return cls(connection, timeout_seconds, report or Reporter(), in_flight)
         except BaseException:
             connection.close()
             raise

@@ -16,6 +16,7 @@ from trt_ros import Pipeline
 from trt_ros.cli import main
 from trt_ros.errors import (
     BackendError,
+    BadFrameError,
     ClosedError,
     ParameterError,
     RemoteRefusedError,
@@ -146,6 +147,21 @@ def test_runs_of_several_threads_overlap_with_a_region_each(serve, colour_detect
         ]
         results = list(threads.map(pipeline, pictures))
         assert [int(each.labels[0]) for each in results] == [n % 3 for n in range(40)]
+
+
+def test_submitted_frames_run_at_the_same_time(serve, colour_detector):
+    server = serve(colour_detector())
+    with Pipeline.open(server.address('colours'), frames_in_flight=2) as pipeline:
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            # Neither waits for the server.
+            pending = [pipeline.submit(RED), pipeline.submit(RED[..., ::-1])]
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        assert [int(each.result().labels[0]) for each in pending] == [0, 2]
+        depth = Frame.from_pixels(np.zeros((2, 2), np.uint16), '16UC1')
+        with pytest.raises(BadFrameError, match='16UC1'):
+            pipeline.submit(depth)
 
 
 def test_killed_server_drops_frames_until_it_is_back(serve, colour_detector):
