@@ -363,6 +363,7 @@ def test_boxes_in_space_are_drawn_by_the_calibration(start_node, as_image):
         line_width=1,
         qos_reliability='reliable',
     )
+    node.wait_for_log('Started: active.')
     peer = node.peer
     images, boxes, infos = (
         peer.publisher(kind, f'/space/{topic}')

@@ -32,14 +32,18 @@ def mask_confidence(cells: np.ndarray, labels: np.ndarray, rows: Taps, cols: Tap
     between = np.zeros(scores.highest.shape, bool)
     between.reshape(-1)[mixed_groups(scores.best, rows, cols)] = True
     pixels = np.flatnonzero(between.take(cols.first, axis=1).take(rows.first, axis=0))
-    y, x = np.divmod(pixels, labels.shape[1])
-    label = labels.reshape(-1).take(pixels)
-    ends = []
-    for line in (rows.first.take(y), rows.second.take(y)):
-        left, right = (scores.of(label, line, cell.take(x)) for cell in (cols.first, cols.second))
-        ends.append(left + (right - left) * cols.weights.take(x))
-    upper, lower = ends
-    image.reshape(-1)[pixels] = upper + (lower - upper) * rows.weights.take(y)
+    for start in range(0, len(pixels), BLOCK_VALUES):
+        block = pixels[start : start + BLOCK_VALUES]
+        y, x = np.divmod(block, labels.shape[1])
+        label, weights = labels.reshape(-1).take(block), cols.weights.take(x)
+        ends = []
+        for line in (rows.first.take(y), rows.second.take(y)):
+            line *= between.shape[1]
+            left = scores.of(label, line + cols.first.take(x))
+            right = scores.of(label, line + cols.second.take(x))
+            ends.append(left + (right - left) * weights)
+        upper, lower = ends
+        image.reshape(-1)[block] = upper + (lower - upper) * rows.weights.take(y)
     return as_confidence(image)
 
 
@@ -47,8 +51,9 @@ def as_confidence(probability: np.ndarray) -> np.ndarray:
     """Convert probabilities to uint8, 0 to 255; NaN becomes 0. Overwrites its argument."""
     probability *= 255
     probability += 0.5
-    np.nan_to_num(probability, copy=False)
-    return np.clip(probability, 0, 255, out=probability).astype(np.uint8)
+    np.fmax(probability, 0, out=probability)  # NaN, too.
+    np.fmin(probability, 255, out=probability)
+    return probability.astype(np.uint8)
 
 
 class _Probabilities:
@@ -59,10 +64,14 @@ class _Probabilities:
     """
 
     def __init__(self, cells: np.ndarray) -> None:
-        self._cells = cells
         count, height, width = cells.shape
         self._is_final = is_probability(cells)
-        self._peak, self._total = np.empty((2, height, width), np.float32)
+        # Channels first or last, whichever needs no copy.
+        is_last = cells.transpose(1, 2, 0).flags.c_contiguous
+        self._flat = (cells.transpose(1, 2, 0) if is_last else cells).reshape(-1)
+        self._class_step: int = 1 if is_last else height * width
+        self._cell_step: int = count if is_last else 1
+        self._peak, self.highest = np.empty((2, height, width), np.float32)
         self.best = np.empty((height, width), np.intp)
         step = max(1, BLOCK_VALUES // (count * width))
         with np.errstate(invalid='ignore', over='ignore'):
@@ -72,13 +81,17 @@ class _Probabilities:
                 self.best[block] = part.argmax(axis=0)
                 self._peak[block] = peak = part.max(axis=0)
                 if not self._is_final:
-                    self._total[block] = np.exp(part - peak).sum(axis=0)
-            self.highest = self._peak if self._is_final else 1 / self._total
+                    part = np.exp(np.subtract(part, peak))
+                    self.highest[block] = 1 / part.sum(axis=0)
+        if self._is_final:
+            self.highest = self._peak
 
-    def of(self, label: np.ndarray, row: np.ndarray, col: np.ndarray) -> np.ndarray:
-        """Return the probabilities of classes at cells, (n,) each."""
-        score = as_float32(self._cells[label, row, col])
+    def of(self, label: np.ndarray, cell: np.ndarray) -> np.ndarray:
+        """Return the probabilities of classes at cells, (n,) each; cells by their flat index."""
+        index = label.astype(np.intp) * self._class_step + cell * self._cell_step
+        score = as_float32(self._flat.take(index))
         if self._is_final:
             return score
         with np.errstate(invalid='ignore', over='ignore'):
-            return np.asarray(np.exp(score - self._peak[row, col]) / self._total[row, col])
+            power = np.exp(score - self._peak.reshape(-1).take(cell))
+            return np.asarray(power * self.highest.reshape(-1).take(cell))
