@@ -239,7 +239,9 @@ def test_segmenter_publishes_class_per_pixel(start, peer, models):
 
 
 def test_segmenter_separates_objects(start, peer, models):
-    node, ask = start('segmenter', 'instances', models['instances'], confidence=True)
+    node, ask = start(
+        'segmenter', 'instances', models['instances'], confidence=True, label_size=0.0
+    )
     masks, numbered, boxes, overlays, confidences = (
         peer.inbox(kind, f'/instances/{topic}')
         for kind, topic in (
