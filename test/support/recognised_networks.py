@@ -525,6 +525,8 @@ TOLD = [
         'logits (1, 100, 251); pred_boxes (1, 100, 4); pred_masks (1, 100, 160, 160)',
         {},
     ),
+    ('ufld', 4, 'the rows of UFLD', 'out (1, 101, 56, 4)', {'hw': (288, 800)}),
+    ('ufld', 4, 'the rows of UFLD', 'out (?, 201, 18, 4)', {'hw': (288, 800), 'class_count': 4}),
     (
         'yolov8_pose',
         1,

@@ -282,6 +282,30 @@ def simcc():
     )
 
 
+def ufld():
+    """Flatten features, and compute the columns of all rows and lanes in one product."""
+    return (
+        FEATURES
+        + """
+        few = Conv (p3, w_few)
+        flat_shape = Constant <value_ints = [-1, 32]> ()
+        flat = Reshape (few, flat_shape)
+        hidden = Gemm <transB = 1> (flat, w_hidden, b_hidden)
+        relu = Relu (hidden)
+        product = Gemm <transB = 1> (relu, w_out, b_out)
+        out_shape = Constant <value_ints = [-1, 11, 18, 4]> ()
+        out = Reshape (product, out_shape)
+    """,
+        [
+            'float[2,3,1,1] w_few',
+            'float[8,32] w_hidden',
+            'float[8] b_hidden',
+            'float[792,8] w_out',
+            'float[792] b_out',
+        ],
+    )
+
+
 def depth(output):
     body, weights = tokens()
     return (

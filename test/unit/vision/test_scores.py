@@ -254,6 +254,7 @@ ALL = (
 WITHOUT = {
     'heatmap_pose',
     'simcc',
+    'ufld',
     'yolov5_raw',
     'yolov7_raw',
     'centernet',

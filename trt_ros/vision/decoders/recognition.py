@@ -27,6 +27,7 @@ from trt_ros.vision.decoders import (
     raw_yolo,
     semantic,
     simcc,
+    ufld,
 )
 from trt_ros.vision.decoders.boxes import box_outputs
 from trt_ros.vision.decoders.embedding import vectors
@@ -509,6 +510,7 @@ RULES: tuple[Rule, ...] = (
         '{found} is six people with the keypoints of COCO and a box',
     ),
     Rule('simcc', simcc.find_axes, '{found} are the bins of columns and rows'),
+    Rule('ufld', ufld.find_columns, '{found} is the columns of lanes at the rows of UFLD'),
     Rule(
         'yolov8_obb',
         obb.find_rows,

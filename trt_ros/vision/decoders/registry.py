@@ -39,6 +39,7 @@ from trt_ros.vision.decoders.recognition import recognise
 from trt_ros.vision.decoders.semantic import SEMANTIC, YOLO_SEMANTIC
 from trt_ros.vision.decoders.simcc import SIMCC
 from trt_ros.vision.decoders.ssd import SSD
+from trt_ros.vision.decoders.ufld import UFLD
 from trt_ros.vision.decoders.yolov5 import YOLOV5
 from trt_ros.vision.decoders.yolov8 import YOLOV8
 from trt_ros.vision.decoders.yolov10 import YOLOV10
@@ -104,6 +105,7 @@ POSES: tuple[Family[Head[Poses]], ...] = (
     SIMCC,
     MOVENET,
     MEDIAPIPE_PALM,
+    UFLD,
 )
 ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = (YOLOV8_OBB,)
 CLASSIFIERS: tuple[Family[Head[Classification]], ...] = (YOLOV8_CLS, CLASSIFIER)

@@ -37,6 +37,7 @@ from support.networks.other import (
     simcc,
     tensorflow,
     torchvision,
+    ufld,
 )
 from support.networks.yolo import (
     IMAGE,
@@ -311,6 +312,7 @@ BUILDS = [
     ),
     ('heatmap_pose', '', 'float[1,17,8,8] heatmaps', heatmaps(), {}, None),
     ('simcc', '', 'float[1,17,64] simcc_x, float[1,17,64] simcc_y', simcc(), {}, None),
+    ('ufld', '', 'float[1,11,18,4] out', ufld(), {}, None),
     (
         'mediapipe_palm',
         '',
