@@ -213,7 +213,11 @@ def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[GraphPipeline, di
             unified_memory='on' if args.no_transfers else 'auto',
         ),
     )
-    agreement = _agreement(args, runner) if args.precisions else {}
+    try:
+        agreement = _agreement(args, runner) if args.precisions else {}
+    except BaseException:
+        runner.close()
+        raise
     return frames_of(runner, _options(args), batch=options.batch), agreement
 
 
