@@ -380,10 +380,13 @@ def _choose_an_output(families: tuple[Family[HeadT], ...], network: NetworkDescr
     """
     Return the remedy for a network with auxiliary outputs, or ''.
 
-    `runtime.heads` names the outputs that exactly one of `families` decodes.
+    `runtime.heads` names the outputs that exactly one of `families` decodes alone.
     """
     if len(network.outputs) < 2:
         return ''
+    choices = _without_one_output(families, network)
+    if 0 < len(choices) < 3:
+        return f'Set outputs to {" or to ".join(choices)}. '
     nodes: dict[str, dict[str, None]] = {}
     for spec in network.outputs:
         alone = replace(network, outputs=(spec,), class_count=None)
@@ -394,6 +397,20 @@ def _choose_an_output(families: tuple[Family[HeadT], ...], network: NetworkDescr
         return ''
     found = dict.fromkeys(node for each in nodes.values() for node in each)
     return f'Set outputs to {" or ".join(nodes)}, and run the node {" or ".join(found)}. '
+
+
+def _without_one_output(
+    families: tuple[Family[HeadT], ...], network: NetworkDescription
+) -> list[str]:
+    """Return the outputs that one family decodes without another output, with its name."""
+    choices = []
+    for left_out in network.outputs if len(network.outputs) > 2 else ():
+        some = tuple(spec for spec in network.outputs if spec is not left_out)
+        claims = _claims(families, replace(network, outputs=some))
+        if len(claims) == 1:
+            names = ', '.join(spec.name for spec in some)
+            choices.append(f'{names} (decoder {claims[0][0].name})')
+    return choices
 
 
 def _a(noun: str) -> str:

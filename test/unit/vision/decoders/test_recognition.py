@@ -174,6 +174,28 @@ def test_ambiguous_networks_are_refused_with_the_evidence(network, evidence, out
 
 
 @pytest.mark.parametrize(
+    ('outputs', 'known', 'remedy'),
+    [
+        (
+            'hm (1, 80, 160, 160); hps (1, 34, 160, 160); wh (1, 2, 160, 160); '
+            'reg (1, 2, 160, 160)',
+            {},
+            'Set outputs to hps, wh, reg (decoder centernet) or to hm, wh, reg (decoder ',
+        ),
+        (
+            'dets (1, 100, 5); labels (1, 100) int64; masks (1, 100, 28, 28)',
+            {},
+            'Set outputs to dets, labels (decoder mmdetection).',
+        ),
+    ],
+)
+def test_the_error_names_the_output_to_leave_out(network, outputs, known, remedy):
+    with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
+        choose_family(TABLE['detect'], 'auto', network(outputs, **known))
+    assert error.value.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(
     ('task', 'outputs', 'known', 'about_labels'),
     [
         ('detect', 'head (1, 8400, 8)', {}, '(`labels`) may decide'),
