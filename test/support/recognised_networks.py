@@ -513,6 +513,13 @@ TOLD = [
     ),
     (
         'maskformer',
+        150,
+        'one class and one mask per query',
+        'class_queries_logits (1, 100, 151); masks_queries_logits (1, 100, 160, 160)',
+        {'class_count': 2},
+    ),
+    (
+        'maskformer',
         19,
         'one class and one mask per query',
         'masks_queries_logits (?, ?, ?, ?); class_queries_logits (?, ?, 20)',

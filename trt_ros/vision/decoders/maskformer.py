@@ -240,7 +240,9 @@ def find_query_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorS
     if batch not in (1, -1) or not covers((rows, columns), network.input_hw):
         return None
     named = network.class_count
-    return (logits, masks) if classes < 0 or not named or classes == named + 1 else None
+    # By its name it is this family's, whatever the number of labels: their error is clearer.
+    fits = classes < 0 or not named or classes == named + 1 or 'queries' in logits.name
+    return (logits, masks) if fits else None
 
 
 def find_detr_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
