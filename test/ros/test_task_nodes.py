@@ -238,6 +238,18 @@ def test_segmenter_publishes_class_per_pixel(start, peer, models):
     assert info.threshold == 0  # No pixel is left out for its score.
 
 
+def test_the_confidence_of_a_mask_is_that_of_its_class(start, peer, models):
+    settings = {'mean': [0.0] * 3, 'std': [1.0] * 3, **SCORED}
+    _, ask = start('segmenter', 'sure', models['semantic'], **settings)
+    masks, confidences = (peer.inbox(Image, f'/sure/{name}') for name in ('mask', 'confidence'))
+    # The network's scores are the colours, so that they count as probabilities.
+    mask, confidence = ask(half_and_half((204, 0, 0), (0, 102, 51)), masks, confidences)
+    assert (mask.encoding, confidence.encoding) == ('mono8', 'mono8')
+    assert (pixels_of(mask) == half_and_half((0,) * 3, (1,) * 3)[..., 0]).all()
+    seen = pixels_of(confidence).astype(int)
+    assert np.abs(seen[:, :28] - 204).max() <= 1 and np.abs(seen[:, 36:] - 102).max() <= 1
+
+
 def test_segmenter_separates_objects(start, peer, models):
     node, ask = start(
         'segmenter', 'instances', models['instances'], confidence=True, label_size=0.0
