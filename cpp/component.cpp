@@ -16,6 +16,7 @@
 #include "rclcpp/rclcpp.hpp"
 #include "rclcpp/serialization.hpp"
 #include "rclcpp_components/node_factory.hpp"
+#include "rcutils/error_handling.h"
 #include "python.hpp"
 
 namespace trt_ros
@@ -167,6 +168,7 @@ public:
         "enable_rosout", PyBool_FromLong(options.enable_rosout()),
         "start_parameter_services", PyBool_FromLong(options.start_parameter_services()),
         "use_intra_process_comms", PyBool_FromLong(options.use_intra_process_comms())));
+    rcutils_reset_error();  // Serialization leaves an error, which rclpy's first one would report.
     node_ = checked(
       PyObject_CallMethod(
         module.get(), "load", "sOOOO", plugin.c_str(), arguments.get(), parameters.get(),

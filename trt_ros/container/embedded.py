@@ -24,7 +24,7 @@ from trt_ros.container.spinner import Spinner, Thrown, log_text
 from trt_ros.errors import TrtRosError
 from trt_ros.ros.dds.container_images import CONTAINER_IMAGES, ContainerImages, image_node_name
 from trt_ros.ros.lifecycle import freeze_garbage_collector
-from trt_ros.ros.process import log_through_ros, shorten_switch_interval
+from trt_ros.ros.process import log_through_ros, tune_embedded_python
 
 PACKAGE = 'trt_ros'
 
@@ -90,7 +90,7 @@ def load(
     """
     context = get_default_context()
     if not context.ok():
-        shorten_switch_interval()
+        tune_embedded_python()
         # Neither logging nor signal handlers, which are rclcpp's here.
         context.init(_arguments_of_process(), initialize_logging=False)
         log_through_ros()

@@ -39,25 +39,34 @@ REFUSED = (
 
 def tune_process() -> None:
     """
-    Keep freed memory in the process, and shorten the GIL switch interval.
+    Keep freed memory in the process, and do what tune_embedded_python() does.
 
     glibc maps and unmaps every large block, so that each image causes new page faults: 14.7 ms for
-    1920×1080 from rclpy to rclpy, 3.4 ms when the memory is kept. By default it would keep that
-    memory per thread: three nodes that were configured fifty times held 370 MB, and 200 MB with
-    shared arenas.
+    1920×1080 from rclpy to rclpy, 3.4 ms when the memory is kept.
     """
-    shorten_switch_interval()
+    tune_embedded_python()
+    m_trim_threshold, m_mmap_threshold = -1, -3
+    _mallopt(m_mmap_threshold, 1 << 30)
+    _mallopt(m_trim_threshold, 2**31 - 1)
+
+
+def tune_embedded_python() -> None:
+    """
+    Shorten the GIL switch interval, and let all threads share two arenas of memory.
+
+    A thread that waits for the GIL waits for a whole switch interval, 5 ms by default. glibc gives
+    new threads arenas of their own, which keep freed memory: three nodes that were configured
+    fifty times held 370 MB, and 200 MB with shared arenas.
+    """
+    sys.setswitchinterval(5e-4)
+    m_arena_max = -8
+    _mallopt(m_arena_max, 2)
+
+
+def _mallopt(parameter: int, value: int) -> None:
     mallopt = getattr(ctypes.CDLL(None), 'mallopt', None)  # Not in musl.
     if mallopt is not None:
-        m_trim_threshold, m_mmap_threshold, m_arena_max = -1, -3, -8
-        mallopt(m_mmap_threshold, 1 << 30)
-        mallopt(m_trim_threshold, 2**31 - 1)
-        mallopt(m_arena_max, 2)
-
-
-def shorten_switch_interval() -> None:
-    """Shorten the time that a thread waits for the GIL of a busy one: 5 ms by default."""
-    sys.setswitchinterval(5e-4)
+        mallopt(parameter, value)
 
 
 class RosHandler(logging.Handler):

@@ -186,6 +186,23 @@ def test_python_that_does_not_start_is_named_and_the_camera_lives_on(start, tmp_
     assert container.list() == {camera: '/camera'}
 
 
+@pytest.mark.slow
+def test_memory_stays_constant_while_nodes_are_loaded_and_unloaded(start):
+    # Otherwise it grows until each arena of the process has held a node.
+    container = start(MALLOC_ARENA_MAX='2')
+    load_camera(container)
+    kilobytes = []
+    for _ in range(50):
+        loaded = load_detector(container).unique_id
+        inbox = detections(container, '/detector/detections')
+        inbox.wait_for()
+        container.peer.close_inbox(inbox)
+        assert container.unload(loaded).success
+        status = Path(f'/proc/{container.process.pid}/status').read_text()
+        kilobytes.append(int(status.partition('RssAnon:')[2].split()[0]))
+    assert max(kilobytes[-5:]) < kilobytes[2] + 20_000, kilobytes
+
+
 def test_launch_file_starts_camera_and_detector_in_one_container(
     workspace, peer, domain_id, tmp_path
 ):
@@ -214,21 +231,21 @@ service.include_launch_description(LaunchDescription([ComposableNodeContainer(
     ])]))
 sys.exit(service.run())
 """)
-    log = (tmp_path / 'log').open('w+')
-    process = subprocess.Popen(
-        [sys.executable, str(script)],
-        env={**workspace, 'ROS_DOMAIN_ID': str(domain_id), 'ROS_LOG_DIR': str(tmp_path)},
-        stdout=log,
-        stderr=subprocess.STDOUT,
-    )
-    try:
-        wait_until(
-            lambda: peer.node.count_publishers('/launched_detector/detections'), 'the detector'
+    with (tmp_path / 'log').open('w+') as log:
+        process = subprocess.Popen(
+            [sys.executable, str(script)],
+            env={**workspace, 'ROS_DOMAIN_ID': str(domain_id), 'ROS_LOG_DIR': str(tmp_path)},
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
-        peer.inbox(Detection2DArray, '/launched_detector/detections').wait_for()
-    finally:
-        process.send_signal(signal.SIGINT)
-        code = process.wait(DEADLINE_SECONDS)
-        log.seek(0)
-        print(log.read())
+        try:
+            wait_until(
+                lambda: peer.node.count_publishers('/launched_detector/detections'), 'the detector'
+            )
+            peer.inbox(Detection2DArray, '/launched_detector/detections').wait_for()
+        finally:
+            process.send_signal(signal.SIGINT)
+            code = process.wait(DEADLINE_SECONDS)
+            log.seek(0)
+            print(log.read())
     assert code == 0
