@@ -1,0 +1,52 @@
+"""`trt-ros verify` and `bench` of several images, a tensor and a state on the GPU."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from trt_ros.cli import main
+
+onnx = pytest.importorskip('onnx')
+pytest.importorskip('cv2')
+pytestmark = pytest.mark.gpu
+
+BINDINGS = 'left=image:left?scale=1.0, right=image:right?scale=1.0, q=tensor:joints, h=state:hn'
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / 'policy.onnx'
+    onnx.save(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]>\n'
+            'policy (float[1, 3, 8, 8] left, float[1, 3, 8, 8] right, float[1, 4] q, float[1] h) '
+            '=> (float[1, 3, 8, 8] difference, float[1, 4] action, float[1] hn) '
+            '<float[1] one = {1}> '
+            '{ difference = Sub(left, right) action = Add(q, h) hn = Add(h, one) }'
+        ),
+        path,
+    )
+    return path
+
+
+def test_states_go_from_run_to_run_on_both_sides(gpu, model, tmp_path, capsys):
+    here = ['--cache-dir', str(tmp_path), '--device', str(gpu.index)]
+    assert (
+        main(['verify', str(model), '--inputs', BINDINGS, '--random', '4', '--json', *here]) == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert found['outputs']['hn']['largest'] == 4
+    assert found['outputs']['action']['max_error'] < 1e-3
+
+
+def test_bound_inputs_are_measured(gpu, model, tmp_path):
+    written = tmp_path / 'times.json'
+    here = ['--cache-dir', str(tmp_path), '--device', str(gpu.index)]
+    size = ['--frames', '20', '--image-size', '32x16']
+    code = main(['bench', str(model), '--inputs', BINDINGS, *size, '--json', str(written), *here])
+    assert code == 0
+    (result,) = json.loads(written.read_text())['results']
+    assert result['image'] == '32x16 bgr8, q [1, 4]'
+    assert result['graph_ms']['gpu']['p50'] > 0
