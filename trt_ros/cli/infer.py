@@ -4,15 +4,15 @@ Results of pictures and videos, as annotated files and JSON.
 The task is that of the network: detection, segmentation, pose, classification or depth.
 results.json holds one entry per image or video frame, with "width", "height" and, by task:
 
-detections: "label", "class_index", "score" and "xyxy" (left, top, right, bottom, in pixels of the
-  image). A rotated box also has "cxcywh" (centre, width, height) and "theta", the angle of its
+- detections: "label", "class_index", "score" and "xyxy" (left, top, right, bottom, in pixels of
+  the image). A rotated box also has "cxcywh" (centre, width, height) and "theta", the angle of its
   width in radians, clockwise from the image's x axis; its "xyxy" is the upright rectangle around
   it. An object with a mask has "mask", a compressed RLE of COCO; one with keypoints has
   "keypoints": x, y and visibility of each.
-mask: "classes" with the "fraction" of their pixels, and the "file" of class indices
+- mask: "classes" with the "fraction" of their pixels, and the "file" of class indices
   (NAME_mask.png; 255, or 65535 in 16 bits, is no class). With several outputs, "masks" by output.
-depth: "min", "median", "max", and the "file" of values (NAME_depth.tiff, float32).
-classes: the five best, each with its "score".
+- depth: "min", "median", "max", and the "file" of values (NAME_depth.tiff, float32).
+- classes: the five best, each with its "score".
 
 --coco also writes detections, masks or keypoints in the results format of COCO, as pycocotools
 and other evaluators read it. An image id is the number that the file is named (000000397133.jpg)
