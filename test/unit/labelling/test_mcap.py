@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 
 import numpy as np
 import pytest
 
 pytest.importorskip('rosbags')
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.labelling.mcap import CHUNK_POSITIONS, McapWriter, OutputTopic
 from trt_ros.recording import Recording
 
@@ -79,6 +79,28 @@ def test_a_continued_file_equals_one_of_a_single_run(tmp_path, monkeypatch, nbyt
         assert writer.position == (100 if nbytes_lost > 100 else 200)  # Whole chunks.
         write(writer, range(writer.position + 1, 501))
     assert part.read_bytes() == (tmp_path / 'whole.mcap').read_bytes()
+
+
+def test_a_write_that_stops_anywhere_is_read_and_continued(tmp_path, monkeypatch):
+    """As after SIGKILL: the kernel may end a write between two pages."""
+    monkeypatch.setattr('trt_ros.labelling.mcap.SECONDS_PER_WRITE', 0.0)
+    path, whole, stopped = (tmp_path / f'{name}.mcap' for name in ('a', 'whole', 'stopped'))
+    with closing(McapWriter(path, TOPICS)) as writer:
+        write(writer, range(1, 101))
+        before = path.read_bytes()
+        write(writer, range(101, 201))
+        after = path.read_bytes()
+    with closing(McapWriter(whole, TOPICS)) as writer:
+        write(writer, range(1, 301))
+    start = next(i for i, (old, new) in enumerate(zip(before, after)) if old != new)
+    for place in range(start + 1, len(after), 97):
+        stopped.write_bytes(after[:place] + before[place:])
+        with suppress(BadFrameError):
+            read(stopped)
+        with closing(McapWriter(stopped, TOPICS, resume=True)) as writer:
+            assert writer.position in (100, 200)
+            write(writer, range(writer.position + 1, 301))
+        assert stopped.read_bytes() == whole.read_bytes()
 
 
 def test_a_finished_file_is_continued_with_nothing(tmp_path):
