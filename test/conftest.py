@@ -22,11 +22,15 @@ def own_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope='session', autouse=True)
-def hangup_ends_processes():
-    """Restore SIGHUP's default, which nohup takes from all that is started below it."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def signals_end_processes():
+    """Restore what nohup and a background job of a shell take from all that they start."""
+    handlers = {signal.SIGHUP: signal.SIG_DFL}
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        handlers[signal.SIGINT] = signal.default_int_handler
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     yield
-    signal.signal(signal.SIGHUP, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope='session')
