@@ -315,9 +315,9 @@ def test_a_silent_topic_is_named(start, peer, publisher, picture_of):
 
 
 def test_a_silent_topic_is_named_although_others_have_errors(start, peer, publisher, picture_of):
-    start('masked', 'policy', ['left=image:one', 'right=image:two', 'joints=tensor:silent'])
+    start('masked', 'policy', ['left=image:one', 'right=image:two', 'joints=tensor:torques'])
     one, two = publisher(Image, '/one'), publisher(Image, '/two')
-    publisher(TensorList, '/silent')
+    publisher(TensorList, '/torques')
     inbox = peer.inbox(DiagnosticArray, '/diagnostics')
 
     def is_stale():
@@ -327,7 +327,7 @@ def test_a_silent_topic_is_named_although_others_have_errors(start, peer, publis
 
     message = peer.wait_until(is_stale, 'a stale status').message
     assert message.startswith('no message for ')
-    assert message.endswith(' s on /silent: 1 publisher, no messages')
+    assert message.endswith(' s on /torques: 1 publisher, no messages')
 
 
 def test_a_recurrent_network_keeps_its_state(start, peer, publisher, models):
