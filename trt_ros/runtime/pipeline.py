@@ -97,6 +97,7 @@ class Pipeline(Generic[ResultT]):
         self._fitted, self.feeds, self.decoder = fitted, fitted.feeds, fitted.decoder
         self.class_names = fitted.class_names
         self.backend, self.log_lines, self.outputs = backend, log_lines, outputs
+        self._last_choice: tuple[object, ClassChoice] = ((), {}), ClassChoice()
 
     @classmethod
     def open(
@@ -205,8 +206,6 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when one of them cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        if not thresholds.chooses_classes:
-            return self._open_frames().infer_all(frames, thresholds)
         thresholds, choose = self._choice(thresholds)
         return list(map(choose, self._open_frames().infer_all(frames, thresholds)))
 
@@ -267,7 +266,12 @@ class Pipeline(Generic[ResultT]):
         """
         if not thresholds.chooses_classes:
             return thresholds, _unchanged
-        choice = ClassChoice.of(thresholds, self.class_names)
+        # Copies: a program may change its list of classes between calls.
+        classes = tuple(thresholds.classes), dict(thresholds.class_scores)
+        last, choice = self._last_choice
+        if classes != last:
+            choice = ClassChoice.of(thresholds, self.class_names)
+            self._last_choice = classes, choice
         return choice.candidates(thresholds), partial(choice.wanted, thresholds=thresholds)
 
     def _with_frames(self, inputs: RunInputs) -> RunInputs:

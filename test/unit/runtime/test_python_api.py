@@ -130,6 +130,29 @@ def test_classes_are_chosen_by_name_in_every_call():
             pipeline(image, trt_ros.Thresholds(classes=['ghost']))
 
 
+def test_classes_are_looked_up_when_they_change():
+    image, looked_up = scene(), []
+
+    class Names(tuple):
+        def __iter__(self):
+            looked_up.append(self)
+            return super().__iter__()
+
+    with trt_ros.Pipeline.open(MODEL, backend='onnxruntime') as pipeline:
+        first, second = np.unique(pipeline(image).labels)[:2].tolist()
+        pipeline.class_names = Names(pipeline.class_names)
+        classes = [first]
+        thresholds = trt_ros.Thresholds(classes=classes)
+        for _ in range(3):
+            assert set(pipeline(image, thresholds).labels) == {first}
+        assert len(looked_up) == 1
+        classes[0] = second
+        assert set(pipeline(image, thresholds).labels) == {second}
+        scores = trt_ros.Thresholds(class_scores={first: 1.0})
+        assert first not in pipeline(image, scores).labels
+        assert len(looked_up) == 3
+
+
 def test_a_pending_result_is_collected_once():
     class Pending(PendingResults):
         def __init__(self, answers):
