@@ -21,15 +21,6 @@ from trt_ros.cli._arguments import positive
 from trt_ros.errors import ModelError, ParameterError
 
 DEFAULT_BATCH = 8
-TYPES = {
-    'float16': 'FP16',
-    'float32': 'FP32',
-    'float64': 'FP64',
-    'bfloat16': 'BF16',
-    'bool': 'BOOL',
-    **{f'{kind}{bits}': f'{kind.upper()}{bits}' for kind in ('int', 'uint') for bits in (8, 16)},
-    **{f'{kind}{bits}': f'{kind.upper()}{bits}' for kind in ('int', 'uint') for bits in (32, 64)},
-}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -136,7 +127,9 @@ def _config(name: str, found: Mapping[str, Any], batch: int) -> Iterator[str]:
 
 
 def _tensor(kind: str, tensor: Mapping[str, Any], *, has_batch: bool) -> Iterator[str]:
-    if tensor['dtype'] not in TYPES:
+    from trt_ros.runtime.remote.remote_runner import DATATYPES
+
+    if tensor['dtype'] not in DATATYPES:
         raise ModelError(
             f'The {kind} {tensor["name"]} has the type {tensor["dtype"]}, which Triton lacks.',
             remedy='Export with float32 inputs and outputs.',
@@ -144,7 +137,7 @@ def _tensor(kind: str, tensor: Mapping[str, Any], *, has_batch: bool) -> Iterato
     dims = tensor['shape'][1:] if has_batch else tensor['shape']
     yield f'{kind} {{'
     yield f'  name: {_quoted(tensor["name"])}'
-    yield f'  data_type: TYPE_{TYPES[tensor["dtype"]]}'
+    yield f'  data_type: TYPE_{DATATYPES[tensor["dtype"]]}'
     yield f'  dims: {dims or [1]}'
     if not dims:  # Triton has no scalars.
         yield '  reshape { shape: [ ] }'

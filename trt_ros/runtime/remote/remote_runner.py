@@ -40,7 +40,7 @@ DTYPES = {
         for bits in (8, 16, 32, 64)
     },
 }
-_DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
+DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
 #: Field of a tensor's contents by datatype, in replies without raw contents.
 _CONTENTS = {
     'BOOL': 'bool_contents',
@@ -206,7 +206,7 @@ class RemoteRunner(Runner):
         for spec in self.inputs:
             tensor = tensors[spec.name]
             described = request.inputs.add(
-                name=spec.name, datatype=_DATATYPES[spec.dtype], shape=tensor.shape
+                name=spec.name, datatype=DATATYPES[spec.dtype], shape=tensor.shape
             )
             if shared is None:
                 request.raw_input_contents.append(tensor.tobytes())
