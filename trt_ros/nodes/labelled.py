@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 import threading
 from typing import Any
 
@@ -71,6 +71,9 @@ class ThresholdParameters:
             parse_class_scores(self.class_score_thresholds),
             self.class_agnostic_nms,
         )
+
+
+THRESHOLD_NAMES = frozenset(each.name for each in fields(ThresholdParameters))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,12 @@ from vision_msgs.msg import Detection2DArray
 from trt_ros.draw import draw_result
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
-from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
+from trt_ros.nodes.labelled import (
+    THRESHOLD_NAMES,
+    ClassIdParameters,
+    ObjectNode,
+    ThresholdParameters,
+)
 from trt_ros.nodes.regions import ObjectResults, RegionNode
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import (
@@ -74,8 +79,7 @@ class PoseNode(RegionNode, ObjectNode):
 
     def without_effect(self) -> set[str]:
         """Return the names of parameters that have no effect; regions have the given classes."""
-        names = {each.name for each in fields(ThresholdParameters)}
-        return super().without_effect() | (names if self.parameters.regions else set())
+        return super().without_effect() | (THRESHOLD_NAMES if self.parameters.regions else set())
 
     def advertise(self, camera: Camera) -> SimpleNamespace:
         """Create the publishers of a camera's results."""

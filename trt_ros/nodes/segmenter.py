@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,12 @@ from trt_ros.draw import draw_result
 from trt_ros.errors import ParameterError
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
-from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
+from trt_ros.nodes.labelled import (
+    THRESHOLD_NAMES,
+    ClassIdParameters,
+    ObjectNode,
+    ThresholdParameters,
+)
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
@@ -92,8 +97,7 @@ class SegmenterNode(ObjectNode):
 
     def without_effect(self) -> set[str]:
         """Return the names of parameters that have no effect; a semantic mask has no objects."""
-        names = {each.name for each in fields(ThresholdParameters)}
-        return super().without_effect() | (set() if self._has_instances else names)
+        return super().without_effect() | (set() if self._has_instances else THRESHOLD_NAMES)
 
     def _prefixes(self, head: MaskHeads) -> dict[str, str]:
         """Return the prefix of the topics of each mask by output: '' for the first."""
