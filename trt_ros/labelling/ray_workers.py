@@ -44,8 +44,8 @@ def open_ray(
         can_use = options.backend != 'onnxruntime' and not options.is_remote
         gpus = float(can_use and resources.get('GPU', 0) >= 1)
     cpus = 0.0 if gpus else 1.0
-    limits = [resources.get('GPU', 0.0) / gpus] if gpus else [resources.get('CPU', 1.0)]
-    count = min(count, int(min(limits)))
+    limit = resources.get('GPU', 0.0) / gpus if gpus else resources.get('CPU', 1.0)
+    count = min(count, int(limit))
     if count < 1:
         raise ParameterError(
             f'No worker fits into the cluster of Ray: {gpus:g} GPUs per worker.',
