@@ -24,7 +24,7 @@ ground truth instead.
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 import json
@@ -173,14 +173,13 @@ def _entries_of(
     """
     from trt_ros.cli._results import result_as_json
     from trt_ros.draw import draw_result
-    from trt_ros.media import read_picture, write_picture
+    from trt_ros.media import open_video_writer, read_picture, write_picture
     from trt_ros.vision.frame import Frame
-    from trt_ros.vision.keypoints import NAMES
 
     thresholds = thresholds_of(args)
     is_video = path.suffix.lower() in VIDEO_SUFFIXES
     with ExitStack() as stack:
-        write: Callable[[np.ndarray], None] | None = None
+        writer: Any = None
         for index, (pixels, rate_hz) in enumerate(
             read_video(path) if is_video else [(read_picture(path), 0.0)]
         ):
@@ -199,33 +198,14 @@ def _entries_of(
             yield {**entry, 'width': width, 'height': height, **found}
             if annotated is None:
                 continue
-            if write is None:
-                write = (
-                    _video_writer(annotated, width, height, rate_hz, stack)
-                    if is_video
-                    else lambda pixels: write_picture(annotated, pixels)
-                )
-            draw_result(
-                pixels,
-                result,
-                pipeline.class_names,
-                keypoint_names=NAMES.get(pipeline.decoder.head.keypoint_count or 0, ()),
-            )
-            write(pixels)
-
-
-def _video_writer(
-    path: Path, width: int, height: int, rate_hz: float, stack: ExitStack
-) -> Callable[[np.ndarray], None]:
-    from trt_ros.media import open_video_writer
-
-    writer = open_video_writer(path, rate_hz, (width, height))
-    stack.callback(writer.release)
-
-    def write(pixels: np.ndarray) -> None:
-        writer.write(pixels)
-
-    return write
+            draw_result(pixels, result, pipeline.class_names)
+            if not is_video:
+                write_picture(annotated, pixels)
+                continue
+            if writer is None:
+                writer = open_video_writer(annotated, rate_hz, (width, height))
+                stack.callback(writer.release)
+            writer.write(pixels)
 
 
 def _write_json(path: Path, entries: Sequence[dict[str, Any]]) -> None:
