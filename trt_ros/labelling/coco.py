@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 import json
 from pathlib import Path
 import tempfile
 from typing import IO, Any
-
-import numpy as np
 
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.results import ImageHeader
@@ -18,7 +16,6 @@ from trt_ros.vision.coco import category_ids, coco_entries
 from trt_ros.vision.decoders.semantic import MaskHeads
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.labels import name_of
-from trt_ros.vision.results import ClassMask, Instances, unlabelled
 
 _COPY_NBYTES = 1 << 20
 
@@ -66,17 +63,8 @@ class CocoLabels:
                 'height': frame.height,
             }
         )
-        entries = coco_entries(result, image_id, self._category_ids)
-        for entry, area in zip(entries, _areas(result, self._category_ids)):
-            box_area = entry['bbox'][2] * entry['bbox'][3] if 'bbox' in entry else 0.0
-            self._annotations.append(
-                {
-                    'id': self._annotations.count + 1,
-                    **entry,
-                    'area': round(box_area, 2) if area is None else area,
-                    'iscrowd': 0,
-                }
-            )
+        for entry in coco_entries(result, image_id, self._category_ids, with_area=True):
+            self._annotations.append({'id': self._annotations.count + 1, **entry, 'iscrowd': 0})
 
     def close(self) -> None:
         """Write the file, if there were images; may be called twice."""
@@ -114,19 +102,3 @@ class _JsonArray:
 
     def close(self) -> None:
         self._file.close()
-
-
-def _areas(result: object, categories: Mapping[int, int]) -> Iterator[int | None]:
-    """Yield the area of each of coco_entries() in pixels; None for that of its box."""
-    if isinstance(result, Instances):
-        labels = result.detections.labels.tolist()
-        for mask, label in zip(result.masks, labels):
-            if label in categories:
-                yield int(mask.sum())
-    elif isinstance(result, ClassMask):
-        for label in np.unique(result.labels).tolist():
-            if label != unlabelled(result.labels.dtype) and label in categories:
-                yield int((result.labels == label).sum())
-    else:
-        while True:
-            yield None

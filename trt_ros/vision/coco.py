@@ -93,7 +93,11 @@ def _some(names: Any) -> str:
 
 
 def coco_entries(
-    result: object, image_id: int, categories: Mapping[int, int]
+    result: object,
+    image_id: int,
+    categories: Mapping[int, int],
+    *,
+    with_area: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """
     Yield the entries of the results of an image; none for results that the format does not have.
@@ -103,9 +107,10 @@ def coco_entries(
     is an entry without box and score, as in the stuff format.
 
     :param categories: category id by class index; other classes are left out.
+    :param with_area: add `area` in pixels: that of the mask, else of the box.
     """
     if isinstance(result, ClassMask):
-        yield from _stuff(result, image_id, categories)
+        yield from _stuff(result, image_id, categories, with_area=with_area)
         return
     if isinstance(result, OrientedBoxes):
         found = Detections(
@@ -130,31 +135,44 @@ def coco_entries(
             'category_id': categories[label],
             'bbox': [_rounded(each) for each in (left, top, right - left, bottom - top)],
             'score': round(score, 5),
+            **_shape(result, index),
         }
-        if isinstance(result, OrientedBoxes):
-            corners = result.corners()[index].ravel().tolist()
-            entry['segmentation'] = [[_rounded(each) for each in corners]]
-        elif isinstance(result, Instances):
-            entry['segmentation'] = run_lengths(
-                result.masks[index], result.origins_xy[index], result.image_wh
+        if with_area:
+            _, _, width, height = entry['bbox']
+            entry['area'] = (
+                int(result.masks[index].sum())
+                if isinstance(result, Instances)
+                else _rounded(width * height)
             )
-        elif isinstance(result, Poses):
-            entry['keypoints'] = [
-                _rounded(each) for each in result.keypoints[index].ravel().tolist()
-            ]
         yield entry
 
 
+def _shape(result: object, index: int) -> dict[str, Any]:
+    """Return the corners, mask or keypoints of an object."""
+    if isinstance(result, OrientedBoxes):
+        corners = result.corners()[index].ravel().tolist()
+        return {'segmentation': [[_rounded(each) for each in corners]]}
+    if isinstance(result, Instances):
+        mask, origin_xy = result.masks[index], result.origins_xy[index]
+        return {'segmentation': run_lengths(mask, origin_xy, result.image_wh)}
+    if isinstance(result, Poses):
+        points = result.keypoints[index].ravel().tolist()
+        return {'keypoints': [_rounded(each) for each in points]}
+    return {}
+
+
 def _stuff(
-    mask: ClassMask, image_id: int, categories: Mapping[int, int]
+    mask: ClassMask, image_id: int, categories: Mapping[int, int], *, with_area: bool
 ) -> Iterator[dict[str, Any]]:
     labels, wh = mask.labels, (mask.labels.shape[1], mask.labels.shape[0])
     for label in np.unique(labels).tolist():
         if label != unlabelled(labels.dtype) and label in categories:
+            pixels = labels == label
             yield {
                 'image_id': image_id,
                 'category_id': categories[label],
-                'segmentation': run_lengths(labels == label, np.zeros(2, np.int32), wh),
+                'segmentation': run_lengths(pixels, np.zeros(2, np.int32), wh),
+                **({'area': int(pixels.sum())} if with_area else {}),
             }
 
 
