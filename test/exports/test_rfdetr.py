@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.detr import RFDETR
+from trt_ros.vision.decoders.registry import SEGMENTERS
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 
@@ -78,6 +80,32 @@ def test_decoder_equals_postprocessing_of_exporter(exported, picture, assert_sam
     boxes = own.xyxy.clip(0, np.tile([picture.width, picture.height], 2))
     assert_same(found, boxes, own.confidence, own.class_id)
     pipeline.close()
+
+
+@pytest.mark.slow
+def test_masks_equal_the_postprocessing_of_the_exporter(torch, exported, picture, assert_same):
+    path = exported('RFDETRSegNano')
+    postprocess = pytest.importorskip('rfdetr.models.postprocess', reason='newer RF-DETR has it')
+    options = LabelledOptions(str(path), backend='onnxruntime')
+    with closing(Pipeline.open(options, families=SEGMENTERS)) as pipeline:
+        assert pipeline.decoder.name == 'rfdetr_seg'
+        found = pipeline.infer(picture, Thresholds(score=THRESHOLD, max_detections=300))
+        image = pipeline.preprocess(picture)[0]
+    outputs = OnnxRuntimeRunner.open(path).infer({'input': image})
+    names = {'labels': 'pred_logits', 'dets': 'pred_boxes', 'masks': 'pred_masks'}
+    own = postprocess.PostProcess()(
+        {theirs: torch.from_numpy(np.array(outputs[name])) for name, theirs in names.items()},
+        torch.tensor([[picture.height, picture.width]]),
+        score_threshold=THRESHOLD,
+    )[0]
+    boxes, scores, labels = (own[name].numpy() for name in ('boxes', 'scores', 'labels'))
+    assert_same(found.detections, boxes, scores, labels)
+    order = np.argsort(-scores, kind='stable')
+    for index, mask in enumerate(own['masks'].numpy()[order, 0]):
+        alone = found.take(np.array([index])).paint(np.ones(1, np.uint8))
+        assert np.count_nonzero(alone != mask) <= 2  # Interpolated values of 0.
+    pixels = np.count_nonzero(own['masks'].numpy(), axis=(1, 2, 3))
+    assert len(np.unique(pixels)) > 2
 
 
 def test_preprocessing_equals_the_exporter(rfdetr, picture):

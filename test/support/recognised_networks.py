@@ -505,6 +505,21 @@ TOLD = [
         {'hw': (544, 960)},
     ),  # PeopleSemSegNet
     (
+        'rfdetr_seg',
+        91,
+        'masks (1, 100, 78, 78) float32 is a mask per query: named as the exporter of RF-DETR '
+        'does',
+        'dets (1, 100, 4); labels (1, 100, 91); masks (1, 100, 78, 78)',
+        {'hw': (312, 312)},
+    ),
+    (
+        'rfdetr_seg',
+        3,
+        'named as the exporter of RF-DETR does',
+        'dets (?, ?, 4); labels (?, ?, 4); masks (?, ?, ?, ?)',
+        {'class_count': 3},
+    ),
+    (
         'maskformer',
         150,
         'one class and one mask per query',

@@ -190,3 +190,23 @@ def cells_of(rows: Taps, cols: Taps, box: Box) -> tuple[slice, slice]:
         slice(int(rows.first[y1]), int(rows.second[y2 - 1]) + 1),
         slice(int(cols.first[x1]), int(cols.second[x2 - 1]) + 1),
     )
+
+
+def window_of(high: np.ndarray, rows: Taps, cols: Taps) -> Box | None:
+    """
+    Return the pixels that a cell above the threshold contributes to; None: there are none.
+
+    :param high: (h, w) bool, cells above the threshold.
+    """
+    if not high.any():
+        return None
+    left, top, right, bottom = bounds(high)
+    x1, x2 = np.searchsorted(cols.second, left), np.searchsorted(cols.first, right)
+    y1, y2 = np.searchsorted(rows.second, top), np.searchsorted(rows.first, bottom)
+    return (int(x1), int(y1), int(x2), int(y2)) if x1 < x2 and y1 < y2 else None
+
+
+def bounds(mask: np.ndarray) -> Box:
+    """Return the box of the true elements of a mask that has some."""
+    xs, ys = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
+    return int(xs[0]), int(ys[0]), int(xs[-1]) + 1, int(ys[-1]) + 1

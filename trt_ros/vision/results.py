@@ -30,7 +30,8 @@ class Instances:
     """
     N objects with one mask each, best score first; N may be 0.
 
-    :param masks: N arrays (h, w) bool, each of the pixels whose centres lie in its box.
+    :param masks: N arrays (h, w) bool, each of the pixels of a part of the image that contains
+        the object; of networks that limit masks to their boxes, those whose centres lie in it.
     :param origins_xy: (N, 2) int32, pixel of each mask's upper-left corner.
     """
 

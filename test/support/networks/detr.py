@@ -169,3 +169,17 @@ def detr_panoptic():
     """,
         [*weights, 'float[8,4] w_box'],
     )
+
+
+def rfdetr_seg():
+    body, weights = mask_queries()
+    return (
+        body
+        + """
+        labels = Identity (class_queries_logits)
+        masks = Identity (masks_queries_logits)
+        raw = MatMul (relu, w_box)
+        dets = Sigmoid (raw)
+    """,
+        [*weights, 'float[8,4] w_box'],
+    )

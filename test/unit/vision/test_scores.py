@@ -261,6 +261,7 @@ WITHOUT = {
     'mediapipe_palm',
     'detr',
     'rfdetr',
+    'rfdetr_seg',
     'yolov8_cls',
     'classifier',
     'semantic',

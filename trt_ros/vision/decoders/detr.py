@@ -26,7 +26,7 @@ from trt_ros.vision.decoders.yolov8 import cell_counts
 from trt_ros.vision.decoders.yolov10 import EndToEndHead
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import to_detections
+from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import Thresholds
 
@@ -80,6 +80,12 @@ class DetrHead(Head[Detections]):
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
         """Decode the outputs for one image; see `Head`."""
+        return self.choose(outputs, letterbox, thresholds)[1]
+
+    def choose(
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> tuple[np.ndarray, Detections]:
+        """Decode the outputs for one image; also return the (K,) queries of the detections."""
         logits = image_output(outputs, self.logits_name)
         if self.boxes_name:
             boxes = image_output(outputs, self.boxes_name)
@@ -94,7 +100,7 @@ class DetrHead(Head[Detections]):
             scores = self.to_scores(logits.astype(np.float32))
             queries, labels = np.nonzero(passing(scores, thresholds.score))
             xyxy = corners(boxes[queries].astype(np.float32))
-            return to_detections(
+            best, found = choose_boxes(
                 xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32),
                 scores[queries, labels],
                 labels,
@@ -102,6 +108,7 @@ class DetrHead(Head[Detections]):
                 iou_threshold=None,
                 max_detections=min(thresholds.max_detections, len(logits)),
             )
+        return queries[best], found
 
 
 class Queries(NamedTuple):
@@ -177,7 +184,7 @@ def _open_rtdetr(network: NetworkDescription) -> Head:
     return _open_raw(network, raw_outputs(network), sigmoid, 0)
 
 
-def _open_rfdetr(network: NetworkDescription) -> Head:
+def open_rfdetr(network: NetworkDescription) -> DetrHead:
     """
     Open the head of an RF-DETR.
 
@@ -229,4 +236,4 @@ def _feed_input_size(network: NetworkDescription) -> Mapping[str, np.ndarray]:
 
 DETR = Family('detr', 'detect', IMAGENET_PREPROCESS, _open_detr)
 RTDETR = Family('rtdetr', 'detect', STRETCH_PREPROCESS, _open_rtdetr, _feed_input_size)
-RFDETR = Family('rfdetr', 'detect', IMAGENET_PREPROCESS, _open_rfdetr)
+RFDETR = Family('rfdetr', 'detect', IMAGENET_PREPROCESS, open_rfdetr)

@@ -23,9 +23,9 @@ from trt_ros.vision.decoders.family import (
 )
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.float16 import as_float32
-from trt_ros.vision.grid import Taps, covers, taps
+from trt_ros.vision.grid import covers, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.masks import Box, cells_of, threshold_masks
+from trt_ros.vision.masks import Box, bounds, cells_of, threshold_masks, window_of
 from trt_ros.vision.results import ClassMask, Instances
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -190,7 +190,7 @@ def _segments(
     windows = {
         index: window
         for index, plane in enumerate(planes)
-        if (window := _window(plane > 0, rows, cols)) is not None
+        if (window := window_of(plane > 0, rows, cols)) is not None
     }
     masks = threshold_masks(
         [planes[index][cells_of(rows, cols, box)] for index, box in windows.items()],
@@ -204,26 +204,10 @@ def _segments(
     for (index, (x1, y1, x2, y2)), mask in zip(windows.items(), masks):
         own = mask & (owners[y1:y2, x1:x2] == index)
         if own.any() and won[index] > MIN_WON_SHARE * np.count_nonzero(mask):
-            left, top, right, bottom = _bounds(own)
+            left, top, right, bottom = bounds(own)
             box = (x1 + left, y1 + top, x1 + right, y1 + bottom)
             found.append((index, box, own[top:bottom, left:right]))
     return found
-
-
-def _window(high: np.ndarray, rows: Taps, cols: Taps) -> Box | None:
-    """Return the pixels that a cell above the threshold contributes to; None: there are none."""
-    if not high.any():
-        return None
-    left, top, right, bottom = _bounds(high)
-    x1, x2 = np.searchsorted(cols.second, left), np.searchsorted(cols.first, right)
-    y1, y2 = np.searchsorted(rows.second, top), np.searchsorted(rows.first, bottom)
-    return (int(x1), int(y1), int(x2), int(y2)) if x1 < x2 and y1 < y2 else None
-
-
-def _bounds(mask: np.ndarray) -> Box:
-    """Return the box of the true elements of a mask that has some."""
-    xs, ys = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
-    return int(xs[0]), int(ys[0]), int(xs[-1]) + 1, int(ys[-1]) + 1
 
 
 def find_query_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:

@@ -129,6 +129,11 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
             prototypes,
         ),
         'yolov5_seg': (Expected((1, triples, '5 + classes + masks')), prototypes),
+        'rfdetr_seg': (
+            Expected((1, 'N', 4), 'dets'),
+            Expected((1, 'N', 'classes'), 'labels'),
+            Expected((1, 'N', 'rows', 'columns'), 'masks'),
+        ),
         'semantic': (Expected((1, 'classes', 'rows', 'columns')),),
         'maskformer': (
             Expected((1, 'queries', 'classes + 1')),

@@ -12,6 +12,7 @@ from trt_ros.vision.decoders import (
     depth,
     detectnet,
     detr,
+    detr_masks,
     faces,
     finished_boxes,
     heatmap_pose,
@@ -443,6 +444,11 @@ RULES: tuple[Rule, ...] = (
         masked_rows,
         '{found[0]} is boxes with mask coefficients, {found[1]} the prototypes',
         when=lambda net, found: is_task(net, 'segment'),
+    ),
+    Rule(
+        'rfdetr_seg',
+        detr_masks.find_masks,
+        '{found} is a mask per query: named as the exporter of RF-DETR does',
     ),
     Rule(
         'yolo_semantic',

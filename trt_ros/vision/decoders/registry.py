@@ -17,6 +17,7 @@ from trt_ros.vision.decoders.classify import CLASSIFIER, YOLOV8_CLS
 from trt_ros.vision.decoders.depth import DEPTH, YOLO_DEPTH
 from trt_ros.vision.decoders.detectnet import DETECTNET_V2
 from trt_ros.vision.decoders.detr import DETR, RFDETR, RTDETR
+from trt_ros.vision.decoders.detr_masks import RFDETR_SEG
 from trt_ros.vision.decoders.efficient_nms import EFFICIENT_NMS
 from trt_ros.vision.decoders.embedding import EMBEDDING, TENSOR
 from trt_ros.vision.decoders.faces import RETINAFACE, SCRFD, YUNET
@@ -89,6 +90,7 @@ FAMILIES: tuple[Family[Head[Detections]], ...] = (
 SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (
     YOLOV8_SEG,
     YOLOV5_SEG,
+    RFDETR_SEG,
     YOLO_SEMANTIC,
     SEMANTIC,
     MASKFORMER,

@@ -14,6 +14,7 @@ from support.networks.detr import (
     detr,
     detr_panoptic,
     mask_queries,
+    rfdetr_seg,
     rtdetr_deployed,
     rtdetr_queries,
 )
@@ -359,6 +360,14 @@ BUILDS = [
             'output0 = Cast <to = 2> (index)'
         ),
         {**ULTRALYTICS, 'task': 'semantic'},
+        None,
+    ),
+    (
+        'rfdetr_seg',
+        '',
+        'float[1,16,4] dets, float[1,16,4] labels, float[1,16,8,8] masks',
+        rfdetr_seg(),
+        {},
         None,
     ),
     (
