@@ -1,4 +1,4 @@
-"""Safe reading of files named by users: regular files only, with a size limit."""
+"""Files named by users: safe reading of regular files, with a size limit, and early checks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 import stat
 from typing import IO
+
+from trt_ros.errors import ParameterError
 
 MAX_TEXT_NBYTES = 1 << 20  # Hand-written files: labels, a calibration.
 
@@ -40,6 +42,20 @@ def read_regular(path: Path, max_nbytes: int) -> bytes:
     if len(data) > max_nbytes:
         raise OSError(errno.EFBIG, f'File has more than {max_nbytes} bytes', str(path))
     return data
+
+
+def check_output_folder(path: Path) -> None:
+    """
+    Check that the folder of a file exists, before a long run that writes the file at the end.
+
+    :raises ParameterError: when it does not.
+    """
+    if not path.parent.is_dir():
+        raise ParameterError(
+            f'The file {path} cannot be written.',
+            cause=f'The folder {path.parent} does not exist.',
+            remedy='Create the folder, or use another one.',
+        )
 
 
 def _refuse_special(path: Path, status: os.stat_result) -> None:

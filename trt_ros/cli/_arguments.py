@@ -1,4 +1,4 @@
-"""Types of command line arguments."""
+"""Types and uses of command line arguments."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import isfinite
 from pathlib import Path
 
 from trt_ros.cli._option_flags import comma_separated
+from trt_ros.errors import ParameterError
 from trt_ros.runtime.options import REMOTE_SCHEMES
 from trt_ros.vision.thresholds import Thresholds, parse_class_scores
 
@@ -83,6 +84,22 @@ def add_threshold_flags(parser: ArgumentParser) -> None:
         action='store_true',
         help='boxes also suppress those of other classes, after the NMS per class',
     )
+
+
+def make_output_folder(folder: Path) -> None:
+    """
+    Create the folder of --output.
+
+    :raises ParameterError: when it cannot be created.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ParameterError(
+            f'The output folder {folder} cannot be created.',
+            cause=error.strerror or '',
+            remedy='Choose another folder with --output.',
+        ) from error
 
 
 def thresholds_of(args: Namespace) -> Thresholds:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._pictures import VIDEO_SUFFIXES
 from trt_ros.errors import ParameterError
+from trt_ros.regular_file import check_output_folder
 
 if TYPE_CHECKING:
     from trt_ros.runtime.pipeline import Pipeline
@@ -62,27 +63,12 @@ class CocoFile:
         pipeline: Pipeline[Any],
         files: Sequence[Path],
     ) -> None:
-        from trt_ros.vision.coco import CocoIds, category_ids
-        from trt_ros.vision.decoders.semantic import MaskHeads
+        from trt_ros.vision.coco import CocoIds, category_ids, check_has_format
 
         self._path = path
         decoder = pipeline.decoder
-        if decoder.task in ('classify', 'depth'):
-            raise ParameterError(
-                f'COCO has no format for the results of decoder {decoder.name}.',
-                remedy='Leave --coco out: results.json has them.',
-            )
-        if isinstance(decoder.head, MaskHeads):
-            raise ParameterError(
-                'COCO has no format for several masks per image.',
-                remedy='Choose one output with --outputs.',
-            )
-        if not self._path.parent.is_dir():
-            raise ParameterError(
-                f'The file {self._path} cannot be written.',
-                cause=f'The folder {self._path.parent} does not exist.',
-                remedy='Create the folder, or use another one.',
-            )
+        check_has_format(decoder)
+        check_output_folder(path)
         ids = CocoIds.read(annotations) if annotations else None
         self._image_ids = _image_ids(files, ids.images if ids else None)
         self._next_id = 1

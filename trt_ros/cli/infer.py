@@ -32,7 +32,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import add_threshold_flags, thresholds_of
+from trt_ros.cli._arguments import add_threshold_flags, make_output_folder, thresholds_of
 from trt_ros.cli._coco_file import CocoFile, add_coco_flags, open_coco_file
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand, read_video
@@ -77,7 +77,8 @@ def run(args: Namespace) -> int:
     folder = args.output or (None if args.json else Path('results'))
     paths = list(expand(args.files))
     if folder is not None:
-        _make_folder(folder, paths)
+        _check_inputs(folder, paths)
+        make_output_folder(folder)
     entries: list[dict[str, Any]] = []
     failed = 0
     with ExitStack() as stack:
@@ -120,7 +121,7 @@ def run(args: Namespace) -> int:
     return 1 if failed else 0
 
 
-def _make_folder(folder: Path, inputs: Sequence[Path]) -> None:
+def _check_inputs(folder: Path, inputs: Sequence[Path]) -> None:
     for path in inputs:
         if path.resolve().parent == folder.resolve():
             raise ParameterError(
@@ -128,14 +129,6 @@ def _make_folder(folder: Path, inputs: Sequence[Path]) -> None:
                 cause='Annotated files have the names of the inputs and would overwrite them.',
                 remedy='Choose another folder with --output.',
             )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ParameterError(
-            f'The output folder {folder} cannot be created.',
-            cause=error.strerror or '',
-            remedy='Choose another folder with --output.',
-        ) from error
 
 
 class _Names:

@@ -18,7 +18,13 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trt_ros.cli._arguments import add_threshold_flags, finite, positive, thresholds_of
+from trt_ros.cli._arguments import (
+    add_threshold_flags,
+    finite,
+    make_output_folder,
+    positive,
+    thresholds_of,
+)
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.errors import ParameterError, TrtRosError
 from trt_ros.runtime.options import LabelledOptions
@@ -212,14 +218,7 @@ def _outputs(paths: Sequence[Path], output: Path) -> Iterator[tuple[Path, Path]]
         raise ParameterError(
             'Several recordings have the same name.', remedy='Label them one by one.'
         )
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ParameterError(
-            f'The output folder {output} cannot be created.',
-            cause=error.strerror or '',
-            remedy='Choose another folder with --output.',
-        ) from error
+    make_output_folder(output)
     for path, name in zip(found, names):
         yield path, output / f'{name}.mcap'
 

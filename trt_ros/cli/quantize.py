@@ -18,6 +18,7 @@ from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import count_frames, fingerprint, frames
 from trt_ros.cli.build import Bar
 from trt_ros.errors import ParameterError
+from trt_ros.regular_file import check_output_folder
 from trt_ros.runtime.options import PREPROCESSING, LabelledOptions
 
 if TYPE_CHECKING:
@@ -87,12 +88,8 @@ def run(args: Namespace) -> int:
     from trt_ros.quantization.latency import measure_latency
     from trt_ros.quantization.quantise import QuantOptions, quantise
 
-    if args.json and not args.json.parent.is_dir():
-        raise ParameterError(
-            f'The file {args.json} cannot be written.',
-            cause=f'The folder {args.json.parent} does not exist.',
-            remedy='Create the folder, or use another one.',
-        )
+    if args.json:
+        check_output_folder(args.json)
     options = QuantOptions(
         args.to, args.method, tuple(args.keep), args.max_drop, args.score_threshold
     )

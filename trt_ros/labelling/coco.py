@@ -12,8 +12,7 @@ from typing import IO, Any
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.coco import category_ids, coco_entries
-from trt_ros.vision.decoders.semantic import MaskHeads
+from trt_ros.vision.coco import category_ids, check_has_format, coco_entries
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.labels import name_of
 
@@ -33,11 +32,7 @@ class CocoLabels:
 
     def __init__(self, path: Path, pipeline: Pipeline[Any]) -> None:
         decoder = pipeline.decoder
-        if decoder.task in ('classify', 'depth') or isinstance(decoder.head, MaskHeads):
-            raise ParameterError(
-                f'COCO has no format for the results of decoder {decoder.name}.',
-                remedy='Leave --coco out.',
-            )
+        check_has_format(decoder)
         if path.exists():
             raise ParameterError(
                 f'File {path} exists already.', remedy='Choose another output file.'

@@ -23,6 +23,7 @@ from trt_ros.quantization.latency import LatencyTable
 from trt_ros.quantization.layers import QuantNetwork
 from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
 from trt_ros.quantization.search import LayerSearch
+from trt_ros.regular_file import check_output_folder
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 from trt_ros.runtime.feeds import is_one_image
 from trt_ros.runtime.fitting import Fitted, fit_any
@@ -194,12 +195,7 @@ def _check_output(output: Path, model: Path) -> None:
     problem = f'The file {output} cannot be written.'
     if output.suffix != '.onnx':
         raise ParameterError(problem, cause='It is not an .onnx file.', remedy='Name it so.')
-    if not output.parent.is_dir():
-        raise ParameterError(
-            problem,
-            cause=f'The folder {output.parent} does not exist.',
-            remedy='Create the folder, or use another one.',
-        )
+    check_output_folder(output)
     if output.exists() and model.exists() and output.samefile(model):
         raise ParameterError(
             problem, cause='It is the model itself.', remedy='Choose another name.'

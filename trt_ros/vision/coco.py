@@ -13,6 +13,8 @@ import numpy as np
 from trt_ros.errors import ParameterError
 from trt_ros.regular_file import read_regular
 from trt_ros.vision.decoders.obb import hull
+from trt_ros.vision.decoders.registry import Decoder
+from trt_ros.vision.decoders.semantic import MaskHeads
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import begins_with_background, built_in_names, name_of
 from trt_ros.vision.results import ClassMask, Instances, OrientedBoxes, Poses, unlabelled
@@ -90,6 +92,24 @@ def category_ids(
 def _some(names: Any) -> str:
     shown = ', '.join(list(names)[:10])
     return f'{shown}, ..' if len(names) > 10 else shown or 'none'
+
+
+def check_has_format(decoder: Decoder[Any]) -> None:
+    """
+    Check that the format has the results of a decoder.
+
+    :raises ParameterError: when it has not.
+    """
+    if isinstance(decoder.head, MaskHeads):
+        raise ParameterError(
+            'COCO has no format for several masks per image.',
+            remedy='Choose one output with --outputs, or leave --coco out.',
+        )
+    if decoder.task in ('classify', 'depth'):
+        raise ParameterError(
+            f'COCO has no format for the results of decoder {decoder.name}.',
+            remedy='Leave --coco out.',
+        )
 
 
 def coco_entries(

@@ -13,6 +13,7 @@ pytest.importorskip('rosbags')
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.results import ImageHeader
+from trt_ros.vision.decoders.semantic import MaskHeads
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.results import ClassMask, Instances
@@ -63,3 +64,7 @@ def test_area_of_masks_is_that_of_their_pixels(tmp_path):
 def test_tasks_that_coco_lacks_are_refused(tmp_path):
     with pytest.raises(ParameterError, match='no format for the results of decoder midas'):
         CocoLabels(tmp_path / 'out.json', pipeline('depth', 'midas'))
+    several = pipeline('segment', 'mask')
+    several.decoder.head = MaskHeads(())
+    with pytest.raises(ParameterError, match=r'several masks per image.*\n.*with --outputs'):
+        CocoLabels(tmp_path / 'out.json', several)
