@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+import hashlib
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from trt_ros.engine.loaded_plan import LoadedPlan, load_once
 from trt_ros.engine.plan import parse_plan_header, read_plan_header
 from trt_ros.errors import BackendError, ClosedError, ModelError
 from trt_ros.tensors import TensorSpec
@@ -32,11 +34,11 @@ Shape = tuple[int, ...]
 
 class Engine:
     """
-    A deserialised engine; owns TensorRT's IRuntime and ICudaEngine.
+    A deserialised engine, one per pipeline; several of them may share TensorRT's ICudaEngine.
 
     Destroy all execution contexts created from `handle` before close().
 
-    :param handle: TensorRT's ICudaEngine.
+    :param plan: holds TensorRT's IRuntime and ICudaEngine.
     :param path: path of the plan; None if it was built in memory.
     :param metadata: metadata of the ONNX file, if the engine has a sidecar.
     :param plan_nbytes: size of the plan.
@@ -48,8 +50,7 @@ class Engine:
     def __init__(
         self,
         flavour: Flavour,
-        runtime: Any,
-        handle: Any,
+        plan: LoadedPlan,
         *,
         path: Path | None,
         metadata: Mapping[str, str],
@@ -58,7 +59,8 @@ class Engine:
         self.flavour, self.path, self.plan_nbytes = flavour, path, plan_nbytes
         self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata))
         self.diagnostics: Mapping[str, str] = {}
-        self._runtime, self._handle = runtime, handle
+        self._plan: LoadedPlan | None = plan
+        handle = plan.handle
         specs = [
             tensor_spec(handle, handle.get_tensor_name(index))
             for index in range(handle.num_io_tensors)
@@ -74,17 +76,32 @@ class Engine:
             for index in range(handle.num_optimization_profiles)
         )
 
+        plan.add(self)
+
     @property
     def handle(self) -> Any:
         """TensorRT's ICudaEngine; raises ClosedError after close()."""
-        if self._handle is None:
+        if self._plan is None:
             raise ClosedError('The engine')
-        return self._handle
+        return self._plan.handle
+
+    @property
+    def users(self) -> int:
+        """Number of open engines, this one included, that share `handle`; 0 after close()."""
+        plan = self._plan
+        return 0 if plan is None else plan.users
+
+    def retire(self) -> None:
+        """Do not share `handle` with engines that are loaded later, as after a GPU failure."""
+        plan = self._plan
+        if plan is not None:
+            plan.retire()
 
     def close(self) -> None:
-        """Release engine and runtime; may be called twice."""
-        self._handle = None  # TensorRT requires that the engine is destroyed before its runtime.
-        self._runtime = None
+        """Release the engine, which the last of its users destroys; may be called twice."""
+        plan, self._plan = self._plan, None
+        if plan is not None:
+            plan.remove(self)
 
 
 def tensor_spec(handle: Any, name: str) -> TensorSpec:
@@ -105,20 +122,24 @@ def _profile_shapes(handle: Any, name: str, index: int) -> tuple[Shape, Shape, S
 def load_engine(
     source: Path | str | bytes,
     *,
+    device: int = 0,
     metadata: Mapping[str, str] | None = None,
     trusted_code: bool = False,
     dla_core: int | None = None,
+    shared: bool = True,
 ) -> Engine:
     """
-    Deserialise a plan on the current CUDA device.
+    Deserialise a plan on the current CUDA device, once for all its open engines.
 
     The plan's header selects tensorrt or tensorrt_rtx. A plan that is incompatible according to
     its header is refused before it reaches the library.
 
     :param source: path or bytes of the plan.
+    :param device: index of the current CUDA device.
     :param metadata: metadata of the ONNX file.
     :param trusted_code: allow a version-compatible plan to run the runtime code it contains.
     :param dla_core: DLA core the plan was built for; the plan itself does not contain its number.
+    :param shared: False where the caller changes the engine, as by a refit.
     :raises ModelError: if the plan is damaged or incompatible with this machine.
     :raises BackendError: if its TensorRT is not installed, or without a GPU.
     """
@@ -140,6 +161,22 @@ def load_engine(
             cause=f'It was built by {header.flavour} {header.version_text}.',
             remedy='Rebuild it on this machine: trt-ros build MODEL.onnx',
         )
+    digest = hashlib.sha256(plan).hexdigest()
+    loaded = load_once(
+        (digest, device, trusted_code, dla_core) if shared else None,
+        lambda: _deserialise(flavour, plan, name, trusted_code, dla_core),
+        device,
+    )
+    try:
+        return Engine(flavour, loaded, path=path, metadata=metadata or {}, plan_nbytes=len(plan))
+    except KeyError as error:
+        raise BackendError(f'{name} has a tensor of unsupported type {error}.') from error
+
+
+def _deserialise(
+    flavour: Flavour, plan: bytes, name: str, trusted_code: bool, dla_core: int | None
+) -> tuple[Any, Any]:
+    """Return TensorRT's IRuntime and ICudaEngine of a plan."""
     runtime = flavour.new_runtime()
     if trusted_code:
         runtime.engine_host_code_allowed = True
@@ -153,9 +190,4 @@ def load_engine(
             cause='\n'.join(captured.errors),
             remedy='Rebuild it on this machine: trt-ros build MODEL.onnx',
         )
-    try:
-        return Engine(
-            flavour, runtime, handle, path=path, metadata=metadata or {}, plan_nbytes=len(plan)
-        )
-    except KeyError as error:
-        raise BackendError(f'{name} has a tensor of unsupported type {error}.') from error
+    return runtime, handle

@@ -91,7 +91,7 @@ def open_engine(
             log.warning('%s Building the engine in memory, for this process only.', error.problem)
             return _build_in_memory(path, options, flavour, device, report, timeout_seconds)
         try:
-            engine = _load(entry.path, entry.sidecar)
+            engine = _load(entry.path, entry.sidecar, device)
             break
         except ModelError as error:
             if entry.build_reason:
@@ -106,7 +106,7 @@ def open_engine(
         engine,
         caches.runtime_cache(flavour, entry.path, device),
         entry.sidecar,
-        (f'engine {entry.path}, {origin}', *build_summary(entry.sidecar)),
+        (f'engine {entry.path}, {origin}{_sharing(engine)}', *build_summary(entry.sidecar)),
     )
 
 
@@ -140,15 +140,22 @@ def diagnostics_of(sidecar: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in diagnostics.items() if value}
 
 
-def _load(path: Path | bytes, sidecar: Mapping[str, Any]) -> Engine:
+def _sharing(engine: Engine) -> str:
+    """Return the end of a log line about an engine that others use, too."""
+    return f', shared by {engine.users} pipelines of this process' if engine.users > 1 else ''
+
+
+def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine:
     options = sidecar.get('options', {})
     if options.get('plugins'):
         load_plugins(load_trt(sidecar['flavour']), options['plugins'])
     engine = load_engine(
         path,
+        device=device,
         metadata=sidecar.get('metadata', {}),
         trusted_code=bool(options.get('version_compatible')),
         dla_core=options.get('dla_core'),
+        shared=not options.get('strip_weights'),  # Its weights come from a file that may change.
     )
     engine.diagnostics = diagnostics_of(sidecar)
     if options.get('strip_weights'):
@@ -190,7 +197,7 @@ def _build_in_memory(
             'onnx': {'path': str(path.absolute())},
             **built.report,
         }
-        engine = _load(built.plan.read(), sidecar)
+        engine = _load(built.plan.read(), sidecar, device)
     finally:
         built.close()
     return OpenedEngine(engine, None, sidecar, ('engine built in memory', *build_summary(sidecar)))
@@ -210,7 +217,7 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
             raise ModelError(
                 f'The engine {path} does not match its sidecar.', cause='The SHA-256 differs.'
             )
-        engine = _load(path, sidecar)
+        engine = _load(path, sidecar, device)
     except ModelError as error:
         raise ModelError(error.problem, cause=error.cause, remedy=_rebuild(sidecar)) from error
     return OpenedEngine(
@@ -218,7 +225,7 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
         caches.runtime_cache(engine.flavour, path, device),
         sidecar,
         (
-            f'engine {path}, built by {header.flavour} {header.version_text}',
+            f'engine {path}, built by {header.flavour} {header.version_text}{_sharing(engine)}',
             *build_summary(sidecar),
             *ineffective_options(options, sidecar),
         ),

@@ -262,7 +262,7 @@ def test_waiting_for_another_process_can_be_cancelled(cache, models, rtx):
     cancelled = threading.Event()
 
     def told(progress):
-        if progress.phase.startswith('waiting for another process'):
+        if progress.phase.startswith('waiting for another node or process'):
             cancelled.set()
 
     with locked(folder, Reporter()), pytest.raises(CancelledError):

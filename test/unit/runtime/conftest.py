@@ -315,6 +315,7 @@ class FakeEngine:
             self.profiles = ({'images': ((1, 3, 64, 96), (1, 3, 64, 96), (max_batch, 3, 64, 96))},)
         self.plan_nbytes, self.runs = 1000, 0
         self.is_capturable, self.refuses, self.is_closed = True, False, False
+        self.users, self.is_retired = 1, False
         self.device_memory_size_v2 = 2000
         self.on_host: set[str] = set()
         strategies = SimpleNamespace(USER_MANAGED=1)
@@ -339,6 +340,9 @@ class FakeEngine:
 
     def create_execution_context(self, strategy) -> FakeContext:
         return FakeContext(self)
+
+    def retire(self) -> None:
+        self.is_retired = True
 
     def close(self) -> None:
         assert self.cuda.current is not None, 'the engine is closed without a current GPU'

@@ -132,7 +132,9 @@ class GraphPipeline(FrameRunner[Any]):
         self._recent: RecentImages | None = None
         self._engine_log_lines = log_lines
         self._monitor = Monitor(self.gpu)
-        self.faults = Faults(self.options.gpu_timeout_seconds, on_fault)
+        self.faults = Faults(
+            self.options.gpu_timeout_seconds, shared.contexts.engine.retire, on_fault
+        )
         self._owned = ExitStack()
 
     @classmethod
@@ -432,6 +434,7 @@ class GraphPipeline(FrameRunner[Any]):
         memory, fallbacks = self.memory(), self.shared.graph_fallbacks
         return {
             **self.shared.contexts.engine.diagnostics,
+            'engine shared by (pipelines)': str(self.shared.contexts.engine.users),
             'GPU': str(self.gpu),
             'GPU memory (MB)': text(memory['device']),
             'pinned memory (MB)': text(memory['pinned']),

@@ -18,14 +18,19 @@ class Faults:
     Permanent failure of a runner's GPU. Owns a watchdog thread until close().
 
     :param timeout_seconds: a frame that takes longer counts as a failure; 0 disables the watchdog.
+    :param retire: called first when the GPU has failed: later pipelines load the engine again.
     :param on_fault: called once, on any thread, when the GPU has failed.
     :ivar error: the failure; None while the GPU works.
     """
 
     def __init__(
-        self, timeout_seconds: float, on_fault: Callable[[GpuFailedError], None] | None = None
+        self,
+        timeout_seconds: float,
+        retire: Callable[[], None],
+        on_fault: Callable[[GpuFailedError], None] | None = None,
     ) -> None:
         self.error: GpuFailedError | None = None
+        self._retire = retire
         self._on_fault, self._lock = on_fault, threading.Lock()
         self._watchdog = Watchdog(timeout_seconds, self._is_late)
         self.begin, self.end = self._watchdog.begin, self._watchdog.end
@@ -63,6 +68,7 @@ class Faults:
             if self.error is not None:
                 return
             self.error, on_fault = error, self._on_fault
+        self._retire()
         log.error('%s', error)
         if on_fault is not None:
             on_fault(error)

@@ -58,7 +58,7 @@ class TensorRTRunner(Runner):
         self._options = options or GraphOptions()
         self._waiting, self._times = GpuWait(self._options.gpu_wait), RunTimes()
         self._gpu = open_gpu(self._options.device)
-        self.faults = Faults(self._options.gpu_timeout_seconds)
+        self.faults = Faults(self._options.gpu_timeout_seconds, engine.retire)
         self._owned: ExitStack | None = None
         self._executions: LruCache[Execution] = LruCache(capacity=4)
         self._buffers: dict[str, DeviceBuffer] = {}

@@ -232,6 +232,7 @@ class Execution:
 def close_engine(engine: Engine) -> None:
     """Close an engine; leaks it after a sticky error, where destroying it crashes the process."""
     if context_is_lost():
+        engine.retire()
         keep_forever(engine)
     else:
         engine.close()

@@ -161,6 +161,7 @@ def test_a_sticky_error_fails_a_runner_of_tensors_and_is_reported_once(cuda, eng
         with pytest.raises(GpuFailedError, match='cudaErrorIllegalAddress'):
             runner.infer(TENSORS)
     assert len(faults) == 1
+    assert engine.is_retired  # No later pipeline shares it.
     runner.close()
     assert not engine.is_closed  # TensorRT would crash.
 
@@ -170,6 +171,7 @@ def test_an_error_that_is_not_sticky_ends_one_run_of_tensors(cuda, engine):
         cuda.fail['cudaMalloc'] = 2
         with pytest.raises(Exception, match='requested'):
             runner.infer(TENSORS)
+        assert not engine.is_retired
         assert runner.infer(TENSORS)['output0'].shape == (1, 7, 96)
 
 
@@ -185,7 +187,9 @@ def test_tensor_timeout_fails_runner(cuda, engine):
     thread.join()
     with pytest.raises(GpuFailedError, match='has not responded'):
         runner.infer(TENSORS)
+    assert engine.is_retired
     runner.close()
+    assert engine.is_closed
 
 
 def test_fault_before_subscription_is_reported(open_graph):

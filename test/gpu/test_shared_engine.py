@@ -1,0 +1,230 @@
+"""Pipelines of one process that open the same model share one engine and its weights."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import GpuFailedError
+from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.frame import Frame
+
+pytestmark = pytest.mark.gpu
+
+SHARED = 'engine shared by (pipelines)'
+
+
+def picture(width: int) -> Frame:
+    rng = np.random.default_rng(width)
+    return Frame.from_pixels(rng.integers(0, 256, (120, width, 3), dtype=np.uint8))
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert len(one) == len(other) > 0
+    np.testing.assert_allclose(np.sort(one.scores), np.sort(other.scores), atol=1e-5)
+
+
+@pytest.fixture
+def open_one(gpu, small_detector, tmp_path):
+    """Open a pipeline of the small detector; all are closed at the end."""
+    with ExitStack() as opened:
+
+        def make() -> Pipeline[Any]:
+            options = LabelledOptions(
+                model_path=str(small_detector()),
+                engine_cache_dir=str(tmp_path),
+                device=gpu.index,
+                decoder='yolov8',
+            )
+            return opened.enter_context(closing(Pipeline.open(options)))
+
+        yield make
+
+
+@pytest.mark.usefixtures('nothing_left')
+def test_results_of_two_pipelines_are_equal_and_closing_one_leaves_the_other(open_one):
+    first, second = open_one(), open_one()
+    shared = [pipeline.frames.shared.contexts.engine.handle for pipeline in (first, second)]
+    assert shared[0] is shared[1]
+    del shared
+    assert [each.diagnostics()[SHARED] for each in (first, second)] == ['2', '2']
+    assert any('shared by 2 pipelines of this process' in line for line in second.log_lines)
+    wants = {width: first.infer(picture(width)) for width in (160, 200, 320)}
+    errors: list[BaseException] = []
+
+    def serve(pipeline: Pipeline[Any]) -> None:
+        try:
+            for _ in range(50):
+                for width, want in wants.items():
+                    assert_same(pipeline.infer(picture(width)), want)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=serve, args=(each,)) for each in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not errors, errors
+    first.close()
+    assert second.diagnostics()[SHARED] == '1'
+    serve(second)
+    assert not errors, errors
+
+
+@pytest.mark.usefixtures('nothing_left')
+def test_pipelines_that_are_opened_at_once_build_and_load_one_engine(open_one):
+    opened: list[Pipeline[Any]] = []
+    threads = [threading.Thread(target=lambda: opened.append(open_one())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    assert [each.diagnostics()[SHARED] for each in opened] == ['3', '3', '3']
+    origins = [next(line for line in each.log_lines if '.engine' in line) for each in opened]
+    assert sum('built (' in line for line in origins) == 1, origins
+
+
+@pytest.mark.usefixtures('nothing_left')
+def test_a_pipeline_that_is_opened_after_a_timeout_loads_the_engine_again(open_one):
+    first, second = open_one(), open_one()
+    want = second.infer(picture(160))
+    first.frames.faults.fail(GpuFailedError('The GPU has not responded for 10.0 s.'))
+    third = open_one()
+    assert [each.diagnostics()[SHARED] for each in (second, third)] == ['2', '1']
+    first.close()
+    assert second.diagnostics()[SHARED] == '1'
+    for pipeline in (second, third):
+        assert_same(pipeline.infer(picture(160)), want)
+    assert_same(open_one().infer(picture(160)), want)
+    assert third.diagnostics()[SHARED] == '2'
+
+
+def run(script: str, *args: str) -> str:
+    done = subprocess.run(
+        [sys.executable, '-c', textwrap.dedent(script), *args],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def heavy_network(tmp_path) -> Path:
+    """Write a network of one matrix of 4096 × 8192 float32, 134 MB."""
+    onnx = pytest.importorskip('onnx')
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights = np.random.default_rng(0).normal(0, 1, (4096, 8192)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node('MatMul', ['x', 'weights'], ['y'])],
+        'heavy',
+        [helper.make_tensor_value_info('x', TensorProto.FLOAT, (1, 4096))],
+        [helper.make_tensor_value_info('y', TensorProto.FLOAT, (1, 8192))],
+        [numpy_helper.from_array(weights, 'weights')],
+    )
+    path = tmp_path / 'heavy.onnx'
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_network, tmp_path):
+    """Compared with a third that loads the engine anew."""
+    print(
+        run(
+            """
+            import sys
+            import numpy as np
+            from trt_ros.cuda.calls import live
+            from trt_ros.cuda.device import open_gpu
+            from trt_ros.progress import Reporter
+            from trt_ros.runtime.backends import open_network
+            from trt_ros.runtime.options import PipelineOptions
+
+            gpu = open_gpu(int(sys.argv[3]))
+            x = np.random.default_rng(1).random((1, 4096), np.float32)
+
+            def open_one():
+                free = gpu.free_bytes()[0]
+                runner = open_network(
+                    PipelineOptions(model_path=sys.argv[1], engine_cache_dir=sys.argv[2],
+                                    device=gpu.index), Reporter())[0]
+                y = runner.infer({'x': x})['y'].copy()
+                return runner, y, free - gpu.free_bytes()[0]
+
+            first, second = open_one(), open_one()
+            assert second[0]._engine.users == 2
+            second[0]._engine.retire()
+            third = open_one()
+            assert third[0]._engine.users == 1
+            np.testing.assert_array_equal(first[1], second[1])
+            np.testing.assert_allclose(first[1], third[1], rtol=1e-3, atol=1e-1)
+            taken = [each[2] / 1e6 for each in (first, second, third)]
+            print('MB taken by first, shared, loaded again:', taken)
+            assert taken[2] - taken[1] > 0.8 * 4096 * 8192 * 4 / 1e6, taken
+            for runner, _, _ in (first, second, third):
+                runner.close()
+            assert not live(), live()
+            """,
+            str(heavy_network),
+            str(tmp_path / 'cache'),
+            str(gpu.index),
+        )
+    )
+
+
+def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_detector, tmp_path):
+    found = run(
+        """
+        import sys
+        import numpy as np
+        from trt_ros.cuda.calls import live
+        from trt_ros.engine import loaded_plan
+        from trt_ros.errors import GpuFailedError
+        from trt_ros.runtime.gpu import preprocess as steps
+        from trt_ros.runtime.options import LabelledOptions
+        from trt_ros.runtime.pipeline import Pipeline
+        from trt_ros.vision.frame import Frame
+        from trt_ros.vision.letterbox import Preprocess
+
+        options = LabelledOptions(model_path=sys.argv[1], engine_cache_dir=sys.argv[2],
+                                  device=int(sys.argv[3]), decoder='yolov8')
+        pipelines = [Pipeline.open(options) for _ in range(2)]
+        assert len(loaded_plan._shared) == 1
+        frame = Frame.from_pixels(np.zeros((50, 50, 3), np.uint8))
+        for pipeline in pipelines:
+            pipeline.infer(frame)
+        # A kernel that reads where nothing is.
+        frames = pipelines[0].frames
+        (args,) = steps.preprocess_args(Preprocess((64, 96)), [steps.Geometry.of(frame)], [64], 64)
+        with frames.gpu.context:
+            steps.launch_preprocess(
+                frames.shared.preprocess_kernels, args, frames.slots.all[0].stream.handle)
+        for pipeline in pipelines:
+            try:
+                pipeline.infer(frame)
+            except GpuFailedError as error:
+                print('FAILED', error.problem)
+        print('SHARED', len(loaded_plan._shared))
+        for pipeline in pipelines:
+            pipeline.close()
+        print('LEFT', live())
+        """,
+        str(small_detector()),
+        str(tmp_path),
+        str(gpu.index),
+    ).splitlines()
+    assert len([line for line in found if line.startswith('FAILED')]) == 2, found
+    assert found[-2:] == ['SHARED 0', 'LEFT {}'], found

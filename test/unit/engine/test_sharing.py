@@ -1,0 +1,166 @@
+"""Engines of one plan in one process: loaded once per GPU, destroyed with the last of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+import gc
+import struct
+import threading
+from types import SimpleNamespace
+import weakref
+
+import pytest
+
+from trt_ros.engine import engine as engines
+from trt_ros.engine.engine import load_engine
+from trt_ros.engine.loaded_plan import engines_on
+from trt_ros.errors import ClosedError, ModelError
+from trt_ros.trt import Flavour
+
+
+class Handle:
+    """An ICudaEngine without tensors."""
+
+    num_io_tensors = num_optimization_profiles = 0
+
+
+class Runtime:
+    """An IRuntime."""
+
+    def __init__(self, deserialise: Callable[[bytes], Handle | None]) -> None:
+        self.deserialize_cuda_engine = deserialise
+
+
+class Library:
+    """A TensorRT without a GPU that counts what it loads and destroys."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.loaded, self.destroyed, self.errors = 0, [], ['out of memory']
+        self.is_refusing = False
+        log = SimpleNamespace(collect=lambda: nullcontext(SimpleNamespace(errors=self.errors)))
+        flavour = Flavour('tensorrt', SimpleNamespace(), (10, 3, 0, 26), '10.3.0.26', log)
+        monkeypatch.setattr(Flavour, 'new_runtime', lambda _: self.new_runtime())
+        monkeypatch.setattr(engines, 'load_trt', lambda prefer='auto': flavour)
+
+    def new_runtime(self) -> Runtime:
+        runtime = Runtime(self.deserialise)
+        weakref.finalize(runtime, self.destroyed.append, 'runtime')
+        return runtime
+
+    def deserialise(self, plan: bytes) -> Handle | None:
+        if self.is_refusing:
+            return None
+        self.loaded += 1
+        handle = Handle()
+        weakref.finalize(handle, self.destroyed.append, 'engine')
+        return handle
+
+
+@pytest.fixture
+def library(monkeypatch) -> Library:
+    return Library(monkeypatch)
+
+
+@pytest.fixture
+def plan(tmp_path):
+    path = tmp_path / 'net.engine'
+    path.write_bytes(struct.pack('<4s20x4B36x', b'ftrt', 10, 3, 0, 26))
+    return path
+
+
+def test_engines_of_a_plan_share_it_until_the_last_is_closed(library, plan):
+    first, second = load_engine(plan, metadata={'a': '1'}), load_engine(plan)
+    assert first.handle is second.handle
+    assert (library.loaded, first.users, second.users) == (1, 2, 2)
+    assert (dict(first.metadata), dict(second.metadata)) == ({'a': '1'}, {})
+    for _ in range(2):  # Closing twice does not close the other's.
+        first.close()
+    assert (first.users, second.users, library.destroyed) == (0, 1, [])
+    with pytest.raises(ClosedError, match='The engine is closed'):
+        _ = first.handle
+    assert second.handle is not None
+    second.close()
+    assert library.destroyed == ['engine', 'runtime']
+    load_engine(plan).close()
+    assert library.loaded == 2
+
+
+def test_another_content_gpu_or_permission_is_another_engine(library, plan):
+    opened = [load_engine(plan), load_engine(plan, device=1), load_engine(plan, trusted_code=True)]
+    opened += [load_engine(plan, dla_core=0), load_engine(plan, shared=False)]
+    plan.write_bytes(plan.read_bytes() + b'new')
+    opened.append(load_engine(plan))
+    assert [engine.users for engine in opened] == [1] * 6
+    assert library.loaded == 6
+    assert (engines_on(0), engines_on(1), engines_on(2)) == (5, 1, 0)
+    for engine in opened:
+        engine.close()
+    assert (engines_on(0), engines_on(1)) == (0, 0)
+
+
+def test_the_same_bytes_in_memory_and_in_another_file_are_one_engine(library, plan):
+    copy = plan.with_name('copy.engine')
+    copy.write_bytes(plan.read_bytes())
+    opened = [load_engine(each) for each in (plan, copy, plan.read_bytes())]
+    assert (library.loaded, opened[0].users) == (1, 3)
+    assert [engine.path for engine in opened] == [plan, copy, None]
+
+
+def test_a_failed_engine_is_not_given_to_others(library, plan):
+    first, second = load_engine(plan), load_engine(plan)
+    second.retire()
+    third = load_engine(plan)
+    assert first.handle is second.handle is not third.handle
+    assert (first.users, third.users, library.loaded) == (2, 1, 2)
+    first.retire()  # A late report leaves the new engine alone.
+    fourth = load_engine(plan)
+    assert (third.users, library.loaded) == (2, 2)
+    for engine in (first, second):
+        engine.close()
+    assert library.destroyed == ['engine', 'runtime']
+    assert fourth.handle is third.handle
+
+
+def test_a_forgotten_engine_is_destroyed(library, plan):
+    load_engine(plan)
+    gc.collect()
+    assert library.destroyed == ['engine', 'runtime']
+
+
+def in_threads(count, work) -> list:
+    found = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except ModelError as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return found
+
+
+def test_threads_that_open_a_plan_at_once_load_it_once(library, plan):
+    barrier = threading.Barrier(4)
+
+    def open_one():
+        barrier.wait(60)
+        return load_engine(plan)
+
+    opened = in_threads(4, open_one)
+    assert (library.loaded, [engine.users for engine in opened]) == (1, [4] * 4)
+
+
+def test_each_thread_gets_the_error_of_an_engine_that_cannot_be_loaded(library, plan):
+    library.is_refusing = True
+    errors = in_threads(3, lambda: load_engine(plan))
+    assert [error.cause for error in errors] == ['out of memory'] * 3
+    errors.clear()
+    library.is_refusing = False
+    opened = load_engine(plan)
+    assert (library.loaded, opened.users) == (1, 1)
