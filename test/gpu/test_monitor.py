@@ -2,7 +2,14 @@
 
 import pytest
 
-from trt_ros.cuda.monitor import MEMORY, TEMPERATURE, THROTTLE_REASONS, UTILISATION, Monitor
+from trt_ros.cuda.monitor import (
+    CLOCK,
+    MEMORY,
+    TEMPERATURE,
+    THROTTLE_REASONS,
+    UTILISATION,
+    Monitor,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -10,9 +17,11 @@ pytestmark = pytest.mark.gpu
 def test_nvml_values_are_plausible(gpu):
     diagnostics = Monitor(gpu).diagnostics()
     # A MIG instance has no utilisation of its own.
-    assert diagnostics.keys() <= {UTILISATION, TEMPERATURE, THROTTLE_REASONS, MEMORY}
+    assert diagnostics.keys() <= {UTILISATION, TEMPERATURE, CLOCK, THROTTLE_REASONS, MEMORY}
     assert 0 < int(diagnostics[TEMPERATURE]) < 120
     assert 0 <= int(diagnostics.get(UTILISATION, 0)) <= 100
+    now, highest = (int(each) for each in diagnostics[CLOCK].split(' of '))
+    assert 0 < now <= highest
     used, total = (int(each) for each in diagnostics[MEMORY].split(' of '))
     assert 0 < used <= total
     assert abs(total - gpu.free_bytes()[1] / 1e6) < 0.1 * total

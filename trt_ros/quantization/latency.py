@@ -23,13 +23,13 @@ class PrecisionLatency:
     """
     Times of a precision.
 
-    :param network_ms: median time of the network on the GPU.
+    :param graph_ms: median time on the GPU, of the graph of a frame: copies, network, decoding.
     :param frame_ms: median time from image in hand to result.
     :param error: why it was not measured; '' where it was.
     """
 
     precision: str
-    network_ms: float = 0.0
+    graph_ms: float = 0.0
     frame_ms: float = 0.0
     error: str = ''
 
@@ -49,9 +49,9 @@ class LatencyTable:
         """Return lines to print."""
         if not self.rows:
             return [self.verdict]
-        lines = [f'{"latency (ms)":14}{"network":>9}{"frame":>9}']
+        lines = [f'{"latency (ms)":14}{"graph":>9}{"frame":>9}']
         for row in self.rows:
-            times = f'{row.network_ms:9.3f}{row.frame_ms:9.3f}'
+            times = f'{row.graph_ms:9.3f}{row.frame_ms:9.3f}'
             lines.append(f'{row.precision:14}{f"  {row.error}" if row.error else times}')
         return [*lines, self.verdict]
 
@@ -100,13 +100,13 @@ def _measure(
     with closing(pipeline):
         found = measure(pipeline, None, rounds=ROUNDS)
     return PrecisionLatency(
-        name, found['stages_ms']['inference']['p50'], found['host_ms']['frame']['p50']
+        name, found['graph_ms']['gpu']['p50'], found['host_ms']['frame']['p50']
     )
 
 
 def verdict(to: str, rows: Sequence[PrecisionLatency]) -> str:
     """
-    Return which precision to use, by the time of the network.
+    Return which precision to use, by the time on the GPU.
 
     :param rows: the quantised one last.
     """
@@ -116,8 +116,8 @@ def verdict(to: str, rows: Sequence[PrecisionLatency]) -> str:
         return f'{to} cannot be used here: {quantised.error}'
     if not measured:
         return f'{to} alone could be measured'
-    best = min(measured, key=lambda row: row.network_ms)
-    ratio = quantised.network_ms / best.network_ms
+    best = min(measured, key=lambda row: row.graph_ms)
+    ratio = quantised.graph_ms / best.graph_ms
     if ratio > EQUAL:
         return f'{to} is {ratio:.2g} times slower than {best.precision} here: use {best.precision}'
     if ratio > 1 / EQUAL:

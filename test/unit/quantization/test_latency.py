@@ -33,7 +33,7 @@ def test_verdict_names_why_the_quantised_network_was_not_measured():
 def test_table_has_a_row_per_precision():
     rows = (TF32, FP16, BF16, PrecisionLatency('fp8 and fp16', 0.5, 1.0))
     assert LatencyTable(rows, 'verdict').lines() == [
-        'latency (ms)    network    frame',
+        'latency (ms)      graph    frame',
         'tf32              2.000    2.500',
         'fp16              1.000    1.500',
         'bf16            bf16 is not supported',

@@ -176,6 +176,18 @@ class FrameSlot:
         launched = self._bring(frames, thresholds, None, None, tensors)
         return launched.buffers.stages(list(map(Geometry.of, frames)), launched.captured.addresses)
 
+    def stage_graphs_of(
+        self,
+        frames: Sequence[Frame],
+        thresholds: Thresholds,
+        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+    ) -> list[tuple[str, Graph | StageSequence]]:
+        """Return each of `stages_of` as a graph of its own, which the caller closes."""
+        launched = self._bring(frames, thresholds, None, None, tensors)
+        geometries = list(map(Geometry.of, frames))
+        stages = launched.buffers.stages(geometries, launched.captured.addresses)
+        return [(stage[0], self._capture(launched.buffers, [stage])) for stage in stages]
+
     def _bring(
         self,
         frames: Sequence[Frame],

@@ -66,19 +66,23 @@ def _whole_slot(pipeline: GraphPipeline) -> Iterator[FrameSlot]:
 
 def stage_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, list[float]]:
     """
-    Measure each stage of a frame by itself on the GPU, without a graph.
+    Measure each stage of a frame by itself on the GPU, as a graph of its own.
+
+    Enqueued without one, a network of many small kernels would wait for the host.
 
     :returns: {'copy in': [ms, ..], 'preprocess': .., 'inference': .., 'decode' or 'copy out': ..}
     """
     times: dict[str, list[float]] = {}
     with _whole_slot(pipeline) as slot, ExitStack() as owned:
-        stages = slot.stages_of(work.frames, THRESHOLDS, work.tensors)
+        stages = slot.stage_graphs_of(work.frames, THRESHOLDS, work.tensors)
+        for _, graph in stages:
+            owned.enter_context(closing(graph))
         marks = [owned.enter_context(closing(Event(timing=True))) for _ in range(len(stages) + 1)]
         stream = slot.stream.handle
         for number in range(rounds + 5):
             marks[0].record(stream)
-            for (_, stage), mark in zip(stages, marks[1:]):
-                stage(stream)
+            for (_, graph), mark in zip(stages, marks[1:]):
+                graph.launch(stream)
                 mark.record(stream)
             marks[-1].wait()
             if number >= 5:
