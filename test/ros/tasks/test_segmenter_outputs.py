@@ -11,16 +11,16 @@ pytest.importorskip('cv2')
 pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
 
-import onnx
-from onnx import TensorProto, helper
-from rclpy.qos import DurabilityPolicy, QoSProfile
+from onnx import helper
 from sensor_msgs.msg import Image
 from vision_msgs.msg import LabelInfo
+
+from support.ros_images import LATCHED
+from support.save_network import save_network
 
 pytestmark = pytest.mark.ros
 
 SIZE = 32
-LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 PIXELS = {'mean': [0.0], 'std': [1.0]}
 
 
@@ -29,13 +29,14 @@ def model(tmp_path_factory):
     """A network of two masks and an auxiliary output: red or not, the strongest colour."""
     path = tmp_path_factory.mktemp('models') / 'masks.onnx'
     image = (1, 3, SIZE, SIZE)
-    shapes = {
+    outputs = {
         'area': (1, 2, SIZE, SIZE),
         '/lane/out:0': image,
         'lane_out.0': image,
         'features': (1, 3, 1, 1),
     }
-    graph = helper.make_graph(
+    return save_network(
+        path,
         [
             helper.make_node('Split', ['images'], ['red', 'green', 'blue'], axis=1),
             helper.make_node('Concat', ['half', 'red'], ['area'], axis=1),
@@ -43,18 +44,10 @@ def model(tmp_path_factory):
             helper.make_node('Neg', ['images'], ['lane_out.0']),
             helper.make_node('GlobalAveragePool', ['images'], ['features']),
         ],
-        'net',
-        [helper.make_tensor_value_info('images', TensorProto.FLOAT, image)],
-        [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-            for name, shape in shapes.items()
-        ],
-        [onnx.numpy_helper.from_array(np.full((1, 1, SIZE, SIZE), 0.5, np.float32), 'half')],
+        {'images': image},
+        outputs,
+        constants={'half': np.full((1, 1, SIZE, SIZE), 0.5, np.float32)},
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 13)], ir_version=8)
-    onnx.checker.check_model(made, full_check=True)
-    onnx.save(made, path)
-    return str(path)
 
 
 def columns(*values):

@@ -1,0 +1,196 @@
+"""The depth node: depth, calibration and points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('cv2')
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+
+from rclpy.qos import (
+    DurabilityPolicy,
+    QoSProfile,
+    ReliabilityPolicy,
+    qos_profile_sensor_data,
+)
+from sensor_msgs.msg import CameraInfo, Image, PointCloud2
+from vision_msgs.msg import LabelInfo
+
+from support.ros_images import GREEN, RED, half_and_half, pixels_of
+
+pytestmark = pytest.mark.ros
+
+
+def test_depth_comes_with_the_calibration_of_its_camera(start, peer, models):
+    node, ask = start('depth', 'near', models['depth'], mean=[0.0, 0.0, 0.0], std=[1.0, 1.0, 1.0])
+    depths = peer.inbox(Image, '/near/depth')
+    picture = half_and_half((255, 0, 0), (0, 0, 0))
+    depth = pixels_of(ask(picture, depths))
+    assert (depth[:, :20] == 1).all()
+    assert (depth[:, 44:] == 0).all()
+    assert node.set(depth_kind='metric') == ''
+    depth = ask(picture, depths)
+    assert depth.encoding == '32FC1'
+    assert (pixels_of(depth)[:, :20] == 1).all()
+    assert np.isnan(pixels_of(depth)[:, 44:]).all()
+
+    infos = peer.publisher(CameraInfo, '/near_camera/camera_info')
+    peer.wait_until(infos.get_subscription_count, 'the node to subscribe')
+    published = peer.inbox(CameraInfo, '/near/camera_info')
+    for image_wh in ((64, 48), (640, 480)):  # The second is another size: it fits no image.
+        infos.publish(
+            CameraInfo(
+                width=image_wh[0],
+                height=image_wh[1],
+                k=np.arange(9.0),
+                distortion_model='plumb_bob',
+            )
+        )
+        # Best effort, in a queue of its own: so ask until it has come.
+        while image_wh == (64, 48) and not published.messages:
+            ask(picture, depths)
+    info = published.messages[0]
+    assert (info.width, info.height, list(info.k)) == (64, 48, list(range(9)))
+    assert info.header.frame_id == 'front_camera'
+
+
+def test_depth_becomes_points_of_the_pixels_and_stamp_of_the_image(start, peer, models):
+    node, ask = start(
+        'depth',
+        'cloud',
+        models['depth'],
+        mean=[0.0, 0.0, 0.0],
+        std=[1.0, 1.0, 1.0],
+        depth_kind='metric',
+    )
+    depths, clouds = peer.inbox(Image, '/cloud/depth'), peer.inbox(PointCloud2, '/cloud/points')
+    picture = half_and_half((255, 0, 0), (0, 0, 0))
+    ask(picture, depths)
+    node.wait_for_log('No calibration was received on camera_info')
+    infos = peer.publisher(CameraInfo, '/cloud_camera/camera_info')
+    peer.wait_until(infos.get_subscription_count, 'the node to subscribe')
+    calibration = [32.0, 0.0, 31.5, 0.0, 32.0, 23.5, 0.0, 0.0, 1.0]
+
+    def points():
+        infos.publish(CameraInfo(width=64, height=48, k=calibration))
+        ask(picture, depths)
+        return clouds.messages
+
+    cloud = peer.wait_until(points, 'points')[-1]
+    assert cloud.header in [each.header for each in depths.messages]
+    assert (cloud.width, cloud.height, cloud.point_step, cloud.is_dense) == (64, 48, 16, False)
+    assert [each.name for each in cloud.fields] == ['x', 'y', 'z', 'rgb']
+    values = np.frombuffer(cloud.data, '<f4').reshape(48, 64, 4)
+    assert values[10, 3, :3] == pytest.approx([(3 - 31.5) / 32, (10 - 23.5) / 32, 1])
+    assert np.isnan(values[:, 44:, :3]).all()
+    assert values.view('<u4')[10, 3, 3] == 0xFF0000
+    assert node.set(point_stride=4) == ''
+    peer.wait_until(lambda: points()[-1].width == 16, 'fewer points')
+
+
+def test_masks_labels_and_points_are_what_the_segmentation_layer_of_nav2_takes(
+    start_node, peer, models, as_image
+):
+    """
+    Best-effort mono8 mask, confidence and points of one stamp; latched, reliable labels.
+
+    As in the README of kiwicampus/semantic_segmentation_layer. Its source reads the points of the
+    cloud one by one with the pixels of the mask, row by row, and expects no padding of rows.
+    """
+    common = {'autostart': True, 'backend': 'onnxruntime', 'mean': [0.0] * 3, 'std': [1.0] * 3}
+    for name, kind, extra in (
+        (
+            'nav_mask',
+            'segmenter',
+            {'labels': ['r', 'g', 'b'], 'confidence': True, 'model_path': models['semantic']},
+        ),
+        ('nav_depth', 'depth', {'model_path': models['depth'], 'depth_kind': 'metric'}),
+    ):
+        remap = ('-r', 'image:=/nav/image')
+        start_node(name, f'trt_ros.nodes.{kind}', *remap, **common, **extra).wait_for_log(
+            'Started: active.'
+        )
+    images, infos = (
+        peer.publisher(kind, f'/nav/{topic}')
+        for kind, topic in ((Image, 'image'), (CameraInfo, 'camera_info'))
+    )
+    inboxes = [
+        peer.inbox(kind, topic, qos_profile_sensor_data)
+        for kind, topic in (
+            (Image, '/nav_mask/mask'),
+            (Image, '/nav_mask/confidence'),
+            (PointCloud2, '/nav_depth/points'),
+        )
+    ]
+    reliable = QoSProfile(
+        depth=1,
+        reliability=ReliabilityPolicy.RELIABLE,
+        durability=DurabilityPolicy.TRANSIENT_LOCAL,
+    )
+    labels = peer.inbox(LabelInfo, '/nav_mask/label_info', reliable).wait_for()
+    stamps = iter(range(1, 1000))
+
+    def three_of_one_stamp():
+        infos.publish(CameraInfo(width=64, height=48, k=[9.0, 0, 9, 0, 9, 9, 0, 0, 1]))
+        images.publish(as_image(half_and_half(RED, GREEN), 'rgb8', stamp=next(stamps)))
+        found = [
+            {each.header.stamp.sec: each for each in tuple(inbox.messages)} for inbox in inboxes
+        ]
+        stamps_of_all = set.intersection(*map(set, found))
+        return stamps_of_all and [each[min(stamps_of_all)] for each in found]
+
+    mask, confidence, cloud = peer.wait_until(
+        three_of_one_stamp, 'mask, confidence and points of one image'
+    )
+    assert mask.header == confidence.header == cloud.header
+    for image in (mask, confidence):
+        assert (image.encoding, image.width, image.height) == ('mono8', cloud.width, cloud.height)
+        assert len(image.data) == cloud.width * cloud.height
+    points = np.frombuffer(cloud.data, '<f4').reshape(48, 64, 4)
+    names = {each.class_id: each.class_name for each in labels.class_map}
+    for row, col in ((10, 5), (40, 60)):  # Red on the left and green on the right.
+        assert names[pixels_of(mask)[row, col]] == ('r' if col < 32 else 'g')
+        x, y, z = points[row, col, :3]
+        assert (9 * x / z + 9, 9 * y / z + 9) == pytest.approx((col, row))
+    assert (pixels_of(confidence)[:, :20] == 255).all()
+    assert len({each.class_name for each in labels.class_map}) == 3
+
+
+def test_of_several_cameras_each_depth_comes_with_its_own_calibration(
+    start_node, peer, models, as_image
+):
+    node = start_node(
+        'nears',
+        'trt_ros.nodes.depth',
+        '-r',
+        'rear:=/nears_rear/image_raw',
+        autostart=True,
+        backend='onnxruntime',
+        model_path=models['depth'],
+        image_topics=['nears_front/image', 'rear'],
+        qos_reliability='reliable',
+    )
+    node.wait_for_log('Started: active.')
+    for topic, folder, focus in (
+        ('nears_front/image', '/nears_front', 1.0),
+        ('rear', '/nears_rear', 2.0),
+    ):
+        images = peer.publisher(Image, f'{folder}/image{"_raw" if topic == "rear" else ""}')
+        infos = peer.publisher(CameraInfo, f'{folder}/camera_info')
+        depths = peer.inbox(Image, f'/nears/{topic}/depth')
+        published = peer.inbox(CameraInfo, f'/nears/{topic}/camera_info')
+        image = as_image(half_and_half((255, 0, 0), (0, 0, 0)), 'rgb8')
+        info = CameraInfo(width=64, height=48, k=np.full(9, focus))
+
+        def asked(images=images, infos=infos, image=image, info=info, published=published):
+            infos.publish(info)
+            images.publish(image)
+            return published.messages
+
+        peer.wait_until(asked, f'a calibration of {topic}')
+        assert list(published.messages[0].k) == [focus] * 9
+        assert depths.wait_for().header.frame_id == 'front_camera'

@@ -1,0 +1,54 @@
+"""The pose node, over a network of one person."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('cv2')
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+
+from sensor_msgs.msg import Image
+from vision_msgs.msg import Detection2DArray
+
+from support.ros_images import pixels_of
+
+pytestmark = pytest.mark.ros
+
+
+def test_poses_are_boxes_and_keypoints(start, peer, models):
+    node, ask = start('pose', 'pose', models['pose'], keypoint_names=['nose'])
+    boxes, points, overlays = (
+        peer.inbox(kind, f'/pose/{topic}')
+        for kind, topic in (
+            (Detection2DArray, 'detections'),
+            (Detection2DArray, 'keypoints'),
+            (Image, 'overlay'),
+        )
+    )
+    grey = np.full((64, 64, 3), 90, np.uint8)
+    found, keypoints, overlay = ask(grey, boxes, points, overlays)
+    assert [each.results[0].hypothesis.class_id for each in found.detections] == ['person']
+    (nose,) = keypoints.detections
+    assert (nose.id, nose.results[0].hypothesis.class_id) == ('0', 'nose')
+    assert nose.results[0].hypothesis.score == 0.75
+    assert (nose.bbox.center.position.x, nose.bbox.center.position.y) == (8, 16)
+    assert (pixels_of(overlay)[16, 8] != 90).any()
+    assert node.set(keypoint_threshold=0.0) == ''
+    keypoints = ask(grey, points)
+    assert [each.results[0].hypothesis.class_id for each in keypoints.detections] == ['nose', '1']
+
+
+def test_a_network_of_another_task_is_refused_by_name(start_node, models):
+    node = start_node(
+        'wrong',
+        'trt_ros.nodes.depth',
+        autostart=True,
+        backend='onnxruntime',
+        model_path=models['pose'],
+    )
+    node.wait_for_log('This is a keypoint network; expected a depth network.')
+    node.wait_for_log('Startup failed')

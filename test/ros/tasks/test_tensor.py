@@ -1,0 +1,113 @@
+"""The tensor node: images and tensors in, tensors out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('cv2')
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+
+from rclpy.serialization import serialize_message
+
+from support.ros_images import half_and_half
+from trt_ros.ros.dds.cdr_tensors import read_tensor_list
+
+pytestmark = pytest.mark.ros
+
+
+@pytest.fixture
+def tensor_messages():
+    return pytest.importorskip('isaac_ros_tensor_list_interfaces.msg')
+
+
+def read(message):
+
+    return {
+        name: values.tolist()
+        for name, values in read_tensor_list(
+            np.frombuffer(serialize_message(message), np.uint8)
+        ).tensors.items()
+    }
+
+
+def test_an_image_becomes_the_networks_outputs(start, peer, models, tensor_messages):
+    _, ask = start('tensor', 'any', models['classifier'], decoder='tensor')
+    tensors = peer.inbox(tensor_messages.TensorList, '/any/tensors')
+    found = ask(half_and_half((255, 51, 0), (255, 51, 0)), tensors)
+    assert read(found) == {'scores': [pytest.approx([1.0, 0.2, 0.0], abs=1e-6)]}
+    (tensor,) = found.tensors
+    assert (tensor.name, tensor.data_type, list(tensor.strides)) == ('scores', 9, [12, 4])
+
+
+def test_tensors_become_the_networks_outputs(start_node, peer, models, tensor_messages, backend):
+    Tensor, TensorList = tensor_messages.Tensor, tensor_messages.TensorList
+    node = start_node(
+        'sums',
+        'trt_ros.nodes.tensor',
+        '-r',
+        'tensors:=/encoded',
+        autostart=True,
+        backend=backend,
+        model_path=models['sum'],
+        input='tensors',
+        scale=0.5,
+        qos_reliability='reliable',
+    )
+    node.wait_for_log('Started: active.')
+    assert 'Parameters without effect on these inputs: scale.' in node.log
+    publisher = peer.publisher(TensorList, '/encoded')
+    peer.wait_until(publisher.get_subscription_count, 'the node to subscribe')
+    inbox = peer.inbox(TensorList, '/sums/tensors')
+
+    def ask(stamp, **arrays):
+        message = TensorList()
+        message.header.stamp.sec, message.header.frame_id = stamp, 'front_camera'
+        for name, values in arrays.items():
+            message.tensors.append(
+                Tensor(
+                    name=name,
+                    shape=tensor_messages.TensorShape(rank=2, dims=values.shape),
+                    data_type={'f4': 9, 'f8': 10, 'i4': 5}[values.dtype.str[1:]],
+                    strides=values.strides,
+                    data=values.tobytes(),
+                )
+            )
+        publisher.publish(message)
+
+    a = np.arange(6, dtype='f4').reshape(2, 3)
+    ask(1, a=a, b=10 * a)
+    found = inbox.wait_for()
+    assert (found.header.stamp.sec, found.header.frame_id) == (1, 'front_camera')
+    assert read(found) == {'sum': (11 * a).tolist()}
+    ask(2, a=a, b=a.T.copy())
+    node.wait_for_log('A frame of /encoded was dropped (wrong tensor). The network takes b (2, 3)')
+    ask(3, b=a.astype('f8'), a=a)
+    found = inbox.wait_for(lambda message: message.header.stamp.sec != 1)
+    assert (found.header.stamp.sec, read(found)) == (3, {'sum': (2 * a).tolist()})
+
+
+def test_tensors_that_cannot_be_subscribed_to_leave_nothing_running(
+    start_node, peer, models, tensor_messages
+):
+    node = start_node(
+        'unheard',
+        'trt_ros.nodes.tensor',
+        autostart=True,
+        backend='onnxruntime',
+        model_path=models['sum'],
+        input='tensors',
+        **{'qos_overrides./tensors.subscription.depth': -1},
+    )
+    node.wait_for_log('on_activate failed. The parameters qos_overrides./tensors.subscription')
+    tasks = Path(f'/proc/{node.process.pid}/task')
+    before = len(list(tasks.iterdir()))
+    for _ in range(3):
+        assert node.change('configure')
+        assert not node.change('activate')
+    peer.wait_until(lambda: len(list(tasks.iterdir())) <= before, 'the threads to end')

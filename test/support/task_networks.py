@@ -1,0 +1,83 @@
+"""Networks of a few ONNX nodes, one of each task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from support.save_network import save_network
+
+SIZE = 32
+IMAGE = {'images': (1, 3, SIZE, SIZE)}
+
+
+def always(name: str, values: np.ndarray) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray]]:
+    """Return nodes and constants of an output that is the same for every image."""
+    return (
+        [
+            helper.make_node('ReduceMean', ['images'], [f'{name}_mean'], keepdims=0),
+            helper.make_node('Mul', [f'{name}_mean', f'{name}_zero'], [f'{name}_nothing']),
+            helper.make_node('Add', [f'{name}_values', f'{name}_nothing'], [name]),
+        ],
+        {f'{name}_values': values, f'{name}_zero': np.zeros((), np.float32)},
+    )
+
+
+def save_task_networks(folder: Path) -> dict[str, str]:
+    """Write a network of each task into a folder; return their paths."""
+    mean = helper.make_node('GlobalAveragePool', ['images'], ['pooled'])
+    boxes = np.zeros((1, 4 + 2 + 1, 21), np.float32)
+    boxes[0, :, 0] = 8, 16, 16, 16, 0.9, 0, 1  # Columns 0 to 16, rows 8 to 24, of class 0.
+    boxes[0, :, 1] = 24, 16, 16, 16, 0, 0.8, 1  # Columns 16 to 32, of class 1.
+    prototypes = np.full((1, 1, 8, 8), 9, np.float32)
+    prototypes[0, 0, :4] = -9  # Only the lower half of each box is masked.
+    box_nodes, box_constants = always('output0', boxes)
+    mask_nodes, mask_constants = always('output1', prototypes)
+    pose = np.zeros((1, 4 + 1 + 6, 21), np.float32)
+    pose[0, :, 0] = 16, 16, 16, 16, 0.9, 4, 8, 0.75, 12, 20, 0.25
+    pose_nodes, pose_constants = always('output0', pose)
+    return {
+        'classifier': save_network(
+            folder / 'classifier.onnx',
+            [mean, helper.make_node('Flatten', ['pooled'], ['scores'])],
+            IMAGE,
+            {'scores': (1, 3)},
+        ),
+        'semantic': save_network(
+            folder / 'semantic.onnx',
+            [helper.make_node('Identity', ['images'], ['scores'])],
+            IMAGE,
+            {'scores': (1, 3, SIZE, SIZE)},
+        ),
+        'instances': save_network(
+            folder / 'instances.onnx',
+            box_nodes + mask_nodes,
+            IMAGE,
+            {'output0': boxes.shape, 'output1': prototypes.shape},
+            constants={**box_constants, **mask_constants},
+            metadata={'task': 'segment', 'names': "{0: 'left', 1: 'right'}"},
+        ),
+        'depth': save_network(
+            folder / 'depth.onnx',
+            [helper.make_node('ReduceMax', ['images'], ['depth'], axes=[1])],
+            IMAGE,
+            {'depth': (1, 1, SIZE, SIZE)},
+        ),
+        'pose': save_network(
+            folder / 'pose.onnx',
+            pose_nodes,
+            IMAGE,
+            {'output0': pose.shape},
+            constants=pose_constants,
+            metadata={'task': 'pose', 'kpt_shape': '[2, 3]', 'names': "{0: 'person'}"},
+        ),
+        'sum': save_network(
+            folder / 'sum.onnx',
+            [helper.make_node('Add', ['a', 'b'], ['sum'])],
+            {'a': (2, 3), 'b': (2, 3)},
+            {'sum': (2, 3)},
+        ),
+    }
