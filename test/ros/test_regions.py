@@ -113,6 +113,47 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
+def save_constants(path, input_shape, values):
+    """Save a network whose outputs are constants, with the input as their first axis."""
+    nodes = [
+        helper.make_node('ReduceMean', ['images'], ['mean'], axes=[1, 2, 3], keepdims=0),
+        helper.make_node('Mul', ['mean', 'zero'], ['nothing']),
+    ]
+    constants = {'zero': np.float32(0)}
+    for name, value in values.items():
+        constants.update({f'{name}_value': value, f'{name}_axes': np.arange(1, value.ndim)})
+        nodes += [
+            helper.make_node('Unsqueeze', ['nothing', f'{name}_axes'], [f'{name}_zero']),
+            helper.make_node('Add', [f'{name}_zero', f'{name}_value'], [name]),
+        ]
+    outputs = {name: ('n', *value.shape[1:]) for name, value in values.items()}
+    return save_network(path, nodes, {'images': input_shape}, outputs, constants=constants)
+
+
+@pytest.fixture(scope='module')
+def hand_models(tmp_path_factory):
+    """A palm at (20, 20) that points to the right, and a hand left of the middle of the input."""
+    folder = tmp_path_factory.mktemp('hands')
+    # Offsets from the anchor at (20, 20): the box, wrist, fingers and thumb.
+    palm = [0, 0, 6, 4, -3, 0, 3, -2, 3, 0, 3, 1, 3, 2, -2, -2, 0, -2]
+    rows, logits = np.zeros((1, 56, 18), np.float32), np.full((1, 56, 1), -9, np.float32)
+    rows[0, 20], logits[0, 20] = palm, 3
+    landmarks = np.full((1, 21, 3), 8, np.float32)
+    landmarks[0, 20] = 4, 6, 0
+    scores = {'score': 0.875, 'handedness': 0.75}
+    return (
+        save_constants(folder / 'palm.onnx', (1, 3, 32, 32), {'boxes': rows, 'scores': logits}),
+        save_constants(
+            folder / 'hand.onnx',
+            ('n', 3, 16, 16),
+            {
+                'landmarks': landmarks.reshape(1, 63),
+                **{name: np.full((1, 1), value, np.float32) for name, value in scores.items()},
+            },
+        ),
+    )
+
+
 PIXELS = {'mean': [0.0, 0.0, 0.0], 'std': [1.0, 1.0, 1.0]}
 
 
@@ -282,6 +323,67 @@ def test_keypoints_of_each_object_are_in_source_pixels(start, peer, models):
     cascade.send(4)
     assert cascade.result(points, 4).detections == []
     assert cascade.result(boxes, 4).detections == []
+
+
+def test_hands_are_run_on_the_regions_of_palms(start_node, peer, as_image, backend, hand_models):
+    shared = {'autostart': True, 'backend': backend, 'qos_reliability': 'reliable'}
+    palms, hands = (
+        start_node(
+            name,
+            'trt_ros.nodes.pose',
+            '-r',
+            'image:=/hand_camera/image',
+            *more,
+            model_path=model,
+            **shared,
+            **parameters,
+        )
+        for name, model, more, parameters in (
+            ('cascade_palms', hand_models[0], (), {}),
+            (
+                'cascade_hands',
+                hand_models[1],
+                ('-r', 'detections:=/cascade_palms/regions'),
+                {'regions': True},
+            ),
+        )
+    )
+    for node in (palms, hands):
+        node.wait_for_log('Started: active.')
+    images = peer.publisher(Image, '/hand_camera/image')
+    peer.wait_until(lambda: images.get_subscription_count() == 2, 'both nodes to subscribe')
+    regions, points, boxes = (
+        peer.inbox(Detection2DArray, topic)
+        for topic in (
+            '/cascade_palms/regions',
+            '/cascade_hands/keypoints',
+            '/cascade_hands/detections',
+        )
+    )
+    pixels = np.zeros((32, 32, 3), np.uint8)
+    images.publish(as_image(pixels, 'rgb8', stamp=1))
+
+    def result(box):
+        return box.wait_for(lambda message: message.header.stamp.sec == 1, 'a result')
+
+    (region,) = result(regions).detections
+    # The palm is 6 long and 4 wide, around (20, 20), and points to the right.
+    centre = region.bbox.center
+    assert centre.theta == pytest.approx(np.pi / 2)
+    assert (centre.position.x, centre.position.y) == pytest.approx((20 + 0.4 * 6, 20))
+    assert (region.bbox.size_x, region.bbox.size_y) == pytest.approx((18, 18))
+    (hand,) = result(boxes).detections
+    assert hypotheses(hand) == ['0', 'right']
+    assert hand.results[1].hypothesis.score == pytest.approx(0.875)
+    found = result(points).detections
+    assert [hypotheses(found[0]), hypotheses(found[20])] == [['wrist'], ['pinky_tip']]
+    position = found[0].bbox.center.position
+    assert (position.x, position.y) == pytest.approx((22.4, 20), abs=1e-3)
+    # 4 left of the middle of 16 and 2 above it, which is up and right in the image.
+    position = found[20].bbox.center.position
+    assert (position.x, position.y) == pytest.approx(
+        (22.4 + 2 * 18 / 16, 20 - 4 * 18 / 16), abs=1e-3
+    )
 
 
 @pytest.mark.parametrize(

@@ -602,6 +602,13 @@ TOLD = [
         {'hw': (192, 192)},
     ),
     (
+        'mediapipe_hand',
+        2,
+        'are 21 landmarks of a hand and its score',
+        'Identity (1, 63); Identity_1 (1, 1); Identity_2 (1, 1); Identity_3 (1, 63)',
+        {'hw': (224, 224)},
+    ),
+    (
         'movenet',
         None,
         'is y, x and score of the keypoints of COCO',

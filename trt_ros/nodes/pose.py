@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 import sys
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from typing import Any
 
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
-from vision_msgs.msg import Detection2DArray
+from vision_msgs.msg import Detection2DArray, ObjectHypothesis, ObjectHypothesisWithPose
 
 from trt_ros.draw import draw_result
 from trt_ros.nodes.drawing import DrawingParameters
@@ -33,6 +34,7 @@ from trt_ros.runtime.options import LabelledOptions, RegionOptions
 from trt_ros.vision.decoders.registry import POSES
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.keypoints import NAMES, keypoint_boxes
+from trt_ros.vision.labels import name_of
 from trt_ros.vision.results import Poses
 
 
@@ -46,7 +48,7 @@ class KeypointParameters:
     keypoint_names: tuple[str, ...] = param(
         (),
         'Keypoint names in index order; empty uses those of COCO for 17 keypoints, of '
-        'COCO-WholeBody for 133, else the indices.',
+        'COCO-WholeBody for 133, of a hand for 21, else the indices.',
     )
 
 
@@ -93,13 +95,23 @@ class PoseNode(RegionNode, ObjectNode):
             named_keypoints=keypoints.publish,
             keypoints=detection_publish(self, keypoints, self._keypoint_names),
             overlay=ImageSender(self, camera.publisher(Image, 'overlay')),
+            regions=self._region_publish(camera),
         )
+
+    def _region_publish(self, camera: Camera) -> Callable[..., None] | None:
+        """Return a function that publishes the regions of objects; None: there are none."""
+        if not self.pipeline.decoder.head.proposes_regions or self.parameters.regions:
+            return None
+        regions = camera.publisher(Detection2DArray, 'regions')
+        return detection_publish(self, regions, self.pipeline.class_names)
 
     def publish(
         self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame
     ) -> None:
         """Publish the result of one image."""
         outputs.detections(result.detections, header, self.parameters.class_id_format)
+        if outputs.regions:
+            outputs.regions(result.regions, header, self.parameters.class_id_format)
         points, indices = keypoint_boxes(result, self.parameters.keypoint_threshold)
         outputs.keypoints(points, header, 'name', indices)
         self._draw(outputs, result, header, frame)
@@ -107,8 +119,10 @@ class PoseNode(RegionNode, ObjectNode):
     def publish_objects(
         self, outputs: SimpleNamespace, found: ObjectResults, header: Header
     ) -> None:
-        """Publish the detections of one image that were run, and their keypoints."""
+        """Publish the detections of one image that were run, and their keypoints and classes."""
         detections = found.objects.detections
+        if self.pipeline.decoder.class_count:
+            self._add_classes(found)
         outputs.objects(Detection2DArray(header=header, detections=detections))
         poses = Poses.join(found.results)
         points, indices = keypoint_boxes(poses, self.parameters.keypoint_threshold)
@@ -123,6 +137,21 @@ class PoseNode(RegionNode, ObjectNode):
         else:
             outputs.keypoints(points, header, 'name', indices)
         self._draw(outputs, poses, header, found.frame)
+
+    def _add_classes(self, found: ObjectResults) -> None:
+        """Add the class of each pose to the results of its detection."""
+        names = self.pipeline.class_names if self.parameters.class_id_format == 'name' else ()
+        for detection, pose in zip(found.objects.detections, found.results):
+            kinds = zip(pose.detections.labels.tolist(), pose.detections.scores.tolist())
+            detection.results = [
+                *detection.results,
+                *(
+                    ObjectHypothesisWithPose(
+                        hypothesis=ObjectHypothesis(class_id=name_of(names, label), score=score)
+                    )
+                    for label, score in kinds
+                ),
+            ]
 
     def _draw(self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame) -> None:
         if should_publish(outputs.overlay.publisher):

@@ -388,5 +388,6 @@ def _suggestion(network: Network, spec: TensorSpec) -> str:
 def _describe_names(names: tuple[str, ...], given: tuple[str, ...]) -> str:
     if not names:
         return 'no class names: results have class indices'
-    left_out = f', without {given[0]!r}, which is not a class of the network'
-    return f'{len(names)} class names{left_out if len(names) < len(given) else ""}'
+    if len(names) >= len(given):
+        return f'{len(names)} class names'
+    return f'{len(names)} class names, without {given[0]!r}, which is not a class of the network'

@@ -118,7 +118,8 @@ def names_of(
     if not isinstance(decoder.head, MaskHeads):
         names = class_names(labels, labels_path, metadata, decoder.class_count)
         is_beside = decoder.class_count is None and not decoder.head.counts_background
-        return names[1:] if is_beside and begins_with_background(names) else names
+        names = names[1:] if is_beside and begins_with_background(names) else names
+        return names or decoder.head.own_class_names
     names = class_names(labels, labels_path, {}, None)
     counts = {head.output_name: head.class_count for head in decoder.head.heads}
     if names and len(names) != decoder.class_count:

@@ -198,7 +198,7 @@ def region_crop(options: PipelineOptions, decoder: Decoder[Any], preprocess: Pre
         resize = 'stretch' if decoder.task == 'embed' else 'expand'
     return Crop(
         replace(preprocess, resize='stretch', pad_value=max(options.pad_value, 0)),
-        scale or (1.25 if decoder.task == 'pose' else 1.0),
+        scale or decoder.head.region_scale,
         resize,
     )
 

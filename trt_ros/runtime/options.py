@@ -270,7 +270,8 @@ class RegionOptions:
     )
     region_scale: float = param(
         0.0,
-        'Factor on width and height of each region; 0.0 uses 1.25 for keypoints, else 1.0.',
+        'Factor on width and height of each region; 0.0 uses 1.25 for keypoints but those of '
+        'hands, else 1.0.',
         between=(0.01, 100.0),
         or_zero=True,
     )

@@ -35,8 +35,18 @@ WHOLE_BODY = (
     *(f'face_{index}' for index in range(68)),
     *(f'{side}_hand_{index}' for side in ('left', 'right') for index in range(21)),
 )
+#: Keypoints of a hand, in the order of MediaPipe, MMPose and the hand keypoints of Ultralytics.
+HAND = (
+    'wrist',
+    *(f'thumb_{joint}' for joint in ('cmc', 'mcp', 'ip', 'tip')),
+    *(
+        f'{finger}_{joint}'
+        for finger in ('index_finger', 'middle_finger', 'ring_finger', 'pinky')
+        for joint in ('mcp', 'pip', 'dip', 'tip')
+    ),
+)
 #: Names by the number of keypoints.
-NAMES: Mapping[int, tuple[str, ...]] = {len(COCO): COCO, len(WHOLE_BODY): WHOLE_BODY}
+NAMES: Mapping[int, tuple[str, ...]] = {len(names): names for names in (COCO, HAND, WHOLE_BODY)}
 
 #: Limbs of COCO, as pairs of indices into COCO.
 LIMBS = (
@@ -59,14 +69,30 @@ LIMBS = (
 )
 
 
+#: Bones of a hand, as pairs of indices into HAND: the fingers, and the edge of the palm.
+BONES = (
+    *((joint, joint + 1) for base in range(1, 21, 4) for joint in range(base, base + 3)),
+    (0, 1),
+    (0, 5),
+    (5, 9),
+    (9, 13),
+    (13, 17),
+    (0, 17),
+)
+
+
 def limbs(names: Sequence[str], count: int) -> tuple[tuple[int, int], ...]:
     """
-    Return the limbs of COCO between keypoints with the names of COCO, as pairs of their indices.
+    Return the limbs between keypoints with the names of COCO or HAND, as pairs of their indices.
 
     :param names: of the keypoints; () for those that their `count` implies, see `NAMES`.
     """
     indices = {name: index for index, name in enumerate(names or NAMES.get(count, ()))}
-    pairs = ((indices.get(COCO[first]), indices.get(COCO[second])) for first, second in LIMBS)
+    pairs = (
+        (indices.get(known[first]), indices.get(known[second]))
+        for known, skeleton in ((COCO, LIMBS), (HAND, BONES))
+        for first, second in skeleton
+    )
     return tuple(
         (first, second) for first, second in pairs if first is not None and second is not None
     )

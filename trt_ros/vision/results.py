@@ -124,21 +124,25 @@ class Poses:
 
     :param keypoints: (N, K, 3) float32: x, y in source-image pixels, maybe outside the image,
         and visibility, 0 to 1.
+    :param regions: the part of the image to run the next network on, one per object; None: the
+        network proposes none.
     """
 
     detections: Detections
     keypoints: np.ndarray
+    regions: OrientedBoxes | None = None
 
     def __len__(self) -> int:
         return len(self.keypoints)
 
     def take(self, indices: np.ndarray) -> Poses:
         """Return some objects, (K,) indices, in their order."""
-        return Poses(self.detections.take(indices), self.keypoints[indices])
+        regions = self.regions and self.regions.take(indices)
+        return Poses(self.detections.take(indices), self.keypoints[indices], regions)
 
     @classmethod
     def join(cls, poses: Sequence[Poses]) -> Poses:
-        """Return the objects of several results with the same keypoints, in their order."""
+        """Return the objects of several results with the same keypoints, without regions."""
         if not poses:
             return cls(Detections.empty(), np.zeros((0, 0, 3), np.float32))
         found = [each.detections for each in poses]

@@ -230,6 +230,14 @@ def test_limbs_are_found_by_the_names_of_coco(count, names):
     assert (pixels[30, 70] == 90).all()
 
 
+def test_draws_the_bones_of_a_hand():
+    pixels = grey()
+    points = np.zeros((1, 21, 3), np.float32)
+    points[0, 0], points[0, 5] = (20, 30, 0.9), (120, 30, 0.9)  # Wrist and index finger.
+    draw_keypoints(pixels, points, min_visibility=0.5)
+    assert (pixels[30, 70] == colour_of(0)).all()
+
+
 def test_without_labels_only_edges_are_drawn():
     labelled, plain = grey(), grey()
     draw_detections(labelled, found((60, 50, 140, 120, 0.5, 1)), ('a', 'b'))

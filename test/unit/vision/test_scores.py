@@ -181,6 +181,11 @@ CASES = {
         {'kpt_shape': '[2, 3]'},
         lambda s: [columns(s, (1, 2, 0.5, 3, 4, 1))],
     ),
+    'mediapipe_hand': (
+        'points (1, 63); score (1, 1)',
+        {},
+        lambda s: [np.zeros((1, 63), np.float32), np.full((1, 1), s, np.float32)],
+    ),
     'movenet': ('out (1, 6, 56)', {}, people),
     'yolov8_obb': ('out (1, 7, 84)', {}, lambda s: [columns(s, (0.5,))]),
 }

@@ -127,6 +127,21 @@ class Head(ABC, Generic[ResultT_co]):
         """Whether the input shows one object, which may be a region of an image."""
         return False
 
+    @property
+    def region_scale(self) -> float:
+        """Factor on the regions that the network is trained with."""
+        return 1.0
+
+    @property
+    def proposes_regions(self) -> bool:
+        """Whether the result has regions for a further network."""
+        return False
+
+    @property
+    def own_class_names(self) -> tuple[str, ...]:
+        """Names of the classes, if they are equal for all networks of the family; else ()."""
+        return ()
+
     @abstractmethod
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds

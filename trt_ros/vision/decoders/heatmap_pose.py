@@ -51,6 +51,11 @@ class OnePoseHead(Head[Poses]):
         """Whether the input shows one object: it does."""
         return True
 
+    @property
+    def region_scale(self) -> float:
+        """Factor on the regions: that of MMPose and ViTPose."""
+        return 1.25
+
 
 @dataclass(frozen=True)
 class HeatmapHead(OnePoseHead):

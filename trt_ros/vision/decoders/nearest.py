@@ -157,6 +157,7 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
         ),
         'movenet': (Expected((1, 1, 17, 3)),),
         'mediapipe_palm': (Expected((1, 'N', 18)), Expected((1, 'N', 1))),
+        'mediapipe_hand': (Expected((1, 63)), Expected((1, 1)), Expected((1, 1))),
         'ufld': (Expected((1, 'columns + 1', (56, 18), 'lanes')),),
         'yolov8_obb': (Expected((1, '5 + classes', cells)),),
         'classifier': (Expected((1, 'classes')),),

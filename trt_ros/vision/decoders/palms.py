@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,11 +18,18 @@ from trt_ros.vision.decoders.family import (
     is_scores,
     sigmoid,
 )
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.results import OrientedBoxes, Poses
+from trt_ros.vision.thresholds import Thresholds
 
 LANDMARKS = 7
 VALUES = 4 + 2 * LANDMARKS
 #: Stride and anchors per cell.
 GRIDS = ((8, 2), (16, 6))
+#: Landmarks at the wrist and at the base of the middle finger.
+WRIST, MIDDLE_FINGER = 0, 2
+#: Of the square around a hand: shift towards the fingers, in heights of the palm, and its side.
+HAND_SHIFT, HAND_SCALE = 0.4, 3.0
 
 
 @dataclass(frozen=True)
@@ -31,9 +39,27 @@ class PalmHead(FaceHead):
 
     The anchors of a cell lie in its centre: the centre and the landmarks are offsets from it, the
     size is as it is, all in input pixels. Source: `MPPalmDet` of the OpenCV zoo.
+
+    The regions are the squares around the hands, see `hand_regions`.
     """
 
     landmarks: ClassVar[int] = LANDMARKS
+
+    @property
+    def proposes_regions(self) -> bool:
+        """Whether the result has regions for a further network: the hands."""
+        return True
+
+    def __call__(
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Poses:
+        """
+        Decode the outputs into palms with landmarks and regions; see `Head`.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        palms = super().__call__(outputs, letterbox, thresholds)
+        return replace(palms, regions=hand_regions(palms))
 
     def _faces(
         self, values: list[np.ndarray], input_hw: tuple[int, int], score_threshold: float
@@ -48,6 +74,31 @@ class PalmHead(FaceHead):
         centre, half = anchors[keep] + rows[keep, :2], rows[keep, 2:4] / 2
         landmarks = np.tile(anchors[keep], LANDMARKS) + rows[keep, 4:]
         return np.hstack([centre - half, centre + half]), landmarks, scores[keep]
+
+
+def hand_regions(palms: Poses) -> OrientedBoxes:
+    """
+    Compute the squares around hands that MediaPipe's network of hand landmarks is trained with.
+
+    Their y axis leads from the middle finger to the wrist. The box around the landmarks in that
+    direction is shifted towards the fingers, and three times its longer side is the side of the
+    square. Source: `MPHandPose` of the OpenCV zoo.
+
+    :param palms: with the landmarks of MediaPipe, in image pixels; N may be 0.
+    """
+    points = palms.keypoints[..., :2]
+    ahead = points[:, MIDDLE_FINGER] - points[:, WRIST]
+    theta = np.arctan2(ahead[:, 0], -ahead[:, 1])
+    cos, sin = np.cos(theta), np.sin(theta)
+    turn = np.stack([np.stack([cos, sin], 1), np.stack([-sin, cos], 1)], 1)  # To the palm's axes.
+    turned = points @ turn.transpose(0, 2, 1)
+    low, high = turned.min(axis=1), turned.max(axis=1)
+    centre = (low + high) / 2
+    centre[:, 1] -= HAND_SHIFT * (high - low)[:, 1]
+    side = HAND_SCALE * (high - low).max(axis=1)
+    found = palms.detections
+    boxes = np.hstack([(centre[:, None] @ turn)[:, 0], side[:, None], side[:, None]])
+    return OrientedBoxes(boxes, theta, found.scores, found.labels)
 
 
 def _anchors(input_hw: tuple[int, int]) -> np.ndarray:

@@ -15,6 +15,7 @@ from trt_ros.vision.decoders import (
     detr_masks,
     faces,
     finished_boxes,
+    hands,
     heatmap_pose,
     maskformer,
     movenet,
@@ -508,6 +509,11 @@ RULES: tuple[Rule, ...] = (
         'mediapipe_palm',
         palms.find_palms,
         '{found[0]} and {found[1]} are boxes with seven landmarks and scores of all anchors',
+    ),
+    Rule(
+        'mediapipe_hand',
+        hands.find_hand,
+        '{found[0]} and {found[1]} are 21 landmarks of a hand and its score',
     ),
     Rule('movenet', movenet.find_person, '{found} is y, x and score of the keypoints of COCO'),
     Rule(

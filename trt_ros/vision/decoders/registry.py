@@ -23,6 +23,7 @@ from trt_ros.vision.decoders.embedding import EMBEDDING, TENSOR
 from trt_ros.vision.decoders.faces import RETINAFACE, SCRFD, YUNET
 from trt_ros.vision.decoders.family import Family, Head, NetworkDescription
 from trt_ros.vision.decoders.finished_boxes import MMDETECTION, TENSORFLOW
+from trt_ros.vision.decoders.hands import MEDIAPIPE_HAND
 from trt_ros.vision.decoders.heatmap_pose import HEATMAP_POSE
 from trt_ros.vision.decoders.instances import YOLOV8_SEG
 from trt_ros.vision.decoders.maskformer import MASKFORMER, MASKFORMER_PANOPTIC
@@ -107,6 +108,7 @@ POSES: tuple[Family[Head[Poses]], ...] = (
     SIMCC,
     MOVENET,
     MEDIAPIPE_PALM,
+    MEDIAPIPE_HAND,
     UFLD,
 )
 ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = (YOLOV8_OBB,)

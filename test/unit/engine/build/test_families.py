@@ -324,6 +324,28 @@ BUILDS = [
         None,
     ),
     (
+        'mediapipe_hand',
+        '',
+        'float[1,63] Identity, float[1,1] Identity_1, float[1,1] Identity_2, '
+        'float[1,63] Identity_3',
+        pooled(
+            'Identity = Gemm <transB = 1> (f, w_points, b_points)\n'
+            'g = Gemm <transB = 1> (f, w_score, b_score)\n Identity_1 = Sigmoid (g)\n'
+            'h = Gemm <transB = 1> (f, w_side, b_score)\n Identity_2 = Sigmoid (h)\n'
+            'Identity_3 = Gemm <transB = 1> (f, w_world, b_points)',
+            (
+                'float[63,8] w_points',
+                'float[63,8] w_world',
+                'float[63] b_points',
+                'float[1,8] w_score',
+                'float[1,8] w_side',
+                'float[1] b_score',
+            ),
+        ),
+        {},
+        None,
+    ),
+    (
         'movenet',
         '',
         'float[1,1,17,3] output_0',

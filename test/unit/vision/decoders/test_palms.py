@@ -56,6 +56,10 @@ def test_boxes_and_landmarks_are_relative_to_the_centre_of_the_cell(network, str
     assert found.detections.scores.tolist() == pytest.approx([0.75], abs=1e-3)
     points = 2 * (np.array([x, y]) + OFFSETS.reshape(7, 2))
     assert found.keypoints[0].tolist() == [[*point, 1] for point in points.tolist()]
+    assert (len(found.regions), found.regions.scores.tolist()) == (
+        1,
+        found.detections.scores.tolist(),
+    )
 
 
 def test_overlapping_palms_are_suppressed_and_non_finite_ones_dropped(network):
