@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / 'trt_ros'
 
-FOR_ALL = {'errors', 'parameter_field', 'progress', 'regular_file', 'tensors'}
+FOR_ALL = {'errors', 'parameter_field', 'profiling', 'progress', 'regular_file', 'tensors'}
 LAYERS = {  # layer: the layers that it may import beside itself and those for all
     'vision': set(),
     'driver': set(),
@@ -73,6 +73,7 @@ DOORS = {  # foreign package: the layers that may import it
     'cv_bridge': {'ros'},
     'rosbags': {'recording'},
     'ray': {'labelling'},
+    'nvtx': {'profiling'},
     'scipy': {'tracking'},
     'yaml': {'ros', 'nodes', 'demo', 'launching'},
     'tqdm': {'cli', 'demo'},

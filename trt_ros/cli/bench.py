@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 import json
 from pathlib import Path
@@ -18,6 +19,7 @@ from trt_ros.cli._arguments import model_argument, positive
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli.build import add_build_arguments, build_options
 from trt_ros.engine.options import PRECISIONS, BuildOptions
+from trt_ros.profiling import recording
 from trt_ros.runtime.gpu.waiting import WAITS
 from trt_ros.runtime.options import PipelineOptions
 
@@ -97,6 +99,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='no copies to and from the GPU: kernels read pinned memory in place',
     )
     add_option_flags(group, OPTIONS)
+    add(
+        '--profiling',
+        action='store_true',
+        help='record NVTX ranges for Nsight Systems: nsys profile trt-ros bench MODEL --profiling',
+    )
     add('--layers', action='store_true', help='measure each layer of the network, too')
     add('--json', type=Path, metavar='FILE', help='write all numbers')
     add('--export-times', type=Path, metavar='FILE.csv', help='write the times of every frame')
@@ -112,11 +119,14 @@ def run(args: Namespace) -> int:
     _check(args)
     is_remote = isinstance(args.model, str)
     backend, chosen = choose_backend('triton' if is_remote else args.backend)
-    log_lines, results = (
-        _on_the_cpu(args, backend, chosen)
-        if backend.name in ('onnxruntime', 'triton')
-        else _on_the_gpu(args)
-    )
+    with recording() if args.profiling else nullcontext() as profiler:
+        if profiler:
+            print(profiler)
+        log_lines, results = (
+            _on_the_cpu(args, backend, chosen)
+            if backend.name in ('onnxruntime', 'triton')
+            else _on_the_gpu(args)
+        )
     if args.export_times:
         export_times(args.export_times, results)
     for found in results:

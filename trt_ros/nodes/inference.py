@@ -16,6 +16,7 @@ from std_srvs.srv import Trigger
 
 from trt_ros.errors import ParameterError
 from trt_ros.nodes.bound_inputs import BindingParameters, BoundInputs
+from trt_ros.profiling import recording
 from trt_ros.progress import Progress, ProgressThrottle
 from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts
@@ -51,6 +52,11 @@ class InferenceParameters(NodeParameters, BindingParameters, ImageTopicsParamete
         'default',
         'ROS QoS profile of the result publishers.',
         choices=PRESETS[1:],
+    )
+    profiling: bool = param(
+        False,
+        'Whether to record NVTX ranges for Nsight Systems: the steps of each frame, of all nodes '
+        'in the process. Needs the Python package nvtx.',
     )
 
 
@@ -196,6 +202,8 @@ class InferenceNode(ManagedNode):
         """Open the pipeline and create the publishers."""
         self._is_due = ProgressThrottle()
         self.while_configured.callback(self._clear)
+        if self.parameters.profiling:
+            self.get_logger().info(self.while_configured.enter_context(recording()))
         cameras = self._make_cameras()
         for line in self.open():
             self.get_logger().info(line)

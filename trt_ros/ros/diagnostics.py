@@ -16,6 +16,7 @@ from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
 from std_msgs.msg import Float64
 
+from trt_ros.profiling import mark
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
 from trt_ros.ros.qos import overridden
 from trt_ros.ros.sync import DUPLICATE, JUMPED, LATE, NO_PARTNER
@@ -116,7 +117,11 @@ class FrameCounts:
             times.append((time.monotonic(), seconds))
 
     def timed(self, stage: str) -> Timed:
-        """Return a context manager that records the duration of a stage, unless it raises."""
+        """
+        Return a context manager that records the duration of a stage, unless it raises.
+
+        It is also a range of `profiling`.
+        """
         return Timed(self, stage)
 
     def percentiles(self) -> dict[str, tuple[float, float]]:
@@ -182,19 +187,21 @@ class CameraCounts(FrameCounts):
 
 
 class Timed:
-    """A context manager that times a stage; half the overhead of a generator."""
+    """A context manager that times and marks a stage; half the overhead of a generator."""
 
-    __slots__ = '_began', '_counts', '_stage'
+    __slots__ = '_began', '_counts', '_range', '_stage'
 
     def __init__(self, counts: FrameCounts, stage: str) -> None:
-        self._counts, self._stage = counts, stage
+        self._counts, self._stage, self._range = counts, stage, mark(stage)
 
     def __enter__(self) -> None:
+        self._range.__enter__()
         self._began = time.monotonic()
 
-    def __exit__(self, kind: type | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._counts.took(self._stage, time.monotonic() - self._began)
+        self._range.__exit__(None, None, None)
 
 
 class Diagnostics:

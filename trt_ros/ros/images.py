@@ -15,6 +15,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, GpuFailedError, ScoreRangeError, TrtRosError
+from trt_ros.profiling import mark
 from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_compressed_image, read_image
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
@@ -232,7 +233,7 @@ class ImageStream:
         taken = []
         for number, message in messages:
             topic = self._topics[number]
-            with self._dropping(topic):
+            with self._dropping(topic), mark('read'):
                 image = self._read(message)
                 frame = to_frame(image, self._jpegs_on_gpu)
                 taken.append(_Input(topic, image.stamp, header_of(image), frame))

@@ -16,6 +16,7 @@ from rclpy.duration import Duration
 from std_msgs.msg import Header
 
 from trt_ros.errors import ParameterError
+from trt_ros.profiling import mark
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
@@ -320,7 +321,7 @@ class InputStream:
         contents: list[Any] = []
         header = Header()
         for number, (stamp, read) in enumerate(found.messages):
-            with self._dropping_set(number):
+            with self._dropping_set(number), mark('read'):
                 content, frame_id = read()
                 contents.append(content)
                 if number == self._primary:

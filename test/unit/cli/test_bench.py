@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
+from support.fake_nvtx import nvtx
 from trt_ros.cli import main
 from trt_ros.cli._bench_report import fastest, print_precisions
 from trt_ros.driver import nvidia_driver
@@ -273,3 +275,25 @@ def test_files_that_cannot_be_written_are_refused_before_measuring(
 ):
     code, _, said = bench(flag, tmp_path / name)
     assert code == 1 and problem in said.err and said.out == ''
+
+
+def test_profiling_records_the_steps_of_each_frame(bench, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, 'nvtx', nvtx)
+    monkeypatch.setenv('NVTX_LOG', str(tmp_path / 'ranges.txt'))
+    code, _, said = bench('--profiling', '--warm-up', '2')
+    assert code == 0
+    assert said.out.startswith('profiling: NVTX ranges of the domain trt_ros\n')
+    (ranges,) = nvtx.read_ranges().values()
+    steps = [(depth, f'trt_ros: {name}') for depth, name in ((1, 'frame'), (2, 'preprocess'))]
+    steps += [(2, 'trt_ros: network'), (2, 'trt_ros: decode')]
+    begin = ranges.index((0, 'trt_ros: warm-up'))
+    assert ranges[begin + 1 :] == [*steps * 2, (0, 'trt_ros: frames'), *steps * 4]
+    bench()
+    assert nvtx.read_ranges() == {next(iter(nvtx.read_ranges())): ranges}
+
+
+def test_profiling_without_nvtx_fails_before_anything_is_measured(bench, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'nvtx', None)
+    code, found, said = bench('--profiling')
+    assert (code, found, said.out) == (1, None, '')
+    assert 'pip install nvtx' in said.err

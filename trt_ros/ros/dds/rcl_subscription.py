@@ -18,6 +18,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, qos_policy_name_from_kind
 from rclpy.subscription import Subscription
 
+from trt_ros.profiling import mark
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks, Rcl, ReceiveBufferPool
 
@@ -218,7 +219,8 @@ class RclSubscription:
                     else max(0.0, self._handover_ends - time.monotonic())
                 )
                 wait_set.wait(int(seconds * 1e9))
-                self._take_all(subscriptions)
+                with mark('take'):
+                    self._take_all(subscriptions)
                 self._report_events(events, wait_set)
                 if len(entities) > 1 and self._is_handed_over():
                     self._replaced.append(entities[0])

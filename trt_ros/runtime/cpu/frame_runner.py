@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from trt_ros.errors import ModelError, TensorMismatchError
+from trt_ros.profiling import mark
 from trt_ros.runtime.feeds import (
     NO_LETTERBOX,
     RunInputs,
@@ -139,21 +140,24 @@ class StepByStep(FrameRunner[ResultT]):
         results: list[ResultT] = []
         for start in range(0, len(maps), self.max_batch):
             some = maps[start : start + self.max_batch]
-            tensors = np.split(crop(frame, some), len(some))
+            with mark('preprocess'):
+                tensors = np.split(crop(frame, some), len(some))
             found = self._run_tensors(tensors, [crop.letterbox] * len(some), thresholds)
             results += map(to_source, found, some)
         return results
 
     def submit_inputs(self, inputs: RunInputs, thresholds: Thresholds) -> FinishedResults[ResultT]:
         """Run once, on an image or array per input; see FrameRunner.infer_inputs."""
-        tensors, letterbox = self.tensors_of(inputs)
-        with self._running:  # States go from one run to the next.
+        with mark('preprocess'):
+            tensors, letterbox = self.tensors_of(inputs)
+        with self._running, mark('network'):  # States go from one run to the next.
             outputs = self.runner.infer({**tensors, **self._present_states()})
             for name, feed in state_feeds(self.feeds).items():
                 self._states[name] = np.array(outputs[feed.output])
         chosen = self._chosen(outputs)
         self._count_nonfinite(chosen, 1)
-        return FinishedResults([self.decoder(chosen, letterbox, thresholds)])
+        with mark('decode'):
+            return FinishedResults([self.decoder(chosen, letterbox, thresholds)])
 
     def _count_nonfinite(self, outputs: Mapping[str, np.ndarray], frames: int) -> None:
         if all(map(is_finite, outputs.values())):
@@ -200,8 +204,15 @@ class StepByStep(FrameRunner[ResultT]):
         return {name: outputs[name] for name in self._outputs}
 
     def _run(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[ResultT]:
-        tensors, letterboxes = zip(*map(self.preprocess, frames))
-        return self._run_tensors(tensors, letterboxes, thresholds)
+        return self._run_tensors(*self.preprocess_all(frames), thresholds)
+
+    def preprocess_all(
+        self, frames: Sequence[Frame]
+    ) -> tuple[Sequence[np.ndarray], Sequence[Letterbox]]:
+        """Return the network's input for each image, of batch 1, and its placement."""
+        with mark('preprocess'):
+            tensors, letterboxes = zip(*map(self.preprocess, frames))
+        return tensors, letterboxes
 
     def _run_tensors(
         self,
@@ -211,14 +222,15 @@ class StepByStep(FrameRunner[ResultT]):
     ) -> list[ResultT]:
         inputs = self._inputs(tensors)
         # Two runs at once would share the same CPUs.
-        with nullcontext() if self.runner.overlaps else self._running:
+        with nullcontext() if self.runner.overlaps else self._running, mark('network'):
             outputs = self._chosen(self.runner.infer(inputs))
         count = self._count(tensors)
         self._count_nonfinite(outputs, len(letterboxes))
-        return [
-            self.decoder(_of_one(outputs, index, count), letterbox, thresholds)
-            for index, letterbox in enumerate(letterboxes)
-        ]
+        with mark('decode'):
+            return [
+                self.decoder(_of_one(outputs, index, count), letterbox, thresholds)
+                for index, letterbox in enumerate(letterboxes)
+            ]
 
     def _count(self, tensors: Sequence[np.ndarray]) -> int:
         return self.max_batch if self._is_padded else len(tensors)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.profiling import mark
 from trt_ros.progress import Reporter
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.frame_runner import StepByStep
@@ -110,8 +111,11 @@ def measure_steps(
         _clocked(steps.runner, 'infer') as network,
         _clocked(steps, 'decoder') as decode,
     ):
-        for _ in range(warm_up + rounds):
-            whole(inputs, DEFAULT_THRESHOLDS)
+        for phase, runs in (('warm-up', warm_up), ('frames', rounds)):
+            with mark(phase):
+                for _ in range(runs):
+                    with mark('frame'):
+                        whole(inputs, DEFAULT_THRESHOLDS)
     parts = {'preprocess': preprocess, 'network': network, 'decode': decode}
     return {
         name: np.reshape(clock.times_ms, (warm_up + rounds, -1)).sum(axis=1).tolist()[warm_up:]
@@ -129,7 +133,7 @@ def overlapped_frames_per_second(
         network of another one.
     """
     infer, inputs = _run(steps, frame)
-    with ThreadPoolExecutor(in_flight) as pool:
+    with ThreadPoolExecutor(in_flight) as pool, mark('throughput'):
         began = time.perf_counter()
         for _ in pool.map(lambda _: infer(inputs, DEFAULT_THRESHOLDS), range(runs)):
             pass

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer
+from trt_ros.profiling import mark
 from trt_ros.runtime.gpu.preprocess import RequestArgs
 from trt_ros.runtime.gpu.sources import Part, Piece
 from trt_ros.runtime.gpu.waiting import RunTimes
@@ -46,13 +47,14 @@ class SlotMemory(NamedTuple):
 class StageSequence:
     """Stages launched one by one, in place of a CUDA graph where none can be captured."""
 
-    def __init__(self, stages: list[Callable[[int], None]]) -> None:
+    def __init__(self, stages: list[Stage]) -> None:
         self.stages = stages
 
     def launch(self, stream: int) -> None:
         """Enqueue all stages into `stream`; returns at once."""
-        for stage in self.stages:
-            stage(stream)
+        for name, stage in self.stages:
+            with mark(name):
+                stage(stream)
 
     def close(self) -> None:
         """Drop the stages; may be called twice."""

@@ -16,6 +16,7 @@ from trt_ros.cuda.monitor import Monitor
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError
+from trt_ros.profiling import mark
 from trt_ros.runtime.feeds import (
     RunInputs,
     example_inputs,
@@ -396,7 +397,8 @@ class GraphPipeline(FrameRunner[Any]):
             self._release_failed(slot, number, error)
             raise
         try:
-            return read()
+            with mark('decode'):
+                return read()
         finally:
             self.faults.end(number)
             self.slots.give_back(slot)

@@ -15,6 +15,7 @@ from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer, copy_async, fill_async
 from trt_ros.errors import BackendError
+from trt_ros.profiling import mark
 from trt_ros.runtime.gpu.batch_buffers import KEEP_STATE, BatchBuffers, BuffersByShape
 from trt_ros.runtime.gpu.captured_graph import (
     CapturedGraph,
@@ -150,20 +151,23 @@ class FrameSlot:
         :param tensors: as `split_inputs` returns them; or, for regions of the only image, REGIONS
             with their maps, (N, 6) float32.
         """
-        launched = self._bring(frames, thresholds, device_address, after, tensors)
+        with mark('copy'):
+            launched = self._bring(frames, thresholds, device_address, after, tensors)
         stream = self.stream.handle
-        if after is not None:
-            self.stream.wait_for(after)
-        self.shared.states.prepare(stream)
-        self._run = self.shared.waiting.begin(launched.captured.times)
-        launched.captured.graph.launch(stream)
-        self.done.record(stream)
+        with mark('enqueue'):
+            if after is not None:
+                self.stream.wait_for(after)
+            self.shared.states.prepare(stream)
+            self._run = self.shared.waiting.begin(launched.captured.times)
+            launched.captured.graph.launch(stream)
+            self.done.record(stream)
         self.in_flight = True
         return launched
 
     def wait(self) -> None:
         """Wait for the end of the launched frames; releases the GIL meanwhile."""
-        self.shared.waiting.end(self._run, self.done)
+        with mark('wait'):
+            self.shared.waiting.end(self._run, self.done)
         self.in_flight = False
 
     def stages_of(
@@ -217,7 +221,8 @@ class FrameSlot:
         )
         captured = self.captured(buffers).find(key)
         if captured is None:
-            captured = self._open_graph(buffers, key, frames, sources, zero_copy, after)
+            with mark('capture'):
+                captured = self._open_graph(buffers, key, frames, sources, zero_copy, after)
         memory = captured.memory
         request = memory.request
         request.score_threshold, request.iou_threshold = thresholds.score, thresholds.iou
@@ -334,13 +339,13 @@ class FrameSlot:
         return 0 if source.is_small_tensor else memory.image.ptr + offset
 
     def _capture(self, buffers: BatchBuffers, stages: list[Stage]) -> Graph | StageSequence:
-        sequence = StageSequence([stage for _, stage in stages])
+        sequence = StageSequence(stages)
         if not self.shared.options.use_graph:
             return sequence
         stream = self.stream.handle
         if not buffers.is_warm:
             # TensorRT initialises on first use, which cannot be captured. Results are discarded.
-            StageSequence([stage for name, stage in stages if name != KEEP_STATE]).launch(stream)
+            StageSequence([each for each in stages if each[0] != KEEP_STATE]).launch(stream)
             self.stream.synchronize()
             buffers.is_warm = True
         reason = buffers.execution.why_not_capturable(stream)

@@ -7,7 +7,7 @@ zeros.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 import time
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ import numpy as np
 
 from trt_ros.cuda.device import Event
 from trt_ros.cuda.monitor import Monitor
+from trt_ros.profiling import mark
 from trt_ros.runtime.cpu.measure import Summary
 from trt_ros.runtime.feeds import description, measured_inputs, split_inputs
 from trt_ros.runtime.gpu.executor import GraphPipeline, Pending
@@ -77,16 +78,17 @@ def stage_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, l
         stages = slot.stage_graphs_of(work.frames, THRESHOLDS, work.tensors)
         for _, graph in stages:
             owned.enter_context(closing(graph))
-        marks = [owned.enter_context(closing(Event(timing=True))) for _ in range(len(stages) + 1)]
+        events = [owned.enter_context(closing(Event(timing=True))) for _ in range(len(stages) + 1)]
         stream = slot.stream.handle
         for number in range(rounds + 5):
-            marks[0].record(stream)
-            for (_, graph), mark in zip(stages, marks[1:]):
-                graph.launch(stream)
-                mark.record(stream)
-            marks[-1].wait()
+            events[0].record(stream)
+            for (name, graph), event in zip(stages, events[1:]):
+                with mark(name):
+                    graph.launch(stream)
+                event.record(stream)
+            events[-1].wait()
             if number >= 5:
-                for (name, _), begin, end in zip(stages, marks, marks[1:]):
+                for (name, _), begin, end in zip(stages, events, events[1:]):
                     times.setdefault(name, []).append(end.ms_since(begin))
     return times
 
@@ -142,8 +144,9 @@ def host_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, li
     data = values[0].reshape(-1).view(np.uint8)
     for number in range(rounds + 10):
         start = time.perf_counter()
-        pending = pipeline.start(work.frames, work.tensors, THRESHOLDS)
-        pending.results()
+        with mark('frame'):
+            pending = pipeline.start(work.frames, work.tensors, THRESHOLDS)
+            pending.results()
         stop = time.perf_counter()
         if not target.size and slot.memory is not None:
             target = slot.memory.pinned.view[HEADER_NBYTES:][: data.size]
@@ -229,7 +232,6 @@ def measure(
     frame: Frame | None,
     *,
     rounds: int = 200,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """
     Measure stages, graph, runs and throughput for frames like `frame`; None without images.
@@ -237,17 +239,18 @@ def measure(
     :returns: a dictionary that JSON can represent; times in ms.
     """
     work = Work.of(pipeline, frame)
-    progress('graph')
-    pipeline.warm_up(frame)
-    graph = graph_times(pipeline, work, rounds)
-    progress('stages')
-    stages = stage_times(pipeline, work, rounds)
-    progress('frames')
-    host = host_times(pipeline, work, rounds)
-    progress('throughput')
+    with mark('warm-up'):
+        pipeline.warm_up(frame)
+    with mark('graph alone'):
+        graph = graph_times(pipeline, work, rounds)
+    with mark('separate steps'):
+        stages = stage_times(pipeline, work, rounds)
+    with mark('frames'):
+        host = host_times(pipeline, work, rounds)
     monitor, began = Monitor(pipeline.gpu), time.perf_counter()
     joules = monitor.energy_joules()
-    rate = frames_per_second(pipeline, work, rounds)
+    with mark('throughput'):
+        rate = frames_per_second(pipeline, work, rounds)
     state = monitor.diagnostics()
     watts = _watts(joules, monitor.energy_joules(), time.perf_counter() - began)
     over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]

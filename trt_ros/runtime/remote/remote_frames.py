@@ -31,8 +31,8 @@ class RemoteFrames(StepByStep[ResultT]):
         """Preprocess images and start a run; see FrameRunner.submit."""
         if not self.is_one_image:
             return super().submit(frames, thresholds)
-        tensors, letterboxes = zip(*map(self.preprocess, frames))
-        return _Pending(self._threads.submit(self._run_tensors, tensors, letterboxes, thresholds))
+        inputs = self.preprocess_all(frames)
+        return _Pending(self._threads.submit(self._run_tensors, *inputs, thresholds))
 
     def close(self) -> None:
         """Close the network, which ends its requests; may be called twice."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import pytest
 
+from support.fake_nvtx import nvtx
 from trt_ros.cuda.graphs import Graph
+from trt_ros.profiling import recording
 from trt_ros.runtime.gpu import measure as graph_measure
 from trt_ros.runtime.gpu.frame_slot import FrameSlot
+from trt_ros.vision.thresholds import Thresholds
 
 
 @pytest.fixture
@@ -63,3 +67,46 @@ def test_each_stage_is_measured_as_a_graph(open_graph, make_engine, picture, mon
     assert len(set(launches)) == len(times)
     assert len(launches) == len(times) * (rounds + 5)
     assert len(enqueued) == 2  # By the capture of the whole graph, and of this stage.
+
+
+@pytest.fixture
+def ranges(monkeypatch, tmp_path):
+    """Return the ranges of this thread since the last call, as (depth, name)."""
+    monkeypatch.setitem(sys.modules, 'nvtx', nvtx)
+    monkeypatch.setenv('NVTX_LOG', str(tmp_path / 'ranges.txt'))
+    seen = 0
+
+    def new():
+        nonlocal seen
+        (found,) = nvtx.read_ranges().values()
+        found, seen = found[seen:], len(found)
+        return [(depth, name.removeprefix('trt_ros: ')) for depth, name in found]
+
+    with recording():
+        yield new
+
+
+def test_ranges_cover_what_the_host_does_for_a_frame(open_graph, picture, ranges):
+    pipeline = open_graph(slots=1)
+    for _ in range(2):
+        pipeline.infer(picture(), Thresholds(0.5, 0.5, 50))
+        steps = [each for each in ranges() if each[0] == 0]
+        assert steps == [(0, name) for name in ('copy', 'enqueue', 'wait', 'decode')]
+    pipeline.infer(picture(80, 60), Thresholds(0.5, 0.5, 50))
+    assert ranges()[:2] == [(0, 'copy'), (1, 'capture')]
+    graph_measure.host_times(pipeline, graph_measure.Work.of(pipeline, picture()), 1)
+    assert ranges()[:4] == [(0, 'frame'), (1, 'copy'), (1, 'enqueue'), (1, 'wait')]
+
+
+def test_without_a_graph_each_step_has_a_range(open_graph, picture, ranges):
+    pipeline = open_graph(slots=1, use_graph=False)
+    pipeline.infer(picture(), Thresholds(0.5, 0.5, 50))
+    ranges()
+    pipeline.infer(picture(), Thresholds(0.5, 0.5, 50))
+    assert ranges() == [
+        (0, 'copy'),
+        (0, 'enqueue'),
+        *((1, name) for name in ('copy in', 'preprocess', 'inference', 'decode')),
+        (0, 'wait'),
+        (0, 'decode'),
+    ]

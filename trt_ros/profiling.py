@@ -1,0 +1,107 @@
+"""NVTX ranges, which mark what the host does for a frame in the timeline of Nsight Systems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+import threading
+from typing import Any, Protocol
+
+from trt_ros.errors import ParameterError
+
+#: NVTX domain of all ranges.
+DOMAIN = 'trt_ros'
+
+
+class NvtxDomain(Protocol):
+    """A domain of the Python package nvtx, as far as ranges need it."""
+
+    def get_event_attributes(self, message: str) -> Any:
+        """Return the attributes of a range of this name."""
+        ...
+
+    def push_range(self, attributes: Any) -> Any:
+        """Begin a range on this thread."""
+        ...
+
+    def pop_range(self) -> Any:
+        """End the innermost range of this thread."""
+        ...
+
+
+class _Range:
+    """A range from `__enter__` to `__exit__`, on one thread."""
+
+    __slots__ = '_attributes', '_domain'
+
+    def __init__(self, domain: NvtxDomain, name: str) -> None:
+        self._domain, self._attributes = domain, domain.get_event_attributes(message=name)
+
+    def __enter__(self) -> None:
+        self._domain.push_range(self._attributes)
+
+    def __exit__(self, *_: object) -> None:
+        self._domain.pop_range()
+
+
+_NO_RANGE = nullcontext()
+_lock = threading.Lock()
+_users = 0
+_domain: NvtxDomain | None = None
+
+
+def mark(name: str) -> AbstractContextManager[None]:
+    """Return a context manager that records a range of this thread, while `recording` is open."""
+    domain = _domain
+    return _NO_RANGE if domain is None else _Range(domain, name)
+
+
+@contextmanager
+def recording(open_domain: Callable[[str], NvtxDomain] | None = None) -> Iterator[str]:
+    """
+    Record the ranges of all threads of this process; may be open several times.
+
+    Yields a line for the log: whether a profiler is attached.
+
+    :param open_domain: returns the NVTX domain of a name; nvtx.get_domain by default.
+    :raises ParameterError: when the package nvtx is missing.
+    """
+    global _domain, _users
+    domain = (open_domain or _open_domain)(DOMAIN)
+    with _lock:
+        _users += 1
+        _domain = domain
+    try:
+        yield _log_line(domain)
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                _domain = None
+
+
+def _open_domain(name: str) -> NvtxDomain:
+    domain: NvtxDomain = _load_nvtx().get_domain(name)
+    return domain
+
+
+def _load_nvtx() -> Any:
+    try:
+        import nvtx
+    except ImportError as error:
+        raise ParameterError(
+            'Profiling needs the Python package nvtx, which cannot be imported.',
+            cause=str(error),
+            remedy='pip install nvtx',
+        ) from error
+    return nvtx
+
+
+def _log_line(domain: NvtxDomain) -> str:
+    # nvtx returns a domain that does nothing while no profiler is attached to the process.
+    if type(domain).__name__ == 'DummyDomain':
+        return (
+            'profiling: no profiler is attached to this process; start it with `nsys profile`, '
+            'see docs/tuning.md'
+        )
+    return f'profiling: NVTX ranges of the domain {DOMAIN}'
