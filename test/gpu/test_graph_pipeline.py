@@ -256,7 +256,7 @@ def test_fifty_openings_leak_nothing_and_memory_is_reported_per_owner(open_graph
     before = live()
     for _ in range(50):
         pipeline = open_graph(slots=1)
-        assert {'engine', 'activations', 'slots', 'kernels', 'tensors', 'decoder'} <= set(
+        assert {'activations', 'slots', 'kernels', 'tensors', 'decoder'} <= set(
             pipeline.memory()['device']
         )
         assert {'slots', 'results'} <= set(pipeline.memory()['pinned'])

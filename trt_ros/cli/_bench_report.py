@@ -37,7 +37,8 @@ def print_gpu(found: Mapping[str, Any]) -> None:
     _row('one plain copy of the image', found['host_ms']['plain copy'])
     for kind, owners in found['memory'].items():
         text = ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
-        print(f'{kind} memory (MB): {text}')
+        print(f'{kind} memory (MB): {text}, total {sum(owners.values()) / 1e6:.1f}')
+    print(f'device memory peak (MB): {found["memory_peak"]["total"] / 1e6:.1f}')
     for name, value in found['gpu_state'].items():
         print(f'{name}: {value or "none"}')
     if found['watts'] is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 import ctypes
 import threading
 from typing import Any
@@ -19,16 +20,53 @@ class Account:
     """
     Bytes allocated on the GPU and pinned on the host, by owner ('slots', 'activations', ..).
 
-    May be read from any thread: each update is one dictionary operation under the GIL.
+    May be read and changed from any thread.
     """
 
     def __init__(self) -> None:
         self.device: Counter[str] = Counter()
         self.pinned: Counter[str] = Counter()
+        self._peaks: Counter[str] = Counter()
+        self._peak_nbytes = 0
+        self._changing = threading.RLock()  # Garbage collection may free during a change.
+
+    def add(self, owner: str, nbytes: int) -> None:
+        """Add bytes on the GPU to an owner; a negative number of bytes for freed memory."""
+        with self._changing:
+            self.device[owner] += nbytes
+            self._peaks[owner] = max(self._peaks[owner], self.device[owner])
+            self._peak_nbytes = max(self._peak_nbytes, self.device_nbytes)
+
+    def drop(self, owner: str) -> None:
+        """Remove all bytes of an owner on the GPU."""
+        with self._changing:
+            self.add(owner, -self.device[owner])
+
+    @property
+    def device_nbytes(self) -> int:
+        """Bytes on the GPU of all owners."""
+        return sum(self.device.values())
 
     def report(self) -> dict[str, dict[str, int]]:
         """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}} of present allocations."""
         return {'device': dict(+self.device), 'pinned': dict(+self.pinned)}
+
+    def peak(self) -> dict[str, int]:
+        """Return {owner: highest bytes on the GPU so far}, and 'total' of all at one time."""
+        return {**+self._peaks, 'total': self._peak_nbytes}
+
+    def diagnostics(self) -> dict[str, str]:
+        """Return values for /diagnostics by key, in MB by owner."""
+
+        def text(owners: Mapping[str, int]) -> str:
+            return ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
+
+        held = self.report()
+        return {
+            'GPU memory (MB)': text({**held['device'], 'total': self.device_nbytes}),
+            'GPU memory peak (MB)': text(self.peak()),
+            'pinned memory (MB)': text(held['pinned']),
+        }
 
 
 class DeviceBuffer:
@@ -49,7 +87,7 @@ class DeviceBuffer:
             )
         except CudaError as error:
             raise explain_out_of_memory(error, nbytes, account) from error
-        account.device[owner] += nbytes
+        account.add(owner, nbytes)
         count_live('device buffer', 1)
         self._free = weakref.finalize(
             self, _free_device, context, self.ptr, nbytes, owner, account
@@ -62,7 +100,7 @@ class DeviceBuffer:
 
 def _free_device(context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
     context.release(runtime().cudaFree, ptr)
-    account.device[owner] -= nbytes
+    account.add(owner, -nbytes)
     count_live('device buffer', -1)
 
 

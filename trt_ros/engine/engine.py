@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from trt_ros.cuda.memory import Account
+from trt_ros.cuda.usage import measured
 from trt_ros.engine.loaded_plan import LoadedPlan, load_once
 from trt_ros.engine.plan import parse_plan_header, read_plan_header
 from trt_ros.errors import BackendError, ClosedError, ModelError
@@ -41,7 +43,7 @@ class Engine:
     :param plan: holds TensorRT's IRuntime and ICudaEngine.
     :param path: path of the plan; None if it was built in memory.
     :param metadata: metadata of the ONNX file, if the engine has a sidecar.
-    :param plan_nbytes: size of the plan.
+    :ivar account: memory of the engine, also if it is shared, and of everything that runs it.
     :ivar diagnostics: build information for /diagnostics; empty if unknown.
     :ivar profiles: one mapping per profile, from the name of a dynamic input to its (min, opt,
         max) shapes.
@@ -54,9 +56,10 @@ class Engine:
         *,
         path: Path | None,
         metadata: Mapping[str, str],
-        plan_nbytes: int,
     ) -> None:
-        self.flavour, self.path, self.plan_nbytes = flavour, path, plan_nbytes
+        self.flavour, self.path = flavour, path
+        self.account = Account()
+        self.account.add('engine', plan.nbytes)
         self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata))
         self.diagnostics: Mapping[str, str] = {}
         self._plan: LoadedPlan | None = plan
@@ -102,6 +105,7 @@ class Engine:
         plan, self._plan = self._plan, None
         if plan is not None:
             plan.remove(self)
+        self.account.drop('engine')
 
 
 def tensor_spec(handle: Any, name: str) -> TensorSpec:
@@ -168,21 +172,22 @@ def load_engine(
         device,
     )
     try:
-        return Engine(flavour, loaded, path=path, metadata=metadata or {}, plan_nbytes=len(plan))
+        return Engine(flavour, loaded, path=path, metadata=metadata or {})
     except KeyError as error:
         raise BackendError(f'{name} has a tensor of unsupported type {error}.') from error
 
 
 def _deserialise(
     flavour: Flavour, plan: bytes, name: str, trusted_code: bool, dla_core: int | None
-) -> tuple[Any, Any]:
-    """Return TensorRT's IRuntime and ICudaEngine of a plan."""
+) -> tuple[Any, Any, int]:
+    """Return TensorRT's IRuntime and ICudaEngine of a plan, and the GPU memory they take."""
     runtime = flavour.new_runtime()
     if trusted_code:
         runtime.engine_host_code_allowed = True
     if dla_core is not None:
         runtime.DLA_core = dla_core
-    with flavour.log.collect() as captured:
+    account = Account()
+    with flavour.log.collect() as captured, measured(account, 'engine'):
         handle = runtime.deserialize_cuda_engine(plan)
     if handle is None:
         raise ModelError(
@@ -190,4 +195,4 @@ def _deserialise(
             cause='\n'.join(captured.errors),
             remedy='Rebuild it on this machine: trt-ros build MODEL.onnx',
         )
-    return runtime, handle
+    return runtime, handle, account.device_nbytes

@@ -16,12 +16,14 @@ class LoadedPlan:
 
     :param key: content of the plan and options of its loading; None if it is not shared.
     :param device: CUDA device index.
+    :ivar nbytes: GPU memory that they took when they were loaded.
     """
 
     def __init__(self, key: Hashable, device: int) -> None:
         self.device = device
         self.runtime: Any = None
         self.handle: Any = None
+        self.nbytes = 0
         self.loading = threading.Lock()
         self._key = key
         self._engines: WeakSet[Any] = WeakSet()
@@ -57,12 +59,12 @@ _plans: WeakSet[LoadedPlan] = WeakSet()
 _shared: WeakValueDictionary[Hashable, LoadedPlan] = WeakValueDictionary()
 
 
-def load_once(key: Hashable, load: Callable[[], tuple[Any, Any]], device: int) -> LoadedPlan:
+def load_once(key: Hashable, load: Callable[[], tuple[Any, Any, int]], device: int) -> LoadedPlan:
     """
     Return the loaded plan of a key; the first caller loads it, others wait meanwhile.
 
     :param key: None for a plan that is not shared.
-    :param load: returns TensorRT's IRuntime and ICudaEngine.
+    :param load: returns TensorRT's IRuntime and ICudaEngine, and their GPU memory in bytes.
     """
     with _lock:
         plan = _shared.get(key)
@@ -73,7 +75,7 @@ def load_once(key: Hashable, load: Callable[[], tuple[Any, Any]], device: int) -
                 _shared[key] = plan
     with plan.loading:
         if plan.handle is None:
-            plan.runtime, plan.handle = load()
+            plan.runtime, plan.handle, plan.nbytes = load()
     return plan
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import shlex
 from typing import Any
 
+from trt_ros.cuda.usage import measured
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine import cache as caches
 from trt_ros.engine.build.config import load_plugins
@@ -166,7 +167,7 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine
 def _refit(engine: Engine, onnx: Path) -> None:
     """Load the weights into an engine that was built without them (strip_weights)."""
     trt, log_ = engine.flavour.trt, engine.flavour.log
-    with log_.collect() as captured:
+    with log_.collect() as captured, measured(engine.account, 'engine'):
         refitter = trt.Refitter(engine.handle, log_)
         weights = trt.OnnxParserRefitter(refitter, log_)
         is_refitted = weights.refit_from_file(str(onnx)) and refitter.refit_cuda_engine()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 import gc
 import struct
 import threading
@@ -12,6 +12,7 @@ import weakref
 
 import pytest
 
+from trt_ros.cuda.memory import Account
 from trt_ros.engine import engine as engines
 from trt_ros.engine.engine import load_engine
 from trt_ros.engine.loaded_plan import engines_on
@@ -42,6 +43,12 @@ class Library:
         flavour = Flavour('tensorrt', SimpleNamespace(), (10, 3, 0, 26), '10.3.0.26', log)
         monkeypatch.setattr(Flavour, 'new_runtime', lambda _: self.new_runtime())
         monkeypatch.setattr(engines, 'load_trt', lambda prefer='auto': flavour)
+        monkeypatch.setattr(engines, 'measured', self.measured)
+
+    @contextmanager
+    def measured(self, account: Account, owner: str) -> Iterator[None]:
+        yield
+        account.add(owner, 700)
 
     def new_runtime(self) -> Runtime:
         runtime = Runtime(self.deserialise)
@@ -73,10 +80,13 @@ def test_engines_of_a_plan_share_it_until_the_last_is_closed(library, plan):
     first, second = load_engine(plan, metadata={'a': '1'}), load_engine(plan)
     assert first.handle is second.handle
     assert (library.loaded, first.users, second.users) == (1, 2, 2)
+    for engine in (first, second):  # Each reports the memory, which exists once.
+        assert engine.account.report()['device'] == {'engine': 700}
     assert (dict(first.metadata), dict(second.metadata)) == ({'a': '1'}, {})
     for _ in range(2):  # Closing twice does not close the other's.
         first.close()
     assert (first.users, second.users, library.destroyed) == (0, 1, [])
+    assert first.account.report()['device'] == {}
     with pytest.raises(ClosedError, match='The engine is closed'):
         _ = first.handle
     assert second.handle is not None

@@ -10,10 +10,12 @@ from dataclasses import replace
 import threading
 from types import SimpleNamespace
 from typing import Any
+import weakref
 
 import numpy as np
 import pytest
 
+from trt_ros.cuda.memory import Account
 from trt_ros.runtime.fitting import Fitted
 from trt_ros.tensors import TensorSpec
 
@@ -59,6 +61,7 @@ class FakeCuda:
         self.calls: Counter[str] = Counter()
         self.launched: list[str] = []
         self._memory: dict[int, Any] = {}
+        self._device_nbytes: dict[int, int] = {}  # By address.
         self.registered: dict[int, int | None] = {}  # Address to the GPU it was registered on.
         self._capture: list[Callable[[], None]] | None = None
         self._graphs: dict[int, list[Callable[[], None]]] = {}
@@ -68,6 +71,7 @@ class FakeCuda:
         self.used: set[int] = set()
         self.streams: list[int] = []  # The priorities of those made.
         self.event_flags: list[int] = []
+        self.library_nbytes = 0  # Of the GPU's memory, taken by libraries.
         self.before: dict[str, Callable[[], object]] = {}  # Call name to what it waits for.
 
     @property
@@ -75,6 +79,10 @@ class FakeCuda:
         """The GPU of this thread."""
         stack = getattr(self._threads, 'stack', [])
         return stack[-1] if stack else None
+
+    def give_back(self, nbytes: int) -> None:
+        """Free memory of a library."""
+        self.library_nbytes -= nbytes
 
     def _make(self, kind: str, handle: int | None = None) -> int:
         if handle is None:
@@ -131,22 +139,26 @@ class FakeCuda:
         return (0 if self.current is None else 100 + self.current,)
 
     def _do_cudaMemGetInfo(self):
-        return 10_000_000, 20_000_000
+        held = sum(self._device_nbytes.values()) + self.library_nbytes
+        return 10_000_000 - held, 20_000_000
 
     def _do_cudaDeviceGetStreamPriorityRange(self):
         return 0, -5
 
     def _do_cudaMalloc(self, nbytes):
+        (ptr,) = self._do_cudaHostAlloc(nbytes, 0)
+        self._device_nbytes[ptr] = nbytes
+        return (ptr,)
+
+    def _do_cudaHostAlloc(self, nbytes, flags):
         memory = ctypes.create_string_buffer(nbytes)
         self._memory[ctypes.addressof(memory)] = memory
         return (self._make('memory', ctypes.addressof(memory)),)
 
-    def _do_cudaHostAlloc(self, nbytes, flags):
-        return self._do_cudaMalloc(nbytes)
-
     def _do_cudaFree(self, ptr):
         self._is_here('memory', ptr)
         del self._memory[ptr]
+        self._device_nbytes.pop(ptr, None)
         return ()
 
     _do_cudaFreeHost = _do_cudaFree
@@ -221,6 +233,7 @@ class FakeCuda:
         return ()
 
     def _do_cuModuleLoadData(self, cubin):
+        self.library_nbytes += len(CUBIN)
         return (self._make('module'),)
 
     def _do_cuModuleGetFunction(self, module, name):
@@ -229,6 +242,7 @@ class FakeCuda:
 
     def _do_cuModuleUnload(self, module):
         self._is_here('module', module)
+        self.give_back(len(CUBIN))
         return ()
 
     def _do_cuLaunchKernel(self, function, *args):
@@ -244,7 +258,7 @@ def cuda(monkeypatch) -> FakeCuda:
     fake = FakeCuda()
     monkeypatch.setattr(FakeEngine, 'cuda', fake, raising=False)
 
-    def device(index: int) -> SimpleNamespace:
+    def device(index: int = 0) -> SimpleNamespace:
         return SimpleNamespace(
             name='Fake GPU',
             compute_capability=(9, 0),
@@ -256,7 +270,7 @@ def cuda(monkeypatch) -> FakeCuda:
     modules = {'cuda.bindings.runtime': fake, 'cuda.bindings.driver': fake, 'cuda.core': core}
     monkeypatch.setattr(calls, '_binding', modules.__getitem__)
     monkeypatch.setattr(calls, '_lost', [])
-    monkeypatch.setattr(kernels, 'cubin_of', lambda *_: b'cubin')
+    monkeypatch.setattr(kernels, 'cubin_of', lambda *_: CUBIN)
     monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.kernel_folder', lambda _: None)
     for cached in (calls.runtime, calls.driver, calls.core):
         cached.cache_clear()
@@ -265,12 +279,18 @@ def cuda(monkeypatch) -> FakeCuda:
         cached.cache_clear()
 
 
+CUBIN = b'cubin'
+CONTEXT_NBYTES = 300_000  # GPU memory of an execution context.
+
+
 class FakeContext:
     """Takes any address and runs nothing; says what the engine is told to say."""
 
     def __init__(self, engine: FakeEngine) -> None:
         self.engine, self.shapes, self.addresses = engine, {}, {}
         self.gpu = engine.cuda.current
+        engine.cuda.library_nbytes += CONTEXT_NBYTES
+        weakref.finalize(self, engine.cuda.give_back, CONTEXT_NBYTES)
 
     def set_device_memory(self, ptr, nbytes) -> None:
         pass
@@ -313,7 +333,8 @@ class FakeEngine:
         self.profiles: tuple = ()
         if batch == -1:
             self.profiles = ({'images': ((1, 3, 64, 96), (1, 3, 64, 96), (max_batch, 3, 64, 96))},)
-        self.plan_nbytes, self.runs = 1000, 0
+        self.account, self.runs = Account(), 0
+        self.account.add('engine', 1000)
         self.is_capturable, self.refuses, self.is_closed = True, False, False
         self.users, self.is_retired = 1, False
         self.device_memory_size_v2 = 2000
@@ -346,6 +367,7 @@ class FakeEngine:
 
     def close(self) -> None:
         assert self.cuda.current is not None, 'the engine is closed without a current GPU'
+        self.account.drop('engine')
         self.is_closed = True
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from trt_ros.cuda.device import Gpu, open_gpu
 from trt_ros.cuda.monitor import Monitor
+from trt_ros.cuda.usage import measured
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError
@@ -39,7 +40,7 @@ from trt_ros.runtime.gpu.shared_resources import (
     open_shared_resources,
 )
 from trt_ros.runtime.gpu.slots import Slots
-from trt_ros.runtime.gpu.tensorrt_context import close_engine
+from trt_ros.runtime.gpu.tensorrt_context import CONTEXTS, close_engine
 from trt_ros.runtime.runner import FrameRunner, PendingResults
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
@@ -169,22 +170,23 @@ class GraphPipeline(FrameRunner[Any]):
             raise
         with gpu.context, ExitStack() as undo:
             undo.callback(close_engine, engine)
-            shared = open_shared_resources(
-                engine,
-                fitted,
-                gpu,
-                options,
-                batch=batch,
-                cache=cache,
-                undo=undo,
-            )
-            buffers = BuffersByShape(shared)
-            undo.callback(buffers.close)
-            slots: list[FrameSlot] = []
-            for _ in range(options.slots):
-                slot = FrameSlot(shared, buffers)
-                undo.callback(slot.close)
-                slots.append(slot)
+            with measured(engine.account, CONTEXTS):
+                shared = open_shared_resources(
+                    engine,
+                    fitted,
+                    gpu,
+                    options,
+                    batch=batch,
+                    cache=cache,
+                    undo=undo,
+                )
+                buffers = BuffersByShape(shared)
+                undo.callback(buffers.close)
+                slots: list[FrameSlot] = []
+                for _ in range(options.slots):
+                    slot = FrameSlot(shared, buffers)
+                    undo.callback(slot.close)
+                    slots.append(slot)
             lines = (*log_lines, *batch_log_lines(shared, batch))
             pipeline = cls(shared, fitted.decoder, Slots(slots), on_fault, lines)
             undo.callback(pipeline.receive_buffers.close)
@@ -232,10 +234,11 @@ class GraphPipeline(FrameRunner[Any]):
         :param frame: a frame of the expected size and encoding; default the network's size, bgr8.
         """
         thresholds = Thresholds(score=1.0, iou=0.5, max_detections=1)
-        for inputs in self._warm_up_inputs(frame):
-            for pending in [self.start(*inputs, thresholds) for _ in self.slots.all]:
-                pending.wait()
-        recent = self._warm_up_recent(thresholds)
+        with self.gpu.context, measured(self.account, CONTEXTS):
+            for inputs in self._warm_up_inputs(frame):
+                for pending in [self.start(*inputs, thresholds) for _ in self.slots.all]:
+                    pending.wait()
+            recent = self._warm_up_recent(thresholds)
         self.reset_state()
         self.faults.check()
         self.health.frames = self.health.zero_copy_frames = 0
@@ -429,17 +432,12 @@ class GraphPipeline(FrameRunner[Any]):
 
     def diagnostics(self) -> Mapping[str, str]:
         """Return values for /diagnostics by key: GPU, memory by owner, frame counts."""
-
-        def text(owners: Mapping[str, int]) -> str:
-            return ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
-
-        memory, fallbacks = self.memory(), self.shared.graph_fallbacks
+        fallbacks = self.shared.graph_fallbacks
         return {
             **self.shared.contexts.engine.diagnostics,
             'engine shared by (pipelines)': str(self.shared.contexts.engine.users),
             'GPU': str(self.gpu),
-            'GPU memory (MB)': text(memory['device']),
-            'pinned memory (MB)': text(memory['pinned']),
+            **self.account.diagnostics(),
             **self._monitor.diagnostics(),
             **self.shared.jpegs.diagnostics(),
             'zero-copy frames': f'{self.health.zero_copy_frames} of {self.health.frames}',

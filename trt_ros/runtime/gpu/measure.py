@@ -267,6 +267,7 @@ def measure(
         'frame_times_ms': [round(each, 4) for each in host['frame']],
         'times_ms': {'frame': host['frame'], 'copy in': host['bring in'], 'GPU': graph['gpu']},
         'memory': pipeline.memory(),
+        'memory_peak': pipeline.account.peak(),
         'gpu_state': state,
         'watts': watts,
     }

@@ -92,7 +92,7 @@ class DecodeKernels:
         if functions not in self._loaded:
             loaded = Kernels('decode', self._arch, self._cache_dir, functions)
             self._loaded[functions] = loaded
-            self._account.device['kernels'] += loaded.nbytes
+            self._account.add('kernels', loaded.nbytes)
         return self._loaded[functions]
 
     def close(self) -> None:
@@ -196,17 +196,15 @@ def open_shared_resources(
     """
     for feed in image_feeds(fitted.feeds).values():
         refuse_other_dtypes(feed.preprocess)
-    account = Account()
-    undo.callback(account.device.pop, 'engine', None)
-    account.device['engine'] = engine.plan_nbytes
-    contexts = Contexts(engine, account, cache=cache)
+    account = engine.account
+    contexts = Contexts(engine, cache=cache)
     undo.callback(contexts.close)
 
     cubins = kernel_folder(options.cache_dir)
-    undo.callback(account.device.pop, 'kernels', None)
+    undo.callback(account.drop, 'kernels')
     preprocess_kernels = Kernels('preprocess', gpu.arch, cubins)
     undo.callback(preprocess_kernels.close)
-    account.device['kernels'] += preprocess_kernels.nbytes
+    account.add('kernels', preprocess_kernels.nbytes)
     decode_kernels = DecodeKernels(gpu.arch, cubins, account)
     undo.callback(decode_kernels.close)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.cuda.device import Event, Stream, open_gpu
-from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
+from trt_ros.cuda.memory import DeviceBuffer, copy_async
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import ClosedError, GpuFailedError
@@ -50,7 +50,7 @@ class TensorRTRunner(Runner):
         log_lines: tuple[str, ...] = (),
         options: GraphOptions | None = None,
     ) -> None:
-        self.account = Account()
+        self.account = engine.account
         self.backend = engine.flavour.name
         self.inputs, self.outputs, self.metadata = engine.inputs, engine.outputs, engine.metadata
         self._engine: Engine | None = engine
@@ -94,7 +94,7 @@ class TensorRTRunner(Runner):
 
     def _open(self, engine: Engine) -> None:
         with ExitStack() as undo:
-            self._contexts = Contexts(engine, self.account, cache=self._cache)
+            self._contexts = Contexts(engine, cache=self._cache)
             undo.callback(self._contexts.close)
             self._stream = Stream(self._options.stream_priority)
             undo.callback(self._stream.close)

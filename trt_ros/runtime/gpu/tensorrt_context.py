@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from trt_ros.cuda.calls import check, context_is_lost, keep_forever, runtime
-from trt_ros.cuda.memory import Account, DeviceBuffer
+from trt_ros.cuda.memory import DeviceBuffer
+from trt_ros.cuda.usage import measured
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import BackendError, ClosedError, TensorMismatchError
@@ -17,6 +18,8 @@ from trt_ros.errors import BackendError, ClosedError, TensorMismatchError
 log = logging.getLogger('trt_ros.runtime')
 
 Shape = tuple[int, ...]
+#: Owner of the memory of TensorRT's contexts, the kernels it loads, and CUDA graphs.
+CONTEXTS = 'contexts'
 ITEM_NBYTES = {'bfloat16': 2, 'float8_e4m3fn': 1, 'bool': 1}
 
 
@@ -35,13 +38,7 @@ class Contexts:
     :param cache: file of the runtime cache with kernels compiled for this GPU; None for none.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        account: Account,
-        *,
-        cache: Blob | None = None,
-    ) -> None:
+    def __init__(self, engine: Engine, *, cache: Blob | None = None) -> None:
         self.engine = engine
         self._blob = cache
         self._cache: Any = None
@@ -49,7 +46,7 @@ class Contexts:
         trt, handle = engine.flavour.trt, engine.handle
         _refuse_host_tensors(engine)
         self._strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        self._activations = DeviceBuffer(_activation_nbytes(handle), 'activations', account)
+        self._activations = DeviceBuffer(_activation_nbytes(handle), 'activations', engine.account)
         if engine.flavour.is_rtx:
             self._config = self._rtx_config(trt, handle)
 
@@ -86,8 +83,11 @@ class Contexts:
         :raises BackendError: when TensorRT cannot create it.
         :raises TensorMismatchError: when no profile of the engine includes the shapes.
         """
-        handle = self.engine.handle
-        with self.engine.flavour.log.collect() as captured:
+        handle, account = self.engine.handle, self.engine.account
+        nbytes = account.device[CONTEXTS]
+        # Without waiting: a run with new shapes comes here within its time limit.
+        counted = measured(account, CONTEXTS, wait=False)
+        with self.engine.flavour.log.collect() as captured, counted:
             context = handle.create_execution_context(
                 self._strategy if self._config is None else self._config
             )
@@ -99,7 +99,7 @@ class Contexts:
                 'the input size, the batch or the number of slots.',
             )
         context.set_device_memory(self._activations.ptr, self._activations.nbytes)
-        execution = Execution(self.engine, context)
+        execution = Execution(self.engine, context, account.device[CONTEXTS] - nbytes)
         try:
             execution.set_shapes(shapes)
         except BaseException:
@@ -122,14 +122,19 @@ class Contexts:
         self._config = None
         self._cache = None
         self._activations.close()
+        self.engine.account.drop(CONTEXTS)
 
 
 class Execution:
-    """A TensorRT execution context with its shapes, owned by the caller of `Contexts.new`."""
+    """
+    A TensorRT execution context with its shapes, owned by the caller of `Contexts.new`.
 
-    def __init__(self, engine: Engine, context: Any) -> None:
+    :param nbytes: GPU memory that its creation took.
+    """
+
+    def __init__(self, engine: Engine, context: Any, nbytes: int) -> None:
         self._context: Any = context
-        self.engine = engine
+        self.engine, self._nbytes = engine, nbytes
 
     @property
     def context(self) -> Any:
@@ -227,6 +232,7 @@ class Execution:
             if context_is_lost():
                 keep_forever(self._context)
             self._context = None
+            self.engine.account.add(CONTEXTS, -self._nbytes)
 
 
 def close_engine(engine: Engine) -> None:
@@ -234,6 +240,7 @@ def close_engine(engine: Engine) -> None:
     if context_is_lost():
         engine.retire()
         keep_forever(engine)
+        engine.account.drop('engine')
     else:
         engine.close()
 

@@ -34,6 +34,7 @@ def runtimes(monkeypatch):
     log = SimpleNamespace(collect=lambda: nullcontext(SimpleNamespace(errors=[])))
     library = Flavour('tensorrt', SimpleNamespace(), (10, 3, 0, 26), '10.3.0.26', log)
     monkeypatch.setattr(Flavour, 'new_runtime', new_runtime)
+    monkeypatch.setattr(engines, 'measured', lambda *_: nullcontext())
     for module in (engines, opening):
         monkeypatch.setattr(module, 'load_trt', lambda prefer='auto': library)
     return made

@@ -9,6 +9,7 @@ from trt_ros.cuda.calls import CudaError, live
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
+CONTEXT_NBYTES = 300_000  # What a context of the fake TensorRT takes.
 ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 DECODED = ['select_columns_float32', 'rank_float32', 'mask_upright', 'reduce_float32']
 
@@ -40,10 +41,12 @@ def test_eight_cameras_take_more_memory_only_for_inputs_and_outputs(
     assert held[8].get('decoder', 0) == held[1].get('decoder', 0)  # One after another.
     for owner in ('engine', 'activations', 'kernels'):
         assert held[1][owner] == held[8][owner]
+    # One per batch size: 1, 2, 4, 8.
+    assert (held[1]['contexts'], held[8]['contexts']) == (CONTEXT_NBYTES, 4 * CONTEXT_NBYTES)
     assert (
         set(held[8])
         == set(held[1])
-        <= {'engine', 'activations', 'kernels', 'tensors', 'slots', 'decoder'}
+        <= {'engine', 'activations', 'contexts', 'kernels', 'tensors', 'slots', 'decoder'}
     )
 
 
@@ -187,7 +190,12 @@ def test_memory_is_reported_per_owner(open_graph, picture):
     assert held['device']['activations'] == 2000
     assert held['device']['slots'] == held['pinned']['slots'] == 256 + 57_600
     assert held['device']['tensors'] == 4 * (3 * 64 * 96 + 7 * 96)
-    assert 'activations 0.0' in pipeline.diagnostics()['GPU memory (MB)']
+    assert held['device']['contexts'] == CONTEXT_NBYTES
+    diagnostics = pipeline.diagnostics()
+    total = sum(held['device'].values())
+    assert diagnostics['GPU memory (MB)'].endswith(f', total {total / 1e6:.1f}')
+    assert 'contexts 0.3' in diagnostics['GPU memory (MB)']
+    assert diagnostics['GPU memory peak (MB)'].endswith(f', total {total / 1e6:.1f}')
     assert pipeline.diagnostics()['frames with non-finite values'] == '0'
     assert pipeline.diagnostics()['engine key'] == '0123456789abcdef'
 
@@ -245,3 +253,26 @@ def test_remembered_images_that_do_not_fit_are_skipped(open_graph, make_engine, 
         pipeline.warm_up()
         pipeline.infer_all([picture()] * max_batch, ASKED)
         pipeline.close()
+
+
+def test_memory_that_libraries_take_at_warm_up_belongs_to_contexts(open_graph, cuda, picture):
+    pipeline = open_graph()
+
+    def load_kernels(*_):
+        del cuda.before['cudaGraphInstantiate']
+        cuda.library_nbytes += 500_000
+
+    cuda.before['cudaGraphInstantiate'] = load_kernels
+    pipeline.warm_up(picture())
+    assert pipeline.memory()['device']['contexts'] == CONTEXT_NBYTES + 500_000
+    cuda.library_nbytes -= 500_000
+
+
+def test_peak_of_gpu_memory_outlives_what_was_freed(open_graph, picture):
+    pipeline = open_graph(slots=1)
+    pipeline.infer(picture(640, 480), ASKED)
+    slots, total = pipeline.memory()['device']['slots'], pipeline.account.device_nbytes
+    pipeline.slots.all[0].memory.image.close()
+    assert pipeline.account.peak()['slots'] == slots
+    assert pipeline.account.peak()['total'] == total
+    assert pipeline.account.device_nbytes < total

@@ -1,0 +1,93 @@
+"""GPU memory per owner equals what NVML sees the process take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from trt_ros.demo.evaluate import MODEL
+
+pytestmark = pytest.mark.gpu
+
+# In a process of its own, as other tests leave memory of libraries behind.
+MEASURE = """
+import json
+import sys
+from cuda.core import system
+import numpy as np
+from trt_ros.cuda.device import open_gpu
+from trt_ros.cuda.usage import process_nbytes
+from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.gpu.open import open_frames
+from trt_ros.vision.frame import Frame
+path, cache, device = *sys.argv[1:3], int(sys.argv[3])
+gpu = open_gpu(device)
+gpu.synchronize()
+nvml = system.Device(pci_bus_id=gpu.pci_bus_id)
+before = nvml.memory_info.used
+pipeline = open_frames(path, graph=GraphOptions(device=device), cache_dir=cache)
+pipeline.warm_up(Frame.from_pixels(np.zeros((1080, 1920, 3), np.uint8)))
+found = {
+    'nvml': nvml.memory_info.used - before,
+    'context': before,
+    'NVML lists this process': process_nbytes(nvml) > 0,
+    'device': pipeline.memory()['device'],
+    'peak': pipeline.account.peak(),
+    'diagnostics': pipeline.diagnostics()['GPU memory (MB)'],
+}
+pipeline.close()
+found['left'] = nvml.memory_info.used - before
+found['owners left'] = pipeline.memory()['device']
+print(json.dumps(found))
+"""
+
+
+def large_network(folder: Path) -> tuple[Path, int]:
+    """Write a network of 112 MiB of weights; return its path and the bytes of the weights."""
+    pytest.importorskip('onnx')
+    from onnx.helper import make_node
+
+    from support.save_network import save_network
+
+    rng = np.random.default_rng(0)
+    weights = {
+        'kernel': rng.normal(0, 0.1, (8, 3, 8, 8)).astype(np.float32),
+        'first': rng.normal(0, 0.1, (768, 16384)).astype(np.float32),
+        'second': rng.normal(0, 0.1, (16384, 1024)).astype(np.float32),
+    }
+    nodes = [
+        make_node('Conv', ['images', 'kernel'], ['patches'], strides=[8, 8]),
+        make_node('Flatten', ['patches'], ['flat']),
+        make_node('MatMul', ['flat', 'first'], ['wide']),
+        make_node('Relu', ['wide'], ['positive']),
+        make_node('MatMul', ['positive', 'second'], ['logits']),
+    ]
+    inputs, outputs = {'images': (1, 3, 64, 96)}, {'logits': (1, 1024)}
+    path = folder / 'large.onnx'
+    save_network(path, nodes, inputs, outputs, constants=weights)
+    return path, sum(value.nbytes for value in weights.values())
+
+
+@pytest.mark.parametrize('network', ['demo', 'large'])
+def test_gpu_memory_per_owner_agrees_with_nvml(gpu, tmp_path, network):
+    path, weights_nbytes = (MODEL, 0) if network == 'demo' else large_network(tmp_path)
+    done = subprocess.run(
+        [sys.executable, '-c', MEASURE, str(path), str(tmp_path / 'cache'), str(gpu.index)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(f'{network}: {found}')
+    total = sum(found['device'].values())
+    assert total == pytest.approx(found['nvml'], rel=0.1)
+    assert found['device']['engine'] >= 0.9 * weights_nbytes
+    assert found['peak']['total'] >= total
+    assert found['diagnostics'].endswith(f'total {total / 1e6:.1f}')
+    assert found['owners left'] == {}
+    assert found['left'] < found['nvml']

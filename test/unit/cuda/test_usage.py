@@ -1,0 +1,104 @@
+"""GPU memory of libraries: what belongs to this process, and what is counted elsewhere."""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from trt_ros.cuda import usage
+from trt_ros.cuda.memory import Account
+
+
+class Gpu:
+    """A GPU's memory, as CUDA and NVML report it."""
+
+    def __init__(self) -> None:
+        self.mine, self.others, self.listed = 1000, 5000, True
+
+    def cudaMemGetInfo(self):
+        return 0, 20_000 - self.mine - self.others, 20_000
+
+    @property
+    def compute_running_processes(self):
+        own = [SimpleNamespace(pid=os.getpid(), used_gpu_memory=self.mine)] if self.listed else []
+        return [SimpleNamespace(pid=0, used_gpu_memory=self.others), *own]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    gpu = Gpu()
+    device = SimpleNamespace(pci_bus_id='0000:01:00.0')
+    monkeypatch.setattr(usage, 'core', lambda: SimpleNamespace(Device=lambda: device))
+    monkeypatch.setattr(usage, 'runtime', lambda: gpu)
+    monkeypatch.setattr(
+        usage, 'import_module', lambda _: SimpleNamespace(Device=lambda pci_bus_id: gpu)
+    )
+    return gpu
+
+
+def test_only_the_memory_of_this_process_is_counted(gpu):
+    account = Account()
+    with usage.measured(account, 'engine'):
+        gpu.mine += 300
+        gpu.others += 2000
+    assert account.report()['device'] == {'engine': 300}
+
+
+def test_free_memory_is_measured_where_nvml_does_not_list_the_process(gpu):
+    gpu.listed = False
+    account = Account()
+    with usage.measured(account, 'engine'):
+        gpu.mine += 300
+    assert account.report()['device'] == {'engine': 300}
+
+
+def test_unknown_memory_of_nvml_is_no_memory(gpu):
+    gpu.mine = (1 << 64) - 1
+    assert usage.process_nbytes(gpu) == 0
+
+
+def test_what_has_an_owner_is_not_counted_again(gpu):
+    account = Account()
+    with usage.measured(account, 'contexts'):
+        account.add('tensors', 100)
+        with usage.measured(account, 'contexts'):
+            gpu.mine += 50
+        gpu.mine += 100 + 7
+    assert account.report()['device'] == {'tensors': 100, 'contexts': 57}
+
+
+def test_memory_freed_meanwhile_takes_nothing_from_the_owner(gpu):
+    account = Account()
+    account.add('engine', 10)
+    with usage.measured(account, 'engine'):
+        gpu.mine -= 300
+    assert account.report()['device'] == {'engine': 10}
+
+
+@pytest.mark.parametrize('owner', ['engine', 'contexts'])
+def test_a_failure_is_not_measured(gpu, owner):
+    account = Account()
+    with pytest.raises(ValueError), usage.measured(account, owner):
+        gpu.mine += 300
+        raise ValueError
+    assert account.report()['device'] == {}
+
+
+def test_a_run_does_not_wait_for_the_measurement_of_another_thread(gpu):
+    account = Account()
+
+    def run():
+        with usage.measured(account, 'contexts', wait=False):
+            gpu.mine += 50
+
+    with usage.measured(Account(), 'engine'):
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join(60.0)
+        assert not thread.is_alive()
+    assert account.report()['device'] == {}
+    run()
+    assert account.report()['device'] == {'contexts': 50}

@@ -1,0 +1,69 @@
+"""GPU memory that libraries allocate, as the difference between two measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+import os
+import threading
+from typing import Any
+
+from trt_ros.cuda.calls import check, core, runtime
+from trt_ros.cuda.memory import Account
+
+_UNKNOWN = 1 << 63  # NVML's "not available" is 2**64 - 1.
+_measuring = threading.RLock()  # Two measurements at a time would count the memory of both twice.
+
+
+@contextmanager
+def measured(account: Account, owner: str, *, wait: bool = True) -> Iterator[None]:
+    """
+    Add the GPU memory that libraries allocate in this block to `owner`; a GPU is current.
+
+    Allocations of the same account in the block are left out. One thread measures at a time.
+
+    Measures the memory of this process, as NVML reports it. Where NVML does not list the process
+    (containers, WSL, Jetson), it is the used memory of the whole GPU, to which other processes
+    may add meanwhile. Not measured if the block raises.
+
+    :param wait: whether to wait for the measurement of another thread, which takes as long as
+        opening a network; otherwise the block is then not measured.
+    """
+    if not _measuring.acquire(blocking=wait):
+        yield
+        return
+    try:
+        used = _used_nbytes()
+        before = used() - account.device_nbytes
+        yield
+        account.add(owner, max(used() - account.device_nbytes - before, 0))
+    finally:
+        _measuring.release()
+
+
+def _used_nbytes() -> Callable[[], int]:
+    """Return the function that measures the used memory of the current GPU in bytes."""
+    device: Any = None
+    with suppress(Exception):  # Several types: no such library, no such device, no permission.
+        bus_id = str(core().Device().pci_bus_id)
+        device = import_module('cuda.core.system').Device(pci_bus_id=bus_id)
+    if process_nbytes(device):
+        return lambda: process_nbytes(device)
+
+    def of_gpu() -> int:
+        free, total = check(runtime().cudaMemGetInfo(), 'query the free GPU memory')
+        return int(total) - int(free)
+
+    return of_gpu
+
+
+def process_nbytes(device: Any) -> int:
+    """Return the GPU memory of this process in bytes, from a cuda.core.system.Device; or 0."""
+    with suppress(Exception):  # Not every GPU and container supports the query.
+        return next(
+            int(each.used_gpu_memory)
+            for each in device.compute_running_processes
+            if each.pid == os.getpid() and each.used_gpu_memory < _UNKNOWN
+        )
+    return 0
