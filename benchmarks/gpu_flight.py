@@ -3,10 +3,13 @@ Frames per second of a node with frames_in_flight 1 and 2, for a camera that is 
 
     python benchmarks/gpu_models.py models
     python benchmarks/gpu_flight.py models/yolov8s.onnx
-    python benchmarks/gpu_flight.py models/segment.onnx --node segmenter --decode-on-cpu
+    python benchmarks/gpu_flight.py models/segment.onnx --node segmenter --decode-on-cpu --rate 300
 
 Camera and node share a process and images pass by reference, so that DDS limits nothing; each run
-is a process of its own. Also runs with `--backend onnxruntime`. Needs ROS 2.
+is a process of its own. The images lie in a pool as those of `image_source` do, which the GPU
+reads in place, or with --copied in memory that has to be copied first. The camera takes its share
+of the process, so its rate should be little above the node's. Also runs with `--backend
+onnxruntime`. Needs ROS 2.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ import time
 from typing import Any
 
 import numpy as np
+
+from trt_ros.ros.dds.memory import Pool
 
 NODES = {'detector': 'DetectorNode', 'segmenter': 'SegmenterNode', 'depth': 'DepthNode'}
 SECONDS_TO_START, SECONDS_TO_WARM_UP = 600.0, 2.0
@@ -44,8 +49,8 @@ def graph_seconds(args: argparse.Namespace) -> float:
         return float(np.median(graph_times(pipeline, Work.of(pipeline, frame), 200)['gpu'])) / 1e3
 
 
-def serialized_images(size: str) -> list[np.ndarray]:
-    """Return a few serialized images of noise, which no cache holds all of."""
+def serialized_images(size: str, pool: Pool | None = None) -> list[np.ndarray]:
+    """Return a few serialized images of noise, which no cache holds all of, in a pool's memory."""
     from rclpy.serialization import serialize_message
     from sensor_msgs.msg import Image
 
@@ -55,7 +60,9 @@ def serialized_images(size: str) -> list[np.ndarray]:
     for _ in range(8):
         image = Image(width=width, height=height, step=3 * width, encoding='bgr8')
         image.data = rng.integers(0, 256, height * width * 3, dtype=np.uint8).tobytes()
-        messages.append(np.frombuffer(serialize_message(image), np.uint8).copy())
+        message = np.frombuffer(serialize_message(image), np.uint8)
+        messages.append(np.empty_like(message) if pool is None else pool.take(message.size))
+        messages[-1][:] = message
     return messages
 
 
@@ -100,7 +107,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     ending = threading.Event()
 
     def send() -> None:
-        messages, number = serialized_images(args.size), 0
+        messages, number = serialized_images(args.size, None if args.copied else Pool()), 0
         period = 1 / args.rate if args.rate else 0.6 * seconds or 0.005
         due = time.monotonic()
         while not ending.wait(max(due - time.monotonic(), 0.0)):
@@ -123,6 +130,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         cpu = time.process_time() - cpu
         times = node._counts.percentiles()
         lines = node.pipeline.log_lines
+        in_place = node.pipeline.diagnostics().get('zero-copy frames', '')
     finally:
         ending.set()
         if sending.is_alive():
@@ -148,7 +156,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         'frames/s × graph': rate * seconds,
         **{f'{stage} p50 (ms)': 1e3 * p50 for stage, (p50, _) in sorted(times.items())},
         'CPU per frame (ms)': 1e3 * cpu / published,
-        'log': [line for line in lines if 'slot' in line],
+        'log': [*(line for line in lines if 'slot' in line), f'images read in place: {in_place}'],
     }
 
 
@@ -161,6 +169,7 @@ def main() -> int:
     parser.add_argument('--precision', default='auto')
     parser.add_argument('--gpu-wait', default='adaptive')
     parser.add_argument('--decode-on-cpu', action='store_true', help='without decoding kernels')
+    parser.add_argument('--copied', action='store_true', help='images outside of a pool')
     parser.add_argument('--rate', type=float, default=0.0, help='of the camera, in Hz')
     parser.add_argument('--seconds', type=float, default=5.0, help='of each of the runs')
     parser.add_argument('--rounds', type=int, default=2)
