@@ -102,7 +102,7 @@ def read_devices(context, given):
         devices = None
     if (
         not isinstance(devices, list)
-        or not all(type(device) is int for device in devices)
+        or not all(type(device) is int and device >= 0 for device in devices)
         or len(set(devices)) < len(devices)
     ):
         raise ParameterError(

@@ -9,6 +9,7 @@ from trt_ros.cuda.monitor import (
     THROTTLE_REASONS,
     UTILISATION,
     Monitor,
+    read_load,
 )
 
 pytestmark = pytest.mark.gpu
@@ -22,6 +23,9 @@ def test_nvml_values_are_plausible(gpu):
     assert 0 <= int(diagnostics.get(UTILISATION, 0)) <= 100
     now, highest = (int(each) for each in diagnostics[CLOCK].split(' of '))
     assert 0 < now <= highest
+    utilisation, free = read_load(gpu.pci_bus_id)
+    assert 0 <= utilisation <= 100
+    assert abs(free - gpu.free_bytes()[0]) < 0.1 * gpu.free_bytes()[1]
     used, total = (int(each) for each in diagnostics[MEMORY].split(' of '))
     assert 0 < used <= total
     assert abs(total - gpu.free_bytes()[1] / 1e6) < 0.1 * total

@@ -148,6 +148,36 @@ def test_one_thread_serves_two_gpus(order, small_detector, tmp_path):
     )
 
 
+def test_device_auto_spreads_pipelines_that_are_opened_at_once(small_detector, tmp_path):
+    run(
+        """
+        opened = []
+        threads = [
+            threading.Thread(target=lambda: opened.append(Pipeline.open(options('auto'))))
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        first, second = opened
+        assert {first.frames.gpu.index, second.frames.gpu.index} == {0, 1}
+        assert sum('chosen: ' in line for line in first.log_lines) == gpu_count()
+        same(first.infer(picture(160)), second.infer(picture(160)))
+        second.close()
+        left = first.frames.gpu.index
+        third = Pipeline.open(options('auto'))
+        assert third.frames.gpu.index != left
+        for pipeline in (first, third):
+            pipeline.close()
+        assert not live(), live()
+        print('done')
+    """,
+        str(small_detector()),
+        str(tmp_path),
+    )
+
+
 @pytest.mark.parametrize('order', ['01', '10'])
 def test_several_threads_serve_two_gpus(order, small_detector, tmp_path):
     run(

@@ -138,7 +138,9 @@ def test_cameras_take_devices_in_turn(start, peer, tmp_path, one_node, expected)
 
 def test_a_camera_keeps_the_device_of_its_parameters(start, peer, tmp_path):
     cameras = tmp_path / 'cameras.yaml'
-    cameras.write_text(THREE_CAMERAS.replace('/rear_camera', '/rear, parameters: {device: 7}'))
+    own = THREE_CAMERAS.replace('/rear_camera', '/rear, parameters: {device: 7}')
+    own = own.replace('/left_camera', '/left, parameters: {device: auto}')
+    cameras.write_text(own)
     launch = start(
         'cameras.launch.py',
         f'cameras:={cameras}',
@@ -146,8 +148,10 @@ def test_a_camera_keeps_the_device_of_its_parameters(start, peer, tmp_path):
         'autostart:=false',
         ROS_DOMAIN_ID=str(peer.node.context.get_domain_id()),
     )
-    given = peer.call(GetParameters, '/rear/detector/get_parameters', names=['device']).values
-    assert given[0].integer_value == 7
+    for camera, device in (('rear', 7), ('left', -1)):
+        service = f'/{camera}/detector/get_parameters'
+        given = peer.call(GetParameters, service, names=['device']).values
+        assert given[0].integer_value == device
     assert launch.stop() == 0
 
 
@@ -156,6 +160,7 @@ def test_a_camera_keeps_the_device_of_its_parameters(start, peer, tmp_path):
     [
         (['devices:=0, 1'], "devices is '0, 1'.\nCause: It must be a list"),
         (['devices:=[0, 0]'], 'must be a list of different CUDA device indices'),
+        (['devices:=[-1, 0]'], 'must be a list of different CUDA device indices'),
         (['devices:=[0, 64]'], 'device is 64'),
         (['devices:=[0, 1]', 'device:=1'], 'device and devices are both given.'),
     ],

@@ -47,6 +47,20 @@ def test_every_parameter_has_a_description_and_an_allowed_default(name):
 
 
 @pytest.mark.ros
+def test_device_is_set_by_index_or_as_auto(start_node):
+    from rclpy.parameter import Parameter
+
+    node = start_node('any_gpu', 'trt_ros.nodes.detector', '-p', 'device:=auto', autostart=False)
+    assert node.get('device') == -1
+    assert node.set(device=3) == ''
+    assert node.get('device') == 3
+    assert node.set(device=Parameter('device', value='auto')) == ''
+    assert node.get('device') == -1
+    assert 'Wrong parameter type' in node.set(device=Parameter('device', value='all'))
+    assert 'device' in node.set(device=-2)
+
+
+@pytest.mark.ros
 @pytest.mark.parametrize('name', PARAMETERS)
 def test_ros_reads_the_parameter_file_into_the_defaults(start_node, name):
     path = CHECKOUT / 'config' / f'{name}.yaml'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 import re
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
@@ -21,7 +21,10 @@ def add_option_flags(parser: ArgumentParser | _ArgumentGroup, names: Sequence[st
         if each.name not in names:
             continue
         kind, described = types[each.name], each.metadata
-        more: dict[str, Any] = {'type': kind, 'metavar': kind.__name__.upper()}
+        more: dict[str, Any] = {
+            'type': _named(kind, described['names']),
+            'metavar': kind.__name__.upper(),
+        }
         if kind is bool:
             more = {'action': 'store_true'}
         elif kind is str:
@@ -39,6 +42,18 @@ def add_option_flags(parser: ArgumentParser | _ArgumentGroup, names: Sequence[st
         if description[1].islower():
             description = description[0].lower() + description[1:]
         parser.add_argument(*flags, dest=each.name, default=each.default, help=description, **more)
+
+
+def _named(kind: type, names: Mapping[str, int]) -> Callable[[str], Any]:
+    """Return a parser of values, and of the names that stand for some."""
+    if not names:
+        return kind
+
+    def parse(text: str) -> Any:
+        return names[text] if text in names else kind(text)
+
+    parse.__name__ = f'{kind.__name__} or {" or ".join(names)}'
+    return parse
 
 
 def _bindings(text: str) -> tuple[str, ...]:

@@ -54,6 +54,17 @@ class Monitor:
         return None
 
 
+def read_load(pci_bus_id: str) -> tuple[int, int]:
+    """Return the utilisation of a GPU in percent and its free bytes; 0 where unreadable."""
+    utilisation = free = 0
+    with suppress(Exception):
+        device = import_module('cuda.core.system').Device(pci_bus_id=pci_bus_id)
+        with suppress(Exception):  # A partitioned GPU (MIG) has none.
+            utilisation = int(device.utilization.gpu)
+        free = int(device.memory_info.total - device.memory_info.used)
+    return utilisation, free
+
+
 def _clock(device: Any) -> str:
     clock = device.get_clock('sm')
     return f'{clock.get_current_mhz()} of {clock.get_max_mhz()}'

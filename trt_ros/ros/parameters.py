@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, field, fields
 import difflib
 from typing import Any, get_type_hints
 
@@ -42,6 +42,7 @@ class Specification:
     between: tuple[float, float] | None = None
     or_zero: bool = False
     choices: tuple[str, ...] = ()
+    names: Mapping[str, int] = field(default_factory=dict)
     mutable: bool = False
     read_only: bool = False
 
@@ -62,12 +63,14 @@ class Specification:
     def allowed(self) -> str:
         """The range or the choices in words; '' if every value of the type is allowed."""
         if self.between:
-            return f'{"0.0, or " if self.or_zero else ""}{self.between[0]} to {self.between[1]}'
+            named = ''.join(f'{name}, or ' for name in self.names)
+            zero = '0.0, or ' if self.or_zero else ''
+            return f'{named}{zero}{self.between[0]} to {self.between[1]}'
         return ', '.join(self.choices)
 
     def convert(self, value: Any) -> Any:
         """
-        Convert a value to the field's type: integers to floats, lists to tuples.
+        Convert a value to the field's type: integers to floats, lists to tuples, names to values.
 
         One string stands for a list of it.
 
@@ -75,10 +78,14 @@ class Specification:
         """
         if self.entry_type is str and isinstance(value, str):
             value = [value]
+        if isinstance(value, str):
+            value = self.names.get(value, value)
         wrong_type = ParameterError(
             f'{self.name} is {value!r}, but must be of type {self.type_.name.lower()}.',
             remedy='Quote it: YAML reads y, no, on and 1 without quotes as a bool or number.'
             if str in (self.python_type, self.entry_type)
+            else f'Set it to {self.allowed}.'
+            if self.names
             else '',
         )
         if self.entry_type is None:
@@ -117,7 +124,7 @@ class Specification:
             additional_constraints=f'One of {self.allowed}.'
             if self.choices
             else f'{self.allowed}.'
-            if self.or_zero
+            if self.or_zero or self.names
             else '',
         )
         if self.between and self.type_ == Parameter.Type.INTEGER:

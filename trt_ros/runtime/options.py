@@ -32,6 +32,10 @@ REGION_RESIZES = ('expand', 'stretch')
 RESIZES = ('letterbox', 'letterbox_topleft', 'stretch', 'center_crop')
 
 
+#: `device` of the least busy GPU, also written 'auto'.
+LEAST_BUSY = -1
+
+
 @dataclass(frozen=True)
 class PipelineOptions:
     """
@@ -66,8 +70,10 @@ class PipelineOptions:
     device: int = param(
         0,
         'CUDA device index (order of CUDA_DEVICE_ORDER=PCI_BUS_ID, as in nvidia-smi) among the '
-        'GPUs of CUDA_VISIBLE_DEVICES, where that is set.',
-        between=(0, 63),
+        'GPUs of CUDA_VISIBLE_DEVICES, where that is set; auto or -1 takes the least busy GPU at '
+        'configure.',
+        between=(LEAST_BUSY, 63),
+        names={'auto': LEAST_BUSY},
     )
     engine_cache_dir: str = param(
         '', 'Folder of the engine cache; empty uses $XDG_CACHE_HOME/trt_ros or ~/.cache/trt_ros.'
@@ -198,7 +204,9 @@ class PipelineOptions:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            choices, value = each.metadata['choices'], getattr(self, each.name)
+            choices = each.metadata['choices']
+            value = _value(each.name, getattr(self, each.name), each.metadata['names'])
+            object.__setattr__(self, each.name, value)
             if choices and value not in choices:
                 raise ParameterError(
                     f'{each.name} is {value!r}.', remedy=f'Choose one of {", ".join(choices)}.'
@@ -251,6 +259,22 @@ class PipelineOptions:
                 f'backend is triton, but model_path is {self.model_path}.',
                 remedy='Set model_path to grpc://HOST:8001/NAME, or choose another backend.',
             )
+
+
+def _value(name: str, value: Any, names: Mapping[str, int]) -> Any:
+    """
+    Return the value that a word stands for; other values as they are.
+
+    :param names: words of the option, see param(); empty if it has none.
+    :raises ParameterError: for another word.
+    """
+    if not names or not isinstance(value, str):
+        return value
+    if value not in names:
+        raise ParameterError(
+            f'{name} is {value!r}.', remedy=f'Use {", ".join(names)} or an integer.'
+        )
+    return names[value]
 
 
 @dataclass(frozen=True)

@@ -325,6 +325,15 @@ def test_the_weed_detector_finds_what_is_expected(weeds, assert_finds, tmp_path)
         assert (tmp_path / 'out' / name).stat().st_size > 0
 
 
+def test_device_takes_an_index_or_auto(capsys):
+    parser = ArgumentParser(prog='x')
+    add_option_flags(parser, ['device'])
+    assert [parser.parse_args(['--device', text]).device for text in ('auto', '3')] == [-1, 3]
+    with pytest.raises(SystemExit):
+        parser.parse_args(['--device', 'all'])
+    assert "--device: invalid int or auto value: 'all'" in capsys.readouterr().err
+
+
 def test_bindings_keep_the_commas_of_topics_and_settings():
     parser = ArgumentParser()
     add_option_flags(parser, ['inputs'])

@@ -115,6 +115,20 @@ def test_engine_options_reach_the_engine_opener(monkeypatch, asked):
     assert given['memory_if_unwritable'] is asked
 
 
+def test_the_least_busy_gpu_is_chosen_before_the_engine_is_opened(monkeypatch):
+    opener = pytest.importorskip('trt_ros.runtime.gpu.open')
+    choice = pytest.importorskip('trt_ros.runtime.gpu.device_choice')
+    given = {}
+    gpus = [SimpleNamespace(index=index, pci_bus_id=str(index)) for index in range(3)]
+    monkeypatch.setattr(choice, 'nvidia_driver', lambda: SimpleNamespace(gpus=gpus))
+    monkeypatch.setattr(choice, 'read_load', lambda bus: (50 * int(bus != '2'), 10**9))
+    monkeypatch.setattr(opener, 'open_engine', lambda *_, **more: given.update(more) or 1 / 0)
+    monkeypatch.setattr(opener, 'open_gpu', lambda device: SimpleNamespace(context=nullcontext()))
+    with pytest.raises(ZeroDivisionError):
+        BACKENDS[1].open(PipelineOptions(model_path='x', device='auto'), Reporter(), 1)
+    assert given['device'] == 2
+
+
 @pytest.mark.parametrize('asked, built', [(-1, None), (1, 1)])
 def test_engine_is_built_for_requested_dla_core(monkeypatch, asked, built):
     opener = pytest.importorskip('trt_ros.runtime.gpu.open')

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from trt_ros.errors import ParameterError
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LEAST_BUSY, LabelledOptions
 
 
 def test_defaults_are_consistent():
@@ -45,12 +45,18 @@ def test_rejects_inconsistent_options(values, message):
         LabelledOptions(**values)
 
 
-@pytest.mark.parametrize('device', [-1, 64])
-def test_a_device_index_outside_0_to_63_is_refused(device):
-    with pytest.raises(ParameterError, match=rf'device is {device}\.\nRemedy: Use 0 to 63'):
+@pytest.mark.parametrize('device', [-2, 64])
+def test_a_device_index_above_63_or_below_that_of_auto_is_refused(device):
+    with pytest.raises(ParameterError, match=rf'device is {device}\.\nRemedy: Use -1 to 63'):
         LabelledOptions(device=device)
 
 
-@pytest.mark.parametrize('device', [0, 63])
-def test_a_device_index_of_0_to_63_is_accepted(device):
+@pytest.mark.parametrize('device', [-1, 0, 63])
+def test_a_device_index_is_accepted(device):
     assert LabelledOptions(device=device).device == device
+
+
+def test_device_auto_is_the_least_busy_gpu():
+    assert LabelledOptions(device='auto').device == LEAST_BUSY
+    with pytest.raises(ParameterError, match=r"device is 'all'\.\n.*Use auto or an integer"):
+        LabelledOptions(device='all')

@@ -11,6 +11,7 @@ from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.progress import Reporter
 from trt_ros.runtime.fitting import fit_any
+from trt_ros.runtime.gpu.device_choice import reserved_device
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
@@ -34,13 +35,14 @@ def open_tensor_runner(
 
     :param model_path: ONNX file or engine.
     :param backend: 'tensorrt', 'tensorrt_rtx' or 'auto'.
+    :param device: CUDA device index, or LEAST_BUSY.
     :param memory_if_unwritable: whether to build in memory, on every call, where the cache cannot
         be written.
     :param graph: options of the frame path; `device` and `cache_dir` override its values.
     :raises TrtRosError: a ParameterError, ModelError, BackendError, CudaError or CancelledError.
     """
-    graph = replace(graph or GraphOptions(), device=device, cache_dir=str(cache_dir))
-    with open_gpu(device).context:
+    with reserved_device(device) as (device, lines), open_gpu(device).context:
+        graph = replace(graph or GraphOptions(), device=device, cache_dir=str(cache_dir))
         found = open_engine(
             model_path,
             build,
@@ -51,7 +53,10 @@ def open_tensor_runner(
             report=report,
         )
         return TensorRTRunner(
-            found.engine, cache=found.runtime_cache, log_lines=found.log_lines, options=graph
+            found.engine,
+            cache=found.runtime_cache,
+            log_lines=(*lines, *found.log_lines),
+            options=graph,
         )
 
 

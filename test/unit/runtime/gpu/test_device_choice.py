@@ -1,0 +1,88 @@
+"""`device: auto`: the least busy GPU, and pipelines of one process on different ones."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import pytest
+
+from trt_ros.engine.loaded_plan import load_once
+from trt_ros.errors import ParameterError
+from trt_ros.runtime.gpu import device_choice
+from trt_ros.runtime.gpu.device_choice import GpuLoad, least_busy, reserved_device
+from trt_ros.runtime.options import LEAST_BUSY
+
+
+@pytest.mark.parametrize(
+    ('loads', 'chosen'),
+    [
+        ([(0, 0, 0)], 0),
+        ([(0, 0, 100), (0, 0, 200)], 1),
+        ([(0, 0, 200), (0, 0, 200)], 0),
+        ([(0, 80, 200), (0, 20, 100)], 1),
+        ([(0, 3, 100), (0, 1, 200)], 1),  # Equally busy: the memory counts.
+        ([(0, 1, 100), (0, 3, 200)], 1),
+        ([(1, 0, 200), (0, 0, 100)], 1),
+        ([(1, 0, 200), (0, 90, 100)], 1),
+        ([(2, 0, 200), (1, 90, 100), (2, 0, 300)], 1),
+    ],
+)
+def test_pipelines_and_utilisation_count_before_free_memory(loads, chosen):
+    assert least_busy([GpuLoad(i, *load) for i, load in enumerate(loads)]).device == chosen
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """Two idle GPUs; the second has more free memory. The loads may be changed."""
+    loads = {'0000:01:00.0': (0, 10 * 10**9), '0000:02:00.0': (0, 12 * 10**9)}
+    gpus = [SimpleNamespace(index=i, pci_bus_id=bus) for i, bus in enumerate(loads)]
+    monkeypatch.setattr(device_choice, 'nvidia_driver', lambda: SimpleNamespace(gpus=gpus))
+    monkeypatch.setattr(device_choice, 'read_load', lambda bus: loads[bus])
+    return loads
+
+
+def test_pipelines_that_are_opened_at_once_spread(two_gpus):
+    with ExitStack() as opening:
+        chosen = [opening.enter_context(reserved_device(LEAST_BUSY))[0] for _ in range(4)]
+        assert chosen == [1, 0, 1, 0]
+        assert opening.enter_context(reserved_device(1)) == (1, ())
+        assert opening.enter_context(reserved_device(LEAST_BUSY))[0] == 0
+    with reserved_device(LEAST_BUSY) as (device, lines):
+        assert device == 1
+    assert lines == (
+        'device 0 not chosen: 0 pipelines of this process, utilisation 0 %, 10.0 GB free',
+        'device 1 chosen: 0 pipelines of this process, utilisation 0 %, 12.0 GB free',
+    )
+
+
+def test_a_failed_opening_does_not_count(two_gpus):
+    with pytest.raises(ParameterError), reserved_device(LEAST_BUSY):
+        raise ParameterError('The model is missing.')
+    with reserved_device(LEAST_BUSY) as (device, _):
+        assert device == 1
+
+
+def test_open_engines_count_until_they_are_closed(two_gpus):
+    class Opened:
+        """An engine."""
+
+    plan, engine = load_once(None, lambda: (None, object(), 0), 1), Opened()
+    plan.add(engine)
+    with reserved_device(LEAST_BUSY) as (device, _):
+        assert device == 0
+    plan.remove(engine)
+    with reserved_device(LEAST_BUSY) as (device, _):
+        assert device == 1
+
+
+def test_work_of_other_processes_counts(two_gpus):
+    two_gpus['0000:02:00.0'] = (50, 12 * 10**9)
+    with reserved_device(LEAST_BUSY) as (device, _):
+        assert device == 0
+
+
+def test_without_a_gpu_device_0_reports_the_reason(monkeypatch):
+    monkeypatch.setattr(device_choice, 'nvidia_driver', lambda: SimpleNamespace(gpus=()))
+    with reserved_device(LEAST_BUSY) as chosen:
+        assert chosen == (0, ())

@@ -1,0 +1,93 @@
+"""Choice of the least busy GPU, for `device: auto`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+import threading
+
+from trt_ros.cuda.monitor import read_load
+from trt_ros.driver import nvidia_driver
+from trt_ros.engine.loaded_plan import engines_on
+from trt_ros.runtime.options import LEAST_BUSY
+
+_lock = threading.Lock()
+_opening: Counter[int] = Counter()  # Pipelines that are being opened, by GPU.
+
+
+@dataclass(frozen=True)
+class GpuLoad:
+    """
+    Use of one GPU.
+
+    :param device: CUDA device index.
+    :param pipelines: number of pipelines of this process on it, open or being opened.
+    :param utilisation: percentage of the last second in which a kernel ran, of all processes.
+    """
+
+    device: int
+    pipelines: int
+    utilisation: int
+    free_nbytes: int
+
+    def __str__(self) -> str:
+        return (
+            f'{self.pipelines} pipelines of this process, '
+            f'utilisation {self.utilisation} %, {self.free_nbytes / 1e9:.1f} GB free'
+        )
+
+
+def gpu_loads() -> list[GpuLoad]:
+    """Return the use of all GPUs, without a CUDA context; zeros where NVML cannot read it."""
+    return [
+        GpuLoad(gpu.index, engines_on(gpu.index) + _opening[gpu.index], *read_load(gpu.pci_bus_id))
+        for gpu in nvidia_driver().gpus
+    ]
+
+
+def least_busy(loads: Sequence[GpuLoad]) -> GpuLoad:
+    """
+    Return the least busy GPU, of equally busy ones that with most free memory.
+
+    A pipeline of this process counts as much as full utilisation: those that are being opened, or
+    whose node is not active yet, use nothing so far.
+    """
+    return min(
+        loads,
+        key=lambda load: (
+            load.pipelines + round(load.utilisation / 100, 1),
+            -load.free_nbytes,
+            load.device,
+        ),
+    )
+
+
+@contextmanager
+def reserved_device(
+    device: int, loads: Callable[[], Sequence[GpuLoad]] = gpu_loads
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """
+    Yield the GPU of a pipeline and lines for the log; the body opens the pipeline.
+
+    Pipelines that are opened at the same time spread over the GPUs.
+
+    :param device: CUDA device index, or LEAST_BUSY.
+    """
+    with _lock:
+        lines: tuple[str, ...] = ()
+        if device == LEAST_BUSY:
+            found = loads()
+            # Without a GPU, opening device 0 reports why.
+            device = least_busy(found).device if found else 0
+            lines = tuple(
+                f'device {load.device}{"" if load.device == device else " not"} chosen: {load}'
+                for load in found
+            )
+        _opening[device] += 1
+    try:
+        yield device, lines
+    finally:
+        with _lock:
+            _opening[device] -= 1
