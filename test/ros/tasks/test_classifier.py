@@ -13,7 +13,7 @@ pytest.importorskip('onnxruntime')
 
 from vision_msgs.msg import Classification, LabelInfo
 
-from support.ros_images import GREEN, LATCHED, RED, half_and_half
+from support.ros_messages import GREEN, LATCHED, RED, half_and_half
 
 pytestmark = pytest.mark.ros
 

@@ -20,7 +20,7 @@ from rclpy.qos import (
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from vision_msgs.msg import LabelInfo
 
-from support.ros_images import GREEN, RED, half_and_half, pixels_of
+from support.ros_messages import GREEN, RED, half_and_half, pixels_of
 
 pytestmark = pytest.mark.ros
 

@@ -19,7 +19,7 @@ from sensor_msgs.msg import Image
 from vision_msgs.msg import Classification, Detection2DArray
 
 from support.recordings import raw_image, write_recording
-from support.ros_images import GREEN, RED, half_and_half, pixels_of
+from support.ros_messages import GREEN, RED, half_and_half, pixels_of
 from trt_ros.cli import main
 from trt_ros.recording import Recording
 

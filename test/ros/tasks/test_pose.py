@@ -14,7 +14,7 @@ pytest.importorskip('onnxruntime')
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
 
-from support.ros_images import pixels_of
+from support.ros_messages import pixels_of
 
 pytestmark = pytest.mark.ros
 

@@ -14,7 +14,7 @@ pytest.importorskip('onnxruntime')
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
 
-from support.ros_images import GREEN, LATCHED, RED, half_and_half, pixels_of
+from support.ros_messages import GREEN, LATCHED, RED, half_and_half, pixels_of
 from trt_ros.draw.style import colour_of
 
 pytestmark = pytest.mark.ros

@@ -15,7 +15,7 @@ from onnx import helper
 from sensor_msgs.msg import Image
 from vision_msgs.msg import LabelInfo
 
-from support.ros_images import LATCHED
+from support.ros_messages import LATCHED
 from support.save_network import save_network
 
 pytestmark = pytest.mark.ros

@@ -13,10 +13,8 @@ pytest.importorskip('cv2')
 pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
 
-from rclpy.serialization import serialize_message
 
-from support.ros_images import half_and_half
-from trt_ros.ros.dds.cdr_tensors import read_tensor_list
+from support.ros_messages import half_and_half, read_tensors
 
 pytestmark = pytest.mark.ros
 
@@ -26,21 +24,11 @@ def tensor_messages():
     return pytest.importorskip('isaac_ros_tensor_list_interfaces.msg')
 
 
-def read(message):
-
-    return {
-        name: values.tolist()
-        for name, values in read_tensor_list(
-            np.frombuffer(serialize_message(message), np.uint8)
-        ).tensors.items()
-    }
-
-
 def test_an_image_becomes_the_networks_outputs(start, peer, models, tensor_messages):
     _, ask = start('tensor', 'any', models['classifier'], decoder='tensor')
     tensors = peer.inbox(tensor_messages.TensorList, '/any/tensors')
     found = ask(half_and_half((255, 51, 0), (255, 51, 0)), tensors)
-    assert read(found) == {'scores': [pytest.approx([1.0, 0.2, 0.0], abs=1e-6)]}
+    assert read_tensors(found) == {'scores': [pytest.approx([1.0, 0.2, 0.0], abs=1e-6)]}
     (tensor,) = found.tensors
     assert (tensor.name, tensor.data_type, list(tensor.strides)) == ('scores', 9, [12, 4])
 
@@ -84,12 +72,12 @@ def test_tensors_become_the_networks_outputs(start_node, peer, models, tensor_me
     ask(1, a=a, b=10 * a)
     found = inbox.wait_for()
     assert (found.header.stamp.sec, found.header.frame_id) == (1, 'front_camera')
-    assert read(found) == {'sum': (11 * a).tolist()}
+    assert read_tensors(found) == {'sum': (11 * a).tolist()}
     ask(2, a=a, b=a.T.copy())
     node.wait_for_log('A frame of /encoded was dropped (wrong tensor). The network takes b (2, 3)')
     ask(3, b=a.astype('f8'), a=a)
     found = inbox.wait_for(lambda message: message.header.stamp.sec != 1)
-    assert (found.header.stamp.sec, read(found)) == (3, {'sum': (2 * a).tolist()})
+    assert (found.header.stamp.sec, read_tensors(found)) == (3, {'sum': (2 * a).tolist()})
 
 
 def test_tensors_that_cannot_be_subscribed_to_leave_nothing_running(

@@ -14,18 +14,16 @@ pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from isaac_ros_tensor_list_interfaces.msg import TensorList
 from onnx import helper
-from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo, Image
 from std_srvs.srv import Trigger
 from vision_msgs.msg import Classification, Detection2DArray
 
+from support.ros_messages import GREEN, RED, at, half_and_half, pixels_of, tensor_list
 from support.save_network import save_network
-from trt_ros.ros.dds.cdr_tensors import write_tensor_list
 
 pytestmark = pytest.mark.ros
 
 SIZE = 32
-RED, GREEN = (255, 0, 0), (0, 255, 0)
 PIXELS = {'mean': [0.0], 'std': [1.0]}
 
 
@@ -120,54 +118,6 @@ def models(tmp_path_factory):
     }
 
 
-@pytest.fixture
-def start(start_node, models, backend):
-    """Start a node and wait until it is active."""
-
-    def start(kind, name, model, *ros_args, **parameters):
-        node = start_node(
-            name,
-            f'trt_ros.nodes.{kind}',
-            *ros_args,
-            autostart=True,
-            backend=backend,
-            model_path=models[model],
-            **{'qos_reliability': 'reliable', 'qos_depth': 50, **parameters},
-        )
-        node.wait_for_log('Started: active.')
-        return node
-
-    return start
-
-
-@pytest.fixture
-def publisher(peer):
-    """Create a publisher that has a subscriber."""
-
-    def create(kind, topic):
-        publisher = peer.publisher(kind, topic)
-        peer.wait_until(publisher.get_subscription_count, f'the node to subscribe to {topic}')
-        return publisher
-
-    return create
-
-
-def halves(left, right, image_wh=(64, 48), dtype=np.uint8):
-    width, height = image_wh
-    pixels = np.zeros((height, width, *np.shape(left)), dtype)
-    pixels[:, : width // 2], pixels[:, width // 2 :] = left, right
-    return pixels
-
-
-def labels_of(message):
-    assert message.encoding == 'mono8'
-    return np.frombuffer(bytes(message.data), np.uint8).reshape(message.height, message.width)
-
-
-def of_stamp(stamp):
-    return lambda message: message.header.stamp.sec == stamp
-
-
 def test_an_rgbd_detector_takes_colour_and_depth_of_two_topics(start, peer, publisher, as_image):
     node = start(
         'detector', 'rgbd', 'rgbd_detector', inputs=['x=image:color/image_raw,depth/image_raw']
@@ -180,7 +130,7 @@ def test_an_rgbd_detector_takes_colour_and_depth_of_two_topics(start, peer, publ
     depth.header.frame_id = 'depth_camera'
     depths.publish(depth)
     colours.publish(as_image(np.zeros((48, 64, 3), np.uint8), 'rgb8', stamp=1))
-    found = results.wait_for(of_stamp(1))
+    found = results.wait_for(at(1))
     assert found.header.frame_id == 'front_camera'  # Of the colour image, as are the pixels.
     (detection,) = found.detections
     assert detection.results[0].hypothesis.class_id == 'near'
@@ -192,7 +142,7 @@ def test_an_rgbd_detector_takes_colour_and_depth_of_two_topics(start, peer, publ
     depth.header.stamp.sec = 2
     depths.publish(depth)
     colours.publish(as_image(np.zeros((48, 64, 3), np.uint8), 'rgb8', stamp=2))
-    assert not results.wait_for(of_stamp(2)).detections
+    assert not results.wait_for(at(2)).detections
 
 
 @pytest.mark.parametrize(
@@ -206,8 +156,8 @@ def test_a_segmenter_of_one_channel_takes_grey_and_depth_images(
     start('segmenter', name, 'grey_segmenter', '-r', f'image:=/{name}_camera/image')
     images = publisher(Image, f'/{name}_camera/image')
     masks = peer.inbox(Image, f'/{name}/mask')
-    images.publish(as_image(halves(full, 0, dtype=dtype), encoding, stamp=1))
-    assert (labels_of(masks.wait_for(of_stamp(1))) == halves(0, 1)).all()
+    images.publish(as_image(half_and_half(full, 0, dtype=dtype), encoding, stamp=1))
+    assert (pixels_of(masks.wait_for(at(1))) == half_and_half(0, 1)).all()
 
 
 def test_a_classifier_of_one_channel_takes_thermal_and_depth_images(
@@ -226,7 +176,7 @@ def test_a_classifier_of_one_channel_takes_thermal_and_depth_images(
         1,
     ):
         images.publish(as_image(np.full((48, 64), value), encoding, stamp=stamp))
-        assert results.wait_for(of_stamp(stamp)).results[0].class_id == best
+        assert results.wait_for(at(stamp)).results[0].class_id == best
 
 
 def test_a_depth_network_of_one_channel_takes_depth_of_a_bound_topic(
@@ -245,7 +195,7 @@ def test_a_depth_network_of_one_channel_takes_depth_of_a_bound_topic(
     def is_calibrated():
         stamp = next(stamps)
         images.publish(as_image(np.full((32, 32), 2, np.float32), '32FC1', stamp=stamp))
-        found = depths.wait_for(of_stamp(stamp))
+        found = depths.wait_for(at(stamp))
         assert np.unique(np.frombuffer(bytes(found.data), np.float32)).tolist() == [3]
         return calibrations.messages
 
@@ -258,9 +208,9 @@ def test_a_network_of_four_channels_takes_alpha(start, peer, publisher, as_image
     )
     images = publisher(Image, '/rgba_camera/image')
     masks = peer.inbox(Image, '/rgba/mask')
-    pixels = halves((10, 200, 10, 100), (10, 10, 20, 100))
+    pixels = half_and_half((10, 200, 10, 100), (10, 10, 20, 100))
     images.publish(as_image(pixels, 'rgba8', stamp=1))
-    assert (labels_of(masks.wait_for(of_stamp(1))) == halves(1, 3)).all()
+    assert (pixels_of(masks.wait_for(at(1))) == half_and_half(1, 3)).all()
 
 
 def test_a_network_of_colours_refuses_depth_images_and_names_the_remedy(
@@ -287,9 +237,9 @@ def test_a_segmenter_keeps_the_state_of_its_network(start, peer, publisher, as_i
     overlays = peer.inbox(Image, '/recurrent/overlay')
 
     def best(stamp, colour):
-        images.publish(as_image(halves(colour, colour), 'rgb8', stamp=stamp))
-        (label,) = np.unique(labels_of(masks.wait_for(of_stamp(stamp))))
-        assert overlays.wait_for(of_stamp(stamp)).width == 64
+        images.publish(as_image(half_and_half(colour, colour), 'rgb8', stamp=stamp))
+        (label,) = np.unique(pixels_of(masks.wait_for(at(stamp))))
+        assert overlays.wait_for(at(stamp)).width == 64
         return label
 
     assert [best(1, RED), best(2, GREEN), best(3, GREEN)] == [0, 0, 1]
@@ -309,14 +259,12 @@ def test_a_classifier_takes_an_image_and_a_tensor(start, peer, publisher, as_ima
     priors = publisher(TensorList, '/informed_camera/prior')
     results = peer.inbox(Classification, '/informed/classification')
     for stamp, prior, best in ((1, (0, 0, 0), '0'), (2, (0, 0, 5), '2')):
-        values = {'prior': np.array([prior], np.float32)}
-        written = write_tensor_list(values, (0, 0), '').tobytes()
-        message = deserialize_message(written, TensorList)
-        image = as_image(halves(RED, RED), 'rgb8', stamp=stamp)
+        message = tensor_list(stamp, prior=np.array([prior], np.float32))
+        image = as_image(half_and_half(RED, RED), 'rgb8', stamp=stamp)
         message.header.stamp = image.header.stamp
         priors.publish(message)
         images.publish(image)
-        found = results.wait_for(of_stamp(stamp))
+        found = results.wait_for(at(stamp))
         assert found.header.frame_id == 'front_camera'
         assert found.results[0].class_id == best
 

@@ -1,0 +1,145 @@
+"""Networks of several inputs, and nodes that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.ros_nodes import NodeProcess
+from support.ros_peer import Peer
+
+SIZE = 16
+HIDDEN = 8
+
+
+@pytest.fixture(scope='module')
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the paths of networks of several inputs that a tensor node runs, by name."""
+    pytest.importorskip('onnx')
+    from onnx import TensorProto, helper
+
+    from support.save_network import save_network
+
+    folder = tmp_path_factory.mktemp('models')
+    image = (1, 3, SIZE, SIZE)
+    random = np.random.default_rng(1)
+    weights = {
+        name: random.normal(size=shape).astype(np.float32)
+        for name, shape in (
+            ('w', (1, 3 * HIDDEN, 4)),
+            ('r', (1, 3 * HIDDEN, HIDDEN)),
+            ('b', (1, 6 * HIDDEN)),
+        )
+    }
+    pool = [
+        helper.make_node('GlobalAveragePool', [name], [f'{name}_pooled'])
+        for name in ('left', 'right')
+    ]
+    return {
+        # The mean colour of each image, left minus right.
+        'stereo': save_network(
+            folder / 'stereo.onnx',
+            [
+                *pool,
+                helper.make_node('Sub', ['left_pooled', 'right_pooled'], ['sub']),
+                helper.make_node('Flatten', ['sub'], ['difference']),
+            ],
+            {'left': image, 'right': image},
+            {'difference': (1, 3)},
+        ),
+        'gru': save_network(
+            folder / 'gru.onnx',
+            [
+                helper.make_node('GRU', ['x', 'w', 'r', 'b', '', 'h'], ['', 'hn'], hidden_size=8),
+                helper.make_node('ReduceSum', ['hn'], ['energy'], keepdims=0),
+            ],
+            {'x': (1, 1, 4), 'h': (1, 1, HIDDEN)},
+            {'energy': (), 'hn': (1, 1, HIDDEN)},
+            constants=weights,
+        ),
+        # Mean of each camera and the joints, in one vector.
+        'policy': save_network(
+            folder / 'policy.onnx',
+            [
+                *pool,
+                helper.make_node('Flatten', ['left_pooled'], ['l']),
+                helper.make_node('Flatten', ['right_pooled'], ['r']),
+                helper.make_node('Concat', ['l', 'r', 'joints'], ['action'], axis=1),
+            ],
+            {'left': image, 'right': image, 'joints': (1, 2)},
+            {'action': (1, 8)},
+        ),
+        'rgbd': save_network(
+            folder / 'rgbd.onnx',
+            [
+                helper.make_node('GlobalAveragePool', ['x'], ['pooled']),
+                helper.make_node('Flatten', ['pooled'], ['means']),
+            ],
+            {'x': (1, 4, SIZE, SIZE)},
+            {'means': (1, 4)},
+        ),
+        'thermal': save_network(
+            folder / 'thermal.onnx',
+            [helper.make_node('GlobalAveragePool', ['x'], ['mean'])],
+            {'x': (1, 1, SIZE, SIZE)},
+            {'mean': (1, 1, 1, 1)},
+        ),
+        'scaled': save_network(
+            folder / 'scaled.onnx',
+            [
+                helper.make_node('Mul', ['x', 'factor'], ['product/out:0']),
+                helper.make_node('Cast', ['x'], ['443'], to=TensorProto.INT64),
+            ],
+            {'x': (1, 3), 'factor': (1,)},
+            {'product/out:0': (1, 3), '443': [TensorProto.INT64, (1, 3)]},
+        ),
+    }
+
+
+@pytest.fixture
+def start(
+    start_node: Callable[..., NodeProcess], models: dict[str, str], backend: str
+) -> Callable[..., NodeProcess]:
+    """Start a node and wait until it is active."""
+
+    def start(kind: str, name: str, model: str, *ros_args: str, **parameters: Any) -> NodeProcess:
+        node = start_node(
+            name,
+            f'trt_ros.nodes.{kind}',
+            *ros_args,
+            autostart=True,
+            backend=backend,
+            model_path=models[model],
+            **{'qos_reliability': 'reliable', 'qos_depth': 50, **parameters},
+        )
+        node.wait_for_log('Started: active.')
+        return node
+
+    return start
+
+
+@pytest.fixture
+def publisher(peer: Peer) -> Callable[..., Any]:
+    """Create a publisher that has a subscriber."""
+
+    def create(kind: type, topic: str) -> Any:
+        publisher = peer.publisher(kind, topic)
+        peer.wait_until(publisher.get_subscription_count, f'the node to subscribe to {topic}')
+        return publisher
+
+    return create
+
+
+@pytest.fixture
+def picture_of(as_image: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a small image of one colour."""
+    from support.ros_messages import stamped
+
+    def make(colour: Sequence[int], stamp: float, frame_id: str = 'camera') -> Any:
+        pixels = np.full((SIZE, SIZE, 3), colour, np.uint8)
+        return stamped(as_image(pixels, 'rgb8'), stamp, frame_id)
+
+    return make

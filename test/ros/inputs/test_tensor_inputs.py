@@ -1,0 +1,243 @@
+"""Tensor nodes whose networks take states, sampled inputs, four or one channels, and arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+pytest.importorskip('isaac_ros_tensor_list_interfaces')
+
+from isaac_ros_tensor_list_interfaces.msg import TensorList
+import onnxruntime
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import Image
+from std_msgs.msg import Float32MultiArray, Float64MultiArray, Int64MultiArray
+from std_srvs.srv import Trigger
+
+from support.ros_messages import (
+    BLACK,
+    GREEN,
+    RED,
+    at,
+    diagnostics,
+    read_tensors,
+    stamped,
+    tensor_list,
+)
+
+pytestmark = pytest.mark.ros
+
+SIZE = 16
+HIDDEN = 8
+
+
+def test_a_recurrent_network_keeps_its_state(start, peer, publisher, models):
+    bindings = ['x=tensor:steps', 'h=state:hn']
+    node = start('tensor', 'gru', 'gru', inputs=bindings, outputs=['energy'], precision='fp32')
+    assert 'input h: state, output hn of the previous run' in node.log
+    steps = publisher(TensorList, '/steps')
+    results = peer.inbox(TensorList, '/gru/tensors')
+    session = onnxruntime.InferenceSession(models['gru'], providers=['CPUExecutionProvider'])
+    inputs = np.random.default_rng(2).normal(size=(100, 1, 1, 4)).astype(np.float32)
+    state = np.zeros((1, 1, HIDDEN), np.float32)
+    first = None
+    for number, x in enumerate(inputs, 1):
+        steps.publish(tensor_list(number, x=x.astype(np.float64)))
+        expected, state = session.run(['energy', 'hn'], {'x': x, 'h': state})
+        first = expected if first is None else first
+        found = read_tensors(results.wait_for(at(number)))
+        assert found == {'energy': pytest.approx(float(expected), abs=1e-4)}
+    answer = peer.call(Trigger, '/gru/reset')
+    assert answer.success
+    steps.publish(tensor_list(101, x=inputs[0]))
+    assert read_tensors(results.wait_for(at(101))) == {
+        'energy': pytest.approx(float(first), abs=1e-4)
+    }
+    # Played again: the stamps jump back, and the state is zero.
+    steps.publish(tensor_list(5, x=inputs[0]))
+    peer.wait_until(lambda: len(results.messages) == 102, 'the result after the jump')
+    assert read_tensors(results.messages[-1]) == {'energy': pytest.approx(float(first), abs=1e-4)}
+    assert node.change('deactivate')
+    assert node.change('activate')
+    peer.wait_until(steps.get_subscription_count, 'the node to subscribe again')
+    steps.publish(tensor_list(6, x=inputs[0]))
+    peer.wait_until(lambda: len(results.messages) == 103, 'the result after activation')
+    assert read_tensors(results.messages[-1]) == {'energy': pytest.approx(float(first), abs=1e-4)}
+
+
+def test_a_policy_samples_its_newest_inputs(start, peer, publisher, picture_of):
+    """The clock is simulated: a sample is taken when it says so."""
+    clock = peer.publisher(Clock, '/clock')
+    node = start(
+        'tensor',
+        'policy',
+        'policy',
+        inputs=[
+            'left=image:hand',
+            'right=image:head?max_age=2.0',
+            'joints=tensor:joint_states#positions?max_age=0.5',
+        ],
+        rate_hz=10.0,
+        use_sim_time=True,
+    )
+    assert 'synchronization: newest messages, sampled at 10 Hz' in node.log
+    hand, head = publisher(Image, '/hand'), publisher(Image, '/head')
+    joints = publisher(TensorList, '/joint_states')
+    results = peer.inbox(TensorList, '/policy/tensors')
+    peer.wait_until(clock.get_subscription_count, 'the node to subscribe to the clock')
+
+    def tick(seconds):
+        message = Clock()
+        message.clock.sec = int(seconds)
+        message.clock.nanosec = round((seconds - int(seconds)) * 1e9)
+        clock.publish(message)
+
+    hand.publish(picture_of(RED, 100.0, 'hand'))
+    head.publish(picture_of(GREEN, 99.0, 'head'))
+    positions = np.array([[0.25, -0.5]], np.float32)
+    joints.publish(tensor_list(100.0, other=positions * 9, positions=positions))
+    status = diagnostics(peer, 'policy')
+    status(**{f'{topic}: frames received': '1' for topic in ('hand', 'head', 'joint_states')})
+    tick(100.2)
+    found = results.wait_for(at(100.0))
+    assert found.header.frame_id == 'hand'
+    assert read_tensors(found) == {'action': [pytest.approx([1, 0, 0, 0, 1, 0, 0.25, -0.5])]}
+    tick(100.4)  # Sampled again, although nothing is new.
+    peer.wait_until(lambda: len(results.messages) == 2, 'the second sample')
+    joints.publish(tensor_list(100.05, positions=3 * positions))
+    status(**{'joint_states: frames received': '2'})
+    tick(100.6)
+    status(**{'joint_states: dropped: older than max_age': '1'})
+    joints.publish(tensor_list(100.6, positions=2 * positions))
+    status(**{'joint_states: frames received': '3'})
+    tick(100.8)
+    found = results.wait_for(lambda message: read_tensors(message)['action'][0][7] == -1)
+    assert len(results.messages) == 3
+    joints.publish(tensor_list(100.7, positions=positions))
+    status(**{'joint_states: frames received': '4'})
+    tick(50.0)  # Time jumps back: all is forgotten.
+    status(**{'joint_states: dropped: time jumped back': '1'})
+    tick(50.2)
+    hand.publish(picture_of(BLACK, 50.4, 'hand'))
+    head.publish(picture_of(BLACK, 50.4))
+    joints.publish(tensor_list(50.4, positions=positions))
+    status(**{f'{topic}: frames received': '2' for topic in ('hand', 'head')})
+    status(**{'joint_states: frames received': '5'})
+    tick(50.6)
+    results.wait_for(at(50.4))
+    assert all(at(50.4)(message) for message in results.messages[3:])
+
+
+def test_colour_and_depth_become_four_channels(start, peer, publisher, picture_of, as_image):
+    node = start('tensor', 'rgbd', 'rgbd', inputs=['x=image:color,depth?scale=1.0'])
+    color, depth = publisher(Image, '/color'), publisher(Image, '/depth')
+    results = peer.inbox(TensorList, '/rgbd/tensors')
+    color.publish(picture_of((10, 20, 30), 1, 'optical'))
+    millimetres = np.full((SIZE, SIZE), 1500, np.uint16)
+    depth.publish(stamped(as_image(millimetres, '16UC1'), 1, 'optical'))
+    found = results.wait_for(at(1))
+    assert found.header.frame_id == 'optical'
+    assert read_tensors(found) == {'means': [pytest.approx([10, 20, 30, 1.5])]}
+    color.publish(stamped(as_image(millimetres, '16UC1'), 2))
+    depth.publish(picture_of((10, 20, 30), 2))
+    node.wait_for_log('The image on /color has the encoding 16UC1 of depth images.')
+    node.wait_for_log('Swap the topics in inputs: x=image:/depth,/color.')
+
+
+def test_a_thermal_image_is_one_channel(start, peer, publisher, as_image):
+    start('tensor', 'thermal', 'thermal', inputs=['x=image:thermal?scale=1.0'])
+    thermal = publisher(Image, '/thermal')
+    results = peer.inbox(TensorList, '/thermal/tensors')
+    kelvins = np.full((SIZE, SIZE), 30_000, np.uint16)
+    thermal.publish(stamped(as_image(kelvins, 'mono16'), 1))
+    (mean,) = np.ravel(read_tensors(results.wait_for(at(1)))['mean'])
+    assert mean == pytest.approx(30_000 / 256)
+
+
+def test_multi_arrays_need_no_isaac_ros(start, peer, publisher):
+    vector = peer.publisher(Float64MultiArray, '/arrays/tensors/x')
+    node = start(
+        'tensor',
+        'arrays',
+        'scaled',
+        inputs=['*=tensor:arrays/tensors'],
+        tensor_format='multiarray',
+        approximate_sync=True,
+        approximate_sync_tolerance_seconds=10.0,
+    )
+    assert 'tensor format: multiarray' in node.log
+    peer.wait_until(vector.get_subscription_count, 'a subscription of the published type')
+    factor = publisher(Float32MultiArray, '/arrays/tensors/factor')
+    products = peer.inbox(Float32MultiArray, '/arrays/tensors/product_out_0')
+    integers = peer.inbox(Int64MultiArray, '/arrays/tensors/tensor_443')
+    vector.publish(Float64MultiArray(data=[1.0, 2.0, 3.5]))
+    factor.publish(Float32MultiArray(data=[2.0]))
+    found = products.wait_for()
+    assert list(found.data) == [2, 4, 7]
+    assert [(each.size, each.stride) for each in found.layout.dim] == [(1, 3), (3, 3)]
+    assert list(integers.wait_for().data) == [1, 2, 3]
+
+
+def test_a_publisher_of_another_multi_array_is_followed(start, peer):
+    node = start(
+        'tensor',
+        'late',
+        'gru',
+        inputs=['x=tensor:late_x', 'h=state:hn'],
+        tensor_format='multiarray',
+    )
+    results = peer.inbox(Float32MultiArray, '/late/tensors/energy')
+    first = peer.publisher(Float64MultiArray, '/late_x')
+    node.wait_for_log('/late_x: subscribed to Float64MultiArray, which is published.')
+    peer.wait_until(first.get_subscription_count, 'a subscription of float64')
+    first.publish(Float64MultiArray(data=[1.0, 2.0, 3.0, 4.0]))
+    results.wait_for()
+    peer.between_callbacks(lambda: peer.node.destroy_publisher(first))
+    second = peer.publisher(Int64MultiArray, '/late_x')
+    node.wait_for_log('/late_x: subscribed to Int64MultiArray, which is published.')
+    peer.wait_until(second.get_subscription_count, 'a subscription of int64')
+    second.publish(Int64MultiArray(data=[1, 2, 3, 4]))
+    peer.wait_until(lambda: len(results.messages) == 2, 'the second result')
+    assert node.change('deactivate')
+
+
+def test_bindings_that_cannot_be_honoured_are_refused(start_node, models):
+    node = start_node(
+        'refused', 'trt_ros.nodes.tensor', backend='onnxruntime', model_path=models['scaled']
+    )
+    usual = {
+        'input': 'image',
+        'inputs': ['*=tensor:t'],
+        'rate_hz': 0.0,
+        'approximate_sync': False,
+        'tensor_format': 'auto',
+        'regions': False,
+    }
+    for changes, problem in (
+        ({'input': 'tensors'}, 'input is tensors, but inputs has bindings'),
+        ({'inputs': ['x=tensor:t?max_age=1', 'factor=tensor:t']}, "'t' has a max_age in inputs"),
+        ({'rate_hz': 5.0, 'approximate_sync': True}, 'approximate_sync is true, but rate_hz is 5'),
+        ({'inputs': ['y=tensor:t', '*=tensor:t']}, "The network has no input 'y'"),
+        ({'inputs': ['x=tensor:t']}, 'The network input factor'),
+        ({'inputs': ['*=tensor:t//u']}, "inputs has an invalid topic 't//u'"),
+        ({'tensor_format': 'isaac5'}, 'Package isaac_ros_tensor_msgs is not installed'),
+        ({'tensor_format': 'isaac5'}, 'or install isaac_ros_tensor_msgs of Isaac ROS 5'),
+        (
+            {'inputs': ['x=tensor:t', 'factor=tensor:t'], 'tensor_format': 'multiarray'},
+            "'t' is bound to the network inputs x, factor",
+        ),
+        (
+            {'inputs': ['x=tensor:t#z', 'factor=tensor:f'], 'tensor_format': 'multiarray'},
+            "The network input 'x' is bound to t#z",
+        ),
+        ({'regions': True}, "inputs is ['*=tensor:t'], but regions is true"),
+    ):
+        assert node.set(**{**usual, **changes}) == ''
+        assert not node.change('configure')
+        node.wait_for_log(problem)
+    assert node.set(**usual) == ''
+    assert node.change('configure')

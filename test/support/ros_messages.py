@@ -1,0 +1,74 @@
+"""Messages of the tests of the nodes."""
+
+from __future__ import annotations
+
+from diagnostic_msgs.msg import DiagnosticArray
+import numpy as np
+import pytest
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.serialization import deserialize_message, serialize_message
+
+from trt_ros.ros.dds.cdr_tensors import read_tensor_list, write_tensor_list
+
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+RED, GREEN, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 0)
+
+
+def half_and_half(left, right, image_wh=(64, 48), dtype=np.uint8):
+    pixels = np.zeros((image_wh[1], image_wh[0], *np.shape(left)), dtype)
+    pixels[:, : image_wh[0] // 2], pixels[:, image_wh[0] // 2 :] = left, right
+    return pixels
+
+
+def pixels_of(image):
+    dtype, channels = {
+        'mono8': ('u1', 1),
+        'mono16': ('<u2', 1),
+        '32FC1': ('<f4', 1),
+        'bgr8': ('u1', 3),
+    }[image.encoding]
+    assert image.step == image.width * channels * np.dtype(dtype).itemsize
+    shape = (image.height, image.width, channels)[: 3 if channels > 1 else 2]
+    return np.frombuffer(bytes(image.data), dtype).reshape(shape)
+
+
+def stamped(message, stamp, frame_id=''):
+    """Set the stamp in seconds."""
+    message.header.stamp.sec = int(stamp)
+    message.header.stamp.nanosec = round((stamp - int(stamp)) * 1e9)
+    message.header.frame_id = frame_id
+    return message
+
+
+def at(stamp):
+    return lambda message: (
+        message.header.stamp.sec + 1e-9 * message.header.stamp.nanosec == (pytest.approx(stamp))
+    )
+
+
+def tensor_list(stamp, frame_id='base', **tensors):
+    from isaac_ros_tensor_list_interfaces.msg import TensorList
+
+    written = write_tensor_list(tensors, (0, 0), '')
+    return stamped(deserialize_message(written.tobytes(), TensorList), stamp, frame_id)
+
+
+def read_tensors(message):
+    view = read_tensor_list(np.frombuffer(serialize_message(message), np.uint8))
+    return {name: values.tolist() for name, values in view.tensors.items()}
+
+
+def diagnostics(peer, name):
+    """Return a function that waits for values of a node's diagnostics."""
+    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
+
+    def wait_for(**expected):
+        def matches(array):
+            values = {each.key: each.value for each in array.status[0].values}
+            return array.status[0].name == f'{name}: image' and all(
+                values.get(key) == value for key, value in expected.items()
+            )
+
+        return inbox.wait_for(matches, str(expected)).status[0]
+
+    return wait_for
