@@ -1,9 +1,10 @@
 """
 The preprocessing and decoding kernels alone, beside the NumPy they equal.
 
-    python benchmarks/gpu_kernels.py [--decoders] [--json FILE]
+    python benchmarks/gpu_kernels.py [--decoders | --nms] [--json FILE]
 
-Each is captured twenty times into one CUDA graph and timed by events: no launch is counted.
+--nms times only YOLOv8 and non-maximum suppression, each kernel too, and not NumPy. Each row is
+captured twenty times into one CUDA graph and timed by events: no launch is counted.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from itertools import chain
+from functools import partial
+from itertools import chain, pairwise
 import json
 from pathlib import Path
 import sys
@@ -244,7 +246,8 @@ def decode_and_paint(head: Any, outputs: dict[str, np.ndarray], box: Letterbox) 
 class Benchmark:
     """Times kernels on the GPU, and their NumPy references on the CPU."""
 
-    def __init__(self, arch: str, owned: ExitStack) -> None:
+    def __init__(self, arch: str, owned: ExitStack, times_kernels: bool) -> None:
+        self._times_kernels = times_kernels
         self.rows: list[dict[str, object]] = []
         self._owned, self._account = owned, Account()
         self._stream = owned.enter_context(closing(Stream()))
@@ -317,15 +320,28 @@ class Benchmark:
             result=result.device_ptr,
         )
 
-        def run(handle: int) -> None:
-            for each in launches:
+        def run(handle: int, count: int = len(launches), *, clears: bool = False) -> None:
+            if clears:
+                fill_async(scratch.ptr, 0, 256, handle)
+            for each in launches[:count]:
                 self._kernels['decode'].launch(*each, handle)
 
         ours = gpu_us(self._stream, run)
+        if self._times_kernels:  # The last one leaves the counters at zero for the next frame.
+            ends = [
+                gpu_us(self._stream, partial(run, count=count, clears=True))
+                for count in range(len(launches) + 1)
+            ]
+            parts = (f'{after - before:.1f}' for before, after in pairwise(ends))
+            names = (launch.function.partition('_')[0] for launch in launches)
+            what += ' (' + ', '.join(map(' '.join, zip(names, parts))) + ')'
         found, _ = decoder.read(result.view, box.image_wh)
         if isinstance(found, Detections):
             what += f', {len(found)} kept'
-        self._add(what, ours, cpu_us(lambda: decode_and_paint(head, outputs, box)))
+        numpy = float('nan')
+        if not self._times_kernels:
+            numpy = cpu_us(lambda: decode_and_paint(head, outputs, box))
+        self._add(what, ours, numpy)
 
 
 def frames() -> Iterator[tuple[Frame, bool]]:
@@ -351,14 +367,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
     parser.add_argument('--json', type=Path)
     parser.add_argument('--decoders', action='store_true', help='leave out the preprocessing')
+    parser.add_argument('--nms', action='store_true', help='only NMS, and each of its kernels')
     args = parser.parse_args()
     gpu = open_gpu()
     with gpu.context, ExitStack() as owned:
-        benchmark = Benchmark(gpu.arch, owned)
+        benchmark = Benchmark(gpu.arch, owned, args.nms)
         print(f'{gpu.name}\n\n| | GPU µs | NumPy µs | ratio |\n| --- | --- | --- | --- |')
-        for frame, antialias in () if args.decoders else frames():
+        for frame, antialias in () if args.decoders or args.nms else frames():
             benchmark.preprocess(frame, antialias=antialias)
         for what, head, outputs in chain(decoded(), suppressed(), other_tasks()):
+            if args.nms and not what.startswith(('YOLOv8', 'NMS', 'RetinaNet')):
+                continue
             benchmark.decode(what, head, outputs)
     if args.json:
         args.json.write_text(json.dumps(benchmark.rows, indent=1))

@@ -3,186 +3,318 @@
 // candidates. If there are more, `cut_*` or `narrow` and `gather` find the best TOP before, `filter_*`
 // drops those of the others that a kept box suppresses, and `rest_*` goes on with what is left.
 
-const int GROUP = 256;        // Candidates that `reduce_*` decides at once.
+const int GROUP = 512;        // Candidates that `reduce_*` decides at once.
+const int COLUMNS = 256;      // Of them, those that a block of `mask_*` compares with others at once.
+const int WORDS = GROUP / 64;
 const int SORTED = 2048;      // Candidates that `rest_*` sorts at once.
 const int CHUNK = 64;         // Candidates that `rest_*` decides at once.
+const int SAMPLES = 256;      // Keys by which `rank_*` divides many candidates among its blocks.
+const int BUCKET = 1024;      // Keys that a block of `rank_*` orders at once.
 
-const int PARTS = 32;         // Warps of `rank_*`.
-
-// Sorts by counting, for each candidate, the keys above its own. A block of 32 x PARTS threads ranks 64
-// candidates; each of its warps compares them with its part of all.
-template <class T, class Shape> __device__ __forceinline__ void rank(const Head& h) {
-  __shared__ int above[PARTS][64];
-  const int lane = threadIdx.x, part = threadIdx.y, first = blockIdx.x * 64;
-  const int total = candidate_count(h), count = min(total, TOP);
-  if (first >= count) return;
-  const u64* keys = total > TOP ? h.top : h.keys;
-  const u64 upper = first + lane < count ? keys[first + lane] : 0;
-  const u64 lower = first + lane + 32 < count ? keys[first + lane + 32] : 0;
-  const ulonglong2* pairs = (const ulonglong2*)keys;
-  int a = 0, b = 0;
+// Adds to places[c] how many of `count` keys in shared memory are above key c. Threads of a block share
+// the work: warps of the same keys compare them with another part of all.
+__device__ __forceinline__ void add_places(const u64* keys, int count, int* places) {
+  int width = 32;
+  while (width < count) width *= 2;
+  const int mine = threadIdx.x & (width - 1), parts = blockDim.x / width;
+  const u64 key = mine < count ? keys[mine] : 0;
+  int above = 0;
 #pragma unroll 4
-  for (int i = part; i < count / 2; i += PARTS) {
-    const ulonglong2 two = __ldg(pairs + i);
-    a += (two.x > upper) + (two.y > upper);
-    b += (two.x > lower) + (two.y > lower);
-  }
-  if ((count & 1) && part == 0) {
-    a += keys[count - 1] > upper;
-    b += keys[count - 1] > lower;
-  }
-  above[part][lane] = a;
-  above[part][lane + 32] = b;
-  __syncthreads();
-  const int mine = part * 32 + lane;
-  if (mine >= 64 || first + mine >= count) return;
-  int place = 0;
-  for (int p = 0; p < PARTS; ++p) place += above[p][mine];
-  const u64 key = keys[first + mine];
+  for (int i = threadIdx.x / width; i < count; i += parts) above += keys[i] > key;
+  if (mine < count) atomicAdd(places + mine, above);
+}
+
+template <class T, class Shape> __device__ __forceinline__ void put(const Head& h, u64 key, int place) {
   h.sorted[place] = key;
   const Shape shape = Shape::template of<T>(h, row_of(h, key));
   h.boxes_sorted[place] = shape.corners();
   if (h.form == ROTATED) h.shapes_sorted[place] = shape.shape();
 }
 
+// Orders up to BUCKET candidates in blocks of 64: each counts the keys above its own.
+template <class T, class Shape> __device__ __forceinline__ void rank_few(
+    const Head& h, const u64* all, int count, u64* keys, int* places) {
+  const int t = threadIdx.x, first = blockIdx.x * 64;
+  if (t < count) keys[t] = all[t];
+  if (t < 64) places[t] = 0;
+  __syncthreads();
+  const int mine = first + (t & 63);
+  const u64 key = mine < count ? keys[mine] : 0;
+  int above = 0;
+#pragma unroll 4
+  for (int i = t >> 6; i < count; i += 16) above += keys[i] > key;
+  atomicAdd(places + (t & 63), above);
+  __syncthreads();
+  if (t < 64 && mine < count) put<T, Shape>(h, key, places[t]);
+}
+
+// Sorts the candidates. Blocks of 1024 threads. Of few, each block ranks 64. Many are divided by keys: a
+// block takes those between two keys of a sample, about 64, and counts the keys above them all.
+template <class T, class Shape> __device__ __forceinline__ void rank(const Head& h) {
+  __shared__ u64 keys[BUCKET];
+  __shared__ int places[BUCKET];
+  __shared__ unsigned histogram[256];
+  __shared__ u64 bounds[2];
+  __shared__ int above, inside, filled;
+  const int t = threadIdx.x, total = candidate_count(h), count = min(total, TOP);
+  const int blocks = (count + 63) / 64, block = blockIdx.x;
+  if (block >= blocks) return;
+  const u64* all = total > TOP ? h.top : h.keys;
+  if (count <= BUCKET) {
+    rank_few<T, Shape>(h, all, count, keys, places);
+    return;
+  }
+  const int samples = min(2 * blocks, SAMPLES);
+  if (t < samples) {
+    keys[t] = all[t * count / samples];
+    places[t] = 0;
+  }
+  if (t == 0) {
+    bounds[0] = 0;
+    bounds[1] = ~0ull;
+    above = inside = 0;
+  }
+  __syncthreads();
+  add_places(keys, samples, places);
+  __syncthreads();
+  if (t < samples) {
+    if (places[t] + 1 == (block + 1) * samples / blocks && block + 1 < blocks) bounds[0] = keys[t];
+    if (places[t] + 1 == block * samples / blocks) bounds[1] = keys[t];
+  }
+  __syncthreads();
+  const u64 lower = bounds[0];
+  u64 upper = bounds[1];
+  int higher = 0, within = 0;
+#pragma unroll 4
+  for (int i = t; i < count; i += 1024) {
+    const u64 key = __ldg(all + i);
+    higher += key >= upper;
+    if (key >= lower && key < upper) {
+      const int place = atomicAdd(&inside, 1);
+      if (place < BUCKET) keys[place] = key;
+    }
+  }
+  for (int apart = 16; apart; apart /= 2) higher += __shfl_xor_sync(EVERY, higher, apart);
+  if ((t & 31) == 0) atomicAdd(&above, higher);
+  __syncthreads();
+  int left = inside, base = above;
+  const bool fits = left <= BUCKET;
+  while (left > 0) {
+    const int size = min(left, BUCKET);
+    if (!fits) {  // The sample was odd: the best BUCKET of those that are left.
+      const u64 cut = left > BUCKET ? cut_below(all, count, upper, BUCKET, histogram) : lower;
+      if (t == 0) filled = 0;
+      __syncthreads();
+      for (int i = t; i < count; i += 1024) {
+        const u64 key = all[i];
+        if (key >= cut && key < upper) keys[atomicAdd(&filled, 1)] = key;
+      }
+      upper = cut;
+    }
+    places[t] = 0;
+    __syncthreads();
+    add_places(keys, size, places);
+    __syncthreads();
+    if (t < size) put<T, Shape>(h, keys[t], base + places[t]);
+    base += size;
+    left -= size;
+    __syncthreads();
+  }
+}
+
 __device__ __forceinline__ u64 whole(unsigned low, unsigned high) { return ((u64)high << 32) | low; }
 
-// Compares 64 candidates with 256 others: bit b of word w in row r is set where candidate r suppresses
-// candidate 64 * w + b, a worse one. Among the 256 of one group it is set where r is suppressed by that
+// Bit b: a shape suppresses shape b of 32 others of its class.
+template <class Shape> __device__ __noinline__ unsigned exact_hits(
+    const Shape& shape, int label, const Shape* others, const int* classes, float threshold) {
+  unsigned found = 0;
+#pragma unroll 4
+  for (int b = 0; b < 32; ++b) {
+    const bool hit = classes[b] == label && shape.suppresses(others[b], threshold);
+    found = found >> 1 | (hit ? 1u << 31 : 0u);
+  }
+  return found;
+}
+
+__device__ __forceinline__ unsigned hits(
+    const Rotated& shape, int label, const Rotated* others, const int* classes, const Limit& limit) {
+  return exact_hits(shape, label, others, classes, limit.threshold);
+}
+
+__device__ __forceinline__ unsigned hits(
+    const Upright& shape, int label, const Upright* others, const int* classes, const Limit& limit) {
+  unsigned found = 0;
+  bool is_unsure = false;
+#pragma unroll
+  for (int b = 0; b < 32; ++b) {
+    const Verdict verdict = shape.compare(others[b], limit);
+    if (verdict.suppresses & (classes[b] == label)) found |= 1u << b;
+    is_unsure |= verdict.is_unsure;
+  }
+  return is_unsure ? exact_hits(shape, label, others, classes, limit.threshold) : found;
+}
+
+// Compares 64 candidates with COLUMNS others: bit b of word w in row r is set where candidate r suppresses
+// candidate 64 * w + b, a worse one. Among those of one group it is set where r is suppressed by that
 // candidate, a better one. Blocks of 256 threads.
 template <class Shape> __device__ __forceinline__ void mask(const Head& h) {
-  __shared__ Shape others[GROUP];
-  __shared__ int classes[GROUP];
+  __shared__ Shape others[COLUMNS];
+  __shared__ int classes[COLUMNS];
   const int t = threadIdx.x, count = min(candidate_count(h), TOP);
-  const int groups = (count + GROUP - 1) / GROUP;
-  const float threshold = h.request->iou_threshold;
+  const int groups = (count + GROUP - 1) / GROUP, parts = GROUP / COLUMNS;
+  const Limit limit(h.request->iou_threshold);
   // Group s is compared with s and all after it. Groups s and groups - 1 - s together make a line.
-  const int tiles = (groups + 1) / 2 * (groups + 1) * 4;
+  const int tiles = (groups + 1) / 2 * (groups + 1) * WORDS * parts;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const int line = tile / 4 / (groups + 1), column = tile / 4 % (groups + 1);
+    const int word = tile % WORDS, part = tile / WORDS % parts, pair = tile / (WORDS * parts);
+    const int line = pair / (groups + 1), column = pair % (groups + 1);
     const bool is_second = column >= groups - line;
     if (is_second && groups - 1 - line == line) continue;
     const int group = is_second ? groups - 1 - line : line;
     const int other = is_second ? column - 1 : group + column;
+    const int first = group * GROUP + word * 64, others_first = other * GROUP + part * COLUMNS;
+    if (first >= count || (group == other && others_first > first)) continue;
     __syncthreads();  // The previous tile has been read.
-    const int loaded = other * GROUP + t;
+    const int loaded = others_first + t;
     classes[t] = -1;
     if (loaded < count) {
       others[t] = Shape::at(h, loaded);
       classes[t] = class_of(h, h.sorted[loaded]);
     }
     __syncthreads();
-    const int word = tile & 3, in_word = t & 63, column_word = t >> 6;
-    const int row = group * GROUP + word * 64 + in_word;
-    if (row >= count || (group == other && column_word > word)) continue;
+    const int in_word = t & 63, column_word = t >> 6, row = first + in_word;
+    if (row >= count || (group == other && others_first + column_word * 64 > first)) continue;
     const Shape shape = Shape::at(h, row);
     const int label = class_of(h, h.sorted[row]);
     unsigned halves[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      unsigned hits = 0;
-#pragma unroll 4
-      for (int b = 0; b < 32; ++b) {
-        const int i = column_word * 64 + half * 32 + b;
-        const bool hit = classes[i] == label && shape.suppresses(others[i], threshold);
-        hits = hits >> 1 | (hit ? 1u << 31 : 0u);
-      }
-      halves[half] = hits;
+      const int begin = column_word * 64 + half * 32;
+      halves[half] = hits(shape, label, others + begin, classes + begin, limit);
     }
     u64 bits = whole(halves[0], halves[1]);
-    if (group == other && column_word == word) bits &= (1ull << in_word) - 1;
-    h.mask[(size_t)row * h.pitch + other * 4 + column_word] = bits;
+    if (others_first + column_word * 64 == first) bits &= (1ull << in_word) - 1;
+    h.mask[(size_t)row * h.pitch + others_first / 64 + column_word] = bits;
   }
 }
 
-// Row t / 4 of a group, of which only words up to the row's own are in the mask.
-__device__ __forceinline__ u64 word_in_group(const Head& h, int first, int count) {
-  const int row = first + threadIdx.x / 4, word = threadIdx.x & 3;
-  if (row >= count || word > (int)threadIdx.x / 256) return 0;
-  return h.mask[(size_t)row * h.pitch + first / 64 + word];
-}
+// The better candidates of its group that suppress candidate first + threadIdx.x.
+struct Suppressors { u64 words[WORDS]; };
 
-// Decides the 256 candidates of a group in one warp, 64 at once: one is kept as soon as none is left
-// that could suppress it, and dropped as soon as one is kept that does. Returns how many are kept.
-__device__ __forceinline__ int decide(const u64 (*by)[GROUP], const u64* removed, int room, int* chosen) {
-  const int lane = threadIdx.x & 31;
-  const u64 low = 1ull << lane, high = low << 32;
-  u64 keeps[4];
-  int count = 0;
+__device__ __forceinline__ Suppressors suppressors(const Head& h, int first, int count) {
+  Suppressors found = {};
+  const int row = first + (int)threadIdx.x;
+  if (row >= count) return found;
+  const u64* from = h.mask + (size_t)row * h.pitch + first / 64;
 #pragma unroll
-  for (int word = 0; word < 4; ++word) {
-    const int row = word * 64 + lane;
-    bool dead_low = false, dead_high = false;
-#pragma unroll
-    for (int before = 0; before < word; ++before) {
-      dead_low |= (by[before][row] & keeps[before]) != 0;
-      dead_high |= (by[before][row + 32] & keeps[before]) != 0;
-    }
-    const u64 own_low = by[word][row], own_high = by[word][row + 32];
-    u64 open = ~removed[word];
-    open &= ~whole(__ballot_sync(EVERY, dead_low), __ballot_sync(EVERY, dead_high));
-    u64 keep = 0;
-    while (open) {
-      const bool keep_low = (open & low) && !(own_low & open);
-      const bool keep_high = (open & high) && !(own_high & open);
-      const u64 now = whole(__ballot_sync(EVERY, keep_low), __ballot_sync(EVERY, keep_high));
-      keep |= now;
-      const bool drop_low = own_low & now, drop_high = own_high & now;
-      open &= ~(now | whole(__ballot_sync(EVERY, drop_low), __ballot_sync(EVERY, drop_high)));
-    }
-    keeps[word] = keep;
-    const int place_low = count + __popcll(keep & (low - 1));
-    const int place_high = count + __popcll(keep & (high - 1));
-    if ((keep & low) && place_low < room) chosen[place_low] = row;
-    if ((keep & high) && place_high < room) chosen[place_high] = row + 32;
-    count += __popcll(keep);
+  for (int w = 0; w < WORDS; ++w) {
+    if (w <= (int)threadIdx.x / 64) found.words[w] = from[w];
   }
-  return min(count, room);
+  return found;
 }
 
-// One block of 1024 threads: decides group after group which candidates are kept, and what these
+// Decides the candidates of a group, one per thread of the block: one is dropped as soon as one is kept
+// that suppresses it, and kept as soon as none is left that could. `open` are those not suppressed by
+// earlier groups; it becomes those kept.
+__device__ __forceinline__ void decide(const Suppressors& by, u64* open, uint2 (*votes)[GROUP / 32]) {
+  const int t = threadIdx.x;
+  u64 keep[WORDS] = {};
+  bool is_open = false;
+#pragma unroll
+  for (int w = 0; w < WORDS; ++w) {
+    if (w == t / 64) is_open = (open[w] >> (t & 63)) & 1;
+  }
+  for (int round = 0;; round ^= 1) {
+    u64 is_kept = 0, may_be = 0, undecided = 0;
+#pragma unroll
+    for (int w = 0; w < WORDS; ++w) {
+      is_kept |= by.words[w] & keep[w];
+      may_be |= by.words[w] & open[w];
+      undecided |= open[w];
+    }
+    if (!undecided) break;  // The same in all threads.
+    const bool drops = is_open && is_kept, keeps = is_open && !is_kept && !may_be;
+    const unsigned dropping = __ballot_sync(EVERY, drops), keeping = __ballot_sync(EVERY, keeps);
+    is_open = is_open && !drops && !keeps;
+    // Two arrays in turn: this one is read until the next barrier.
+    if ((t & 31) == 0) votes[round][t / 32] = {dropping, keeping};
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < WORDS; ++w) {
+      const uint2 low = votes[round][2 * w], high = votes[round][2 * w + 1];
+      const u64 kept = whole(low.y, high.y);
+      keep[w] |= kept;
+      open[w] &= ~(kept | whole(low.x, high.x));
+    }
+  }
+#pragma unroll
+  for (int w = 0; w < WORDS; ++w) open[w] = keep[w];
+}
+
+// One block of GROUP threads: decides group after group which candidates are kept, and what these
 // suppress in later groups.
 template <class T> __device__ __forceinline__ void reduce(const Head& h) {
+  const int LANE_WORDS = TOP / 64 / 32;
   __shared__ u64 removed[TOP / 64];
-  __shared__ u64 by[4][GROUP];
+  __shared__ uint2 votes[2][GROUP / 32];
   __shared__ int chosen[GROUP];
-  __shared__ int added;
-  const int t = threadIdx.x, total = candidate_count(h), count = min(total, TOP);
+  const int t = threadIdx.x, lane = t & 31, count = min(candidate_count(h), TOP);
   const int limit = detection_limit(h);
   int kept = 0;
   if (!h.uses_nms) {
     kept = min(count, limit);
   } else {
-    const int words = (count + GROUP - 1) / GROUP * 4;
-    for (int w = t; w < words; w += blockDim.x) {
+    const int words = (count + GROUP - 1) / GROUP * WORDS;
+    for (int w = t; w < words; w += GROUP) {
       const int valid = count - w * 64;
       removed[w] = valid >= 64 ? 0 : valid <= 0 ? ~0ull : ~0ull << valid;
     }
-    u64 next = word_in_group(h, 0, count);
+    Suppressors next = suppressors(h, 0, count);
     int loaded = 0;
     __syncthreads();
     for (int first = 0; first < count && kept < limit; first += GROUP) {
-      const u64* gone = removed + first / 64;
-      if ((gone[0] & gone[1] & gone[2] & gone[3]) == ~0ull) continue;
-      by[t & 3][t >> 2] = loaded == first ? next : word_in_group(h, first, count);
-      __syncthreads();
+      u64 keep[WORDS], any = 0;
+#pragma unroll
+      for (int w = 0; w < WORDS; ++w) any |= keep[w] = ~removed[first / 64 + w];
+      if (!any) continue;
+      const Suppressors by = loaded == first ? next : suppressors(h, first, count);
       // The next group's words arrive while this group is decided.
       loaded = first + GROUP;
-      next = word_in_group(h, loaded, count);
-      if (t < 32) {
-        const int found = decide(by, removed + first / 64, limit - kept, chosen);
-        if (t == 0) added = found;
+      next = suppressors(h, loaded, count);
+      decide(by, keep, votes);
+      int place = 0, news = 0;
+      bool is_kept = false;
+#pragma unroll
+      for (int w = 0; w < WORDS; ++w) {
+        if (w < t / 64) place += __popcll(keep[w]);
+        if (w == t / 64) {
+          is_kept = (keep[w] >> (t & 63)) & 1;
+          place += __popcll(keep[w] & ((1ull << (t & 63)) - 1));
+        }
+        news += __popcll(keep[w]);
+      }
+      news = min(news, limit - kept);
+      if (is_kept && place < news) {
+        chosen[place] = first + t;
+        h.kept[kept + place] = first + t;
       }
       __syncthreads();
-      const int news = added, from = first / 64 + 4, width = words - from;
-      if (t < news) h.kept[kept + t] = first + chosen[t];
-#pragma unroll 4
-      for (int i = t; i < news * width; i += blockDim.x) {
-        const int w = from + i % width;
-        const u64 bits = h.mask[(size_t)(first + chosen[i / width]) * h.pitch + w];
-        unsigned* halves = (unsigned*)(removed + w);
-        if ((unsigned)bits) atomicOr(halves, (unsigned)bits);
-        if (bits >> 32) atomicOr(halves + 1, (unsigned)(bits >> 32));
+      // Each warp takes some of the kept rows, each lane some of their words.
+      const int from = first / 64 + WORDS + lane;
+      u64 bits[LANE_WORDS] = {};
+#pragma unroll 2
+      for (int i = t / 32; i < news; i += GROUP / 32) {
+        const u64* row = h.mask + (size_t)chosen[i] * h.pitch;
+#pragma unroll
+        for (int k = 0; k < LANE_WORDS; ++k) {
+          if (from + 32 * k < words) bits[k] |= row[from + 32 * k];
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < LANE_WORDS; ++k) {
+        unsigned* halves = (unsigned*)(removed + from + 32 * k);
+        if ((unsigned)bits[k]) atomicOr(halves, (unsigned)bits[k]);
+        if (bits[k] >> 32) atomicOr(halves + 1, (unsigned)(bits[k] >> 32));
       }
       kept += news;
       __syncthreads();

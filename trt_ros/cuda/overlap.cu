@@ -1,5 +1,19 @@
 // Measures of overlap of two boxes, upright or rotated.
 
+// An IoU threshold t as factors of the sum of two areas: both / either > t where both > sum * t / (1 + t).
+// `high` and `low` leave room for the rounding of either formula.
+struct Limit {
+  float threshold, high, low;
+  __device__ __forceinline__ explicit Limit(float t) : threshold(t) {
+    const float factor = t / (1.f + t);
+    const bool is_exact = t > 1e-6f;  // No digits lost to underflow.
+    high = is_exact ? factor * 1.000004f : INFINITE;
+    low = is_exact ? factor * 0.999996f : -1.f;
+  }
+};
+
+struct Verdict { bool suppresses, is_unsure; };
+
 // Two boxes overlap by more than `threshold`: both / either > threshold. Comparing products first
 // avoids most divisions; near the threshold the division decides, as in NumPy.
 struct Upright {
@@ -27,6 +41,14 @@ struct Upright {
     const bool is_exact = (edge > 1e-30f) & (threshold > 1e-6f);  // No digits lost to underflow.
     if (!meets | (is_exact & (covers | (both < edge * 0.999999f)))) return meets & covers;
     return either > 0.f && both / either > threshold;
+  }
+  // The same without a branch, unless rounding decides. The constants vanish beside boxes that are not tiny.
+  __device__ __forceinline__ Verdict compare(const Upright& other, const Limit& limit) const {
+    const float wide = fmaxf(fminf(box.x2, other.box.x2) - fmaxf(box.x1, other.box.x1), 0.f);
+    const float tall = fminf(box.y2, other.box.y2) - fmaxf(box.y1, other.box.y1);
+    const float both = wide * tall, areas = area + other.area;
+    const bool suppresses = both > __fmaf_rn(areas, limit.high, 1e-30f);
+    return {suppresses, !suppresses & (both > __fmaf_rn(areas, limit.low, -1e-30f))};
   }
 };
 

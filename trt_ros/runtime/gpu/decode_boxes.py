@@ -26,6 +26,7 @@ from trt_ros.vision.scores import check_range
 
 TOP = 10240  # top.cu: TOP
 MAX_DETECTIONS = TOP
+GROUP, COLUMNS = 512, 256  # nms.cu: GROUP, COLUMNS
 MAX_CANDIDATES = 1 << 24  # 128 MiB of keys.
 ONE_BLOCK = 1 << 17  # Candidates among which one block of threads finds the best TOP fast enough.
 SHIFTS = (55, 44, 33, 22, 11, 0)  # top.cu: narrow
@@ -181,9 +182,9 @@ class GpuBoxes:
     def _scratch(self) -> tuple[dict[str, int], int]:
         """Offsets of the parts of the scratch memory by field of `HeadArgs`, and its size."""
         is_more = self.places > TOP
-        groups = -(-min(self.places, TOP) // 256)
+        groups = -(-min(self.places, TOP) // GROUP)
         behind = self.capacity if is_more and self.uses_nms else 0
-        ranked = groups * 256 + behind
+        ranked = groups * GROUP + behind
         sizes = {
             'counters': COUNTERS_NBYTES,
             'histogram': 4 * 2048 if self.places > ONE_BLOCK else 0,
@@ -194,7 +195,7 @@ class GpuBoxes:
             'shapes_sorted': 16 * ranked if self.form == 'rotated' else 0,
             'kept': 4 * self.capacity,
             'instances': 24 * self.capacity if self.extra_kind == COEFFICIENTS else 0,
-            'mask': 8 * 4 * groups * 256 * groups if self.uses_nms else 0,
+            'mask': 8 * groups * GROUP * groups * (GROUP // 64) if self.uses_nms else 0,
         }
         offsets, end = {}, 0
         for name, nbytes in sizes.items():
@@ -235,7 +236,7 @@ class GpuBoxes:
             request=request,
             extras=self.extras and self.extras.at(address),
             result=result,
-            pitch=-(-min(self.places, TOP) // 256) * 4,
+            pitch=-(-min(self.places, TOP) // GROUP) * (GROUP // 64),
             capacity=self.capacity,
             places=self.places,
             rows=self.rows,
@@ -294,14 +295,14 @@ class GpuBoxes:
         elif self.places > TOP:
             found.append(Launch('cut', one, (1024, 1, 1), args))
         ranked = -(-min(self.places, TOP) // 64)
-        found.append(Launch(f'rank{shape}_{dtype}', (ranked, 1, 1), (32, 32, 1), args))
+        found.append(Launch(f'rank{shape}_{dtype}', (ranked, 1, 1), (1024, 1, 1), args))
         if self.uses_nms:
-            groups = args.pitch // 4
-            tiles = (groups + 1) // 2 * (groups + 1) * 4
+            groups = args.pitch * 64 // GROUP
+            tiles = (groups + 1) // 2 * (groups + 1) * (GROUP // 64) * (GROUP // COLUMNS)
             found.append(
                 Launch(f'mask{shape or "_upright"}', (min(tiles, 1024), 1, 1), (256, 1, 1), args)
             )
-        found.append(Launch(f'reduce_{dtype}', one, (1024, 1, 1), args))
+        found.append(Launch(f'reduce_{dtype}', one, (GROUP, 1, 1), args))
         if self.uses_nms and self.places > TOP:
             found.append(Launch(f'filter{shape}_{dtype}', wide, (256, 1, 1), args))
             found.append(Launch(f'rest{shape}_{dtype}', one, (1024, 1, 1), args))

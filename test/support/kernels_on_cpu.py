@@ -1,0 +1,114 @@
+"""Decoding kernels compiled by g++ and run on the CPU, to test their algorithms without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import ctypes
+from pathlib import Path
+import re
+import subprocess
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from trt_ros.cuda.kernels import source_of
+from trt_ros.runtime.gpu.decode import Launch
+from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
+from trt_ros.runtime.gpu.preprocess import request_view
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+HEADER = Path(__file__).with_name('cuda_on_cpu.hpp')
+# C++ beside what the headers define: the body of each kernel reads its argument from a global.
+LAUNCHERS = """
+static const void* launched;
+#define LAUNCHER(NAME) \\
+  extern "C" void on_cpu_##NAME(const void* argument, const unsigned* g, const unsigned* b) { \\
+    launched = argument; \\
+    cpu::run([] { NAME(*(const Head*)launched); }, {g[0], g[1], g[2]}, {b[0], b[1], b[2]}); \\
+  }
+"""
+
+
+class KernelsOnCpu:
+    """
+    The kernels of float32 boxes in decode.cu, compiled into a folder.
+
+    :raises subprocess.CalledProcessError: when g++ rejects the source.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        parts = [source_of(name) for name in ('common', 'boxes', 'overlap', 'top', 'emit', 'nms')]
+        macro, *kernels = re.findall(
+            r'^#define KERNEL(?:.*\\\n)*.*\n|^KERNEL\((?!\w+float16)\w+, \d+, Head,.*\n',
+            source_of('decode'),
+            re.M,
+        )
+        source = ''.join([*parts, macro, *kernels])
+        source = re.sub(
+            r'asm\("cvt.f32.f16.*"h"\((.*)\)\);', r'value = float16_value(\1);', source
+        )
+        launchers = ''.join(re.sub(r'KERNEL\((\w+),.*', r'LAUNCHER(\1)', line) for line in kernels)
+        path = folder / 'decode.cpp'
+        path.write_text(f'#include "{HEADER}"\n{source}\n{LAUNCHERS}{launchers}')
+        library = folder / 'decode.so'
+        subprocess.run(
+            [
+                *('g++', '-std=c++17', '-O1', '-w', '-fPIC', '-shared', '-U_FORTIFY_SOURCE'),
+                *('-ffp-contract=off', str(path), '-o', str(library)),
+            ],
+            check=True,
+        )
+        self._library = ctypes.CDLL(str(library))
+
+    def launch(self, launch: Launch) -> None:
+        """Run all blocks of a launch."""
+        sizes = ((ctypes.c_uint * 3)(*size) for size in (launch.grid, launch.block))
+        function = getattr(self._library, f'on_cpu_{launch.function}')
+        function(ctypes.byref(launch.argument), *sizes)
+
+    def decode(
+        self,
+        head: Any,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds,
+    ) -> tuple[Any, np.ndarray]:
+        """Return what the GPU would find, and the four ints of the result's header."""
+        specs = [
+            TensorSpec(name, value.shape, value.dtype.name, 'output')
+            for name, value in outputs.items()
+        ]
+        shapes = {name: value.shape for name, value in outputs.items()}
+        decoder = gpu_decoder(SimpleNamespace(head=head), specs, shapes, letterbox.input_hw)
+        assert decoder is not None
+        scratch = _aligned(decoder.scratch_nbytes)
+        result = _aligned(decoder.result_nbytes(letterbox.image_wh))
+        request = _aligned(256)
+        asked = request_view(request[:16])
+        asked.score_threshold, asked.iou_threshold = thresholds.score, thresholds.iou
+        asked.max_detections = thresholds.max_detections
+        launches = decoder.launches(
+            letterbox,
+            lambda name: outputs[name].ctypes.data,
+            request=request.ctypes.data,
+            scratch=scratch.ctypes.data,
+            result=result.ctypes.data,
+        )
+        stale = getattr(launches[0].argument, 'keys', None) or scratch.ctypes.data + scratch.size
+        for _ in range(2):  # The second shows that the first left the counters at zero.
+            result[:] = 0xFF
+            scratch[stale - scratch.ctypes.data :] = 0xFF
+            for launch in launches:
+                self.launch(launch)
+        found, _ = decoder.read(result, letterbox.image_wh)
+        return found, result[:16].view(np.int32).copy()
+
+
+def _aligned(nbytes: int) -> np.ndarray:
+    """Return zeros at an address that is a multiple of 256."""
+    memory = np.zeros(nbytes + 256, np.uint8)
+    start = -memory.ctypes.data % 256
+    return memory[start : start + nbytes]
