@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 import os
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,29 @@ from trt_ros.cuda.calls import check, driver, live
 from trt_ros.cuda.device import Gpu, Stream, gpu_count, open_gpu
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
+from trt_ros.engine.open import open_engine
+from trt_ros.engine.options import BuildOptions
+from trt_ros.errors import GpuFailedError
+from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
+from trt_ros.runtime.gpu.executor import GraphPipeline
+from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import Crop
 from trt_ros.vision.thresholds import Thresholds
 
 HALF = Thresholds(0.5, 0.5, 300)
+#: Values that no user can set, by the name of the constant or function.
+CONSTANTS = {
+    'CHUNK_NBYTES': 'trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES',
+    'COPY_THREADS': 'trt_ros.runtime.gpu.shared_resources.COPY_THREADS',
+    'MAX_GRAPHS': 'trt_ros.runtime.gpu.frame_slot.MAX_GRAPHS',
+    'gpu_decoder': 'trt_ros.runtime.gpu.shared_resources.gpu_decoder',
+}
 
 
 @pytest.fixture(scope='session')
@@ -255,3 +269,51 @@ def small_detector(tmp_path_factory) -> Callable[..., Path]:
         return path
 
     return make
+
+
+@pytest.fixture(scope='session')
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp('cache')
+
+
+@pytest.fixture
+def open_graph(
+    gpu: Gpu, cache: Path, small_detector: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., GraphPipeline]]:
+    """Open a pipeline of `small_detector`, or of another detector of its shape."""
+    opened: list[GraphPipeline] = []
+
+    def make(
+        path: Path | None = None,
+        build: BuildOptions | None = None,
+        on_fault: Callable[[GpuFailedError], None] | None = None,
+        constants: Mapping[str, Any] = MappingProxyType({}),
+        **options: Any,
+    ) -> GraphPipeline:
+        for name, value in constants.items():
+            monkeypatch.setattr(CONSTANTS[name], value)
+        with gpu.context:
+            found = open_engine(
+                path or small_detector(),
+                build or BuildOptions(precision='fp32'),
+                cache_dir=cache,
+                device=gpu.index,
+            )
+        engine = found.engine
+        decoder = choose_decoder(
+            'yolov8', engine.inputs, engine.outputs, engine.metadata, (64, 96)
+        )
+        pipeline = GraphPipeline.open(
+            engine,
+            Fitted.of_image(engine, Preprocess((64, 96)), decoder),
+            options=GraphOptions(device=gpu.index, **options),
+            cache=found.runtime_cache,
+            on_fault=on_fault,
+        )
+        opened.append(pipeline)
+        pipeline.warm_up()
+        return pipeline
+
+    yield make
+    for pipeline in opened:
+        pipeline.close()

@@ -43,11 +43,6 @@ def write(tmp_path) -> Callable[..., Path]:
     return write
 
 
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp('cache')
-
-
 @pytest.fixture
 def both(gpu, cache, nothing_left):
     """Open a network on the GPU and with ONNX Runtime."""

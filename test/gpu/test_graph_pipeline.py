@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 import ctypes
 import threading
 import time
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,61 +30,7 @@ from trt_ros.vision.thresholds import Thresholds
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures('nothing_left')]
 
 ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
-
-
-#: Values that no user can set, by the name of the constant or function.
-CONSTANTS = {
-    'CHUNK_NBYTES': 'trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES',
-    'COPY_THREADS': 'trt_ros.runtime.gpu.shared_resources.COPY_THREADS',
-    'MAX_GRAPHS': 'trt_ros.runtime.gpu.frame_slot.MAX_GRAPHS',
-    'gpu_decoder': 'trt_ros.runtime.gpu.shared_resources.gpu_decoder',
-}
 ON_CPU = {'gpu_decoder': lambda *_: None}
-
-
-@pytest.fixture(scope='session')
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp('cache')
-
-
-@pytest.fixture
-def open_graph(gpu, cache, small_detector, monkeypatch) -> Callable[..., GraphPipeline]:
-    opened = []
-
-    def make(
-        path=None,
-        build: BuildOptions | None = None,
-        on_fault=None,
-        constants: Mapping[str, Any] = MappingProxyType({}),
-        **options: Any,
-    ) -> GraphPipeline:
-        for name, value in constants.items():
-            monkeypatch.setattr(CONSTANTS[name], value)
-        with gpu.context:
-            found = open_engine(
-                path or small_detector(),
-                build or BuildOptions(precision='fp32'),
-                cache_dir=cache,
-                device=gpu.index,
-            )
-        engine = found.engine
-        decoder = choose_decoder(
-            'yolov8', engine.inputs, engine.outputs, engine.metadata, (64, 96)
-        )
-        pipeline = GraphPipeline.open(
-            engine,
-            Fitted.of_image(engine, Preprocess((64, 96)), decoder),
-            options=GraphOptions(device=gpu.index, **options),
-            cache=found.runtime_cache,
-            on_fault=on_fault,
-        )
-        opened.append(pipeline)
-        pipeline.warm_up()
-        return pipeline
-
-    yield make
-    for pipeline in opened:
-        pipeline.close()
 
 
 @pytest.fixture

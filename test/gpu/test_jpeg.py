@@ -18,16 +18,10 @@ import pytest
 from trt_ros.cuda.device import Gpu, Stream
 from trt_ros.cuda.jpeg import JpegDecoder
 from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
-from trt_ros.engine.open import open_engine
-from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import BadFrameError
-from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu.executor import GraphPipeline
-from trt_ros.runtime.gpu.graph_options import GraphOptions
-from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.jpeg import JpegFrame, read_jpeg_header
-from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 
 pytest.importorskip('nvidia.nvimgcodec')
@@ -117,35 +111,15 @@ def test_bitstream_may_be_read_only_and_anywhere(decode):
 
 
 @pytest.fixture
-def open_graph(gpu: Gpu, tmp_path, small_detector) -> Iterator[Callable[..., GraphPipeline]]:
-    opened = []
+def open_graph(open_graph) -> Callable[..., GraphPipeline]:
+    """Open a pipeline that decodes JPEG images on the GPU."""
 
     def make(**options: Any) -> GraphPipeline:
-        with gpu.context:
-            found = open_engine(
-                small_detector(),
-                BuildOptions(precision='fp32'),
-                cache_dir=tmp_path,
-                device=gpu.index,
-            )
-        engine = found.engine
-        decoder = choose_decoder(
-            'yolov8', engine.inputs, engine.outputs, engine.metadata, (64, 96)
-        )
-        pipeline = GraphPipeline.open(
-            engine,
-            Fitted.of_image(engine, Preprocess((64, 96)), decoder),
-            options=GraphOptions(device=gpu.index, **options),
-            cache=found.runtime_cache,
-        )
-        opened.append(pipeline)
-        pipeline.warm_up()
+        pipeline = open_graph(**options)
         assert pipeline.open_jpeg_decoder() == ''
         return pipeline
 
-    yield make
-    for pipeline in opened:
-        pipeline.close()
+    return make
 
 
 def assert_same(found: Any, expected: Any) -> None:
