@@ -13,13 +13,18 @@ from typing import Any
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument('file', type=Path, help='ONNX file or engine')
-    parser.add_argument('--layers', action='store_true', help='list every layer or operator')
+    parser.add_argument(
+        '--layers',
+        action='store_true',
+        help='list the layers of an engine with types, formats, kernels and memory, or the '
+        'operators of a model',
+    )
     parser.add_argument('--json', action='store_true', help='print everything as JSON')
 
 
 def run(args: Namespace) -> int:
     """Print the properties of the file."""
-    found = describe_model(args.file)
+    found = describe_model(args.file, layers=args.layers)
     plan = found['kind'] == 'engine'
     if args.json:
         print(json.dumps(found, indent=1))
@@ -32,15 +37,19 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def describe_model(path: Path) -> dict[str, Any]:
+def describe_model(path: Path, *, layers: bool = False) -> dict[str, Any]:
     """
     Return the properties of an ONNX file, or of an engine and its sidecar.
 
+    :param layers: whether to read the layers of an engine from the engine, where it can run.
     :raises ModelError: when it cannot be read.
     """
     from trt_ros.engine.plan import is_plan
 
-    return _engine(path) if is_plan(path) else _onnx(path)
+    if not is_plan(path):
+        return _onnx(path)
+    found = _engine(path)
+    return {**found, **_layers(path, found)} if layers else found
 
 
 def _onnx(path: Path) -> dict[str, Any]:
@@ -125,6 +134,33 @@ def _engine(path: Path) -> dict[str, Any]:
     }
 
 
+def _layers(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return the layers of an engine if it can be loaded, otherwise those of its sidecar.
+
+    :raises ModelError: if neither is there.
+    """
+    from trt_ros.engine.build.layers import EngineLayer, read_engine
+    from trt_ros.errors import ModelError, TrtRosError
+    from trt_ros.trt import load_trt
+
+    reason = found['usable_here'].removeprefix('no: ')
+    if found['usable_here'] == 'yes':
+        try:
+            read = asdict(read_engine(load_trt(found['flavour']), path.read_bytes()))
+            return {**read, 'layers_from': 'engine', 'not_loaded': ''}
+        except TrtRosError as error:  # Of another GPU, or with plugins.
+            reason = error.cause or error.problem
+    if not found['matches_sidecar']:
+        raise ModelError(
+            f'The layers of {path} cannot be read.',
+            cause=reason,
+            remedy='Run this on a machine where the engine runs.',
+        )
+    stored = [asdict(EngineLayer.read(entry)) for entry in found['layers']]
+    return {'layers': stored, 'not_loaded': reason}
+
+
 def _usable(header: Any) -> str:
     """Return 'yes', or 'no: ' with the reason."""
     from trt_ros.driver import nvidia_driver
@@ -171,7 +207,9 @@ def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
     if found['compute_capabilities']:
         yield f'compute capabilities: {found["compute_capabilities"]}, and newer ones'
     if found['matches_sidecar'] is None:
-        yield 'no sidecar: inputs, outputs, layers and origin are unknown without a GPU'
+        yield 'no sidecar: inputs, outputs and origin are unknown'
+        if layers:
+            yield from _layer_lines(found)
         return
     if not found['matches_sidecar']:
         yield 'warning: the engine differs from the one its sidecar describes'
@@ -186,9 +224,50 @@ def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
         )
     yield from build_summary(found)
     if layers:
-        yield from (f'  {name} {kind} {dtype}' for name, kind, dtype in found['layers'])
+        yield from _layer_lines(found)
     for kind in ('parser_errors', 'parser_warnings', 'build_warnings'):
         yield from (f'{kind[:-1].replace("_", " ")}: {line}' for line in found[kind])
+
+
+def _layer_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    from trt_ros.engine.build.layers import EngineLayer
+
+    layers = [EngineLayer.read(entry) for entry in found['layers']]
+    yield from ('  ' + _layer_text(layer) for layer in layers)
+    if found['not_loaded']:
+        kind = 'engine' if found['layers_from'] == 'engine' else 'network before fusion'
+        yield f'{len(layers)} layers of the {kind}, as reported when it was built'
+        if kind != 'engine':
+            yield (
+                'kernels, formats and fused layers are unknown without loading the engine: '
+                f'{found["not_loaded"]}'
+            )
+        return
+    weights, activations = found['weights_nbytes'], found['activations_nbytes']
+    yield (
+        f'{len(layers)} layers of the engine'
+        + ('' if weights is None else f', weights {_size(weights)}')
+        + f', activations {_size(activations)}'
+    )
+    if found['verbosity'] != 'DETAILED':
+        yield (
+            f'warning: the engine was built with profiling verbosity {found["verbosity"]}: types, '
+            'formats, kernels and memory of its layers are unknown. Build it with trt-ros build, '
+            'or with trtexec --profilingVerbosity=detailed'
+        )
+
+
+def _layer_text(layer: Any) -> str:
+    shape = _shape(layer.shape) if layer.shape else ''
+    output, weights = layer.output_nbytes, layer.weights_nbytes
+    parts = (
+        ' '.join(filter(None, (layer.name, layer.kind, layer.dtype, shape))),
+        '' if output is None else f'output {output / 2**10:.1f} KiB',
+        '' if weights is None else f'weights {weights / 2**10:.1f} KiB',
+        layer.tactic and f'kernel {layer.tactic}',
+        layer.format and f'format {layer.format}',
+    )
+    return ', '.join(filter(None, parts))
 
 
 def _io_lines(found: Mapping[str, Any]) -> Iterator[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 import os
 from pathlib import Path
 import threading
@@ -365,18 +365,15 @@ def _io(network: Any, mode: Any) -> list[Any]:
 def _layer_report(flavour: Flavour, network: Any, plan: Any) -> dict[str, Any]:
     """Report the layers of the engine if a GPU can load it, otherwise of the typed network."""
     found, source = [], 'engine'
-    try:
-        runtime = flavour.new_runtime()
-        with flavour.log.collect():  # Errors of an engine for another GPU are expected.
-            handle = runtime.deserialize_cuda_engine(plan)
-            if handle is not None:
-                found = layers.of_engine(flavour, handle)
-                handle = None
-    except TrtRosError:
-        pass
+    with suppress(TrtRosError):  # Expected of an engine for another GPU.
+        found = layers.read_engine(flavour, plan).layers
     if not found:
         found, source = layers.of_network(network), 'network'
-    return {'layers': found, 'layers_from': source, 'layer_precisions': layers.counts(found)}
+    return {
+        'layers': [asdict(layer) for layer in found],
+        'layers_from': source,
+        'layer_precisions': layers.counts(found),
+    }
 
 
 def _write(fd: int, data: Any) -> None:
