@@ -1,7 +1,5 @@
 #include "images.hpp"
 
-#include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -22,18 +20,11 @@ namespace
 
 using sensor_msgs::msg::Image;
 
-struct Received
-{
-  std::shared_ptr<const Image> image;
-  bool is_by_pointer;
-  std::array<uint8_t, 16> gid;
-};
-
 struct Taken
 {
   size_t lost = 0;
   std::vector<int> incompatible;
-  std::deque<Received> images;
+  std::deque<std::shared_ptr<const Image>> images;
 };
 
 /// Images on their way from the executor to a Python thread; the newest win.
@@ -43,11 +34,9 @@ public:
   explicit ImageQueue(size_t depth)
   : depth_(depth) {}
 
-  void put(std::shared_ptr<const Image> image, const rmw_message_info_t & info)
+  void put(std::shared_ptr<const Image> image)
   {
-    Received received{std::move(image), info.from_intra_process, {}};
-    std::copy_n(info.publisher_gid.data, received.gid.size(), received.gid.begin());
-    Received replaced;  // Freed after the lock is released.
+    std::shared_ptr<const Image> replaced;  // Freed after the lock is released.
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (waiting_.images.size() == depth_) {
@@ -55,7 +44,7 @@ public:
         waiting_.images.pop_front();
         ++waiting_.lost;
       }
-      waiting_.images.push_back(std::move(received));
+      waiting_.images.push_back(std::move(image));
       is_woken_ = true;
     }
     changed_.notify_one();
@@ -117,9 +106,7 @@ std::shared_ptr<rclcpp::SubscriptionBase> subscribe(
   }
   rclcpp::QoS qos{rclcpp::KeepLast(depth)};
   is_reliable ? qos.reliable() : qos.best_effort();
-  auto callback = [queue](std::shared_ptr<const Image> image, const rclcpp::MessageInfo & info) {
-      queue->put(std::move(image), info.get_rmw_message_info());
-    };
+  auto callback = [queue](std::shared_ptr<const Image> image) {queue->put(std::move(image));};
   auto factory = rclcpp::create_subscription_factory<Image>(
     std::move(callback), options,
     rclcpp::message_memory_strategy::MessageMemoryStrategy<Image>::create_default());
@@ -130,7 +117,7 @@ std::shared_ptr<rclcpp::SubscriptionBase> subscribe(
 
 // Python types. No C++ exception may leave these functions.
 
-PyTypeObject * g_image_data_type, * g_subscription_type, * g_images_type;
+PyTypeObject * g_image_data_type, * g_subscription_type, * g_publication_type, * g_images_type;
 
 using ImageData = Box<std::shared_ptr<const Image>>;
 using SubscriptionBox = Box<Subscription>;
@@ -154,6 +141,15 @@ PyObject * guarded(Function function)
   }
 }
 
+std::shared_ptr<ImageNode> node_of(PyObject * images)
+{
+  auto node = Images::of(images);
+  if (!node) {
+    throw std::runtime_error("The node is being constructed or destroyed.");
+  }
+  return node;
+}
+
 PyObject * open(PyObject * self, PyObject * args)
 {
   const char * topic;
@@ -164,10 +160,7 @@ PyObject * open(PyObject * self, PyObject * args)
   }
   return guarded(
     [&] {
-      auto node = Images::of(self);
-      if (!node) {
-        throw std::runtime_error("The node is being constructed or destroyed.");
-      }
+      auto node = node_of(self);
       Subscription opened{std::make_shared<ImageQueue>(depth), nullptr};
       {
         WithoutGil without_gil;
@@ -182,20 +175,17 @@ PyObject * open(PyObject * self, PyObject * args)
 }
 
 /// Returns the fields of a TakenImage.
-PyObject * fields_of(const Received & received)
+PyObject * fields_of(const std::shared_ptr<const Image> & received)
 {
-  const Image & image = *received.image;
+  const Image & image = *received;
   auto text = [](const std::string & value) {
       return PyUnicode_DecodeUTF8(value.data(), value.size(), "replace");
     };
   // N takes over the references, and fails where one is nullptr.
   return Py_BuildValue(
-    "(iINIINBIN N)", image.header.stamp.sec, image.header.stamp.nanosec,
+    "(iINIINBIN)", image.header.stamp.sec, image.header.stamp.nanosec,
     text(image.header.frame_id), image.height, image.width, text(image.encoding),
-    image.is_bigendian, image.step, ImageData::make(g_image_data_type, received.image),
-    PyBytes_FromStringAndSize(
-      reinterpret_cast<const char *>(received.gid.data()),
-      received.is_by_pointer ? 0 : received.gid.size()));
+    image.is_bigendian, image.step, ImageData::make(g_image_data_type, received));
 }
 
 PyObject * take(PyObject *, PyObject * subscription)
@@ -247,6 +237,92 @@ PyObject * close(PyObject *, PyObject * object)
   Py_RETURN_NONE;
 }
 
+/// Keeps a publisher in its node, which owns it.
+class Publication
+{
+public:
+  Publication(
+    const std::shared_ptr<ImageNode> & node, const std::shared_ptr<ImagePublisher> & publisher)
+  : node_(node), publisher_(publisher)
+  {
+    node->publishers.insert(publisher);
+  }
+  ~Publication()
+  {
+    if (auto node = node_.lock()) {
+      node->publishers.erase(publisher_.lock());
+    }
+  }
+  Publication(const Publication &) = delete;
+  Publication & operator=(const Publication &) = delete;
+
+  std::shared_ptr<ImagePublisher> publisher() const {return publisher_.lock();}
+
+private:
+  std::weak_ptr<ImageNode> node_;
+  std::weak_ptr<ImagePublisher> publisher_;
+};
+
+using PublicationBox = Box<std::unique_ptr<Publication>>;
+
+PyObject * advertise(PyObject * self, PyObject * args)
+{
+  const char * topic, * gid;
+  int is_reliable;
+  Py_ssize_t gid_size, depth;
+  if (!PyArg_ParseTuple(args, "sy#pn", &topic, &gid, &gid_size, &is_reliable, &depth)) {
+    return nullptr;
+  }
+  return guarded(
+    [&] {
+      auto node = node_of(self);
+      rclcpp::QoS qos{rclcpp::KeepLast(depth)};
+      is_reliable ? qos.reliable() : qos.best_effort();
+      std::shared_ptr<ImagePublisher> publisher;
+      {
+        WithoutGil without_gil;
+        publisher = ImagePublisher::make(*node, topic, std::string(gid, gid_size), qos);
+      }
+      return PublicationBox::make(
+        g_publication_type, std::make_unique<Publication>(node, publisher));
+    });
+}
+
+PyObject * publish(PyObject *, PyObject * args)
+{
+  PyObject * publication;
+  auto image = std::make_unique<Image>();
+  const char * frame_id, * encoding;
+  Py_ssize_t frame_id_size, encoding_size;
+  Py_buffer data;
+  if (!PyArg_ParseTuple(
+      args, "O(iI)s#IIs#bIy*", &publication, &image->header.stamp.sec,
+      &image->header.stamp.nanosec, &frame_id, &frame_id_size, &image->height, &image->width,
+      &encoding, &encoding_size, &image->is_bigendian, &image->step, &data))
+  {
+    return nullptr;
+  }
+  PyObject * result = guarded(
+    [&] {
+      auto publisher = PublicationBox::of(publication)->publisher();
+      size_t count = 0;
+      {
+        WithoutGil without_gil;
+        count = publisher ? publisher->get_intra_process_subscription_count() : 0;
+        if (count > 0) {
+          image->header.frame_id.assign(frame_id, frame_id_size);
+          image->encoding.assign(encoding, encoding_size);
+          auto bytes = static_cast<const uint8_t *>(data.buf);
+          image->data.assign(bytes, bytes + data.len);
+          publisher->publish_by_pointer(std::move(image));
+        }
+      }
+      return PyLong_FromSize_t(count);
+    });
+  PyBuffer_Release(&data);
+  return result;
+}
+
 PyTypeObject * make_type(
   const char * name, int size, std::vector<PyType_Slot> slots)
 {
@@ -260,6 +336,8 @@ PyMethodDef g_methods[] = {
   {"take", take, METH_O, nullptr},
   {"wake", wake, METH_O, nullptr},
   {"close", close, METH_O, nullptr},
+  {"advertise", advertise, METH_VARARGS, nullptr},
+  {"publish", publish, METH_VARARGS, nullptr},
   {nullptr, nullptr, 0, nullptr},
 };
 
@@ -280,6 +358,9 @@ void make_types()
       {Py_bf_getbuffer, reinterpret_cast<void *>(&get_buffer)}});
   g_subscription_type = make_type(
     "trt_ros.ImageSubscription", sizeof(SubscriptionBox), {dealloc_slot<Subscription>()});
+  g_publication_type = make_type(
+    "trt_ros.ImagePublication", sizeof(PublicationBox),
+    {dealloc_slot<std::unique_ptr<Publication>>()});
   g_images_type = make_type(
     "trt_ros.Images", sizeof(Images),
     {dealloc_slot<std::shared_ptr<ImageNode>>(), {Py_tp_methods, g_methods}});

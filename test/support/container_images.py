@@ -19,16 +19,22 @@ class FakeSubscription:
         self.waiting, self.lost, self.incompatible = deque(maxlen=depth), 0, []
         self.is_woken = self.is_closed = False
 
+    def matches(self, publisher):
+        """Return whether the arguments of advertise() match this subscription."""
+        topic, _, is_reliable, _ = publisher
+        return not self.is_closed and topic == self.topic and is_reliable >= self.is_reliable
+
 
 class FakeImages:
     """
     Implements ContainerImages.
 
     :ivar opened: all subscriptions so far.
+    :ivar advertised: topic, gid, is_reliable and depth of all publishers so far.
     """
 
     def __init__(self):
-        self.opened = []
+        self.opened, self.advertised = [], []
 
     def open(self, topic, is_reliable, depth):
         self.opened.append(FakeSubscription(topic, is_reliable, depth))
@@ -55,7 +61,21 @@ class FakeImages:
 
     def put(self, *images):
         """Pass images to the newest subscription, all before the next take() returns."""
-        subscription = self.opened[-1]
+        self._put(self.opened[-1], *images)
+
+    def advertise(self, *publisher):
+        self.advertised.append(publisher)
+        return publisher
+
+    def publish(self, publisher, stamp, *fields):
+        *others, data = fields
+        image = TakenImage(*stamp, *others, data.copy())
+        receivers = [each for each in self.opened if each.matches(publisher)]
+        for each in receivers:
+            self._put(each, image)
+        return len(receivers)
+
+    def _put(self, subscription, *images):
         with subscription.changed:
             for image in images:
                 subscription.lost += len(subscription.waiting) == subscription.waiting.maxlen
@@ -63,14 +83,12 @@ class FakeImages:
         self.wake(subscription)
 
 
-def image_of(pixels, number=0, encoding='bgr8', gid=b''):
+def image_of(pixels, number=0, encoding='bgr8'):
     """Return pixels, (H, W, C) uint8, as an image in memory of the container."""
     height, width, channels = pixels.shape
-    return TakenImage(
-        number, 0, 'camera', height, width, encoding, 0, width * channels, pixels, gid
-    )
+    return TakenImage(number, 0, 'camera', height, width, encoding, 0, width * channels, pixels)
 
 
-def grey(number, gid=b''):
+def grey(number):
     """Return a numbered image."""
-    return image_of(np.full((1, 100, 1), number % 256, np.uint8), number, 'mono8', gid)
+    return image_of(np.full((1, 100, 1), number % 256, np.uint8), number, 'mono8')

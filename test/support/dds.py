@@ -44,8 +44,11 @@ class Camera:
     :ivar addresses: address of each published message.
     """
 
-    def __init__(self, node, qos=RELIABLE, topic='images'):
-        self.node, self.publisher = node, node.create_publisher(Image, topic, qos)
+    def __init__(self, node, qos=RELIABLE, topic='images', publisher_class=None):
+        self.node = node
+        self.publisher = node.create_publisher(
+            Image, topic, qos, **({'publisher_class': publisher_class} if publisher_class else {})
+        )
         self.publish = transport.serialized_publish(node, self.publisher)
         self.writer, self.sent, self.addresses = ImageWriter(), 0, []
 

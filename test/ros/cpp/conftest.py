@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 import itertools
 import os
 from pathlib import Path
@@ -100,7 +100,11 @@ def start(
     started: list[NodeProcess] = []
     names = (f'cpp_container_{number}' for number in itertools.count())
 
-    def start_one(kind: str = 'component_container_isolated', **environment: str) -> Container:
+    def start_one(
+        kind: str = 'component_container_isolated',
+        arguments: Sequence[str] = (),
+        **environment: str,
+    ) -> Container:
         name = next(names)
         variables = {
             **workspace,
@@ -111,7 +115,7 @@ def start(
         process = NodeProcess(
             peer,
             name,
-            ['--ros-args', '-r', f'__node:={name}'],
+            ['--ros-args', '-r', f'__node:={name}', *arguments],
             variables,
             folder,
             program=str(Path(workspace['CONTAINERS'], kind)),

@@ -12,6 +12,9 @@ pytest.importorskip('rclpy')
 pytest.importorskip('composition_interfaces')
 pytest.importorskip('vision_msgs')
 pytest.importorskip('onnxruntime')
+import cv2
+import numpy as np
+from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from vision_msgs.msg import Detection2DArray
 
@@ -79,6 +82,97 @@ def test_without_intra_process_images_are_copied(container):
     assert not json.loads(inbox.wait_for().data)['is_same_memory']
 
 
+def load_viewer(container, topic, extra=BY_POINTER):
+    answer = container.load(
+        'trt_ros_test_camera::Viewer',
+        'trt_ros_test_camera',
+        extra=extra,
+        remap_rules=[f'image:={topic}'],
+    )
+    assert answer.success, answer.error_message
+    return answer.unique_id
+
+
+def views(container):
+    """Receive the reports of the viewer."""
+    inbox = container.peer.inbox(String, '/viewer/seen')
+    return lambda: [json.loads(each.data) for each in inbox.messages]
+
+
+def stamp_of(message):
+    return message.header.stamp.sec, message.header.stamp.nanosec
+
+
+def load_overlay(container):
+    load(
+        container,
+        'OverlayNode',
+        parameters=[('autostart', True)],
+        remap_rules=['detections:=/detector/detections'],
+    )
+
+
+def test_results_reach_cpp_subscribers_by_pointer_and_others_through_dds(container):
+    load_camera(container)
+    load_detector(container)
+    load_overlay(container)
+    load_viewer(container, '/overlay/image')
+    images = container.peer.inbox(Image, '/overlay/image', qos=5)
+    seen = views(container)
+
+    def both():
+        sent = {stamp_of(each): each for each in images.messages}
+        return [(each, sent[stamp]) for each in seen() if (stamp := tuple(each['stamp'])) in sent]
+
+    container.peer.wait_until(lambda: len(both()) >= 3, 'an image on both ways')
+    for view, image in both():
+        assert view['is_by_pointer']
+        assert view['size'] == [image.width, image.height, image.step] == [640, 480, 1920]
+        assert (view['encoding'], view['frame_id']) == (image.encoding, image.header.frame_id)
+        assert view['sum'] == sum(image.data)
+    stamps = [tuple(each['stamp']) for each in seen()]
+    assert len(set(stamps)) == len(stamps), 'An image also came through DDS.'
+    (publisher,) = container.peer.node.get_publishers_info_by_topic('/overlay/image')
+    assert publisher.node_name == 'overlay'
+    assert publisher.qos_profile.reliability.name == 'RELIABLE'
+
+
+def test_cpp_subscribers_without_intra_process_get_results_through_dds(container):
+    load_camera(container)
+    load_detector(container)
+    load_overlay(container)
+    load_viewer(container, '/overlay/image', extra=[])
+    seen = views(container)
+    container.peer.wait_until(seen, 'an image')
+    assert not seen()[0]['is_by_pointer']
+
+
+def test_results_reach_cpp_subscribers_once_after_another_configure(container):
+    load_camera(container)
+    load_detector(container)
+    load_overlay(container)
+    load_viewer(container, '/overlay/image')
+    node = RemoteNode(container.peer, 'overlay')
+    for label in ('deactivate', 'cleanup', 'configure', 'activate'):
+        container.peer.wait_until(lambda label=label: node.change(label), label)
+    seen = views(container)
+    container.peer.wait_until(lambda: len(seen()) >= 3, 'images')
+    stamps = [tuple(each['stamp']) for each in seen()]
+    assert len(set(stamps)) == len(stamps)
+    assert all(each['is_by_pointer'] for each in seen())
+
+
+def test_images_of_python_nodes_reach_python_nodes_once(container, tmp_path):
+    picture = str(tmp_path / 'picture.png')
+    cv2.imwrite(picture, np.zeros((48, 64, 3), np.uint8))
+    load(container, 'ImageSourceNode', parameters=[('source', picture), ('autostart', True)])
+    load_detector(container)
+    inbox = detections(container, '/detector/detections')
+    inbox.wait_for(lambda _: len(inbox.messages) >= 3)
+    stamps = [stamp_of(each) for each in inbox.messages]
+    assert len(set(stamps)) == len(stamps)
+
+
 def test_requests_have_the_same_meaning_as_for_other_nodes(container):
     load_camera(container)
     answer = load_detector(
@@ -104,6 +198,12 @@ def test_simulated_time_is_a_parameter(container):
     answer = load(container, 'DetectorNode', parameters=[('use_sim_time', True)])
     assert RemoteNode(container.peer, 'detector').get('use_sim_time') is True
     assert container.unload(answer.unique_id).success
+
+
+def test_log_level_is_that_of_the_arguments_of_the_container(start):
+    container = start(arguments=['--log-level', 'slow:=debug'])
+    load(container, 'PoseNode')
+    container.says('slow is constructed')
 
 
 def test_nodes_are_loaded_and_unloaded_in_any_order(container):

@@ -1,4 +1,4 @@
-"""Images by pointer from a C++ container, which a fake plays, beside images from Python nodes."""
+"""Images by pointer in a C++ container, which a fake plays."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 pytest.importorskip('composition_interfaces')
 from rclpy.qos import DurabilityPolicy, QoSPolicyKind, QoSProfile, ReliabilityPolicy
-from sensor_msgs.msg import CompressedImage
+from sensor_msgs.msg import CompressedImage, Image
 
 from support.container_images import FakeImages, grey, image_of
-from support.dds import RELIABLE, Inbox, number_of
+from support.dds import RELIABLE, Camera, Inbox, number_of
 from support.waiting import wait_until
 from trt_ros.container.loading import INTRA_PROCESS, construct
-from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds.cdr import ImageView, read_image, read_stamp
 from trt_ros.ros.dds.container_images import CONTAINER_IMAGES, image_node_name, images_of
 from trt_ros.ros.qos import why_lost
@@ -83,19 +82,59 @@ def test_newest_waiting_image_or_all_are_delivered_and_lost_ones_counted(
     assert (len(lost.messages), len(replaced.messages)) == (3, int(is_newest_only))
 
 
-def test_images_of_python_nodes_come_by_reference_and_their_copies_are_dropped(
-    images, camera, here, subscribe
+def test_images_of_python_nodes_come_by_pointer_and_not_through_dds(
+    images, camera, here, subscribe, wire
 ):
-    inbox = Inbox(number_of)
+    inbox = Inbox()
     subscribe(here, inbox)
-    camera.send(1)
-    assert inbox.wait(1) == [1]
+    camera.send(1, nbytes=7)
+    (image,) = inbox.wait(1)
+    assert isinstance(image, ImageView)
+    assert (image.stamp, image.frame_id, image.encoding) == ((1, 0), 'camera', 'mono8')
+    assert (image.height, image.width, image.step) == (1, 7, 7)
+    assert image.data.tolist() == [1] * 7
+    assert wire.count == 0
+
+
+def test_publisher_by_pointer_has_the_id_the_name_and_the_qos_of_its_dds_publisher(images, here):
     from trt_ros.ros.dds import transport
 
+    qos = QoSProfile(depth=3, reliability=ReliabilityPolicy.BEST_EFFORT)
+    camera = Camera(here, qos, topic='~/mask')
     with camera.publisher.handle:
         gid = transport.usable_rcl(here).gid_of(camera.publisher.handle)
-    images.put(grey(1, gid), grey(2, b'x' * 16), grey(3))
-    assert inbox.wait(3) == [1, 2, 3]
+    assert images.advertised == [('/here/mask', gid, False, 3)]
+    camera.close()
+
+
+def test_dds_serves_the_subscribers_that_none_serves_by_pointer(
+    images, camera, here, elsewhere, subscribe, wire
+):
+    # To DDS, each subscription by pointer is a subscriber, too; this one stands for it.
+    stand_in = elsewhere.create_subscription(Image, 'images', lambda _: None, RELIABLE)
+    inbox, other = Inbox(number_of), Inbox(number_of)
+    subscribe(here, inbox)
+    camera.meets(1)
+    camera.send(1)
+    assert (inbox.wait(1), wire.count) == ([1], 0)
+    subscribe(elsewhere, other)
+    camera.meets(2)
+    camera.send(2)
+    assert (inbox.wait(2), other.wait(1), wire.count) == ([1, 2], [2], 1)
+    elsewhere.destroy_subscription(stand_in)
+
+
+def test_inactive_publisher_sends_nothing_by_pointer(images, here, subscribe):
+    from rclpy.lifecycle import LifecyclePublisher
+
+    inbox = Inbox(number_of)
+    subscribe(here, inbox)
+    camera = Camera(here, publisher_class=LifecyclePublisher)
+    camera.send(1)
+    camera.publisher.on_activate(None)
+    camera.send(2)
+    assert inbox.wait(1) == [2]
+    camera.close()
 
 
 def test_subscription_has_the_resolved_name_and_the_qos(images, here, subscribe):
@@ -139,15 +178,14 @@ def test_subscription_that_cannot_be_opened_leaves_nothing(images, here, subscri
     def fail(*_):
         raise RuntimeError('no images here')
 
+    before = threading.active_count()
     monkeypatch.setattr(images, 'open', fail)
     with pytest.raises(RuntimeError, match='no images here'):
         subscribe(here, Inbox())
-    assert intra.count_buffers() == 0
+    assert threading.active_count() == before
 
 
 def test_only_intra_process_subscriptions_to_raw_images_are_by_pointer(images, here):
-    from sensor_msgs.msg import Image
-
     volatile, kept = RELIABLE, QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     assert images_of(here, Image, volatile) is images
     assert images_of(here, CompressedImage, volatile) is None
@@ -157,8 +195,6 @@ def test_only_intra_process_subscriptions_to_raw_images_are_by_pointer(images, h
 
 
 def test_diagnosis_uses_the_qos_of_the_subscription_by_pointer(make_node, here, camera):
-    from sensor_msgs.msg import Image
-
     hidden = make_node(image_node_name('here'), 0, by_reference=False)
     qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
     hidden.create_subscription(Image, 'images', lambda _: None, qos)

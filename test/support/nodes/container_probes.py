@@ -55,6 +55,7 @@ class Slow(ManagedNode):
 
     def __init__(self, **kwargs):
         super().__init__('slow', **kwargs)
+        self.get_logger().debug('slow is constructed')
 
     def configure(self):
         self.get_logger().info('configure has begun')

@@ -1,23 +1,23 @@
-"""Images by pointer from C++ nodes of the same process, in a container of rclcpp_components."""
+"""Images by pointer between nodes of a container of rclcpp_components."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 import threading
 import traceback
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_policy_name_from_kind
 from sensor_msgs.msg import Image
 
 from trt_ros.ros.dds import intra_process as intra
-from trt_ros.ros.dds.cdr import ImageView
-from trt_ros.ros.dds.rcl import MemoryHooks
+from trt_ros.ros.dds.cdr import ImageView, read_image
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 
-#: Attribute of a node in a C++ container: the functions that subscribe to images there.
+#: Attribute of a node in a C++ container: the functions for images there.
 CONTAINER_IMAGES = 'container_images'
 
 
@@ -26,7 +26,6 @@ class TakenImage(NamedTuple):
     A sensor_msgs/Image in memory of the container, which it keeps allocated.
 
     :param data: a read-only buffer of bytes.
-    :param gid: identifier of the publisher in DDS; b'' if the image came by pointer.
     """
 
     seconds: int
@@ -38,7 +37,6 @@ class TakenImage(NamedTuple):
     is_bigendian: int
     step: int
     data: Any
-    gid: bytes
 
     def view(self) -> ImageView:
         """Return the image, whose data borrows the memory of the container."""
@@ -56,7 +54,7 @@ class TakenImage(NamedTuple):
 
 
 class ContainerImages(Protocol):
-    """Subscriptions to images in a node of the container; cpp/images.cpp implements it."""
+    """Images from and to other nodes of the container; cpp/images.cpp implements it."""
 
     def open(self, topic: str, is_reliable: bool, depth: int) -> Any:
         """
@@ -84,9 +82,39 @@ class ContainerImages(Protocol):
         """Unsubscribe; later calls of take() return at once. May be called twice."""
         ...
 
+    def advertise(self, topic: str, gid: bytes, is_reliable: bool, depth: int) -> Any:
+        """
+        Return a publisher to subscriptions by pointer, which lives as long as the returned object.
 
-def images_of(node: Node, message_type: type, qos: QoSProfile) -> ContainerImages | None:
-    """Return the functions that subscribe to images by pointer; None where that is impossible."""
+        :param topic: full name, remapped.
+        :param gid: identifier in DDS of the publisher of the same images there. Subscriptions by
+            pointer ignore what it sends.
+        """
+        ...
+
+    def publish(
+        self,
+        publisher: Any,
+        stamp: tuple[int, int],
+        frame_id: str,
+        height: int,
+        width: int,
+        encoding: str,
+        is_bigendian: int,
+        step: int,
+        data: np.ndarray,
+    ) -> int:
+        """
+        Copy an image into memory of the container and pass it to the subscriptions.
+
+        :param data: (N,) uint8, contiguous.
+        :returns: number of the subscriptions; without any, nothing is copied.
+        """
+        ...
+
+
+def images_of(node: Node, message_type: Any, qos: QoSProfile) -> ContainerImages | None:
+    """Return the functions for images by pointer; None where that is impossible."""
     images: ContainerImages | None = getattr(node, CONTAINER_IMAGES, None)
     return images if message_type is Image and intra.is_requested(node, qos) else None
 
@@ -97,15 +125,7 @@ def image_node_name(name: str) -> str:
 
 
 class ContainerSubscription:
-    """
-    A subscription to images by pointer, in a thread of its own.
-
-    Images from Python nodes of the process pass by reference, too. The callbacks get an ImageView
-    of an image from C++, and the serialized message of one from Python.
-
-    :param by_reference: whether Python nodes of this process pass images by reference.
-    :param hooks: called for the memory of publishers in Python, where that is reused.
-    """
+    """A subscription to images by pointer, in its own thread; the callbacks get ImageViews."""
 
     def __init__(
         self,
@@ -114,35 +134,19 @@ class ContainerSubscription:
         topic: str,
         qos: QoSProfile,
         callbacks: MessageCallbacks,
-        hooks: MemoryHooks,
-        *,
-        by_reference: bool,
     ) -> None:
         self._images, self._node = images, node
         self._name = node.resolve_topic_name(topic)
         self._callbacks = callbacks
         self._on_lost = callbacks.on_lost or callbacks.on_replaced or (lambda: None)
-        self._pools = intra.RegisteredPools(hooks)
         self._lock = threading.Lock()  # Held while the subscription is replaced.
         self._stopping = threading.Event()
-        self._subscription: Any = None
-        # First, so that no image is lost that a Python node sends through DDS meanwhile.
-        self._buffer = (
-            intra.IntraProcessBuffer(node, Image, topic, qos, self._wake) if by_reference else None
-        )
-        try:
-            self._subscription = self._open(qos)
-        except Exception:
-            self._close_buffer()
-            raise
-        self._wake()
+        self._subscription = self._open(qos)
         self._thread = threading.Thread(target=self._run, name='images')
         self._thread.start()
 
     def change_qos(self, qos: QoSProfile) -> None:
         """Subscribe again; images published meanwhile are lost."""
-        if self._buffer is not None:
-            self._buffer.change_qos(qos)
         with self._lock:
             self._images.close(self._subscription)
             self._subscription = self._open(qos)
@@ -156,22 +160,11 @@ class ContainerSubscription:
         if self._stopping.is_set():
             return
         self._stopping.set()
-        self._close_buffer()
         self._images.close(self._subscription)
         self._thread.join()
-        self._pools.close()
 
     def _open(self, qos: QoSProfile) -> Any:
-        is_reliable = qos.reliability == ReliabilityPolicy.RELIABLE
-        return self._images.open(self._name, is_reliable, max(1, qos.depth))
-
-    def _wake(self) -> None:
-        if self._subscription is not None:
-            self._images.wake(self._subscription)
-
-    def _close_buffer(self) -> None:
-        if self._buffer is not None:
-            self._buffer.close()
+        return self._images.open(self._name, *_arguments(qos))
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -192,25 +185,50 @@ class ContainerSubscription:
         for kind in incompatible:
             if self._callbacks.on_incompatible is not None:
                 self._callbacks.on_incompatible(qos_policy_name_from_kind(kind))
-        for _ in range(lost + (self._buffer.take_lost() if self._buffer else 0)):
+        for _ in range(lost):
             self._on_lost()
-        messages = [*self._by_reference(), *self._by_pointer(taken)]
+        images = [TakenImage(*fields) for fields in taken]
         if self._callbacks.on_replaced is not None:
-            for _ in messages[:-1]:
+            for _ in images[:-1]:
                 self._callbacks.on_replaced()
-            del messages[:-1]
-        while messages and not self._stopping.is_set():
-            self._callbacks.on_message(messages.pop(0))
+            del images[:-1]
+        while images and not self._stopping.is_set():
+            self._callbacks.on_message(images.pop(0).view())
 
-    def _by_reference(self) -> Iterator[np.ndarray]:
-        """Yield the waiting messages of Python nodes."""
-        while self._buffer is not None and (message := self._buffer.take()) is not None:
-            self._pools.add(message)
-            yield message
 
-    def _by_pointer(self, taken: Sequence[Sequence[Any]]) -> Iterator[ImageView]:
-        """Yield images, but none that came by reference, too."""
-        for fields in taken:
-            image = TakenImage(*fields)
-            if self._buffer is None or not (image.gid and self._buffer.is_copy(image.gid)):
-                yield image.view()
+class ContainerPublisher:
+    """
+    The part of a publisher of images that serves subscriptions by pointer.
+
+    :param gid: the publisher's id in DDS.
+    """
+
+    def __init__(self, images: ContainerImages, publisher: Publisher, gid: bytes) -> None:
+        self._images = images
+        self._publisher = images.advertise(
+            publisher.topic_name, gid, *_arguments(publisher.qos_profile)
+        )
+
+    def deliver(self, message: np.ndarray) -> int:
+        """
+        Pass a serialized image, (N,) uint8, to the subscriptions by pointer.
+
+        :returns: number of the publisher's DDS subscriptions that do not need this message.
+        """
+        image = read_image(message)
+        return self._images.publish(
+            self._publisher,
+            image.stamp,
+            image.frame_id,
+            image.height,
+            image.width,
+            image.encoding,
+            image.is_bigendian,
+            image.step,
+            image.data,
+        )
+
+
+def _arguments(qos: QoSProfile) -> tuple[bool, int]:
+    """Return `is_reliable` and `depth` of ContainerImages."""
+    return qos.reliability == ReliabilityPolicy.RELIABLE, max(1, qos.depth)

@@ -18,7 +18,11 @@ from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
 
 from trt_ros.ros.dds import intra_process as intra
-from trt_ros.ros.dds.container_images import ContainerSubscription, images_of
+from trt_ros.ros.dds.container_images import (
+    ContainerPublisher,
+    ContainerSubscription,
+    images_of,
+)
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks, Rcl, RclError
 from trt_ros.ros.dds.rcl_subscription import (
     MessageCallbacks,
@@ -61,18 +65,15 @@ def subscribe_serialized(
     Subscribe to the serialized messages of a topic.
 
     Messages pass by reference between two nodes of one process with `use_intra_process_comms`.
-    In a C++ container, images of its C++ nodes then arrive by pointer, each as an ImageView.
+    In a C++ container, images then arrive by pointer, each as an ImageView.
 
     :param hooks: called for the memory of messages, where that is reused: receive buffers, and
         the pools of publishers that pass messages by reference.
     """
-    rcl = usable_rcl(node)
     images = images_of(node, message_type, qos)
     if images is not None:
-        by_reference = rcl is not None and goes_by_reference(rcl, node, qos)
-        return ContainerSubscription(
-            images, node, topic, qos, callbacks, hooks, by_reference=by_reference
-        )
+        return ContainerSubscription(images, node, topic, qos, callbacks)
+    rcl = usable_rcl(node)
     if rcl is None:
         return RclpySubscription(node, message_type, topic, qos, callbacks)
     return RclSubscription(rcl, node, message_type, topic, qos, callbacks, hooks)
@@ -88,10 +89,17 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
     rcl = usable_rcl(node)
     if rcl is None:
         return lambda message: publisher.publish(message.tobytes())
-    is_kept, handle, intra_publisher = _is_kept(publisher), publisher.handle, None
+    is_kept, handle = _is_kept(publisher), publisher.handle
+    intra_publisher: ContainerPublisher | intra.IntraProcessPublisher | None = None
     if goes_by_reference(rcl, node, publisher.qos_profile):
+        images = images_of(node, publisher.msg_type, publisher.qos_profile)
         with handle:
-            intra_publisher = intra.IntraProcessPublisher(node, publisher, rcl.gid_of(handle))
+            gid = rcl.gid_of(handle)
+        intra_publisher = (
+            intra.IntraProcessPublisher(node, publisher, gid)
+            if images is None
+            else ContainerPublisher(images, publisher, gid)
+        )
 
     def publish(message: np.ndarray) -> None:
         if not getattr(publisher, 'is_activated', True):
