@@ -29,6 +29,7 @@ from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
 from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
+from trt_ros.runtime.gpu.request import write_request
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
 from trt_ros.vision.decoders.depth import DepthHead
@@ -307,9 +308,7 @@ class Benchmark:
             self._owned.enter_context(closing(PinnedBuffer(nbytes, 'benchmark', self._account)))
             for nbytes in (decoder.result_nbytes(box.image_wh), 256)
         )
-        asked = steps.request_view(request.view[:16])
-        asked.score_threshold, asked.iou_threshold = 0.25, 0.45
-        asked.max_detections = 300
+        write_request(request.view, Thresholds(0.25, 0.45, 300))
         on_device = self._device(256)
         copy_async(on_device.ptr, request.ptr, 256, self._stream.handle)
         launches = decoder.launches(

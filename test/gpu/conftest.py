@@ -29,6 +29,7 @@ from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.gpu.request import header_nbytes, write_request
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
@@ -195,10 +196,10 @@ def decode_on_gpu(bench) -> Callable[..., tuple[Any, np.ndarray]]:
                     PinnedBuffer(decoder.result_nbytes(letterbox.image_wh), 'test', bench.account)
                 )
             )
-            request = owned.enter_context(closing(PinnedBuffer(256, 'test', bench.account)))
-            asked = steps.request_view(request.view[:16])
-            asked.score_threshold, asked.iou_threshold = thresholds.score, thresholds.iou
-            asked.max_detections = thresholds.max_detections
+            request = owned.enter_context(
+                closing(PinnedBuffer(header_nbytes(thresholds), 'test', bench.account))
+            )
+            write_request(request.view, thresholds)
             launches = decoder.launches(
                 letterbox,
                 lambda name: tensors[name].ptr,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
 from trt_ros.vision.decoders.detr import (
     DetrHead,
@@ -231,6 +232,38 @@ def test_half_outputs_decode_in_float32(name, dtype, decode_on_gpu):
     assert_same(
         got, head({key: wide for key, (_, wide) in pairs.items()}, letterbox, asked), scores=1e-5
     )
+
+
+EVEN = tuple(range(0, 5000, 2))
+OWN_SCORES = {index: 0.1 + 0.1 * (index % 5) for index in range(0, 5000, 3)}
+CHOICES = {
+    'classes': {'classes': EVEN},
+    'scores': {'class_scores': OWN_SCORES},
+    'agnostic': {'class_agnostic': True},
+    'all': {'classes': EVEN, 'class_scores': OWN_SCORES, 'class_agnostic': True},
+}
+
+
+@pytest.mark.parametrize('choice', CHOICES)
+@pytest.mark.parametrize('name', CASES)
+def test_every_family_chooses_classes_like_numpy(name, choice, decode_on_gpu):
+    head, outputs, letterbox = CASES[name](1)
+    for score_threshold, most in ((0.25, 1000), (0.5, 20), (0.0, 300)):
+        asked = Thresholds(score_threshold, 0.45, most, **CHOICES[choice])
+        some = ClassThresholds.of(asked, ())
+        got, counts = decode_on_gpu(head, outputs, letterbox, some)
+        assert_same(got, head(outputs, letterbox, some), scores=1e-5)
+        assert counts[0] == len(got)
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_nothing_is_found_if_all_classes_are_refused(name, decode_on_gpu):
+    head, outputs, letterbox = CASES[name](1)
+    for agnostic in (False, True):
+        refused = Thresholds(0.0, 0.45, 300, (65535,), class_agnostic=agnostic)
+        some = ClassThresholds.of(refused, ())
+        found, counts = decode_on_gpu(head, outputs, letterbox, some)
+        assert (len(found), counts[:2].tolist()) == (0, [0, 0])
 
 
 @pytest.mark.parametrize('name', CASES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.decoders.obb import ObbHead
 from trt_ros.vision.decoders.pose import PoseHead
 from trt_ros.vision.decoders.yolo_rows import Rows
@@ -14,6 +15,7 @@ from trt_ros.vision.thresholds import Thresholds
 pytestmark = pytest.mark.gpu
 
 BOX = Letterbox.fit((1920, 1080), (640, 640), 'letterbox')
+CHOICE = {'classes': (0, 2), 'class_scores': {2: 0.5}, 'class_agnostic': True}
 STRETCHED = Letterbox.fit((1920, 1080), (640, 640), 'stretch')
 
 
@@ -96,7 +98,9 @@ def test_poses_equal_numpy(dtype, is_decoded, values, letterbox, decode_on_gpu):
     raw[7, 8 + values], raw[9, 9 + values], raw[11, -1] = np.nan, np.inf, np.nan
     head = PoseHead(Rows('head', None, 17 * values, is_decoded), values)
     outputs, wide = given(finished(raw, are_corners=True) if is_decoded else raw.T, dtype)
-    for asked in (Thresholds(0.25, 0.5, 300), Thresholds(0.3, 0.7, 7), Thresholds(1.0, 0.7, 7)):
+    chosen = ClassThresholds.of(Thresholds(0.25, 0.5, 300, **CHOICE), ())
+    plain = (Thresholds(0.25, 0.5, 300), Thresholds(0.3, 0.7, 7), Thresholds(1.0, 0.7, 7))
+    for asked in (*plain, chosen):
         got, counts = decode_on_gpu(head, outputs, letterbox, asked)
         want = head(wide, letterbox, asked)
         assert got.keypoints.shape == want.keypoints.shape
@@ -113,14 +117,14 @@ def test_poses_equal_numpy(dtype, is_decoded, values, letterbox, decode_on_gpu):
 @pytest.mark.parametrize('iou', [0.0, 0.3, 0.7, 1.0])
 def test_rotated_boxes_equal_numpy(dtype, is_decoded, letterbox, iou, decode_on_gpu):
     raw = rows(2100, 3, angle, seed=1)
-    if not is_decoded:
-        high = np.flatnonzero(raw[:, 4:7].max(axis=1) > 0.25)
-        _, seen = given(raw[high], dtype)
-        raw[high[~decided(seen['head'][0], iou)], 4:7] = 0
+    high = np.flatnonzero(raw[:, 4:7].max(axis=1) > 0.25)
+    _, seen = given(raw[high], dtype)
+    raw[high[~decided(seen['head'][0], iou)], 4:7] = 0
     raw[7, -1], raw[8, 2], raw[9, 3], raw[10, 0], raw[11, 1] = np.nan, 0, -4, 6e4, np.inf
     head = ObbHead(Rows('head', None, 1, is_decoded))
     outputs, wide = given(finished(raw, are_corners=False) if is_decoded else raw.T, dtype)
-    for asked in (Thresholds(0.25, iou, 1000), Thresholds(0.3, iou, 9)):
+    chosen = ClassThresholds.of(Thresholds(0.25, iou, 1000, **CHOICE), ())
+    for asked in (Thresholds(0.25, iou, 1000), Thresholds(0.3, iou, 9), chosen):
         got, _ = decode_on_gpu(head, outputs, letterbox, asked)
         want = head(wide, letterbox, asked)
         assert len(got) == len(want) > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import ctypes
+from dataclasses import replace
 import threading
 import time
 from typing import Any
@@ -22,6 +23,7 @@ from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.recent_images import RecentImages
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
+from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -139,6 +141,31 @@ def test_the_number_of_kept_graphs_is_bounded(open_graph):
         pipeline.infer(picture(width, 100), ASKED)
     assert len(captured(pipeline)) == 2
     assert live()['graph'] == 2
+
+
+def test_chosen_classes_change_between_frames_in_flight(open_graph, on_cpu):
+    pipeline = open_graph(slots=2)
+    found = on_cpu(picture())
+    assert len(set(found.labels.tolist())) > 1
+    choices = [
+        {},
+        {'classes': ['1']},
+        {'class_scores': {'0': 0.9, '2': 0.1}},
+        {'class_agnostic': True},
+        {'classes': ['0', '1'], 'class_agnostic': True},
+        {'classes': ['9']},
+    ]
+    asked = [ClassThresholds.of(replace(ASKED, **choice), ()) for choice in choices]
+    made = [slot.captured(slot.buffers_for(1)).made for slot in pipeline.slots.all]
+    for first, second in zip(asked, [*asked[1:], asked[0]]):
+        pending = [pipeline.submit([picture()], each) for each in (first, second)]
+        for each, thresholds in zip(pending, (first, second)):
+            (got,), want = each.results(), on_cpu(picture(), thresholds)
+            if len(want):
+                assert_same(got, want)
+            assert len(got) == len(want)
+    later = [slot.captured(slot.buffers_for(1)).made for slot in pipeline.slots.all]
+    assert [after - before for before, after in zip(made, later)] == [1, 1]
 
 
 def test_thresholds_change_without_a_new_capture(open_graph, on_cpu):

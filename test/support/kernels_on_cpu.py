@@ -15,7 +15,7 @@ import numpy as np
 from trt_ros.cuda.kernels import source_of
 from trt_ros.runtime.gpu.decode import Launch
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
-from trt_ros.runtime.gpu.preprocess import request_view
+from trt_ros.runtime.gpu.request import header_nbytes, write_request
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -86,10 +86,8 @@ class KernelsOnCpu:
         assert decoder is not None
         scratch = _aligned(decoder.scratch_nbytes)
         result = _aligned(decoder.result_nbytes(letterbox.image_wh))
-        request = _aligned(256)
-        asked = request_view(request[:16])
-        asked.score_threshold, asked.iou_threshold = thresholds.score, thresholds.iou
-        asked.max_detections = thresholds.max_detections
+        request = _aligned(header_nbytes(thresholds))
+        write_request(request, thresholds)
         launches = decoder.launches(
             letterbox,
             lambda name: outputs[name].ctypes.data,

@@ -57,6 +57,18 @@ __device__ __forceinline__ int class_of(const Head& h, u64 key) {
   return (int)(~(unsigned)key % (unsigned)h.classes);
 }
 
+// Whether boxes suppress each other, maybe only because the request asks for it.
+__device__ __forceinline__ bool suppresses(const Head& h) {
+  return h.uses_nms || h.request->class_agnostic;
+}
+// Boxes suppress those of their own group, which are a class each, or one of all classes.
+__device__ __forceinline__ unsigned group_count(const Head& h) {
+  return h.request->class_agnostic ? 1u : (unsigned)h.classes;
+}
+__device__ __forceinline__ int group_of(u64 key, unsigned groups) {
+  return (int)(~(unsigned)key % groups);
+}
+
 struct __align__(16) Box { float x1, y1, x2, y2; };  // Or cx, cy, w, h where rotated.
 
 template <class T> __device__ __forceinline__ Box box_of(const Head& h, int row) {
@@ -192,7 +204,7 @@ template <class T> __device__ __forceinline__ void select_columns(const Head& h)
     const int c = labels[s][lane];
     if (v > best || (v == best && c < label)) { best = v; label = c; }
   }
-  bool pass = inside && best >= h.request->score_threshold && is_finite(best);
+  bool pass = inside && is_finite(best) && best >= min_score(h.request, label);
   if (pass) pass = is_usable<T>(h, row);
   append(h, pass, key_of(best, (unsigned)row * h.classes + label));
 }
@@ -234,7 +246,7 @@ template <class T> __device__ __forceinline__ void select_rows(const Head& h) {
     score *= objectness;
   }
   const int any_bad = __popc(__ballot_sync(EVERY, bad));
-  bool pass = score >= h.request->score_threshold && is_finite(score);
+  bool pass = is_finite(score) && score >= min_score(h.request, label);
   if (pass) pass = is_usable<T>(h, row);
   if (lane == 0 && any_bad) atomicAdd(&h.counters->nonfinite, any_bad);
   append(h, pass && lane == 0, key_of(score, (unsigned)row * h.classes + label));
@@ -264,8 +276,9 @@ template <class T> __device__ __forceinline__ void select_each(const Head& h) {
         for (int k = 0; k < h.extra_count; ++k) bad += !is_finite(extra_of<T>(h, row, k));
       }
       if (h.activation == SIGMOID) score = 1.f / (1.f + expf(-score));
-      pass = c >= h.background && score >= h.request->score_threshold && is_finite(score);
-      if (pass && h.label_kind) pass = label_at<T>(h, row) >= 0;
+      pass = c >= h.background && is_finite(score);
+      const int label = pass && h.label_kind ? label_at<T>(h, row) : c - h.background;
+      if (pass) pass = label >= 0 && score >= min_score(h.request, label);
       if (pass) pass = is_usable<T>(h, row);
     }
     keys[i] = key_of(score, place);

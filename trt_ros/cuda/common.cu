@@ -6,9 +6,16 @@ const float LARGEST = 3.402823466e38f;
 
 // Parameters that may differ between frames of one graph; copied in with the image.
 struct Request {
-  float score_threshold, iou_threshold;
-  int max_detections, reserved;
+  float score_threshold, iou_threshold;  // score_threshold: of the classes from `table_size` on.
+  int max_detections, class_agnostic;
+  int table_size, reserved[3];
+  // float table[table_size]: minimum score by class; infinity refuses a class.
 };
+
+// The minimum score of a class of 0 or above.
+__device__ __forceinline__ float min_score(const Request* request, int label) {
+  return label < request->table_size ? ((const float*)(request + 1))[label] : request->score_threshold;
+}
 
 // Incremented by the kernels of a frame; the last kernel resets them to zero for the next frame.
 struct Counters {

@@ -6,9 +6,10 @@ template <class T> __device__ __noinline__ void emit(const Head& h, int kept) {
   float* out_scores = (float*)(out_boxes + h.capacity);
   int* out_labels = (int*)(out_scores + h.capacity);
   float* out_extras = (float*)(out_labels + h.capacity);
+  const bool is_indirect = suppresses(h);
   __syncthreads();  // The block's own writes to scratch memory.
   for (int i = threadIdx.x; i < kept; i += blockDim.x) {
-    const int place = h.uses_nms ? h.kept[i] : i;
+    const int place = is_indirect ? h.kept[i] : i;
     const u64 key = h.sorted[place];
     const float4 box = h.boxes_sorted[place];
     const int row = row_of(h, key);
@@ -31,7 +32,7 @@ template <class T> __device__ __noinline__ void emit(const Head& h, int kept) {
   if (h.extra_kind == KEYPOINTS_2 || h.extra_kind == KEYPOINTS_3) {
     const int values = h.extra_kind, points = h.extra_count / values;
     for (int i = threadIdx.x; i < kept * points; i += blockDim.x) {
-      const int row = row_of(h, h.sorted[h.uses_nms ? h.kept[i / points] : i / points]);
+      const int row = row_of(h, h.sorted[is_indirect ? h.kept[i / points] : i / points]);
       const int k = i % points * values;
       const float x = (extra_of<T>(h, row, k) - h.pad_x) / h.scale_x;
       const float y = (extra_of<T>(h, row, k + 1) - h.pad_y) / h.scale_y;
@@ -45,7 +46,7 @@ template <class T> __device__ __noinline__ void emit(const Head& h, int kept) {
   if (h.extra_kind == COEFFICIENTS) {
     for (int i = threadIdx.x; i < kept * h.extra_count; i += blockDim.x) {
       const int place = i / h.extra_count;
-      const int row = row_of(h, h.sorted[h.uses_nms ? h.kept[place] : place]);
+      const int row = row_of(h, h.sorted[is_indirect ? h.kept[place] : place]);
       out_extras[i] = extra_of<T>(h, row, i % h.extra_count);
     }
     if (threadIdx.x == 0) h.counters->kept = kept;  // `finish_masks` is the last to run.

@@ -160,8 +160,10 @@ __device__ __forceinline__ unsigned hits(
 template <class Shape> __device__ __forceinline__ void mask(const Head& h) {
   __shared__ Shape others[COLUMNS];
   __shared__ int classes[COLUMNS];
-  const int t = threadIdx.x, count = min(candidate_count(h), TOP);
+  if (!suppresses(h)) return;
+  const int t = threadIdx.x, count = compared_count(h);
   const int groups = (count + GROUP - 1) / GROUP, parts = GROUP / COLUMNS;
+  const unsigned together = group_count(h);
   const Limit limit(h.request->iou_threshold);
   // Group s is compared with s and all after it. Groups s and groups - 1 - s together make a line.
   const int tiles = (groups + 1) / 2 * (groups + 1) * WORDS * parts;
@@ -179,13 +181,13 @@ template <class Shape> __device__ __forceinline__ void mask(const Head& h) {
     classes[t] = -1;
     if (loaded < count) {
       others[t] = Shape::at(h, loaded);
-      classes[t] = class_of(h, h.sorted[loaded]);
+      classes[t] = group_of(h.sorted[loaded], together);
     }
     __syncthreads();
     const int in_word = t & 63, column_word = t >> 6, row = first + in_word;
     if (row >= count || (group == other && others_first + column_word * 64 > first)) continue;
     const Shape shape = Shape::at(h, row);
-    const int label = class_of(h, h.sorted[row]);
+    const int label = group_of(h.sorted[row], together);
     unsigned halves[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -258,10 +260,9 @@ template <class T> __device__ __forceinline__ void reduce(const Head& h) {
   __shared__ u64 removed[TOP / 64];
   __shared__ uint2 votes[2][GROUP / 32];
   __shared__ int chosen[GROUP];
-  const int t = threadIdx.x, lane = t & 31, count = min(candidate_count(h), TOP);
-  const int limit = detection_limit(h);
+  const int t = threadIdx.x, lane = t & 31, count = compared_count(h), limit = detection_limit(h);
   int kept = 0;
-  if (!h.uses_nms) {
+  if (!suppresses(h)) {
     kept = min(count, limit);
   } else {
     const int words = (count + GROUP - 1) / GROUP * WORDS;
@@ -335,6 +336,7 @@ template <class T, class Shape> __device__ __forceinline__ void filter(const Hea
   const int total = candidate_count(h), kept = h.counters->kept, lane = threadIdx.x & 31;
   if (total <= TOP || kept >= detection_limit(h)) return;
   const u64 bound = h.counters->bound;
+  const unsigned together = group_count(h);
   const float threshold = h.request->iou_threshold;
   for (int first = blockIdx.x * 256; first < total; first += gridDim.x * 256) {
     const int i = first + threadIdx.x;
@@ -342,10 +344,10 @@ template <class T, class Shape> __device__ __forceinline__ void filter(const Hea
     bool stays = key < bound;
     if (stays) {
       const Shape shape = Shape::template of<T>(h, row_of(h, key));
-      const int label = class_of(h, key);
+      const int label = group_of(key, together);
       for (int k = 0; stays && k < kept; ++k) {
         const int other = h.kept[k];
-        stays = class_of(h, h.sorted[other]) != label
+        stays = group_of(h.sorted[other], together) != label
             || !Shape::at(h, other).suppresses(shape, threshold);
       }
     }
@@ -384,6 +386,7 @@ template <class T, class Shape> __device__ __forceinline__ void rest(const Head&
   __shared__ u64 keeps;
   __shared__ int filled;
   const int t = threadIdx.x, limit = detection_limit(h);
+  const unsigned together = group_count(h);
   const float threshold = h.request->iou_threshold;
   int kept = h.counters->kept;
   const int left = h.counters->left;
@@ -414,11 +417,11 @@ template <class T, class Shape> __device__ __forceinline__ void rest(const Head&
       const bool inside = mine < size;
       const u64 key = inside ? keys[base + mine] : 0;
       const Shape shape = Shape::template of<T>(h, inside ? row_of(h, key) : 0);
-      const int label = inside ? class_of(h, key) : -1;
+      const int label = inside ? group_of(key, together) : -1;
       bool hit = false;
       for (int k = part; inside && k < kept && !hit; k += 16) {
         const int other = h.kept[k];
-        hit = class_of(h, h.sorted[other]) == label && Shape::at(h, other).suppresses(shape, threshold);
+        hit = group_of(h.sorted[other], together) == label && Shape::at(h, other).suppresses(shape, threshold);
       }
       const int sixteen = (mine & 1) * 16;
       const unsigned hits = (__ballot_sync(EVERY, hit) >> sixteen) & 0xffffu;
@@ -426,7 +429,7 @@ template <class T, class Shape> __device__ __forceinline__ void rest(const Head&
 #pragma unroll 1
       for (int quarter = 0; quarter < 4; ++quarter) {
         const int i = part + 16 * quarter;
-        bool covers = inside && i > mine && i < size && class_of(h, keys[base + i]) == label;
+        bool covers = inside && i > mine && i < size && group_of(keys[base + i], together) == label;
         if (covers) {
           covers = shape.suppresses(Shape::template of<T>(h, row_of(h, keys[base + i])), threshold);
         }

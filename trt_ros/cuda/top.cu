@@ -9,6 +9,10 @@ __device__ __forceinline__ int candidate_count(const Head& h) {
 __device__ __forceinline__ int detection_limit(const Head& h) {
   return min(max(h.request->max_detections, 0), h.capacity);
 }
+// Candidates that are compared at once; without NMS, no more than the network finds boxes.
+__device__ __forceinline__ int compared_count(const Head& h) {
+  return min(candidate_count(h), h.uses_nms ? TOP : h.capacity);
+}
 
 // Finds the smallest of the `wanted` largest keys below `bound`, of which there are more, by radix
 // selection in one block, eight bits per round.

@@ -19,7 +19,6 @@ from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabelledOptions
-from trt_ros.vision.class_choice import ClassChoice
 from trt_ros.vision.decoders.registry import FAMILIES, ORIENTED
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
@@ -67,13 +66,13 @@ class DetectorOutputs:
         found: Detections | OrientedBoxes,
         header: Header,
         parameters: DetectorParameters,
-        choice: ClassChoice,
+        thresholds: Thresholds,
     ) -> None:
         """Publish the detections and, if configured, tracks."""
         if self._tracks is None or self._tracker is None:
             self._detections(found, header, parameters.class_id_format)
             return
-        min_scores = choice.scores_for(found.labels, parameters.score_threshold)
+        min_scores = thresholds.min_scores(found.labels)
         shown = found.take(np.flatnonzero(found.scores >= min_scores))
         self._detections(shown, header, parameters.class_id_format)
         tracked, ids = self._tracker.track(
@@ -128,7 +127,7 @@ class DetectorNode(ObjectNode):
         frame: Frame,
     ) -> None:
         """Publish the result of one image."""
-        outputs.publish(result, header, self.parameters, self.class_choice)
+        outputs.publish(result, header, self.parameters, self.class_thresholds)
 
 
 def main(args: list[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from trt_ros.nodes.inference import InferenceNode
 from trt_ros.ros.messages import LATCHED, to_label_info
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.feeds import RunInputs
-from trt_ros.vision.class_choice import ClassChoice
+from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds, parse_class_scores
 
@@ -52,8 +52,7 @@ class ThresholdParameters:
     )
     class_agnostic_nms: bool = param(
         False,
-        'Whether boxes also suppress those of other classes, above iou_threshold, after the NMS '
-        'per class.',
+        'Whether boxes also suppress those of other classes, above iou_threshold.',
         mutable=True,
     )
 
@@ -121,17 +120,18 @@ class ObjectNode(LabelledNode):
     """
     A node that detects objects; its parameters include ThresholdParameters.
 
-    :ivar class_choice: the chosen classes; while configured.
+    :ivar class_thresholds: limits of the published objects; while configured.
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         self._full_frames, self._counting = 0, threading.Lock()
-        self.class_choice = ClassChoice()
         super().__init__(name, **kwargs)
 
     def parameters_changed(self) -> None:
         """Look up the chosen classes, and publish the class names with the new threshold."""
-        self.class_choice = ClassChoice.of(self.parameters.thresholds(), self.pipeline.class_names)
+        self.class_thresholds = ClassThresholds.of(
+            self.parameters.thresholds(), self.pipeline.class_names
+        )
         super().parameters_changed()
 
     def thresholds(self) -> Thresholds:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from difflib import get_close_matches
-from functools import partial
 import logging
 import os
 import threading
@@ -29,7 +28,7 @@ from trt_ros.runtime.fitting import Fitted, fit
 from trt_ros.runtime.options import ModelOptions, PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, PendingResults, Runner
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.class_choice import ClassChoice
+from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.decoders.family import Family, Head
 from trt_ros.vision.decoders.registry import DRAWN, FAMILIES
 from trt_ros.vision.frame import Frame
@@ -44,13 +43,8 @@ ResultT = TypeVar('ResultT')
 class PendingResult(Generic[ResultT]):
     """A submitted frame. `result` must be called: the frame occupies its slot until then."""
 
-    def __init__(
-        self,
-        pending: PendingResults[ResultT],
-        choose: Callable[[ResultT], ResultT] | None = None,
-    ) -> None:
+    def __init__(self, pending: PendingResults[ResultT]) -> None:
         self._pending: PendingResults[ResultT] | None = pending
-        self._choose = choose or _unchanged
         self._result: ResultT | None = None
         self._error: BaseException | None = None
 
@@ -63,7 +57,7 @@ class PendingResult(Generic[ResultT]):
         pending, self._pending = self._pending, None
         if pending is not None:
             try:
-                self._result = self._choose(pending.results()[0])
+                self._result = pending.results()[0]
             except BaseException as error:
                 self._error = error
         if self._error is not None:
@@ -97,7 +91,7 @@ class Pipeline(Generic[ResultT]):
         self._fitted, self.feeds, self.decoder = fitted, fitted.feeds, fitted.decoder
         self.class_names = fitted.class_names
         self.backend, self.log_lines, self.outputs = backend, log_lines, outputs
-        self._last_choice: tuple[object, ClassChoice] = ((), {}), ClassChoice()
+        self._last_look_up: tuple[Thresholds, Thresholds] = DEFAULT_THRESHOLDS, DEFAULT_THRESHOLDS
 
     @classmethod
     def open(
@@ -192,8 +186,7 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when the image cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        thresholds, choose = self._choice(thresholds)
-        return choose(self._open_frames().infer(frame, thresholds))
+        return self._open_frames().infer(frame, self.look_up(thresholds))
 
     def infer_all(
         self, frames: Sequence[Frame], thresholds: Thresholds = DEFAULT_THRESHOLDS
@@ -206,8 +199,7 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when one of them cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        thresholds, choose = self._choice(thresholds)
-        return list(map(choose, self._open_frames().infer_all(frames, thresholds)))
+        return self._open_frames().infer_all(frames, self.look_up(thresholds))
 
     def infer_regions(
         self,
@@ -235,12 +227,8 @@ class Pipeline(Generic[ResultT]):
             raise ParameterError(
                 'The pipeline runs on whole images.', remedy='Open it with regions=True.'
             )
-        thresholds, choose = self._choice(thresholds)
-        maps = crop.maps(regions)
-        return [
-            choose(each)
-            for each in self._open_frames().infer_regions(_as_frame(image), maps, thresholds)
-        ]
+        maps, thresholds = crop.maps(regions), self.look_up(thresholds)
+        return self._open_frames().infer_regions(_as_frame(image), maps, thresholds)
 
     def infer_inputs(
         self, inputs: RunInputs, thresholds: Thresholds = DEFAULT_THRESHOLDS
@@ -255,24 +243,28 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when an image cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        thresholds, choose = self._choice(thresholds)
-        return choose(self._open_frames().infer_inputs(self._with_frames(inputs), thresholds))
+        thresholds = self.look_up(thresholds)
+        return self._open_frames().infer_inputs(self._with_frames(inputs), thresholds)
 
-    def _choice(self, thresholds: Thresholds) -> tuple[Thresholds, Callable[[ResultT], ResultT]]:
+    def look_up(self, thresholds: Thresholds) -> Thresholds:
         """
-        Return the thresholds for the decoder, and what chooses among its results by class.
+        Look up the classes of thresholds, once for many images; the methods accept both.
 
         :raises ParameterError: for an unknown class.
         """
-        if not thresholds.chooses_classes:
-            return thresholds, _unchanged
+        if not thresholds.chooses_classes or isinstance(thresholds, ClassThresholds):
+            return thresholds
         # Copies: a program may change its list of classes between calls.
-        classes = tuple(thresholds.classes), dict(thresholds.class_scores)
-        last, choice = self._last_choice
-        if classes != last:
-            choice = ClassChoice.of(thresholds, self.class_names)
-            self._last_choice = classes, choice
-        return choice.candidates(thresholds), partial(choice.wanted, thresholds=thresholds)
+        asked = replace(
+            thresholds,
+            classes=tuple(thresholds.classes),
+            class_scores=dict(thresholds.class_scores),
+        )
+        last, found = self._last_look_up
+        if asked != last:
+            found = ClassThresholds.of(asked, self.class_names)
+            self._last_look_up = asked, found
+        return found
 
     def _with_frames(self, inputs: RunInputs) -> RunInputs:
         """Return the inputs with pixels wrapped as frames where an image is fed."""
@@ -311,12 +303,10 @@ class Pipeline(Generic[ResultT]):
         :raises ClosedError: after close().
         """
         frames = self._open_frames()
-        thresholds, choose = self._choice(thresholds)
+        thresholds = self.look_up(thresholds)
         if isinstance(image, Mapping):
-            return PendingResult(
-                frames.submit_inputs(self._with_frames(image), thresholds), choose
-            )
-        return PendingResult(frames.submit([_as_frame(image)], thresholds), choose)
+            return PendingResult(frames.submit_inputs(self._with_frames(image), thresholds))
+        return PendingResult(frames.submit([_as_frame(image)], thresholds))
 
     @property
     def preprocess(self) -> Preprocess:
@@ -386,10 +376,6 @@ def _logged(action: str) -> Iterator[None]:
         yield
     except TrtRosError as error:
         log.warning('Could not %s. %s', action, error)
-
-
-def _unchanged(result: ResultT) -> ResultT:
-    return result
 
 
 def _options(

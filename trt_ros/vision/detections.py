@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trt_ros.vision.thresholds import Thresholds
+
 
 @dataclass(frozen=True)
 class Detections:
@@ -27,6 +29,11 @@ class Detections:
     def take(self, indices: np.ndarray) -> Detections:
         """Return some detections, (K,) indices, in their order."""
         return Detections(self.xyxy[indices], self.scores[indices], self.labels[indices])
+
+    def wanted(self, thresholds: Thresholds) -> np.ndarray:
+        """Return (K,) indices of the detections of wanted classes, at most `max_detections`."""
+        passes = self.scores >= thresholds.min_scores(self.labels)
+        return np.flatnonzero(passes)[: thresholds.max_detections]
 
     @classmethod
     def empty(cls) -> Detections:

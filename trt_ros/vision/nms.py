@@ -8,6 +8,7 @@ import numpy as np
 
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
 
 CHUNK = 128  # Boxes compared at once; fastest of 32 to 512.
 
@@ -72,27 +73,55 @@ def non_max_suppression(
     return chosen[:max_detections]
 
 
+def select_best(
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    labels: np.ndarray,
+    thresholds: Thresholds,
+    *,
+    uses_nms: bool = True,
+    limit: int | None = None,
+    overlap: Callable[[np.ndarray, np.ndarray], np.ndarray] = iou,
+) -> np.ndarray:
+    """Return (K,) indices of the boxes to keep, best first; parameters as in `to_detections`."""
+    some = np.arange(len(scores)) if uses_nms else np.argsort(-scores, kind='stable')[:limit]
+    if not (uses_nms or thresholds.class_agnostic):
+        return some[: thresholds.max_detections]
+    labels = np.zeros(len(some), np.int32) if thresholds.class_agnostic else labels[some]
+    best = non_max_suppression(
+        boxes[some],
+        scores[some],
+        labels,
+        iou_threshold=thresholds.iou,
+        max_detections=thresholds.max_detections,
+        overlap=overlap,
+    )
+    return np.asarray(some[best])
+
+
 def to_detections(
     xyxy: np.ndarray,
     scores: np.ndarray,
     labels: np.ndarray,
     letterbox: Letterbox,
+    thresholds: Thresholds,
     *,
-    iou_threshold: float | None,
-    max_detections: int,
+    uses_nms: bool = True,
+    limit: int | None = None,
 ) -> Detections:
     """
     Convert candidates to detections: the last step of every box detector.
 
-    Boxes with a NaN or Inf, and boxes outside the image, are dropped before NMS. The others are
-    clipped to the image after NMS.
+    Boxes with a NaN or Inf, boxes outside the image and boxes of classes that are not wanted are
+    dropped before NMS. The others are clipped to the image after NMS.
 
-    :param xyxy: (N, 4) float32 in input pixels; `scores`: (N,) float32; `labels`: (N,).
-        N may be 0.
-    :param iou_threshold: None: no NMS.
+    :param xyxy: (N, 4) float32 in input pixels; `scores`: (N,) float32, at least
+        `thresholds.score`; `labels`: (N,). N may be 0.
+    :param uses_nms: False: the network needs no NMS, only `thresholds.class_agnostic` asks for it.
+    :param limit: maximum number of detections of a network without NMS; None: no limit.
     """
     return choose_boxes(
-        xyxy, scores, labels, letterbox, iou_threshold=iou_threshold, max_detections=max_detections
+        xyxy, scores, labels, letterbox, thresholds, uses_nms=uses_nms, limit=limit
     )[1]
 
 
@@ -101,21 +130,20 @@ def choose_boxes(
     scores: np.ndarray,
     labels: np.ndarray,
     letterbox: Letterbox,
+    thresholds: Thresholds,
     *,
-    iou_threshold: float | None,
-    max_detections: int,
+    uses_nms: bool = True,
+    limit: int | None = None,
 ) -> tuple[np.ndarray, Detections]:
     """Select detections as `to_detections` does; also return (K,) indices of their candidates."""
-    finite = np.flatnonzero(np.isfinite(xyxy).all(axis=1))
+    passes = np.isfinite(xyxy).all(axis=1)
+    if thresholds.chooses_classes:
+        passes &= scores >= thresholds.min_scores(labels)
+    finite = np.flatnonzero(passes)
     clipped = letterbox.to_image(xyxy[finite])
     visible = (clipped[:, :2] < clipped[:, 2:]).all(axis=1)
     keep, clipped = finite[visible], clipped[visible]
     scores, labels = scores[keep], labels[keep]
-    if iou_threshold is None:
-        best = np.argsort(-scores, kind='stable')[:max_detections]
-    else:
-        best = non_max_suppression(
-            xyxy[keep], scores, labels, iou_threshold=iou_threshold, max_detections=max_detections
-        )
+    best = select_best(xyxy[keep], scores, labels, thresholds, uses_nms=uses_nms, limit=limit)
     found = Detections(clipped[best], scores[best], labels[best].astype(np.int32))
     return keep[best], found

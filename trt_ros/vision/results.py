@@ -10,6 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from trt_ros.vision.detections import Detections
+from trt_ros.vision.thresholds import Thresholds
 
 #: Network outputs for one image by name, each with a batch axis of 1.
 Tensors = Mapping[str, np.ndarray]
@@ -139,6 +140,12 @@ class Poses:
         """Return some objects, (K,) indices, in their order."""
         regions = self.regions and self.regions.take(indices)
         return Poses(self.detections.take(indices), self.keypoints[indices], regions)
+
+    def wanted(self, thresholds: Thresholds) -> Poses:
+        """Return the objects that the thresholds by class let pass; without a choice, all."""
+        if not thresholds.chooses_classes:
+            return self
+        return self.take(self.detections.wanted(thresholds))
 
     @classmethod
     def join(cls, poses: Sequence[Poses]) -> Poses:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from trt_ros.errors import ParameterError
+
+if TYPE_CHECKING:  # Command lines show their help without NumPy.
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -13,7 +17,8 @@ class Thresholds:
     """
     The limits that decide which of a network's candidates become results.
 
-    A task without boxes ignores all of them; `Pipeline` applies those by class.
+    A task without boxes ignores all of them. Decoders apply those by class once the classes are
+    looked up, see `ClassThresholds`.
 
     :param score: minimum score, 0 to 1; NaN and Inf never pass.
     :param iou: IoU above which the lower-scoring of two boxes of one class is suppressed, 0 to 1.
@@ -34,6 +39,29 @@ class Thresholds:
     def chooses_classes(self) -> bool:
         """Whether a limit depends on the class."""
         return bool(self.classes or self.class_scores or self.class_agnostic)
+
+    def class_table(self) -> tuple[np.ndarray, float]:
+        """
+        Return minimum scores by class index, (N,) float32, and that of the classes from N on.
+
+        Infinity refuses a class.
+        """
+        import numpy as np
+
+        return np.zeros(0, np.float32), self.score
+
+    def min_scores(self, labels: np.ndarray) -> np.ndarray:
+        """
+        Return the minimum score of each label.
+
+        :param labels: (N,) class indices of 0 and above, of any dtype.
+        :returns: (N,) float32.
+        """
+        import numpy as np
+
+        table, others = self.class_table()
+        known = np.minimum(labels, len(table)).astype(np.intp)
+        return np.asarray(np.append(table, np.float32(others))[known])
 
 
 def parse_class_scores(texts: Sequence[str]) -> dict[str | int, float]:

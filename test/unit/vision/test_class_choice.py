@@ -1,76 +1,91 @@
 """Results chosen by their class."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from trt_ros.errors import ParameterError
-from trt_ros.vision.class_choice import MAX_CANDIDATES, ClassChoice
-from trt_ros.vision.detections import Detections
-from trt_ros.vision.nms import non_max_suppression
-from trt_ros.vision.results import (
-    Classification,
-    LazyMasks,
-    OrientedBoxes,
-    PaintedInstances,
-    Poses,
-)
+from trt_ros.vision.class_choice import ClassThresholds
+from trt_ros.vision.decoders.heatmap_pose import HeatmapHead
+from trt_ros.vision.decoders.obb import ObbHead
+from trt_ros.vision.decoders.yolo_rows import Rows
+from trt_ros.vision.decoders.yolov8 import YoloV8Head
+from trt_ros.vision.decoders.yolov10 import EndToEndHead
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import non_max_suppression, to_detections
 from trt_ros.vision.thresholds import Thresholds, parse_class_scores
 
 NAMES = ('person', 'car', 'dog', 'car')
+WHOLE = Letterbox.fit((100, 100), (100, 100), 'stretch')
 
 
-def limits(classes=(), scores=(), agnostic=False, score=0.0, **more):
-    return Thresholds(
+def limits(classes=(), scores=(), agnostic=False, *, names=NAMES, score=0.0, **more):
+    asked = Thresholds(
         score=score,
         classes=classes,
         class_scores=parse_class_scores(scores),
         class_agnostic=agnostic,
         **more,
     )
-
-
-def choice(classes=(), scores=(), names=NAMES):
-    return ClassChoice.of(limits(classes, scores), names)
-
-
-def wanted(result, *args, **more):
-    """Choose by thresholds; arguments are those of limits()."""
-    thresholds = limits(*args, **more)
-    return ClassChoice.of(thresholds, NAMES).wanted(result, thresholds)
+    return ClassThresholds.of(asked, names)
 
 
 def crowd(count=300, seed=0):
-    """Overlapping boxes of four classes, best score first."""
+    """Overlapping boxes of four classes, some with equal scores."""
     rng = np.random.default_rng(seed)
     low = rng.uniform(0, 60, (count, 2))
     xyxy = np.hstack([low, low + rng.uniform(10, 40, (count, 2))]).astype(np.float32)
-    scores = np.sort(rng.uniform(0, 1, count).astype(np.float32))[::-1]
-    return Detections(xyxy, scores, rng.integers(0, 4, count).astype(np.int32))
+    scores = rng.integers(1, 100, count) / np.float32(100)
+    return xyxy, scores.astype(np.float32), rng.integers(0, 4, count).astype(np.int32)
 
 
-def suppressed(found, iou=0.45):
-    best = non_max_suppression(
-        found.xyxy, found.scores, found.labels, iou_threshold=iou, max_detections=MAX_CANDIDATES
-    )
-    return found.take(best)
+def minima(thresholds, count=6):
+    return thresholds.min_scores(np.arange(count)).tolist()
 
 
-def test_nothing_is_chosen_from_nothing():
-    for agnostic in (False, True):
-        assert len(wanted(Detections.empty(), ['dog'], agnostic=agnostic)) == 0
+# The table.
 
 
-def test_without_a_choice_all_stays_as_it_is():
-    assert not Thresholds(0.3, 0.5, 7).chooses_classes
-    assert wanted(found := crowd(90)) is found
+def test_without_a_choice_every_class_has_the_same_minimum():
+    assert not Thresholds(0.5, 0.5, 7).chooses_classes
+    assert minima(Thresholds(0.5)) == minima(limits(score=0.5)) == [0.5] * 6
+    assert Thresholds(0.5).min_scores(np.zeros(0, np.int32)).shape == (0,)
+
+
+def test_classes_that_are_not_chosen_are_refused():
+    some = limits(['person', 2], score=0.25)
+    assert minima(some) == [0.25, np.inf, 0.25, np.inf, np.inf, np.inf]
+    assert (some.score, some.others) == (0.25, np.inf)
+
+
+def test_a_class_has_the_minimum_of_its_own():
+    some = limits(scores=['car:0.75', 'dog:0.125'], score=0.5)
+    assert minima(some) == [0.5, 0.75, 0.125, 0.75, 0.5, 0.5]
+    assert (some.score, some.others) == (0.125, 0.5)
+
+
+def test_the_minimum_of_a_class_that_is_not_chosen_does_not_count():
+    some = limits(['dog'], ['dog:0.75', 'car:0.125'], score=0.5)
+    assert minima(some) == [np.inf, np.inf, 0.75, np.inf, np.inf, np.inf]
+    assert some.score == 0.75
+
+
+def test_labels_of_any_dtype_have_a_minimum():
+    some = limits(['1'], names=(), score=0.5)
+    for dtype in (np.int64, np.float32, np.uint8):
+        assert some.min_scores(np.array([1, 200], dtype)).tolist() == [0.5, np.inf]
 
 
 def test_classes_are_names_or_indices_and_a_name_may_stand_for_several():
-    assert choice(['car', 2]).classes == choice(['car', '2']).classes == {1, 2, 3}
-    assert choice(['7'], names=()).classes == {7}
-    assert choice(scores=['car:0.5', 'dog: 1']).min_scores == {1: 0.5, 3: 0.5, 2: 1.0}
-    assert choice(['a:b'], ['a:b:0.5'], names=('a:b',)).min_scores == {0: 0.5}
-    assert choice(['1'], names=('1', '0')).classes == {0}
+    for classes in (['car', 2], ['car', '2']):
+        assert (
+            np.isfinite(minima(limits(classes))).tolist()
+            == [False, True, True, True] + [False] * 2
+        )
+    assert limits(['7'], names=()).table.tolist() == [np.inf] * 7 + [0]
+    assert limits(['a:b'], ['a:b:0.5'], names=('a:b',)).table.tolist() == [0.5]
+    assert minima(limits(['1'], names=('1', '0')), 2) == [0, np.inf]
 
 
 @pytest.mark.parametrize(
@@ -80,6 +95,7 @@ def test_classes_are_names_or_indices_and_a_name_may_stand_for_several():
         (['4'], [], NAMES, "unknown class '4'.*indices from 0 to 3"),
         (['-1'], [], NAMES, "unknown class '-1'"),
         (['dog'], [], (), 'no class names: set labels'),
+        (['65536'], [], (), "unknown class '65536'.*indices from 0 to 65535"),
         ([], ['dog'], NAMES, "class_score_thresholds contains 'dog'.*CLASS:SCORE"),
         ([], ['dog:much'], NAMES, "contains 'dog:much'"),
         ([], ['dog:nan'], NAMES, "contains 'dog:nan'"),
@@ -89,88 +105,125 @@ def test_classes_are_names_or_indices_and_a_name_may_stand_for_several():
 )
 def test_an_unknown_class_or_score_is_refused(classes, scores, names, text):
     with pytest.raises(ParameterError, match=f'(?s){text}'):
-        choice(classes, scores, names)
+        limits(classes, scores, names=names)
 
 
-def test_the_decoder_lets_everything_pass_that_may_be_wanted():
-    some = choice(['person'], ['person:0.1', 'dog:0.05', 'car:0.9'])
-    assert some.candidates(Thresholds(0.3, 0.5, 7)) == Thresholds(0.1, 0.5, MAX_CANDIDATES)
-    assert choice(['person']).candidates(Thresholds(0.3)).score == 0.3
-    assert not some.candidates(Thresholds(0.3, classes=['person'])).chooses_classes
+# Decoding.
 
 
+@pytest.mark.parametrize('agnostic', [False, True])
 @pytest.mark.parametrize('seed', range(5))
-def test_choosing_after_suppression_is_choosing_before_it(seed):
-    some = choice(['person', 'dog'], ['person:0.6', 'dog:0.1'])
-    every = crowd(seed=seed)
-    asked = some.candidates(Thresholds(0.3))
-    candidates = every.take(np.flatnonzero(every.scores >= asked.score))
-    after = wanted(suppressed(candidates), ['person', 'dog'], ['person:0.6', 'dog:0.1'], score=0.3)
-    before = np.isin(every.labels, [0, 2])
-    before &= every.scores >= np.where(every.labels == 0, np.float32(0.6), np.float32(0.1))
-    expected = suppressed(every.take(np.flatnonzero(before)))
-    assert len(expected) > 10
-    for name in ('xyxy', 'scores', 'labels'):
-        assert getattr(after, name).tolist() == getattr(expected, name).tolist()
-
-
-def test_boxes_of_other_classes_are_suppressed_on_request():
-    found = Detections(
-        np.array([[0, 0, 10, 10], [0, 1, 10, 11], [40, 0, 50, 10]], np.float32),
-        np.array([0.9, 0.8, 0.7], np.float32),
-        np.array([0, 1, 1], np.int32),
+def test_boxes_are_chosen_before_the_nms(seed, agnostic):
+    some = limits(['person', 'dog'], ['person:0.6', 'dog:0.1'], agnostic, score=0.3)
+    xyxy, scores, labels = crowd(seed=seed)
+    found = to_detections(xyxy, scores, labels, WHOLE, some)
+    keep = np.flatnonzero(
+        np.isin(labels, [0, 2])
+        & (scores >= np.where(labels == 0, np.float32(0.6), np.float32(0.1)))
     )
-    assert wanted(found, agnostic=True).scores.tolist() == pytest.approx([0.9, 0.7])
-    assert len(wanted(found, agnostic=True, iou=0.9)) == 3
+    best = keep[
+        non_max_suppression(
+            xyxy[keep],
+            scores[keep],
+            np.zeros(len(keep)) if agnostic else labels[keep],
+            iou_threshold=some.iou,
+            max_detections=1000,
+        )
+    ]
+    assert len(best) > 5
+    assert found.xyxy.tolist() == np.minimum(xyxy[best], 100).tolist()
+    assert found.labels.tolist() == labels[best].tolist()
+    few = to_detections(xyxy, scores, labels, WHOLE, replace(some, max_detections=3))
+    assert few.scores.tolist() == found.scores[:3].tolist()
+
+
+@pytest.mark.parametrize('uses_nms', [True, False])
+def test_boxes_of_other_classes_are_suppressed_on_request(uses_nms):
+    xyxy = np.array([[0, 0, 10, 10], [0, 1, 10, 11], [40, 0, 50, 10]], np.float32)
+    scores, labels = np.array([0.9, 0.8, 0.7], np.float32), np.array([0, 1, 1], np.int32)
+
+    def found(*args, **more):
+        asked = limits(*args, **more)
+        return to_detections(xyxy, scores, labels, WHOLE, asked, uses_nms=uses_nms).scores.tolist()
+
+    assert found(agnostic=True) == pytest.approx([0.9, 0.7])
+    assert len(found(agnostic=True, iou=0.9)) == 3
     # What is not wanted suppresses nothing.
-    for unwanted in (wanted(found, ['car'], agnostic=True), wanted(found, (), ['person:1'], True)):
-        assert unwanted.scores.tolist() == pytest.approx([0.8, 0.7])
+    for unwanted in (found(['car'], agnostic=True), found((), ['person:1'], True)):
+        assert unwanted == pytest.approx([0.8, 0.7])
 
 
-def test_only_the_best_of_the_wanted_are_kept():
-    found = wanted(crowd(), ['dog'], max_detections=3)
-    assert found.labels.tolist() == [2, 2, 2]
-    assert found.scores.tolist() == wanted(crowd(), ['dog']).scores[:3].tolist()
+def test_what_is_suppressed_suppresses_nothing():
+    """The second box of class 1 overlaps the first one, but not the box of class 0."""
+    xyxy = np.array([[0, 0, 10, 10], [0, 3, 10, 13], [0, 7, 10, 17]], np.float32)
+    scores, labels = np.array([0.9, 0.8, 0.7], np.float32), np.array([0, 1, 1], np.int32)
+    found = to_detections(xyxy, scores, labels, WHOLE, limits(agnostic=True, iou=0.3))
+    assert found.scores.tolist() == pytest.approx([0.9, 0.7])
 
 
-def test_rotated_boxes_are_chosen_too():
-    found = OrientedBoxes(
-        np.array([[50, 50, 40, 10], [50, 51, 40, 10], [50, 50, 40, 10]], np.float32),
-        np.array([0.3, 0.3, 1.9], np.float32),
-        np.array([0.9, 0.8, 0.7], np.float32),
-        np.array([0, 1, 2], np.int32),
-    )
-    assert wanted(found, agnostic=True).labels.tolist() == [0, 2]
-    assert wanted(found, ['car', 'dog']).labels.tolist() == [1, 2]
+def test_a_network_without_nms_finds_no_more_boxes_than_it_has():
+    xyxy, scores, labels = crowd(50)
+    for agnostic in (False, True):
+        some = limits(['car'], agnostic=agnostic, iou=0.9)
+        found = to_detections(xyxy, scores, labels, WHOLE, some, uses_nms=False, limit=4)
+        best = np.sort(scores[labels % 2 == 1])[::-1]
+        assert set(found.scores.tolist()) <= set(best[:4].tolist())
+        assert len(found) == 4 if not agnostic else 0 < len(found) <= 4
 
 
-def test_keypoints_stay_with_their_objects():
-    poses = Poses(crowd(20), np.arange(20, dtype=np.float32).repeat(6).reshape(20, 2, 3))
-    found = wanted(poses, ['dog'])
-    kept = np.flatnonzero(poses.detections.labels == 2)
-    assert len(kept) and found.keypoints[:, 0, 0].tolist() == kept.tolist()
-    assert found.detections.scores.tolist() == poses.detections.scores[kept].tolist()
+def columns(classes=4, extras=0, count=200, seed=1):
+    """A head of YOLOv8 (1, 4 + classes + extras, count) of overlapping boxes."""
+    rng = np.random.default_rng(seed)
+    head = np.zeros((1, 4 + classes + extras, count), np.float32)
+    head[0, :2] = rng.uniform(20, 80, (2, count))
+    head[0, 2:4] = rng.uniform(10, 40, (2, count))
+    head[0, 4 : 4 + classes] = rng.uniform(0, 1, (classes, count)) ** 3
+    head[0, 4 + classes :] = rng.uniform(-1, 1, (extras, count))
+    return head
 
 
-def test_masks_behind_an_unwanted_object_are_seen():
-    masks = [np.ones((4, 4), bool), np.ones((8, 8), bool)]
-    boxes = Detections(
-        np.array([[2, 2, 6, 6], [0, 0, 8, 8]], np.float32),
-        np.array([0.9, 0.8], np.float32),
-        np.array([0, 2], np.int32),
-    )
-    origins = np.array([[2, 2], [0, 0]], np.int32)
-    front = np.full((8, 8), 2, np.uint16)
-    front[2:6, 2:6] = 1
-    painted = PaintedInstances(
-        boxes, LazyMasks(2, lambda: masks), origins, (8, 8), front, (front * 2 - 1).astype('u1')
-    )
-    assert wanted(painted) is painted
-    found = wanted(painted, ['dog'])
-    assert (found.paint(np.array([3], np.uint8)) == 3).all()
-    assert found.origins_xy.tolist() == [[0, 0]] and len(found.masks) == 1
+@pytest.mark.parametrize(
+    'head, outputs',
+    [
+        (YoloV8Head('head', None), columns()),
+        (
+            EndToEndHead('head', None),
+            np.concatenate([crowd()[0], *(x[:, None] for x in crowd()[1:])], axis=1)[None],
+        ),
+        (ObbHead(Rows('head', None, 1, False)), columns(extras=1)),
+    ],
+    ids=['nms', 'no nms', 'rotated'],
+)
+def test_decoders_choose_as_from_their_own_results(head, outputs):
+    every = head({'head': outputs}, WHOLE, Thresholds(0.1, 0.45, 10000))
+    some = limits(['person', 'dog'], ['dog:0.5'], score=0.3, max_detections=9)
+    found = head({'head': outputs}, WHOLE, some)
+    keep = every.scores >= np.where(every.labels == 2, 0.5, 0.3)
+    best = np.flatnonzero(keep & np.isin(every.labels, [0, 2]))
+    assert len(best) >= 9
+    assert found.scores.tolist() == every.scores[best][:9].tolist()
+    assert found.labels.tolist() == every.labels[best][:9].tolist()
+    refused = head({'head': outputs}, WHOLE, limits(['person'], ['person:1']))
+    assert len(refused) == 0
 
 
-def test_results_without_boxes_stay_as_they_are():
-    scores = Classification(np.ones(4, np.float32))
-    assert wanted(scores, ['dog']) is scores
+def test_rotated_boxes_suppress_those_of_other_classes():
+    head = np.zeros((1, 7, 3), np.float32)
+    head[0, :4] = np.array([[50, 50, 40, 10], [50, 51, 40, 10], [50, 50, 40, 10]]).T
+    head[0, 4:6] = [[0.9, 0, 0], [0, 0.8, 0.7]]
+    head[0, 6] = [0.3, 0.3, 1.9]
+    decode = ObbHead(Rows('head', 2, 1, False))
+    found = decode({'head': head}, WHOLE, limits(agnostic=True, names=('a', 'b')))
+    assert found.scores.tolist() == pytest.approx([0.9, 0.7])
+    assert len(decode({'head': head}, WHOLE, limits(names=('a', 'b')))) == 3
+    chosen = decode({'head': head}, WHOLE, limits(['b'], names=('a', 'b')))
+    assert chosen.scores.tolist() == pytest.approx([0.8, 0.7])
+
+
+def test_the_only_object_of_an_image_is_chosen_too():
+    heatmaps = {'heatmaps': np.full((1, 5, 8, 8), 0.5, np.float32)}
+    head = HeatmapHead('heatmaps')
+    assert len(head(heatmaps, WHOLE, Thresholds(0.9))) == 1
+    assert len(head(heatmaps, WHOLE, limits(['person']))) == 1
+    assert len(head(heatmaps, WHOLE, limits(['car']))) == 0
+    assert len(head(heatmaps, WHOLE, limits(scores=['person:0.6']))) == 0

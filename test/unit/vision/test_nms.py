@@ -8,6 +8,7 @@ import pytest
 
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import iou, non_max_suppression, to_detections
+from trt_ros.vision.thresholds import Thresholds
 
 REPEATABLE = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 WHOLE = Letterbox.fit((640, 480), (480, 640), 'stretch')
@@ -128,8 +129,7 @@ def finish(xyxy, scores, labels=None, *, iou_threshold=0.5):
         np.array(scores, np.float32),
         labels,
         WHOLE,
-        iou_threshold=iou_threshold,
-        max_detections=100,
+        Thresholds(0.0, iou_threshold, 100),
     )
 
 

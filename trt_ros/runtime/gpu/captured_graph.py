@@ -9,7 +9,6 @@ from typing import NamedTuple
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer
 from trt_ros.profiling import mark
-from trt_ros.runtime.gpu.preprocess import RequestArgs
 from trt_ros.runtime.gpu.sources import Part, Piece
 from trt_ros.runtime.gpu.waiting import RunTimes
 
@@ -22,7 +21,7 @@ class RunAddresses:
     Addresses that the captured work of a run reads and writes.
 
     :param images: GPU address of each image; may be fewer than the batch has.
-    :param request: GPU address of the `RequestArgs`.
+    :param request: GPU address of the request, see `write_request`.
     :param copies: (target, source, nbytes) of the copies to the GPU inside the graph.
     :param results: where the results of each image go, or else all raw outputs.
     :param maps: GPU address of the maps of the regions of one image; 0 for whole images.
@@ -41,7 +40,6 @@ class SlotMemory(NamedTuple):
     pinned: PinnedBuffer
     image: DeviceBuffer | None
     results: PinnedBuffer
-    request: RequestArgs
 
 
 class StageSequence:

@@ -48,7 +48,7 @@ class GpuDecoder(Protocol):
         Return the kernels to launch for an image, in order.
 
         :param address: returns the GPU address of an output.
-        :param request: GPU address of a `RequestArgs`.
+        :param request: GPU address of the request, see `write_request`.
         :param scratch: GPU address of the scratch memory.
         :param result: GPU address of the host memory for the result.
         """

@@ -178,11 +178,16 @@ class GpuBoxes:
             and (count is None or count.dtype in _INTEGERS)
         )
 
+    @property
+    def _compared_groups(self) -> int:
+        """Groups of candidates that are compared at once; without NMS, if asked to."""
+        return -(-(min(self.places, TOP) if self.uses_nms else self.capacity) // GROUP)
+
     @cached_property
     def _scratch(self) -> tuple[dict[str, int], int]:
         """Offsets of the parts of the scratch memory by field of `HeadArgs`, and its size."""
         is_more = self.places > TOP
-        groups = -(-min(self.places, TOP) // GROUP)
+        groups, compared = -(-min(self.places, TOP) // GROUP), self._compared_groups
         behind = self.capacity if is_more and self.uses_nms else 0
         ranked = groups * GROUP + behind
         sizes = {
@@ -195,7 +200,7 @@ class GpuBoxes:
             'shapes_sorted': 16 * ranked if self.form == 'rotated' else 0,
             'kept': 4 * self.capacity,
             'instances': 24 * self.capacity if self.extra_kind == COEFFICIENTS else 0,
-            'mask': 8 * groups * GROUP * groups * (GROUP // 64) if self.uses_nms else 0,
+            'mask': 8 * compared * GROUP * compared * (GROUP // 64),
         }
         offsets, end = {}, 0
         for name, nbytes in sizes.items():
@@ -236,7 +241,7 @@ class GpuBoxes:
             request=request,
             extras=self.extras and self.extras.at(address),
             result=result,
-            pitch=-(-min(self.places, TOP) // GROUP) * (GROUP // 64),
+            pitch=self._compared_groups * (GROUP // 64),
             capacity=self.capacity,
             places=self.places,
             rows=self.rows,
@@ -296,12 +301,11 @@ class GpuBoxes:
             found.append(Launch('cut', one, (1024, 1, 1), args))
         ranked = -(-min(self.places, TOP) // 64)
         found.append(Launch(f'rank{shape}_{dtype}', (ranked, 1, 1), (1024, 1, 1), args))
-        if self.uses_nms:
-            groups = args.pitch * 64 // GROUP
-            tiles = (groups + 1) // 2 * (groups + 1) * (GROUP // 64) * (GROUP // COLUMNS)
-            found.append(
-                Launch(f'mask{shape or "_upright"}', (min(tiles, 1024), 1, 1), (256, 1, 1), args)
-            )
+        groups = self._compared_groups
+        tiles = (groups + 1) // 2 * (groups + 1) * (GROUP // 64) * (GROUP // COLUMNS)
+        found.append(
+            Launch(f'mask{shape or "_upright"}', (min(tiles, 1024), 1, 1), (256, 1, 1), args)
+        )
         found.append(Launch(f'reduce_{dtype}', one, (GROUP, 1, 1), args))
         if self.uses_nms and self.places > TOP:
             found.append(Launch(f'filter{shape}_{dtype}', wide, (256, 1, 1), args))

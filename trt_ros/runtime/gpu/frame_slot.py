@@ -24,11 +24,11 @@ from trt_ros.runtime.gpu.captured_graph import (
     Stage,
     StageSequence,
 )
-from trt_ros.runtime.gpu.preprocess import Geometry, request_view
+from trt_ros.runtime.gpu.preprocess import Geometry
+from trt_ros.runtime.gpu.request import REQUEST_NBYTES, header_nbytes, write_request
 from trt_ros.runtime.gpu.shared_resources import REGIONS, SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.sources import (
-    HEADER_NBYTES,
     JpegSource,
     Part,
     Piece,
@@ -214,19 +214,21 @@ class FrameSlot:
             sources.append(TensorSource(self.shared.tensor_specs[name], tensor))
         zero_copy = self._zero_copy_addresses(sources, device_address)
         in_place = self.shared.in_place
+        header = header_nbytes(thresholds, self.shared.class_count)
         # Graphs contain the addresses of images that kernels read in place, not of copied ones.
         key = (
+            header,
             *(source.key for source in sources),
             zero_copy if in_place else tuple(map(bool, zero_copy)),
         )
         captured = self.captured(buffers).find(key)
         if captured is None:
             with mark('capture'):
-                captured = self._open_graph(buffers, key, frames, sources, zero_copy, after)
+                captured = self._open_graph(
+                    buffers, key, header, frames, sources, zero_copy, after
+                )
         memory = captured.memory
-        request = memory.request
-        request.score_threshold, request.iou_threshold = thresholds.score, thresholds.iou
-        request.max_detections = thresholds.max_detections
+        write_request(memory.pinned.view, thresholds)
         if captured.pieces:
             self._copy(sources, captured.pieces, memory)
         for source, part in zip(sources, captured.parts):
@@ -257,6 +259,7 @@ class FrameSlot:
         self,
         buffers: BatchBuffers,
         key: tuple[object, ...],
+        header_nbytes: int,
         frames: Sequence[Frame],
         sources: Sequence[Source],
         zero_copy: tuple[int, ...],
@@ -264,7 +267,7 @@ class FrameSlot:
     ) -> CapturedGraph:
         """Lay out memory for sources like these, and capture their graph."""
         geometries = tuple(map(Geometry.of, frames))
-        offsets, end = [], HEADER_NBYTES
+        offsets, end = [], header_nbytes
         for source in sources:
             offsets.append(end)
             end += aligned(source.nbytes)
@@ -277,7 +280,7 @@ class FrameSlot:
             address or (source.is_decoded_on_gpu and not self.shared.in_place)
             for source, address in zip(sources, zero_copy)
         )
-        memory = self._grow_memory(end if is_in_pinned else HEADER_NBYTES, end, results_end)
+        memory = self._grow_memory(end if is_in_pinned else header_nbytes, end, results_end)
         pinned, image = memory.pinned, memory.image
         parts = tuple(
             Part(
@@ -290,7 +293,7 @@ class FrameSlot:
             for source, offset, address in zip(sources, offsets, zero_copy)
         )
         header = 0 if image is None else image.ptr
-        transfers = plan_transfers(parts, header, self._chunk_nbytes)
+        transfers = plan_transfers(parts, header, header_nbytes, self._chunk_nbytes)
         # Where each source is when the graph reads it; the GPU can read pinned memory.
         there = [
             part.target or address or pinned.device_ptr + part.pinned
@@ -401,7 +404,7 @@ class FrameSlot:
         with ExitStack() as undo:
             pinned = PinnedBuffer(aligned(pinned_nbytes), 'slots', account)
             undo.callback(pinned.close)
-            pinned.view[:HEADER_NBYTES] = 0
+            pinned.view[:REQUEST_NBYTES] = 0
             results = PinnedBuffer(result_nbytes, 'results', account)
             undo.callback(results.close)
             if not self.shared.in_place:
@@ -409,7 +412,7 @@ class FrameSlot:
                 undo.callback(image.close)
                 fill_async(image.ptr, 0, image.nbytes, self.stream.handle)
             undo.pop_all()
-        return SlotMemory(pinned, image, results, request_view(pinned.view[:16]))
+        return SlotMemory(pinned, image, results)
 
     def _free_memory(self) -> None:
         memory, self.memory = self.memory, None

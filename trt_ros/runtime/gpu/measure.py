@@ -21,7 +21,6 @@ from trt_ros.runtime.cpu.measure import Summary
 from trt_ros.runtime.feeds import description, measured_inputs, split_inputs
 from trt_ros.runtime.gpu.executor import GraphPipeline, Pending
 from trt_ros.runtime.gpu.frame_slot import FrameSlot
-from trt_ros.runtime.gpu.sources import HEADER_NBYTES
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
@@ -149,7 +148,7 @@ def host_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, li
             pending.results()
         stop = time.perf_counter()
         if not target.size and slot.memory is not None:
-            target = slot.memory.pinned.view[HEADER_NBYTES:][: data.size]
+            target = slot.memory.pinned.view[: data.size]
         begin = time.perf_counter()
         target[: data.size] = data
         end = time.perf_counter()

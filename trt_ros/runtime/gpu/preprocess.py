@@ -1,4 +1,4 @@
-"""Arguments of the preprocessing kernel, and the request struct with the thresholds."""
+"""Arguments of the preprocessing kernel."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Sequence
 import ctypes
 from ctypes import c_float, c_int, c_void_p
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.errors import TensorMismatchError
@@ -95,17 +93,6 @@ class CropArgs(ctypes.Structure):
     """Arguments of the kernel of regions; preprocess.cu: struct Crop."""
 
     _fields_ = [('image', PreprocessArgs), ('maps', c_void_p)]
-
-
-class RequestArgs(ctypes.Structure):
-    """Parameters that may differ between frames of one graph; common.cu: struct Request."""
-
-    _fields_ = [
-        ('score_threshold', c_float),
-        ('iou_threshold', c_float),
-        ('max_detections', c_int),
-        ('reserved', c_int),
-    ]
 
 
 @dataclass(frozen=True)
@@ -273,8 +260,3 @@ def launch_crop(kernels: Kernels, args: CropArgs, regions: int, stream: int) -> 
     image = args.image
     grid = (-(-image.input_width // 32), -(-image.input_height // 8), regions)
     kernels.launch('crop', grid, (32, 8, 1), args, stream)
-
-
-def request_view(memory: np.ndarray) -> RequestArgs:
-    """Return a RequestArgs in pinned bytes, (16,) uint8, which it borrows."""
-    return RequestArgs.from_buffer(memory.data)

@@ -111,6 +111,7 @@ class SharedResources:
         decode.
     :param in_place: whether kernels read images in pinned memory, without a copy to the GPU.
     :param batches: batch sizes of runs, ascending.
+    :param class_count: number of classes; 0: unknown.
     :param graph_fallbacks: reasons why frames run without a CUDA graph; slots append to it.
     """
 
@@ -129,6 +130,7 @@ class SharedResources:
     waiting: GpuWait
     jpegs: JpegDecoder
     batches: tuple[int, ...] = (1,)
+    class_count: int = 0
     graph_fallbacks: list[str] = field(default_factory=list)
 
     @cached_property
@@ -235,6 +237,7 @@ def open_shared_resources(
         states=States(state_feeds(fitted.feeds), account, undo),
         waiting=GpuWait(options.gpu_wait),
         jpegs=jpegs,
+        class_count=len(fitted.class_names) or fitted.decoder.class_count or 0,
     )
     return replace(shared, batches=batches_for(shared, batch, fitted.decoder))
 

@@ -15,7 +15,6 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.jpeg import JpegFrame
 
-HEADER_NBYTES = 256  # The request; keeps the images behind it aligned.
 #: Images and tensors up to this size are transferred by the graph, larger ones once copied.
 SMALL_NBYTES = 1 << 16
 
@@ -159,7 +158,9 @@ class Transfers:
     in_graph: tuple[tuple[int, int, int], ...]
 
 
-def plan_transfers(parts: Sequence[Part], header: int, chunk_nbytes: int) -> Transfers:
+def plan_transfers(
+    parts: Sequence[Part], header: int, header_nbytes: int, chunk_nbytes: int
+) -> Transfers:
     """
     Plan the transfers of a run.
 
@@ -181,13 +182,13 @@ def plan_transfers(parts: Sequence[Part], header: int, chunk_nbytes: int) -> Tra
     pieces: list[Piece] = []
     in_graph: list[tuple[int, int, int]] = []
     if header:
-        in_graph.append((header, 0, HEADER_NBYTES))
+        in_graph.append((header, 0, header_nbytes))
     for number, (index, start, stop) in enumerate(cuts):
         part = parts[index]
         pinned = part.pinned + start
         send = (part.target + start, pinned, stop - start) if part.target else (0, 0, 0)
         is_in_graph = number == len(cuts) - 1 or part.nbytes <= SMALL_NBYTES
-        if in_graph and (is_in_graph or in_graph[-1] == (header, 0, HEADER_NBYTES)):
+        if in_graph and (is_in_graph or in_graph[-1] == (header, 0, header_nbytes)):
             # Other small parts may not be copied yet when a large one is.
             target, offset, nbytes = in_graph[-1]
             if send[:2] == (target + nbytes, offset + nbytes):

@@ -129,8 +129,8 @@ class BoxesHead(Head[Detections]):
                 values,
                 found,
                 letterbox,
-                iou_threshold=thresholds.iou if self.suppress else None,
-                max_detections=thresholds.max_detections,
+                thresholds,
+                uses_nms=self.suppress,
             )
 
 

@@ -71,8 +71,8 @@ class CenterNetHead(Head[Detections]):
                 scores,
                 labels,
                 letterbox,
-                iou_threshold=None,
-                max_detections=thresholds.max_detections,
+                thresholds,
+                uses_nms=False,
             )
 
 

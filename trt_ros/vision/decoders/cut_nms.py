@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import json
 from typing import Any
 
@@ -60,6 +60,8 @@ class CutNmsHead(Head[Detections]):
                 passes &= scores > np.float32(settings['score_threshold'])
             if settings['background'] >= 0:
                 passes[:, settings['background']] = False
+            if thresholds.chooses_classes:
+                passes &= scores >= thresholds.min_scores(np.arange(scores.shape[1]))
             rows, labels = np.nonzero(passes)
             values, opposite = scores[rows, labels], boxes[rows].astype(np.float32)
             xyxy = np.hstack(
@@ -76,7 +78,7 @@ class CutNmsHead(Head[Detections]):
                 best = non_max_suppression(
                     xyxy,
                     values,
-                    labels,
+                    np.zeros_like(labels) if thresholds.class_agnostic else labels,
                     iou_threshold=settings['iou_threshold'],
                     max_detections=limit,
                 )
@@ -89,8 +91,8 @@ class CutNmsHead(Head[Detections]):
                     values[chosen],
                     labels[chosen],
                     letterbox,
-                    iou_threshold=None,
-                    max_detections=thresholds.max_detections,
+                    replace(thresholds, class_agnostic=False),
+                    uses_nms=False,
                 )
                 if len(found) == thresholds.max_detections or len(best) < limit:
                     break

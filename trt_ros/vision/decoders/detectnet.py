@@ -64,8 +64,7 @@ class DetectNetHead(Head[Detections]):
                 coverage[labels, row, column],
                 labels,
                 letterbox,
-                iou_threshold=thresholds.iou,
-                max_detections=thresholds.max_detections,
+                thresholds,
             )
 
 

@@ -105,8 +105,9 @@ class DetrHead(Head[Detections]):
                 scores[queries, labels],
                 labels,
                 letterbox,
-                iou_threshold=None,
-                max_detections=min(thresholds.max_detections, len(logits)),
+                thresholds,
+                uses_nms=False,
+                limit=len(logits),
             )
         return queries[best], found
 

@@ -79,8 +79,7 @@ class FaceHead(Head[Poses]):
                 scores,
                 np.zeros(len(scores), np.int32),
                 letterbox,
-                iou_threshold=thresholds.iou,
-                max_detections=thresholds.max_detections,
+                thresholds,
             )
         keypoints = np.ones((len(best), self.landmarks, 3), np.float32)
         xy = points[best].reshape(-1, self.landmarks, 2)

@@ -75,7 +75,7 @@ class HandHead(OnePoseHead):
         found.detections.scores[:] = score
         if self.handedness_name:
             found.detections.labels[:] = self._score(outputs, self.handedness_name) >= 0.5
-        return found
+        return found.wanted(thresholds)
 
     def _score(self, outputs: Mapping[str, np.ndarray], name: str) -> np.float32:
         scores = check_range(self._values(outputs, name, 1))

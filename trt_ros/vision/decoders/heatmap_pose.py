@@ -98,7 +98,7 @@ class HeatmapHead(OnePoseHead):
         limits = np.array([grid, letterbox.input_hw]) - 1
         pixels = cells * (limits[1] / np.maximum(limits[0], 1)) + 0.5
         values = heatmaps.reshape(count, -1)[np.arange(count), best]
-        return one_pose(pixels[:, ::-1], values, letterbox)
+        return one_pose(pixels[:, ::-1], values, letterbox).wanted(thresholds)
 
 
 def one_pose(input_xy: np.ndarray, values: np.ndarray, letterbox: Letterbox) -> Poses:

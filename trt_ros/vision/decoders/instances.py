@@ -69,8 +69,8 @@ class InstanceHead(Head[Instances]):
                 found.scores,
                 found.labels,
                 letterbox,
-                iou_threshold=None if self.rows.is_decoded else thresholds.iou,
-                max_detections=thresholds.max_detections,
+                thresholds,
+                uses_nms=not self.rows.is_decoded,
             )
             windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centres inside.
             masks = instance_masks(prototypes, found.extras[best], letterbox, windows)

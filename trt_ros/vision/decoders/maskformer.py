@@ -154,23 +154,30 @@ class PanopticHead(Head[Instances]):
         """
         Decode the queries into segments; `thresholds.iou` has no effect.
 
+        Segments of classes that are not wanted keep their pixels.
+
         :raises TensorMismatchError: when an output is missing or of another shape.
         """
         probabilities, masks = self.queries.read(outputs)
         scores, labels = probabilities.max(axis=1), probabilities.argmax(axis=1)
         is_object = scores >= 1 - probabilities.sum(axis=1)
         found = np.flatnonzero(is_object & passing(scores, thresholds.score))
-        best = found[np.argsort(-scores[found], kind='stable')][: thresholds.max_detections]
+        best = found[np.argsort(-scores[found], kind='stable')]
+        if not thresholds.chooses_classes:
+            best = best[: thresholds.max_detections]
         with np.errstate(invalid='ignore', over='ignore'):
             segments = _segments(np.nan_to_num(masks[best], nan=-np.inf), scores[best], letterbox)
         kept = best[[index for index, _, _ in segments]] if segments else best[:0]
         boxes = np.array([box for _, box, _ in segments], np.float32).reshape(-1, 4)
-        return Instances(
+        result = Instances(
             Detections(boxes, scores[kept], labels[kept].astype(np.int32)),
             tuple(mask for _, _, mask in segments),
             boxes[:, :2].astype(np.int32),
             letterbox.image_wh,
         )
+        if not thresholds.chooses_classes:
+            return result
+        return result.take(result.detections.wanted(thresholds))
 
 
 def _segments(

@@ -59,7 +59,8 @@ class MoveNetHead(OnePoseHead):
             raise _mismatch(f'(1, {", ".join(map(str, people.shape))})')
         points = np.nan_to_num(people[0], nan=0.0, posinf=0.0, neginf=0.0)
         input_xy = points[:, 1::-1] * np.array(letterbox.input_hw[::-1], np.float32)
-        return one_pose(input_xy, check_range(points[:, 2]), letterbox)
+        found = one_pose(input_xy, check_range(points[:, 2]), letterbox)
+        return found.wanted(thresholds)
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,8 @@ class MoveNetPeopleHead(Head[Poses]):
                 found[:, -1],
                 np.zeros(len(found), np.int32),
                 letterbox,
-                iou_threshold=None,
-                max_detections=thresholds.max_detections,
+                thresholds,
+                uses_nms=False,
             )
             keypoints = found[best, :-5].reshape(-1, KEYPOINTS, 3)[..., [1, 0, 2]]
             keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2] * input_wh)

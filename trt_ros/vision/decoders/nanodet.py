@@ -70,8 +70,7 @@ class DistributionHead(Head[Detections]):
                 scores,
                 labels,
                 letterbox,
-                iou_threshold=thresholds.iou,
-                max_detections=thresholds.max_detections,
+                thresholds,
             )
 
     def _levels(

@@ -11,7 +11,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Head, NetworkDescription
 from trt_ros.vision.decoders.yolo_rows import Rows, rows_of
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import non_max_suppression
+from trt_ros.vision.nms import select_best
 from trt_ros.vision.results import OrientedBoxes
 from trt_ros.vision.thresholds import Thresholds
 
@@ -89,19 +89,18 @@ class ObbHead(Head[OrientedBoxes]):
             image_boxes = to_image(boxes, letterbox)
             low, high = hull(image_boxes)
             usable &= ((high > 0) & (low < np.array(letterbox.image_wh))).all(axis=1)
+            if thresholds.chooses_classes:
+                usable &= found.scores >= thresholds.min_scores(found.labels)
             keep = np.flatnonzero(usable)
             boxes, scores, labels = boxes[keep], found.scores[keep], found.labels[keep]
-            if self.rows.is_decoded:
-                best = np.argsort(-scores, kind='stable')[: thresholds.max_detections]
-            else:
-                best = non_max_suppression(
-                    boxes,
-                    scores,
-                    labels,
-                    iou_threshold=thresholds.iou,
-                    max_detections=thresholds.max_detections,
-                    overlap=probabilistic_iou,
-                )
+            best = select_best(
+                boxes,
+                scores,
+                labels,
+                thresholds,
+                uses_nms=not self.rows.is_decoded,
+                overlap=probabilistic_iou,
+            )
         boxes = image_boxes[keep[best]]
         return OrientedBoxes(boxes[:, :4], boxes[:, 4], scores[best], labels[best])
 

@@ -86,8 +86,8 @@ class OnnxNmsHead(Head[Detections]):
                 values[keep],
                 labels[keep],
                 letterbox,
-                iou_threshold=None,
-                max_detections=thresholds.max_detections,
+                thresholds,
+                uses_nms=False,
             )
 
 

@@ -56,8 +56,8 @@ class PoseHead(Head[Poses]):
                 found.scores,
                 found.labels,
                 letterbox,
-                iou_threshold=None if self.rows.is_decoded else thresholds.iou,
-                max_detections=thresholds.max_detections,
+                thresholds,
+                uses_nms=not self.rows.is_decoded,
             )
         count = self.keypoint_count
         keypoints = np.ones((len(best), count, 3), np.float32)

@@ -75,8 +75,7 @@ class RawYoloHead(Head[Detections]):
             scores,
             labels,
             letterbox,
-            iou_threshold=thresholds.iou,
-            max_detections=thresholds.max_detections,
+            thresholds,
         )
 
     def _decode(

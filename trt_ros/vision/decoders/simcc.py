@@ -62,7 +62,8 @@ class SimccHead(OnePoseHead):
         bins = np.stack([scores.argmax(axis=1) for scores in axes], axis=1)
         lengths = np.array([scores.shape[1] for scores in axes])
         values = np.minimum(*(scores.max(axis=1) for scores in axes))
-        return one_pose(bins * (letterbox.input_hw[::-1] / lengths) + 0.5, values, letterbox)
+        found = one_pose(bins * (letterbox.input_hw[::-1] / lengths) + 0.5, values, letterbox)
+        return found.wanted(thresholds)
 
 
 class Axes(NamedTuple):

@@ -79,7 +79,10 @@ class UfldHead(Head[Poses]):
         visible = keypoints[..., 2] > 0
         counts = visible.sum(axis=1)
         scores = keypoints[..., 2].sum(axis=1) / np.maximum(counts, 1)
-        found = np.flatnonzero((counts >= MIN_POINTS) & passing(scores, thresholds.score))
+        passes = (counts >= MIN_POINTS) & passing(scores, thresholds.score)
+        if thresholds.chooses_classes:
+            passes &= scores >= thresholds.min_scores(np.arange(len(scores)))
+        found = np.flatnonzero(passes)
         best = found[np.argsort(-scores[found], kind='stable')][: thresholds.max_detections]
         boxes = np.array(
             [_box(keypoints[lane, visible[lane], :2]) for lane in best], np.float32

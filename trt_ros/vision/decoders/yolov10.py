@@ -67,8 +67,8 @@ class EndToEndHead(Head[Detections]):
                 scores[keep],
                 labels[keep],
                 letterbox,
-                iou_threshold=None,
-                max_detections=thresholds.max_detections,
+                thresholds,
+                uses_nms=False,
             )
 
 

@@ -65,8 +65,7 @@ class YoloV5Head(Head[Detections]):
                 scores[keep],
                 head[keep, 5:].argmax(axis=1),
                 letterbox,
-                iou_threshold=thresholds.iou,
-                max_detections=thresholds.max_detections,
+                thresholds,
             )
 
 

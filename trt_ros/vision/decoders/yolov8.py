@@ -59,8 +59,7 @@ class YoloV8Head(Head[Detections]):
                 scores[keep],
                 head[4:].argmax(axis=0),
                 letterbox,
-                iou_threshold=thresholds.iou,
-                max_detections=thresholds.max_detections,
+                thresholds,
             )
 
 

@@ -61,8 +61,7 @@ class YoloxHead(Head[Detections]):
                 scores[keep],
                 head[:, 5:].argmax(axis=1),
                 letterbox,
-                iou_threshold=thresholds.iou,
-                max_detections=thresholds.max_detections,
+                thresholds,
             )
 
 

@@ -17,6 +17,7 @@ from trt_ros.runtime.gpu.decode import DATA_OFFSET
 from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
 from trt_ros.runtime.gpu.decode_dense import GpuArgmax, GpuDepth
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
+from trt_ros.runtime.gpu.request import RequestArgs
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
 from trt_ros.vision.decoders.classify import ClassifyHead
@@ -376,7 +377,7 @@ def test_keypoints_and_angles_are_read_behind_the_boxes():
         (
             'decode',
             {
-                'Request': graph_steps.RequestArgs,
+                'Request': RequestArgs,
                 'Head': decode_boxes.HeadArgs,
                 'Dense': decode_dense.DenseArgs,
                 'Masks': decode_masks.MasksArgs,

@@ -18,7 +18,9 @@ from trt_ros.errors import (
 from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.gpu.request import RequestArgs
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.decoders.registry import TENSORS, choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -31,6 +33,10 @@ DECODED = ['select_columns_float32', 'rank_float32', 'mask_upright', 'reduce_flo
 def captured(pipeline, slot=0, batch=1):
     slot = pipeline.slots.all[slot]
     return slot.captured(slot.buffers_for(batch))
+
+
+def request_of(slot):
+    return RequestArgs.from_buffer(slot.memory.pinned.view.data)
 
 
 def test_frame_is_one_graph_launch(open_graph, cuda, picture):
@@ -285,8 +291,60 @@ def test_rejects_options_that_cannot_be_honoured(wrong):
 def test_max_detections_reaches_the_kernels_unchanged(open_graph, picture, caplog):
     pipeline = open_graph(slots=1)
     pipeline.infer(picture(), replace(ASKED, max_detections=5000))
-    assert pipeline.slots.all[0].memory.request.max_detections == 5000
+    assert request_of(pipeline.slots.all[0]).max_detections == 5000
     assert 'max_detections' not in caplog.text
+
+
+def table_on_gpu(cuda, slot):
+    """The minimum scores by class that the kernels of the slot's last run have read."""
+    memory = bytes(cuda._memory[slot.memory.image.ptr])
+    size = RequestArgs.from_buffer_copy(memory).table_size
+    return np.frombuffer(memory[32 : 32 + 4 * size], np.float32).tolist()
+
+
+@pytest.mark.parametrize('in_registered_memory', [False, True])
+def test_chosen_classes_change_while_a_frame_is_in_flight(
+    in_registered_memory, open_graph, cuda, picture
+):
+    pipeline = open_graph(slots=2)
+    frame = picture()
+    if in_registered_memory:
+        ring = frame.data.copy()
+        pipeline.register(ring)
+        frame = Frame(ring, frame.width, frame.height, frame.step, frame.encoding)
+    for each in [pipeline.submit([frame], ASKED) for _ in range(2)]:
+        each.wait()
+    made = [captured(pipeline, slot).made for slot in range(2)]
+    asked = [
+        replace(ASKED, classes=['2']),
+        replace(ASKED, class_scores={'0': 0.75, '1': 0.25}, class_agnostic=True),
+    ]
+    pending = [pipeline.submit([frame], ClassThresholds.of(each, ())) for each in asked]
+    first, second = pipeline.slots.all
+    for each in pending:
+        each.wait()
+    assert table_on_gpu(cuda, first) == [np.inf, np.inf, 0.5]
+    assert request_of(first).score_threshold == np.inf
+    assert table_on_gpu(cuda, second) == [0.75, 0.25]
+    assert (request_of(second).score_threshold, request_of(second).class_agnostic) == (0.5, 1)
+    pipeline.infer(frame, ASKED)
+    assert table_on_gpu(cuda, first) == []
+    assert request_of(first).class_agnostic == 0
+    assert [captured(pipeline, slot).made for slot in range(2)] == made
+
+
+def test_a_class_of_a_high_index_makes_room_for_the_table(open_graph, cuda, picture):
+    pipeline = open_graph(slots=1)
+    frame = picture()
+    pipeline.infer(frame, ASKED)
+    some = ClassThresholds.of(replace(ASKED, classes=['999']), ())
+    pipeline.infer(frame, some)
+    (slot,) = pipeline.slots.all
+    assert table_on_gpu(cuda, slot) == [np.inf] * 999 + [0.5]
+    assert bytes(cuda._memory[slot.memory.image.ptr])[4096:].startswith(frame.data.tobytes())
+    pipeline.infer(frame, ASKED)
+    image = bytes(cuda._memory[slot.memory.image.ptr])[256 : 256 + frame.nbytes]
+    assert image == frame.data.tobytes()
 
 
 def test_use_after_close_is_an_error(open_graph, picture):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from trt_ros.runtime.gpu.sources import (
-    HEADER_NBYTES,
     SMALL_NBYTES,
     Part,
     Source,
@@ -17,6 +16,7 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 
 GPU, CHUNK = 1 << 40, 1 << 20
+HEADER_NBYTES = 256
 LARGE = 3 * CHUNK
 
 
@@ -27,14 +27,14 @@ def image(nbytes, pinned=HEADER_NBYTES, **changes):
 
 
 def test_a_small_image_is_transferred_by_the_graph_with_the_header():
-    plan = plan_transfers([image(100)], GPU, CHUNK)
+    plan = plan_transfers([image(100)], GPU, HEADER_NBYTES, CHUNK)
     (piece,) = plan.pieces
     assert (piece.start, piece.stop, piece.pinned, piece.send) == (0, 100, 256, (0, 0, 0))
     assert plan.in_graph == ((GPU, 0, 356),)
 
 
 def test_the_first_piece_is_transferred_with_the_header_and_the_last_by_the_graph():
-    plan = plan_transfers([image(LARGE)], GPU, CHUNK)
+    plan = plan_transfers([image(LARGE)], GPU, HEADER_NBYTES, CHUNK)
     assert [piece.send for piece in plan.pieces] == [
         (GPU, 0, CHUNK + 256),
         (GPU + CHUNK + 256, CHUNK + 256, CHUNK),
@@ -45,7 +45,7 @@ def test_the_first_piece_is_transferred_with_the_header_and_the_last_by_the_grap
 
 
 def test_images_of_a_batch_are_cut_separately():
-    plan = plan_transfers([image(CHUNK + 10), image(10, CHUNK + 512)], GPU, CHUNK)
+    plan = plan_transfers([image(CHUNK + 10), image(10, CHUNK + 512)], GPU, HEADER_NBYTES, CHUNK)
     assert [(piece.index, piece.start, piece.stop) for piece in plan.pieces] == [
         (0, 0, CHUNK),
         (0, CHUNK, CHUNK + 10),
@@ -54,19 +54,19 @@ def test_images_of_a_batch_are_cut_separately():
 
 
 def test_images_read_in_place_are_not_transferred():
-    plan = plan_transfers([Part(LARGE, 256, 0, False, True)], 0, CHUNK)
+    plan = plan_transfers([Part(LARGE, 256, 0, False, True)], 0, HEADER_NBYTES, CHUNK)
     assert [piece.send for piece in plan.pieces] == [(0, 0, 0)] * 3
     assert plan.in_graph == ()
 
 
 def test_zero_copy_images_need_no_piece_and_the_graph_transfers_the_header():
-    plan = plan_transfers([image(LARGE, is_zero_copy=True)], GPU, CHUNK)
+    plan = plan_transfers([image(LARGE, is_zero_copy=True)], GPU, HEADER_NBYTES, CHUNK)
     assert plan.pieces == () and plan.in_graph == ((GPU, 0, 256),)
 
 
 def test_small_tensors_are_transferred_by_the_graph():
     tensors = [Part(40, 256, 9000, False, True), Part(80, 512, 9500, False, True)]
-    plan = plan_transfers(tensors, GPU, CHUNK)
+    plan = plan_transfers(tensors, GPU, HEADER_NBYTES, CHUNK)
     assert plan.in_graph == ((GPU, 0, 256), (9000, 256, 40), (9500, 512, 80))
     assert all(piece.send == (0, 0, 0) for piece in plan.pieces)
 
@@ -74,13 +74,13 @@ def test_small_tensors_are_transferred_by_the_graph():
 def test_a_small_part_is_not_transferred_with_a_large_one_that_another_thread_copies():
     small = image(SMALL_NBYTES)
     large = image(LARGE, HEADER_NBYTES + SMALL_NBYTES)
-    plan = plan_transfers([small, large], GPU, CHUNK)
+    plan = plan_transfers([small, large], GPU, HEADER_NBYTES, CHUNK)
     assert plan.in_graph[0] == (GPU, 0, HEADER_NBYTES + SMALL_NBYTES)
     assert plan.pieces[1].send == (large.target, large.pinned, CHUNK)
 
 
 def test_a_converted_tensor_is_one_piece():
-    plan = plan_transfers([Part(LARGE, 256, 9000, False, False)], GPU, CHUNK)
+    plan = plan_transfers([Part(LARGE, 256, 9000, False, False)], GPU, HEADER_NBYTES, CHUNK)
     assert [(piece.start, piece.stop) for piece in plan.pieces] == [(0, LARGE)]
 
 
@@ -94,7 +94,7 @@ def test_every_byte_is_transferred_once(seed):
         target = GPU + pinned if is_image else int(rng.integers(1 << 20)) * 4096 + (1 << 50)
         parts.append(Part(nbytes, pinned, target, False, bool(rng.integers(2))))
         pinned += nbytes + int(rng.integers(2)) * 256
-    plan = plan_transfers(parts, GPU, CHUNK)
+    plan = plan_transfers(parts, GPU, HEADER_NBYTES, CHUNK)
     sent = {}
     for target, offset, nbytes in (*plan.in_graph, *(piece.send for piece in plan.pieces)):
         for start in range(0, nbytes, 1 << 16):

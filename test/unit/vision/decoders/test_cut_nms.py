@@ -7,6 +7,7 @@ import pytest
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import CUT_NMS, TensorSpec
+from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -23,7 +24,17 @@ ASKED = {
 }
 
 
-def detect(boxes, scores, *, score_threshold=0.25, max_detections=100, asked_score=None, **asked):
+def detect(
+    boxes,
+    scores,
+    *,
+    score_threshold=0.25,
+    iou=0.99,
+    max_detections=100,
+    asked_score=None,
+    choice=None,
+    **asked,
+):
     boxes = np.array(boxes, np.float32).reshape(1, -1, 4)
     scores = np.array(scores, np.float32).reshape(1, -1, 2)
     specs = tuple(
@@ -35,7 +46,7 @@ def detect(boxes, scores, *, score_threshold=0.25, max_detections=100, asked_sco
     found = decoder(
         {'nms_boxes': boxes, 'nms_scores': scores},
         Letterbox.fit((64, 64), (64, 64), 'letterbox'),
-        Thresholds(iou=0.99, score=score_threshold, max_detections=max_detections),
+        ClassThresholds.of(Thresholds(score_threshold, iou, max_detections, **(choice or {})), ()),
     )
     return [(*map(round, xyxy.tolist()), label) for xyxy, label in zip(found.xyxy, found.labels)]
 
@@ -96,3 +107,19 @@ def test_non_finite_values_are_dropped():
 def test_mismatched_boxes_and_scores_are_refused():
     with pytest.raises(TensorMismatchError, match='do not match'):
         detect([A, B], [(0.9, 0)])
+
+
+def test_classes_are_chosen_before_the_nms_of_the_network():
+    boxes, scores = [A, B, FAR], [(0.9, 0), (0, 0.8), (0.7, 0)]
+    assert detect(boxes, scores, choice={'class_agnostic': True}) == [(*A, 0), (*FAR, 0)]
+    assert detect(boxes, scores, choice={'classes': ['1']}) == [(*B, 1)]
+    chosen = {'classes': ['1'], 'class_agnostic': True}
+    assert detect(boxes, scores, choice=chosen) == [(*B, 1)]
+    found = detect(boxes, scores, choice={'class_scores': {'0': 0.8}}, max_detections=2)
+    assert found == [(*A, 0), (*B, 1)]
+    # The IoU threshold of the network stays.
+    one_of_each = [(0.9, 0), (0, 0.8)]
+    found = detect(
+        [A, B], one_of_each, iou=0.1, iou_threshold=0.9, choice={'class_agnostic': True}
+    )
+    assert found == [(*A, 0), (*B, 1)]

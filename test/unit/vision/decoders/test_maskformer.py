@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.decoders.maskformer import MaskFormerHead, PanopticHead, QueryOutputs
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -152,3 +155,15 @@ def test_other_shapes_are_refused(decode, name, shape, problem):
 def test_a_missing_output_is_refused():
     with pytest.raises(TensorMismatchError, match="Output 'masks' does not exist"):
         semantic({'logits': np.zeros((1, 4, 4), np.float32)})
+
+
+def test_segments_of_other_classes_keep_their_pixels():
+    tensors = outputs((0, 0.6, 0, 0, 8, 8), (1, 0.9, 0, 0, 8, 1))
+    asked = Thresholds(0.25, max_detections=1, classes=['0'])
+    head = PanopticHead(QueryOutputs('logits', 'masks', 3))
+    found = head(tensors, WHOLE, ClassThresholds.of(asked, ()))
+    assert found.detections.labels.tolist() == [0]
+    assert found.detections.xyxy.tolist() == [[0, 1, 8, 8]]
+    assert [mask.all() for mask in found.masks] == [True]
+    refused = replace(asked, class_scores={'0': 0.7})
+    assert len(head(tensors, WHOLE, ClassThresholds.of(refused, ()))) == 0

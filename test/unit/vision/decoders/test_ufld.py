@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.decoders.ufld import ROWS, UfldHead
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -109,3 +110,11 @@ def test_another_shape_is_refused(shape):
         decode({'out': np.zeros(shape, np.float32)})
     with pytest.raises(TensorMismatchError, match="Output 'out' does not exist"):
         decode({})
+
+
+def test_lanes_are_chosen_before_the_limit():
+    points = {row: 99 for row in range(3, 9)}
+    tensors = outputs({0: points, 1: points, 2: points})
+    asked = Thresholds(0.25, max_detections=1, classes=['2', '3'])
+    found = UfldHead('out', 18, 4)(tensors, INPUT, ClassThresholds.of(asked, ()))
+    assert found.detections.labels.tolist() == [2]

@@ -1,0 +1,115 @@
+"""Classes are chosen, and suppress each other on request, as by the NumPy reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.class_choice import ClassThresholds
+from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
+from trt_ros.vision.decoders.detr import DetrHead, identity
+from trt_ros.vision.decoders.yolov8 import YoloV8Head
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+pytestmark = pytest.mark.gpu
+
+WHOLE = Letterbox.fit((640, 640), (640, 640), 'stretch')
+YOLOV8 = YoloV8Head('head', None)
+
+
+def asked(score=0.25, iou=0.45, most=300, **choice) -> ClassThresholds:
+    return ClassThresholds.of(Thresholds(score, iou, most, **choice), ())
+
+
+def columns(count, classes, *, seed=0, steps=0) -> dict[str, np.ndarray]:
+    """Boxes in clusters; with `steps`, many have equal scores."""
+    rng = np.random.default_rng(seed)
+    centre = rng.uniform(40, 600, (60, 2))[rng.integers(0, 60, count)]
+    scores = rng.uniform(0, 1, (count, classes)) ** 4
+    if steps:
+        scores = np.round(scores * steps) / steps
+    boxes = [centre + rng.normal(0, 8, (count, 2)), rng.uniform(20, 90, (count, 2))]
+    return {'head': np.hstack([*boxes, scores]).T.astype(np.float32, order='C')[None]}
+
+
+def assert_equal(decode_on_gpu, head, outputs, some):
+    got, counts = decode_on_gpu(head, outputs, WHOLE, some)
+    want = head(outputs, WHOLE, some)
+    assert len(got) == len(want)
+    np.testing.assert_array_equal(got.scores, want.scores)
+    assert got.labels.tolist() == want.labels.tolist()
+    np.testing.assert_allclose(got.xyxy, want.xyxy, atol=1e-3)
+    return got, counts
+
+
+@pytest.mark.parametrize('classes', [1, 3, 80, 300])
+@pytest.mark.parametrize('agnostic', [False, True])
+def test_equal_scores_are_decided_alike(classes, agnostic, decode_on_gpu):
+    outputs = columns(4000, classes, steps=8)
+    chosen = tuple(range(0, classes, 3))
+    some = asked(classes=chosen, class_scores={0: 0.5, 3: 0.125}, class_agnostic=agnostic)
+    got, _ = assert_equal(decode_on_gpu, YOLOV8, outputs, some)
+    assert len(got) > 0
+    assert set(got.labels.tolist()) <= set(chosen)
+
+
+@pytest.mark.parametrize('agnostic', [False, True])
+def test_non_finite_scores_pass_no_threshold(agnostic, decode_on_gpu):
+    outputs = columns(3000, 6)
+    head = outputs['head'][0]
+    head[4, ::5], head[5, 1::5], head[6, 2::5], head[1, 3::5] = np.nan, np.inf, -np.inf, np.nan
+    some = asked(0.0, classes=(0, 2, 4), class_scores={2: 0.5}, class_agnostic=agnostic)
+    got, counts = assert_equal(decode_on_gpu, YOLOV8, outputs, some)
+    assert len(got) > 0
+    assert counts[2] == np.count_nonzero(~np.isfinite(head))
+
+
+def test_the_best_of_the_chosen_are_kept(decode_on_gpu):
+    """Classes that are refused have the better scores."""
+    outputs = columns(6000, 4)
+    outputs['head'][0, 5] *= 0.5
+    few, _ = assert_equal(decode_on_gpu, YOLOV8, outputs, asked(0.1, most=7, classes=(1,)))
+    assert few.labels.tolist() == [1] * 7
+
+
+@pytest.mark.parametrize('count', [12000, 140000])
+def test_more_candidates_than_are_sorted_at_once_suppress_other_classes(count, decode_on_gpu):
+    outputs = columns(count, 5, seed=3)
+    for choice in ({'class_agnostic': True}, {'class_agnostic': True, 'classes': (0, 3)}):
+        for most in (50, 5000):
+            assert_equal(decode_on_gpu, YOLOV8, outputs, asked(0.001, 0.5, most, **choice))
+
+
+def test_candidates_after_the_best_are_decided_across_classes(decode_on_gpu):
+    """All candidates of one score: nearly all are left after the first 10240."""
+    rng = np.random.default_rng(4)
+    corner = rng.uniform(0, 560, (2000, 2))
+    outputs = {
+        'boxes': np.hstack([corner, corner + rng.uniform(10, 90, (2000, 2))])[None],
+        'scores': np.ones((1, 2000, 20)),
+    }
+    outputs = {name: value.astype(np.float32) for name, value in outputs.items()}
+    specs = {
+        name: TensorSpec(name, value.shape, 'float32', 'output') for name, value in outputs.items()
+    }
+    head = BoxesHead(BoxOutputs(**specs), 20)
+    for choice in ({}, {'classes': tuple(range(1, 20, 2))}):
+        some = asked(0.5, 0.5, 1000, class_agnostic=True, **choice)
+        got, _ = assert_equal(decode_on_gpu, head, outputs, some)
+        assert set(got.labels.tolist()) == {1 if choice else 0}
+
+
+@pytest.mark.parametrize('agnostic', [False, True])
+def test_a_network_without_nms_finds_no_more_boxes_than_queries(agnostic, decode_on_gpu):
+    rng = np.random.default_rng(6)
+    rows = np.hstack(
+        [rng.uniform(0.2, 0.8, (400, 2)), rng.uniform(0.02, 0.2, (400, 2)), rng.random((400, 60))]
+    )
+    outputs, head = {'head': rows.astype(np.float32)[None]}, DetrHead('head', '', None, identity)
+    for choice in ({}, {'classes': tuple(range(0, 60, 2)), 'class_scores': {4: 0.9}}):
+        some = asked(0.0, 0.5, 10000, class_agnostic=agnostic, **choice)
+        got, counts = assert_equal(decode_on_gpu, head, outputs, some)
+        assert counts[1] > 10240
+        assert len(got) == 400 if not agnostic else 0 < len(got) < 400
