@@ -16,7 +16,8 @@ from onnx import TensorProto, helper, numpy_helper, save
 class Net:
     """Collects the nodes and weights of an ONNX graph; tensors are names with their channels."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, batch: int | str = 1) -> None:
+        self.batch = batch
         self.nodes: list = []
         self.weights: list = []
         self.channels = {'images': 3}
@@ -67,9 +68,13 @@ class Net:
                 *(helper.make_node('Identity', [t], [name]) for name, (t, _) in outputs.items()),
             ],
             path.stem,
-            [helper.make_tensor_value_info('images', TensorProto.FLOAT, (1, 3, size, size))],
             [
-                helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+                helper.make_tensor_value_info(
+                    'images', TensorProto.FLOAT, (self.batch, 3, size, size)
+                )
+            ],
+            [
+                helper.make_tensor_value_info(name, TensorProto.FLOAT, (self.batch, *shape[1:]))
                 for name, (_, shape) in outputs.items()
             ],
             self.weights,
@@ -96,9 +101,9 @@ def c2f(net: Net, x: str, out: int, repeats: int, shortcut: bool) -> str:
     return net.conv(net.concat(*y), out)
 
 
-def yolov8s(path: Path, size: int = 640, classes: int = 80) -> None:
-    """Width 0.5, depth 0.33: 11 M parameters; output (1, 4 + classes, 8400) at 640."""
-    net = Net()
+def yolov8s(path: Path, size: int = 640, classes: int = 80, batch: int | str = 1) -> None:
+    """Width 0.5, depth 0.33: 11 M parameters; output (batch, 4 + classes, 8400) at 640."""
+    net = Net(batch=batch)
     x = net.conv(net.conv('images', 32, 3, 2), 64, 3, 2)
     x = c2f(net, x, 64, 1, True)
     p3 = c2f(net, net.conv(x, 128, 3, 2), 128, 2, True)
@@ -124,9 +129,9 @@ def yolov8s(path: Path, size: int = 640, classes: int = 80) -> None:
         cells = size // stride
         box = net.conv(net.conv(net.conv(level, 64, 3), 64, 3), 64, act='')
         score = net.conv(net.conv(net.conv(level, 128, 3), 128, 3), classes, act='')
-        boxes.append(net.add('Reshape', box, net.constant(np.array([1, 64, cells * cells]))))
+        boxes.append(net.add('Reshape', box, net.constant(np.array([0, 64, cells * cells]))))
         scores.append(
-            net.add('Reshape', score, net.constant(np.array([1, classes, cells * cells])))
+            net.add('Reshape', score, net.constant(np.array([0, classes, cells * cells])))
         )
         rows, cols = np.mgrid[:cells, :cells] + 0.5
         grid.append(np.stack([cols.ravel(), rows.ravel()]))
@@ -134,7 +139,7 @@ def yolov8s(path: Path, size: int = 640, classes: int = 80) -> None:
     anchors = sum(len(s) for s in steps)
     # Distances to the four sides: the mean of a softmax over 16 bins each.
     bins = net.add(
-        'Reshape', net.add('Concat', *boxes, axis=2), net.constant(np.array([1, 4, 16, anchors]))
+        'Reshape', net.add('Concat', *boxes, axis=2), net.constant(np.array([0, 4, 16, anchors]))
     )
     weights = net.constant(np.arange(16, dtype=np.float32).reshape(1, 1, 16, 1))
     sides = net.add(
@@ -199,8 +204,10 @@ def segment(path: Path, size: int = 640, classes: int = 19) -> None:
 if __name__ == '__main__':
     parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
     parser.add_argument('folder', type=Path)
-    folder = parser.parse_args().folder
+    parser.add_argument('--dynamic-batch', action='store_true', help='of yolov8s.onnx')
+    args = parser.parse_args()
+    folder = args.folder
     folder.mkdir(parents=True, exist_ok=True)
-    yolov8s(folder / 'yolov8s.onnx')
+    yolov8s(folder / 'yolov8s.onnx', batch='batch' if args.dynamic_batch else 1)
     resnet50(folder / 'resnet50.onnx')
     segment(folder / 'segment.onnx')
