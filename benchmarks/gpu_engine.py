@@ -268,7 +268,7 @@ def checks(folder: Path) -> dict[str, str]:
     todo: dict[str, Callable[[], None]] = {
         'default': each.opens,
         'strip_weights': partial(each.opens, strip_weights=True),
-        'weight_streaming': partial(each.opens, weight_streaming=True),
+        'weight_streaming': partial(each.opens, weight_streaming_budget_mib=1),
         'target_current': partial(each.opens, compute_capabilities=('current',)),
         'target_8_6': partial(each.opens, compute_capabilities=('8.6',)),
         'lowered_io': partial(each.opens, precision='fp16', io_dtypes='lower'),

@@ -91,3 +91,44 @@ def test_gpu_memory_per_owner_agrees_with_nvml(gpu, tmp_path, network):
     assert found['diagnostics'].endswith(f'total {total / 1e6:.1f}')
     assert found['owners left'] == {}
     assert found['left'] < found['nvml']
+
+
+STREAM = """
+import json
+import sys
+import numpy as np
+from trt_ros.engine.options import BuildOptions
+from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.gpu.open import open_frames, open_tensor_runner
+path, cache, device = *sys.argv[1:3], int(sys.argv[3])
+images = np.random.default_rng(1).random((1, 3, 64, 96), np.float32)
+found, outputs = {}, []
+for budget_mib in (None, 16):
+    build = BuildOptions(weight_streaming_budget_mib=budget_mib)
+    runner = open_tensor_runner(path, build, device=device, cache_dir=cache)
+    found[f'engine {budget_mib}'] = runner.account.device['engine']
+    outputs.append(runner.infer({'images': images})['logits'].copy())
+    runner.close()
+pipeline = open_frames(path, build, GraphOptions(device=device), cache_dir=cache)
+pipeline.warm_up()
+found['log'] = pipeline.log_lines
+pipeline.close()
+found['equal'] = bool(np.allclose(*outputs, rtol=1e-2, atol=1e-2 * np.abs(outputs[0]).max()))
+print(json.dumps(found))
+"""
+
+
+def test_weights_beyond_the_budget_stay_in_host_memory(gpu, tmp_path):
+    path, weights_nbytes = large_network(tmp_path)
+    done = subprocess.run(
+        [sys.executable, '-c', STREAM, str(path), str(tmp_path / 'cache'), str(gpu.index)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(found)
+    assert found['equal']
+    assert found['engine None'] >= 0.9 * weights_nbytes
+    assert found['engine 16'] <= 0.5 * weights_nbytes
+    assert any('at most 16 MiB of weights stay on the GPU' in line for line in found['log'])

@@ -130,7 +130,12 @@ def add_build_arguments(parser: ArgumentParser) -> None:
     option(
         'strip-weights', 'without weights: they are loaded from the ONNX file', action='store_true'
     )
-    option('weight-streaming', 'allow weights in host memory', action='store_true')
+    option(
+        'weight-streaming-budget-mib',
+        'GPU memory for weights; each run reads the others from host memory',
+        type=int,
+        metavar='MIB',
+    )
 
 
 def build_options(args: Namespace) -> BuildOptions:

@@ -130,6 +130,7 @@ def load_engine(
     metadata: Mapping[str, str] | None = None,
     trusted_code: bool = False,
     dla_core: int | None = None,
+    weight_budget_nbytes: int | None = None,
     shared: bool = True,
 ) -> Engine:
     """
@@ -143,6 +144,7 @@ def load_engine(
     :param metadata: metadata of the ONNX file.
     :param trusted_code: allow a version-compatible plan to run the runtime code it contains.
     :param dla_core: DLA core the plan was built for; the plan itself does not contain its number.
+    :param weight_budget_nbytes: GPU memory for the weights of a plan that streams weights.
     :param shared: False where the caller changes the engine, as by a refit.
     :raises ModelError: if the plan is damaged or incompatible with this machine.
     :raises BackendError: if its TensorRT is not installed, or without a GPU.
@@ -167,8 +169,8 @@ def load_engine(
         )
     digest = hashlib.sha256(plan).hexdigest()
     loaded = load_once(
-        (digest, device, trusted_code, dla_core) if shared else None,
-        lambda: _deserialise(flavour, plan, name, trusted_code, dla_core),
+        (digest, device, trusted_code, dla_core, weight_budget_nbytes) if shared else None,
+        lambda: _deserialise(flavour, plan, name, trusted_code, dla_core, weight_budget_nbytes),
         device,
     )
     try:
@@ -178,7 +180,12 @@ def load_engine(
 
 
 def _deserialise(
-    flavour: Flavour, plan: bytes, name: str, trusted_code: bool, dla_core: int | None
+    flavour: Flavour,
+    plan: bytes,
+    name: str,
+    trusted_code: bool,
+    dla_core: int | None,
+    weight_budget_nbytes: int | None,
 ) -> tuple[Any, Any, int]:
     """Return TensorRT's IRuntime and ICudaEngine of a plan, and the GPU memory they take."""
     runtime = flavour.new_runtime()
@@ -189,10 +196,18 @@ def _deserialise(
     account = Account()
     with flavour.log.collect() as captured, measured(account, 'engine'):
         handle = runtime.deserialize_cuda_engine(plan)
+        if handle is not None and weight_budget_nbytes is not None:
+            handle.weight_streaming_budget_v2 = weight_budget_nbytes  # Before any context.
     if handle is None:
         raise ModelError(
             f'{flavour} cannot load {name}.',
             cause='\n'.join(captured.errors),
             remedy='Rebuild it on this machine: trt-ros build MODEL.onnx',
+        )
+    if weight_budget_nbytes is not None and captured.errors:
+        raise BackendError(
+            f'{flavour} rejected weight_streaming_budget_mib = {weight_budget_nbytes >> 20}.',
+            cause='\n'.join(captured.errors),
+            remedy='Build the engine without it, or with a larger budget.',
         )
     return runtime, handle, account.device_nbytes

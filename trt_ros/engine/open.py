@@ -118,6 +118,9 @@ def build_summary(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     if precisions:
         lines.append(f'layer precisions ({sidecar["layers_from"]}): {precisions}')
     lines += [sidecar[name] for name in ('lowered', 'cut_nms') if sidecar.get(name)]
+    budget_mib = sidecar.get('options', {}).get('weight_streaming_budget_mib')
+    if budget_mib is not None:
+        lines.append(f'weight streaming: at most {budget_mib} MiB of weights stay on the GPU')
     lines += [f'option without effect: {line}' for line in sidecar.get('ignored_options', ())]
     fallback = sidecar.get('dla_fallback')
     if fallback:
@@ -148,6 +151,7 @@ def _sharing(engine: Engine) -> str:
 
 def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine:
     options = sidecar.get('options', {})
+    budget_mib = options.get('weight_streaming_budget_mib')
     if options.get('plugins'):
         load_plugins(load_trt(sidecar['flavour']), options['plugins'])
     engine = load_engine(
@@ -156,6 +160,7 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine
         metadata=sidecar.get('metadata', {}),
         trusted_code=bool(options.get('version_compatible')),
         dla_core=options.get('dla_core'),
+        weight_budget_nbytes=None if budget_mib is None else budget_mib << 20,
         shared=not options.get('strip_weights'),  # Its weights come from a file that may change.
     )
     engine.diagnostics = diagnostics_of(sidecar)

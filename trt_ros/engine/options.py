@@ -83,7 +83,8 @@ class BuildOptions:
     :param compute_capabilities: target GPUs such as '8.6', 'current' for the GPU of this machine
         (tensorrt_rtx).
     :param strip_weights: build without weights and load them from the ONNX file at each start.
-    :param weight_streaming: allow weights to stay in host memory at run time.
+    :param weight_streaming_budget_mib: GPU memory for weights in MiB; each run reads the others
+        from host memory. None keeps all weights on the GPU.
     """
 
     precision: str = 'auto'
@@ -106,7 +107,7 @@ class BuildOptions:
     hardware_compatible: str = 'none'
     compute_capabilities: tuple[str, ...] = ()
     strip_weights: bool = False
-    weight_streaming: bool = False
+    weight_streaming_budget_mib: int | None = None
 
     def __post_init__(self) -> None:
         for field, allowed in (
@@ -134,6 +135,11 @@ class BuildOptions:
             raise ParameterError(
                 f'Invalid avg_timing_iterations: {self.avg_timing_iterations}.',
                 remedy='Set it to at least 1.',
+            )
+        if self.weight_streaming_budget_mib is not None and self.weight_streaming_budget_mib < 0:
+            raise ParameterError(
+                f'Invalid weight_streaming_budget_mib: {self.weight_streaming_budget_mib}.',
+                remedy='Set it to at least 0.',
             )
         if self.input_size and (len(self.input_size) != 2 or min(self.input_size) < 1):
             raise ParameterError(

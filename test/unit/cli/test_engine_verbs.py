@@ -123,7 +123,8 @@ def test_flags_and_options_convert_both_ways(cache):
                 '4',
                 '--sparse',
                 '--strip-weights',
-                '--weight-streaming',
+                '--weight-streaming-budget-mib',
+                '16',
             ]
         )
     )
@@ -149,7 +150,7 @@ def test_flags_and_options_convert_both_ways(cache):
         hardware_compatible='ampere_plus',
         compute_capabilities=('8.6', '8.9'),
         strip_weights=True,
-        weight_streaming=True,
+        weight_streaming_budget_mib=16,
     )
     fp32 = {'precision': 'fp16', 'fp32': ['/head/*', 'Pow']}
     assert build_command({'options': fp32}) == (

@@ -174,8 +174,8 @@ def test_another_model_of_the_same_name_gets_its_own_engine(cache, models, rtx):
 
 def test_log_names_changed_options_as_reason_for_rebuild(cache, models, rtx):
     cache.get_or_build(models.conv(), OPTIONS, rtx)
-    other = cache.get_or_build(models.conv(), BuildOptions(weight_streaming=True), rtx)
-    assert other.build_reason == 'changed options: weight_streaming'
+    other = cache.get_or_build(models.conv(), BuildOptions(weight_streaming_budget_mib=1), rtx)
+    assert other.build_reason == 'changed options: weight_streaming_budget_mib'
 
 
 def test_force_rebuilds(cache, models, rtx):

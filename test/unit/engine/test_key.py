@@ -75,7 +75,7 @@ def test_every_option_but_the_timing_cache_changes_the_key():
         'hardware_compatible': 'ampere_plus',
         'compute_capabilities': ('8.6',),
         'strip_weights': True,
-        'weight_streaming': True,
+        'weight_streaming_budget_mib': 16,
         'cut_nms': True,
         'batch': 2,
     }

@@ -16,7 +16,7 @@ from trt_ros.cuda.memory import Account
 from trt_ros.engine import engine as engines
 from trt_ros.engine.engine import load_engine
 from trt_ros.engine.loaded_plan import engines_on
-from trt_ros.errors import ClosedError, ModelError
+from trt_ros.errors import BackendError, ClosedError, ModelError
 from trt_ros.trt import Flavour
 
 
@@ -107,6 +107,23 @@ def test_another_content_gpu_or_permission_is_another_engine(library, plan):
     for engine in opened:
         engine.close()
     assert (engines_on(0), engines_on(1)) == (0, 0)
+
+
+def test_a_budget_for_weights_is_set_once_per_engine(library, plan):
+    library.errors.clear()
+    budgets = (None, 1 << 20, 1 << 20, 2 << 20)
+    opened = [load_engine(plan, weight_budget_nbytes=budget) for budget in budgets]
+    assert [engine.users for engine in opened] == [1, 2, 2, 1]
+    assert [getattr(engine.handle, 'weight_streaming_budget_v2', None) for engine in opened] == [
+        *budgets
+    ]
+
+
+def test_a_budget_that_the_library_rejects_is_an_error(library, plan):
+    library.errors[:] = ['not built with weight streaming support']
+    with pytest.raises(BackendError, match=r'weight_streaming_budget_mib = 3\.\nCause: not'):
+        load_engine(plan, weight_budget_nbytes=3 << 20)
+    load_engine(plan).close()
 
 
 def test_the_same_bytes_in_memory_and_in_another_file_are_one_engine(library, plan):

@@ -111,7 +111,7 @@ def apply(
         'TF32': options.precision != 'fp32',
         'VERSION_COMPATIBLE': options.version_compatible,
         'STRIP_PLAN': options.strip_weights,
-        'WEIGHT_STREAMING': options.weight_streaming,
+        'WEIGHT_STREAMING': options.weight_streaming_budget_mib is not None,
         'SPARSE_WEIGHTS': options.sparse,
         'GPU_FALLBACK': options.dla_core is not None,
     }

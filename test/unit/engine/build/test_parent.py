@@ -129,7 +129,7 @@ def test_reports_options_without_effect_on_rtx(models, rtx):
 
 
 def test_weight_streaming_builds(models, rtx):
-    assert report_of(models.conv(), rtx, weight_streaming=True)['batch'] == 1
+    assert report_of(models.conv(), rtx, weight_streaming_budget_mib=1)['batch'] == 1
 
 
 def test_external_data_is_read_and_converted(models, rtx):

@@ -106,6 +106,7 @@ def test_rejects_profile_that_is_not_a_range(low, best, high):
         {'converter': 'x'},
         {'hardware_compatible': 'x'},
         {'optimization_level': 6},
+        {'weight_streaming_budget_mib': -1},
         {'input_size': (0, 4)},
     ],
 )
