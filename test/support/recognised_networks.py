@@ -550,6 +550,21 @@ TOLD = [
     ('ufld', 4, 'the rows of UFLD', 'out (1, 101, 56, 4)', {'hw': (288, 800)}),
     ('ufld', 4, 'the rows of UFLD', 'out (?, 201, 18, 4)', {'hw': (288, 800), 'class_count': 4}),
     (
+        'ufld_v2_culane',
+        4,
+        'are lanes at the rows and columns of UFLDv2 for CULane',
+        'loc_row (1, 200, 72, 4); loc_col (1, 100, 81, 4); exist_row (1, 2, 72, 4); '
+        'exist_col (1, 2, 81, 4)',
+        {'hw': (320, 1600)},
+    ),
+    (
+        'ufld_v2_tusimple',
+        4,
+        'UFLDv2 for TuSimple',
+        'd (?, 2, 41, 4); c (?, 2, 56, 4); b (?, 100, 41, 4); a (?, 100, 56, 4)',
+        {'hw': (320, 800)},
+    ),
+    (
         'yolov8_pose',
         1,
         'boxes with 17 keypoints',

@@ -295,9 +295,9 @@ def _image_feed(
     if binding is not None:
         options = with_settings(options, binding.settings)
     preprocess = image_preprocess(options, decoder.preprocess, image)
-    if preprocess.resize == 'center_crop' and decoder.task in ('segment', 'depth'):
+    if preprocess.resize.endswith('crop') and decoder.task in ('segment', 'depth'):
         raise ParameterError(
-            f'resize is center_crop, which a {decoder.task} network cannot use.',
+            f'resize is {preprocess.resize}, which a {decoder.task} network cannot use.',
             cause='The network would not see the whole image, but its result covers all of it.',
             remedy='Set resize to letterbox or stretch.',
         )

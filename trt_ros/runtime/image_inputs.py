@@ -145,11 +145,11 @@ def image_preprocess(
     values.update({name: value for name, value in given.items() if value})
     if options.pad_value >= 0:
         values['pad_value'] = options.pad_value
-    if options.crop_fraction and values.get('resize') != 'center_crop':
+    if options.crop_fraction and values.get('resize') not in ('center_crop', 'bottom_crop'):
         raise ParameterError(
             f'crop_fraction is {options.crop_fraction}, but resize {values.get("resize")} '
             'does not crop.',
-            remedy='Leave crop_fraction out, or set resize to center_crop.',
+            remedy='Leave crop_fraction out, or set resize to center_crop or bottom_crop.',
         )
     return Preprocess(
         image.input_hw,
@@ -209,6 +209,8 @@ def describe_preprocess(preprocess: Preprocess, size_reason: str) -> str:
     padding = f' padded with {preprocess.pad_value}' if 'letterbox' in preprocess.resize else ''
     if preprocess.resize == 'center_crop':
         padding = f' of {preprocess.crop_fraction:.4g} of the shorter side'
+    if preprocess.resize == 'bottom_crop':
+        padding = f' of {preprocess.crop_fraction:.4g} of the height'
     averaged = ' with antialias' if preprocess.antialias else ''
     order = 'grey' if preprocess.channels == 1 else preprocess.channel_order
     if preprocess.channels == 4:

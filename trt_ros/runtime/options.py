@@ -29,7 +29,7 @@ PREPROCESSING = (
 #: Largest factor on pixel values; its inverse is the smallest. The results fit into float32.
 LARGEST_FACTOR = 1e6
 REGION_RESIZES = ('expand', 'stretch')
-RESIZES = ('letterbox', 'letterbox_topleft', 'stretch', 'center_crop')
+RESIZES = ('letterbox', 'letterbox_topleft', 'stretch', 'center_crop', 'bottom_crop')
 
 
 #: `device` of the least busy GPU, also written 'auto'.
@@ -147,8 +147,8 @@ class PipelineOptions:
     )
     crop_fraction: float = param(
         0.0,
-        "Fraction of the image's shorter side that center_crop keeps; 0.0 uses the model "
-        "family's.",
+        "Fraction of the image's shorter side that center_crop keeps, or of its height for "
+        "bottom_crop; 0.0 uses the model family's.",
         between=(0.01, 1.0),
         or_zero=True,
     )
@@ -241,7 +241,7 @@ class PipelineOptions:
                 f'precision is {self.precision!r}, but ONNX Runtime keeps the types of the model.',
                 remedy='Leave precision out, or choose backend tensorrt or tensorrt_rtx.',
             )
-        if self.resize in ('stretch', 'center_crop') and self.pad_value >= 0:
+        if self.resize in ('stretch', 'center_crop', 'bottom_crop') and self.pad_value >= 0:
             raise ParameterError(
                 f'pad_value is {self.pad_value}, but resize {self.resize} has no padding.',
                 remedy='Leave pad_value out, or choose letterbox.',

@@ -15,16 +15,22 @@ from trt_ros.vision.frame import Frame, Order
 from trt_ros.vision.resample import resample
 from trt_ros.vision.single_channel import is_depth, resample_alpha, resample_grey
 
-Resize = Literal['letterbox', 'letterbox_topleft', 'stretch', 'center_crop']
+Resize = Literal['letterbox', 'letterbox_topleft', 'stretch', 'center_crop', 'bottom_crop']
 #: Integer dtypes of network inputs, which take pixels of 0 to 255.
 INTEGERS = ('uint8', 'int32')
-RESIZES: tuple[Resize, ...] = ('letterbox', 'letterbox_topleft', 'stretch', 'center_crop')
+RESIZES: tuple[Resize, ...] = (
+    'letterbox',
+    'letterbox_topleft',
+    'stretch',
+    'center_crop',
+    'bottom_crop',
+)
 
 
 @dataclass(frozen=True)
 class Letterbox:
     """
-    The placement of an image in a network's input, also for 'stretch' and 'center_crop'.
+    The placement of an image in a network's input, also for 'stretch' and the crops.
 
     Coordinates are continuous: pixel i covers i to i + 1, so input = image * scale + pad. For a
     cropped image `pad_xy` is negative: the image begins left of and above the input.
@@ -59,9 +65,12 @@ class Letterbox:
         input's side / `crop_fraction` (rounded), the other side by the same factor (rounded down),
         and half of the excess (rounded to even) is cropped on the left and above.
 
+        The bottom crop stretches the image to the width of the input and to its height /
+        `crop_fraction` (rounded down), of which the lower part is in the input.
+
         :param image_wh: pixels, at least 1 × 1.
         :param resize: one of `RESIZES`.
-        :param crop_fraction: with 'center_crop', above 0, at most 1.
+        :param crop_fraction: with a crop, above 0, at most 1.
         :raises ParameterError: for another `resize`.
         """
         if resize not in RESIZES:
@@ -82,6 +91,9 @@ class Letterbox:
                 inner_width = max(width * inner_height // height, input_width)
             left = -round((inner_width - input_width) / 2)
             top = -round((inner_height - input_height) / 2)
+        elif resize == 'bottom_crop':
+            inner_width, inner_height = input_width, int(input_height / crop_fraction)
+            top = input_height - inner_height
         else:
             scale = min(input_width / width, input_height / height)
             inner_width = max(1, math.floor(width * scale + 0.5))
@@ -138,7 +150,8 @@ class Preprocess:
 
     :param input_hw: height and width of the input.
     :param resize: one of `RESIZES`.
-    :param crop_fraction: with 'center_crop', visible share of the image's shorter side.
+    :param crop_fraction: with 'center_crop', visible share of the image's shorter side; with
+        'bottom_crop', of its height.
     :param pad_value: pixel value around a letterboxed image, 0 to 255.
     :param channels: 3 for colours; 1 for grey levels, or the depths of a depth image; 4 for
         colours and, as fourth channel, the grey levels or depths of a second image, or else the

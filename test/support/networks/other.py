@@ -306,6 +306,42 @@ def ufld():
     )
 
 
+def ufld_v2(rows, columns, cells=11):
+    """Compute all values of lanes in one product, and cut it into the four outputs."""
+    sizes = {
+        'loc_row': (cells, rows),
+        'loc_col': (cells, columns),
+        'exist_row': (2, rows),
+        'exist_col': (2, columns),
+    }
+    counts = [4 * first * second for first, second in sizes.values()]
+    body = (
+        FEATURES
+        + f"""
+        few = Conv (p3, w_few)
+        flat_shape = Constant <value_ints = [-1, 32]> ()
+        flat = Reshape (few, flat_shape)
+        hidden = Gemm <transB = 1> (flat, w_hidden, b_hidden)
+        relu = Relu (hidden)
+        product = Gemm <transB = 1> (relu, w_out, b_out)
+        counts = Constant <value_ints = {counts}> ()
+        {', '.join(f'flat_{name}' for name in sizes)} = Split <axis = 1> (product, counts)
+    """
+    )
+    for name, (first, second) in sizes.items():
+        body += f"""
+        shape_{name} = Constant <value_ints = [-1, {first}, {second}, 4]> ()
+        {name} = Reshape (flat_{name}, shape_{name})
+        """
+    return body, [
+        'float[2,3,1,1] w_few',
+        'float[8,32] w_hidden',
+        'float[8] b_hidden',
+        f'float[{sum(counts)},8] w_out',
+        f'float[{sum(counts)}] b_out',
+    ]
+
+
 def depth(output):
     body, weights = tokens()
     return (

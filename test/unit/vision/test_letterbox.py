@@ -35,6 +35,7 @@ def uniform(value, width, height) -> Frame:
         ('letterbox_topleft', (0.5, 0.5), (0, 0), (640, 480)),
         ('stretch', (0.5, 640 / 960), (0, 0), (640, 640)),
         ('center_crop', (853 / 1280, 640 / 960), (-106, 0), (853, 640)),
+        ('bottom_crop', (0.5, 640 / 960), (0, 0), (640, 640)),
     ],
 )
 def test_a_wide_image_in_a_square_input(resize, scale_xy, pad_xy, inner_wh):
@@ -135,7 +136,7 @@ def test_the_input_lies_inside_the_image_that_is_cropped(image_wh, input_hw, fra
 @given(
     image_wh=SIZES,
     input_hw=INPUTS,
-    resize=st.sampled_from([each for each in RESIZES if each != 'center_crop']),
+    resize=st.sampled_from([each for each in RESIZES if not each.endswith('crop')]),
 )
 def test_the_image_lies_inside_the_input(image_wh, input_hw, resize):
     letterbox = Letterbox.fit(image_wh, input_hw, resize)
@@ -270,5 +271,5 @@ def test_bfloat16_is_left_to_the_gpu():
 
 
 def test_an_unknown_resize_names_those_there_are():
-    with pytest.raises(ParameterError, match='letterbox, letterbox_topleft, stretch, center_crop'):
+    with pytest.raises(ParameterError, match='letterbox_topleft, stretch, center_crop, bottom'):
         Letterbox.fit((4, 4), (4, 4), 'crop')

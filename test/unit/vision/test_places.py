@@ -139,7 +139,7 @@ def test_a_rotated_box_is_found_where_it_was_drawn(resize, image_wh, input_hw, t
         box(image_wh, (x, y, width, height), theta), resize, input_hw
     )
     (cx, cy), cov = moments(plane)
-    if resize == 'stretch':  # It is no box there: its side and its area are.
+    if resize in ('stretch', 'bottom_crop'):  # It is no box there: its side and its area are.
         side = width * np.array([np.cos(theta), np.sin(theta)]) * letterbox.scale_xy
         seen_theta, seen_width = np.arctan2(side[1], side[0]), np.hypot(*side)
         seen_height = width * height * np.prod(letterbox.scale_xy) / seen_width

@@ -260,6 +260,8 @@ WITHOUT = {
     'heatmap_pose',
     'simcc',
     'ufld',
+    'ufld_v2_culane',
+    'ufld_v2_tusimple',
     'yolov5_raw',
     'yolov7_raw',
     'centernet',

@@ -159,6 +159,14 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
         'mediapipe_palm': (Expected((1, 'N', 18)), Expected((1, 'N', 1))),
         'mediapipe_hand': (Expected((1, 63)), Expected((1, 1)), Expected((1, 1))),
         'ufld': (Expected((1, 'columns + 1', (56, 18), 'lanes')),),
+        **{
+            f'ufld_v2_{name}': tuple(
+                Expected((1, cells, anchors, 4))
+                for cells in ('cells', 2)
+                for anchors in (rows, columns)
+            )
+            for name, rows, columns in (('culane', 72, 81), ('tusimple', 56, 41))
+        },
         'yolov8_obb': (Expected((1, '5 + classes', cells)),),
         'classifier': (Expected((1, 'classes')),),
         'depth': (Expected((1, 1, 'rows', 'columns')),),

@@ -30,6 +30,7 @@ from trt_ros.vision.decoders import (
     semantic,
     simcc,
     ufld,
+    ufld_v2,
 )
 from trt_ros.vision.decoders.boxes import box_outputs
 from trt_ros.vision.decoders.embedding import vectors
@@ -523,6 +524,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule('simcc', simcc.find_axes, '{found} are the bins of columns and rows'),
     Rule('ufld', ufld.find_columns, '{found} is the columns of lanes at the rows of UFLD'),
+    *(
+        Rule(
+            f'ufld_v2_{name.lower()}',
+            partial(ufld_v2.find_lanes, anchors=anchors),
+            '{found[0]}, {found[1]} are lanes at the rows and columns of UFLDv2 for ' + name,
+        )
+        for name, anchors in (('CULane', ufld_v2.CULANE), ('TuSimple', ufld_v2.TUSIMPLE))
+    ),
     Rule(
         'yolov8_obb',
         obb.find_rows,

@@ -42,6 +42,7 @@ from trt_ros.vision.decoders.semantic import SEMANTIC, YOLO_SEMANTIC
 from trt_ros.vision.decoders.simcc import SIMCC
 from trt_ros.vision.decoders.ssd import SSD
 from trt_ros.vision.decoders.ufld import UFLD
+from trt_ros.vision.decoders.ufld_v2 import UFLD_V2_CULANE, UFLD_V2_TUSIMPLE
 from trt_ros.vision.decoders.yolov5 import YOLOV5
 from trt_ros.vision.decoders.yolov8 import YOLOV8
 from trt_ros.vision.decoders.yolov10 import YOLOV10
@@ -110,6 +111,8 @@ POSES: tuple[Family[Head[Poses]], ...] = (
     MEDIAPIPE_PALM,
     MEDIAPIPE_HAND,
     UFLD,
+    UFLD_V2_CULANE,
+    UFLD_V2_TUSIMPLE,
 )
 ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = (YOLOV8_OBB,)
 CLASSIFIERS: tuple[Family[Head[Classification]], ...] = (YOLOV8_CLS, CLASSIFIER)

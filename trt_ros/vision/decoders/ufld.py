@@ -76,22 +76,32 @@ class UfldHead(Head[Poses]):
                 f'(columns + 1, {self.row_count}, {self.class_count or "lanes"}).'
             )
         keypoints = _keypoints(logits, letterbox)
-        visible = keypoints[..., 2] > 0
-        counts = visible.sum(axis=1)
-        scores = keypoints[..., 2].sum(axis=1) / np.maximum(counts, 1)
-        passes = (counts >= MIN_POINTS) & passing(scores, thresholds.score)
-        if thresholds.chooses_classes:
-            passes &= scores >= thresholds.min_scores(np.arange(len(scores)))
-        found = np.flatnonzero(passes)
-        best = found[np.argsort(-scores[found], kind='stable')][: thresholds.max_detections]
-        boxes = np.array(
-            [_box(keypoints[lane, visible[lane], :2]) for lane in best], np.float32
-        ).reshape(-1, 4)
-        limits = np.array(letterbox.image_wh * 2, np.float32)
-        return Poses(
-            Detections(np.clip(boxes, 0, limits), scores[best], best.astype(np.int32)),
-            keypoints[best],
-        )
+        keypoints[np.count_nonzero(keypoints[..., 2], axis=1) < MIN_POINTS, :, 2] = 0
+        return lanes_as_poses(keypoints, letterbox, thresholds)
+
+
+def lanes_as_poses(keypoints: np.ndarray, letterbox: Letterbox, thresholds: Thresholds) -> Poses:
+    """
+    Return lanes with visible points, best score first.
+
+    :param keypoints: (L, R, 3) float32: x, y in image pixels and visibility.
+    """
+    visible = keypoints[..., 2] > 0
+    counts = visible.sum(axis=1)
+    scores = keypoints[..., 2].sum(axis=1) / np.maximum(counts, 1)
+    passes = (counts > 0) & passing(scores, thresholds.score)
+    if thresholds.chooses_classes:
+        passes &= scores >= thresholds.min_scores(np.arange(len(scores)))
+    found = np.flatnonzero(passes)
+    best = found[np.argsort(-scores[found], kind='stable')][: thresholds.max_detections]
+    boxes = np.array(
+        [_box(keypoints[lane, visible[lane], :2]) for lane in best], np.float32
+    ).reshape(-1, 4)
+    limits = np.array(letterbox.image_wh * 2, np.float32)
+    return Poses(
+        Detections(np.clip(boxes, 0, limits), scores[best], best.astype(np.int32)),
+        keypoints[best],
+    )
 
 
 def _keypoints(logits: np.ndarray, letterbox: Letterbox) -> np.ndarray:

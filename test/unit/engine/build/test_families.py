@@ -40,6 +40,7 @@ from support.networks.other import (
     tensorflow,
     torchvision,
     ufld,
+    ufld_v2,
 )
 from support.networks.yolo import (
     IMAGE,
@@ -315,6 +316,18 @@ BUILDS = [
     ('heatmap_pose', '', 'float[1,17,8,8] heatmaps', heatmaps(), {}, None),
     ('simcc', '', 'float[1,17,64] simcc_x, float[1,17,64] simcc_y', simcc(), {}, None),
     ('ufld', '', 'float[1,11,18,4] out', ufld(), {}, None),
+    *(
+        (
+            family,
+            '',
+            f'float[1,11,{rows},4] loc_row, float[1,11,{columns},4] loc_col, '
+            f'float[1,2,{rows},4] exist_row, float[1,2,{columns},4] exist_col',
+            ufld_v2(rows, columns),
+            {},
+            None,
+        )
+        for family, rows, columns in (('ufld_v2_culane', 72, 81), ('ufld_v2_tusimple', 56, 41))
+    ),
     (
         'mediapipe_palm',
         '',
