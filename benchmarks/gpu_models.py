@@ -61,7 +61,14 @@ class Net:
     def concat(self, *parts: str) -> str:
         return self.add('Concat', *parts, axis=1, channels=sum(self.channels[p] for p in parts))
 
-    def save(self, path: Path, outputs: dict[str, tuple[str, tuple]], size: int, **metadata: str):
+    def save(
+        self,
+        path: Path,
+        outputs: dict[str, tuple[str, tuple]],
+        input_hw: int | tuple[int, int],
+        **metadata: str,
+    ) -> None:
+        height, width = input_hw if isinstance(input_hw, tuple) else (input_hw, input_hw)
         graph = helper.make_graph(
             [
                 *self.nodes,
@@ -70,7 +77,7 @@ class Net:
             path.stem,
             [
                 helper.make_tensor_value_info(
-                    'images', TensorProto.FLOAT, (self.batch, 3, size, size)
+                    'images', TensorProto.FLOAT, (self.batch, 3, height, width)
                 )
             ],
             [
@@ -171,8 +178,9 @@ def yolov8s(path: Path, size: int = 640, classes: int = 80, batch: int | str = 1
     )
 
 
-def resnet50(path: Path, size: int = 224) -> None:
-    net = Net()
+def resnet50_features(net: Net) -> list[str]:
+    """Add the convolutions of a ResNet-50; return its features at strides 4, 8, 16 and 32."""
+    features = []
     x = net.conv('images', 64, 7, 2, 'relu')
     x = net.add('MaxPool', x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
     for width, blocks, first in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
@@ -184,13 +192,20 @@ def resnet50(path: Path, size: int = 224) -> None:
             # Half of each, as trained networks' scales are: sums of many blocks stay finite.
             half = net.constant(np.array(0.5, np.float32))
             x = net.add('Relu', net.add('Mul', net.add('Add', y, skip), half))
-    pooled = net.add('Flatten', net.add('GlobalAveragePool', x))
+        features.append(x)
+    return features
+
+
+def resnet50(path: Path, size: int = 224) -> None:
+    net = Net()
+    pooled = net.add('Flatten', net.add('GlobalAveragePool', resnet50_features(net)[-1]))
     weight = net.constant(np.random.default_rng(1).normal(0, 0.02, (2048, 1000)).astype('f4'))
     net.save(path, {'logits': (net.add('MatMul', pooled, weight), (1, 1000))}, size)
 
 
-def segment(path: Path, size: int = 640, classes: int = 19) -> None:
+def segment(path: Path, input_hw: tuple[int, int] = (640, 640), classes: int = 19) -> None:
     """Semantic segmentation: the first half of a YOLOv8-s, scores of each class at stride 4."""
+    height, width = input_hw
     net = Net()
     p2 = c2f(net, net.conv(net.conv('images', 32, 3, 2), 64, 3, 2), 64, 1, True)
     p3 = c2f(net, net.conv(p2, 128, 3, 2), 128, 2, True)
@@ -198,7 +213,13 @@ def segment(path: Path, size: int = 640, classes: int = 19) -> None:
     x = net.conv(p4, classes, act='')
     scales = net.constant(np.array([1, 1, 4, 4], np.float32))
     x = net.add('Resize', x, '', scales, mode='linear')
-    net.save(path, {'logits': (x, (1, classes, size // 4, size // 4))}, size)
+    net.save(path, {'logits': (x, (1, classes, height // 4, width // 4))}, input_hw)
+
+
+def identity(path: Path, input_hw: tuple[int, int]) -> None:
+    """A network that returns the preprocessed image."""
+    net = Net()
+    net.save(path, {'tensor': (net.add('Identity', 'images'), (1, 3, *input_hw))}, input_hw)
 
 
 if __name__ == '__main__':
