@@ -11,6 +11,8 @@ from trt_ros.runtime.runner import Runner, check_inputs
 from trt_ros.tensors import TensorSpec
 
 Tensors = Mapping[str, np.ndarray]
+IMAGE = TensorSpec('images', (1, 3, 64, 64), 'float32', 'input')
+HEAD = TensorSpec('output0', (1, 7, 84), 'float32', 'output')
 
 
 class FakeRunner(Runner):
@@ -46,3 +48,20 @@ class FakeRunner(Runner):
 
     def close(self) -> None:
         self.is_closed = True
+
+
+def head_with(*boxes: tuple[float, ...]) -> dict[str, np.ndarray]:
+    """Return the answer with these boxes: cx, cy, w, h in input pixels, class, score."""
+    head = np.zeros((1, 7, 84), np.float32)
+    for anchor, (*cxcywh, label, score) in enumerate(boxes):
+        head[0, :4, anchor], head[0, 4 + int(label), anchor] = cxcywh, score
+    return {'output0': head}
+
+
+def fake_detector(
+    *answers: Tensors,
+    inputs: Sequence[TensorSpec] = (IMAGE,),
+    metadata: Mapping[str, str] | None = None,
+) -> FakeRunner:
+    """Return a detector that answers so, by default with no boxes."""
+    return FakeRunner(answers or [head_with()], inputs=inputs, outputs=(HEAD,), metadata=metadata)
