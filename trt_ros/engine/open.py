@@ -54,7 +54,6 @@ def open_engine(
     cache_dir: Path | str = '',
     memory_if_unwritable: bool = False,
     report: Reporter | None = None,
-    timeout_seconds: float | None = None,
 ) -> OpenedEngine:
     """
     Load the engine of a model on the current CUDA device; build it first if it is not cached.
@@ -65,7 +64,6 @@ def open_engine(
     :param cache_dir: engine cache; empty for the default one.
     :param memory_if_unwritable: build in memory on each start if the cache cannot be written.
     :param report: progress and cancellation of the build.
-    :param timeout_seconds: time limit of the build; None for no limit.
     :raises TrtRosError: a ParameterError, ModelError, BackendError or CancelledError.
     """
     path, options = Path(model).expanduser(), options or BuildOptions()
@@ -83,14 +81,13 @@ def open_engine(
                 flavour,
                 device=device,
                 report=report,
-                timeout_seconds=timeout_seconds,
                 force=attempt > 0,
             )
         except ParameterError as error:
             if not memory_if_unwritable or not isinstance(error.__cause__, OSError):
                 raise
             log.warning('%s Building the engine in memory, for this process only.', error.problem)
-            return _build_in_memory(path, options, flavour, device, report, timeout_seconds)
+            return _build_in_memory(path, options, flavour, device, report)
         try:
             engine = _load(entry.path, entry.sidecar, device)
             break
@@ -186,16 +183,9 @@ def _refit(engine: Engine, onnx: Path) -> None:
 
 
 def _build_in_memory(
-    path: Path,
-    options: BuildOptions,
-    flavour: Flavour,
-    device: int,
-    report: Reporter,
-    timeout_seconds: float | None,
+    path: Path, options: BuildOptions, flavour: Flavour, device: int, report: Reporter
 ) -> OpenedEngine:
-    built = build(
-        path, options, flavour, report=report, device=device, timeout_seconds=timeout_seconds
-    )
+    built = build(path, options, flavour, report=report, device=device)
     try:
         sidecar = {
             'flavour': flavour.name,

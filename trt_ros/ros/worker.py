@@ -88,7 +88,6 @@ class FairWorker(Generic[T, ResultT]):
         on_taken: Callable[[float], None] = lambda seconds: None,
         max_rate_hz: Callable[[], float] = lambda: 0.0,
         wait_seconds: Callable[[], float] = lambda: 0.0,
-        name: str = 'frames',
     ) -> None:
         self._handle, self._deliver = handle, deliver
         self._on_drop, self._on_taken = on_drop, on_taken
@@ -100,7 +99,9 @@ class FairWorker(Generic[T, ResultT]):
         self._is_closed = False
         self._taken = self._delivered = 0  # Numbers of batches.
         self._turn = threading.Condition()
-        self._threads = [threading.Thread(target=self._run, name=name) for _ in range(in_flight)]
+        self._threads = [
+            threading.Thread(target=self._run, name='frames') for _ in range(in_flight)
+        ]
         for thread in self._threads:
             thread.start()
 

@@ -9,10 +9,10 @@ import numpy as np
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.nms import iou
 
+MIN_IOU = 0.5  # Of a detection with its true box.
 
-def matches(
-    found: Detections, xyxy: np.ndarray, labels: np.ndarray, *, min_iou: float = 0.5
-) -> np.ndarray:
+
+def matches(found: Detections, xyxy: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """
     Return which detections are true positives; each true box matches at most one detection.
 
@@ -24,7 +24,7 @@ def matches(
     is_unmatched = np.ones(len(labels), bool)
     for index, (box, label) in enumerate(zip(found.xyxy, found.labels)):
         overlap = iou(box, xyxy) * (is_unmatched & (labels == label))
-        if overlap.size and overlap.max() >= min_iou:
+        if overlap.size and overlap.max() >= MIN_IOU:
             is_true_positive[index] = True
             is_unmatched[overlap.argmax()] = False
     return is_true_positive
@@ -52,13 +52,10 @@ def average_precision(scores: np.ndarray, is_true_positive: np.ndarray, truth_co
 
 
 def average_precisions(
-    pictures: Iterable[tuple[Detections, np.ndarray, np.ndarray]],
-    *,
-    class_count: int,
-    min_iou: float = 0.5,
+    pictures: Iterable[tuple[Detections, np.ndarray, np.ndarray]], *, class_count: int
 ) -> np.ndarray:
     """
-    Compute the average precision per class at one IoU; their mean at an IoU of 0.5 is mAP50.
+    Compute the average precision per class at an IoU of 0.5; their mean is mAP50.
 
     :param pictures: detections, true boxes (M, 4) and true labels (M,) per picture.
     :returns: (class_count,) float64, NaN for a class without true boxes.
@@ -68,7 +65,7 @@ def average_precisions(
     for found, true_xyxy, true_labels in pictures:
         labels.append(found.labels)
         scores.append(found.scores)
-        hits.append(matches(found, true_xyxy, true_labels, min_iou=min_iou))
+        hits.append(matches(found, true_xyxy, true_labels))
         truth_counts += np.bincount(true_labels, minlength=class_count)
     label, score, hit = np.concatenate(labels), np.concatenate(scores), np.concatenate(hits)
     return np.array(

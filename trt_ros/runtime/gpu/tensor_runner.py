@@ -64,13 +64,7 @@ class TensorRTRunner(Runner):
         self._buffers: dict[str, DeviceBuffer] = {}
         self._hosts: dict[str, np.ndarray] = {}
 
-    def for_frames(
-        self,
-        fitted: Fitted[Any],
-        *,
-        batch: int = 1,
-        on_fault: Callable[[GpuFailedError], None] | None = None,
-    ) -> GraphPipeline:
+    def for_frames(self, fitted: Fitted[Any], *, batch: int = 1) -> GraphPipeline:
         """
         Return a pipeline that runs camera frames on this engine, each as one CUDA graph.
 
@@ -86,7 +80,6 @@ class TensorRTRunner(Runner):
             engine,
             fitted,
             cache=self._cache,
-            on_fault=on_fault,
             log_lines=self.log_lines,
             options=self._options,
             batch=batch,
