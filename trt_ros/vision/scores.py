@@ -28,6 +28,11 @@ def nonzero(passes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows, columns
 
 
+def finite_or_zero(values: np.ndarray) -> np.ndarray:
+    """Return a copy with 0 in place of NaN and Inf."""
+    return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+
+
 def check_range(scores: np.ndarray, *, is_padded: bool = False) -> np.ndarray:
     """
     Check that finite scores are 0 to 1, up to rounding.

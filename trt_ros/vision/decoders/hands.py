@@ -15,7 +15,7 @@ from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.keypoints import HAND
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Poses
-from trt_ros.vision.scores import check_range
+from trt_ros.vision.scores import check_range, finite_or_zero
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 VALUES = 3 * len(HAND)
@@ -79,7 +79,7 @@ class HandHead(OnePoseHead):
 
     def _score(self, outputs: Mapping[str, np.ndarray], name: str) -> np.float32:
         scores = check_range(self._values(outputs, name, 1))
-        return np.float32(np.clip(np.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0)[0], 0, 1))
+        return np.float32(np.clip(finite_or_zero(scores)[0], 0, 1))
 
     def _values(self, outputs: Mapping[str, np.ndarray], name: str, count: int) -> np.ndarray:
         values = as_float32(image_output(outputs, name, axes=1))

@@ -21,6 +21,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Poses
+from trt_ros.vision.scores import finite_or_zero
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 #: Preprocessing of top-down pose networks by MMPose and transformers; regions are padded alike.
@@ -89,8 +90,7 @@ class HeatmapHead(OnePoseHead):
 
         :raises TensorMismatchError: when the output is missing or of another shape.
         """
-        heatmaps = as_float32(image_output(outputs, self.output_name, axes=3))
-        heatmaps = np.nan_to_num(heatmaps, nan=0.0, posinf=0.0, neginf=0.0)
+        heatmaps = finite_or_zero(as_float32(image_output(outputs, self.output_name, axes=3)))
         count, *grid = heatmaps.shape
         best = heatmaps.reshape(count, -1).argmax(axis=1)
         rows_cols = np.stack(np.unravel_index(best, grid), axis=1)

@@ -18,12 +18,17 @@ from trt_ros.vision.decoders.family import (
     is_float,
     sigmoid,
 )
-from trt_ros.vision.decoders.yolo_rows import ObjectnessRows, Rows, mismatch, rows_of
+from trt_ros.vision.decoders.yolo_rows import (
+    ObjectnessRows,
+    Rows,
+    choose_rows,
+    mismatch,
+    rows_of,
+)
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import Box, cells_of, threshold_masks
-from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.results import Instances
 from trt_ros.vision.thresholds import Thresholds
 
@@ -63,17 +68,9 @@ class InstanceHead(Head[Instances]):
         if len(prototypes) != self.rows.extra_count:
             raise mismatch(f'{len(prototypes)} prototypes', self.rows.extra_count)
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
-            found = self.rows(outputs, thresholds.score)
-            best, boxes = choose_boxes(
-                self.rows.xyxy(found),
-                found.scores,
-                found.labels,
-                letterbox,
-                thresholds,
-                uses_nms=not self.rows.is_decoded,
-            )
+            boxes, extras = choose_rows(self.rows, outputs, letterbox, thresholds)
             windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centres inside.
-            masks = instance_masks(prototypes, found.extras[best], letterbox, windows)
+            masks = instance_masks(prototypes, extras, letterbox, windows)
         return Instances(boxes, tuple(masks), windows[:, :2], letterbox.image_wh)
 
 

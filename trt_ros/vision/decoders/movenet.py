@@ -22,7 +22,7 @@ from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.results import Poses
-from trt_ros.vision.scores import check_range, passing
+from trt_ros.vision.scores import check_range, finite_or_zero, passing
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 KEYPOINTS = 17  # Of COCO, in its order.
@@ -57,7 +57,7 @@ class MoveNetHead(OnePoseHead):
         people = as_float32(image_output(outputs, self.output_name, axes=3))
         if people.shape != (1, KEYPOINTS, 3):
             raise _mismatch(f'(1, {", ".join(map(str, people.shape))})')
-        points = np.nan_to_num(people[0], nan=0.0, posinf=0.0, neginf=0.0)
+        points = finite_or_zero(people[0])
         input_xy = points[:, 1::-1] * np.array(letterbox.input_hw[::-1], np.float32)
         found = one_pose(input_xy, check_range(points[:, 2]), letterbox)
         return found.wanted(thresholds)

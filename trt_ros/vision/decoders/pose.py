@@ -10,9 +10,8 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Head, NetworkDescription
-from trt_ros.vision.decoders.yolo_rows import ObjectnessRows, Rows, rows_of
+from trt_ros.vision.decoders.yolo_rows import ObjectnessRows, Rows, choose_rows, rows_of
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.results import Poses
 from trt_ros.vision.scores import check_range
 from trt_ros.vision.thresholds import Thresholds
@@ -50,18 +49,10 @@ class PoseHead(Head[Poses]):
         :raises TensorMismatchError: when the output is missing or of another shape.
         """
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
-            found = self.rows(outputs, thresholds.score)
-            best, boxes = choose_boxes(
-                self.rows.xyxy(found),
-                found.scores,
-                found.labels,
-                letterbox,
-                thresholds,
-                uses_nms=not self.rows.is_decoded,
-            )
+            boxes, extras = choose_rows(self.rows, outputs, letterbox, thresholds)
         count = self.keypoint_count
-        keypoints = np.ones((len(best), count, 3), np.float32)
-        keypoints[..., : self.values] = found.extras[best].reshape(len(best), count, self.values)
+        keypoints = np.ones((len(boxes), count, 3), np.float32)
+        keypoints[..., : self.values] = extras.reshape(len(boxes), count, self.values)
         keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2])
         keypoints[~np.isfinite(keypoints).all(axis=-1)] = 0  # Not visible.
         check_range(keypoints[..., 2], is_padded=self.rows.is_decoded)

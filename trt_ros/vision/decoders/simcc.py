@@ -20,6 +20,7 @@ from trt_ros.vision.decoders.heatmap_pose import TOP_DOWN_PREPROCESS, OnePoseHea
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Poses
+from trt_ros.vision.scores import finite_or_zero
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
@@ -58,7 +59,7 @@ class SimccHead(OnePoseHead):
                 f'The outputs {self.x_name!r} and {self.y_name!r} have {len(axes[0])} and '
                 f'{len(axes[1])} keypoints.'
             )
-        axes = [np.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0) for scores in axes]
+        axes = [finite_or_zero(scores) for scores in axes]
         bins = np.stack([scores.argmax(axis=1) for scores in axes], axis=1)
         lengths = np.array([scores.shape[1] for scores in axes])
         values = np.minimum(*(scores.max(axis=1) for scores in axes))

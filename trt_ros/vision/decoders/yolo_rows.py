@@ -11,8 +11,12 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import NetworkDescription, corners, image_output, is_scores
 from trt_ros.vision.decoders.yolov8 import cell_counts
+from trt_ros.vision.detections import Detections
 from trt_ros.vision.float16 import highest
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.scores import check_range, passing
+from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,30 @@ class ObjectnessRows:
     def xyxy(self, found: Candidates) -> np.ndarray:
         """Return boxes as (N, 4) x1, y1, x2, y2 in input pixels."""
         return corners(found.boxes)
+
+
+def choose_rows(
+    rows: Rows | ObjectnessRows,
+    outputs: Mapping[str, np.ndarray],
+    letterbox: Letterbox,
+    thresholds: Thresholds,
+) -> tuple[Detections, np.ndarray]:
+    """
+    Decode rows, with NMS unless the network has it inside.
+
+    :returns: the boxes, best first, and their extras (N, E) float32.
+    :raises TensorMismatchError: when the output is missing or of another shape.
+    """
+    found = rows(outputs, thresholds.score)
+    best, boxes = choose_boxes(
+        rows.xyxy(found),
+        found.scores,
+        found.labels,
+        letterbox,
+        thresholds,
+        uses_nms=not rows.is_decoded,
+    )
+    return boxes, found.extras[best]
 
 
 def three_anchor_counts(network: NetworkDescription) -> list[int]:
