@@ -12,7 +12,7 @@ class Container:
 
     def __init__(self, node, full_name):
         self.node, self.peer, self.process = node, node.peer, node.process
-        self._services = f'{full_name}/_container/'
+        self.name, self._services = full_name, f'{full_name}/_container/'
         # Requests that change nothing: once they are answered, no answer gets lost.
         # Without a package name, a container in C++ would exit.
         self.peer.call(srv.LoadNode, f'{self._services}load_node', package_name='none')

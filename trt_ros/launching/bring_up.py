@@ -110,8 +110,11 @@ class BringUp(Action):
 
     def _bring_up(self, names: list[str], services: Services) -> None:
         container = self._container
+        log = 'above'
         if isinstance(container, Node):
             container = container.node_name
+        elif self._components:
+            log = f'in the log of {container}'
         for request in self._components:
             loaded = services.load(container, request)
             if not loaded.success:
@@ -123,7 +126,7 @@ class BringUp(Action):
         for done, (before, transition) in TRANSITIONS.items() if self._activate else ():
             for name in names:
                 if not services.change(name, before, transition):
-                    raise RuntimeError(f'{name} could not be {done}; see its error above.')
+                    raise RuntimeError(f'{name} could not be {done}; see its error {log}.')
         if (
             self._components and container is self._container
         ):  # Its log appears in another terminal.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -23,7 +25,8 @@ from support.waiting import DEADLINE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ros, pytest.mark.cpp]
 
-MODEL = str(Path(__file__).parents[3] / 'trt_ros/demo/shapes.onnx')
+CHECKOUT = Path(__file__).parents[3]
+MODEL = str(CHECKOUT / 'trt_ros/demo/shapes.onnx')
 KINDS = ['component_container', 'component_container_mt', 'component_container_isolated']
 BY_POINTER = [('use_intra_process_comms', True)]
 
@@ -303,13 +306,63 @@ def test_memory_stays_constant_while_nodes_are_loaded_and_unloaded(start):
     assert max(kilobytes[-5:]) < kilobytes[2] + 20_000, kilobytes
 
 
+LAUNCH = """
+import sys
+from launch import LaunchDescription, LaunchService
+from launch.actions import IncludeLaunchDescription
+service = LaunchService(noninteractive=True)
+service.include_launch_description(LaunchDescription([IncludeLaunchDescription(
+    sys.argv[1], launch_arguments=[each.split(':=', 1) for each in sys.argv[2:]])]))
+sys.exit(service.run())
+"""
+
+
+@pytest.fixture
+def launch(workspace, domain_id, tmp_path):
+    """Run a launch file of the package until it ends; return its exit code and output."""
+    pytest.importorskip('launch_ros')
+
+    def run(file, *arguments):
+        done = subprocess.run(
+            [sys.executable, '-c', LAUNCH, str(CHECKOUT / 'launch' / file), *arguments],
+            env={**workspace, 'ROS_DOMAIN_ID': str(domain_id), 'ROS_LOG_DIR': str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+        )
+        return done.returncode, done.stdout
+
+    return run
+
+
+def test_launch_file_loads_its_node_into_a_running_container(container, launch):
+    load_camera(container)
+    code, output = launch(
+        'detector.launch.py', f'model_path:={MODEL}', f'container:={container.name}'
+    )
+    assert code == 0, output
+    assert f'/detector: active in {container.name}.' in output
+    detections(container, '/detector/detections').wait_for()
+    subscriptions = container.peer.node.get_subscriptions_info_by_topic('/image')
+    assert [each.node_name for each in subscriptions] == ['_detector_images']
+
+
+def test_launch_file_tells_where_the_error_of_a_node_is(container, launch):
+    camera = load_camera(container)
+    code, output = launch(
+        'detector.launch.py', 'model_path:=no_such.onnx', f'container:={container.name}'
+    )
+    assert code == 1, output
+    assert f'not be configured; see its error in the log of {container.name}.' in output
+    container.says('no_such.onnx')
+    assert camera in container.list()
+
+
 def test_launch_file_starts_camera_and_detector_in_one_container(
     workspace, peer, domain_id, tmp_path
 ):
     pytest.importorskip('launch_ros')
-    import subprocess
-    import sys
-
     script = tmp_path / 'launch_container.py'
     script.write_text(f"""
 import sys
