@@ -3,6 +3,11 @@ Throughput of `trt-ros label`, and of its pipeline alone: python benchmarks/labe
 
 The recording has random raw images, in the folder --folder. The pipeline alone gets the same
 number of frames from memory. Rounds alternate; the medians are compared.
+
+    python benchmarks/labelling.py MODEL --workers 1 2 --ray      # actors of Ray on this machine
+
+compares numbers of workers instead, with one GPU each, that label the recording four times each;
+the start of the workers is not counted. Without --ray they are processes, which take GPUs in turn.
 """
 
 from __future__ import annotations
@@ -11,6 +16,8 @@ from argparse import ArgumentParser, Namespace
 from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 import statistics
 import tempfile
@@ -21,8 +28,13 @@ from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
 from trt_ros import Frame, Pipeline
-from trt_ros.labelling.job import label_recording
+from trt_ros.driver import nvidia_driver
+from trt_ros.errors import TrtRosError
+from trt_ros.labelling.job import LabelReport, label_recording
+from trt_ros.labelling.task import LabelTask
+from trt_ros.labelling.workers import LabelPool, LocalWorker, Worker
 from trt_ros.recording import Recording
+from trt_ros.runtime.options import LabelledOptions
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 TOPIC = '/camera/image_raw'
@@ -98,6 +110,52 @@ def measure(args: Namespace, folder: Path) -> Iterator[tuple[float, float]]:
             )
 
 
+def with_workers(args: Namespace, folder: Path, count: int) -> float:
+    """Return frames per second of several workers, which are open and have labelled once."""
+    options = LabelledOptions(
+        model_path=args.model, backend=args.backend, frames_in_flight=IN_FLIGHT
+    )
+    path = folder / 'drive'
+    numbers = cycle(range(max(len(nvidia_driver().gpus), 1)))
+
+    def open_one() -> Worker:
+        return LocalWorker(replace(options, device=next(numbers)))
+
+    if args.ray:
+        from trt_ros.labelling.ray_workers import open_ray
+
+        open_one, possible = open_ray('local', options, count, None)
+        if possible < count:
+            raise SystemExit(f'Ray can run {possible} workers here, not {count}.')
+    workers = [open_one() for _ in range(count)]
+    tasks = [
+        LabelTask(path, folder / f'{number}.mcap', (TOPIC,), DEFAULT_THRESHOLDS)
+        for number in range(4 * count)
+    ]
+    for worker in workers:  # The first run reads the file into memory and captures graphs.
+        worker.label(LabelTask(path, folder / 'first.mcap', (TOPIC,), DEFAULT_THRESHOLDS), int)
+        (folder / 'first.mcap').unlink()
+    frames = []
+
+    def done(task: LabelTask, report: LabelReport | TrtRosError) -> None:
+        if isinstance(report, TrtRosError):
+            raise report
+        frames.append(report.frames)
+        task.output.unlink()
+
+    pool = LabelPool(workers.pop, count)
+    began = time.perf_counter()
+    pool.label(tasks, done)
+    return sum(frames) / (time.perf_counter() - began)
+
+
+def compare_workers(args: Namespace, folder: Path) -> None:
+    write_recording(folder / 'drive', args.frames, args.size)
+    rates = [with_workers(args, folder, count) for count in args.workers]
+    for count, rate in zip(args.workers, rates):
+        print(f'{count} workers: {rate:.1f} frames/s, {rate / rates[0]:.2f} × the first')
+
+
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument('model')
@@ -107,9 +165,13 @@ def main() -> None:
     parser.add_argument(
         '--size', type=lambda text: tuple(map(int, text.split('x'))), default=(1280, 720)
     )
+    parser.add_argument('--workers', type=int, nargs='+', help='numbers of workers to compare')
+    parser.add_argument('--ray', action='store_true', help='workers are actors of Ray')
     parser.add_argument('--folder', default=None, help='where the recording is written')
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        if args.workers:
+            return compare_workers(args, Path(folder))
         rates = list(measure(args, Path(folder)))
     alone, label = (statistics.median(each) for each in zip(*rates))
     print(f'pipeline alone {alone:.1f} frames/s, label {label:.1f} frames/s: {label / alone:.2f}')

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
 from functools import partial
+from itertools import cycle
 import os
 from pathlib import Path
 import sys
@@ -26,8 +27,9 @@ from trt_ros.cli._arguments import (
     thresholds_of,
 )
 from trt_ros.cli._option_flags import add_option_flags
+from trt_ros.driver import nvidia_driver
 from trt_ros.errors import ParameterError, TrtRosError
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LEAST_BUSY, LabelledOptions
 
 if TYPE_CHECKING:
     from trt_ros.labelling.job import LabelReport
@@ -178,6 +180,9 @@ def _worker_opener(
         if is_local and choose_backend(options.backend)[0].name == 'onnxruntime':
             threads = max(1, len(os.sched_getaffinity(0)) // count)
             options = replace(options, cpu_threads=options.cpu_threads or threads)
+        if options.device == LEAST_BUSY:  # Each worker would choose the same GPU now.
+            devices = cycle(range(len(nvidia_driver().gpus) or 1))
+            return lambda: LocalWorker(replace(options, device=next(devices))), count
         return partial(LocalWorker, options), count
     from trt_ros.labelling.ray_workers import open_ray
 

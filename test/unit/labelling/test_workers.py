@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 import os
 from pathlib import Path
 import pickle
 import signal
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 from support.waiting import wait_until
 from trt_ros.cli import main
+from trt_ros.cli.label import _worker_opener
 from trt_ros.errors import BadFrameError
+from trt_ros.runtime.options import LabelledOptions
 
 COUNTS = (300, 10, 20, 300)  # Of the fixture `drives`.
 
@@ -90,6 +94,19 @@ def test_interrupt_ends_the_workers(label, tmp_path):
     assert process.returncode == 130, text
     assert 'Traceback' not in text
     assert workers and not any(Path(f'/proc/{pid}').exists() for pid in workers)
+
+
+def test_workers_take_the_gpus_in_turn_with_device_auto(monkeypatch):
+    opened = []
+    monkeypatch.setattr('trt_ros.labelling.workers.LocalWorker', opened.append)
+    gpus = SimpleNamespace(gpus=('one', 'other'))
+    monkeypatch.setattr('trt_ros.cli.label.nvidia_driver', lambda: gpus)
+    args = Namespace(workers=3, ray=None)
+    options = LabelledOptions(backend='onnxruntime', device='auto')
+    open_worker, count = _worker_opener(options, args, 5)
+    for _ in range(count):
+        open_worker()
+    assert [each.device for each in opened] == [0, 1, 0]
 
 
 def test_errors_go_from_process_to_process():
