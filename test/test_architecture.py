@@ -63,7 +63,8 @@ DOORS = {  # foreign package: the layers that may import it
     'nvidia': {'cuda'},
     'tensorrt': {'trt'},
     'tensorrt_rtx': {'trt'},
-    'onnxruntime': {'runtime'},
+    'onnxruntime': {'runtime', 'engine'},  # engine: only to compare a simplified network.
+    'onnxslim': {'engine'},
     'grpc': {'runtime'},
     'tritonclient': {'runtime'},
     'onnx': {'engine', 'quantization', 'demo'},

@@ -80,6 +80,11 @@ def add_build_arguments(parser: ArgumentParser) -> None:
         metavar='NODE|OP',
     )
     option(
+        'simplify',
+        'simplify the network with onnxslim, if ONNX Runtime computes the same results',
+        action='store_true',
+    )
+    option(
         'cut-nms',
         'cut NMS off the end of the network; done automatically where this TensorRT cannot run it',
         action='store_true',

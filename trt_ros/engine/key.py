@@ -23,7 +23,7 @@ from trt_ros.trt import Flavour
 SCHEMA = 2  # Increase it when the same key would denote a different engine.
 # Protobuf encoding of the key 'location', which precedes the name of a data file.
 _LOCATION = re.compile(rb'\x0a\x08location\x12')
-_PACKAGES = ('trt_ros', 'numpy', 'onnx', 'nvidia-modelopt', 'ml_dtypes')
+_PACKAGES = ('trt_ros', 'numpy', 'onnx', 'nvidia-modelopt', 'onnxslim', 'ml_dtypes')
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,7 @@ def cache_key(onnx: OnnxFile, options: BuildOptions, flavour: Flavour, device: i
         'version': flavour.version,
         'arch': platform.machine(),
         'converter': _version('nvidia-modelopt') if options.converter == 'modelopt' else None,
+        'simplifier': _version('onnxslim') if options.simplify else None,
         'plugins': [_plugin(path) for path in options.plugins],
     }
     if flavour.is_rtx:

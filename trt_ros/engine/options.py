@@ -59,6 +59,8 @@ class BuildOptions:
     :param converter: converter to fp16 and bf16: 'light', or 'modelopt' (NVIDIA's, an extra).
     :param fp32: layers that stay float32 in precision fp16 or bf16: patterns such as `/head/*` for
         names of nodes, operators or names of outputs.
+    :param simplify: simplify the network with onnxslim (an extra) before the build, if ONNX
+        Runtime computes the same results.
     :param cut_nms: cut NMS off the end of the network and run it in the decoder; always done if
         this TensorRT cannot run it.
     :param profiles: optimisation profiles of the dynamic inputs; empty creates one from
@@ -91,6 +93,7 @@ class BuildOptions:
     io_dtypes: str = 'keep'
     converter: str = 'light'
     fp32: tuple[str, ...] = ()
+    simplify: bool = False
     cut_nms: bool = False
     profiles: tuple[Profile, ...] = ()
     input_size: tuple[int, int] | tuple[()] = ()

@@ -123,6 +123,7 @@ def test_flags_and_options_convert_both_ways(cache):
                 '4',
                 '--sparse',
                 '--strip-weights',
+                '--simplify',
                 '--weight-streaming-budget-mib',
                 '16',
             ]
@@ -150,6 +151,7 @@ def test_flags_and_options_convert_both_ways(cache):
         hardware_compatible='ampere_plus',
         compute_capabilities=('8.6', '8.9'),
         strip_weights=True,
+        simplify=True,
         weight_streaming_budget_mib=16,
     )
     fp32 = {'precision': 'fp16', 'fp32': ['/head/*', 'Pow']}

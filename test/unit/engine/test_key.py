@@ -76,6 +76,7 @@ def test_every_option_but_the_timing_cache_changes_the_key():
         'compute_capabilities': ('8.6',),
         'strip_weights': True,
         'weight_streaming_budget_mib': 16,
+        'simplify': True,
         'cut_nms': True,
         'batch': 2,
     }

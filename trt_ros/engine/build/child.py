@@ -27,8 +27,9 @@ from trt_ros.engine.build.onnx_einsum import lower_equations
 from trt_ros.engine.build.onnx_images import images_as_uint8
 from trt_ros.engine.build.onnx_nms import BATCHED
 from trt_ros.engine.build.onnx_precision import convert
+from trt_ros.engine.build.onnx_simplify import simplify
 from trt_ros.engine.build.profiles import largest_batch, resolve_profiles
-from trt_ros.engine.options import BuildOptions
+from trt_ros.engine.options import BuildOptions, Profile
 from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError
 from trt_ros.trt import Flavour, load_trt
 
@@ -137,27 +138,26 @@ def _build(
     flavour: Flavour,
     events: Events,
 ) -> dict[str, Any]:
-    cut, cut_line = cut_where_needed(path, model, options, flavour)
-    if cut is not None:
-        model = cut
+    changed, cut_line = cut_where_needed(path, model, options, flavour)
+    if changed is not None:
+        model = changed
         kept = {value.name for value in model.graph.input}
         info = replace(
             info,
             metadata=metadata_of(model),
             inputs=tuple(spec for spec in info.inputs if spec.name in kept),
         )
-        _refuse_cut_with(options)
+        _refuse_rereading(options, 'a network whose NMS is cut off', 'contains NMS')
+    simpler, simplified, lowered = None, '', ''
+    if options.simplify:
+        _refuse_rereading(options, 'simplify', 'is as it was')
+        events.phase('simplifying the model')
+        simpler, simplified = simplify(path, model, info.inputs, _best_shapes(info, options))
+        changed, model = simpler or changed, simpler or model
     if flavour.is_rtx:
         refuse_unbuildable(path, model)
     _refuse_other_floats(path, info, options)
-    profiles = resolve_profiles(
-        info.inputs,
-        options.profiles,
-        metadata=info.metadata,
-        input_size=options.input_size,
-        batch=options.batch,
-    )
-    changed, lowered = cut, ''
+    profiles = _profiles(info, options)
     if options.precision in ('fp16', 'bf16') and 'float32' in info.float_types:
         events.phase(f'converting the model to {options.precision}')
         changed, lowered = convert(
@@ -166,12 +166,12 @@ def _build(
             io_dtypes=options.io_dtypes,
             converter=options.converter,
             fp32=options.fp32,
-            model=cut,
+            model=changed,
         )
     if rewrite(changed or model, options):
         changed = changed or model
     converted = None if changed is None else changed.SerializeToString()
-    del model, cut, changed
+    del model, simpler, changed
     events.phase('parsing the model')
     began = time.monotonic()
     settings.load_plugins(flavour, options.plugins)
@@ -211,9 +211,26 @@ def _build(
         'ignored_options': ignored,
         'dla_fallback': fallback,
         'cut_nms': cut_line,
+        'simplified': simplified,
         'lowered': lowered,
         **_layer_report(flavour, network, plan),
     }
+
+
+def _profiles(info: OnnxInfo, options: BuildOptions) -> tuple[Profile, ...]:
+    return resolve_profiles(
+        info.inputs,
+        options.profiles,
+        metadata=info.metadata,
+        input_size=options.input_size,
+        batch=options.batch,
+    )
+
+
+def _best_shapes(info: OnnxInfo, options: BuildOptions) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each input that the engine is optimised for."""
+    dynamic = {each.name: each.best for profile in _profiles(info, options) for each in profile}
+    return {spec.name: dynamic.get(spec.name, spec.shape) for spec in info.inputs}
 
 
 def rewrite(model: Any, options: BuildOptions) -> bool:
@@ -268,17 +285,17 @@ def cut_where_needed(
         ) from error
 
 
-def _refuse_cut_with(options: BuildOptions) -> None:
-    """Refuse options that read the ONNX file, which still contains NMS."""
+def _refuse_rereading(options: BuildOptions, what: str, still: str) -> None:
+    """Refuse options that read the ONNX file again, which is still as it was."""
     for option, wanted in (
         ('strip_weights', options.strip_weights),
         ('converter modelopt', options.converter == 'modelopt'),
     ):
         if wanted:
             raise ParameterError(
-                f'{option} cannot be combined with a network whose NMS is cut off.',
-                cause='It reads the ONNX file, which still contains NMS.',
-                remedy=f'Remove {option}, or export the model without NMS.',
+                f'{option} cannot be combined with {what}.',
+                cause=f'It reads the ONNX file, which still {still}.',
+                remedy=f'Remove {option}, or change the ONNX file in advance.',
             )
 
 
