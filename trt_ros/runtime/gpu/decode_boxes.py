@@ -314,17 +314,21 @@ class GpuBoxes:
 
     def boxes_of(self, memory: np.ndarray) -> tuple[Detections, np.ndarray]:
         """Return copies of the boxes and of the extra values, (N, extra_floats) float32."""
-        count, capacity = int(memory[:4].view(np.int32)[0]), self.capacity
-        numbers = memory[HEADER_NBYTES : self.boxes_nbytes].view(np.float32)
-
-        def part(begin: int, size: int) -> np.ndarray:
-            return numbers[begin : begin + size].copy()
-
-        return Detections(
-            part(0, 4 * count).reshape(-1, 4),
-            check_range(part(4 * capacity, count)),
-            part(5 * capacity, count).view(np.int32),
-        ), part(6 * capacity, count * self.extra_floats).reshape(count, self.extra_floats)
+        # Few and plain steps: the result waits for them.
+        floats = memory[: self.boxes_nbytes].view(np.float32)
+        capacity, width = self.capacity, self.extra_floats
+        integers = floats.view(np.int32)
+        count, begin = integers.item(0), HEADER_NBYTES // 4
+        xyxy = floats[begin : begin + 4 * count].reshape(count, 4).copy()
+        begin += 4 * capacity
+        scores = floats[begin : begin + count].copy()
+        if count and not (scores.item(0) <= 1 and scores.item(-1) >= 0):  # Best first.
+            check_range(scores)
+        begin += capacity
+        labels = integers[begin : begin + count].copy()
+        begin += capacity
+        extras = floats[begin : begin + count * width].reshape(count, width).copy()
+        return Detections(xyxy, scores, labels), extras
 
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Any, bool]:
         """Return the result and whether outputs had non-finite values, see `GpuDecoder`."""

@@ -158,9 +158,10 @@ class FrameSlot:
             if after is not None:
                 self.stream.wait_for(after)
             self.shared.states.prepare(stream)
-            self._run = self.shared.waiting.begin(launched.captured.times)
             launched.captured.graph.launch(stream)
             self.done.record(stream)
+            # The GPU works already.
+            self._run = self.shared.waiting.begin(launched.captured.times)
         self.in_flight = True
         return launched
 
@@ -250,7 +251,7 @@ class FrameSlot:
             return (0,) * len(sources)
         return tuple(
             0
-            if source.is_small_tensor or not source.address
+            if source.is_small_tensor or source.data is None
             else device_address(source.address, source.nbytes)
             for source in sources
         )

@@ -35,7 +35,7 @@ class Source:
     :ivar is_decoded_on_gpu: whether `send` decodes the bytes on the GPU.
     """
 
-    __slots__ = ('data', 'key', 'nbytes')
+    __slots__ = ('_address', 'data', 'key', 'nbytes')
     key: Hashable
     data: np.ndarray | None
     is_small_tensor = False
@@ -44,11 +44,15 @@ class Source:
     def __init__(self, frame: Frame) -> None:
         self.key = (frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian)
         self.nbytes, self.data = frame.nbytes, frame.data
+        self._address: int | None = None
 
     @property
     def address(self) -> int:
         """Host address of the bytes; 0 where they need a conversion."""
-        return 0 if self.data is None else int(self.data.ctypes.data)
+        if self._address is None:
+            # Faster than `ndarray.ctypes`, which makes objects.
+            self._address = 0 if self.data is None else self.data.__array_interface__['data'][0]
+        return self._address
 
     def copy(self, target: np.ndarray, start: int, stop: int) -> None:
         """Copy bytes `start` to `stop` into `target`, uint8 of that size."""
@@ -68,7 +72,7 @@ class JpegSource(Source):
 
     def __init__(self, frame: JpegFrame, decoder: JpegDecoder) -> None:
         self.key = (frame.width, frame.height, frame.step, frame.encoding, 'jpeg')
-        self.nbytes, self.data = frame.nbytes, None
+        self.nbytes, self.data, self._address = frame.nbytes, None, None
         self._frame, self._decoder = frame, decoder
 
     def send(self, target: int, stream: int) -> None:
@@ -97,7 +101,7 @@ class TensorSource(Source):
         self.nbytes = value.size * dtype.itemsize
         self.is_small_tensor = self.nbytes <= SMALL_NBYTES
         is_plain = value.dtype == dtype and spec.dtype != 'bfloat16' and value.flags.c_contiguous
-        self.key, self.data = is_plain, None
+        self.key, self.data, self._address = is_plain, None, None
         if is_plain:
             self.data = value.reshape(-1).view(np.uint8)
         self._spec, self._value = spec, value
