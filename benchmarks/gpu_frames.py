@@ -3,13 +3,13 @@ What a frame costs on an NVIDIA GPU, as one CUDA graph and as a naive node would
 
     python benchmarks/gpu_models.py models
     python benchmarks/gpu_frames.py models/*.onnx [--json FILE] [--rounds N]
-    python benchmarks/gpu_frames.py models/*.onnx --waits [--rounds N]
+    python benchmarks/gpu_frames.py models/*.onnx --waits [--rounds N] [--sizes 1280x720 ..]
     python benchmarks/gpu_frames.py models/*.onnx --first
 
 Prints a Markdown table; times are medians in microseconds unless the column says otherwise.
 --waits compares the values of gpu_wait instead: latency, and CPU time of the calling thread, of
-frames one after another and at 60 Hz. --first measures the first frames of a pipeline, which the
-engine cache knows from an earlier start or not.
+frames in registered memory, one after another and at 60 Hz. --first measures the first frames of a
+pipeline, which the engine cache knows from an earlier start or not.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
-SIZES = ((640, 480), (1280, 720), (1920, 1080))
 ASKED = Thresholds(score=0.25, iou=0.45, max_detections=300)
 
 
@@ -140,36 +139,41 @@ def row(model: Path, frame: Frame, precision: str, rounds: int) -> dict[str, Any
 
 
 def wait_rows(model: Path, frame: Frame, precision: str, rounds: int) -> list[dict[str, Any]]:
-    """Measure frames with each gpu_wait, in turns of 50, so that clocks and load are the same."""
+    """Measure frames in registered memory with each gpu_wait in turn: load and clocks change."""
     rows = []
     with ExitStack() as stack:
         pipelines = {}
+        data = frame.data.copy()
+        frame = Frame(data, frame.width, frame.height, frame.step, frame.encoding)
         for mode in WAITS:
             options = GraphOptions(slots=1, gpu_wait=mode)
             pipelines[mode] = open_frames(model, BuildOptions(precision=precision), options)
             stack.callback(pipelines[mode].close)
+            pipelines[mode].register(data)
             pipelines[mode].warm_up(frame)
         for rate_hz in (0, 60):
-            wall: dict[str, list[float]] = {mode: [] for mode in WAITS}
-            cpu: dict[str, list[float]] = {mode: [] for mode in WAITS}
-            for _ in range(-(-rounds // 50)):
-                for mode, pipeline in pipelines.items():
-                    for number in range(55):
-                        if rate_hz:
-                            time.sleep(1 / rate_hz)
-                        used, began = time.thread_time(), time.perf_counter()
-                        pending = pipeline.submit([frame] * pipeline.max_batch, ASKED)
-                        if pipeline.decoder is None:
-                            pending.outputs()
-                        else:
-                            pending.results()
-                        seconds, used = time.perf_counter() - began, time.thread_time() - used
-                        if number >= 5:
-                            wall[mode].append(seconds)
-                            cpu[mode].append(used)
+            wall, cpu, waiting = ({mode: list[float]() for mode in WAITS} for _ in range(3))
+            for number in range(-20, rounds):
+                order = number % len(WAITS)
+                for mode in WAITS[order:] + WAITS[:order]:
+                    if rate_hz:
+                        time.sleep(1 / rate_hz)
+                    pipeline, used, began = (
+                        pipelines[mode],
+                        time.thread_time(),
+                        time.perf_counter(),
+                    )
+                    pending = pipeline.submit([frame] * pipeline.max_batch, ASKED)
+                    submitted = time.thread_time()
+                    pending.wait()
+                    seconds, ended = time.perf_counter() - began, time.thread_time()
+                    if number >= 0:
+                        wall[mode].append(seconds)
+                        cpu[mode].append(ended - used)
+                        waiting[mode].append(ended - submitted)
+            spin50, spin99 = np.percentile(wall['spin'], [50, 99]) * 1e6
             for mode in WAITS:
                 p50, p99 = np.percentile(wall[mode], [50, 99]) * 1e6
-                spin50, spin99 = np.percentile(wall['spin'], [50, 99]) * 1e6
                 rows.append(
                     {
                         'model': model.stem,
@@ -181,7 +185,10 @@ def wait_rows(model: Path, frame: Frame, precision: str, rounds: int) -> list[di
                         'later than spin p50': p50 - spin50,
                         'later than spin p99': p99 - spin99,
                         'CPU per frame': np.mean(cpu[mode]) * 1e6,
-                        'CPU, % of spin': 100 * np.mean(cpu[mode]) / np.mean(cpu['spin']),
+                        'CPU of waiting': np.mean(waiting[mode]) * 1e6,
+                        'CPU of waiting, % of spin': 100
+                        * np.mean(waiting[mode])
+                        / np.mean(waiting['spin']),
                     }
                 )
     return rows
@@ -288,13 +295,15 @@ def main() -> int:
     parser.add_argument('--precision', default='auto')
     parser.add_argument('--rounds', type=int, default=300)
     parser.add_argument('--json', type=Path)
+    parser.add_argument('--sizes', nargs='+', default=['640x480', '1280x720', '1920x1080'])
     parser.add_argument('--waits', action='store_true', help='compare the values of gpu_wait')
     parser.add_argument('--first', action='store_true', help='measure the first frames')
     args = parser.parse_args()
     rows = []
+    sizes = [tuple(map(int, size.split('x'))) for size in args.sizes]
     if args.waits or args.first:
         for model in args.models:
-            for size_wh in SIZES:
+            for size_wh in sizes:
                 if args.first:
                     rows += first_rows(model, picture(*size_wh), args.precision)
                 else:
@@ -303,7 +312,7 @@ def main() -> int:
         print(plain_table(rows))
         return 0
     for model in args.models:
-        for width, height in SIZES:
+        for width, height in sizes:
             rows.append(row(model, picture(width, height), args.precision, args.rounds))
             print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     print(f'Python {platform.python_version()}, NumPy {np.__version__}')
