@@ -62,15 +62,69 @@ def test_a_channel_axis_of_one_does_not_matter(shape, channels_first, decode_on_
     np.testing.assert_array_equal(got.values, head({'depth': cells}, letterbox).values)
 
 
+@pytest.mark.parametrize(
+    'grid_hw, image_wh, input_hw, resize',
+    [
+        ((128, 256), (1918, 1079), (512, 1024), 'letterbox'),
+        ((64, 64), (33, 47), (64, 64), 'stretch'),
+        ((48, 64), (64, 48), (48, 64), 'stretch'),
+        ((60, 80), (641, 479), (480, 640), 'center_crop'),
+    ],
+)
+@pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16'])
+@pytest.mark.parametrize('classes', [1, 2, 21, 300])
+@pytest.mark.parametrize('are_logits', [False, True])
+def test_confidence_of_all_pixels_is_that_of_numpy(
+    grid_hw, image_wh, input_hw, resize, dtype, classes, are_logits, decode_on_gpu
+):
+    rng = np.random.default_rng(3)
+    coarse = rng.normal(0, 4, (classes, -(-grid_hw[0] // 8), -(-grid_hw[1] // 8)))
+    cells = coarse.repeat(8, axis=1).repeat(8, axis=2)[:, : grid_hw[0], : grid_hw[1]]
+    cells = (cells + rng.normal(0, 0.5, cells.shape)).astype(np.float32)[None]
+    if not are_logits:
+        cells = 1 / (1 + np.exp(-cells))
+    letterbox = Letterbox.fit(image_wh, input_hw, resize)
+    for channels_first in (True, False):
+        layout = cells if channels_first else cells.transpose(0, 2, 3, 1)
+        bits, values = rounded(np.ascontiguousarray(layout), dtype)
+        head = SemanticHead('scores', layout.shape, channels_first, False, confidence=True)
+        got, _ = decode_on_gpu(head, {'scores': bits}, letterbox)
+        want = head({'scores': values}, letterbox)
+        assert (got.labels.dtype, got.is_binary) == (want.labels.dtype, want.is_binary)
+        same = got.labels == want.labels
+        assert np.mean(~same) <= 1e-3  # Equal scores but rounding.
+        assert (got.confidence.shape, got.confidence.dtype) == (want.labels.shape, np.uint8)
+        apart = np.abs(got.confidence.astype(int) - want.confidence)
+        assert apart[same].max() <= 1
+
+
+@pytest.mark.parametrize('classes', [1, 3])
+def test_confidence_where_scores_are_not_finite_is_0(classes, decode_on_gpu):
+    cells = np.full((1, classes, 4, 4), 0.25, np.float32)
+    cells[0, 0] = 9
+    cells[0, :, 3, 3] = np.nan
+    head = SemanticHead('scores', cells.shape, True, False, confidence=True)
+    letterbox = Letterbox.fit((4, 4), (4, 4), 'stretch')
+    got, counts = decode_on_gpu(head, {'scores': cells}, letterbox)
+    assert counts[2] > 0
+    assert got.confidence[3, 3] == 0
+    assert (got.confidence.reshape(-1)[:-1] == 255).all()
+
+
 def test_masks_of_several_outputs_are_those_of_numpy(decode_on_gpu):
     rng = np.random.default_rng(2)
-    shapes = {'area': (1, 3, 24, 32), 'line': (1, 2, 48, 64), 'many': (1, 300, 6, 8)}
+    shapes = {
+        'area': (1, 3, 24, 32),
+        'line': (1, 2, 48, 64),
+        'many': (1, 300, 6, 8),
+        'one': (1, 1, 12, 16),
+    }
     head = MaskHeads(tuple(SemanticHead(*each, True, False) for each in shapes.items()))
     outputs = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     letterbox = Letterbox.fit((131, 77), (192, 256), 'letterbox')
     got, _ = decode_on_gpu(head, outputs, letterbox)
     want = head(outputs, letterbox)
-    assert list(got) == list(want) == ['area', 'line', 'many']
+    assert list(got) == list(want) == ['area', 'line', 'many', 'one']
     for name, mask in want.items():
         assert got[name].labels.dtype == mask.labels.dtype
         assert np.mean(got[name].labels != mask.labels) <= 1e-3  # Equal scores but rounding.

@@ -21,6 +21,7 @@
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 
+using std::isnan;
 using std::max;
 using std::min;
 
@@ -28,8 +29,18 @@ struct float4 { float x, y, z, w; };
 struct ulonglong2 { unsigned long long x, y; };
 struct ulonglong4 { unsigned long long x, y, z, w; };
 struct uint2 { unsigned x, y; };
+struct float2 { float x, y; };
+struct uchar4 { unsigned char x, y, z, w; };
+struct ushort4 { unsigned short x, y, z, w; };
 struct dim3 { unsigned x, y, z; };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+inline uchar4 make_uchar4(unsigned char x, unsigned char y, unsigned char z, unsigned char w) {
+  return {x, y, z, w};
+}
+inline ushort4 make_ushort4(unsigned short x, unsigned short y, unsigned short z, unsigned short w) {
+  return {x, y, z, w};
+}
 
 namespace cpu {
 

@@ -21,28 +21,29 @@ from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
 HEADER = Path(__file__).with_name('cuda_on_cpu.hpp')
+_FILES = ('common', 'boxes', 'overlap', 'top', 'emit', 'nms', 'dense')
 # C++ beside what the headers define: the body of each kernel reads its argument from a global.
 LAUNCHERS = """
 static const void* launched;
-#define LAUNCHER(NAME) \\
+#define LAUNCHER(NAME, ARGUMENT) \\
   extern "C" void on_cpu_##NAME(const void* argument, const unsigned* g, const unsigned* b) { \\
     launched = argument; \\
-    cpu::run([] { NAME(*(const Head*)launched); }, {g[0], g[1], g[2]}, {b[0], b[1], b[2]}); \\
+    cpu::run([] { NAME(*(const ARGUMENT*)launched); }, {g[0], g[1], g[2]}, {b[0], b[1], b[2]}); \\
   }
 """
 
 
 class KernelsOnCpu:
     """
-    The kernels of float32 boxes in decode.cu, compiled into a folder.
+    The kernels of float32 boxes and masks of classes in decode.cu, compiled into a folder.
 
     :raises subprocess.CalledProcessError: when g++ rejects the source.
     """
 
     def __init__(self, folder: Path) -> None:
-        parts = [source_of(name) for name in ('common', 'boxes', 'overlap', 'top', 'emit', 'nms')]
+        parts = [source_of(name) for name in _FILES]
         macro, *kernels = re.findall(
-            r'^#define KERNEL(?:.*\\\n)*.*\n|^KERNEL\((?!\w+float16)\w+, \d+, Head,.*\n',
+            r'^#define KERNEL(?:.*\\\n)*.*\n|^KERNEL\((?!\w+float16)\w+, \d+, (?:Head|Dense),.*\n',
             source_of('decode'),
             re.M,
         )
@@ -50,7 +51,9 @@ class KernelsOnCpu:
         source = re.sub(
             r'asm\("cvt.f32.f16.*"h"\((.*)\)\);', r'value = float16_value(\1);', source
         )
-        launchers = ''.join(re.sub(r'KERNEL\((\w+),.*', r'LAUNCHER(\1)', line) for line in kernels)
+        launchers = ''.join(
+            re.sub(r'KERNEL\((\w+), \d+, (\w+),.*', r'LAUNCHER(\1, \2)', line) for line in kernels
+        )
         path = folder / 'decode.cpp'
         path.write_text(f'#include "{HEADER}"\n{source}\n{LAUNCHERS}{launchers}')
         library = folder / 'decode.so'

@@ -24,6 +24,7 @@ struct Counters {
   u64 bound, prefix;     // Smallest key of the best TOP; its digits known so far.
   int wanted, gathered;  // Keys above the prefix's upper digits that `narrow` still looks for.
   int blocks, narrowed;  // Blocks of `narrow` that have finished; whether `bound` is known.
+  int are_logits;        // Whether a score of a class mask is outside 0 to 1.
 };
 
 // Header of the result. For boxes, the arrays of boxes, scores and labels follow, each of `capacity`

@@ -10,7 +10,10 @@ struct Dense {
   Counters* counters;
   Result* result;         // Host memory that the GPU can write; `count` stays 0.
   void* pixels;           // Host memory, likewise: (height, pitch) labels of one or two bytes, or depths.
+  unsigned char* confidence;  // Likewise, one byte per pixel; may be null.
+  float2* peaks;          // Of each cell the highest score, and the factor of exp(score - highest).
   int classes, cell_step, line_step, class_step;  // In elements.
+  int grid_width, grid_height;
   int width, height, pitch, wide;  // pitch: pixels per line, a multiple of 4; wide: two bytes per label.
   int blends_rows, blends_columns;  // Whether any pixel lies between two cells.
   Axis rows, columns;
@@ -30,6 +33,89 @@ __device__ __forceinline__ Tap tap(const Axis& axis, int pixel) {
 
 __device__ __forceinline__ float between(float a, float b, float weight) {
   return a + (b - a) * weight;
+}
+
+// Whether a pixel between four cells is in the mask, see vision/masks.py. NaN is outside, and no value is
+// interpolated towards it.
+__device__ __forceinline__ bool is_inside(
+    float a, float b, float c, float d, float right, float below) {
+  const int high = (a > 0.f) + (b > 0.f) + (c > 0.f) + (d > 0.f);
+  if (high == 0 || high == 4) return high == 4;
+  const float upper = between(a, b, right), lower = between(c, d, right);
+  const float value = upper + (lower - upper) * below;
+  return isnan(lower) ? upper > 0.f : value > 0.f;
+}
+
+// As vision/confidence.py: finds out whether all scores are probabilities, and prepares the softmax of each
+// cell for the other case. One thread per cell.
+template <class T> __device__ __forceinline__ void summarise(const Dense& a) {
+  const int cell = blockIdx.x * blockDim.x + threadIdx.x;
+  bool is_outside = false;
+  if (cell < a.grid_width * a.grid_height) {
+    const size_t first = (size_t)(cell / a.grid_width) * a.line_step
+        + (size_t)(cell % a.grid_width) * a.cell_step;
+    float highest = -INFINITE, total = 0.f;
+    for (int c = 0; c < a.classes; ++c) {
+      const float score = T::at(a.cells, first + (size_t)c * a.class_step);
+      is_outside |= score < 0.f || score > 1.001f;
+      if (score > highest || isnan(score)) highest = score;
+    }
+    for (int c = 0; c < a.classes; ++c) {
+      total += expf(T::at(a.cells, first + (size_t)c * a.class_step) - highest);
+    }
+    a.peaks[cell] = {highest, 1.f / total};
+  }
+  const unsigned any = __ballot_sync(EVERY, is_outside);
+  if (any && (threadIdx.x & 31) == 0) atomicOr(&a.counters->are_logits, 1);
+}
+
+template <class T> __device__ __forceinline__ float score_at(
+    const Dense& a, int line, int cell, int label) {
+  return T::at(a.cells, (size_t)line * a.line_step + (size_t)cell * a.cell_step
+                            + (size_t)label * a.class_step);
+}
+
+// The probability of a class at a cell.
+template <class T> __device__ __forceinline__ float probability_at(
+    const Dense& a, int line, int cell, int label, bool are_logits) {
+  const float score = score_at<T>(a, line, cell, label);
+  if (!are_logits || a.classes == 1) return score;
+  const float2 peak = a.peaks[(size_t)line * a.grid_width + cell];
+  return expf(score - peak.x) * peak.y;
+}
+
+// The probability of a pixel's class, 0 to 255; 0 where it is not finite. Where no pixel of an axis lies
+// between two cells, the second one is not read, as in vision/grid.py.
+template <class T> __device__ __forceinline__ unsigned char confidence_at(
+    const Dense& a, const Tap& row, const Tap& column, int label, bool are_logits) {
+  const int c = a.classes == 1 ? 0 : label;
+  float value = probability_at<T>(a, row.first, column.first, c, are_logits);
+  if (a.blends_columns) {
+    value = between(value, probability_at<T>(a, row.first, column.second, c, are_logits), column.weight);
+  }
+  if (a.blends_rows) {
+    float below = probability_at<T>(a, row.second, column.first, c, are_logits);
+    if (a.blends_columns) {
+      below = between(below, probability_at<T>(a, row.second, column.second, c, are_logits),
+                      column.weight);
+    }
+    value = between(value, below, row.weight);
+  }
+  if (a.classes == 1) {
+    if (are_logits) value = 1.f / (1.f + expf(-value));
+    if (value < 0.5f) value = 1.f - value;
+  }
+  return (unsigned char)fminf(fmaxf(value * 255.f + 0.5f, 0.f), 255.f);
+}
+
+// Whether a pixel is in the mask of an only class.
+template <class T> __device__ __forceinline__ int is_in_mask(
+    const Dense& a, const Tap& row, const Tap& column, bool are_logits) {
+  const float bar = are_logits ? 0.f : 0.5f;
+  return is_inside(score_at<T>(a, row.first, column.first, 0) - bar,
+                   score_at<T>(a, row.first, column.second, 0) - bar,
+                   score_at<T>(a, row.second, column.first, 0) - bar,
+                   score_at<T>(a, row.second, column.second, 0) - bar, column.weight, row.weight);
 }
 
 const int PIXELS = 4;  // Adjacent pixels per thread, so that the writes of a warp coalesce.
@@ -64,7 +150,20 @@ template <class T> __device__ __forceinline__ void argmax(const Dense& a) {
         }
       }
     }
+    const bool are_logits = a.counters->are_logits;
+    if (a.classes == 1) {
+#pragma unroll
+      for (int i = 0; i < PIXELS; ++i) labels[i] = is_in_mask<T>(a, row, columns[i], are_logits);
+    }
     const size_t place = (size_t)y * a.pitch + x;
+    if (a.confidence) {
+      unsigned char scores[PIXELS];
+#pragma unroll
+      for (int i = 0; i < PIXELS; ++i) {
+        scores[i] = confidence_at<T>(a, row, columns[i], labels[i], are_logits);
+      }
+      ((uchar4*)a.confidence)[place / PIXELS] = make_uchar4(scores[0], scores[1], scores[2], scores[3]);
+    }
     if (a.wide) {
       ((ushort4*)a.pixels)[place / PIXELS] = make_ushort4(labels[0], labels[1], labels[2], labels[3]);
     } else {

@@ -30,17 +30,6 @@ template <class T> __device__ __forceinline__ float probability(
   return 1.f / (1.f + expf(-sum)) - 0.5f;
 }
 
-// Whether a pixel between four cells is in the mask, see vision/masks.py. NaN is outside, and no value is
-// interpolated towards it.
-__device__ __forceinline__ bool is_inside(
-    float a, float b, float c, float d, float right, float below) {
-  const int high = (a > 0.f) + (b > 0.f) + (c > 0.f) + (d > 0.f);
-  if (high == 0 || high == 4) return high == 4;
-  const float upper = between(a, b, right), lower = between(c, d, right);
-  const float value = upper + (lower - upper) * below;
-  return isnan(lower) ? upper > 0.f : value > 0.f;
-}
-
 template <class T> __device__ __forceinline__ void paint(const Masks& m) {
   __shared__ float values[TILE_CELLS], coefficients[COEFFICIENTS_MAX];
   __shared__ Tap row_taps[TILE_HEIGHT];

@@ -366,8 +366,7 @@ class MaskOptions:
 
     confidence: bool = param(
         False,
-        'Whether to compute the confidence of each pixel of a mask, 0 to 255. Masks of semantic '
-        'segmentation are then decoded on the CPU.',
+        'Whether to compute the confidence of each pixel of a mask, 0 to 255.',
     )
 
 

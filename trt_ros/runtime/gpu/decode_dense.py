@@ -36,7 +36,10 @@ class DenseArgs(ctypes.Structure):
     """Arguments of the kernels of results per pixel; dense.cu: struct Dense."""
 
     _fields_ = [
-        *((name, c_void_p) for name in ('cells', 'counters', 'result', 'pixels')),
+        *(
+            (name, c_void_p)
+            for name in ('cells', 'counters', 'result', 'pixels', 'confidence', 'peaks')
+        ),
         *(
             (name, c_int)
             for name in (
@@ -44,6 +47,8 @@ class DenseArgs(ctypes.Structure):
                 'cell_step',
                 'line_step',
                 'class_step',
+                'grid_width',
+                'grid_height',
                 'width',
                 'height',
                 'pitch',
@@ -73,8 +78,12 @@ class GpuDense:
     grid_hw: tuple[int, int]
     channels_first: bool
 
-    scratch_nbytes = COUNTERS_NBYTES
     kernel = ''
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """Bytes of GPU scratch memory, see `GpuDecoder`."""
+        return COUNTERS_NBYTES
 
     @property
     def dtype(self) -> type[np.generic]:
@@ -91,8 +100,11 @@ class GpuDense:
 
     def result_nbytes(self, image_wh: tuple[int, int]) -> int:
         """Return the bytes of host memory for the result: header and pixels."""
+        return DATA_OFFSET + self._pixels_nbytes(image_wh)
+
+    def _pixels_nbytes(self, image_wh: tuple[int, int]) -> int:
         width, height = image_wh
-        return DATA_OFFSET + height * self._pitch(width) * np.dtype(self.dtype).itemsize
+        return height * self._pitch(width) * np.dtype(self.dtype).itemsize
 
     def launches(
         self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
@@ -110,8 +122,12 @@ class GpuDense:
             scratch,
             result,
             result + DATA_OFFSET,
+            None,
+            scratch + COUNTERS_NBYTES,
             self.classes,
             *steps,
+            columns,
+            rows,
             width,
             height,
             self._pitch(width),
@@ -134,20 +150,65 @@ class GpuDense:
     def _pixels(self, memory: np.ndarray, image_wh: tuple[int, int]) -> np.ndarray:
         """Return a copy of the pixels in a result: (H, W)."""
         width, height = image_wh
-        pixels = memory[DATA_OFFSET : self.result_nbytes(image_wh)].view(self.dtype)
+        pixels = memory[DATA_OFFSET:][: self._pixels_nbytes(image_wh)].view(self.dtype)
         return np.array(pixels.reshape(height, self._pitch(width))[:, :width])
 
 
 @dataclass(frozen=True)
 class GpuArgmax(GpuDense):
-    """Decoder of C scores per cell, which finds the best class of every image pixel."""
+    """
+    Decoder of C scores per cell, which finds the best class of every image pixel.
+
+    With one class, it finds the pixels in its mask.
+
+    :param confidence: whether to compute the confidence of each pixel.
+    """
+
+    confidence: bool = False
 
     kernel = 'argmax'
 
     @property
     def is_supported(self) -> bool:
         """Whether the kernels can read this dtype and number of classes."""
-        return super().is_supported and 1 < self.classes < 1 << 16
+        return super().is_supported and 0 < self.classes < 1 << 16
+
+    @property
+    def _summarises(self) -> bool:
+        """Whether a kernel finds out whether the scores are probabilities."""
+        return self.confidence or self.classes == 1
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """Bytes of GPU scratch memory: counters, and two numbers per cell."""
+        rows, columns = self.grid_hw
+        return COUNTERS_NBYTES + (8 * rows * columns if self._summarises else 0)
+
+    def _confidence_start(self, image_wh: tuple[int, int]) -> int:
+        return aligned(super().result_nbytes(image_wh))
+
+    def result_nbytes(self, image_wh: tuple[int, int]) -> int:
+        """Return the bytes of host memory for the result: header, classes and confidences."""
+        if not self.confidence:
+            return super().result_nbytes(image_wh)
+        width, height = image_wh
+        return self._confidence_start(image_wh) + height * self._pitch(width)
+
+    def launches(
+        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
+    ) -> tuple[Launch, ...]:
+        """Return the kernels to launch for an image, see `GpuDecoder`."""
+        found = super().launches(
+            letterbox, address, request=request, scratch=scratch, result=result
+        )
+        args = found[0].argument
+        assert isinstance(args, DenseArgs)
+        if self.confidence:
+            args.confidence = result + self._confidence_start(letterbox.image_wh)
+        if not self._summarises:
+            return found
+        blocks = (-(-self.grid_hw[0] * self.grid_hw[1] // 256), 1, 1)
+        return (Launch(f'summarise_{self.cells.dtype}', blocks, (256, 1, 1), args), *found)
 
     @property
     def dtype(self) -> type[np.generic]:
@@ -156,7 +217,13 @@ class GpuArgmax(GpuDense):
 
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[ClassMask, bool]:
         """Return the mask and whether outputs had non-finite values, see `GpuDecoder`."""
-        return ClassMask(self._pixels(memory, image_wh)), has_nonfinite(memory)
+        confidence = None
+        if self.confidence:
+            width, height = image_wh
+            lines = memory[self._confidence_start(image_wh) : self.result_nbytes(image_wh)]
+            confidence = np.array(lines.reshape(height, self._pitch(width))[:, :width])
+        mask = ClassMask(self._pixels(memory, image_wh), confidence, self.classes == 1)
+        return mask, has_nonfinite(memory)
 
 
 @dataclass(frozen=True)
@@ -172,7 +239,7 @@ class GpuMasks:
     @property
     def scratch_nbytes(self) -> int:
         """Bytes of GPU scratch memory, see `GpuDecoder`."""
-        return len(self.masks) * COUNTERS_NBYTES
+        return sum(aligned(mask.scratch_nbytes) for mask in self.masks.values())
 
     @property
     def is_supported(self) -> bool:
@@ -192,18 +259,13 @@ class GpuMasks:
         self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
     ) -> tuple[Launch, ...]:
         """Return the kernels to launch for an image, see `GpuDecoder`."""
-        starts = self._starts(letterbox.image_wh)
-        return tuple(
-            launch
-            for number, mask in enumerate(self.masks.values())
-            for launch in mask.launches(
-                letterbox,
-                address,
-                request=request,
-                scratch=scratch + number * COUNTERS_NBYTES,
-                result=result + starts[number],
+        launches = list[Launch]()
+        for mask, start in zip(self.masks.values(), self._starts(letterbox.image_wh)):
+            launches += mask.launches(
+                letterbox, address, request=request, scratch=scratch, result=result + start
             )
-        )
+            scratch += aligned(mask.scratch_nbytes)
+        return tuple(launches)
 
     def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[ClassMasks, bool]:
         """Return the masks and whether outputs had non-finite values, see `GpuDecoder`."""

@@ -135,11 +135,12 @@ def _end_to_end(head: EndToEndHead, shapes: Mapping[str, Shape], part: Slice) ->
 
 
 def _semantic(head: SemanticHead, shapes: Mapping[str, Shape], part: Slice) -> GpuArgmax | None:
-    if head.is_classes or head.confidence:
+    if head.is_classes:
         return None
     _, *size = shapes[head.output_name]
     classes, rows, columns = size if head.channels_first else (size[2], *size[:2])
-    return GpuArgmax(part(head.output_name, 0, 0), classes, (rows, columns), head.channels_first)
+    cells = part(head.output_name, 0, 0)
+    return GpuArgmax(cells, classes, (rows, columns), head.channels_first, head.confidence)
 
 
 def _masks(head: MaskHeads, shapes: Mapping[str, Shape], part: Slice) -> GpuMasks | None:

@@ -190,7 +190,7 @@ def test_single_class_yolov7_score_is_objectness(only, column, multiplied):
         boxes(scores=(1, 19, 3)),
         boxes(labels='int32'),
         boxes(labels='uint8', suppress=False),
-        (SemanticHead('scores', (1, 1, 8, 8), True, False), outputs(scores=(1, 1, 8, 8))),
+        (SemanticHead('scores', (1, 0, 8, 8), True, False), outputs(scores=(1, 0, 8, 8))),
         (SemanticHead('scores', (1, 8, 8), True, True), outputs(scores=((1, 8, 8), 'int64'))),
         (ClassifyHead('scores', 3), outputs(scores=(1, 4))),
         (ClassifyHead('scores', 3), outputs(scores=((1, 3), 'float64'))),
@@ -235,10 +235,38 @@ def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
     assert mask.labels.tolist() == np.arange(24).reshape(3, 8)[:, :7].tolist()
 
 
-def test_confidence_is_computed_on_the_cpu():
-    shape = (1, 3, 8, 8)
+@pytest.mark.parametrize('classes', [1, 3, 300])
+def test_confidence_lies_behind_the_classes(classes):
+    shape = (1, classes, 8, 10)
     head = SemanticHead('scores', shape, True, False, confidence=True)
-    assert decoder_of(head, outputs(scores=shape)) is None
+    decoder = decoder_of(head, outputs(scores=shape))
+    assert decoder.scratch_nbytes == 256 + 8 * 80
+    letterbox = Letterbox.fit((7, 3), (64, 80), 'stretch')
+    launches = decoder.launches(letterbox, lambda name: 0, request=0, scratch=4096, result=8192)
+    functions = ['summarise_float32', 'argmax_float32', 'finish']
+    assert [each.function for each in launches] == functions
+    args = launches[1].argument
+    assert (args.grid_width, args.grid_height, args.peaks) == (10, 8, 4096 + 256)
+    memory = np.zeros(decoder.result_nbytes((7, 3)), np.uint8)
+    start = args.confidence - 8192
+    assert start >= DATA_OFFSET + 3 * 8 * np.dtype(decoder.dtype).itemsize
+    assert len(memory) == start + 3 * 8
+    memory[start:] = np.arange(24)
+    memory[DATA_OFFSET] = 1
+    mask, _ = decoder.read(memory, (7, 3))
+    memory[:] = 0  # The next frame's.
+    assert mask.confidence.tolist() == np.arange(24).reshape(3, 8)[:, :7].tolist()
+    assert mask.labels.reshape(-1).tolist() == [1] + [0] * 20
+    assert mask.is_binary == (classes == 1)
+
+
+def test_confidence_that_nobody_asked_for_is_not_computed():
+    shape = (1, 3, 8, 10)
+    decoder = decoder_of(SemanticHead('scores', shape, True, False), outputs(scores=shape))
+    launches = decoder.launches(BOX, lambda name: 0, request=0, scratch=0, result=0)
+    assert [each.function for each in launches] == ['argmax_float32', 'finish']
+    assert not launches[0].argument.confidence
+    assert decoder.scratch_nbytes == 256
 
 
 def two_masks(second):
@@ -275,8 +303,24 @@ def test_masks_of_several_outputs_are_decoded_side_by_side():
     assert decoder.read(memory, (30, 20))[1]
 
 
+def test_several_masks_have_scratch_memory_of_their_own():
+    decoder = two_masks((1, 1, 8, 8))
+    launches = decoder.launches(BOX, lambda name: 0, request=0, scratch=4096, result=8192)
+    functions = ['argmax_float32', 'finish', 'summarise_float32', 'argmax_float32', 'finish']
+    assert [each.function for each in launches] == functions
+    assert [launches[index].argument.counters for index in (0, 3)] == [4096, 4096 + 256]
+    assert launches[3].argument.peaks == 4096 + 512
+    assert decoder.scratch_nbytes == 256 + 768
+
+
 def test_several_masks_are_decoded_on_cpu_if_one_of_them_is():
-    assert two_masks((1, 1, 8, 8)) is None
+    head = MaskHeads(
+        (
+            SemanticHead('area', (1, 3, 8, 8), True, False),
+            SemanticHead('line', (1, 8, 8), True, True),
+        )
+    )
+    assert decoder_of(head, outputs(area=(1, 3, 8, 8), line=((1, 8, 8), 'int64'))) is None
 
 
 @pytest.mark.parametrize(
