@@ -182,6 +182,15 @@ def test_labels_of_another_number_than_the_classes_of_all_outputs_are_refused(ou
     ('outputs', 'expected'),
     [
         ((('out', (1, 300, 6), 'float32'),), ('a', 'b')),
+        (
+            (
+                ('num', (1, 1), 'int32'),
+                ('boxes', (1, 100, 4), 'float32'),
+                ('scores', (1, 100), 'float32'),
+                ('classes', (1, 100), 'int32'),
+            ),
+            ('a', 'b'),
+        ),
         ((('dets', (1, 100, 5), 'float32'), ('labels', (1, 100), 'int64')), ('a', 'b')),
         # Torchvision counts the background.
         (

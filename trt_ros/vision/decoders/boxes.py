@@ -70,6 +70,7 @@ class BoxesHead(Head[Detections]):
     :param has_background: column 0 of the scores is the background; class 0 is the next one.
     :param suppress: run NMS; False where the network has done so.
     :param classes_first: the scores are (1, C, N).
+    :param counts_background: see `Head`.
     """
 
     parts: BoxOutputs
@@ -78,6 +79,7 @@ class BoxesHead(Head[Detections]):
     has_background: bool = False
     suppress: bool = True
     classes_first: bool = False
+    counts_background: bool = False
 
     @property
     def takes_batches(self) -> bool:
@@ -209,7 +211,11 @@ def _open(network: NetworkDescription, *, normalised: bool) -> BoxesHead:
     parts = open_parts(network)
     one_class = parts.score_axes == 1 and parts.labels is None
     return BoxesHead(
-        parts, 1 if one_class else parts.class_count, normalised, suppress=parts.labels is None
+        parts,
+        1 if one_class else parts.class_count,
+        normalised,
+        suppress=parts.labels is None,
+        counts_background=True,  # Torchvision does.
     )
 
 

@@ -28,6 +28,11 @@ class ClassifyHead(Head[Classification]):
     class_count: int | None
 
     @property
+    def counts_background(self) -> bool:
+        """Whether class 0 is the background where it is named first: it is."""
+        return True
+
+    @property
     def takes_regions(self) -> bool:
         """Whether the input shows one object: it does."""
         return True

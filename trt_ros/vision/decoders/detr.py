@@ -76,6 +76,11 @@ class DetrHead(Head[Detections]):
     class_count: int | None
     to_scores: Callable[[np.ndarray], np.ndarray] = sigmoid
 
+    @property
+    def counts_background(self) -> bool:
+        """Whether class 0 is the background where it is named first: in COCO's numbers."""
+        return True
+
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:

@@ -43,6 +43,11 @@ class DetrMaskHead(Head[Instances]):
         return self.boxes.class_count
 
     @property
+    def counts_background(self) -> bool:
+        """Whether class 0 is the background where it is named first: as of the boxes."""
+        return self.boxes.counts_background
+
+    @property
     def finds_instances(self) -> bool:
         """Whether the result is `Instances`: it is."""
         return True

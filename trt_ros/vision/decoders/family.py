@@ -109,8 +109,12 @@ class Head(ABC, Generic[ResultT_co]):
 
     @property
     def counts_background(self) -> bool:
-        """Whether a network of an unknown number of classes may count the background as one."""
-        return True
+        """
+        Return whether class 0 is the background where it is named first.
+
+        It is asked only for a network of an unknown number of classes; a known number decides.
+        """
+        return False
 
     @property
     def keypoint_count(self) -> int | None:

@@ -37,11 +37,6 @@ class MmdetectionHead(Head[Detections]):
     labels_name: str
     class_count: None = None
 
-    @property
-    def counts_background(self) -> bool:
-        """Always False: class 0 is the first one after the background."""
-        return False
-
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:

@@ -90,6 +90,11 @@ class MaskFormerHead(Head[ClassMask]):
         """Number of classes; None: unknown."""
         return self.queries.class_count
 
+    @property
+    def counts_background(self) -> bool:
+        """Whether class 0 is the background where it is named first: it is."""
+        return True
+
     def __call__(
         self,
         outputs: Mapping[str, np.ndarray],
@@ -139,6 +144,11 @@ class PanopticHead(Head[Instances]):
     def class_count(self) -> int | None:
         """Number of classes; None: unknown."""
         return self.queries.class_count
+
+    @property
+    def counts_background(self) -> bool:
+        """Whether class 0 is the background where it is named first: it is."""
+        return True
 
     @property
     def finds_instances(self) -> bool:

@@ -47,11 +47,6 @@ class PaddleHead(Head[Detections]):
     class_count: int | None = None
 
     @property
-    def counts_background(self) -> bool:
-        """Always False: class 0 is the first one after the background."""
-        return False
-
-    @property
     def takes_batches(self) -> bool:
         """Always False: the boxes of all images are one list."""
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Generic, TypeVar
@@ -237,13 +238,16 @@ def choose_decoder(
     network = NetworkDescription(
         inputs, outputs, metadata, input_hw, named or class_count, has_background
     )
-    family, reason = _choose_by_names(families, name, network)
+    without = None
+    if has_background and network.class_count:
+        without = replace(network, class_count=network.class_count - 1, has_background=False)
+    family, reason = _choose_by_names(families, name, network, without)
     return Decoder(
         family.name,
         reason,
         family.task,
         family.preprocess,
-        family.open(network),
+        _open_by_names(family, network, without),
         family.constant_inputs(network),
     )
 
@@ -252,14 +256,29 @@ def _choose_by_names(
     families: tuple[Family[HeadT], ...],
     name: str,
     network: NetworkDescription,
+    without: NetworkDescription | None,
 ) -> tuple[Family[HeadT], str]:
-    if network.has_background and network.class_count:
-        without = replace(network, class_count=network.class_count - 1, has_background=False)
+    """Choose a family as `choose_family`, first without the background among the names."""
+    if without is not None:
         try:
             return choose_family(families, name, without)
         except TensorMismatchError:  # It counts the background, or does not fit at all.
             pass
     return choose_family(families, name, network)
+
+
+def _open_by_names(
+    family: Family[HeadT], network: NetworkDescription, without: NetworkDescription | None
+) -> HeadT:
+    """Open a head for as many classes as there are names, else without the background."""
+    try:
+        return family.open(network)
+    except TensorMismatchError as error:
+        if without is None:
+            raise
+        with suppress(TensorMismatchError):
+            return family.open(without)
+        raise error
 
 
 def choose_family(

@@ -56,6 +56,11 @@ class SemanticHead(Head[ClassMask]):
     confidence: bool = False
 
     @property
+    def counts_background(self) -> bool:
+        """Whether class 0 is the background where it is named first: it is."""
+        return True
+
+    @property
     def class_count(self) -> int | None:
         """Number of classes, 2 for one class and background; None: unknown."""
         count = self.shape[1 if self.channels_first else 3] if len(self.shape) == 4 else -1

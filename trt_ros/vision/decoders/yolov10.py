@@ -39,11 +39,6 @@ class EndToEndHead(Head[Detections]):
     class_count: int | None
     is_rtdetr: bool = False
 
-    @property
-    def counts_background(self) -> bool:
-        """Always False: class 0 is the first one after the background."""
-        return False
-
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:

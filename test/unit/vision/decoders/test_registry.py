@@ -3,11 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.recognised_networks import DEPLOYED
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import (
     CLASSIFIERS,
     FAMILIES,
+    ORIENTED,
+    POSES,
     SEGMENTERS,
     choose_decoder,
     choose_family,
@@ -189,6 +192,57 @@ def test_background_in_front_of_the_names_counts_where_the_network_has_it(
 ):
     decoder = choose(*shapes, output=output, **PASCAL_AND_BACKGROUND)
     assert (decoder.name, decoder.class_count) == (family, classes)
+
+
+MASKS, KEYPOINTS = {'task': 'segment'}, {'task': 'pose', 'kpt_shape': '[17, 3]'}
+
+
+@pytest.mark.parametrize(
+    ('families', 'outputs', 'known', 'classes'),
+    [
+        (SEGMENTERS, 'output0 (1, 56, 8400); output1 (1, 32, 160, 160)', MASKS, 20),
+        (SEGMENTERS, 'output0 (1, 300, 38); output1 (1, 32, 160, 160)', MASKS, None),
+        (POSES, 'output0 (1, 75, 8400)', KEYPOINTS, 20),
+        (POSES, 'output0 (1, 300, 57)', {**KEYPOINTS, 'end2end': 'True'}, None),
+        (ORIENTED, 'output0 (1, 25, 8400)', {}, 20),
+        (ORIENTED, 'output0 (1, 300, 7)', {'task': 'obb', 'end2end': 'True'}, None),
+        (FAMILIES, 'hm (1, 20, 160, 160); wh (1, 2, 160, 160)', {}, 20),
+        (FAMILIES, 'output (1, 8500, 52)', {}, 20),
+        (FAMILIES, DEPLOYED, {'inputs': 'orig_target_sizes (?, 2) int64'}, None),
+    ],
+)
+def test_a_background_that_the_network_does_not_count_is_left_out(
+    network, families, outputs, known, classes
+):
+    seen = network(outputs, **known)
+    decoder = choose_decoder(
+        'auto',
+        seen.inputs,
+        seen.outputs,
+        seen.metadata,
+        (640, 640),
+        families=families,
+        **PASCAL_AND_BACKGROUND,
+    )
+    assert (decoder.class_count, decoder.head.counts_background) == (classes, False)
+
+
+@pytest.mark.parametrize(
+    'outputs', ['dets (1, 99, 4); labels (1, 99, ?)', 'out (1, 640, 640) int64']
+)
+def test_a_background_is_kept_where_classes_may_begin_with_it(network, outputs):
+    seen = network(outputs)
+    families = SEGMENTERS if 'int64' in outputs else FAMILIES
+    decoder = choose_decoder(
+        'auto',
+        seen.inputs,
+        seen.outputs,
+        {},
+        (640, 640),
+        families=families,
+        **PASCAL_AND_BACKGROUND,
+    )
+    assert (decoder.class_count, decoder.head.counts_background) == (None, True)
 
 
 def test_other_tasks_keep_the_background_that_they_count(network):
