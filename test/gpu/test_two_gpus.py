@@ -161,7 +161,7 @@ def test_device_auto_spreads_pipelines_that_are_opened_at_once(small_detector, t
         for thread in threads:
             thread.join()
         first, second = opened
-        assert {first.frames.gpu.index, second.frames.gpu.index} == {0, 1}
+        assert first.frames.gpu.index != second.frames.gpu.index
         assert sum('chosen: ' in line for line in first.log_lines) == gpu_count()
         same(first.infer(picture(160)), second.infer(picture(160)))
         second.close()
