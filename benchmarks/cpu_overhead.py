@@ -17,7 +17,6 @@ from contextlib import contextmanager
 import json
 import os
 from pathlib import Path
-import platform
 import random
 import signal
 import statistics
@@ -31,6 +30,7 @@ from typing import Any
 import cv2
 import numpy as np
 import onnxruntime
+from report import machine, percentiles
 
 from trt_ros.vision.thresholds import Thresholds
 
@@ -93,14 +93,6 @@ def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, An
         'milliseconds': {name: percentiles(values) for name, values in times.items()},
         'runner_overhead_percent': 100 * statistics.median(added) / statistics.median(bare),
         'pipeline_ratio': statistics.median(ratios),
-    }
-
-
-def percentiles(values: list[float]) -> dict[str, float]:
-    return {
-        'p50': float(np.percentile(values, 50)),
-        'p99': float(np.percentile(values, 99)),
-        'count': len(values),
     }
 
 
@@ -306,19 +298,6 @@ def between_processes(
 # Output.
 
 
-def machine() -> dict[str, str]:
-    lines = Path('/proc/cpuinfo').read_text().splitlines()
-    names = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
-    return {
-        'cpu': names[0] if names else platform.machine(),
-        'cores': str(len(os.sched_getaffinity(0))),
-        'python': platform.python_version(),
-        'numpy': np.__version__,
-        'onnxruntime': onnxruntime.__version__,
-        'opencv': cv2.__version__,
-    }
-
-
 def print_table(title: str, rows: dict[str, dict[str, float]]) -> None:
     print(f'\n{title:<40} {"p50 ms":>8} {"p99 ms":>8} {"count":>6}')
     for name, row in rows.items():
@@ -353,7 +332,11 @@ def main() -> None:
         pixels = cv2.resize(cv2.imread(str(args.image)), (width, height))
         cv2.imwrite(str(image), pixels)
         result = {
-            'machine': machine(),
+            'machine': {
+                **machine(),
+                'onnxruntime': onnxruntime.__version__,
+                'opencv': cv2.__version__,
+            },
             'model': args.model.name,
             'size': args.size,
             'in_one_process': in_one_process(args.model, pixels, args.rounds),

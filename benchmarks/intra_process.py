@@ -16,7 +16,6 @@ from contextlib import contextmanager
 import json
 import os
 from pathlib import Path
-import platform
 import random
 import signal
 import subprocess
@@ -26,6 +25,7 @@ import time
 from typing import Any
 
 import numpy as np
+from report import machine, percentiles
 
 HERE = Path(__file__).parent
 PROFILE = HERE.parent / 'config/fastdds.xml'  # Shared memory for several images.
@@ -292,26 +292,6 @@ def measure(transport: str, size: str, rate_hz: float, seconds: float) -> dict[s
         **rows,
         'cpu': 1e3 * (cpu_ended - cpu_began) / (1e-9 * (ended_ns - began_ns)),
         'sent': rate_hz * seconds,
-    }
-
-
-def percentiles(values: list[float]) -> dict[str, float]:
-    return {
-        'p50': float(np.percentile(values, 50)),
-        'p99': float(np.percentile(values, 99)),
-        'count': len(values),
-    }
-
-
-def machine() -> dict[str, str]:
-    lines = Path('/proc/cpuinfo').read_text().splitlines()
-    names = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
-    return {
-        'cpu': names[0] if names else platform.machine(),
-        'cores': str(len(os.sched_getaffinity(0))),
-        'python': platform.python_version(),
-        'numpy': np.__version__,
-        'load': f'{os.getloadavg()[0]:.1f}',
     }
 
 
