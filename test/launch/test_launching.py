@@ -7,7 +7,6 @@ import random
 import re
 import signal
 
-import numpy as np
 import pytest
 
 # Not `launch`: where that is not installed, the checkout's folder of that name is imported.
@@ -47,29 +46,14 @@ def test_a_detector_becomes_active_and_ends_cleanly(start, container):
     ],
 )
 def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path, kind, shape):
-    from onnx import TensorProto, helper, numpy_helper, save
+    pytest.importorskip('onnx')
+    from support.save_network import save_mean
 
     if kind == 'tensor':
         pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
-    def info(name, shape):
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-
-    graph = helper.make_graph(
-        [
-            helper.make_node('ReduceMean', ['images'], ['mean'], keepdims=0),
-            helper.make_node('Add', ['mean', 'zeros'], ['scores']),
-        ],
-        'net',
-        [info('images', (1, 3, 32, 32))],
-        [info('scores', shape)],
-        [numpy_helper.from_array(np.zeros(shape, np.float32), 'zeros')],
-    )
-    save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8),
-        tmp_path / 'net.onnx',
-    )
-    launch = start(f'{kind}.launch.py', f'model_path:={tmp_path / "net.onnx"}', 'container:=new')
+    path = save_mean(tmp_path / 'net.onnx', shape)
+    launch = start(f'{kind}.launch.py', f'model_path:={path}', 'container:=new')
     launch.says(f'[{kind}]: activate: inactive -> active')
     assert launch.stop() == 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 import sys
 
 import numpy as np
@@ -16,12 +15,12 @@ pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
 
 import cv2
-from onnx import TensorProto, helper, numpy_helper, save
 from sensor_msgs.msg import Image
 from std_msgs.msg import Float64
 from vision_msgs.msg import Detection2DArray
 
 from support.extent import IS_EXHAUSTIVE
+from support.save_network import save_mean
 from trt_ros.nodes.__main__ import PARAMETERS
 from trt_ros.ros.parameters import specifications
 
@@ -56,26 +55,6 @@ CASES = [
 ]
 if not IS_EXHAUSTIVE:  # Each name once: most are fields of a common base class.
     CASES = [(kind, name) for name, kind in {name: kind for kind, name in CASES[::-1]}.items()]
-
-
-def network(path: Path, shape: tuple[int, ...]) -> str:
-    """Write a network whose output of that shape holds the mean of the image."""
-
-    def info(name, shape):
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-
-    graph = helper.make_graph(
-        [
-            helper.make_node('ReduceMean', ['images'], ['mean'], keepdims=0),
-            helper.make_node('Add', ['mean', 'zeros'], ['scores']),
-        ],
-        'net',
-        [info('images', (1, 3, 32, 32))],
-        [info('scores', shape)],
-        [numpy_helper.from_array(np.zeros(shape, np.float32), 'zeros')],
-    )
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), path)
-    return str(path)
 
 
 class Running:
@@ -127,7 +106,7 @@ def running(start_node, tmp_path_factory, as_image):
                 given = {'autostart': True, 'source': str(folder), 'rate_hz': 100.0}
             elif kind != 'overlay':
                 given |= {
-                    'model_path': network(folder / f'{kind}.onnx', OUTPUTS[kind]),
+                    'model_path': save_mean(folder / f'{kind}.onnx', OUTPUTS[kind]),
                     'backend': 'onnxruntime',
                     'cpu_threads': 1,  # Else each configure measures how many are fastest.
                     'decoder': 'yolov8' if kind == 'detector' else 'auto',

@@ -46,3 +46,17 @@ def save_network(
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, path)
     return str(path)
+
+
+def save_mean(path: Path, shape: tuple[int, ...]) -> str:
+    """Write a network of one image whose output of that shape holds the image's mean."""
+    return save_network(
+        path,
+        [
+            helper.make_node('ReduceMean', ['images'], ['mean'], keepdims=0),
+            helper.make_node('Add', ['mean', 'zeros'], ['scores']),
+        ],
+        {'images': (1, 3, 32, 32)},
+        {'scores': shape},
+        constants={'zeros': np.zeros(shape, np.float32)},
+    )
