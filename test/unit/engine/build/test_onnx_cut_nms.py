@@ -2,87 +2,35 @@
 
 from __future__ import annotations
 
-import json
-from types import SimpleNamespace
-
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
 
-from trt_ros.engine.build.child import cut_where_needed
+from support.networks.nms import (
+    CHOSEN,
+    EFFICIENT,
+    HEADS,
+    PICK,
+    PICKED,
+    PLUGIN,
+    SIZE,
+    SUPPRESS,
+    TWO_NMS,
+    WEIGHTS,
+    C,
+    efficient,
+    write_nms,
+)
 from trt_ros.engine.build.onnx_check import read_onnx
 from trt_ros.engine.build.onnx_cut_nms import UncuttableError, cut_nms, write_cut
-from trt_ros.engine.build.parent import build
-from trt_ros.engine.cache import EngineCache
-from trt_ros.engine.open import build_summary
-from trt_ros.engine.options import BuildOptions
-from trt_ros.errors import ModelError, ParameterError
 from trt_ros.tensors import CUT_NMS, TensorSpec
-from trt_ros.trt import Flavour
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
-N, C, SIZE = 200, 3, 32
 IMAGE_SIZE = (64, 48)
-# An image is as good a source of random boxes and scores as any. Some lie beside it.
-HEADS = """
-    flat = Reshape (images, one_row)
-    raw_boxes, raw_scores, rest = Split <axis = 1> (flat, parts)
-    shaped = Reshape (raw_boxes, box_shape)
-    wide = Mul (shaped, forty)
-    boxes = Sub (wide, four)
-    scores = Reshape (raw_scores, score_shape)
-    rows_of_scores = Transpose <perm = [0, 2, 1]> (scores)
-"""
-WEIGHTS = f"""
-    int64[2] one_row = {{1, -1}}, int64[3] parts = {{{4 * N}, {C * N}, {3072 - 4 * N - C * N}}},
-    int64[3] box_shape = {{1, {N}, 4}}, int64[3] score_shape = {{1, {C}, {N}}},
-    float forty = {{40}}, float four = {{4}}, int64[1] most = {{9}}, float[1] most_iou = {{0.3}},
-    float[1] least = {{0.2}}, int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] zero = {{0}},
-    int64[2] columns = {{0, 2}}, int64[1] three = {{3}}, float scale = {{2}},
-    int64[1] all = {{{N}}}
-"""
-SUPPRESS = 'chosen = NonMaxSuppression (boxes, scores, most, most_iou, least)'
-CHOSEN = f'int64[n,3] chosen, float[1,{N},4] boxes, float[1,{C},{N}] scores'
-# As exporters do it: (image, class, box) of the choice, to boxes with scores, and classes.
-PICKED = 'float[n,4] out_boxes, float[n] out_scores, int64[n] out_labels'
-PICK = """
-    image_and_box = Gather <axis = 1> (chosen, columns)
-    out_boxes = GatherND (boxes, image_and_box)
-    out_scores = GatherND (scores, chosen)
-    label = Gather <axis = 1> (chosen, one)
-    out_labels = Squeeze (label, one)
-"""
-EFFICIENT = (
-    'int32[1,1] num_dets, float[1,20,4] det_boxes, float[1,20] det_scores, int32[1,20] det_classes'
-)
-PLUGIN = 'num_dets, det_boxes, det_scores, det_classes = '
-
-
-def efficient(arguments='(boxes, rows_of_scores)', **attributes):
-    given = {
-        'iou_threshold': 0.3,
-        'score_threshold': 0.2,
-        'max_output_boxes': 20,
-        'background_class': -1,
-        **attributes,
-    }
-    text = ', '.join(f'{key} = {value}' for key, value in given.items())
-    return f'{PLUGIN} EfficientNMS_TRT <{text}> {arguments}'
-
-
-def write(folder, outputs, tail, *, heads=HEADS, inputs='', name='model'):
-    text = f"""<ir_version: 8, opset_import: ["" : 17]>
-        g (float[1,3,{SIZE},{SIZE}] images{inputs}) => ({outputs}) <{WEIGHTS}>
-        {{ {heads} {tail} }}"""
-    model = onnx.parser.parse_model(text)
-    onnx.helper.set_model_props(model, {'names': "{0: 'a', 1: 'b', 2: 'c'}"})
-    path = folder / f'{name}.onnx'
-    onnx.save(model, path)
-    return path
 
 
 def cut(path):
@@ -142,7 +90,7 @@ def assert_equal(found, expected):
 def test_cut_network_finds_same_boxes_as_whole_network(
     tmp_path, run, seed, score_threshold, max_detections
 ):
-    path = write(tmp_path, CHOSEN, SUPPRESS)
+    path = write_nms(tmp_path, CHOSEN, SUPPRESS)
     limits = {'score_threshold': score_threshold, 'max_detections': max_detections}
     whole, expected = detect(run(path, seed), **limits)
     decoder, found = detect(run(cut(path)[0], seed), **limits)
@@ -163,12 +111,12 @@ def test_cut_network_finds_same_boxes_as_whole_network(
     ],
 )
 def test_omitted_and_computed_thresholds_apply(tmp_path, run, suppress):
-    path = write(tmp_path, CHOSEN, suppress)
+    path = write_nms(tmp_path, CHOSEN, suppress)
     assert_equal(detect(run(cut(path)[0]))[1], detect(run(path))[1])
 
 
 def test_boxes_as_centres_and_sizes_become_corners(tmp_path, run):
-    path = write(
+    path = write_nms(
         tmp_path,
         PICKED,
         SUPPRESS.replace('NonMaxSuppression', 'NonMaxSuppression <center_point_box = 1>') + PICK,
@@ -188,7 +136,7 @@ def test_boxes_as_centres_and_sizes_become_corners(tmp_path, run):
 
 
 def test_layers_that_gather_selected_boxes_are_cut_too(tmp_path, run):
-    path = write(tmp_path, PICKED, SUPPRESS + PICK)
+    path = write_nms(tmp_path, PICKED, SUPPRESS + PICK)
     (_, outputs), answers, _ = run(path)
     assert [spec.name for spec in outputs] == ['out_boxes', 'out_scores', 'out_labels']
     letterbox = Letterbox.fit(IMAGE_SIZE, (SIZE, SIZE), 'letterbox')
@@ -213,7 +161,7 @@ def test_yolov3_keeps_size_input_and_row_order(tmp_path, run):
         {SUPPRESS}
     """
     heads = HEADS.replace('boxes = Sub (wide, four)\n', '')
-    path = write(tmp_path, CHOSEN, tail, heads=heads, inputs=', float[1,2] image_shape')
+    path = write_nms(tmp_path, CHOSEN, tail, heads=heads, inputs=', float[1,2] image_shape')
     shape = np.float32([[SIZE, SIZE]])
     whole, expected = detect(run(path, image_shape=shape))
     decoder, found = detect(run(cut(path)[0], image_shape=shape))
@@ -235,9 +183,9 @@ def test_yolov3_keeps_size_input_and_row_order(tmp_path, run):
 )
 def test_efficient_nms_is_cut_like_onnx_own(tmp_path, run, attributes, like):
     """ONNX Runtime has no such plugin; the same done by NonMaxSuppression is known to be right."""
-    path = write(tmp_path, EFFICIENT, efficient(**attributes))
+    path = write_nms(tmp_path, EFFICIENT, efficient(**attributes))
     outputs = CHOSEN.replace('scores', 'logistic') if 'logistic' in like else CHOSEN
-    same = write(tmp_path, outputs, like.replace('most,', 'all,'), name='same')
+    same = write_nms(tmp_path, outputs, like.replace('most,', 'all,'), name='same')
     decoder, found = detect(run(cut(path)[0]), max_detections=20)
     assert decoder.name == 'efficient_nms'
     _, expected = detect(run(cut(same)[0]), max_detections=20)
@@ -253,7 +201,7 @@ def test_efficient_nms_is_cut_like_onnx_own(tmp_path, run, attributes, like):
 
 @pytest.mark.parametrize('background', ['1', '[1]'])  # A list, as YOLOv7 writes it.
 def test_a_background_class_is_never_found(tmp_path, run, background):
-    path = write(tmp_path, EFFICIENT, efficient(background_class=background))
+    path = write_nms(tmp_path, EFFICIENT, efficient(background_class=background))
     _, found = detect(run(cut(path)[0]))
     assert set(found.labels.tolist()) == {0, 2}
 
@@ -281,9 +229,9 @@ def test_batched_nms_is_cut_like_efficient_nms(tmp_path, run, operator, outputs,
     tail = f"""
         shared = Unsqueeze (boxes, two)
         {names} {operator} <{attributes}> (shared, rows_of_scores)"""
-    same = write(tmp_path, EFFICIENT, efficient(), name='same')
+    same = write_nms(tmp_path, EFFICIENT, efficient(), name='same')
     _, expected = detect(run(cut(same)[0]))
-    _, found = detect(run(cut(write(tmp_path, outputs, tail))[0]))
+    _, found = detect(run(cut(write_nms(tmp_path, outputs, tail))[0]))
     assert len(found) > 10
     assert_equal(found, expected)
 
@@ -291,18 +239,13 @@ def test_batched_nms_is_cut_like_efficient_nms(tmp_path, run, operator, outputs,
 def test_normalised_boxes_are_scaled_to_the_input(tmp_path, run):
     tail = """shared = Unsqueeze (shaped, two)
         {} BatchedNMS_TRT <iouThreshold = 0.3, scoreThreshold = 0.2> (shared, rows_of_scores)"""
-    path = write(tmp_path, EFFICIENT, tail.format(PLUGIN))
+    path = write_nms(tmp_path, EFFICIENT, tail.format(PLUGIN))
     _, found = detect(run(cut(path)[0]))
     assert found.xyxy.max() > 30
 
 
-OTHER_NMS = 'other = NonMaxSuppression (boxes, scores, most)'
 REFUSED = [
-    (
-        CHOSEN.replace('[n,3] chosen', '[n,3] chosen, int64[m,3] other'),
-        SUPPRESS + '\n' + OTHER_NMS,
-        'more than one: NonMaxSuppression chosen and NonMaxSuppression other',
-    ),
+    (*TWO_NMS, 'more than one: NonMaxSuppression chosen and NonMaxSuppression other'),
     # YOLOv7's --max-wh and Ultralytics' nms=True: what is chosen is not what competes.
     (
         PICKED,
@@ -347,7 +290,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(('outputs', 'tail', 'said'), REFUSED)
 def test_refuses_cuts_that_change_results_with_cause_and_remedy(tmp_path, outputs, tail, said):
-    path = write(tmp_path, outputs, tail)
+    path = write_nms(tmp_path, outputs, tail)
     with pytest.raises(UncuttableError, match=f'Cause: .*{said}') as error:
         cut(path)
     assert 'cannot be cut off' in error.value.problem
@@ -363,135 +306,8 @@ def test_several_images_are_refused(tmp_path):
         cut(tmp_path / 'two.onnx')
 
 
-@pytest.mark.slow
-def test_rtx_cuts_nms_automatically_and_records_it_in_sidecar(tmp_path, rtx):
-    path = write(tmp_path, CHOSEN, SUPPRESS)
-    entry = EngineCache(tmp_path / 'cache').get_or_build(path, BuildOptions(), rtx)
-    told = (
-        'NonMaxSuppression (node chosen) is cut off and runs after the network: '
-        'IoU 0.3, scores above 0.2, at most 9 per class'
-    )
-    assert entry.sidecar['cut_nms'] == told
-    assert told in build_summary(entry.sidecar)
-    assert [(one['name'], one['shape']) for one in entry.sidecar['outputs']] == [
-        ('nms_boxes', [1, N, 4]),
-        ('nms_scores', [1, N, C]),
-    ]
-    said = json.loads(entry.sidecar['metadata'][CUT_NMS])
-    assert (said['decoder'], said['per_class']) == ('onnx_nms', 9)
-    assert 'names' in entry.sidecar['metadata']
-    asked = EngineCache(tmp_path / 'cache').get_or_build(path, BuildOptions(cut_nms=True), rtx)
-    assert (asked.path, asked.build_reason) == (entry.path, '')
-
-
-@pytest.mark.slow
-def test_a_cut_network_is_converted_and_finds_its_weights_in_another_file(tmp_path, rtx):
-    heads = HEADS.replace('(images, one_row)', '(seen, one_row)')
-    tail = 'seen = Conv (images, w)'
-    path = write(tmp_path, CHOSEN, SUPPRESS, heads=tail + heads)
-    model = onnx.load(path)
-    model.graph.initializer.append(
-        onnx.numpy_helper.from_array(np.ones((3, 3, 1, 1), np.float32), 'w')
-    )
-    onnx.save(model, path, save_as_external_data=True, location='w.data', size_threshold=0)
-    for precision, layers in (('auto', 'float32'), ('fp16', 'float16')):
-        built = build(path, BuildOptions(precision=precision), rtx)
-        built.close()
-        assert layers in built.report['layer_precisions']
-        assert built.report['cut_nms']
-
-
-@pytest.mark.slow
-def test_rtx_explains_why_nms_cannot_be_cut(tmp_path, rtx):
-    path = write(tmp_path, *REFUSED[0][:2])
-    with pytest.raises(
-        ModelError,
-        match=r'^\S+ cannot be built: tensorrt_rtx \S+ does not support '
-        r'NonMaxSuppression\. The NMS of ',
-    ):
-        build(path, BuildOptions(), rtx)
-
-
-def flavour(*version, name='tensorrt'):
-    return Flavour(name, SimpleNamespace(), version, '', None)
-
-
-BATCHED = f'{PLUGIN} BatchedNMS_TRT <{{}}> (boxes, rows_of_scores)'.format(
-    f'shareLocation = 1, backgroundLabelId = -1, numClasses = {C}, topK = 100, keepTopK = 20, '
-    'scoreThreshold = 0.2, iouThreshold = 0.3, isNormalized = 0, clipBoxes = 0'
-)
-MMDEPLOY = BATCHED.replace('BatchedNMS_TRT', 'TRTBatchedNMS')
-
-
-def cut_for(path, library, **options):
-    return cut_where_needed(path, read_onnx(path)[0], BuildOptions(**options), library)
-
-
-@pytest.mark.parametrize(
-    ('outputs', 'tail', 'library', 'is_cut'),
-    [
-        (CHOSEN, SUPPRESS, flavour(10, 3), True),  # Its size depends on the image.
-        (CHOSEN, SUPPRESS, flavour(11, 4), True),
-        (EFFICIENT, efficient(), flavour(10, 3), False),
-        (EFFICIENT, efficient(), flavour(11, 4), False),
-        (EFFICIENT, efficient(), flavour(1, 5, name='tensorrt_rtx'), True),
-        (EFFICIENT, BATCHED, flavour(10, 16), False),
-        (EFFICIENT, BATCHED, flavour(11, 0), True),
-        (EFFICIENT, BATCHED, flavour(1, 5, name='tensorrt_rtx'), True),
-        (EFFICIENT, MMDEPLOY, flavour(10, 3), True),
-    ],
-)
-def test_nms_unsupported_by_tensorrt_is_cut_automatically(
-    tmp_path, outputs, tail, library, is_cut
-):
-    path = write(tmp_path, outputs, tail)
-    model, told = cut_for(path, library)
-    assert (model is not None) == is_cut == ('is cut off and runs after the network' in told)
-    assert cut_for(path, library, cut_nms=True)[0] is not None
-
-
-def test_nms_of_plugin_library_is_not_cut(tmp_path):
-    path = write(tmp_path, EFFICIENT, MMDEPLOY)
-    assert cut_for(path, flavour(11, 0), plugins=('mmdeploy.so',)) == (None, '')
-
-
-def test_network_without_nms_is_unchanged(models):
-    assert cut_for(models.conv(), flavour(1, 5, name='tensorrt_rtx')) == (None, '')
-
-
-def test_nms_in_the_middle_is_left_to_tensorrt_and_logged(tmp_path):
-    path = write(tmp_path, *REFUSED[0][:2])
-    model, told = cut_for(path, flavour(10, 3))
-    assert model is None and told.startswith('NMS remains in the network. The NMS of ')
-    with pytest.raises(UncuttableError, match='cannot be cut off'):
-        cut_for(path, flavour(10, 3), cut_nms=True)
-
-
-def test_layers_removed_in_tensorrt_11_are_refused_naming_last_release(tmp_path):
-    outputs = EFFICIENT + f', float[1,{N},4] moved'
-    path = write(tmp_path, outputs, 'moved = Neg (boxes)' + BATCHED)
-    with pytest.raises(
-        ModelError,
-        match=r'tensorrt 11\.4 does not support BatchedNMS_TRT\.(.|\n)*'
-        'or use TensorRT 10, the last release',
-    ):
-        cut_for(path, flavour(11, 4))
-
-
-@pytest.mark.slow
-def test_rejects_cut_without_nms(models, rtx):
-    with pytest.raises(ModelError, match='no NMS to cut off'):
-        build(models.conv(), BuildOptions(cut_nms=True), rtx)
-
-
-@pytest.mark.slow
-def test_a_converter_that_would_take_the_whole_file_is_refused(tmp_path, rtx):
-    with pytest.raises(ParameterError, match=r'modelopt cannot be combined with .* cut off'):
-        build(write(tmp_path, CHOSEN, SUPPRESS), BuildOptions(converter='modelopt'), rtx)
-
-
 def test_a_cut_network_is_written_with_its_weights(tmp_path, run):
-    path = write(tmp_path, CHOSEN, SUPPRESS)
+    path = write_nms(tmp_path, CHOSEN, SUPPRESS)
     model = onnx.load(path)
     for weight in model.graph.initializer:  # Of raw bytes, as exporters write them.
         weight.CopyFrom(
