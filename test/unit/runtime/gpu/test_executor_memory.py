@@ -198,6 +198,7 @@ def test_memory_is_reported_per_owner(open_graph, picture):
     assert diagnostics['GPU memory peak (MB)'].endswith(f', total {total / 1e6:.1f}')
     assert pipeline.diagnostics()['frames with non-finite values'] == '0'
     assert pipeline.diagnostics()['engine key'] == '0123456789abcdef'
+    assert pipeline.diagnostics()['engine shared by (pipelines)'] == '1'
 
 
 def test_registering_replaces_the_blocks_that_a_frame_may_be_searching(open_graph):
