@@ -61,7 +61,12 @@ ONLY_RTX = {
     'CudaGraphStrategy.DISABLED',
     'DynamicShapesKernelSpecializationStrategy.EAGER',
 }
-ONLY_WHERE_ASKED = {'ICudaEngine.device_memory_size'}
+# EngineStat: since 10.16.
+ONLY_WHERE_ASKED = {
+    'ICudaEngine.device_memory_size',
+    'EngineStat',
+    'EngineStat.TOTAL_WEIGHTS_SIZE',
+}
 
 STUB = """
 int version = VERSION;

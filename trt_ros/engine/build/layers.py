@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 import json
 from math import prod
 import re
@@ -66,8 +66,8 @@ class EngineLayer:
         if not isinstance(entry, Mapping):
             return cls(*entry[:3])
         known = {field.name for field in fields(cls)}
-        layer = cls(**{name: value for name, value in entry.items() if name in known})
-        return cls(**{**asdict(layer), 'shape': tuple(layer.shape)})
+        values = {name: value for name, value in entry.items() if name in known}
+        return cls(**{**values, 'shape': tuple(values.get('shape', ()))})
 
 
 @dataclass(frozen=True)
@@ -207,4 +207,4 @@ def _nbytes(count: int, dtype: str) -> int:
 
 def counts(layers: Sequence[EngineLayer]) -> dict[str, int]:
     """Count layers by dtype, most frequent first; without layers of unknown dtype."""
-    return dict(Counter(layer.dtype for layer in layers if layer.dtype).most_common())
+    return dict(Counter(each.dtype for each in layers if each.dtype).most_common())
