@@ -78,13 +78,16 @@ class Spinner:
 
     def __init__(self, name: str, logger: RcutilsLogger) -> None:
         self.executor = ForgivingExecutor(logger)
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._spin, name=name)
         self._thread.start()
 
     def close(self) -> None:
         """Finish the running callback, stop spinning and join the thread."""
-        self.executor.shutdown()
+        self._closing.set()
+        self.executor.create_task(lambda: None)  # wake() alone would not return from spin_once().
         self._thread.join()
+        self.executor.shutdown()  # It removes what a spinning thread waits for.
 
     def between_callbacks(self, work: Callable[[], None]) -> None:
         """Run `work` on the spinning thread and wait for it; its exceptions are logged."""
@@ -103,4 +106,5 @@ class Spinner:
 
     def _spin(self) -> None:
         with suppress(ExternalShutdownException):
-            self.executor.spin()
+            while not self._closing.is_set():
+                self.executor.spin_once()

@@ -1,0 +1,36 @@
+"""The thread that spins the nodes of a container."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+pytest.importorskip('rclpy')
+import rclpy
+from rclpy.logging import get_logger
+
+from trt_ros.container.spinner import Spinner
+
+pytestmark = pytest.mark.ros
+
+
+@pytest.fixture
+def initialised(domain_id):
+    rclpy.init(domain_id=domain_id)
+    yield
+    rclpy.try_shutdown()
+
+
+def test_executor_is_shut_down_after_its_thread_has_ended(initialised):
+    spinner = Spinner('closed_spinner', get_logger('closed_spinner'))
+    spinner.between_callbacks(lambda: None)
+    shut_down, threads = spinner.executor.shutdown, []
+
+    def record():
+        threads.extend(each.name for each in threading.enumerate())
+        shut_down()
+
+    spinner.executor.shutdown = record
+    spinner.close()
+    assert threads and 'closed_spinner' not in threads
