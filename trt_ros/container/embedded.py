@@ -24,7 +24,7 @@ from trt_ros.container.spinner import Spinner, Thrown, log_text
 from trt_ros.errors import TrtRosError
 from trt_ros.ros.dds.container_images import CONTAINER_IMAGES, ContainerImages, image_node_name
 from trt_ros.ros.lifecycle import freeze_garbage_collector
-from trt_ros.ros.process import log_through_ros, tune_embedded_python
+from trt_ros.ros.process import log_through_ros, release_freed_memory, tune_embedded_python
 
 PACKAGE = 'trt_ros'
 
@@ -60,6 +60,7 @@ class EmbeddedNode:
         spinner.between_callbacks(self._destroy)
         spinner.close()
         freeze_garbage_collector()  # Reference cycles keep a lifecycle node in the ROS graph.
+        release_freed_memory()
 
     def _destroy(self) -> None:
         node = self._node
