@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from rclpy.qos import QoSProfile
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 
 from support.waiting import DEADLINE_SECONDS, wait_until
@@ -13,6 +13,10 @@ from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter, read_image
 
 RELIABLE = QoSProfile(depth=20)
+QOS = {
+    name.lower(): QoSProfile(depth=100, reliability=ReliabilityPolicy[name])
+    for name in ('RELIABLE', 'BEST_EFFORT')
+}
 
 
 class Inbox:
@@ -34,6 +38,26 @@ class Inbox:
                 self.messages
             )
             return list(self.messages)
+
+
+class HeldInbox(Inbox):
+    """
+    An inbox whose first message holds its callback; the numbers of the others are kept.
+
+    :ivar has_begun: set when the first message is there.
+    :ivar may_end: set it to let the callback return.
+    """
+
+    def __init__(self):
+        super().__init__(number_of)
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+
+    def __call__(self, *message):
+        if self.has_begun.is_set():
+            super().__call__(*message)
+            return
+        self.has_begun.set()
+        self.may_end.wait(DEADLINE_SECONDS)
 
 
 class Camera:

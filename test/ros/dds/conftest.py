@@ -64,6 +64,11 @@ def elsewhere(make_node):
     return make_node('elsewhere', 1, by_reference=True)
 
 
+@pytest.fixture
+def nodes(here, elsewhere):
+    return [here, elsewhere]
+
+
 @pytest.fixture(scope='module')
 def rcl(context):
     from trt_ros.ros.dds import transport

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 pytest.importorskip('rclpy')
@@ -16,7 +14,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
-from support.dds import RELIABLE, Camera, Inbox, number_of
+from support.dds import RELIABLE, Camera, HeldInbox, Inbox, number_of
 from support.waiting import DEADLINE_SECONDS
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter, read_image
@@ -179,22 +177,13 @@ def test_other_topics_are_not_delivered(camera, here, subscribe):
 
 def send_while_busy(camera, here, subscribe, numbers, **options):
     """Send these while the first is in hand; return the inbox of the others."""
-    has_begun, may_end = threading.Event(), threading.Event()
-    inbox = Inbox(number_of)
-
-    def receive(message):
-        if not has_begun.is_set():
-            has_begun.set()
-            may_end.wait(DEADLINE_SECONDS)
-            return
-        inbox(message)
-
-    subscribe(here, receive, **options)
+    inbox = HeldInbox()
+    subscribe(here, inbox, **options)
     camera.send(100, 10)
-    assert has_begun.wait(DEADLINE_SECONDS)
+    assert inbox.has_begun.wait(DEADLINE_SECONDS)
     for number in numbers:
         camera.send(number)  # It returns although the subscriber does not.
-    may_end.set()
+    inbox.may_end.set()
     return inbox
 
 

@@ -8,10 +8,9 @@ import pytest
 
 pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 
-from support.dds import Camera
+from support.dds import QOS, Camera
 from support.waiting import wait_until
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
@@ -19,17 +18,6 @@ from trt_ros.ros.dds.cdr import read_stamp
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 
 pytestmark = pytest.mark.ros
-
-
-QOS = {
-    name.lower(): QoSProfile(depth=100, reliability=ReliabilityPolicy[name])
-    for name in ('RELIABLE', 'BEST_EFFORT')
-}
-
-
-@pytest.fixture
-def nodes(here, elsewhere):
-    return [here, elsewhere]
 
 
 class Taken:

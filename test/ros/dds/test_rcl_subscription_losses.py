@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 from rclpy.duration import Duration
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
 
-from support.dds import Camera
+from support.dds import QOS, Camera
 from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import read_stamp
@@ -20,17 +20,6 @@ from trt_ros.ros.dds.rcl_subscription import MessageCallbacks, RclSubscription
 from trt_ros.ros.diagnostics import CameraCounts, FrameCounts, RecentLoss
 
 pytestmark = pytest.mark.ros
-
-
-QOS = {
-    name.lower(): QoSProfile(depth=100, reliability=ReliabilityPolicy[name])
-    for name in ('RELIABLE', 'BEST_EFFORT')
-}
-
-
-@pytest.fixture
-def nodes(here, elsewhere):
-    return [here, elsewhere]
 
 
 def test_lost_images_are_counted_by_sequence_numbers(nodes):

@@ -12,12 +12,13 @@ import pytest
 pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 import rclpy
+from rclpy.duration import Duration
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image
 
-from support.dds import RELIABLE, Inbox, number_of, numbered
+from support.dds import RELIABLE, HeldInbox, Inbox, number_of, numbered
 from support.waiting import DEADLINE_SECONDS
 from trt_ros.ros.dds import rcl as rcl_module
 from trt_ros.ros.dds.cdr import read_image
@@ -123,25 +124,14 @@ def test_memory_for_expected_messages_is_registered_before_the_first(publisher, 
 
 def send_while_busy(publisher, subscribe_rcl, numbers, **options):
     """Send these while the first is in hand; return the inbox of the others."""
-    has_begun, may_end = threading.Event(), threading.Event()
-    inbox = Inbox(number_of)
-
-    def receive(message):
-        if not has_begun.is_set():
-            has_begun.set()
-            may_end.wait(DEADLINE_SECONDS)
-            return
-        inbox(message)
-
-    subscribe_rcl(receive, publisher, **options)
+    inbox = HeldInbox()
+    subscribe_rcl(inbox, publisher, **options)
     publisher.publish(numbered(0))
-    assert has_begun.wait(DEADLINE_SECONDS)
+    assert inbox.has_begun.wait(DEADLINE_SECONDS)
     for number in numbers:
         publisher.publish(numbered(number))
-    from rclpy.duration import Duration
-
     assert publisher.wait_for_all_acked(Duration(seconds=DEADLINE_SECONDS))
-    may_end.set()
+    inbox.may_end.set()
     return inbox
 
 

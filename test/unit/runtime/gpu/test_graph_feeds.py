@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-import ctypes
 
 import numpy as np
 import pytest
 
+from support.memory import array_at
 from trt_ros.cuda.calls import live
 from trt_ros.errors import GpuFailedError, TensorMismatchError
 from trt_ros.runtime.fitting import fit
@@ -24,12 +24,6 @@ ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 
 def tensor(name, shape, dtype='float32', mode='input'):
     return TensorSpec(name, shape, dtype, mode)
-
-
-def at(address, shape, dtype='float32'):
-    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = (ctypes.c_uint8 * count).from_address(address)
-    return np.frombuffer(memory, dtype).reshape(shape)
 
 
 class Context:
@@ -58,7 +52,8 @@ class Context:
     def execute_async_v3(self, stream):
         def work():
             value = {
-                name: at(self.addresses[name], self.shapes['step']) for name in self.addresses
+                name: array_at(self.addresses[name], self.shapes['step'])
+                for name in self.addresses
             }
             value['hn'][:] = value['h'] + value['step']
             value['total'][:] = value['hn']

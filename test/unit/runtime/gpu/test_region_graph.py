@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
 
+from support.memory import array_at
 from trt_ros.cuda.calls import live
 from trt_ros.runtime.fitting import fit
 from trt_ros.runtime.gpu import batch_buffers
@@ -21,12 +20,6 @@ from trt_ros.vision.thresholds import Thresholds
 
 ASKED = Thresholds()
 HW = (8, 8)
-
-
-def at(address, shape, dtype='float32'):
-    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = (ctypes.c_uint8 * count).from_address(address)
-    return np.frombuffer(memory, dtype).reshape(shape)
 
 
 class Context:
@@ -54,8 +47,8 @@ class Context:
 
     def execute_async_v3(self, stream):
         def work():
-            images = at(self.addresses['images'], (self.batch, 3, *HW))
-            at(self.addresses['out'], (self.batch, 3))[:] = images.mean(axis=(2, 3))
+            images = array_at(self.addresses['images'], (self.batch, 3, *HW))
+            array_at(self.addresses['out'], (self.batch, 3))[:] = images.mean(axis=(2, 3))
 
         self.engine.batches.append(self.batch)
         self.engine.cuda._put(work)
@@ -70,10 +63,10 @@ def open_regions(make_engine, cuda, monkeypatch):
         image = args.image
 
         def work():
-            data = at(image.source, (image.height * image.step,), 'uint8')
+            data = array_at(image.source, (image.height * image.step,), 'uint8')
             frame = Frame(data, image.width, image.height, image.step, 'rgb8')
-            maps = at(args.maps, (regions, 2, 3))
-            at(image.target, (regions, 3, *HW))[:] = crop(frame, maps)
+            maps = array_at(args.maps, (regions, 2, 3))
+            array_at(image.target, (regions, 3, *HW))[:] = crop(frame, maps)
 
         cuda._put(work)
 
