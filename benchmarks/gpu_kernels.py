@@ -139,11 +139,13 @@ def decoded() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
         coarse = rng.normal(0, 4, (classes, cells // 8, cells // 8)).astype(np.float32)
         scores = coarse.repeat(8, axis=1).repeat(8, axis=2)[None]
         scores += rng.normal(0, 0.5, scores.shape).astype(np.float32)
-        yield (
-            f'best class of each pixel, {classes}×{cells}×{cells}',
-            SemanticHead('scores', scores.shape, True, False),
-            {'scores': scores},
-        )
+        for confidence in (False, True):
+            also = ' and its confidence' if confidence else ''
+            yield (
+                f'best class of each pixel{also}, {classes}×{cells}×{cells}',
+                SemanticHead('scores', scores.shape, True, False, confidence=confidence),
+                {'scores': scores},
+            )
 
 
 def piled(candidates: int, objects: int, *, in_bands: bool = False) -> np.ndarray:
