@@ -105,6 +105,23 @@ def objects(count: int, low: float, high: float, noise: bool = False) -> dict[st
     return {'output0': head, 'output1': prototypes}
 
 
+def divided(classes: int, seen: int = 15, count: int = 100) -> dict[str, np.ndarray]:
+    """Return queries: the masks of some divide the image, the others are of no object."""
+    logits = rng.normal(size=(1, count, classes + 1))
+    logits[0, np.arange(seen), rng.integers(classes, size=seen)] = 7 + np.log(classes)
+    logits[0, seen:, -1] = 6 + np.log(classes)
+    field = smooth(seen, 8, 160)[0]
+    second, first = np.sort(field, axis=0)[-2:]
+    masks = np.concatenate(
+        [
+            6 * (field - np.where(field == first, second, first))[None],
+            2 * smooth(count - seen, 8, 160) - 6,
+        ],
+        axis=1,
+    )
+    return {'class_queries_logits': logits, 'masks_queries_logits': np.clip(masks, -12, 12)}
+
+
 @dataclass(frozen=True)
 class Case:
     families: tuple
@@ -217,6 +234,11 @@ def cases() -> list[Case]:
             'semantic',
             'classes themselves, 640 × 640',
             {'out': rng.integers(0, 19, (1, 640, 640))},
+        ),
+        *(
+            Case(SEGMENTERS, name, f'100 queries, {classes} classes, 160 × 160', divided(classes))
+            for name in ('maskformer', 'maskformer_panoptic')
+            for classes in (19, 150)
         ),
         Case(DEPTHS, 'depth', '640 × 640', {'depth': smooth(1, 8, 640)}),
         Case(CLASSIFIERS, 'classifier', '1000 classes', {'out': rng.normal(size=(1, 1000))}),

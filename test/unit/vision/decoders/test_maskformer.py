@@ -8,6 +8,7 @@ import pytest
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.decoders.maskformer import MaskFormerHead, PanopticHead, QueryOutputs
+from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -62,6 +63,57 @@ def test_many_classes_need_16_bits():
     tensors = outputs((299, 0.9, 0, 0, 8, 8), classes=300)
     labels = semantic(tensors, classes=300)
     assert (labels.dtype, np.unique(labels).tolist()) == (np.uint16, [299])
+
+
+def scene(classes, *, seen=8, queries=40, no_object=6.0, size=20, cover=12.0, seed=0):
+    """Queries whose masks divide the image, and others that are sure of no object."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(1, queries, classes + 1))
+    logits[0, np.arange(seen), rng.integers(classes, size=seen)] = 6 + np.log(classes)
+    logits[0, seen:, -1] = no_object + np.log(classes)
+    points = rng.uniform(0, size, (seen, 2))
+    grid = np.stack(np.mgrid[:size, :size], axis=-1)[None]
+    distances = np.linalg.norm(grid - points[:, None, None], axis=-1)
+    masks = np.full((1, queries, size, size), -4.0) + rng.normal(size=(1, queries, size, size))
+    masks[0, :seen] = cover * (distances == distances.min(axis=0)) - 6
+    return {'logits': logits.astype(np.float32), 'masks': masks.astype(np.float32)}
+
+
+def plain_scores(tensors):
+    """Sum as in the paper, over all queries and for all classes."""
+    powers = np.exp(tensors['logits'][0].astype(np.float64))
+    shares = (powers / powers.sum(axis=1, keepdims=True))[:, :-1]
+    return np.einsum('qc,qhw->chw', shares, 1 / (1 + np.exp(-tensors['masks'][0].astype(float))))
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        {},
+        {'no_object': 3.0},  # All queries count.
+        {'no_object': 12.0},
+        {'cover': 4.0},  # Masks below a half: no class is sure.
+        {'cover': 0.5},  # Nothing covers the image: all classes count.
+        {'seen': 1},
+    ],
+)
+@pytest.mark.parametrize('classes', [5, 60, 300])
+@pytest.mark.parametrize('resize', ['stretch', 'letterbox'])
+def test_left_out_queries_and_classes_do_not_show(classes, options, resize):
+    tensors = scene(classes, **options)
+    letterbox = Letterbox.fit((65, 47), (80, 80), resize)
+    head = MaskFormerHead(QueryOutputs('logits', 'masks', classes), confidence=True)
+    found = head(tensors, letterbox)
+    rows, cols = taps(letterbox, (20, 20))
+    scores = plain_scores(tensors)
+    images = np.stack([bilinear(plane, rows, cols) for plane in scores])
+    assert found.labels.dtype == (np.uint8 if classes < 256 else np.uint16)
+    # A class may win where another is less than the tolerance better.
+    chosen = np.take_along_axis(images, found.labels[None].astype(int), axis=0)[0]
+    assert (images.max(axis=0) - chosen).max() <= 1 / 255
+    shares = np.stack([bilinear(np.minimum(plane, 1), rows, cols) for plane in scores])
+    shares = np.take_along_axis(shares, found.labels[None].astype(int), axis=0)[0]
+    np.testing.assert_allclose(found.confidence, 255 * shares, atol=1.6)
 
 
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
