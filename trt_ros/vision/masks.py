@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import cv2
 import numpy as np
 
 from trt_ros.vision.grid import Taps
@@ -198,15 +199,15 @@ def window_of(high: np.ndarray, rows: Taps, cols: Taps) -> Box | None:
 
     :param high: (h, w) bool, cells above the threshold.
     """
-    if not high.any():
-        return None
     left, top, right, bottom = bounds(high)
+    if left == right:
+        return None
     x1, x2 = np.searchsorted(cols.second, left), np.searchsorted(cols.first, right)
     y1, y2 = np.searchsorted(rows.second, top), np.searchsorted(rows.first, bottom)
     return (int(x1), int(y1), int(x2), int(y2)) if x1 < x2 and y1 < y2 else None
 
 
 def bounds(mask: np.ndarray) -> Box:
-    """Return the box of the true elements of a mask that has some."""
-    xs, ys = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
-    return int(xs[0]), int(ys[0]), int(xs[-1]) + 1, int(ys[-1]) + 1
+    """Return the box of the true elements of a mask, without an area if there are none."""
+    left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
+    return left, top, left + width, top + height
