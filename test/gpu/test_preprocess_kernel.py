@@ -64,12 +64,11 @@ def test_every_encoding_resize_dtype_and_layout_equals_numpy(encoding, resize, p
 @pytest.mark.parametrize('antialias', [False, True])
 @pytest.mark.parametrize('size', [(640, 480), (75, 117), (64, 64), (30, 20)])
 @pytest.mark.parametrize('crop_fraction', [1.0, 0.875, 0.3])
-def test_a_centre_crop_equals_numpy(crop_fraction, size, antialias, preprocess_on_gpu):
+@pytest.mark.parametrize('resize', ['center_crop', 'bottom_crop'])
+def test_a_crop_equals_numpy(resize, crop_fraction, size, antialias, preprocess_on_gpu):
     for encoding in ('bgr8', 'nv12', 'bayer_rggb8', 'mono16'):
         frame = random_frame(encoding, *size)
-        preprocess = Preprocess(
-            (64, 96), 'center_crop', crop_fraction=crop_fraction, antialias=antialias
-        )
+        preprocess = Preprocess((64, 96), resize, crop_fraction=crop_fraction, antialias=antialias)
         want, _ = preprocess(frame)
         assert_equal_within_a_pixel_value(preprocess_on_gpu(frame, preprocess), want, preprocess)
 
