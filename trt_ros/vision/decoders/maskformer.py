@@ -55,14 +55,15 @@ class QueryOutputs:
 
     def read(self, outputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """
-        Return the probabilities (Q, C) and the mask logits (Q, h, w) of one image, float32.
+        Return the probabilities (Q, C), float32, and the mask logits (Q, h, w) of one image.
 
-        Queries with non-finite logits have probabilities of 0.
+        The masks are of the dtype of the output. Queries with non-finite logits have probabilities
+        of 0.
 
         :raises TensorMismatchError: when an output is missing or of another shape.
         """
         logits = as_float32(image_output(outputs, self.logits_name))
-        masks = as_float32(image_output(outputs, self.masks_name, axes=3))
+        masks = image_output(outputs, self.masks_name, axes=3)
         if len(logits) != len(masks) or self.class_count not in (None, logits.shape[1] - 1):
             raise TensorMismatchError(
                 f'The outputs have the shapes {logits.shape} and {masks.shape}, expected '
@@ -176,7 +177,7 @@ def _sums(weights: np.ndarray, masks: np.ndarray, queries: np.ndarray) -> np.nda
     scores = np.empty((len(weights), cells.shape[1]), np.float32)
     for start in range(0, cells.shape[1], BLOCK_CELLS):
         block = slice(start, start + BLOCK_CELLS)
-        part = cells[queries, block]
+        part = as_float32(cells[queries, block])
         part *= np.float32(0.5)
         np.tanh(part, out=part)
         np.add(np.matmul(half_weights, part), constant, out=scores[:, block])
@@ -232,7 +233,8 @@ class PanopticHead(Head[Instances]):
         if not thresholds.chooses_classes:
             best = best[: thresholds.max_detections]
         with np.errstate(invalid='ignore', over='ignore'):
-            segments = _segments(np.nan_to_num(masks[best], nan=-np.inf), scores[best], letterbox)
+            planes = np.nan_to_num(as_float32(masks[best]), nan=-np.inf)
+            segments = _segments(planes, scores[best], letterbox)
         kept = best[[index for index, _, _ in segments]] if segments else best[:0]
         boxes = np.array([box for _, box, _ in segments], np.float32).reshape(-1, 4)
         result = Instances(
