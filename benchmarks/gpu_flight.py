@@ -3,7 +3,9 @@ Frames per second of a node with frames_in_flight 1 and 2, for a camera that is 
 
     python benchmarks/gpu_models.py models
     python benchmarks/gpu_flight.py models/yolov8s.onnx
-    python benchmarks/gpu_flight.py models/segment.onnx --node segmenter --decode-on-cpu --rate 300
+
+Masks of full size, decoded on the CPU: `models/segment_full.onnx --node segmenter --decode-on-cpu
+--rate 150`.
 
 Camera and node share a process and images pass by reference, so that DDS limits nothing; each run
 is a process of its own. The images lie in a pool as those of `image_source` do, which the GPU

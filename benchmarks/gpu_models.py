@@ -1,7 +1,7 @@
 """
 Networks of well-known shapes with random weights: their speed is that of trained ones.
 
-    python benchmarks/gpu_models.py FOLDER      # yolov8s.onnx, resnet50.onnx and segment.onnx
+    python benchmarks/gpu_models.py FOLDER      # yolov8s, resnet50, segment and segment_full
 """
 
 from __future__ import annotations
@@ -203,17 +203,19 @@ def resnet50(path: Path, size: int = 224) -> None:
     net.save(path, {'logits': (net.add('MatMul', pooled, weight), (1, 1000))}, size)
 
 
-def segment(path: Path, input_hw: tuple[int, int] = (640, 640), classes: int = 19) -> None:
-    """Semantic segmentation: the first half of a YOLOv8-s, scores of each class at stride 4."""
+def segment(
+    path: Path, input_hw: tuple[int, int] = (640, 640), classes: int = 19, stride: int = 4
+) -> None:
+    """Semantic segmentation: the first half of a YOLOv8-s, scores of each class at a stride."""
     height, width = input_hw
     net = Net()
     p2 = c2f(net, net.conv(net.conv('images', 32, 3, 2), 64, 3, 2), 64, 1, True)
     p3 = c2f(net, net.conv(p2, 128, 3, 2), 128, 2, True)
     p4 = c2f(net, net.conv(p3, 256, 3, 2), 256, 2, True)
     x = net.conv(p4, classes, act='')
-    scales = net.constant(np.array([1, 1, 4, 4], np.float32))
+    scales = net.constant(np.array([1, 1, 16 / stride, 16 / stride], np.float32))
     x = net.add('Resize', x, '', scales, mode='linear')
-    net.save(path, {'logits': (x, (1, classes, height // 4, width // 4))}, input_hw)
+    net.save(path, {'logits': (x, (1, classes, height // stride, width // stride))}, input_hw)
 
 
 def identity(path: Path, input_hw: tuple[int, int]) -> None:
@@ -232,3 +234,4 @@ if __name__ == '__main__':
     yolov8s(folder / 'yolov8s.onnx', batch='batch' if args.dynamic_batch else 1)
     resnet50(folder / 'resnet50.onnx')
     segment(folder / 'segment.onnx')
+    segment(folder / 'segment_full.onnx', classes=21, stride=1)

@@ -39,7 +39,8 @@ def test_fp8_engine_keeps_the_precision_of_the_demo_detector(gpu, quantised, tmp
     assert list(rows) == ['tf32', 'fp16', 'bf16', 'fp8 and fp16']
     for row in rows.values():
         assert row['error'] == ''
-        assert 0 < row['graph_ms'] < row['frame_ms'] < 50
+        assert 0 < row['graph_ms'] < 50
+        assert 0 < row['frame_ms'] < 50
     assert report['latency']['verdict'].startswith('fp8 is ')
     options = LabelledOptions(
         model_path=str(output),

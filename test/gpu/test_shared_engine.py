@@ -36,11 +36,12 @@ def assert_same(one: Any, other: Any) -> None:
 @pytest.fixture
 def open_one(gpu, small_detector, tmp_path):
     """Open a pipeline of the small detector; all are closed at the end."""
+    path = str(small_detector())
     with ExitStack() as opened:
 
         def make() -> Pipeline[Any]:
             options = LabelledOptions(
-                model_path=str(small_detector()),
+                model_path=path,
                 engine_cache_dir=str(tmp_path),
                 device=gpu.index,
                 decoder='yolov8',
