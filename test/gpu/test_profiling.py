@@ -23,7 +23,7 @@ def test_bench_records_what_the_host_does(is_graph, gpu, small_detector, tmp_pat
     assert outer[-5:] == ['warm-up', 'graph alone', 'separate steps', 'frames', 'throughput']
     frames = names[: names.index((0, 'throughput'))]
     last = len(frames) - frames[::-1].index((1, 'frame')) - 1
-    stages = ['copy in', 'preprocess', 'inference', 'decode']
+    stages = ['copy in', 'preprocess', 'inference', 'copy out']
     assert frames[last:] == [
         (1, 'frame'),
         (2, 'copy'),

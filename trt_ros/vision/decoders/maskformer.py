@@ -291,7 +291,7 @@ def _counts(owners: np.ndarray, count: int) -> np.ndarray:
     if owners.itemsize > 1:
         return np.bincount(owners.reshape(-1), minlength=count)
     # Several times as fast as NumPy.
-    return cv2.calcHist([owners], [0], None, [256], [0, 256])[:, 0]
+    return cv2.calcHist([owners], [0], None, [256], [0, 256]).reshape(-1)
 
 
 def find_query_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
