@@ -37,22 +37,23 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def describe_model(path: Path, *, layers: bool = False) -> dict[str, Any]:
+def describe_model(path: Path, *, layers: bool = False, batch: int = 1) -> dict[str, Any]:
     """
     Return the properties of an ONNX file, or of an engine and its sidecar.
 
     :param layers: whether to read the layers of an engine from the engine, where it can run.
+    :param batch: dynamic batch size of an ONNX file for which its work is counted.
     :raises ModelError: when it cannot be read.
     """
     from trt_ros.engine.plan import is_plan
 
     if not is_plan(path):
-        return _onnx(path)
+        return _onnx(path, batch)
     found = _engine(path)
     return {**found, **_layers(path, found)} if layers else found
 
 
-def _onnx(path: Path) -> dict[str, Any]:
+def _onnx(path: Path, batch: int) -> dict[str, Any]:
     """Describe a model in a child process, as it is untrusted."""
     from contextlib import closing
 
@@ -73,7 +74,7 @@ def _onnx(path: Path) -> dict[str, Any]:
         )
     ) as child:
         found: dict[str, Any] = child.call(
-            {'path': str(path)},
+            {'path': str(path), 'batch': batch},
             report=Reporter(),
             phase='checking the model',
             timeout_seconds=30.0 + nbytes / 2**22,
@@ -87,11 +88,13 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     path = Path(request['path'])
     from trt_ros.engine.build.onnx_check import read_onnx, refuse_unbuildable
     from trt_ros.engine.build.onnx_cut_nms import cut_nms, releases_that_cut
+    from trt_ros.engine.build.onnx_work import work_of
     from trt_ros.engine.key import OnnxFile
     from trt_ros.errors import ModelError
 
     model, info = read_onnx(path)
     file = OnnxFile.read(path)
+    work = work_of(model, request['batch'])
     refusal = cut = ''
     try:
         cutters = releases_that_cut(model)
@@ -108,6 +111,7 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
         'sha256': file.sha256,
         'external_data': [name for name, _ in file.external],
         **asdict(info),
+        'work': work and asdict(work),
         'tensorrt_rtx_cuts': cut,
         'tensorrt_rtx_refuses': refusal,
     }
@@ -188,6 +192,9 @@ def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
     yield f'{sum(found["ops"].values())} operators' + ('' if layers else f' of {len(ops)} kinds')
     if layers:
         yield from (f'  {op}' for op in ops)
+    if found['work']:
+        gflop = found['work']['flop'] / 1e9
+        yield f'{gflop:.3g} GFLOP per run in convolutions and matrix products'
     yield from (f'metadata {key}: {value}' for key, value in found['metadata'].items())
     yield from (f'warning: {line}' for line in found['warnings'])
     if found['tensorrt_rtx_cuts']:

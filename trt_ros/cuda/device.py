@@ -44,6 +44,13 @@ class Gpu:
             free, total = check(runtime().cudaMemGetInfo(), 'query the free GPU memory')
         return int(free), int(total)
 
+    def rates(self) -> tuple[float, float]:
+        """Return clock in Hz and memory bandwidth in bytes/s; 0.0 where the driver has none."""
+        known = core().Device(self.index).properties
+        # Memory transfers twice per clock.
+        transfers = 2e3 * known.memory_clock_rate
+        return 1e3 * known.clock_rate, transfers * known.global_memory_bus_width / 8
+
     def synchronize(self) -> None:
         """Wait for all work submitted to the GPU by this process."""
         with self.context:

@@ -13,6 +13,7 @@ import sys
 
 import pytest
 
+import trt_ros
 from trt_ros.cli import main
 from trt_ros.cli._ros2 import TrtCommand
 from trt_ros.cli.build import build_options, parse_profile
@@ -181,8 +182,14 @@ def test_inspect_shows_a_model(call, colour_detector):
     assert code == 0
     assert 'input images 1x3x64x64 float32' in out and '  ReduceMean 1' in out
     assert "metadata names: {0: 'red'" in out
+    assert 'GFLOP' not in out  # Without convolutions and matrix products.
     found = json.loads(call('inspect', colour_detector(), '--json')[1])
     assert (found['kind'], found['opset'], found['ops']['Cast']) == ('onnx', 17, 1)
+
+
+def test_inspect_counts_the_work_of_a_model(call):
+    model = Path(trt_ros.__file__).parent / 'demo/shapes.onnx'
+    assert '0.964 GFLOP per run in convolutions and matrix products\n' in call('inspect', model)[1]
 
 
 @needs_rtx

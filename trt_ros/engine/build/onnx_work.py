@@ -1,0 +1,113 @@
+"""Arithmetic and memory traffic of a network, counted from the shapes of its ONNX model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import Any
+
+Shape = tuple[int, ...]
+
+#: Larger weights are no shapes: their values are not needed.
+LARGEST_SHAPE = 1024
+
+COUNTED = ('Conv', 'ConvTranspose', 'Gemm', 'MatMul')
+#: Operators with products of their own that are not counted, and those with subgraphs.
+NOT_COUNTED = {
+    'Attention',
+    'ConvInteger',
+    'DeformConv',
+    'Einsum',
+    'FusedConv',
+    'FusedMatMul',
+    'GRU',
+    'If',
+    'LSTM',
+    'Loop',
+    'MatMulInteger',
+    'MultiHeadAttention',
+    'QLinearConv',
+    'QLinearMatMul',
+    'RNN',
+    'Scan',
+}
+
+
+@dataclass(frozen=True)
+class ModelWork:
+    """
+    Convolutions and matrix products of one run (Conv, ConvTranspose, Gemm, MatMul).
+
+    :param flop: floating-point operations; a multiplication and an addition count as two.
+    :param elements: elements of their inputs, weights and outputs, each read or written once:
+        the memory traffic of a network whose other operators are all fused into them.
+    """
+
+    flop: int
+    elements: int
+
+
+def work_of(model: Any, batch: int = 1) -> ModelWork | None:
+    """
+    Count the work of a ModelProto.
+
+    :param batch: size of dynamic first dimensions of the inputs.
+    :returns: None where it has none, or where a part of it is not known: other operators with
+        products, subgraphs, functions, tensors of unknown shape.
+    """
+    import onnx
+
+    if model.functions or NOT_COUNTED.intersection(node.op_type for node in model.graph.node):
+        return None
+    try:
+        graph = onnx.shape_inference.infer_shapes(_with_batch(model, batch), data_prop=True).graph
+    except (ValueError, onnx.shape_inference.InferenceError):  # Larger than 2 GB; contradictions.
+        return None
+    shapes: dict[str, Shape] = {one.name: tuple(one.dims) for one in graph.initializer}
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        shape = value.type.tensor_type.shape
+        if value.type.tensor_type.HasField('shape') and all(
+            dim.HasField('dim_value') for dim in shape.dim
+        ):
+            shapes[value.name] = tuple(dim.dim_value for dim in shape.dim)
+    flop = elements = 0
+    for node in graph.node:
+        if node.op_type not in COUNTED:
+            continue
+        operands = [shapes.get(name) for name in (*node.input[:2], node.output[0])]
+        first, second, output = operands
+        if first is None or second is None or output is None:
+            return None
+        flop += 2 * _products(node, first, second, output)
+        elements += sum(map(math.prod, (first, second, output)))
+    return ModelWork(flop, elements) if flop else None
+
+
+def _with_batch(model: Any, batch: int) -> Any:
+    """Return a copy without the values of weights whose inputs have this batch size."""
+    copy = type(model)()
+    copy.CopyFrom(model)
+    for tensor in copy.graph.initializer:
+        if math.prod(tensor.dims) > LARGEST_SHAPE:
+            for field in ('raw_data', 'float_data', 'int32_data', 'int64_data', 'double_data'):
+                tensor.ClearField(field)
+    is_dynamic = False
+    for value in copy.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if dims and not dims[0].HasField('dim_value'):
+            dims[0].dim_value, is_dynamic = batch, True
+    if is_dynamic:
+        for values in (copy.graph.output, copy.graph.value_info):
+            for value in values:  # Shapes of another batch size would contradict this one.
+                value.type.tensor_type.ClearField('shape')
+    return copy
+
+
+def _products(node: Any, first: Shape, second: Shape, output: Shape) -> int:
+    """Return the number of multiplications of a node."""
+    if node.op_type == 'Conv':  # Weight: outputs, inputs of the group, kernel.
+        return math.prod(output) * math.prod(second[1:])
+    if node.op_type == 'ConvTranspose':  # Weight: inputs, outputs of the group, kernel.
+        return math.prod(first) * math.prod(second[1:])
+    is_transposed = any(each.name == 'transA' and each.i for each in node.attribute)
+    return math.prod(output) * (first[0] if is_transposed else first[-1])
