@@ -200,7 +200,7 @@ def memory_copies(context: LaunchContext, machine: str = platform.machine()) -> 
     Return the action that makes glibc copy images past the caches of an x86 CPU.
 
     A GPU reads a page-locked copy of an image from memory; lines that are still in the caches of
-    several cores slow it down (docs/benchmarks.md). glibc reads the variable at process start.
+    several cores slow it down (docs/gpu_benchmarks.md). glibc reads the variable at process start.
     """
     if machine != 'x86_64' or 'GLIBC_TUNABLES' in context.environment:
         return []
