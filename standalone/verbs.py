@@ -92,6 +92,9 @@ def run_together(
     return code or int(any(process.returncode for process in ended))
 
 
+NO_TESTS = 5  # Exit code of pytest.
+
+
 def workers() -> str:
     """Return the number of processes for pytest: tests with nodes mostly wait."""
     return str(min(len(os.sched_getaffinity(0)) + 1, 8))
@@ -156,7 +159,12 @@ def docs(environment: Environment, arguments: list[str]) -> int:
 
 def test(environment: Environment, arguments: list[str]) -> int:
     """Run the selected tests, or everything that CI runs."""
-    if arguments and arguments[0] in ('cpp', 'gpu', 'soak'):
+    if arguments and arguments[0] == 'gpu':
+        beside = ('-m', 'gpu and not alone', '-n', workers(), '--dist', 'loadgroup')
+        alone = ('-m', 'gpu and alone')
+        codes = [pytest(environment, *each, *arguments[1:]) for each in (beside, alone)]
+        return min(codes) if NO_TESTS in codes else max(codes)
+    if arguments and arguments[0] in ('cpp', 'soak'):
         return pytest(environment, '-m', *arguments)
     if arguments:
         return pytest(environment, *arguments)

@@ -214,6 +214,7 @@ def test_threads_may_share_a_pipeline(open_graph, on_cpu):
     assert not errors
 
 
+@pytest.mark.alone
 def test_a_hundred_frames_allocate_nothing(open_graph):
     pipeline = open_graph()
     frames = [picture(seed=1), picture(200, 100)]

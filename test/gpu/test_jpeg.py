@@ -154,6 +154,7 @@ def test_frames_of_both_slots_equal_raw_ones(open_graph, unified_memory):
     assert pipeline.diagnostics()[KEY] == '12 of 12'
 
 
+@pytest.mark.alone
 def test_a_hundred_jpegs_allocate_nothing(open_graph):
     pipeline = open_graph()
     jpegs = [jpeg_of(picture(*size, 20.0)) for size in ((320, 240), (1280, 720))]

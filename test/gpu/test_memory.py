@@ -12,7 +12,7 @@ import pytest
 
 from trt_ros.demo.evaluate import MODEL
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 # In a process of its own, as other tests leave memory of libraries behind.
 MEASURE = """

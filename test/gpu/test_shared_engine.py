@@ -141,6 +141,7 @@ def heavy_network(tmp_path) -> Path:
     return path
 
 
+@pytest.mark.alone
 def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_network, tmp_path):
     """Compared with a third that loads the engine anew."""
     found, errors = run(

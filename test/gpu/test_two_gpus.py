@@ -116,6 +116,7 @@ def test_a_node_that_is_activated_again_and_sees_new_sizes_stays_on_its_gpu(
     )
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize('order', ['01', '10'])
 def test_one_thread_serves_two_gpus(order, small_detector, tmp_path):
     run(
