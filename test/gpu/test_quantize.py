@@ -35,6 +35,8 @@ def quantised(gpu, tmp_path):
 
 def test_fp8_engine_keeps_the_precision_of_the_demo_detector(gpu, quantised, tmp_path):
     output, report = quantised
+    assert report['engine']['problem'] == report['engine']['error'] == ''
+    assert report['engine']['agreement']['value'] >= report['agreement']['value'] - 0.02
     rows = {row['precision']: row for row in report['latency']['rows']}
     assert list(rows) == ['tf32', 'fp16', 'bf16', 'fp8 and fp16']
     for row in rows.values():

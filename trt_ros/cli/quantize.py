@@ -77,7 +77,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar='X',
         help='minimum score of compared boxes (default: 0.25)',
     )
-    add('--no-latency', action='store_true', help='do not measure on the GPU')
+    add(
+        '--no-latency',
+        action='store_true',
+        help='neither compare nor measure the engine on the GPU',
+    )
     add('--json', type=Path, metavar='FILE', help='write the report')
     add_option_flags(parser.add_argument_group('preprocessing, decoding and GPU'), OPTIONS)
 
@@ -91,7 +95,12 @@ def run(args: Namespace) -> int:
     if args.json:
         check_output_folder(args.json)
     options = QuantOptions(
-        args.to, args.method, tuple(args.keep), args.max_drop, args.score_threshold
+        args.to,
+        args.method,
+        tuple(args.keep),
+        args.max_drop,
+        args.score_threshold,
+        engine=not args.no_latency,
     )
     pipeline_options = LabelledOptions(
         model_path=str(args.model), **{name: getattr(args, name) for name in OPTIONS}
@@ -99,13 +108,15 @@ def run(args: Namespace) -> int:
     with Bar() as bar:
         report = Reporter(bar)
         found = quantise(options, pipeline_options, _source(args), args.output, report)
-        if not args.no_latency:
+        if not args.no_latency and not (found.engine and found.engine.problem):
             found.latency = measure_latency(
                 args.model, args.output, args.to, pipeline_options, report
             )
     if args.json:
         args.json.write_text(json.dumps(found.as_dict(), indent=1))
     _print(found)
+    if found.engine:
+        found.engine.raise_problem(args.output)
     return 0
 
 
@@ -142,6 +153,8 @@ def _print(found: QuantReport) -> None:
         reason = f' ({layer.reason})' if layer.reason else ''
         print(f'{layer.error:12.2%}  {layer.name}{reason}')
     print(f'results: {found.agreement}')
+    if found.engine:
+        print(f'engine: {found.engine.agreement or found.engine.error}')
     if found.latency:
         print('\n'.join(found.latency.lines()))
     print(found.output)

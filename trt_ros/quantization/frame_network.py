@@ -1,4 +1,4 @@
-"""Runs of a model on frames with ONNX Runtime, with results and all outputs."""
+"""Runs of a model on frames, with results and all outputs."""
 
 from __future__ import annotations
 
@@ -46,6 +46,17 @@ class FrameNetwork:
                 runner = OnnxRuntimeRunner.open(path, exact_qdq=True)
         finally:
             del model.graph.output[len(present) :]
+        self._open(runner, fitted)
+
+    @classmethod
+    def of_runner(cls, runner: Runner, fitted: Fitted[Any]) -> FrameNetwork:
+        """Run a model that is open already; the runner is closed with this."""
+        network = cls.__new__(cls)
+        network._inputs = []
+        network._open(runner, fitted)
+        return network
+
+    def _open(self, runner: Runner, fitted: Fitted[Any]) -> None:
         self._recorder = _Recorder(runner)
         self._steps = StepByStep[Any](self._recorder, fitted)
 
@@ -65,13 +76,14 @@ class FrameNetwork:
 class _Recorder(Runner):
     """A runner that keeps the inputs and outputs of its last run."""
 
-    def __init__(self, runner: OnnxRuntimeRunner) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._runner, self.backend = runner, runner.backend
         self.inputs, self.outputs, self.metadata = runner.inputs, runner.outputs, runner.metadata
         self.last: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        outputs = self._runner.infer(tensors)
+        # Copied, since TensorRT's are overwritten by the next run.
+        outputs = {name: np.array(each) for name, each in self._runner.infer(tensors).items()}
         self.last = dict(tensors), outputs
         return outputs
 

@@ -10,8 +10,11 @@ import numpy as np
 
 from trt_ros.engine.build.onnx_nodes import HEAVY, QUANTISING, matching_nodes, node_key
 from trt_ros.errors import ModelError, ParameterError
+from trt_ros.quantization.formats import FP8, INT8, QuantFormat
 
 VIEWS = {'Identity'}  # Of weights that several layers share.
+FP8_CHANNELS = 16  # Bytes of an aligned access.
+FP8_KERNEL_ELEMENTS = 32
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class QuantNetwork:
     """
     A float32 model of which layers are chosen to be quantised.
 
+    :param quant_format: format that TensorRT must have kernels for.
     :ivar model: ModelProto with its weights.
     :ivar layers: layers that may be quantised, in topological order.
     :ivar head: outputs of the last layers before the results: they stay in float.
@@ -45,7 +49,9 @@ class QuantNetwork:
     :raises ModelError: if the model is quantised already.
     """
 
-    def __init__(self, model: Any, keep: Sequence[str] = ()) -> None:
+    def __init__(
+        self, model: Any, keep: Sequence[str] = (), quant_format: QuantFormat = INT8
+    ) -> None:
         self.model = model
         if any(node.op_type in QUANTISING for node in model.graph.node):
             raise ModelError(
@@ -71,9 +77,11 @@ class QuantNetwork:
             elif node_key(node) in in_head or _is_dfl(node, self.weights):
                 reason = 'last layer before the results'
             else:
+                reason = self._lack_of_kernel(node) if quant_format is FP8 else ''
+            if isinstance(found, str) or reason:
+                self.left_out[node.name or node.output[0]] = reason
+            else:
                 self.layers.append(found)
-                continue
-            self.left_out[node.name or node.output[0]] = reason
         if not self.layers:
             raise ParameterError(
                 'The model has no layer to quantise.',
@@ -102,6 +110,30 @@ class QuantNetwork:
             return 'weights of this shape are not quantised'
         name = node.name or node.output[0]
         return QuantLayer(name, node.op_type, node.output[0], node.input[0], node.input[1], axis)
+
+    def _lack_of_kernel(self, node: Any) -> str:
+        """
+        Return why TensorRT has no fp8 kernel for a layer, '' where it has.
+
+        Its release notes exclude grouped convolutions and kernels of more than 32 elements, and
+        its library has fp8 kernels for aligned channels only. nvidia-modelopt leaves the same
+        layers out, and those of 16 channels, which are slower than in fp16.
+        """
+        weight = self.weights[node.input[1]]()
+        if node.op_type == 'ConvTranspose':
+            return 'fp8 has no transposed convolutions'
+        if node.op_type == 'Conv':
+            if next((each.i for each in node.attribute if each.name == 'group'), 1) != 1:
+                return 'fp8 has no grouped convolutions'
+            if np.prod(weight.shape[2:]) > FP8_KERNEL_ELEMENTS:
+                return f'fp8 has no kernels of more than {FP8_KERNEL_ELEMENTS} elements'
+        channels = weight.shape[:2]
+        if min(channels) <= FP8_CHANNELS or any(count % FP8_CHANNELS for count in channels):
+            return (
+                f'fp8 needs multiples of {FP8_CHANNELS} channels, at least {2 * FP8_CHANNELS}, '
+                f'not {channels[0]} and {channels[1]}'
+            )
+        return ''
 
 
 def _conv_axis(node: Any, weight: np.ndarray) -> int | None:

@@ -17,6 +17,7 @@ from trt_ros.engine.key import OnnxFile, total_nbytes
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.quantization.calibration import Calibration
+from trt_ros.quantization.engine_check import EngineCheck, check_engine
 from trt_ros.quantization.formats import FORMATS
 from trt_ros.quantization.frame_network import FrameNetwork
 from trt_ros.quantization.latency import LatencyTable
@@ -44,6 +45,7 @@ class QuantOptions:
     :param keep: patterns of layers that stay in float: names, operators or outputs.
     :param max_drop: largest drop of the agreement with the original, 0 to 1.
     :param score: minimum score of compared boxes.
+    :param engine: whether to compare the results of the engine, too, where there is a GPU.
     """
 
     to: str
@@ -51,6 +53,7 @@ class QuantOptions:
     keep: tuple[str, ...] = ()
     max_drop: float = 0.01
     score: float = 0.25
+    engine: bool = True
 
     def __post_init__(self) -> None:
         methods = FORMATS[self.to].methods
@@ -97,6 +100,7 @@ class QuantReport:
 
     :param frames: number of frames of the calibration.
     :param resumed: number of them whose values were kept by an earlier run.
+    :param engine: None where no engine was compared.
     :param latency: None where it was not asked for.
     """
 
@@ -109,11 +113,15 @@ class QuantReport:
     agreement: ResultAgreement
     layers: list[LayerResult]
     log_lines: tuple[str, ...]
+    engine: EngineCheck | None = None
     latency: LatencyTable | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values for JSON."""
-        return {**asdict(self), 'agreement': self.agreement.as_dict()}
+        found = {**asdict(self), 'agreement': self.agreement.as_dict()}
+        if self.engine and self.engine.agreement:
+            found['engine']['agreement'] = self.engine.agreement.as_dict()
+        return found
 
 
 def quantise(
@@ -135,8 +143,8 @@ def quantise(
     path = Path(pipeline_options.model_path).expanduser()
     _check_output(output, path)
     fitted = _fitted(path, pipeline_options, report)
-    network = QuantNetwork(_load(path, options.to), options.keep)
     quant_format = FORMATS[options.to]
+    network = QuantNetwork(_load(path, options.to), options.keep, quant_format)
     method = options.method or quant_format.methods[0]
     activations = sorted({layer.activation for layer in network.layers})
     key = _key(path, source, fitted, activations)
@@ -163,6 +171,9 @@ def quantise(
     layers, agreement = search.fallback(errors, options.max_drop)
     model = search.model(layers)
     _write(model, output)
+    engine = None
+    if options.engine:
+        engine = check_engine(output, fitted, evaluation, agreement, pipeline_options, report)
     quantised = {layer.name for layer in layers}
     results = [
         LayerResult(
@@ -183,6 +194,7 @@ def quantise(
         agreement,
         results,
         fitted.log_lines,
+        engine,
     )
 
 

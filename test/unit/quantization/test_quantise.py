@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from trt_ros.cli import main
 from trt_ros.demo.evaluate import MODEL
 from trt_ros.demo.scene import TRAINING, draw
+from trt_ros.quantization.formats import FORMATS
 from trt_ros.quantization.layers import QuantNetwork
 
 cv2 = pytest.importorskip('cv2')
@@ -52,7 +55,7 @@ def reasons(path):
 
 @pytest.mark.parametrize('to', ['int8', 'fp8'])
 def test_results_of_a_detector_agree_with_those_of_the_original(quantize, to, tmp_path):
-    names = [layer.name for layer in QuantNetwork(onnx.load(MODEL)).layers]
+    names = [layer.name for layer in QuantNetwork(onnx.load(MODEL), (), FORMATS[to]).layers]
     kept = [part for name in names[3:] for part in ('--keep', name)]  # Takes less time.
     code, printed = quantize(*kept, '--json', tmp_path / 'report.json', to=to, model=MODEL)
     assert code == 0, printed.err
@@ -199,3 +202,65 @@ def test_network_of_several_inputs_is_refused(quantize, tmp_path):
     assert code == 1
     assert 'two.onnx cannot be calibrated with images' in printed.err
     assert 'state' in printed.err
+
+
+@pytest.fixture
+def engine_of(monkeypatch, residual_model, tmp_path):
+    """Let ONNX Runtime run a network with this last layer in place of the engine."""
+    from trt_ros.quantization import engine_check
+    from trt_ros.runtime.backends import BACKENDS
+
+    cpu = next(each for each in BACKENDS if each.name == 'onnxruntime')
+
+    def use(change):
+        def opened(options, report, batch):
+            assert options.precision == 'fp16'
+            model = residual_model()
+            head = next(each for each in model.graph.initializer if each.name == 'wh')
+            values = change(onnx.numpy_helper.to_array(head)).astype(np.float32)
+            head.CopyFrom(onnx.numpy_helper.from_array(values, 'wh'))
+            onnx.save(model, tmp_path / 'engine.onnx')
+            path = str(tmp_path / 'engine.onnx')
+            return cpu.open(replace(options, model_path=path, precision='auto'), report, batch)
+
+        backend = replace(cpu, name='tensorrt_rtx', open=opened)
+        monkeypatch.setattr(engine_check, 'choose_backend', lambda _: (backend, ''))
+
+    return use
+
+
+def test_engine_that_computes_what_the_file_says_is_reported(quantize, engine_of, tmp_path):
+    engine_of(lambda weights: weights)
+    code, printed = quantize('--json', tmp_path / 'r.json')
+    assert code == 0
+    assert 'engine: equal pixels 1.0000' in printed.out
+    report, _ = reasons(tmp_path / 'r.json')
+    assert report['engine']['agreement']['value'] == 1.0
+    assert report['engine']['problem'] == ''
+
+
+@pytest.mark.parametrize(
+    ('change', 'problem'),
+    [
+        (np.negative, r'equal pixels 0\.0000, and (0\.99|1\.)\d* with ONNX Runtime'),
+        (lambda weights: weights * np.nan, r'values of scores are NaN or Inf'),
+    ],
+    ids=['wrong', 'NaN'],
+)
+def test_wrong_engine_is_an_error_after_the_report(quantize, engine_of, change, problem, tmp_path):
+    engine_of(change)
+    code, printed = quantize('--json', tmp_path / 'r.json', '--max-drop', '1')
+    assert code == 1
+    assert re.search(f'The engine of .*q.onnx is wrong: .*{problem}', printed.err)
+    assert 'with precision fp16' in printed.err
+    assert 'results: equal pixels' in printed.out
+    assert 'latency' not in printed.out
+    report, _ = reasons(tmp_path / 'r.json')
+    assert re.search(problem, report['engine']['problem'])
+
+
+def test_engine_is_not_compared_without_latency(quantize, engine_of):
+    engine_of(np.negative)
+    code, printed = quantize('--no-latency')
+    assert code == 0
+    assert 'engine: ' not in printed.out
