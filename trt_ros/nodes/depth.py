@@ -22,8 +22,9 @@ from trt_ros.ros.points import PointSender
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.decoders.registry import DEPTHS
-from trt_ros.vision.depth_points import organised_points, organised_wh
+from trt_ros.vision.depth_points import mark_lost
 from trt_ros.vision.frame import Frame, to_colour
+from trt_ros.vision.organised_points import OrganisedPoints, organised_wh
 from trt_ros.vision.results import Depth
 
 
@@ -81,6 +82,7 @@ class DepthNode(InferenceNode):
             depth=ImageSender(self, camera.publisher(Image, 'depth')),
             infos=camera.publisher(CameraInfo, 'camera_info'),
             points=PointSender(self, camera.publisher(PointCloud2, 'points'), ('rgb', FLOAT32)),
+            organised=self.while_configured.enter_context(closing(OrganisedPoints())),
         )
 
     def activate(self) -> None:
@@ -98,7 +100,7 @@ class DepthNode(InferenceNode):
         depth = outputs.depth.begin(header, frame.wh, '32FC1')
         depth[:] = result.values
         if self.parameters.depth_kind == 'metric':
-            depth[~(depth > 0)] = np.nan
+            mark_lost(depth, depth, depth > 0)
         outputs.depth.send()
         info = outputs.calibration.info_for(header, frame.wh)
         if info is not None:
@@ -132,7 +134,7 @@ class DepthNode(InferenceNode):
             )
             return
         stride = parameters.point_stride
-        organised_points(
+        outputs.organised.compute(
             outputs.points.begin(header, organised_wh(frame.wh, stride)),
             result.values,
             to_colour(frame, 'bgr'),

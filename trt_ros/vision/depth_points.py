@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 
 from trt_ros.errors import BadFrameError
@@ -87,51 +86,14 @@ def deproject(
     return metres * across, metres * down
 
 
-_BLOCK_ROWS = 16  # They fit into the cache.
-_NAN_BITS = np.uint32(0x7FC00000)
-
-
-def organised_wh(image_wh: tuple[int, int], stride: int) -> tuple[int, int]:
-    """Return width and height of the points of every `stride`-th row and column."""
-    return -(-image_wh[0] // stride), -(-image_wh[1] // stride)
-
-
-def organised_points(
-    out: np.ndarray,
-    metres: np.ndarray,
-    bgr: np.ndarray,
-    camera: Intrinsics,
-    *,
-    stride: int = 1,
-    max_range: float = np.inf,
-) -> None:
+def mark_lost(out: np.ndarray, metres: np.ndarray, is_valid: np.ndarray) -> None:
     """
-    Compute the coloured points of a depth image in the optical frame of its camera.
+    Write depths, and NaN where they are not valid; without branches, so at one speed.
 
-    :param out: (h, w, 4) float32 of organised_wh(), written: x, y, z in metres, NaN where there is
-        no depth, and rgb: the bits of the integer 0x00RRGGBB, as PCL has it.
-    :param metres: (H, W) float32; no depth where it is not above 0 and at most `max_range`.
-    :param bgr: (H, W, 3) uint8.
-    :param stride: every n-th row and column; 1 for all, pixel by pixel.
+    :param out: (H, W) float32, written; may be `metres`.
+    :param metres: (H, W) float32.
+    :param is_valid: (H, W) bool; overwritten.
     """
-    width, height = organised_wh(camera.image_wh, stride)
-    across = ((np.arange(width) * stride - camera.cx) / camera.fx).astype(np.float32)
-    down = ((np.arange(height) * stride - camera.cy) / camera.fy).astype(np.float32)[:, None]
-    limit = np.float32(min(float(max_range), float(np.finfo(np.float32).max)))
-    # A view of rgb8 has its channels in reverse, which is slow to copy.
-    is_rgb = bgr.strides[2] < 0
-    packed = bgr[..., ::-1] if is_rgb else bgr
-    to_bgra = cv2.COLOR_RGB2BGRA if is_rgb else cv2.COLOR_BGR2BGRA
-    for start in range(0, height, _BLOCK_ROWS):
-        block = slice(start, start + _BLOCK_ROWS)
-        pixels = slice(stride * start, stride * (start + _BLOCK_ROWS), stride)
-        z = np.ascontiguousarray(metres[pixels, ::stride])
-        is_lost = ~((z > 0) & (z <= limit))  # True for NaN, too.
-        bits = is_lost.view(np.uint8).astype(np.uint32)
-        bits *= _NAN_BITS  # A NaN with any other bits is one, too; np.where is slower.
-        bits |= z.view(np.uint32)
-        z = bits.view(np.float32)
-        colours = cv2.cvtColor(np.ascontiguousarray(packed[pixels]), to_bgra)
-        rgb = np.bitwise_and(colours.view('<u4')[:, ::stride, 0], 0xFFFFFF)
-        # It interleaves several times as fast as NumPy.
-        cv2.merge([z * across, z * down[block], z, rgb.view(np.float32)], out[block])
+    lost = is_valid.view(np.int8)
+    lost -= 1  # 0 where valid, else all bits set, which are a NaN in float32.
+    np.bitwise_or(metres.view(np.int32), lost, out=out.view(np.int32))
