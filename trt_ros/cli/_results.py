@@ -70,7 +70,7 @@ def _depth(found: Depth, write_array: WriteArray | None) -> dict[str, Any]:
     finite = found.values[np.isfinite(found.values)]
     values = np.percentile(finite, [0, 50, 100]).tolist() if finite.size else [None] * 3
     entry: dict[str, Any] = {
-        name: value if value is None else round(value, 4)
+        name: value if value is None else float(f'{value:.5g}')  # In any unit.
         for name, value in zip(('min', 'median', 'max'), values)
     }
     if write_array is not None:

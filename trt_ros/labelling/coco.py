@@ -37,12 +37,8 @@ class CocoLabels:
             raise ParameterError(
                 f'File {path} exists already.', remedy='Choose another output file.'
             )
-        self._path, names = path, pipeline.class_names
-        self._category_ids = category_ids(names, decoder.class_count or 0)
-        self._categories = [
-            {'id': number, 'name': name_of(names, index)}
-            for index, number in self._category_ids.items()
-        ]
+        self._path, self._names = path, pipeline.class_names
+        self._category_ids = category_ids(self._names, decoder.class_count or 0)
         # A recording may have more objects than fit into memory.
         self._images = _JsonArray(path.parent)
         self._annotations = _JsonArray(path.parent)
@@ -71,7 +67,11 @@ class CocoLabels:
                 self._images.copy_to(file)
                 file.write(b', "annotations": ')
                 self._annotations.copy_to(file)
-                file.write(f', "categories": {json.dumps(self._categories)}}}\n'.encode())
+                categories = [
+                    {'id': number, 'name': name_of(self._names, index)}
+                    for index, number in sorted(self._category_ids.items())
+                ]
+                file.write(f', "categories": {json.dumps(categories)}}}\n'.encode())
 
 
 class _JsonArray:

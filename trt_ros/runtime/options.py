@@ -317,7 +317,9 @@ class LabelledOptions(PipelineOptions):
         'empty reads labels_path.',
     )
     labels_path: str = param(
-        '', "Path of a text file with one class name per line; empty uses the model's metadata."
+        '',
+        'Path of a text file with one class name per line, or of YAML or JSON with `names`; empty '
+        "uses the model's metadata.",
     )
 
     def __post_init__(self) -> None:

@@ -81,7 +81,11 @@ def _indices(text: str, class_names: Sequence[str], parameter: str) -> list[int]
             f'{MAX_CLASSES - 1}.'
         )
     else:
-        close = difflib.get_close_matches(text, class_names, n=3, cutoff=0.6)
+        lower: dict[str, list[str]] = {}
+        for name in dict.fromkeys(class_names):
+            lower.setdefault(name.lower(), []).append(name)
+        similar = difflib.get_close_matches(text.lower(), lower, n=3, cutoff=0.6)
+        close = [name for each in similar for name in lower[each]][:3]
         meant = f'Did you mean {" or ".join(map(repr, close))}? ' if close else ''
         remedy = f'{meant}Choose class names, or indices from 0 to {len(class_names) - 1}.'
     raise ParameterError(f'{parameter} contains the unknown class {text!r}.', remedy=remedy)

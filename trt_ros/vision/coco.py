@@ -55,6 +55,13 @@ class CocoIds:
             ) from error
 
 
+class _AnyCategory(dict[int, int]):
+    """Category ids of a network whose classes are unknown: index + 1. Has those asked for."""
+
+    def __missing__(self, index: int) -> int:
+        return self.setdefault(index, index + 1)
+
+
 def category_ids(
     class_names: Sequence[str], class_count: int, categories: Mapping[str, int] | None = None
 ) -> dict[int, int]:
@@ -62,9 +69,10 @@ def category_ids(
     Return the category id of each class.
 
     Without `categories`, the classes of COCO have its category numbers, 1 to 90 with gaps, and
-    others their index + 1.
+    others their index + 1; in a list that begins with the background, their index.
 
-    :param class_count: number of classes; 0: unknown, then `class_names` counts.
+    :param class_count: number of classes; 0: unknown, then `class_names` counts; without names,
+        there is an id for every class, and those that were looked up are listed.
     :param categories: ids by name; classes that are not among them are left out.
     :raises ParameterError: when no class is among `categories`.
     """
@@ -79,6 +87,8 @@ def category_ids(
                 remedy="Set labels or labels_path to the annotations' names.",
             )
         return found
+    if not names:
+        return _AnyCategory()
     numbers = {
         name: number for number, name in enumerate(built_in_names('coco_91')) if name != 'N/A'
     }
@@ -147,12 +157,13 @@ def coco_entries(
     for index, (xyxy, score, label) in enumerate(
         zip(found.xyxy.tolist(), found.scores.tolist(), found.labels.tolist())
     ):
-        if label not in categories:
+        category = _category_of(label, categories)
+        if category is None:
             continue
         left, top, right, bottom = xyxy
         entry: dict[str, Any] = {
             'image_id': image_id,
-            'category_id': categories[label],
+            'category_id': category,
             'bbox': [_rounded(each) for each in (left, top, right - left, bottom - top)],
             'score': round(score, 5),
             **_shape(result, index),
@@ -165,6 +176,14 @@ def coco_entries(
                 else _rounded(width * height)
             )
         yield entry
+
+
+def _category_of(label: int, categories: Mapping[int, int]) -> int | None:
+    """Return the category id of a class, also one that only __missing__ has; None: left out."""
+    try:
+        return categories[label]
+    except KeyError:
+        return None
 
 
 def _shape(result: object, index: int) -> dict[str, Any]:
@@ -186,11 +205,14 @@ def _stuff(
 ) -> Iterator[dict[str, Any]]:
     labels, wh = mask.labels, (mask.labels.shape[1], mask.labels.shape[0])
     for label in np.unique(labels).tolist():
-        if label != unlabelled(labels.dtype) and label in categories:
+        if label == unlabelled(labels.dtype):
+            continue
+        category = _category_of(label, categories)
+        if category is not None:
             pixels = labels == label
             yield {
                 'image_id': image_id,
-                'category_id': categories[label],
+                'category_id': category,
                 'segmentation': run_lengths(pixels, np.zeros(2, np.int32), wh),
                 **({'area': int(pixels.sum())} if with_area else {}),
             }

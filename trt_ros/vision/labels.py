@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
+import re
 
 from trt_ros.errors import ParameterError, printable
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 
 #: Built-in lists of class names, files in `class_lists`; docs/models.md states their sources.
 BUILT_IN = ('ade20k', 'cityscapes', 'coco', 'coco_91', 'imagenet', 'voc')
+
+# `0: person`, `0 person`, `0, person`.
+_NUMBERED = re.compile(r'(\d{1,5})(?:\s*[:,=]\s*|\s+)(\S.*)')
+_MAX_INDEX = 1 << 16
 
 
 def class_names(
@@ -21,7 +27,8 @@ def class_names(
     Return the class names from the parameter, else the file, else the metadata of the model.
 
     :param labels: names in the order of the classes, or one of `BUILT_IN`; empty: not set.
-    :param labels_path: UTF-8 text file with one name per line; '': not set.
+    :param labels_path: UTF-8 text file with one name per line, or YAML or JSON with a list or a
+        mapping of names, also below a key `names`; '': not set.
     :param metadata: metadata of the ONNX file; 'names' in the format of ultralytics, a Python dict
         or list.
     :param class_count: number of classes in the network's outputs; None: unknown.
@@ -41,16 +48,30 @@ def class_names(
         return names[1:]
     if names and class_count is not None and len(names) != class_count:
         raise ParameterError(
-            f'{source} names {len(names)} classes, but the network has {class_count}.',
-            remedy='Set `labels` or `labels_path` to one name per class, in their order, '
+            f'{source} names {len(names)} class{"es" if len(names) > 1 else ""}, but the network '
+            f'has {class_count}.',
+            remedy=_meant_by(labels)
+            + 'Set `labels` or `labels_path` to one name per class, in their order, '
             'including the background if the network counts it.',
         )
     return names
 
 
+def _meant_by(labels: Sequence[str]) -> str:
+    """Return the built-in list or the file that a single name may stand for, a sentence; or ''."""
+    if len(labels) != 1:
+        return ''
+    close = get_close_matches(labels[0].lower(), BUILT_IN, n=2)
+    if close:
+        return f'Did you mean {" or ".join(map(repr, close))}? '
+    if Path(labels[0]).suffix:
+        return f'If {labels[0]!r} is a file, set `labels_path` to it. '
+    return ''
+
+
 def begins_with_background(names: Sequence[str]) -> bool:
     """Return whether the first class name is the background."""
-    return names[:1] != () and names[0].strip('_').lower() == 'background'
+    return len(names) > 0 and names[0].strip('_').lower() == 'background'
 
 
 def name_of(names: Sequence[str], index: int) -> str:
@@ -73,12 +94,64 @@ def _from_file(path: str) -> tuple[str, ...]:
             cause=str(error),
             remedy='Set labels_path to a UTF-8 text file with one name per line.',
         ) from error
+    if Path(path).suffix.lower() in ('.yaml', '.yml', '.json'):
+        return _from_yaml(path, text)
     names = tuple(line.strip() for line in text.rstrip().splitlines())
     if not names:
         raise ParameterError(
             f'{path!r} contains no class names.', remedy='Write one name per line.'
         )
-    return names
+    first = next(name for name in names if name)
+    if first[0] in '[{' or re.match(r'item\s*\{', first):
+        raise ParameterError(
+            f'{path!r} is no list of class names.',
+            cause=f'It begins with {first[:40]!r}.',
+            remedy='Write one name per line, or name a file in YAML or JSON .yaml or .json.',
+        )
+    return _without_numbers(names)
+
+
+def _without_numbers(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of lines that all begin with a class index, ascending from 0."""
+    found = [_NUMBERED.fullmatch(line) for line in lines if line]
+    names = {int(each[1]): each[2] for each in found if each}
+    is_numbered = len(names) == len(found) > 1 and min(names) == 0
+    if not is_numbered or list(names) != sorted(names) or max(names) >= _MAX_INDEX:
+        return lines
+    return tuple(names.get(index, '') for index in range(max(names) + 1))
+
+
+def _from_yaml(path: str, text: str) -> tuple[str, ...]:
+    """Return the names in YAML or JSON: a list, or a mapping by index, also below `names`."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise ParameterError(
+            f'Cannot read the class names in {path!r}.',
+            cause=str(error),
+            remedy='Install PyYAML: sudo apt install python3-yaml, or pip install pyyaml.',
+        ) from error
+    try:
+        names = yaml.safe_load(text)
+        if isinstance(names, dict) and 'names' in names:
+            names = names['names']
+        if isinstance(names, dict):
+            by_index = {int(index): name for index, name in names.items()}
+            names = [by_index[index] for index in range(len(by_index))]
+        if (
+            isinstance(names, list)
+            and names
+            and not any(isinstance(n, (list, dict)) for n in names)
+        ):
+            return tuple(printable(str(name)).strip() for name in names)
+        cause = ''
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError) as error:
+        cause = f'{type(error).__name__}: {error}'
+    raise ParameterError(
+        f'{path!r} contains no list of class names.',
+        cause=cause,
+        remedy='Write a list or a mapping of indices from 0, also below the key `names`.',
+    )
 
 
 def _from_metadata(metadata: Mapping[str, str]) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def parse_class_scores(texts: Sequence[str]) -> dict[str | int, float]:
     {'person': 0.6, '2': 0.5}
 
     :param texts: 'CLASS:SCORE' each.
-    :raises ParameterError: when a score is not a number from 0 to 1.
+    :raises ParameterError: when a score is not a number from 0 to 1, or a class has two.
     """
     scores: dict[str | int, float] = {}
     for text in texts:
@@ -85,6 +85,11 @@ def parse_class_scores(texts: Sequence[str]) -> dict[str | int, float]:
             raise ParameterError(
                 f'class_score_thresholds contains {text!r}.',
                 remedy="Write CLASS:SCORE with a score of 0 to 1, as in 'person:0.6'.",
+            )
+        if name.strip() in scores:
+            raise ParameterError(
+                f'class_score_thresholds contains {name.strip()!r} twice.',
+                remedy='Give each class one score.',
             )
         scores[name.strip()] = value
     return scores

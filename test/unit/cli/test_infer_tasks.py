@@ -184,6 +184,12 @@ def test_depth_is_a_file_of_floats(infer, network, tmp_path):
     assert colours[0, 0].tolist() != colours[127, 0].tolist()
 
 
+def test_small_depths_keep_their_digits(infer, network):
+    values = np.linspace(0.0000123456, 0.00005, 64)[:, None] * np.ones((1, 64, 64))
+    (entry,), _ = infer(network(depth=values))
+    assert (entry['depth']['min'], entry['depth']['max']) == (1.2346e-05, 5e-05)
+
+
 def test_masks_of_videos_are_numbered(infer, semantic, tmp_path):
     clip = tmp_path / 'clip.avi'
     writer = cv2.VideoWriter(str(clip), int.from_bytes(b'MJPG', 'little'), 10.0, (64, 64))

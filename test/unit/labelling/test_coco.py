@@ -22,13 +22,13 @@ FRAME = Frame.from_pixels(np.zeros((8, 16, 3), np.uint8))
 HEADER = ImageHeader((1, 5), 'camera', (16, 8))
 
 
-def pipeline(task='detect', name='yolov8'):
-    decoder = SimpleNamespace(task=task, name=name, head=None, class_count=2)
-    return SimpleNamespace(decoder=decoder, class_names=('a', 'b'))
+def pipeline(task='detect', name='yolov8', names=('a', 'b')):
+    decoder = SimpleNamespace(task=task, name=name, head=None, class_count=len(names) or None)
+    return SimpleNamespace(decoder=decoder, class_names=names)
 
 
-def written(path, *results):
-    labels = CocoLabels(path, pipeline())
+def written(path, *results, names=('a', 'b')):
+    labels = CocoLabels(path, pipeline(names=names))
     for result in results:
         labels.write('/front', HEADER, FRAME, result)
     labels.close()
@@ -41,6 +41,13 @@ def test_image_without_objects_has_no_annotations(tmp_path):
     found = written(tmp_path / 'out.json', none)
     assert (len(found['images']), found['annotations']) == (1, [])
     assert found['categories'] == [{'id': 1, 'name': 'a'}, {'id': 2, 'name': 'b'}]
+
+
+def test_categories_of_unknown_classes_are_those_found(tmp_path):
+    boxes = Detections(np.float32([[2, 1, 6, 5]] * 2), np.float32([0.5] * 2), np.int32([8, 3]))
+    found = written(tmp_path / 'out.json', boxes, names=())
+    assert [each['category_id'] for each in found['annotations']] == [9, 4]
+    assert found['categories'] == [{'id': 4, 'name': '3'}, {'id': 9, 'name': '8'}]
 
 
 def test_without_images_there_is_no_file(tmp_path):

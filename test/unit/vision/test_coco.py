@@ -183,6 +183,16 @@ def test_other_classes_count_from_one():
     assert category_ids(('background', 'road'), 2) == {1: 1}
 
 
+@pytest.mark.parametrize('names', [(), []])
+def test_unknown_classes_count_from_one_and_are_listed_once_found(names):
+    ids = category_ids(names, 0)
+    result = boxes((0, 0, 4, 4, 0.5, 6), (0, 0, 4, 4, 0.5, 2))
+    assert [each['category_id'] for each in coco_entries(result, 1, ids)] == [7, 3]
+    mask = ClassMask(np.array([[255, 2, 0]], np.uint8))
+    assert [each['category_id'] for each in coco_entries(mask, 1, ids)] == [1, 3]
+    assert dict(ids) == {6: 7, 2: 3, 0: 1}
+
+
 def test_ids_are_those_of_annotations(tmp_path):
     path = tmp_path / 'instances.json'
     path.write_text(

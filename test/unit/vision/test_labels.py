@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 
 import pytest
 
@@ -16,6 +18,15 @@ def labels_file(tmp_path):
         path = tmp_path / 'labels.txt'
         path.write_bytes(text.encode(encoding))
         return str(path)
+
+    return write
+
+
+@pytest.fixture
+def named_file(tmp_path):
+    def write(name, text) -> str:
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
 
     return write
 
@@ -116,6 +127,89 @@ def test_a_file_of_the_wrong_length_is_named(labels_file):
     path = labels_file('cat\ndog')
     with pytest.raises(ParameterError, match=r'labels\.txt.* names 2 classes.* has 3'):
         class_names([], path, {}, 3)
+
+
+@pytest.mark.parametrize(
+    ('label', 'remedy'),
+    [
+        ('cocoo', "Did you mean 'coco'"),
+        ('COCO', "Did you mean 'coco'"),
+        ('imagenet1k', "Did you mean 'imagenet'?"),
+        ('~/classes.txt', r"If '~/classes.txt' is a file, set `labels_path` to it\."),
+        ('person', '^Set `labels`'),
+    ],
+)
+def test_a_single_wrong_name_may_stand_for_a_list_or_a_file(label, remedy):
+    with pytest.raises(ParameterError, match=r'^labels names 1 class, but') as error:
+        class_names([label], '', {}, 80)
+    assert re.search(remedy, error.value.remedy)
+
+
+@pytest.mark.parametrize(
+    'text', ['0: a\n1: b c\n2: d\n', '0 a\n1  b c\n2\td', '0,a\n\n1, b c\n2 = d']
+)
+def test_indices_before_the_names_are_left_out(labels_file, text):
+    assert class_names([], labels_file(text), {}, 3) == ('a', 'b c', 'd')
+
+
+def test_indices_before_the_names_may_have_gaps(labels_file):
+    names = class_names([], labels_file('0 person\n1 bicycle\n3 motorcycle\n'), {}, 4)
+    assert names == ('person', 'bicycle', '', 'motorcycle')
+
+
+@pytest.mark.parametrize(
+    'lines',
+    [('20 km/h', '30 km/h'), ('0 a', 'b'), ('0 a', '0 b'), ('0 a', '2 b', '1 c'), ('0', '1')],
+)
+def test_names_that_begin_with_other_numbers_stay(labels_file, lines):
+    assert class_names([], labels_file('\n'.join(lines)), {}, len(lines)) == lines
+
+
+@pytest.mark.parametrize(
+    ('name', 'text'),
+    [
+        ('data.yaml', '# Weeds\npath: ../weeds\nnames:\n  0: a\n  1: b c\n  2: 3\n'),
+        ('data.yml', "names: ['a', 'b c', '3']"),
+        ('id2label.json', '{"1": "b c", "0": "a", "2": "3"}'),
+        ('names.JSON', '["a", "b c", "3"]'),
+    ],
+)
+def test_a_file_may_be_yaml_or_json(named_file, name, text):
+    assert class_names([], named_file(name, text), {}, 3) == ('a', 'b c', '3')
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        '',
+        'names:',
+        'train: images',
+        '{0: a, 2: b}',
+        '[a, [b]]',
+        '[]',
+        'a',
+        'names: [',
+        '[' * 5000,
+        '&a [*a]',
+    ],
+)
+def test_yaml_without_names_is_refused(named_file, text):
+    with pytest.raises(ParameterError, match=r'data\.yaml.* contains no list of class names'):
+        class_names([], named_file('data.yaml', text), {}, 3)
+
+
+def test_yaml_without_pyyaml_says_how_to_install_it(named_file, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'yaml', None)
+    with pytest.raises(ParameterError, match=r'Cannot read .*data\.yaml') as error:
+        class_names([], named_file('data.yaml', '[a]'), {}, 1)
+    assert 'python3-yaml' in error.value.remedy
+
+
+@pytest.mark.parametrize('text', ['{"0": "a"}', '["a"]', 'item {\n  id: 1\n}\n', '\nitem{'])
+def test_text_of_another_format_is_refused(labels_file, text):
+    with pytest.raises(ParameterError, match='is no list of class names') as error:
+        class_names([], labels_file(text), {}, None)
+    assert 'Write one name per line' in error.value.remedy
 
 
 def test_a_missing_file_is_named(tmp_path):
