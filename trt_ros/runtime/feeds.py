@@ -237,12 +237,16 @@ def _checked_tensor(spec: TensorSpec, value: RunInput) -> np.ndarray:
             f'({", ".join(map(str, value.shape))}) {value.dtype}.'
         )
     if not _is_convertible(spec.dtype, value):
-        raise TensorMismatchError(
-            f'The network takes {spec}, but {spec.name} came as {value.dtype}.',
-            cause='The conversion would change the values.',
-            remedy=f'Send {spec.dtype}.',
-        )
+        raise _changed_values(spec, value)
     return value
+
+
+def _changed_values(spec: TensorSpec, value: np.ndarray) -> TensorMismatchError:
+    return TensorMismatchError(
+        f'The network takes {spec}, but {spec.name} came as {value.dtype}.',
+        cause='The conversion would change the values.',
+        remedy=f'Send {spec.dtype}.',
+    )
 
 
 def host_dtype(spec: TensorSpec) -> np.dtype[np.generic]:
@@ -272,11 +276,16 @@ def write_tensor(target: np.ndarray, spec: TensorSpec, value: np.ndarray) -> Non
 
     :param target: of `host_dtype(spec)`, C-contiguous.
     :param value: of the same shape, any strides and byte order.
+    :raises TensorMismatchError: when a finite value is beyond the range of the input's dtype.
     """
-    if spec.dtype == 'bfloat16':
-        bits = np.ascontiguousarray(value, np.float32).view(np.uint32)
-        # Round to nearest even; NaN stays NaN.
-        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-        np.copyto(target, np.where(value != value, 0x7FC0, rounded), casting='unsafe')
-    else:
-        np.copyto(target, value, casting='unsafe')
+    try:
+        with np.errstate(over='raise'):
+            if spec.dtype != 'bfloat16':
+                np.copyto(target, value, casting='unsafe')
+                return
+            bits = np.ascontiguousarray(value, np.float32).view(np.uint32)
+    except FloatingPointError as error:
+        raise _changed_values(spec, value) from error
+    # Round to nearest even; NaN stays NaN.
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    np.copyto(target, np.where(value != value, 0x7FC0, rounded), casting='unsafe')

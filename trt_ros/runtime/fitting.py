@@ -372,17 +372,19 @@ def _unbound(network: Network, names: list[str], options: PipelineOptions) -> Te
 
 
 def suggested_bindings(network: Network) -> tuple[str, ...]:
-    """Return likely bindings of the inputs, by their shapes."""
-    return tuple(_suggestion(network, spec) for spec in network.inputs)
-
-
-def _suggestion(network: Network, spec: TensorSpec) -> str:
-    if is_image(spec):
-        return f'{spec.name}=image:{spec.name}/image_raw'
-    for output in network.outputs:
-        if (output.shape, output.dtype) == (spec.shape, spec.dtype):
-            return f'{spec.name}=state:{output.name}'
-    return f'{spec.name}=tensor:{spec.name}'
+    """Return likely bindings of the inputs, by their shapes; one at least is no state."""
+    images = [spec for spec in network.inputs if is_image(spec)]
+    outputs, bindings = list(network.outputs), []
+    for spec in network.inputs:
+        likes = [each for each in outputs if (each.shape, each.dtype) == (spec.shape, spec.dtype)]
+        if spec in images:
+            bindings.append(f'{spec.name}=image:{spec.name}/image_raw')
+        elif likes and (images or bindings):
+            outputs.remove(likes[-1])
+            bindings.append(f'{spec.name}=state:{likes[-1].name}')
+        else:
+            bindings.append(f'{spec.name}=tensor:{spec.name}')
+    return tuple(bindings)
 
 
 def _describe_names(names: tuple[str, ...], given: tuple[str, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from typing import Any
 
 from trt_ros.errors import ParameterError
@@ -205,7 +205,7 @@ class PipelineOptions:
     def __post_init__(self) -> None:
         for each in fields(self):
             choices = each.metadata['choices']
-            value = _value(each.name, getattr(self, each.name), each.metadata['names'])
+            value = _value(each, getattr(self, each.name))
             object.__setattr__(self, each.name, value)
             if choices and value not in choices:
                 raise ParameterError(
@@ -261,18 +261,20 @@ class PipelineOptions:
             )
 
 
-def _value(name: str, value: Any, names: Mapping[str, int]) -> Any:
+def _value(option: Field[Any], value: Any) -> Any:
     """
-    Return the value that a word stands for; other values as they are.
+    Return the integer or list of one that a string stands for; other values as they are.
 
-    :param names: words of the option, see param(); empty if it has none.
-    :raises ParameterError: for another word.
+    :raises ParameterError: for another word than those of the option.
     """
+    names = option.metadata['names']
+    if isinstance(value, str) and option.type == 'tuple[str, ...]':
+        return (value,)
     if not names or not isinstance(value, str):
         return value
     if value not in names:
         raise ParameterError(
-            f'{name} is {value!r}.', remedy=f'Use {", ".join(names)} or an integer.'
+            f'{option.name} is {value!r}.', remedy=f'Use {", ".join(names)} or an integer.'
         )
     return names[value]
 
@@ -324,8 +326,6 @@ class LabelledOptions(PipelineOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.labels, str):
-            object.__setattr__(self, 'labels', (self.labels,))
         if self.labels and self.labels_path:
             raise ParameterError(
                 'Both labels and labels_path are given.', remedy='Give one of them.'

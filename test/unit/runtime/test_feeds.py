@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 import pytest
 
 from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
-from trt_ros.runtime.feeds import write_tensor
+from trt_ros.runtime.feeds import host_dtype, write_tensor
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import FAMILIES, TENSORS
@@ -69,6 +69,19 @@ def test_a_network_of_two_images_suggests_its_bindings(difference):
     with pytest.raises(TensorMismatchError, match='left, right get no value') as caught:
         open_pipeline(difference)
     assert "['left=image:left/image_raw', 'right=image:right/image_raw']" in caught.value.remedy
+
+
+def test_suggested_bindings_are_accepted(counter):
+    with pytest.raises(TensorMismatchError, match='get no value') as caught:
+        open_pipeline(counter, families=FAMILIES)
+    suggested = ['step=tensor:step', 'h=state:total']
+    assert f'Set inputs to {suggested}' in caught.value.remedy
+    open_pipeline(counter, inputs=suggested).close()
+
+
+def test_a_single_string_is_a_list_of_one_binding(counter):
+    with open_pipeline(counter, inputs='*=tensor:inputs', outputs='total') as pipeline:
+        assert list(pipeline.feeds) == ['step', 'h']
 
 
 def test_rejects_missing_unknown_and_mistaken_inputs(difference):
@@ -223,6 +236,19 @@ def test_rejects_tensors_whose_values_would_change(write):
         assert caught.value.remedy == 'Send int64.'
         with pytest.raises(TensorMismatchError, match='x came as uint64'):
             pipeline({'x': np.array([3, 2**63], np.uint64)})
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'value'),
+    [('float16', 1e5), ('float16', 70000), ('float32', 1e300), ('bfloat16', -1e300)],
+)
+def test_rejects_finite_values_that_would_become_infinite(dtype, value):
+    spec = TensorSpec('x', (1,), dtype, 'input')
+    target = np.empty(1, host_dtype(spec))
+    with pytest.raises(TensorMismatchError, match='would change the values') as caught:
+        write_tensor(target, spec, np.array([value]))
+    assert caught.value.remedy == f'Send {dtype}.'
+    write_tensor(target, spec, np.array([np.inf]))  # No finite value changes.
 
 
 def test_bfloat16_is_rounded_to_nearest_even():
