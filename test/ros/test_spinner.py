@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip('rclpy')
 import rclpy
 from rclpy.logging import get_logger
+from rclpy.signals import SignalHandlerOptions
 
 from trt_ros.container.spinner import Spinner
 
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.ros
 
 @pytest.fixture
 def initialised(domain_id):
-    rclpy.init(domain_id=domain_id)
+    # Else the handlers stay, and a SIGTERM of another test would end all contexts.
+    rclpy.init(domain_id=domain_id, signal_handler_options=SignalHandlerOptions.NO)
     yield
     rclpy.try_shutdown()
 
