@@ -35,6 +35,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import qos_profile_sensor_data
+from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header, String
 from vision_msgs.msg import Detection2DArray
@@ -42,7 +43,7 @@ from vision_msgs.msg import Detection2DArray
 from trt_ros.ros.messages import ImageSender
 
 SHAPES = Path(__file__).parents[1] / 'trt_ros/demo/shapes.onnx'
-KINDS = 'component_container', 'component_container_mt', 'component_container_isolated'
+KINDS = ['component_container', 'component_container_mt', 'component_container_isolated']
 SIZE = {'width': 1920, 'height': 1080}
 
 
@@ -65,76 +66,140 @@ class Painter(Node):
 
 class Container:
     """
-    A container process and its load requests.
+    A container process, its log and its load requests.
 
-    :ivar pid: its process.
+    :ivar process: the process.
     """
 
-    def __init__(self, node: Any, name: str, pid: int) -> None:
-        self.pid = pid
-        self._client = node.create_client(LoadNode, f'/{name}/_container/load_node')
-        if not self._client.wait_for_service(30.0):
-            raise SystemExit(f'{name} does not answer.')
+    def __init__(self, name: str, program: Path, log: Path) -> None:
+        self.name = name
+        self._log = log
+        with log.open('w') as file:
+            self.process = subprocess.Popen(
+                [str(program), '--ros-args', '-r', f'__node:={name}', '--log-level', 'warn'],
+                env={'FASTDDS_BUILTIN_TRANSPORTS': 'DEFAULT?sockets_size=32MB', **os.environ},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    def check(self) -> None:
+        """Raise SystemExit with the last lines of the log if the process has ended."""
+        code = self.process.poll()
+        if code is not None:
+            raise SystemExit(self.failure(f'ended with exit code {code}'))
+
+    def failure(self, what: str) -> str:
+        """Return the text of a failure, with the last lines of the log."""
+        lines = self._log.read_text(errors='replace').splitlines()[-20:]
+        return '\n'.join([f'{self.name} {what}; the end of its log:', *lines])
+
+    def close(self) -> None:
+        """End the process; SystemExit where it fails, or takes longer than 30 s."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            code = self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise SystemExit(self.failure('did not end within 30 s of SIGINT')) from None
+        if code:
+            raise SystemExit(self.failure(f'ended with exit code {code} after SIGINT'))
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that the process has used."""
-        stat = Path(f'/proc/{self.pid}/stat').read_text().rpartition(')')[2].split()
+        stat = Path(f'/proc/{self.process.pid}/stat').read_text().rpartition(')')[2].split()
         return sum(map(int, stat[11:13])) / os.sysconf('SC_CLK_TCK')
 
+
+class Bench:
+    """
+    A node that measures, and the containers that run; every wait watches them.
+
+    :param node: spun by another thread.
+    :ivar rounds: number of repetitions.
+    """
+
+    def __init__(self, node: Any, model: str, rounds: int, images: int, folder: Path) -> None:
+        self.node, self.model, self.rounds, self._images = node, model, rounds, images
+        self._folder = folder
+        self._containers: list[Container] = []
+
+    def wait(self, condition: Callable[[], Any], what: str, seconds: float = 120.0) -> None:
+        """Wait for a condition; SystemExit at the deadline, or when a container has ended."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            for each in self._containers:
+                each.check()
+            if time.monotonic() > deadline:
+                texts = [each.failure('runs') for each in self._containers]
+                raise SystemExit('\n'.join([f'{what}: not within {seconds:.0f} s.', *texts]))
+            time.sleep(0.005)
+
+    def wait_for(self, values: list[Any], count: int) -> list[Any]:
+        """Wait for so many values; return them."""
+        self.wait(lambda: len(values) >= count, f'{count} messages')
+        return values[:count]
+
+    def measured(self, values: list[Any]) -> list[Any]:
+        """Wait for one value per measured image, after 30 others; return them."""
+        return self.wait_for(values, 30 + self._images)[30:]
+
+    def collect(self, kind: type, topic: str, convert: Callable[[Any], Any]) -> list[Any]:
+        """Return a list that grows by one value per message."""
+        found: list[Any] = []
+        self.node.create_subscription(
+            kind, topic, lambda message: found.append(convert(message)), qos_profile_sensor_data
+        )
+        return found
+
+    @contextmanager
+    def container(self, kind: str, package: str = 'rclcpp_components') -> Iterator[Container]:
+        """Start a container of a package."""
+        name = f'{kind}_{package}'
+        program = Path(get_package_prefix(package), 'lib', package, kind)
+        started = Container(name, program, self._folder / f'{name}.log')
+        self._containers.append(started)
+        try:
+            yield started
+        finally:
+            self._containers.remove(started)
+            if started.process.poll() is None:
+                started.close()
+
     def load(
-        self, package: str, plugin: str, *, by_pointer: bool = True, **fields: Any
+        self,
+        container: Container,
+        package: str,
+        plugin: str,
+        *,
+        by_pointer: bool = True,
+        **fields: Any,
     ) -> tuple[float, float]:
         """Load a component; return the times of request and answer."""
-        parameters = fields.pop('parameters', {})
-        request = LoadNode.Request(
-            package_name=package,
-            plugin_name=f'{package}::{plugin}',
-            parameters=[Parameter(k, value=v).to_parameter_msg() for k, v in parameters.items()],
-            extra_arguments=[
-                Parameter('use_intra_process_comms', value=by_pointer).to_parameter_msg()
-            ],
-            **fields,
-        )
-        begin = time.time()
-        answer = self._client.call(request)
-        if not answer.success:
-            raise SystemExit(answer.error_message)
-        return begin, time.time()
-
-
-@contextmanager
-def container(node: Any, kind: str, package: str = 'rclcpp_components') -> Iterator[Container]:
-    """Start a container of a package."""
-    name = f'{kind}_{package}'
-    program = Path(get_package_prefix(package), 'lib', package, kind)
-    process = subprocess.Popen(
-        [str(program), '--ros-args', '-r', f'__node:={name}', '--log-level', 'warn'],
-        env={'FASTDDS_BUILTIN_TRANSPORTS': 'DEFAULT?sockets_size=32MB', **os.environ},
-    )
-    try:
-        yield Container(node, name, process.pid)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
-
-
-def collect(node: Any, kind: type, topic: str, convert: Callable[[Any], Any]) -> list[Any]:
-    """Return a list that grows by one value per message."""
-    found: list[Any] = []
-    node.create_subscription(
-        kind, topic, lambda message: found.append(convert(message)), qos_profile_sensor_data
-    )
-    return found
-
-
-def wait_for(values: list[Any], count: int) -> list[Any]:
-    """Wait for so many values; return them."""
-    deadline = time.time() + 120.0
-    while len(values) < count:
-        if time.time() > deadline:
-            raise SystemExit(f'{len(values)} of {count} messages arrived.')
-        time.sleep(0.01)
-    return values[:count]
+        client = self.node.create_client(LoadNode, f'/{container.name}/_container/load_node')
+        try:
+            self.wait(client.service_is_ready, f'the services of {container.name}', 30.0)
+            parameters = fields.pop('parameters', {})
+            request = LoadNode.Request(
+                package_name=package,
+                plugin_name=f'{package}::{plugin}',
+                parameters=[
+                    Parameter(k, value=v).to_parameter_msg() for k, v in parameters.items()
+                ],
+                extra_arguments=[
+                    Parameter('use_intra_process_comms', value=by_pointer).to_parameter_msg()
+                ],
+                **fields,
+            )
+            begin = time.time()
+            answer = client.call_async(request)
+            self.wait(answer.done, f'loading {plugin}')
+            end = time.time()
+        finally:
+            self.node.destroy_client(client)
+        if not answer.result().success:
+            raise SystemExit(answer.result().error_message)
+        return begin, end
 
 
 def stamp_of(message: Any) -> float:
@@ -142,25 +207,26 @@ def stamp_of(message: Any) -> float:
     return message.header.stamp.sec + message.header.stamp.nanosec * 1e-9
 
 
-def stall(node: Any, model: str) -> None:
+def stall(bench: Bench) -> None:
     """Print the longest time between images of the camera while nodes are loaded."""
-    stamps = collect(node, Image, '/image', stamp_of)
-    for kind in KINDS:
-        with container(node, kind) as box:
+    stamps = bench.collect(Image, '/image', stamp_of)
+    for kind in KINDS * bench.rounds:
+        with bench.container(kind) as box:
             del stamps[:]
             size = {'width': 64, 'height': 48, 'rate_hz': 100.0}
-            box.load('trt_ros_test_camera', 'Camera', parameters=size)
-            wait_for(stamps, 200)
+            bench.load(box, 'trt_ros_test_camera', 'Camera', parameters=size)
+            bench.wait_for(stamps, 200)
             gaps = [1e3 * np.diff(stamps[100:]).max()]
             taken = []
             for name in ('first', 'second'):
-                begin, end = box.load(
+                begin, end = bench.load(
+                    box,
                     'trt_ros',
                     'DetectorNode',
                     node_name=name,
-                    parameters={'model_path': model, 'autostart': True},
+                    parameters={'model_path': bench.model, 'autostart': True},
                 )
-                wait_for(stamps, len(stamps) + 300)  # It is configured meanwhile.
+                bench.wait_for(stamps, len(stamps) + 300)  # It is configured meanwhile.
                 times = np.array(stamps)
                 for since, until in ((begin - 0.1, end + 0.05), (end + 0.05, time.time())):
                     within = times[(times > since) & (times < until)]
@@ -169,20 +235,20 @@ def stall(node: Any, model: str) -> None:
             print(
                 f'{kind}: longest gap (ms) without loading {gaps[0]:.0f}, '
                 f'first load {gaps[1]:.0f} (takes {taken[0]:.0f}), configuring {gaps[2]:.0f}, '
-                f'second load {gaps[3]:.0f} (takes {taken[1]:.0f}), configuring {gaps[4]:.0f}'
+                f'second load {gaps[3]:.0f} (takes {taken[1]:.0f}), configuring {gaps[4]:.0f}',
+                flush=True,
             )
 
 
 def report(what: str, seconds: list[float]) -> None:
     """Print the quantiles."""
     p50, p95 = np.percentile(seconds, [50, 95]) * 1e3
-    print(f'{what}: p50 {p50:.2f}, p95 {p95:.2f} ms ({len(seconds)} images)')
+    print(f'{what}: p50 {p50:.2f}, p95 {p95:.2f} ms ({len(seconds)} images)', flush=True)
 
 
-def results(node: Any, model: str) -> None:
+def results(bench: Bench) -> None:
     """Print the age of results in a subscriber in C++."""
-    del model
-    seen = collect(node, String, '/viewer/seen', lambda message: json.loads(message.data))
+    seen = bench.collect(String, '/viewer/seen', lambda message: json.loads(message.data))
     with tempfile.TemporaryDirectory() as folder:
         info = Path(folder, 'cpp_container-1.0.dist-info')
         info.mkdir()
@@ -194,47 +260,51 @@ def results(node: Any, model: str) -> None:
         )
         here = str(Path(__file__).parent)
         os.environ['PYTHONPATH'] = os.pathsep.join([os.environ['PYTHONPATH'], folder, here])
-        for by_pointer in (True, False) * 3:
-            with container(node, KINDS[2]) as box:
+        for by_pointer in (True, False) * bench.rounds:
+            with bench.container(KINDS[2]) as box:
                 del seen[:]
                 viewer = {'by_pointer': by_pointer, 'remap_rules': ['image:=/painter/image']}
-                box.load('trt_ros_test_camera', 'Viewer', **viewer)
-                box.load('trt_ros', 'ClassifierNode')
-                wait_for(seen, 30)
+                bench.load(box, 'trt_ros_test_camera', 'Viewer', **viewer)
+                bench.load(box, 'trt_ros', 'ClassifierNode')
+                bench.wait_for(seen, 30)
                 before = box.cpu_seconds()
-                views = wait_for(seen, 330)[30:]
+                views = bench.measured(seen)
                 used = (box.cpu_seconds() - before) / len(views)
             assert all(each['is_by_pointer'] == by_pointer for each in views)
             way = 'by pointer' if by_pointer else 'through DDS'
             report(f'{way}, {1e3 * used:.2f} ms of CPU', [each['age'] for each in views])
 
 
-def latency(node: Any, model: str) -> None:
+def latency(bench: Bench) -> None:
     """Print the time from the camera's stamp to the detections in this process."""
-    ages = collect(
-        node,
+    ages = bench.collect(
         Detection2DArray,
         '/detector/detections',
         lambda message: time.time() - stamp_of(message),
     )
-    detector = {'model_path': model, 'autostart': True}
+    detector = {'model_path': bench.model, 'autostart': True}
+    camera = {**SIZE, 'rate_hz': 30.0}
 
-    def measure(what: str, camera: Container, nodes: Container, by_pointer: bool) -> None:
+    def measure(what: str, cameras: Container, nodes: Container, by_pointer: bool) -> None:
         del ages[:]
-        nodes.load('trt_ros', 'DetectorNode', parameters=detector, by_pointer=by_pointer)
-        rate = {'rate_hz': 30.0}
-        camera.load(
-            'trt_ros_test_camera', 'Camera', parameters={**SIZE, **rate}, by_pointer=by_pointer
+        bench.load(nodes, 'trt_ros', 'DetectorNode', parameters=detector, by_pointer=by_pointer)
+        bench.load(
+            cameras, 'trt_ros_test_camera', 'Camera', parameters=camera, by_pointer=by_pointer
         )
-        report(what, wait_for(ages, 330)[30:])
+        report(what, bench.measured(ages))
 
-    for _ in range(3):
+    for _ in range(bench.rounds):
         for by_pointer in (True, False):
-            with container(node, KINDS[2]) as box:
+            with bench.container(KINDS[2]) as box:
                 what = 'one C++ container, ' + ('by pointer' if by_pointer else 'through DDS')
                 measure(what, box, box, by_pointer)
-        with container(node, KINDS[2]) as box, container(node, KINDS[1], 'trt_ros') as python:
+        with bench.container(KINDS[2]) as box, bench.container(KINDS[1], 'trt_ros') as python:
             measure('C++ container to Python container', box, python, by_pointer=False)
+
+
+def stop(*_: object) -> None:
+    """End the program, and with it the containers."""
+    raise SystemExit('stopped by a signal')
 
 
 def main() -> None:
@@ -242,17 +312,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition('\n\n')[0].strip())
     parser.add_argument('what', choices=['stall', 'results', 'latency'])
     parser.add_argument('--model', default=str(SHAPES), help='detector of stall and latency')
+    parser.add_argument('--rounds', type=int, default=3, help='repetitions (default: 3)')
+    parser.add_argument('--images', type=int, default=300, help='per measurement (default: 300)')
     arguments = parser.parse_args()
-    rclpy.init()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    signal.signal(signal.SIGTERM, stop)
     node = rclpy.create_node('cpp_container_benchmark')
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     thread = threading.Thread(target=executor.spin)
     thread.start()
     try:
-        {'stall': stall, 'results': results, 'latency': latency}[arguments.what](
-            node, arguments.model
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(node, arguments.model, arguments.rounds, arguments.images, Path(folder))
+            {'stall': stall, 'results': results, 'latency': latency}[arguments.what](bench)
     finally:
         executor.shutdown()
         thread.join()
