@@ -24,6 +24,11 @@ namespace trt_ros
 namespace
 {
 
+#define TEXT_OF(value) #value
+#define TEXT(value) TEXT_OF(value)
+/// Version of Python that this library was compiled for.
+#define PYTHON TEXT(PY_MAJOR_VERSION) "." TEXT(PY_MINOR_VERSION)
+
 constexpr char kModule[] = "trt_ros.container.embedded";
 
 /// Returns the first python3 on PATH: the one of an active virtual environment.
@@ -45,8 +50,25 @@ std::string remedy()
   std::string python = python_on_path();
   return
     "Remedy: Start the container where 'python3 -c \"import trt_ros\"' works with Python "
-    TRT_ROS_PYTHON_VERSION ": with the workspace sourced and, if there is one, its virtual "
+    PYTHON ": with the workspace sourced and, if there is one, its virtual "
     "environment activated. python3 is " + (python.empty() ? "not on PATH" : python) + " there.";
+}
+
+/// Refuses another Python that the process loaded before: its structures differ.
+void check_version()
+{
+  std::string expected = PYTHON ".";
+  std::string version = Py_GetVersion();
+  if (version.compare(0, expected.size(), expected)) {
+    Dl_info info;
+    bool is_found = dladdr(reinterpret_cast<void *>(&Py_GetVersion), &info) && info.dli_fname;
+    throw std::runtime_error(
+            "The plugin of trt_ros is for Python " PYTHON ", but this process has loaded Python " +
+            version.substr(0, version.find(' ')) + ".\nCause: " +
+            (is_found ? info.dli_fname : "another library") + " was loaded before, by LD_PRELOAD "
+            "or by another component.\nRemedy: Load the nodes into a container of their own, or "
+            "build the workspace with that Python.");
+  }
 }
 
 void initialize_python()
@@ -72,7 +94,7 @@ void initialize_python()
   PyConfig_Clear(&config);
   if (PyStatus_Exception(status)) {
     throw std::runtime_error(
-            "Python " TRT_ROS_PYTHON_VERSION " does not start in this process.\nCause: " +
+            "Python " PYTHON " does not start in this process.\nCause: " +
             std::string(status.err_msg ? status.err_msg : "unknown") + "\n" + remedy());
   }
   PyEval_SaveThread();  // Releases the GIL.
@@ -93,6 +115,7 @@ void start_python()
 {
   static std::mutex mutex;  // A multi-threaded container loads components concurrently.
   std::lock_guard<std::mutex> lock(mutex);
+  check_version();
   if (!Py_IsInitialized()) {
     initialize_python();
   }
@@ -104,7 +127,7 @@ Object import_module()
   PyObject * module = PyImport_ImportModule(kModule);
   if (!module) {
     throw std::runtime_error(
-            "The nodes of trt_ros cannot be imported by Python " TRT_ROS_PYTHON_VERSION
+            "The nodes of trt_ros cannot be imported by Python " PYTHON
             ".\nCause: " + take_error() + "\n" + remedy());
   }
   if (!is_registered) {

@@ -11,6 +11,11 @@
 #include <string>
 #include <utility>
 
+// Structures of Python differ between minor versions.
+static_assert(
+  PY_MAJOR_VERSION == TRT_ROS_PYTHON_MAJOR && PY_MINOR_VERSION == TRT_ROS_PYTHON_MINOR,
+  "Python.h is that of another version than the library of Python that is linked.");
+
 namespace trt_ros
 {
 

@@ -20,15 +20,21 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from vision_msgs.msg import Detection2DArray
 
+from support.cpp_containers import (
+    BY_POINTER,
+    KINDS,
+    MODEL,
+    detections,
+    load,
+    load_camera,
+    load_detector,
+)
 from support.ros_nodes import RemoteNode
 from support.waiting import DEADLINE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ros, pytest.mark.cpp]
 
 CHECKOUT = Path(__file__).parents[3]
-MODEL = str(CHECKOUT / 'trt_ros/demo/shapes.onnx')
-KINDS = ['component_container', 'component_container_mt', 'component_container_isolated']
-BY_POINTER = [('use_intra_process_comms', True)]
 
 
 @pytest.fixture(scope='module', params=KINDS)
@@ -41,32 +47,6 @@ def container(shared):
     """A container of each kind, empty; each test leaves it alive."""
     yield shared
     shared.unload_all()
-
-
-def load_camera(container, **parameters):
-    answer = container.load(
-        'trt_ros_test_camera::Camera',
-        'trt_ros_test_camera',
-        extra=BY_POINTER,
-        parameters=parameters.items(),
-    )
-    assert answer.success, answer.error_message
-    return answer.unique_id
-
-
-def load(container, plugin, *, extra=BY_POINTER, **fields):
-    answer = container.load(f'trt_ros::{plugin}', 'trt_ros', extra=extra, **fields)
-    assert answer.success, answer.error_message
-    return answer
-
-
-def load_detector(container, name='detector', **fields):
-    parameters = [('model_path', MODEL), ('autostart', True)]
-    return load(container, 'DetectorNode', node_name=name, parameters=parameters, **fields)
-
-
-def detections(container, topic):
-    return container.peer.inbox(Detection2DArray, topic)
 
 
 def test_images_arrive_by_pointer(container):

@@ -1,0 +1,73 @@
+"""The plugin for C++ containers and the version of Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('composition_interfaces')
+pytest.importorskip('vision_msgs')
+
+from support.cpp_containers import load_camera
+
+pytestmark = [pytest.mark.ros, pytest.mark.cpp]
+
+CHECKOUT = Path(__file__).parents[3]
+THIS = f'{sys.version_info.major}.{sys.version_info.minor}'
+
+
+def test_another_python_in_the_process_is_the_load_error(start, tmp_path):
+    source, library = tmp_path / 'python.c', tmp_path / 'libother_python.so'
+    source.write_text('const char *Py_GetVersion(void) { return "3.99.1 (main)"; }')
+    subprocess.check_call(['cc', '-shared', '-fPIC', '-o', str(library), str(source)])
+    container = start(LD_PRELOAD=str(library))
+    camera = load_camera(container)
+    answer = container.load('trt_ros::DetectorNode', 'trt_ros')
+    assert not answer.success
+    for text in (
+        f'The plugin of trt_ros is for Python {THIS}, but this process has loaded Python 3.99.1.',
+        f'Cause: {library} was loaded before',
+        'Remedy: ',
+    ):
+        assert text in answer.error_message
+    assert container.list() == {camera: '/camera'}
+
+
+def prefix_of_other_python(prefix, root):
+    """Make an installation like `prefix` whose Python modules are of Python 3.99."""
+    (root / 'lib').mkdir()
+    for each in prefix.iterdir():
+        if each.name != 'lib':
+            (root / each.name).symlink_to(each)
+    for each in (prefix / 'lib').iterdir():
+        if not each.name.startswith('python3'):
+            (root / 'lib' / each.name).symlink_to(each)
+    (root / 'lib/python3.99/site-packages/sensor_msgs').mkdir(parents=True)
+
+
+def test_the_build_refuses_a_python_that_is_not_that_of_ros(rclcpp, tmp_path):
+    if 'CMAKE_PREFIX_PATH' not in rclcpp:
+        pytest.skip('ROS is not sourced')
+    index = 'share/sensor_msgs/cmake'
+    found = (Path(each) for each in rclcpp['CMAKE_PREFIX_PATH'].split(':'))
+    prefix = next(each for each in found if (each / index).exists())
+    other = tmp_path / 'ros'
+    other.mkdir()
+    prefix_of_other_python(prefix, other)
+    configure = subprocess.run(
+        ['cmake', '-S', CHECKOUT, '-B', tmp_path / 'build', f'-Dsensor_msgs_DIR={other / index}'],
+        env=rclcpp,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    output = ' '.join(configure.stdout.split())  # CMake wraps lines.
+    assert configure.returncode == 1, configure.stdout
+    assert f'Plugin for C++ containers: Python {THIS}' in output
+    assert f'The plugin for C++ containers cannot be built for Python {THIS}' in output
+    assert 'is not the Python of the ROS installation; its modules are ' in output
+    assert 'Remedy: Deactivate the virtual environment' in output
