@@ -43,15 +43,14 @@ def rclcpp() -> dict[str, str]:
     container = next((each for each in containers if each.exists()), None)
     if container is None:
         pytest.skip('no rclcpp_components: source a ROS installation, then ./dev test cpp')
-    if not shutil.which('colcon'):
-        pytest.skip('colcon is not installed')
     environment['CONTAINERS'] = str(container.parent)
     return environment
 
 
-@pytest.fixture(scope='session')
-def workspace(rclcpp: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def build_workspace(rclcpp: dict[str, str]) -> dict[str, str]:
     """Build the package and the camera as a user does; return the sourced environment."""
+    if not shutil.which('colcon'):
+        pytest.skip('colcon is not installed')
     root = CHECKOUT / 'build/cpp_tests'
     root.mkdir(parents=True, exist_ok=True)
     build = subprocess.run(
@@ -74,7 +73,16 @@ def workspace(rclcpp: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
     sourced = subprocess.check_output(
         ['bash', '-c', f'source {setup} && env -0'], env=clean, text=True
     )
-    variables = dict(each.split('=', 1) for each in sourced.split('\0') if '=' in each)
+    return dict(each.split('=', 1) for each in sourced.split('\0') if '=' in each)
+
+
+@pytest.fixture(scope='session')
+def workspace(rclcpp: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the environment of a workspace with this package: the sourced one, else a new one."""
+    prefixes = rclcpp['AMENT_PREFIX_PATH'].split(os.pathsep)
+    camera = 'share/ament_index/resource_index/rclcpp_components/trt_ros_test_camera'
+    is_sourced = any(Path(each, camera).exists() for each in prefixes)
+    variables = dict(rclcpp) if is_sourced else build_workspace(rclcpp)
     probes = tmp_path_factory.mktemp('probes')
     info = probes / 'container_probes-1.0.dist-info'
     info.mkdir()

@@ -2,8 +2,12 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "rclcpp/rclcpp.hpp"
 #include "rclcpp_components/register_node_macro.hpp"
@@ -20,6 +24,11 @@ public:
   {
     width_ = static_cast<uint32_t>(declare_parameter<int64_t>("width", 640));
     height_ = static_cast<uint32_t>(declare_parameter<int64_t>("height", 480));
+    auto picture = declare_parameter<std::string>("picture", "");  // A file of the pixels.
+    if (!picture.empty()) {
+      std::ifstream file(picture, std::ios::binary);
+      picture_.assign(std::istreambuf_iterator<char>(file), {});
+    }
     rclcpp::QoS qos(1);
     declare_parameter<bool>("reliable", false) ? qos.reliable() : qos.best_effort();
     publisher_ = create_publisher<sensor_msgs::msg::Image>("image", qos);
@@ -36,6 +45,9 @@ private:
     image->encoding = "bgr8";
     image->step = 3 * width_;
     image->data.resize(static_cast<size_t>(image->step) * height_);
+    if (picture_.size() == image->data.size()) {
+      image->data = picture_;
+    }
     const uint8_t * address = image->data.data();
     std::memcpy(image->data.data(), &address, sizeof(address));
     image->header.frame_id = "camera";
@@ -45,6 +57,7 @@ private:
   }
 
   uint32_t width_, height_;
+  std::vector<uint8_t> picture_;
   rclcpp::Publisher<sensor_msgs::msg::Image>::SharedPtr publisher_;
   rclcpp::TimerBase::SharedPtr timer_;
 };
