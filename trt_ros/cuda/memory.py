@@ -42,18 +42,26 @@ class Account:
         with self._changing:
             self.add(owner, -self.device[owner])
 
+    def pin(self, owner: str, nbytes: int) -> None:
+        """Add pinned bytes on the host to an owner; a negative number for freed memory."""
+        with self._changing:
+            self.pinned[owner] += nbytes
+
     @property
     def device_nbytes(self) -> int:
         """Bytes on the GPU of all owners."""
-        return sum(self.device.values())
+        with self._changing:
+            return sum(self.device.values())
 
     def report(self) -> dict[str, dict[str, int]]:
         """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}} of present allocations."""
-        return {'device': dict(+self.device), 'pinned': dict(+self.pinned)}
+        with self._changing:
+            return {'device': dict(+self.device), 'pinned': dict(+self.pinned)}
 
     def peak(self) -> dict[str, int]:
         """Return {owner: highest bytes on the GPU so far}, and 'total' of all at one time."""
-        return {**+self._peaks, 'total': self._peak_nbytes}
+        with self._changing:
+            return {**+self._peaks, 'total': self._peak_nbytes}
 
     def diagnostics(self) -> dict[str, str]:
         """Return values for /diagnostics by key, in MB by owner."""
@@ -124,7 +132,7 @@ class PinnedBuffer:
                 f'pin {megabytes(nbytes)} of host memory for {owner}',
             )
         )
-        account.pinned[owner] += nbytes
+        account.pin(owner, nbytes)
         count_live('pinned buffer', 1)
         self._free = weakref.finalize(
             self, _free_pinned, context, self.ptr, nbytes, owner, account
@@ -148,7 +156,7 @@ class PinnedBuffer:
 
 def _free_pinned(context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
     context.release(runtime().cudaFreeHost, ptr)
-    account.pinned[owner] -= nbytes
+    account.pin(owner, -nbytes)
     count_live('pinned buffer', -1)
 
 
@@ -182,7 +190,7 @@ class RegisteredMemory:
                     f'page-lock {megabytes(self.nbytes)} of host memory for {owner}',
                 )
             _locked[self.ptr] = count + 1, first
-        account.pinned[owner] += self.nbytes
+        account.pin(owner, self.nbytes)
         count_live('registered memory', 1)
         self._array: Any = array
         self._free = weakref.finalize(self, _unregister, self.ptr, self.nbytes, owner, account)
@@ -207,7 +215,7 @@ def _unregister(ptr: int, nbytes: int, owner: str, account: Account) -> None:
             _locked[ptr] = count - 1, first
         else:
             first.release(runtime().cudaHostUnregister, ptr)
-    account.pinned[owner] -= nbytes
+    account.pin(owner, -nbytes)
     count_live('registered memory', -1)
 
 
@@ -222,7 +230,8 @@ def explain_out_of_memory(error: CudaError, nbytes: int, account: Account) -> Cu
         return error
     runtime().cudaGetLastError()  # This status is not sticky: reading it clears it.
     free, total = check(runtime().cudaMemGetInfo(), 'query the free GPU memory')
-    owners = ', '.join(f'{owner} {megabytes(size)}' for owner, size in (+account.device).items())
+    held = account.report()['device'].items()
+    owners = ', '.join(f'{owner} {megabytes(size)}' for owner, size in held)
     return CudaError(
         error.problem,
         status=error.status,
