@@ -60,7 +60,8 @@ class Thresholds:
         import numpy as np
 
         table, others = self.class_table()
-        known = np.minimum(labels, len(table)).astype(np.intp)
+        # Not of a Python integer, which the dtype of the labels may not hold.
+        known = np.minimum(labels, np.intp(len(table))).astype(np.intp)
         return np.asarray(np.append(table, np.float32(others))[known])
 
 

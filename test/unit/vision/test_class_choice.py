@@ -75,6 +75,9 @@ def test_labels_of_any_dtype_have_a_minimum():
     some = limits(['1'], names=(), score=0.5)
     for dtype in (np.int64, np.float32, np.uint8):
         assert some.min_scores(np.array([1, 200], dtype)).tolist() == [0.5, np.inf]
+    many = limits(['1', '300'], names=(), score=0.5)
+    for dtype in (np.uint8, np.int8, np.float16):  # Some do not hold 300.
+        assert many.min_scores(np.array([1, 100], dtype)).tolist() == [0.5, np.inf]
 
 
 def test_classes_are_names_or_indices_and_a_name_may_stand_for_several():
