@@ -28,6 +28,14 @@ def fraction(text: str) -> float:
     return value
 
 
+def index(text: str) -> int:
+    """Parse an integer of 0 or above."""
+    value = int(text)
+    if value < 0:
+        raise ArgumentTypeError(f'{text} is below 0')
+    return value
+
+
 def positive(text: str) -> int:
     """Parse an integer above 0."""
     value = int(text)
@@ -82,7 +90,7 @@ def add_threshold_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         '--class-agnostic-nms',
         action='store_true',
-        help='boxes also suppress those of other classes, after the NMS per class',
+        help='boxes also suppress those of other classes',
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import finite
+from trt_ros.cli._arguments import finite, index
 from trt_ros.engine.options import (
     CONVERTERS,
     HARDWARE,
@@ -57,7 +57,7 @@ def add_build_arguments(parser: ArgumentParser) -> None:
         default='auto',
         help='TensorRT to use (default: the first one installed)',
     )
-    add('--device', type=int, default=0, metavar='N', help='GPU to build for (default: 0)')
+    add('--device', type=index, default=0, metavar='N', help='GPU to build for (default: 0)')
     add('--cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros')
     group = parser.add_argument_group('engine')
 

@@ -173,6 +173,12 @@ def test_invalid_profiles_are_usage_errors(call, text, capsys):
     assert caught.value.code == 2 and 'argument --profile' in capsys.readouterr().err
 
 
+def test_a_device_below_0_is_a_usage_error(call, capsys):
+    with pytest.raises(SystemExit):
+        call('build', 'x.onnx', '--device', '-1')
+    assert 'argument --device: -1 is below 0' in capsys.readouterr().err
+
+
 def test_single_shape_profile_is_min_opt_and_max():
     assert parse_profile('images=1x3') == (ShapeRange('images', (1, 3), (1, 3), (1, 3)),)
 
