@@ -97,16 +97,18 @@ def test_engines_of_a_plan_share_it_until_the_last_is_closed(library, plan):
 
 
 def test_another_content_gpu_or_permission_is_another_engine(library, plan):
-    opened = [load_engine(plan), load_engine(plan, device=1), load_engine(plan, trusted_code=True)]
-    opened += [load_engine(plan, dla_core=0), load_engine(plan, shared=False)]
+    one, other = 60, 61  # No other engines of this process are there.
+    options = ({}, {'trusted_code': True}, {'dla_core': 0}, {'shared': False})
+    opened = [load_engine(plan, device=one, **each) for each in options]
+    opened.append(load_engine(plan, device=other))
     plan.write_bytes(plan.read_bytes() + b'new')
-    opened.append(load_engine(plan))
+    opened.append(load_engine(plan, device=one))
     assert [engine.users for engine in opened] == [1] * 6
     assert library.loaded == 6
-    assert (engines_on(0), engines_on(1), engines_on(2)) == (5, 1, 0)
+    assert (engines_on(one), engines_on(other)) == (5, 1)
     for engine in opened:
         engine.close()
-    assert (engines_on(0), engines_on(1)) == (0, 0)
+    assert (engines_on(one), engines_on(other)) == (0, 0)
 
 
 def test_a_budget_for_weights_is_set_once_per_engine(library, plan):

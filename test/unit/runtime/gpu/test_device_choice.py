@@ -13,6 +13,9 @@ from trt_ros.runtime.gpu import device_choice
 from trt_ros.runtime.gpu.device_choice import GpuLoad, least_busy, reserved_device
 from trt_ros.runtime.options import LEAST_BUSY
 
+#: Indices at which no other engines of this process are.
+FIRST, SECOND = 60, 61
+
 
 @pytest.mark.parametrize(
     ('loads', 'chosen'),
@@ -36,7 +39,7 @@ def test_pipelines_and_utilisation_count_before_free_memory(loads, chosen):
 def two_gpus(monkeypatch):
     """Two idle GPUs; the second has more free memory. The loads may be changed."""
     loads = {'0000:01:00.0': (0, 10 * 10**9), '0000:02:00.0': (0, 12 * 10**9)}
-    gpus = [SimpleNamespace(index=i, pci_bus_id=bus) for i, bus in enumerate(loads)]
+    gpus = [SimpleNamespace(index=i, pci_bus_id=bus) for i, bus in zip((FIRST, SECOND), loads)]
     monkeypatch.setattr(device_choice, 'nvidia_driver', lambda: SimpleNamespace(gpus=gpus))
     monkeypatch.setattr(device_choice, 'read_load', lambda bus: loads[bus])
     return loads
@@ -45,14 +48,14 @@ def two_gpus(monkeypatch):
 def test_pipelines_that_are_opened_at_once_spread(two_gpus):
     with ExitStack() as opening:
         chosen = [opening.enter_context(reserved_device(LEAST_BUSY))[0] for _ in range(4)]
-        assert chosen == [1, 0, 1, 0]
-        assert opening.enter_context(reserved_device(1)) == (1, ())
-        assert opening.enter_context(reserved_device(LEAST_BUSY))[0] == 0
+        assert chosen == [SECOND, FIRST, SECOND, FIRST]
+        assert opening.enter_context(reserved_device(SECOND)) == (SECOND, ())
+        assert opening.enter_context(reserved_device(LEAST_BUSY))[0] == FIRST
     with reserved_device(LEAST_BUSY) as (device, lines):
-        assert device == 1
+        assert device == SECOND
     assert lines == (
-        'device 0 not chosen: 0 pipelines of this process, utilisation 0 %, 10.0 GB free',
-        'device 1 chosen: 0 pipelines of this process, utilisation 0 %, 12.0 GB free',
+        'device 60 not chosen: 0 pipelines of this process, utilisation 0 %, 10.0 GB free',
+        'device 61 chosen: 0 pipelines of this process, utilisation 0 %, 12.0 GB free',
     )
 
 
@@ -60,26 +63,26 @@ def test_a_failed_opening_does_not_count(two_gpus):
     with pytest.raises(ParameterError), reserved_device(LEAST_BUSY):
         raise ParameterError('The model is missing.')
     with reserved_device(LEAST_BUSY) as (device, _):
-        assert device == 1
+        assert device == SECOND
 
 
 def test_open_engines_count_until_they_are_closed(two_gpus):
     class Opened:
         """An engine."""
 
-    plan, engine = load_once(None, lambda: (None, object(), 0), 1), Opened()
+    plan, engine = load_once(None, lambda: (None, object(), 0), SECOND), Opened()
     plan.add(engine)
     with reserved_device(LEAST_BUSY) as (device, _):
-        assert device == 0
+        assert device == FIRST
     plan.remove(engine)
     with reserved_device(LEAST_BUSY) as (device, _):
-        assert device == 1
+        assert device == SECOND
 
 
 def test_work_of_other_processes_counts(two_gpus):
     two_gpus['0000:02:00.0'] = (50, 12 * 10**9)
     with reserved_device(LEAST_BUSY) as (device, _):
-        assert device == 0
+        assert device == FIRST
 
 
 def test_without_a_gpu_device_0_reports_the_reason(monkeypatch):
