@@ -12,6 +12,7 @@ from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import Family, Head
 from trt_ros.vision.decoders.maskformer import MaskFormerHead
+from trt_ros.vision.decoders.nearest import are_raw_grids
 from trt_ros.vision.decoders.registry import Decoder, choose_decoder
 from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
 from trt_ros.vision.labels import begins_with_background, class_names
@@ -30,10 +31,14 @@ def decoders_of_each(
     """
     Return the decoder of each output that has one without the others, by output.
 
+    Class scores count only among `families` of classifiers, and raw grids only where chosen.
+
     :param inputs, outputs: those of a run of one image.
     """
-    if len(outputs) < 2:
+    if len(outputs) < 2 or (not options.outputs and are_raw_grids(outputs, input_hw)):
         return {}
+    if any(family.task != 'classify' for family in families):  # A vector may be anything.
+        families = tuple(family for family in families if family.task != 'classify')
     unnamed = {name: value for name, value in metadata.items() if name != 'names'}
     found: dict[str, Decoder[ResultT]] = {}
     for spec in outputs:

@@ -17,6 +17,7 @@ from trt_ros.vision.regions import Crop
 
 IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', *INTEGERS)
 CHANNELS = (3, 1, 4)
+EXPORT_IMAGES = 'Export with an input of (1, 3, height, width) or (1, height, width, 3).'
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def image_input(network: Network, spec: TensorSpec, options: PipelineOptions) ->
             f'The input {spec} is not a batch of images.',
             remedy=f'Bind it to a tensor in inputs: {spec.name}=tensor:TOPIC.'
             if options.inputs
-            else 'Export with an input of (1, 3, height, width) or (1, height, width, 3).',
+            else f'{EXPORT_IMAGES} The node `tensor` runs networks of tensors: '
+            f"inputs: ['{spec.name}=tensor:TOPIC'] (docs/inputs.md).",
         )
     if spec.dtype not in IMAGE_DTYPES:
         raise TensorMismatchError(
@@ -107,7 +109,8 @@ def _layout(spec: TensorSpec) -> tuple[str, int]:
         return 'nchw', 3  # The exporters' default.
     raise TensorMismatchError(
         f'The input {spec} has no dimension of 1, 3 or 4 channels.',
-        remedy='Export with an input of (1, 3, height, width) or (1, height, width, 3).',
+        remedy=f'{EXPORT_IMAGES} The node `tensor` runs it with tensors: '
+        f"inputs: ['{spec.name}=tensor:TOPIC'] (docs/inputs.md).",
     )
 
 

@@ -12,7 +12,14 @@ from trt_ros.runtime.feeds import TensorFeed
 from trt_ros.runtime.fitting import fit, fit_any
 from trt_ros.runtime.options import LabelledOptions, ModelOptions, PipelineOptions
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import DRAWN, FAMILIES, POSES, SEGMENTERS, TENSORS
+from trt_ros.vision.decoders.registry import (
+    CLASSIFIERS,
+    DRAWN,
+    FAMILIES,
+    POSES,
+    SEGMENTERS,
+    TENSORS,
+)
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
@@ -155,6 +162,22 @@ def test_vectors_beside_boxes_are_no_auxiliary_outputs():
     outputs = (('points', (1, 9, 2), 'float32'), ('scores', (1, 9), 'float32'))
     with pytest.raises(TensorMismatchError, match=r'Remedy: Export the network as described'):
         fit(two_masks(*outputs), PipelineOptions(), POSES)
+
+
+def test_scores_beside_boxes_are_no_classifier():
+    outputs = (BOXES, ('scores', (1, 9), 'float32'), ('classes', (1, 9), 'float32'))
+    with pytest.raises(TensorMismatchError, match=r'Remedy: Export the network as described'):
+        fit(two_masks(*outputs), PipelineOptions(), DRAWN)
+    with pytest.raises(TensorMismatchError, match=r'Set outputs to one of scores, classes\.'):
+        fit(two_masks(*outputs), PipelineOptions(), CLASSIFIERS)
+
+
+def test_raw_grids_are_masks_only_where_chosen():
+    grids = [(str(n), (1, 255, 64 // n, 96 // n), 'float32') for n in (8, 16, 32)]
+    with pytest.raises(TensorMismatchError, match=r'Remedy: Equal channels at strides 8, 16'):
+        fit(two_masks(*grids), LabelledOptions(), SEGMENTERS)
+    fitted = fit(two_masks(*grids), LabelledOptions(outputs=('8', '16')), SEGMENTERS)
+    assert fitted.decoder.name == 'semantic'
 
 
 def test_chosen_outputs_that_are_not_all_masks_are_refused():

@@ -10,7 +10,13 @@ from typing import NamedTuple
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import NetworkDescription, cells_of_stride, is_float
 from trt_ros.vision.decoders.nanodet import STRIDES_WITH_64
-from trt_ros.vision.decoders.output_layouts import YOLO_STRIDES, yolov5_rows
+from trt_ros.vision.decoders.output_layouts import (
+    YOLO_STRIDES,
+    is_of_yolov7_nms,
+    yolov5_rows,
+    yolov8_columns,
+)
+from trt_ros.vision.decoders.paddle import SCALE_INPUT
 from trt_ros.vision.decoders.yolo_rows import three_anchor_counts
 from trt_ros.vision.decoders.yolov8 import cell_counts
 
@@ -25,21 +31,53 @@ MIN_SIZES = {
 OUTPUT_COST, AXIS_COST, DTYPE_COST = 4.0, 2.0, 1.0
 MAX_OUTPUTS = 6  # Compared.
 
-#: Keypoint networks by the channels of a YOLOv5 head of the same shape: 5, one class and the
-#: keypoints.
+#: Keypoint networks by the channels of a detector of the same shape, with one class.
 KEYPOINT_NETWORKS = {
-    16: 'YOLOv5-face, 1 class and 5 landmarks',
-    21: 'YOLOv7-face, 1 class and 5 landmarks',
-    57: 'YOLOv7-pose, 1 class and 17 keypoints',
+    'yolov5': {
+        16: 'YOLOv5-face, 1 class and 5 landmarks',
+        21: 'YOLOv7-face, 1 class and 5 landmarks',
+        57: 'YOLOv7-pose, 1 class and 17 keypoints',
+    },
+    'yolov8': {56: 'YOLOv8-pose, 1 class and 17 keypoints'},
 }
+#: Inputs beside the image that a family needs.
+INPUTS = dict.fromkeys(('ppyoloe', 'ppyoloe_plus'), SCALE_INPUT)
 
 
 def lookalike(family: str, network: NetworkDescription) -> str | None:
     """Name the keypoint network that has the outputs of a detector; None: there is none."""
-    found = yolov5_rows(network) if family == 'yolov5' else None
+    find = {'yolov5': yolov5_rows, 'yolov8': yolov8_columns}.get(family)
+    found = find(network) if find else None
     if found is None or network.class_count not in (None, 0, 1):
         return None
-    return KEYPOINT_NETWORKS.get(found.channels)
+    return KEYPOINT_NETWORKS[family].get(found.channels)
+
+
+def advice(network: NetworkDescription) -> str:
+    """Return how to export a known network that no family decodes, a sentence; or ''."""
+    if is_of_yolov7_nms(network):
+        return (
+            'Rows of 7 values are those of YOLOv7 exported with --max-wh: export it with --grid, '
+            'without --end2end. '
+        )
+    if are_raw_grids(network.outputs, network.input_hw):
+        return (
+            'Equal channels at strides 8, 16 and 32 are a YOLO without decoded boxes: export it '
+            'with decoded boxes in one output. '
+        )
+    return ''
+
+
+def are_raw_grids(outputs: tuple[TensorSpec, ...], input_hw: tuple[int, int]) -> bool:
+    """Return whether the outputs are planes (1, C, h, w) or (1, h, w, C) of three strides."""
+    if len(outputs) != len(YOLO_STRIDES) or any(len(spec.shape) != 4 for spec in outputs):
+        return False
+    for rows, channels in ((slice(2, 4), 1), (slice(1, 3), 3)):
+        grids = {tuple(side // stride for side in input_hw) for stride in YOLO_STRIDES}
+        sizes = {spec.shape[rows] for spec in outputs}
+        if sizes == grids and len({spec.shape[channels] for spec in outputs}) == 1:
+            return True
+    return False
 
 
 class Expected(NamedTuple):
@@ -185,7 +223,9 @@ def nearest(
     }
     names = sorted(distances, key=distances.__getitem__)[:count]
     return tuple(
-        f'{name} reads {" with ".join(map(str, layouts(network)[name]))}' for name in names
+        f'{name} reads {" with ".join(map(str, layouts(network)[name]))}'
+        + (f' and needs the input {INPUTS[name]}' if name in INPUTS else '')
+        for name in names
     )
 
 

@@ -115,6 +115,12 @@ def yolov8_columns(network: NetworkDescription) -> Anchors | None:
     return Anchors(network.only_output, count, channels)
 
 
+def has_columns_of_coco(network: NetworkDescription) -> bool:
+    """Return whether the columns are those of the detectors of COCO: a box and 80 classes."""
+    found = yolov8_columns(network)
+    return found is not None and found.channels == 84
+
+
 def yolov8_rows(network: NetworkDescription) -> Anchors | None:
     """Find boxes and class scores of YOLOv8, one anchor per row."""
     found = anchor_rows(network)
@@ -260,7 +266,18 @@ def masked_rows(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | 
     return parts if parts and rows_of(network, parts[0], parts[1].shape[1]) else None
 
 
+def is_of_yolov7_nms(network: NetworkDescription) -> bool:
+    """Return whether the output is image, box, class, score per row: YOLOv7 with --max-wh."""
+    if len(network.outputs) != 1 or len(network.only_output.shape) != 2:
+        return False
+    rows, values = network.only_output.shape
+    image_count = network.inputs[0].shape[0] if network.inputs else -1
+    return values == 7 and rows not in (1, image_count) and network.class_count != 7
+
+
 def only_vector(network: NetworkDescription) -> TensorSpec | None:
     """Find the only output that is one vector per image."""
     found = vectors(network)
-    return found[0] if len(found) == 1 and 'task' not in network.metadata else None
+    if len(found) != 1 or 'task' in network.metadata or is_of_yolov7_nms(network):
+        return None
+    return found[0]

@@ -11,10 +11,14 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Head, NetworkDescription
 from trt_ros.vision.decoders.yolo_rows import ObjectnessRows, Rows, choose_rows, rows_of
+from trt_ros.vision.keypoints import NAMES
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Poses
 from trt_ros.vision.scores import check_range
 from trt_ros.vision.thresholds import Thresholds
+
+#: Numbers of keypoints by which boxes after NMS are recognised: of faces, and the named ones.
+KNOWN_COUNTS = (5, *NAMES)
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,8 @@ def _extras(network: NetworkDescription) -> tuple[int, int] | None:
     _, first, second = network.only_output.shape
     is_decoded = second > 6 and not 0 < first < second
     extras = second - 6 if is_decoded else first - 4 - (network.class_count or 1)
+    if is_decoded and extras // 3 not in KNOWN_COUNTS:  # (1, K, D) are features, too.
+        return None
     return (extras, 3) if extras > 0 and extras % 3 == 0 else None
 
 

@@ -40,8 +40,10 @@ from trt_ros.vision.decoders.output_layouts import (
     boxes_without_background,
     decoded_rows,
     distribution_rows,
+    has_columns_of_coco,
     has_unknown_scale,
     has_yolov5_metadata,
+    is_of_yolov7_nms,
     is_task,
     masked_rows,
     on_a_yolo_grid,
@@ -536,7 +538,10 @@ RULES: tuple[Rule, ...] = (
         'yolov8_obb',
         obb.find_rows,
         '{network.only_output} is boxes with an angle',
-        when=lambda net, found: is_task(net, 'obb'),
+        when=lambda net, found: (
+            ('task' in net.metadata or net.class_count or not has_columns_of_coco(net))
+            and is_task(net, 'obb')
+        ),
     ),
     Rule(
         'yolov8_cls',
@@ -551,6 +556,7 @@ RULES: tuple[Rule, ...] = (
         when=lambda net, found: (
             'task' not in net.metadata
             and len(net.outputs) == 1
+            and not is_of_yolov7_nms(net)
             and (not net.class_count or found[0].shape[1] in (-1, net.class_count))
         ),
     ),

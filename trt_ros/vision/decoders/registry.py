@@ -30,7 +30,7 @@ from trt_ros.vision.decoders.instances import YOLOV8_SEG
 from trt_ros.vision.decoders.maskformer import MASKFORMER, MASKFORMER_PANOPTIC
 from trt_ros.vision.decoders.movenet import MOVENET
 from trt_ros.vision.decoders.nanodet import NANODET, NANODET_PLUS
-from trt_ros.vision.decoders.nearest import lookalike, nearest
+from trt_ros.vision.decoders.nearest import advice, lookalike, nearest
 from trt_ros.vision.decoders.obb import YOLOV8_OBB
 from trt_ros.vision.decoders.objectness_rows import YOLOV5_FACE, YOLOV5_SEG, YOLOV7_POSE
 from trt_ros.vision.decoders.onnx_nms import ONNX_NMS, YOLOV3
@@ -331,6 +331,7 @@ def _recognise(
             + f'. Seen: {network}.',
             remedy=_set_decoder(tuple(family for family, _ in claims))
             + _about_labels(families, network)
+            + _about_keypoints(claims, network)
             + f' docs/models.md describes each. {ANY}',
         )
     family, reason = claims[0]
@@ -363,6 +364,15 @@ def _about_labels(families: tuple[Family[HeadT], ...], network: NetworkDescripti
     return ' The names of the classes (`labels`) may decide, too.' if decide else ''
 
 
+def _about_keypoints(claims: list[tuple[Family[HeadT], str]], network: NetworkDescription) -> str:
+    """Return the keypoint network that a detector may be instead, a sentence; or ''."""
+    names = [name for family, _ in claims if (name := lookalike(family.name, network))]
+    is_claimed = any(family.task == 'pose' for family, _ in claims)
+    if not names or is_claimed:
+        return ''
+    return f' It may also be {names[0]}, which the node `{NODES["pose"]}` runs.'
+
+
 def _claims(
     families: tuple[Family[HeadT], ...], network: NetworkDescription
 ) -> list[tuple[Family[HeadT], str]]:
@@ -390,8 +400,9 @@ def _not_recognised(
         return TensorMismatchError(
             'No decoder recognises this network.',
             cause=f'Seen: inputs {inputs}; {network}. Nearest: {near}.',
-            remedy=f'{_choose_an_output(families, network)}Export the network as described in '
-            f'docs/models.md, or set `decoder` to its family. {ANY}',
+            remedy=(advice(network) or _choose_an_output(families, network))
+            + 'Export the network as described in docs/models.md, or set `decoder` to its family. '
+            + ANY,
         )
     nodes = dict.fromkeys(f'`{NODES[family.task]}`' for family, _ in claims)
     return TensorMismatchError(

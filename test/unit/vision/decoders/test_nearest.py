@@ -20,6 +20,10 @@ SAME = {'yolov3', 'boxes_normalised', 'yolo_semantic', 'yolov8_cls', 'yolo_depth
         ('out (1, 25201, 85)', 'yolov5 reads (1, 25200 or 25500, 5 + classes)'),
         ('out (1, 300, 7)', 'yolov10 reads (1, N, 6)'),
         (
+            'rows (?, 6); numbers (1) int32',
+            'ppyoloe reads (K, 6) with (1) of integers and needs the input scale_factor',
+        ),
+        (
             'cov (1, 3, 34, 60); bbox (1, 12, 34, 60)',
             'detectnet_v2 reads (1, C, 40, 40) with (1, 4 * C, 40, 40)',
         ),

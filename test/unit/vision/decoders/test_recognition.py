@@ -231,6 +231,65 @@ def test_a_possible_landmark_head_is_not_recognised_as_classes(network, channels
     assert family.open(seen).class_count == 1
 
 
+def test_the_columns_of_coco_are_a_detector_in_the_node_detector(network):
+    both = (*decoder.FAMILIES, *decoder.ORIENTED)
+    for known in ({}, {'class_count': 80}):
+        family, _ = choose_family(both, 'auto', network('output0 (1, 84, 8400)', **known))
+        assert family.name == 'yolov8'
+    for outputs, known in (('20, 8400', {}), ('84, 8400', {'class_count': 79})):
+        with pytest.raises(TensorMismatchError, match='More than one decoder'):
+            choose_family(both, 'auto', network(f'output0 (1, {outputs})', **known))
+
+
+def test_the_columns_of_people_may_be_keypoints(network):
+    both, seen = (*decoder.FAMILIES, *decoder.ORIENTED), network('output0 (1, 56, 8400)')
+    with pytest.raises(TensorMismatchError, match='More than one decoder') as error:
+        choose_family(both, 'auto', seen)
+    keypoints = 'It may also be YOLOv8-pose, 1 class and 17 keypoints, which the node `pose` runs.'
+    assert keypoints in error.value.remedy
+    with pytest.raises(TensorMismatchError, match='More than one decoder') as error:
+        choose_family((*both, *decoder.POSES), 'auto', seen)
+    assert 'yolov8_pose' in error.value.cause and keypoints not in error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ('outputs', 'task', 'advice'),
+    [
+        ('output (?, 7)', 'detect', 'YOLOv7 exported with --max-wh'),
+        ('output (?, 7)', 'classify', 'YOLOv7 exported with --max-wh'),
+        ('output (100, 7)', 'detect', 'YOLOv7 exported with --max-wh'),
+        (
+            'a (1, 255, 80, 80); b (1, 255, 40, 40); c (1, 255, 20, 20)',
+            'detect',
+            'export it with decoded boxes',
+        ),
+        (
+            'c (1, 20, 20, 85); a (1, 80, 80, 85); b (1, 40, 40, 85)',
+            'segment',
+            'export it with decoded boxes',
+        ),
+    ],
+)
+def test_the_error_says_how_to_export_a_known_network(network, outputs, task, advice):
+    with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
+        choose_family(TABLE[task], 'auto', network(outputs))
+    assert advice in error.value.remedy and 'Set outputs' not in error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ('outputs', 'known'), [('out (1, 7)', {}), ('out (?, 7)', {'class_count': 7})]
+)
+def test_seven_scores_are_still_a_classifier(network, outputs, known):
+    family, _ = choose_family(decoder.CLASSIFIERS, 'auto', network(outputs, **known))
+    assert family.name == 'classifier'
+
+
+@pytest.mark.parametrize('shape', ['68, 18', '197, 768', '257, 384'])
+def test_features_are_no_keypoints(network, shape):
+    with pytest.raises(TensorMismatchError, match='No decoder recognises'):
+        choose_family(decoder.DRAWN, 'auto', network(f'last_hidden_state (1, {shape})'))
+
+
 @pytest.mark.parametrize(
     ('name', 'known'),
     [('yolov5', {}), ('auto', {'class_count': 11}), ('auto', {'class_count': 11, 'stride': '32'})],
