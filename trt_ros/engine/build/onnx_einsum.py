@@ -18,16 +18,27 @@ def lower_equations(model: Any) -> int:
     for node in nodes(model.graph):
         for attribute in node.attribute:
             if node.op_type == 'Einsum' and attribute.name == 'equation':
-                lower = lower_equation(attribute.s.decode())
-                changed += lower != attribute.s.decode()
-                attribute.s = lower.encode()
+                equation = attribute.s.decode(errors='surrogateescape')
+                lower = lower_equation(equation)
+                changed += lower != equation
+                attribute.s = lower.encode(errors='surrogateescape')
     return changed
 
 
 def lower_equation(equation: str) -> str:
-    """Rename upper-case letters to unused lower-case letters, if there are enough."""
+    """
+    Rename upper-case letters to unused lower-case letters, if there are enough.
+
+    Without '->', the letters of the output are those that occur once, in the order of ASCII: they
+    are named first, as lower-case letters have another order.
+    """
     free = [letter for letter in string.ascii_lowercase if letter not in equation]
     upper = sorted({letter for letter in equation if letter in string.ascii_uppercase})
     if len(upper) > len(free):
         return equation
+    if upper and '->' not in equation:
+        once = sorted(
+            each for each in set(equation) & set(string.ascii_letters) if equation.count(each) == 1
+        )
+        equation += f'->{"..." if "..." in equation else ""}{"".join(once)}'
     return equation.translate({ord(old): new for old, new in zip(upper, free)})

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import helper
 import pytest
 
-from trt_ros.engine.build.onnx_einsum import lower_equation
+from trt_ros.engine.build.onnx_einsum import lower_equation, lower_equations
 from trt_ros.engine.build.parent import build
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError
@@ -27,6 +27,33 @@ def test_letters_are_renamed_to_free_ones(equation, lower):
         a, b = np.arange(16.0).reshape(1, 1, 4, 4), np.arange(16.0).reshape(1, 1, 4, 4)
         a, b = (each.reshape(4, 4) if 'H' not in equation else each for each in (a, b))
         assert (np.einsum(lower, a, b) == np.einsum(equation, a, b)).all()
+
+
+@pytest.mark.parametrize(
+    ('equation', 'lower'),
+    [
+        ('aB', 'ab->ba'),
+        ('...zA, AB', '...za, ab->...bz'),
+        ('aA, A', 'ab, b->a'),
+        ('Aa, aA', 'ba, ab->'),
+    ],
+)
+def test_outputs_that_are_not_written_keep_their_order(equation, lower):
+    assert lower_equation(equation) == lower
+    a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    operands = {'aB': (a,), '...zA, AB': (a, b), 'aA, A': (a, b[:, 0]), 'Aa, aA': (a, a.T)}
+    want, got = (np.einsum(each, *operands[equation]) for each in (equation, lower))
+    assert (got == want).all() and got.shape == want.shape
+
+
+def test_an_equation_that_is_not_text_raises_nothing():
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node('Einsum', ['x'], ['y'], equation=b'\xffA->A')], 'g', [], []
+        )
+    )
+    lower_equations(model)
+    assert model.graph.node[0].attribute[0].s == b'\xffa->a'
 
 
 def test_an_equation_of_too_many_letters_is_left():
