@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 import platform
 import shutil
-import subprocess
 
-from trt_ros.cli._finding import Finding, file_text
+from trt_ros.cli._finding import Finding, file_text, tool_text
 
 # Fields of nvidia-smi for the clock limits; older drivers have the second name.
 _REASONS = ('clocks_event_reasons.active', 'clocks_throttle_reasons.active')
@@ -129,20 +128,18 @@ def _state(name: str, bus: str) -> Iterator[Finding]:
         yield Finding(name, 'missing', 'nvidia-smi does not exist: clocks and link are unknown')
         return
     for reasons in _REASONS:
-        done = subprocess.run(
-            [
-                tool,
-                f'--id={bus}',
-                f'--query-gpu={",".join((*_FIELDS, reasons))}',
-                '--format=csv,noheader,nounits',
-            ],
-            capture_output=True,
-            text=True,
+        fields = (*_FIELDS, reasons)
+        text = tool_text(
+            tool,
+            f'--id={bus}',
+            f'--query-gpu={",".join(fields)}',
+            '--format=csv,noheader,nounits',
         )
-        if done.returncode == 0:
-            yield read_state(name, done.stdout.strip().split(', '))
-            return
-    yield Finding(name, 'missing', f'nvidia-smi failed: {done.stdout.strip()[:200]}')
+        for line in text.splitlines():  # Warnings may surround it.
+            if line.count(', ') == len(fields) - 1:
+                yield read_state(name, line.split(', '))
+                return
+    yield Finding(name, 'missing', f'nvidia-smi failed: {" ".join(text.split())[:200]}')
 
 
 def read_state(name: str, values: list[str]) -> Finding:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 import re
 import shutil
-import subprocess
 
-from trt_ros.cli._finding import Finding, file_text
+from trt_ros.cli._finding import Finding, file_text, tool_text
 
 # Devices of the GPU in /sys/class/devfreq: Orin (JetPack 6 and 5), Xavier, Thor.
 _GPU_CLOCKS = re.compile(r'\.gpu$|\.ga10b$|\.gv11b$|^gpu-')
@@ -42,10 +41,10 @@ def _power_mode(root: Path) -> Iterator[Finding]:
     if tool is None:
         yield Finding('power mode', 'missing', 'nvpmodel does not exist: the mode is unknown')
         return
-    done = subprocess.run([tool, '-q'], capture_output=True, text=True)
-    found = re.search(r'Power Mode: *(\S+)', done.stdout)
+    text = tool_text(tool, '-q')
+    found = re.search(r'Power Mode: *(\S+)', text)
     if found is None:
-        text = ' '.join((done.stdout + done.stderr).split())[:200]
+        text = ' '.join(text.split())[:200]
         yield Finding('power mode', 'missing', f'nvpmodel -q failed: {text}', 'sudo nvpmodel -q')
         return
     mode = found.group(1)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+import subprocess
+
+TOOL_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -26,3 +29,24 @@ def file_text(path: Path) -> str:
         return path.read_text(errors='replace').replace('\0', '').strip()
     except OSError:
         return ''
+
+
+def tool_text(*command: str) -> str:
+    """
+    Run a program of the system that may be broken.
+
+    :returns: what it printed, or why nothing is known.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=TOOL_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return f'it did not end within {TOOL_SECONDS:g} s'
+    except OSError as error:
+        return error.strerror or str(error)
+    return done.stdout.decode(errors='replace').strip()

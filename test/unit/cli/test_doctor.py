@@ -225,6 +225,33 @@ def test_older_driver_is_asked_for_throttle_reasons_by_their_former_name(machine
     assert found.state == 'problem' and 'throttled: power cap' in found.detail
 
 
+def test_warnings_around_the_line_of_nvidia_smi_are_skipped(machine):
+    line = '1980, 1980, 5, 5, 16, 16, 34, Enabled, 700.00, 700.00, 0x1'
+    script = f'echo "{line}"; echo "WARNING: infoROM is corrupted at gpu 0000:3B:00.0"'
+    found = machine(commands={'nvidia-smi': script}, gpu=H200)['gpu 0 now']
+    assert found.state == 'ok' and '34 C' in found.detail
+
+
+@pytest.mark.parametrize(
+    ('script', 'said'),
+    [
+        ('exec tail -f /dev/null', 'it did not end within 0.2 s'),
+        ('echo No devices were found', 'No devices were found'),
+        (r"printf '\377 broken'", '\N{REPLACEMENT CHARACTER} broken'),
+    ],
+)
+def test_tools_that_hang_or_print_something_else_are_reported(machine, monkeypatch, script, said):
+    monkeypatch.setattr('trt_ros.cli._finding.TOOL_SECONDS', 0.2)
+    found = machine(
+        {'etc/nv_tegra_release': ''}, {'nvidia-smi': script, 'nvpmodel': script}, gpu=H200
+    )
+    assert found['gpu 0 now'].detail == f'nvidia-smi failed: {said}'
+    found = machine(
+        {'proc/device-tree/model': 'NVIDIA Jetson Thor'}, {'nvpmodel': script}, gpu=ORIN
+    )
+    assert found['power mode'].detail == f'nvpmodel -q failed: {said}'
+
+
 def test_cpu_list_of_sysfs():
     assert [cpu_list(text) for text in ('', '3', '0-2,8')] == [set(), {3}, {0, 1, 2, 8}]
 
