@@ -28,7 +28,7 @@ from trt_ros.engine.build.onnx_images import images_as_uint8
 from trt_ros.engine.build.onnx_nms import BATCHED
 from trt_ros.engine.build.onnx_precision import convert
 from trt_ros.engine.build.onnx_simplify import simplify
-from trt_ros.engine.build.profiles import largest_batch, resolve_profiles
+from trt_ros.engine.build.profiles import largest_batch, resolve_profiles, sizes_without_effect
 from trt_ros.engine.options import BuildOptions, Profile
 from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError
 from trt_ros.trt import Flavour, load_trt
@@ -208,7 +208,7 @@ def _build(
         'parser_errors': parse_errors,
         'parser_warnings': [*info.warnings, *warnings],
         'build_warnings': captured.warnings,
-        'ignored_options': ignored,
+        'ignored_options': [*sizes_without_effect(info.inputs, options), *ignored],
         'dla_fallback': fallback,
         'cut_nms': cut_line,
         'simplified': simplified,

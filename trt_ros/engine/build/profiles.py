@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
-from trt_ros.engine.options import Profile, ShapeRange
+from trt_ros.engine.options import BuildOptions, Profile, ShapeRange
 from trt_ros.errors import ParameterError
 from trt_ros.tensors import TensorSpec, refuse_large
 
@@ -53,6 +53,20 @@ def resolve_profiles(
         for each in profile
     )
     return tuple(requested)
+
+
+def sizes_without_effect(inputs: Sequence[TensorSpec], options: BuildOptions) -> list[str]:
+    """Return a line for `batch` and `input_size` if they were set and no input has such a size."""
+    if options.profiles:
+        return []
+    found = []
+    if options.batch > 1 and not any(spec.shape[:1] == (-1,) for spec in inputs):
+        found.append(f'batch {options.batch}: the batch size of the model is fixed')
+    if options.input_size and not any(
+        len(spec.shape) == 4 and -1 in spec.shape[1:] for spec in inputs
+    ):
+        found.append('input_size: the image size of the model is fixed')
+    return found
 
 
 def largest_batch(inputs: Sequence[TensorSpec], profiles: Sequence[Profile]) -> int:

@@ -126,6 +126,9 @@ def test_reports_options_without_effect_on_rtx(models, rtx):
         'aux_streams',
     ]
     assert report_of(models.conv(), rtx, precision='tf32')['ignored_options'] == []
+    assert report_of(models.conv(), rtx, batch=4)['ignored_options'] == [
+        'batch 4: the batch size of the model is fixed'
+    ]
 
 
 def test_weight_streaming_builds(models, rtx):

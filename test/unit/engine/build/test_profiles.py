@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from trt_ros.engine.build.profiles import largest_batch, metadata_hw, resolve_profiles
+from trt_ros.engine.build.profiles import (
+    largest_batch,
+    metadata_hw,
+    resolve_profiles,
+    sizes_without_effect,
+)
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.tensors import TensorSpec
@@ -145,3 +150,19 @@ def test_inputs_that_cannot_be_allocated_are_refused():
     for spec, metadata in ((fixed, {}), (dynamic, {'imgsz': '[1000000000, 1000000000]'})):
         with pytest.raises(ModelError, match=r'The input x .* is too large'):
             resolve_profiles([spec], (), metadata=metadata, input_size=())
+
+
+@pytest.mark.parametrize(
+    ('shape', 'said'),
+    [
+        ((1, 3, 8, 8), ['batch 4: the batch size', 'input_size: the image size']),
+        ((-1, 3, 8, 8), ['input_size: the image size']),
+        ((1, 3, -1, 8), ['batch 4: the batch size']),
+        ((-1, 3, -1, -1), []),
+        ((-1, 8), ['input_size: the image size']),
+    ],
+)
+def test_sizes_that_no_input_has_are_reported(shape, said):
+    found = sizes_without_effect([spec(*shape)], BuildOptions(batch=4, input_size=(8, 8)))
+    assert [line.removesuffix(' of the model is fixed') for line in found] == said
+    assert sizes_without_effect([spec(*shape)], BuildOptions()) == []
