@@ -48,8 +48,14 @@ def check_output_folder(path: Path) -> None:
     """
     Check that the folder of a file exists, before a long run that writes the file at the end.
 
-    :raises ParameterError: when it does not.
+    :raises ParameterError: when it does not, or when the path is that of a folder.
     """
+    if path.is_dir():
+        raise ParameterError(
+            f'The file {path} cannot be written.',
+            cause='It is a folder.',
+            remedy='Add the name of the file.',
+        )
     if not path.parent.is_dir():
         raise ParameterError(
             f'The file {path} cannot be written.',

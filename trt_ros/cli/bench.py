@@ -20,6 +20,7 @@ from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli.build import add_build_arguments, build_options
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.profiling import recording
+from trt_ros.runtime.bindings import parse_bindings
 from trt_ros.runtime.gpu.waiting import WAITS
 from trt_ros.runtime.options import PipelineOptions
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from trt_ros.vision.frame import Frame
 
 
+LARGEST_SIDE = 16384  # Of a camera image, in pixels.
 #: Options of the pipeline that are flags.
 OPTIONS = ('inputs', 'outputs', 'remote_timeout', 'remote_ca_path', 'remote_token_path')
 
@@ -41,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=model_argument,
         help='ONNX file, an engine, or grpc://HOST:8001/NAME of an inference server',
     )
-    add_build_arguments(parser)
+    add_build_arguments(parser, 'onnxruntime')
     group = parser.add_argument_group('measurement')
     add = group.add_argument
     add(
@@ -73,7 +75,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=positive,
         dest='slots',
         metavar='N',
-        help='frames or batches in flight (default: 2; with ONNX Runtime 1)',
+        help='frames or batches in flight (default: 2; with ONNX Runtime or states 1)',
     )
     add(
         '--wait',
@@ -185,7 +187,7 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
                 work = Work.of(pipeline, frame)
                 frames_per_second(pipeline, work, args.warm_up)  # Raises the clocks.
                 found = measure(pipeline, frame, rounds=args.frames)
-                found['frames_in_flight'] = args.slots or 2
+                found['frames_in_flight'] = _in_flight(args, 2)
                 seconds = found['stages_ms']['inference']['p50'] / 1e3
                 found['roofline'] = roofline.line(seconds) if roofline else ''
                 if precision:
@@ -217,7 +219,7 @@ def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[GraphPipeline, di
         device=args.device,
         cache_dir=args.cache_dir,
         graph=GraphOptions(
-            slots=args.slots or 2,
+            slots=_in_flight(args, 2),
             gpu_wait=args.wait or 'adaptive',
             use_graph=not args.no_graph,
             unified_memory='on' if args.no_transfers else 'auto',
@@ -280,7 +282,7 @@ def _on_the_cpu(
     from trt_ros.runtime.feeds import description, image_feeds, measured_inputs, split_inputs
 
     _refuse_on_the_cpu(args, backend, chosen)
-    in_flight = args.slots or 1
+    in_flight = _in_flight(args, 1)
     options = replace(_options(args), backend=backend.name)
     steps, lines = open_on_the_cpu(options, build_options(args).batch)
     results = []
@@ -349,6 +351,25 @@ def _options(args: Namespace) -> PipelineOptions:
     )
 
 
+def _in_flight(args: Namespace, default: int) -> int:
+    """
+    Return the frames in flight, as a node would have them.
+
+    :raises ParameterError: when several are requested of a network with states.
+    """
+    from trt_ros.errors import ParameterError
+
+    if not any(binding.kind == 'state' for binding in parse_bindings(tuple(args.inputs))):
+        return args.slots or default
+    if args.slots not in (None, 1):
+        raise ParameterError(
+            f'--frames-in-flight {args.slots} cannot be used with states.',
+            cause='A run needs the states of the run before it.',
+            remedy='Leave --frames-in-flight out.',
+        )
+    return 1
+
+
 def _refuse_other_batch(args: Namespace, max_batch: int) -> None:
     """:raises ParameterError: when --batch differs from what would be measured."""
     from trt_ros.errors import ParameterError
@@ -379,6 +400,8 @@ def _size(text: str) -> tuple[int, int]:
         width, height = map(int, text.lower().split('x'))
     except ValueError:
         raise ArgumentTypeError(f'{text} is not WIDTHxHEIGHT') from None
+    if not (0 < width <= LARGEST_SIDE and 0 < height <= LARGEST_SIDE):
+        raise ArgumentTypeError(f'width and height of {text} are not 1 to {LARGEST_SIDE}')
     return width, height
 
 

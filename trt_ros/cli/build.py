@@ -48,14 +48,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument('--json', action='store_true', help='print the result as JSON')
 
 
-def add_build_arguments(parser: ArgumentParser) -> None:
-    """Declare the build options, for every verb that opens an engine."""
+def add_build_arguments(parser: ArgumentParser, *other_backends: str) -> None:
+    """
+    Declare the build options, for every verb that opens an engine.
+
+    :param other_backends: names of backends that the verb can use instead of TensorRT.
+    """
     add = parser.add_argument
     add(
         '--backend',
-        choices=('auto', 'tensorrt', 'tensorrt_rtx'),
+        choices=('auto', 'tensorrt', 'tensorrt_rtx', *other_backends),
         default='auto',
-        help='TensorRT to use (default: the first one installed)',
+        help=' or '.join(('TensorRT', *other_backends)) + ' (default: the first one that runs)'
+        if other_backends
+        else 'TensorRT to use (default: the first one installed)',
     )
     add('--device', type=index, default=0, metavar='N', help='GPU to build for (default: 0)')
     add('--cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros')

@@ -155,6 +155,36 @@ def test_frames_in_flight_are_named(bench, flag):
     assert 'frames/s with 3 in flight\n' in said.out
 
 
+def test_states_are_measured_one_run_at_a_time(bench, tmp_path):
+    onnx = pytest.importorskip('onnx')
+    onnx.save(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]> own (float[1, 7] q, float[1, 7] h) => '
+            '(float[1, 7] y, float[1, 7] hn) { hn = Add(q, h) y = Neg(hn) }'
+        ),
+        tmp_path / 'own.onnx',
+    )
+    flags = ('--inputs', 'q=tensor:q,h=state:hn')
+    code, found, said = bench(*flags, '--frames-in-flight', 2, model=tmp_path / 'own.onnx')
+    assert (code, found) == (1, None)
+    assert '--frames-in-flight 2 cannot be used with states.\nCause: A run needs' in said.err
+    code, found, said = bench(*flags, model=tmp_path / 'own.onnx')
+    assert (code, found['results'][0]['frames_in_flight']) == (0, 1)
+
+
+def test_onnx_runtime_can_be_chosen(bench):
+    code, _, said = bench('--backend', 'onnxruntime')
+    assert code == 0
+    assert said.out.startswith('backend onnxruntime: ONNX Runtime on the CPU (as requested)\n')
+
+
+@pytest.mark.parametrize('flag', ['--json', '--export-times'])
+def test_a_folder_in_place_of_a_file_is_refused_before_measuring(bench, tmp_path, flag):
+    code, _, said = bench(flag, tmp_path)
+    assert (code, said.out) == (1, '')
+    assert f'The file {tmp_path} cannot be written.\nCause: It is a folder.' in said.err
+
+
 def test_times_of_every_frame_are_exported(bench, tmp_path):
     path = tmp_path / 'times.csv'
     code, found, _ = bench('--export-times', path, '--image-size', '64x48')
@@ -195,6 +225,8 @@ def test_layers_are_measured_and_drawn(bench, tmp_path):
     [
         (('--precisions', 'fp32,fp3'), "'fp3' is not one of auto, fp32, tf32, fp16, bf16"),
         (('--warm-up', '0'), '0 is not above 0'),
+        (('--image-size', '0x480'), 'width and height of 0x480 are not 1 to 16384'),
+        (('--image-size', '99999x9'), 'width and height of 99999x9 are not 1 to 16384'),
     ],
 )
 def test_wrong_usage_is_refused(bench, capsys, flags, said):
