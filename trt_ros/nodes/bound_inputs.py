@@ -101,6 +101,7 @@ class BoundInputs:
         self.topics = {
             name: self._topic(name, bound, len(by_topic) == 1) for name, bound in by_topic.items()
         }
+        self._refuse_equal_stamps()
         self.log_lines = tuple(map(self._describe, self._bindings))
 
     def _with_own_topic(self, binding: Binding) -> Binding:
@@ -138,6 +139,20 @@ class BoundInputs:
         specs = tuple(feed.spec for feed in feeds if isinstance(feed, TensorFeed))
         counts.noun = 'message' if specs else 'image'
         return BoundTopic(name, counts, specs, min(ages, default=None))
+
+    def _refuse_equal_stamps(self) -> None:
+        """Check that messages without a stamp are not matched by equal stamps."""
+        parameters = self._node.parameters
+        tensors = [name for name, topic in self.topics.items() if topic.specs]
+        has_stamps = self._format.has_header or not tensors or len(self.topics) == 1
+        if not (has_stamps or parameters.rate_hz or parameters.approximate_sync):
+            raise ParameterError(
+                f'The topic {tensors[0]!r} has multi-arrays, but inputs meet by equal stamps.',
+                cause='Multi-arrays have no stamp: it is the time of arrival, which no other '
+                'message has.',
+                remedy='Set rate_hz to a rate, approximate_sync to true, or tensor_format to '
+                'isaac or isaac5.',
+            )
 
     def _describe(self, binding: Binding) -> str:
         if binding.kind == 'state':

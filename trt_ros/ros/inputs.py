@@ -24,7 +24,7 @@ from trt_ros.ros.following import RetypedSubscription
 from trt_ros.ros.images import cause_of, dropping, subscribe_input, wait_for_input
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param
-from trt_ros.ros.sync import DUPLICATE, JUMPED, LATE, TOO_OLD, Matcher, Sampler
+from trt_ros.ros.sync import AHEAD, DUPLICATE, JUMPED, LATE, TOO_OLD, Matcher, Sampler
 from trt_ros.ros.worker import REPLACED, RESET, STOPPED, UNWANTED, FairWorker
 
 Stamp = tuple[int, int]
@@ -34,6 +34,7 @@ REMEDIES = {
     DUPLICATE: 'publish each message with a stamp of its own in header.stamp.',
     LATE: 'publish the messages of each topic in the order of their stamps.',
     TOO_OLD: 'publish more often, use the same clock, or raise max_age in inputs.',
+    AHEAD: 'set the clocks of both machines by NTP or PTP, or use_sim_time for a bag.',
 }
 
 

@@ -13,6 +13,7 @@ NO_PARTNER = 'no partner'
 LATE = 'older than the last set'
 DUPLICATE = 'duplicate stamp'
 TOO_OLD = 'older than max_age'
+AHEAD = 'ahead of the clock'
 JUMPED = 'time jumped back'
 
 #: A stamp this much older than the newest of its topic is a jump of time, not a late message.
@@ -147,7 +148,8 @@ class Sampler(Generic[T]):
 
     A message may be in several samples.
 
-    :param max_ages_ns: maximum age of a sampled message per topic; None sets no limit.
+    :param max_ages_ns: maximum age of a sampled message per topic, and maximum time by which its
+        stamp is ahead, since the age of such a message is unknown; None sets no limit.
     :param on_drop: called with the index of the topic and the cause for each message that was in
         no sample.
     """
@@ -186,8 +188,8 @@ class Sampler(Generic[T]):
         :param now: time in nanoseconds.
         """
         for topic, (present, max_age) in enumerate(zip(self._newest, self._max_ages_ns)):
-            if present is not None and max_age is not None and now - present[0] > max_age:
-                self._forget(topic, TOO_OLD)
+            if present is not None and max_age is not None and abs(now - present[0]) > max_age:
+                self._forget(topic, TOO_OLD if present[0] < now else AHEAD)
         found = [present[1] for present in self._newest if present is not None]
         if len(found) < len(self._newest):
             return None

@@ -234,6 +234,10 @@ def test_bindings_that_cannot_be_honoured_are_refused(start_node, models):
             {'inputs': ['x=tensor:t#z', 'factor=tensor:f'], 'tensor_format': 'multiarray'},
             "The network input 'x' is bound to t#z",
         ),
+        (
+            {'inputs': ['*=tensor:t'], 'tensor_format': 'multiarray'},
+            "'t/x' has multi-arrays, but inputs meet by equal stamps",
+        ),
         ({'regions': True}, "inputs is ['*=tensor:t'], but regions is true"),
     ):
         assert node.set(**{**usual, **changes}) == ''

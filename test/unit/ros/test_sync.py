@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import pytest
 
 from trt_ros.ros.sync import (
+    AHEAD,
     DUPLICATE,
     JUMPED,
     LATE,
@@ -215,6 +216,18 @@ def test_a_message_older_than_its_maximum_age_is_dropped_if_it_was_not_used():
     newest.add(0, 120 * MS, 'c', cause=REPLACED)
     assert newest.sample(200 * MS) is None
     assert drops == {(0, TOO_OLD): 1}
+
+
+def test_a_message_ahead_of_the_clock_is_not_used_for_longer_than_its_maximum_age():
+    newest, drops = sampler(10 * MS, None)
+    newest.add(0, 110 * MS, 'a', cause=REPLACED)
+    newest.add(1, 900 * MS, 'b', cause=REPLACED)
+    assert newest.sample(100 * MS) == ('a', 'b')
+    newest.add(0, 200 * MS, 'c', cause=REPLACED)
+    assert newest.sample(189 * MS) is None
+    newest.add(0, 199 * MS, 'd', cause=REPLACED)
+    assert newest.sample(189 * MS) == ('d', 'b')
+    assert drops == {(0, AHEAD): 1}
 
 
 def test_a_jump_of_time_clears_the_samples():
