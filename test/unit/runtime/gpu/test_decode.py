@@ -432,7 +432,7 @@ def test_keypoints_and_angles_are_read_behind_the_boxes():
 )
 def test_structs_have_the_layout_that_the_kernels_compile_to(source, structs):
     pytest.importorskip('cuda.bindings.nvrtc')
-    source_text = kernels.source_of(source)
+    source_text = kernels.source_of(source, frozenset())
     sizes = []
     for name, struct in structs.items():
         text = re.sub('//.*', '', source_text)
@@ -448,13 +448,4 @@ def test_structs_have_the_layout_that_the_kernels_compile_to(source, structs):
             f'static_assert(sizeof({name}::{field}) == {ctypes.sizeof(kind)}, "{name}::{field}");'
             for field, kind in struct._fields_
         ]
-    without_kernels = re.sub(r'^\w*KERNELS\(.*\)$', '', source_text, flags=re.M)
-    kernels.compile_source('\n'.join([without_kernels, *sizes]), 'sm_90')
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('arch', ['sm_75', 'sm_87', 'sm_90', 'sm_120'])
-def test_kernels_compile_for_all_architectures(arch):
-    pytest.importorskip('cuda.bindings.nvrtc')
-    text = kernels.source_of('decode')
-    assert kernels.compile_source(re.sub(r'^KERNELS\(b?float16.*$', '', text, flags=re.M), arch)
+    kernels.compile_source('\n'.join([source_text, *sizes]), 'sm_90')
