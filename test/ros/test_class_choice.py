@@ -57,6 +57,15 @@ def test_classes_and_their_scores_change_at_run_time(lane, picture, as_image):
     assert found(lane, green) == [('green', 0.9)]
 
 
+def test_indices_may_be_integers(lane, picture, as_image):
+    given = Parameter('classes', Parameter.Type.INTEGER_ARRAY, [0, 2])
+    assert lane.node.set(classes=given) == ''
+    assert lane.node.get('classes') == ['0', '2']
+    assert found(lane, as_image(picture(rgb=(0, 255, 0)), 'rgb8')) == []
+    assert lane.node.set(classes=Parameter('classes', Parameter.Type.INTEGER, 1)) == ''
+    assert lane.node.get('classes') == ['1']
+
+
 def test_an_unknown_class_is_refused_and_changes_nothing(lane, picture, as_image):
     assert lane.node.set(score_threshold=0.25, **strings('classes', 'red')) == ''
     before = found(lane, as_image(picture(rgb=RED), 'rgb8'))

@@ -105,6 +105,8 @@ def test_a_class_becomes_a_yaml_file_and_a_table():
         ('names', ['a'], ('a',)),
         ('names', 'a', ('a',)),
         ('names', [], ()),
+        ('names', 7, ('7',)),
+        ('names', [0, 2], ('0', '2')),
     ],
 )
 def test_values_are_brought_into_the_fields_own_type(name, value, checked):
@@ -119,8 +121,9 @@ def test_values_are_brought_into_the_fields_own_type(name, value, checked):
         ('number', True, 'must be of type double'),
         ('number', float('nan'), 'Set it to 0.0 to 1.0.'),
         ('word', 'three', 'Choose one of one, two.'),
-        ('names', 1, 'must be of type string_array'),
-        ('names', [1], 'must be of type string_array'),
+        ('names', 1.5, 'must be of type string_array'),
+        ('names', [1.5], 'must be of type string_array'),
+        ('names', b'a', 'must be of type string_array'),
         ('names', [True], 'Remedy: Quote it: YAML reads y'),
     ],
 )

@@ -72,17 +72,17 @@ class Specification:
         """
         Convert a value to the field's type: integers to floats, lists to tuples, names to values.
 
-        One string stands for a list of it.
+        One string stands for a list of it, and an integer in such a list for its digits.
 
         :raises ParameterError: when the value has another type.
         """
-        if self.entry_type is str and isinstance(value, str):
-            value = [value]
+        if self.entry_type is str:
+            value = _as_strings(value)
         if isinstance(value, str):
             value = self.names.get(value, value)
         wrong_type = ParameterError(
             f'{self.name} is {value!r}, but must be of type {self.type_.name.lower()}.',
-            remedy='Quote it: YAML reads y, no, on and 1 without quotes as a bool or number.'
+            remedy='Quote it: YAML reads y, no, on and 1.0 without quotes as a bool or number.'
             if str in (self.python_type, self.entry_type)
             else f'Set it to {self.allowed}.'
             if self.names
@@ -137,6 +137,15 @@ class Specification:
                 FloatingPointRange(from_value=low, to_value=self.between[1])
             ]
         return descriptor
+
+
+def _as_strings(value: Any) -> Any:
+    """Return a string or a list of them where integers are meant as text, as indices are."""
+    if type(value) in (str, int):
+        return [str(value)]
+    if isinstance(value, bytes) or not hasattr(value, '__iter__'):
+        return value
+    return [str(each) if type(each) is int else each for each in value]
 
 
 def _as_type(value: Any, wanted: type, error: ParameterError) -> Any:
