@@ -33,8 +33,9 @@ def link_package(environment: Environment) -> None:
                 continue
             write(
                 path,
-                f'#!{environment.python}\nimport sys\n\nfrom {module} import {function}'
-                f'\n\nsys.exit({function}())\n',
+                f'#!{environment.python}\nimport sys\n\nfrom {module} import {function}\n\n'
+                # Worker processes of multiprocessing import the script.
+                f"if __name__ == '__main__':\n    sys.exit({function}())\n",
             )
             path.chmod(0o755)
 

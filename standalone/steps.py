@@ -69,7 +69,7 @@ def fingerprint(environment: Environment, step: str) -> str:
             if path.is_file()
         ]
     elif step == 'package':
-        parts += [entry_points(), links()]
+        parts += [entry_points(), links(), Path(__file__).with_name('registration.py').read_text()]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

@@ -6,6 +6,7 @@ import fcntl
 from importlib import import_module
 import os
 from pathlib import Path
+import runpy
 import shutil
 import subprocess
 import sys
@@ -243,6 +244,13 @@ def test_sourced_ros_skips_building_interfaces(setup, environment):
     assert setup.steps.stale_steps(sourced) == ['venv', 'packages', 'package']
     assert 'ros' not in sourced.groups
     assert 'build' not in sourced.groups
+
+
+def test_worker_processes_can_import_the_command(setup, environment):
+    (environment.folder / 'lib/python3.12/site-packages').mkdir(parents=True)
+    setup.registration.link_package(environment)
+    command = str(environment.folder / 'bin/trt-ros')
+    assert 'main' in runpy.run_path(command, run_name='__mp_main__')
 
 
 def test_ros2_launch_finds_the_launch_files_of_the_checkout(setup, environment, tmp_path):
