@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from enum import Enum
 import io
+import json
 from pathlib import Path
 import re
 from typing import Any
@@ -34,6 +36,7 @@ class RecordedTopic:
     :param count: number of its messages.
     :param schema_encoding: 'ros2msg', 'ros2idl', or '' without a definition.
     :param definition: text of the message definition.
+    :param qos_profiles: those of the recorded publishers, as YAML of rosbag2, or ''.
     """
 
     name: str
@@ -41,6 +44,7 @@ class RecordedTopic:
     count: int
     schema_encoding: str
     definition: str
+    qos_profiles: str = ''
 
 
 def is_recording(path: Path) -> bool:
@@ -80,7 +84,7 @@ class Recording:
         for reader in self._readers:
             for each in reader.connections:
                 topic = self.topics.get(each.topic) or RecordedTopic(
-                    each.topic, each.msgtype, 0, '', ''
+                    each.topic, each.msgtype, 0, '', '', _qos_yaml(each.ext.offered_qos_profiles)
                 )
                 encoding = each.msgdef.format.name
                 if encoding != 'NONE':
@@ -169,6 +173,18 @@ class Recording:
         """Close the files; may be called twice."""
         while self._readers:
             self._readers.pop().close()
+
+
+def _qos_yaml(profiles: Sequence[Any]) -> str:
+    """Return QoS profiles of rosbags as rosbag2 of Jazzy writes them."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Enum):
+            return value.name.lower()
+        return value._asdict() if hasattr(value, '_asdict') else value
+
+    fields = [{name: plain(value) for name, value in each._asdict().items()} for each in profiles]
+    return json.dumps(fields) if fields else ''  # YAML, too.
 
 
 class _UnreadableError(Exception):

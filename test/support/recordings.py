@@ -48,10 +48,11 @@ def text_message(text: str):
     return STORE.types['std_msgs/msg/String'](data=text)
 
 
-def write_recording(folder: Path, messages, storage='mcap') -> Path:
+def write_recording(folder: Path, messages, storage='mcap', qos=None) -> Path:
     """
     Write (topic, index, message) at START_NS + index * STEP_NS.
 
+    :param qos: lists of QoS profiles by topic.
     :returns: the folder, which also holds the one file FOLDER/NAME.mcap or .db3.
     """
     plugin = StoragePlugin.MCAP if storage == 'mcap' else StoragePlugin.SQLITE3
@@ -60,7 +61,9 @@ def write_recording(folder: Path, messages, storage='mcap') -> Path:
         for topic, index, message in messages:
             kind = message.__msgtype__
             if topic not in connections:
-                connections[topic] = writer.add_connection(topic, kind, typestore=STORE)
+                connections[topic] = writer.add_connection(
+                    topic, kind, typestore=STORE, offered_qos_profiles=(qos or {}).get(topic, ())
+                )
             writer.write(
                 connections[topic],
                 START_NS + index * STEP_NS,

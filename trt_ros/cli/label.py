@@ -17,7 +17,7 @@ from itertools import cycle
 import os
 from pathlib import Path
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import (
     add_threshold_flags,
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from trt_ros.labelling.job import LabelReport
     from trt_ros.labelling.task import LabelTask
     from trt_ros.labelling.workers import Worker
-
-ResultT = TypeVar('ResultT')
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -124,47 +122,84 @@ def run(args: Namespace) -> int:
         )
         for path, output in _outputs(args.recordings, args.output)
     ]
-    if args.workers is None and args.ray is None:
-        return 0 if _label_here(tasks, options) else 1
-    return 0 if _label_with_workers(tasks, options, args) else 1
+    summary = _Summary(is_only=len(tasks) == 1)
+    # Before the network is loaded, which may take minutes.
+    counted = list(_counted(tasks, summary))
+    if counted:
+        label = _label_here if args.workers is None and args.ray is None else _label_with_workers
+        label(counted, options, args, summary)
+    return 0 if summary.is_whole else 1
 
 
-def _label_here(tasks: Sequence[LabelTask], options: LabelledOptions) -> bool:
-    """Label recordings in this process; return whether all images got results."""
+class _Summary:
+    """
+    Prints the outcome of each recording; raises the error of an only one.
+
+    :ivar is_whole: whether all images so far got results.
+    """
+
+    def __init__(self, *, is_only: bool) -> None:
+        self._is_only = is_only
+        self.is_whole = True
+
+    def __call__(self, task: LabelTask, outcome: LabelReport | TrtRosError) -> None:
+        if not isinstance(outcome, TrtRosError):
+            self.is_whole &= _print(task, outcome)
+            return
+        if self._is_only:
+            raise outcome
+        self.is_whole = False
+        print(f'{task.path}: {outcome}', file=sys.stderr)
+
+
+def _counted(tasks: Sequence[LabelTask], summary: _Summary) -> Iterator[tuple[LabelTask, int]]:
+    """Yield the tasks that can be done with their numbers of images."""
+    for task in tasks:
+        try:
+            yield task, task.count_frames()
+        except TrtRosError as error:
+            summary(task, error)
+
+
+def _label_here(
+    counted: Sequence[tuple[LabelTask, int]],
+    options: LabelledOptions,
+    args: Namespace,
+    summary: _Summary,
+) -> None:
+    """Label recordings in this process."""
     from trt_ros.labelling.task import Labeller
 
-    is_whole = True
     with closing(Labeller(options)) as labeller:
-        _print_log(_checked(labeller.open()))
-        for task in tasks:
-            with _bar(task.count_frames(), task.path.name) as bar:
-                report = _checked(labeller.label(task, bar.update))
-            is_whole &= _print(task, report)
-    return is_whole
+        log_lines = labeller.open()
+        if isinstance(log_lines, TrtRosError):
+            raise log_lines
+        _print_log(log_lines)
+        for task, count in counted:
+            with _bar(count, task.path.name) as bar:
+                outcome = labeller.label(task, bar.update)
+            summary(task, outcome)
 
 
 def _label_with_workers(
-    tasks: Sequence[LabelTask], options: LabelledOptions, args: Namespace
-) -> bool:
-    """Label recordings in other processes; return whether all images got results."""
+    counted: Sequence[tuple[LabelTask, int]],
+    options: LabelledOptions,
+    args: Namespace,
+    summary: _Summary,
+) -> None:
+    """Label recordings in other processes."""
     from trt_ros.labelling.workers import LabelPool
 
-    is_whole = True
-    total = sum(task.count_frames() for task in tasks)
-    open_worker, count = _worker_opener(options, args, len(tasks))
-    with _bar(total, f'{len(tasks)} recordings') as bar:
+    open_worker, workers = _worker_opener(options, args, len(counted))
+    total = sum(count for _, count in counted)
+    with _bar(total, f'{len(counted)} recordings') as bar:
+        pool = LabelPool(open_worker, workers, on_frames=bar.update, on_log=_print_log)
 
         def done(task: LabelTask, outcome: LabelReport | TrtRosError) -> None:
-            nonlocal is_whole
-            if isinstance(outcome, TrtRosError):
-                bar.write(f'{task.path}: {outcome}', file=sys.stderr)
-                is_whole = False
-            else:
-                is_whole &= _print(task, outcome)
+            with bar.external_write_mode(file=sys.stderr):
+                summary(task, outcome)
 
-        pool = LabelPool(open_worker, count, on_frames=bar.update, on_log=_print_log)
-        pool.label(tasks, done)
-    return is_whole
+        pool.label([task for task, _ in counted], done)
 
 
 def _worker_opener(
@@ -187,12 +222,6 @@ def _worker_opener(
     from trt_ros.labelling.ray_workers import open_ray
 
     return open_ray(args.ray, options, count, args.gpus_per_worker)
-
-
-def _checked(found: ResultT | TrtRosError) -> ResultT:
-    if isinstance(found, TrtRosError):
-        raise found
-    return found
 
 
 def _print_log(lines: Sequence[str]) -> None:

@@ -159,7 +159,11 @@ class _Job:
         # Results of an earlier run are replaced.
         self._copied = [
             OutputTopic(
-                each.name, each.message_type, each.schema_encoding or 'ros2msg', each.definition
+                each.name,
+                each.message_type,
+                each.schema_encoding or 'ros2msg',
+                each.definition,
+                each.qos_profiles,
             )
             for each in recording.topics.values()
             if with_input and each.name not in names

@@ -34,12 +34,14 @@ class OutputTopic:
     A topic to write.
 
     :param schema_encoding: 'ros2msg' or 'ros2idl'.
+    :param qos_profiles: those of its publishers, as YAML of rosbag2, or ''.
     """
 
     name: str
     message_type: str
     schema_encoding: str
     definition: str
+    qos_profiles: str = ''
 
 
 @dataclass
@@ -174,10 +176,17 @@ class McapWriter:
             + b''.join(struct.pack('<HQ', *each) for each in self._counts.items()),
         )
         data += _record(_FOOTER, struct.pack('<QQI', summary, 0, 0)) + MAGIC
-        self._file.seek(start)
         left = memoryview(data)
-        while left:
-            left = left[self._file.write(left) :]
+        try:
+            self._file.seek(start)
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            raise ParameterError(
+                f'File {self._path} cannot be written.',
+                cause=error.strerror or str(error),
+                remedy='Free space, or whatever else prevents it, and continue with --resume.',
+            ) from error
         self._unwritten = bytearray()
         self._write_due = time.monotonic() + SECONDS_PER_WRITE
 
@@ -263,12 +272,15 @@ def _definitions(topics: Sequence[OutputTopic]) -> bytes:
                 + _text(topic.schema_encoding)
                 + _text(topic.definition),
             )
+        qos = topic.qos_profiles
+        metadata = _text('offered_qos_profiles') + _text(qos) if qos else b''
         data += _record(
             _CHANNEL,
             struct.pack('<HH', number, schemas[topic.message_type])
             + _text(topic.name)
             + _text('cdr')
-            + bytes(4),
+            + struct.pack('<I', len(metadata))
+            + metadata,
         )
     return data
 

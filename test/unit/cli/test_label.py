@@ -16,6 +16,14 @@ pytest.importorskip('rosbags')
 pytest.importorskip('onnxruntime')
 
 from rosbags.highlevel import AnyReader
+from rosbags.interfaces import (
+    Qos,
+    QosDurability,
+    QosHistory,
+    QosLiveliness,
+    QosReliability,
+    QosTime,
+)
 
 from support.recordings import (
     START_NS,
@@ -129,6 +137,28 @@ def test_several_topics_have_topics_of_their_own_and_the_input_is_copied(label, 
         topics = ['/front/image_raw', '/back/image_raw/compressed', '/chatter']
         for old, new in zip(before.messages(topics), after.messages(topics)):
             assert (old[:2], old[2].tobytes()) == (new[:2], new[2].tobytes())
+
+
+@pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
+def test_copied_topics_keep_their_qos_profiles(label, tmp_path, storage):
+    lasting = QosTime(2147483647, 4294967295)
+    qos = Qos(
+        QosHistory.KEEP_LAST,
+        7,
+        QosReliability.RELIABLE,
+        QosDurability.TRANSIENT_LOCAL,
+        lasting,
+        QosTime(1, 5),
+        QosLiveliness.AUTOMATIC,
+        lasting,
+        False,
+    )
+    images = [*camera(1), ('/map', 2, text_message('a'))]
+    path = write_recording(tmp_path / 'drive', images, storage, qos={'/map': [qos]})
+    output, _ = label(path, '--with-input')
+    with AnyReader([output]) as reader:
+        found = {each.topic: each.ext.offered_qos_profiles for each in reader.connections}
+    assert found == {'/detector/detections': [], '/camera/image_raw': [], '/map': [qos]}
 
 
 def test_an_unreadable_image_is_dropped_by_its_cause(label, tmp_path):
@@ -260,6 +290,35 @@ def test_a_folder_of_recordings_is_labelled_file_by_file(label, tmp_path):
         write_recording(tmp_path / 'drives' / f'drive_{number}', camera(number))
     output, _ = label(tmp_path / 'drives')
     assert [len(read(output / f'drive_{number}.mcap')) for number in (1, 2)] == [1, 2]
+
+
+def test_a_full_disk_is_reported_and_the_run_continues_later(label, tmp_path):
+    path = write_recording(tmp_path / 'drive', camera(250))
+    command = [*label.command, '--output', str(tmp_path / 'full.mcap'), '--with-input', str(path)]
+    limited = ['bash', '-c', 'ulimit -f 200; exec "$@"', 'bash', *command]
+    done = subprocess.run(limited, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert 'full.mcap cannot be written.' in done.stderr and 'Traceback' not in done.stderr
+    subprocess.run([*command, '--resume'], check=True, capture_output=True)
+    whole, _ = label(path, '--with-input')
+    assert (tmp_path / 'full.mcap').read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize('more', [(), ('--workers', '2')])
+def test_recordings_without_images_leave_the_others(label, tmp_path, more):
+    for number, images in enumerate((camera(1), [('/chatter', 2, text_message('a'))], camera(2))):
+        write_recording(tmp_path / 'drives' / f'drive_{number}', images)
+    (tmp_path / 'drives/notes.mcap').write_bytes(b'not a recording')
+    output, text = label(tmp_path / 'drives', *more, code=1)
+    assert [len(read(output / f'drive_{number}.mcap')) for number in (0, 2)] == [1, 2]
+    assert 'drive_1 has no images on topic any.' in text
+    assert 'notes.mcap cannot be opened.' in text
+
+
+def test_images_are_looked_for_before_the_network_is_loaded(label, tmp_path):
+    path = write_recording(tmp_path / 'drive', [('/chatter', 2, text_message('a'))])
+    _, text = label(path, '--model', tmp_path / 'none.onnx', code=1)
+    assert 'has no images' in text and 'none.onnx' not in text
 
 
 @pytest.mark.parametrize(
