@@ -183,13 +183,14 @@ def plot_frames(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
         points = np.stack([x, y], axis=1).round().astype(np.int32)
         cv2.polylines(picture, [points.reshape(-1, 1, 2)], False, (180, 100, 30), 1, cv2.LINE_AA)
         p50, p99 = np.percentile(times, [50, 99])
-        for value, name in ((p50, 'p50'), (p99, 'p99')):
+        # Below and above their lines, which may be close to each other.
+        for value, name, offset in ((p50, 'p50', 13), (p99, 'p99', -4)):
             at = round(top + height - margin - value / top_value * (height - 2 * margin))
             cv2.line(picture, (margin, at), (width - margin, at), (160, 160, 160), 1)
             cv2.putText(
                 picture,
                 f'{name} {value * 1e3:.0f} us',
-                (width - margin - 120, at - 4),
+                (width - margin - 120, at + offset),
                 cv2.FONT_HERSHEY_SIMPLEX,
                 0.4,
                 (60, 60, 60),

@@ -9,7 +9,7 @@ import pytest
 
 from support.fake_nvtx import nvtx
 from trt_ros.cli import main
-from trt_ros.cli._bench_report import fastest, print_precisions
+from trt_ros.cli._bench_report import fastest, plot_frames, print_precisions
 from trt_ros.driver import nvidia_driver
 
 pytest.importorskip('cv2')
@@ -203,6 +203,18 @@ def test_times_of_every_frame_are_exported(bench, tmp_path):
     assert [row[2] for row in rows] == ['0', '1', '2', '3'] * 2
     times = [float(row[3]) for row in rows[:4]]
     assert times == pytest.approx(found['results'][0]['frame_times_ms'], abs=1e-4)
+
+
+def test_labels_of_close_percentiles_do_not_overlap(tmp_path):
+    import cv2
+
+    found = {'image': '', 'frame_times_ms': [1.0, 1.0, 1.001]}
+    plot_frames(tmp_path / 'latency.png', [found])
+    picture = cv2.imread(str(tmp_path / 'latency.png'))
+    line = int((picture == 160).all(axis=2).sum(axis=1).argmax())
+    is_text = (picture < 100).all(axis=2)[:, -180:]
+    above, below = is_text[line - 14 : line - 1], is_text[line + 3 : line + 16]
+    assert above.sum() == pytest.approx(below.sum(), rel=0.3) and below.any()
 
 
 def test_layers_are_measured_and_drawn(bench, tmp_path):
