@@ -157,7 +157,10 @@ class BoundInputs:
     def _describe(self, binding: Binding) -> str:
         if binding.kind == 'state':
             return f'input {binding.input}: state, output {binding.sources[0]} of the previous run'
-        topics = ' and '.join(map(self._node.resolve_topic_name, binding.topics))
+        node, names = self._node, binding.topics
+        if binding.kind == 'image':
+            names = tuple(image_topic(node, node.parameters, name)[1] for name in names)
+        topics = ' and '.join(map(node.resolve_topic_name, names))
         name = f', tensor {binding.tensor}' if binding.tensor else ''
         return f'input {binding.input}: {binding.kind} on {topics}{name}'
 

@@ -364,9 +364,8 @@ class InputStream:
 
         :param number: index of the topic whose message is the reason; None if it is unknown.
         """
-        if number is None and len(self._topics) == 1:
-            number = 0
-        origin = '' if number is None else self._origins[self._topics[number].name]
+        topics = self._topics if number is None else [self._topics[number]]
+        origin = ' and'.join(self._origins[topic.name] for topic in topics)
         primary = self._topics[self._primary].counts
         with dropping(self._node, primary, origin):
             try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+import cv2
+import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
@@ -14,9 +16,9 @@ pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from isaac_ros_tensor_list_interfaces.msg import TensorList
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import CompressedImage, Image
 
-from support.ros_messages import BLACK, GREEN, RED, at, diagnostics, read_tensors
+from support.ros_messages import BLACK, GREEN, RED, at, diagnostics, read_tensors, stamped
 
 pytestmark = pytest.mark.ros
 
@@ -54,7 +56,9 @@ def test_two_images_of_one_stamp_meet(start, peer, publisher, picture_of):
     assert len(results.messages) == 2
 
 
-def test_a_bad_image_drops_its_set_and_the_next_set_is_run(start, peer, publisher, picture_of):
+def test_a_bad_image_drops_its_set_and_the_next_set_is_run(
+    start, peer, publisher, picture_of, as_image
+):
     node = start('tensor', 'spoiled', 'stereo', inputs=['left=image:l', 'right=image:r'])
     left, right = publisher(Image, '/l'), publisher(Image, '/r')
     results = peer.inbox(TensorList, '/spoiled/tensors')
@@ -63,6 +67,9 @@ def test_a_bad_image_drops_its_set_and_the_next_set_is_run(start, peer, publishe
     left.publish(picture_of(RED, 1))
     right.publish(bad)
     node.wait_for_log('A frame of /r was dropped (unknown encoding).')
+    left.publish(picture_of(RED, 1.5))
+    right.publish(stamped(as_image(np.ones((24, 24), np.uint16), '16UC1'), 1.5))
+    node.wait_for_log('A frame of /l and of /r was dropped (depth image).')
     left.publish(picture_of(RED, 2))
     right.publish(picture_of(RED, 2))
     assert read_tensors(results.wait_for(at(2))) == {'difference': [pytest.approx([0, 0, 0])]}
@@ -73,6 +80,24 @@ def test_a_bad_image_drops_its_set_and_the_next_set_is_run(start, peer, publishe
             'frames published': '1',
         }
     )
+
+
+def test_compressed_images_meet(start, peer, publisher):
+    node = start(
+        'tensor',
+        'packed',
+        'stereo',
+        inputs=['left=image:packed/l', 'right=image:packed/r'],
+        image_transport='compressed',
+    )
+    for side in ('left: image on /packed/l', 'right: image on /packed/r'):
+        assert f'input {side}/compressed\n' in node.log
+    results = peer.inbox(TensorList, '/packed/tensors')
+    for side, colour in (('l', (0, 0, 255)), ('r', (0, 255, 0))):  # BGR.
+        _, png = cv2.imencode('.png', np.full((24, 24, 3), colour, np.uint8))
+        image = CompressedImage(format='png', data=png.tobytes())
+        publisher(CompressedImage, f'/packed/{side}/compressed').publish(stamped(image, 1))
+    assert read_tensors(results.wait_for(at(1))) == {'difference': [pytest.approx([1, -1, 0])]}
 
 
 def test_images_of_close_stamps_meet(start, peer, publisher, picture_of):
