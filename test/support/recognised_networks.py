@@ -565,6 +565,21 @@ TOLD = [
         {'hw': (320, 800)},
     ),
     (
+        'lstr',
+        1,
+        'are lanes and their curves',
+        'pred_logits (1, 7, 2); pred_curves (1, 7, 8); foo_out_1 (1, 7, 2); foo_out_2 (1, 7, 8); '
+        'weights (1, 240, 240)',
+        {'hw': (360, 640)},
+    ),
+    (
+        'lstr',
+        1,
+        'are lanes and their curves',
+        'curves (?, 7, 8); logits (?, 7, 3)',
+        {'hw': (360, 640)},
+    ),
+    (
         'yolov8_pose',
         1,
         'boxes with 17 keypoints',

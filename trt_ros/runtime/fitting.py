@@ -37,6 +37,7 @@ from trt_ros.runtime.runner import Network
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.embedding import TENSOR, TensorHead
 from trt_ros.vision.decoders.family import Family, Head
+from trt_ros.vision.decoders.lstr import padding_mask
 from trt_ros.vision.decoders.registry import TENSORS, Decoder, choose_decoder
 from trt_ros.vision.labels import begins_with_background, class_names
 from trt_ros.vision.letterbox import Preprocess
@@ -202,7 +203,8 @@ def _images(
             for name, binding in bindings.items()
             if binding.kind == 'image'
         }
-    images = [spec for spec in network.inputs if len(spec.shape) == 4]
+    mask = padding_mask(network.inputs)  # Constant.
+    images = [spec for spec in network.inputs if len(spec.shape) == 4 and spec != mask]
     if len(network.inputs) > 1 and len(images) != 1:
         raise _unbound(network, [spec.name for spec in network.inputs], options)
     spec = images[0] if images else network.inputs[0]

@@ -13,7 +13,7 @@ from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
 from trt_ros.runtime.feeds import host_dtype, write_tensor
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import FAMILIES, TENSORS
+from trt_ros.vision.decoders.registry import FAMILIES, POSES, TENSORS
 from trt_ros.vision.frame import Frame
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -82,6 +82,42 @@ def test_suggested_bindings_are_accepted(counter):
 def test_a_single_string_is_a_list_of_one_binding(counter):
     with open_pipeline(counter, inputs='*=tensor:inputs', outputs='total') as pipeline:
         assert list(pipeline.feeds) == ['step', 'h']
+
+
+@pytest.fixture
+def lanes(write):
+    """Return a network of an image and a mask, whose logits are the sum of the mask."""
+    shapes = {
+        'pred_logits': [1, 7, 2],
+        'pred_curves': [1, 7, 8],
+    }
+    return write(
+        [
+            helper.make_node('ReduceSum', ['mask'], ['padded'], keepdims=0),
+            helper.make_node('ReduceMax', ['image'], ['highest'], keepdims=0),
+            helper.make_node('Add', ['padded', 'highest'], ['value']),
+            *(
+                node
+                for name, shape in shapes.items()
+                for node in (
+                    helper.make_node('Constant', [], [f'{name}_shape'], value_ints=shape),
+                    helper.make_node('Expand', ['value', f'{name}_shape'], [name]),
+                )
+            ),
+        ],
+        [('image', FLOAT, [1, 3, 4, 6]), ('mask', FLOAT, [1, 1, 4, 6])],
+        [(name, FLOAT, shape) for name, shape in shapes.items()],
+    )
+
+
+def test_the_padding_mask_of_lanes_is_a_constant(lanes):
+    with open_pipeline(lanes, POSES) as pipeline:
+        assert pipeline.decoder.name == 'lstr'
+        assert len(pipeline.infer(Frame.from_pixels(uniform(0)))) == 0
+    inputs = ('image=image:front', 'mask=tensor:padding')
+    with open_pipeline(lanes, inputs=inputs) as pipeline:
+        found = pipeline({'image': uniform(0), 'mask': np.ones((1, 1, 4, 6), np.float32)})
+    assert found['pred_logits'].flat[0] == pytest.approx(24)
 
 
 def test_rejects_missing_unknown_and_mistaken_inputs(difference):

@@ -262,6 +262,7 @@ WITHOUT = {
     'ufld',
     'ufld_v2_culane',
     'ufld_v2_tusimple',
+    'lstr',
     'yolov5_raw',
     'yolov7_raw',
     'centernet',

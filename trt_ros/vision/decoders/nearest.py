@@ -205,6 +205,10 @@ def layouts(network: NetworkDescription) -> dict[str, tuple[Expected, ...]]:
             )
             for name, rows, columns in (('culane', 72, 81), ('tusimple', 56, 41))
         },
+        'lstr': (
+            Expected((1, 'queries', (2, 3)), 'pred_logits'),
+            Expected((1, 'queries', 8), 'pred_curves'),
+        ),
         'yolov8_obb': (Expected((1, '5 + classes', cells)),),
         'classifier': (Expected((1, 'classes')),),
         'depth': (Expected((1, 1, 'rows', 'columns')),),

@@ -17,6 +17,7 @@ from trt_ros.vision.decoders import (
     finished_boxes,
     hands,
     heatmap_pose,
+    lstr,
     maskformer,
     movenet,
     nanodet,
@@ -534,6 +535,7 @@ RULES: tuple[Rule, ...] = (
         )
         for name, anchors in (('CULane', ufld_v2.CULANE), ('TuSimple', ufld_v2.TUSIMPLE))
     ),
+    Rule('lstr', lstr.find_curves, '{found[0]}, {found[1]} are lanes and their curves'),
     Rule(
         'yolov8_obb',
         obb.find_rows,

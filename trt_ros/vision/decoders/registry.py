@@ -27,6 +27,7 @@ from trt_ros.vision.decoders.finished_boxes import MMDETECTION, TENSORFLOW
 from trt_ros.vision.decoders.hands import MEDIAPIPE_HAND
 from trt_ros.vision.decoders.heatmap_pose import HEATMAP_POSE
 from trt_ros.vision.decoders.instances import YOLOV8_SEG
+from trt_ros.vision.decoders.lstr import LSTR
 from trt_ros.vision.decoders.maskformer import MASKFORMER, MASKFORMER_PANOPTIC
 from trt_ros.vision.decoders.movenet import MOVENET
 from trt_ros.vision.decoders.nanodet import NANODET, NANODET_PLUS
@@ -43,7 +44,7 @@ from trt_ros.vision.decoders.semantic import SEMANTIC, YOLO_SEMANTIC
 from trt_ros.vision.decoders.simcc import SIMCC
 from trt_ros.vision.decoders.ssd import SSD
 from trt_ros.vision.decoders.ufld import UFLD
-from trt_ros.vision.decoders.ufld_v2 import UFLD_V2_CULANE, UFLD_V2_TUSIMPLE
+from trt_ros.vision.decoders.ufld_v2 import UFLD_V2_CULANE, UFLD_V2_TUSIMPLE, is_curvelanes
 from trt_ros.vision.decoders.yolov5 import YOLOV5
 from trt_ros.vision.decoders.yolov8 import YOLOV8
 from trt_ros.vision.decoders.yolov10 import YOLOV10
@@ -114,6 +115,7 @@ POSES: tuple[Family[Head[Poses]], ...] = (
     UFLD,
     UFLD_V2_CULANE,
     UFLD_V2_TUSIMPLE,
+    LSTR,
 )
 ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = (YOLOV8_OBB,)
 CLASSIFIERS: tuple[Family[Head[Classification]], ...] = (YOLOV8_CLS, CLASSIFIER)
@@ -394,6 +396,12 @@ def _not_recognised(
     )
     claims = _claims(others, network)
     kinds = {TASKS[family.task]: reason for family, reason in claims}
+    if not kinds and is_curvelanes(network):
+        return TensorMismatchError(
+            'UFLDv2 of CurveLanes is not decoded.',
+            cause=f'Its ten lanes are curves fitted to rows and columns. Seen: {network}.',
+            remedy=f'Use a network of CULane or TuSimple, or decode its outputs yourself. {ANY}',
+        )
     if not kinds:
         inputs = '; '.join(map(str, network.inputs))
         near = '; '.join(nearest(network, {family.name for family in families}))

@@ -80,18 +80,26 @@ class UfldHead(Head[Poses]):
         return lanes_as_poses(keypoints, letterbox, thresholds)
 
 
-def lanes_as_poses(keypoints: np.ndarray, letterbox: Letterbox, thresholds: Thresholds) -> Poses:
+def lanes_as_poses(
+    keypoints: np.ndarray,
+    letterbox: Letterbox,
+    thresholds: Thresholds,
+    labels: np.ndarray | None = None,
+) -> Poses:
     """
     Return lanes with visible points, best score first.
 
     :param keypoints: (L, R, 3) float32: x, y in image pixels and visibility.
+    :param labels: (L,) int32, classes of the lanes; default their places.
     """
+    if labels is None:
+        labels = np.arange(len(keypoints), dtype=np.int32)
     visible = keypoints[..., 2] > 0
     counts = visible.sum(axis=1)
     scores = keypoints[..., 2].sum(axis=1) / np.maximum(counts, 1)
     passes = (counts > 0) & passing(scores, thresholds.score)
     if thresholds.chooses_classes:
-        passes &= scores >= thresholds.min_scores(np.arange(len(scores)))
+        passes &= scores >= thresholds.min_scores(labels)
     found = np.flatnonzero(passes)
     best = found[np.argsort(-scores[found], kind='stable')][: thresholds.max_detections]
     boxes = np.array(
@@ -99,7 +107,7 @@ def lanes_as_poses(keypoints: np.ndarray, letterbox: Letterbox, thresholds: Thre
     ).reshape(-1, 4)
     limits = np.array(letterbox.image_wh * 2, np.float32)
     return Poses(
-        Detections(np.clip(boxes, 0, limits), scores[best], best.astype(np.int32)),
+        Detections(np.clip(boxes, 0, limits), scores[best], labels[best]),
         keypoints[best],
     )
 

@@ -158,6 +158,12 @@ def find_lanes(network: NetworkDescription, anchors: LaneAnchors) -> tuple[Tenso
     return tuple(named[key] for key in keys) if set(named) == set(keys) else None
 
 
+def is_curvelanes(network: NetworkDescription) -> bool:
+    """Return whether the outputs are those of CurveLanes, which no decoder reads."""
+    ends = {spec.shape[2:] for spec in network.outputs if len(spec.shape) == 4}
+    return {(72, 10), (81, 10)} <= ends
+
+
 def _open(network: NetworkDescription, anchors: LaneAnchors) -> UfldV2Head:
     found = find_lanes(network, anchors)
     if found is None:

@@ -29,6 +29,7 @@ from support.networks.other import (
     efficient_nms,
     faces,
     heatmaps,
+    lstr,
     mmdetection,
     onnx_nms,
     paddle,
@@ -327,6 +328,14 @@ BUILDS = [
             None,
         )
         for family, rows, columns in (('ufld_v2_culane', 72, 81), ('ufld_v2_tusimple', 56, 41))
+    ),
+    (
+        'lstr',
+        ', float[1,1,32,32] mask',
+        'float[1,7,2] pred_logits, float[1,7,8] pred_curves',
+        lstr(),
+        {},
+        None,
     ),
     (
         'mediapipe_palm',

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.vision.decoders.registry import POSES, choose_family
 from trt_ros.vision.decoders.ufld_v2 import UFLD_V2_CULANE, UFLD_V2_TUSIMPLE
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
@@ -188,3 +189,14 @@ def test_another_shape_is_refused(network):
         head(outputs, whole)
     with pytest.raises(TensorMismatchError, match='72 rows and 81 columns of CULane'):
         UFLD_V2_CULANE.open(network('out (1, 201, 18, 4)'))
+
+
+def test_networks_of_curvelanes_are_named(network):
+    seen = network(
+        'loc_row (1, 200, 72, 10); loc_col (1, 100, 81, 10); exist_row (1, 2, 72, 10); '
+        'exist_col (1, 2, 81, 10); lanes (1, 1, 25, 50); others (1, 1, 25, 50)',
+        hw=(800, 1600),
+    )
+    with pytest.raises(TensorMismatchError, match='UFLDv2 of CurveLanes is not decoded') as error:
+        choose_family(POSES, 'auto', seen)
+    assert 'The node `tensor` runs any network' in error.value.remedy
