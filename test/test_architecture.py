@@ -68,7 +68,7 @@ DOORS = {  # foreign package: the layers that may import it
     'grpc': {'runtime'},
     'tritonclient': {'runtime'},
     'onnx': {'engine', 'quantization', 'demo'},
-    'modelopt': {'engine'},
+    'modelopt': {'engine', 'quantization'},
     'torch': {'demo'},
     'cv2': {'vision', 'draw', 'media', 'ros', 'labelling', 'cli', 'nodes', 'demo'},
     'cv_bridge': {'ros'},

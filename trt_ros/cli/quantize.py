@@ -49,6 +49,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='choice of the ranges (default: mse for int8, max for fp8)',
     )
     add(
+        '--tool',
+        default='',
+        choices=('', 'modelopt'),
+        metavar='modelopt',
+        help='quantise with nvidia-modelopt, which must be installed; methods entropy (int8) and '
+        'max',
+    )
+    add(
         '--keep',
         action='append',
         default=[],
@@ -101,6 +109,7 @@ def run(args: Namespace) -> int:
         args.max_drop,
         args.score_threshold,
         engine=not args.no_latency,
+        tool=args.tool,
     )
     pipeline_options = LabelledOptions(
         model_path=str(args.model), **{name: getattr(args, name) for name in OPTIONS}
@@ -143,12 +152,14 @@ def _source(args: Namespace) -> FrameSource:
 def _print(found: QuantReport) -> None:
     print('\n'.join(found.log_lines), file=sys.stderr)
     resumed = f', {found.resumed} of them by an earlier run' if found.resumed else ''
-    print(f'calibrated with {found.frames} images{resumed}, method {found.method}')
+    tool = ' of nvidia-modelopt' if found.tool else ''
+    print(f'calibrated with {found.frames} images{resumed}, method {found.method}{tool}')
     quantised = [layer for layer in found.layers if not layer.reason]
     print(f'{found.to}: {len(quantised)} of {len(found.layers)} convolutions and matrix products')
     measured = [layer for layer in found.layers if layer.error is not None]
     measured.sort(key=lambda layer: -(layer.error or 0.0))
-    print(f'{"error alone":>12}  most sensitive layers')
+    if measured:
+        print(f'{"error alone":>12}  most sensitive layers')
     for layer in measured[:SHOWN_LAYERS]:
         reason = f' ({layer.reason})' if layer.reason else ''
         print(f'{layer.error:12.2%}  {layer.name}{reason}')

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.runtime.cpu.frame_runner import StepByStep
+from trt_ros.runtime.cpu.frame_runner import WARM_UP_THRESHOLDS, StepByStep
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.runner import Runner
@@ -65,6 +65,11 @@ class FrameNetwork:
         result = self._steps.infer(frame, thresholds)
         tensors, outputs = self._recorder.last
         return result, {**outputs, **{name: tensors[name] for name in self._inputs}}
+
+    def inputs_of(self, frame: Frame) -> dict[str, np.ndarray]:
+        """Return the inputs of the network for a frame."""
+        self.run(frame, WARM_UP_THRESHOLDS)
+        return self._recorder.last[0]
 
     def __enter__(self) -> FrameNetwork:
         return self

@@ -11,11 +11,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trt_ros.engine.build.onnx_check import LARGEST_NBYTES
 from trt_ros.engine.build.onnx_nodes import to_quantising_opset
 from trt_ros.engine.key import OnnxFile, total_nbytes
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import Reporter
+from trt_ros.quantization.by_modelopt import METHODS, quantise_by_modelopt, quantised_layers
 from trt_ros.quantization.calibration import Calibration
 from trt_ros.quantization.engine_check import EngineCheck, check_engine
 from trt_ros.quantization.formats import FORMATS
@@ -46,6 +49,7 @@ class QuantOptions:
     :param max_drop: largest drop of the agreement with the original, 0 to 1.
     :param score: minimum score of compared boxes.
     :param engine: whether to compare the results of the engine, too, where there is a GPU.
+    :param tool: 'modelopt' for nvidia-modelopt, '' for trt_ros itself.
     """
 
     to: str
@@ -54,14 +58,25 @@ class QuantOptions:
     max_drop: float = 0.01
     score: float = 0.25
     engine: bool = True
+    tool: str = ''
 
     def __post_init__(self) -> None:
-        methods = FORMATS[self.to].methods
+        methods = self._methods
         if self.method and self.method not in methods:
             raise ParameterError(
-                f'The method {self.method} cannot be used for {self.to}.',
+                f'The method {self.method} cannot be used for {self.to}'
+                + (f' with {self.tool}.' if self.tool else '.'),
                 remedy=f'Choose one of {", ".join(methods)}.',
             )
+
+    @property
+    def _methods(self) -> tuple[str, ...]:
+        return METHODS[self.to] if self.tool else FORMATS[self.to].methods
+
+    @property
+    def chosen_method(self) -> str:
+        """The method, or the default of the format and the tool."""
+        return self.method or self._methods[0]
 
 
 @dataclass(frozen=True)
@@ -107,6 +122,7 @@ class QuantReport:
     model: str
     output: str
     to: str
+    tool: str
     method: str
     frames: int
     resumed: int
@@ -143,37 +159,89 @@ def quantise(
     path = Path(pipeline_options.model_path).expanduser()
     _check_output(output, path)
     fitted = _fitted(path, pipeline_options, report)
-    quant_format = FORMATS[options.to]
-    network = QuantNetwork(_load(path, options.to), options.keep, quant_format)
-    method = options.method or quant_format.methods[0]
-    activations = sorted({layer.activation for layer in network.layers})
-    key = _key(path, source, fitted, activations)
-    calibration = Calibration(activations, calibration_path(output), key)
-    resumed = calibration.done
-    evaluated: list[Frame] = []
-    stride = -(-source.count // EVALUATED_FRAMES)
+    network = QuantNetwork(_load(path, options.to), options.keep, FORMATS[options.to])
+    frames = _Frames(source)
+    if options.tool == 'modelopt':
+        found = _modelopt(options, network, fitted, frames, report)
+    else:
+        key = _key(path, source, fitted, [layer.activation for layer in network.layers])
+        found = _own(options, network, fitted, frames, calibration_path(output), key, report)
+    _write(found.model, output)
+    engine = None
+    if options.engine:
+        engine = check_engine(
+            output, fitted, found.evaluation, found.agreement, pipeline_options, report
+        )
+    left_out = [LayerResult(name, None, why) for name, why in network.left_out.items()]
+    return QuantReport(
+        str(path),
+        str(output),
+        options.to,
+        options.tool,
+        options.chosen_method,
+        found.frames,
+        found.resumed,
+        found.agreement,
+        found.layers + left_out,
+        fitted.log_lines,
+        engine,
+    )
 
-    def frames() -> Iterator[Frame]:
-        for index, frame in enumerate(source.open()):
-            if index % stride == 0 and len(evaluated) < EVALUATED_FRAMES:
-                evaluated.append(frame)
+
+class _Frames:
+    """The frames of the source; keeps some to evaluate with."""
+
+    def __init__(self, source: FrameSource) -> None:
+        self._source, self.count = source, source.count
+        self._stride = -(-source.count // EVALUATED_FRAMES)
+        self.evaluated: list[Frame] = []
+        self.done = 0
+
+    def __iter__(self) -> Iterator[Frame]:
+        for index, frame in enumerate(self._source.open()):
+            if index % self._stride == 0 and len(self.evaluated) < EVALUATED_FRAMES:
+                self.evaluated.append(frame)
+            self.done = index + 1
             yield frame
 
+    def check_any(self) -> None:
+        if not self.done:
+            raise ParameterError('The files have no images.', remedy='Calibrate with some images.')
+
+
+@dataclass(frozen=True)
+class _Quantised:
+    model: Any
+    evaluation: Evaluation
+    agreement: ResultAgreement
+    layers: list[LayerResult]
+    frames: int
+    resumed: int = 0
+
+
+def _own(
+    options: QuantOptions,
+    network: QuantNetwork,
+    fitted: Fitted[Any],
+    frames: _Frames,
+    kept: Path,
+    key: str,
+    report: Reporter,
+) -> _Quantised:
+    """Calibrate with histograms, and return the most sensitive layers to float."""
+    quant_format = FORMATS[options.to]
+    activations = sorted({layer.activation for layer in network.layers})
+    calibration = Calibration(activations, kept, key)
+    resumed = calibration.done
     with FrameNetwork(network.model, fitted, activations) as instrumented:
-        calibration.run(instrumented, frames(), source.count, report)
-    if not calibration.done:
-        raise ParameterError('The files have no images.', remedy='Calibrate with some images.')
+        calibration.run(instrumented, frames, frames.count, report)
+    frames.check_any()
     with FrameNetwork(network.model, fitted) as original:
-        evaluation = Evaluation(original, evaluated, options.score)
-    amax = calibration.ranges(method, quant_format)
+        evaluation = Evaluation(original, frames.evaluated, options.score)
+    amax = calibration.ranges(options.chosen_method, quant_format)
     search = LayerSearch(network, fitted, amax, quant_format, evaluation, report)
     errors = search.errors()
     layers, agreement = search.fallback(errors, options.max_drop)
-    model = search.model(layers)
-    _write(model, output)
-    engine = None
-    if options.engine:
-        engine = check_engine(output, fitted, evaluation, agreement, pipeline_options, report)
     quantised = {layer.name for layer in layers}
     results = [
         LayerResult(
@@ -183,19 +251,47 @@ def quantise(
         )
         for layer in network.layers
     ]
-    results += [LayerResult(name, None, why) for name, why in network.left_out.items()]
-    return QuantReport(
-        str(path),
-        str(output),
-        options.to,
-        method,
-        calibration.done,
-        resumed,
-        agreement,
-        results,
-        fitted.log_lines,
-        engine,
-    )
+    model = search.model(layers)
+    return _Quantised(model, evaluation, agreement, results, calibration.done, resumed)
+
+
+def _modelopt(
+    options: QuantOptions,
+    network: QuantNetwork,
+    fitted: Fitted[Any],
+    frames: _Frames,
+    report: Reporter,
+) -> _Quantised:
+    """Quantise with nvidia-modelopt, which chooses among the layers that may be quantised."""
+
+    def inputs(original: FrameNetwork) -> Iterator[dict[str, np.ndarray]]:
+        for index, frame in enumerate(frames):
+            report('calibrating', 100.0 * index / frames.count)
+            yield original.inputs_of(frame)
+
+    with FrameNetwork(network.model, fitted) as original:
+        model = quantise_by_modelopt(
+            network.model, options.to, options.chosen_method, network.left_out, inputs(original)
+        )
+        frames.check_any()
+        evaluation = Evaluation(original, frames.evaluated, options.score)
+    with FrameNetwork(model, fitted) as variant:
+        agreement = evaluation.agreement(variant)
+    if not agreement.drop <= options.max_drop:
+        raise ParameterError(
+            f'The network of nvidia-modelopt has a drop of more than {options.max_drop:g}.',
+            cause=f'{agreement}.',
+            remedy='Keep layers in float with --keep, or quantise without --tool, which chooses '
+            'them.',
+        )
+    quantised = quantised_layers(model)
+    results = [
+        LayerResult(
+            layer.name, None, '' if layer.name in quantised else 'left out by nvidia-modelopt'
+        )
+        for layer in network.layers
+    ]
+    return _Quantised(model, evaluation, agreement, results, frames.done)
 
 
 def calibration_path(output: Path) -> Path:

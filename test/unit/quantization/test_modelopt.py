@@ -1,0 +1,87 @@
+"""Quantisation by nvidia-modelopt, where it is installed."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+import json
+
+import numpy as np
+import pytest
+
+from trt_ros.cli import main
+from trt_ros.demo.evaluate import MODEL
+from trt_ros.demo.scene import TRAINING, draw
+
+cv2 = pytest.importorskip('cv2')
+onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+
+
+@pytest.fixture
+def quantize(tmp_path, capsys):
+    for index in range(4):
+        picture = draw(np.random.default_rng([TRAINING, index]), (640, 480))[0]
+        cv2.imwrite(str(tmp_path / f'{index}.png'), picture)
+
+    def run(*args, model=MODEL, to='int8'):
+        flags = ['--tool', 'modelopt', '--output', tmp_path / 'q.onnx', *args]
+        code = main(['quantize', str(model), str(tmp_path), '--to', to, *map(str, flags)])
+        return code, capsys.readouterr()
+
+    return run
+
+
+def test_method_that_modelopt_lacks_is_refused(quantize):
+    code, printed = quantize('--method', 'mse')
+    assert code == 1
+    assert 'method mse cannot be used for int8 with modelopt' in printed.err
+    assert 'Choose one of entropy, max' in printed.err
+
+
+@pytest.mark.skipif(find_spec('modelopt') is not None, reason='nvidia-modelopt is installed')
+def test_missing_modelopt_is_an_error_with_the_command_that_installs_it(quantize, tmp_path):
+    code, printed = quantize()
+    assert code == 1
+    assert 'nvidia-modelopt is not installed.' in printed.err
+    assert "pip install 'nvidia-modelopt[onnx]'" in printed.err
+    assert not (tmp_path / 'q.onnx').exists()
+
+
+needs_modelopt = pytest.mark.skipif(
+    find_spec('modelopt') is None, reason='nvidia-modelopt is not installed'
+)
+
+
+@needs_modelopt
+@pytest.mark.filterwarnings('ignore')  # Those of torch and modelopt.
+@pytest.mark.parametrize('to', ['int8', 'fp8'])
+def test_results_of_a_detector_agree_with_those_of_the_original(quantize, to, tmp_path):
+    kept = '/network/to_8/to_8.3/to_8.3.0/Conv'
+    flags = ['--keep', kept, '--json', tmp_path / 'r.json', '--max-drop', '0.02']
+    code, printed = quantize(*flags, to=to)
+    assert code == 0, printed.err
+    assert 'of nvidia-modelopt' in printed.out
+    report = json.loads((tmp_path / 'r.json').read_text())
+    assert (report['tool'], report['frames']) == ('modelopt', 4)
+    assert report['agreement']['value'] >= 0.98
+    reasons = {layer['name']: layer['reason'] for layer in report['layers']}
+    assert reasons[kept] == 'kept by --keep'
+    assert 'last layer before the results' in reasons.values()
+    assert sum(not why for why in reasons.values()) >= 25
+    model = onnx.load(tmp_path / 'q.onnx')
+    assert {each.key for each in model.metadata_props} >= {'names', 'task', 'stride'}
+    types = {tensor.data_type for tensor in model.graph.initializer}
+    wanted = {'int8': onnx.TensorProto.INT8, 'fp8': onnx.TensorProto.FLOAT8E4M3FN}
+    assert wanted[to] in types
+
+
+@needs_modelopt
+@pytest.mark.filterwarnings('ignore')
+def test_drop_that_modelopt_exceeds_is_an_error(quantize, monkeypatch, tmp_path):
+    from trt_ros.quantization import result_agreement
+
+    monkeypatch.setattr(result_agreement.ResultAgreement, 'drop', property(lambda _: 0.02))
+    code, printed = quantize('--method', 'max')
+    assert code == 1
+    assert 'nvidia-modelopt has a drop of more than 0.01.' in printed.err
+    assert not (tmp_path / 'q.onnx').exists()

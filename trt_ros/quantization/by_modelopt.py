@@ -1,0 +1,107 @@
+"""Quantisation by NVIDIA's nvidia-modelopt, which places its own Q/DQ nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import redirect_stdout
+from pathlib import Path
+import re
+import sys
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from trt_ros.engine.build.onnx_nodes import HEAVY
+from trt_ros.errors import BackendError, ModelError
+
+METHODS = {'int8': ('entropy', 'max'), 'fp8': ('max',)}  # The default first.
+
+
+def quantise_by_modelopt(
+    model: Any,
+    to: str,
+    method: str,
+    left_out: Iterable[str],
+    inputs: Iterator[Mapping[str, np.ndarray]],
+) -> Any:
+    """
+    Return a quantised copy of a model, with its metadata.
+
+    :param model: ModelProto.
+    :param left_out: layers that stay in float, by the name of the node or, where it has none, of
+        its output.
+    :param inputs: inputs of the network, one run each.
+    :raises BackendError: if modelopt is not installed.
+    :raises ModelError: if it fails.
+    """
+    import onnx
+
+    try:
+        from modelopt.onnx.quantization import quantize  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise BackendError(
+            'nvidia-modelopt is not installed.',
+            cause=str(error),
+            remedy="Run `pip install 'nvidia-modelopt[onnx]'` in an environment of its own, or "
+            'quantise without --tool.',
+        ) from error
+    named = onnx.ModelProto()
+    named.CopyFrom(model)
+    for node in named.graph.node:
+        node.name = node.name or node.output[0]
+    with TemporaryDirectory(prefix='trt_ros') as folder:
+        source, target = Path(folder) / 'model.onnx', Path(folder) / 'quantised.onnx'
+        onnx.save(named, str(source))
+        try:
+            with redirect_stdout(sys.stderr):  # Of the calibration.
+                quantize(
+                    str(source),
+                    quantize_mode=to,
+                    calibration_method=method,
+                    calibration_data_reader=_Reader(inputs),
+                    calibration_eps=['cpu'],
+                    nodes_to_exclude=[f'{re.escape(name)}$' for name in left_out],
+                    high_precision_dtype='fp32',
+                    output_path=str(target),
+                    log_level='ERROR',
+                )
+        except Exception as error:  # Its own failures have all types.
+            raise ModelError(
+                'nvidia-modelopt cannot quantise the model.',
+                cause=f'{type(error).__name__}: {error}',
+                remedy='Quantise without --tool.',
+            ) from error
+        found = onnx.load(str(target))
+    del found.metadata_props[:]
+    found.metadata_props.extend(model.metadata_props)
+    return found
+
+
+def quantised_layers(model: Any) -> set[str]:
+    """Return the layers of a Q/DQ model that read two quantised tensors, by name as above."""
+    dequantised = {
+        node.output[0] for node in model.graph.node if node.op_type == 'DequantizeLinear'
+    }
+    return {
+        node.name or node.output[0]
+        for node in model.graph.node
+        if node.op_type in HEAVY and dequantised.issuperset(node.input[:2])
+    }
+
+
+class _Reader:
+    """The inputs, as modelopt reads them."""
+
+    def __init__(self, inputs: Iterator[Mapping[str, np.ndarray]]) -> None:
+        self._inputs, self._first = inputs, next(inputs, None)
+        self._is_first = True
+
+    def get_first(self) -> Mapping[str, np.ndarray] | None:
+        return self._first
+
+    def get_next(self) -> Mapping[str, np.ndarray] | None:
+        if self._is_first:
+            self._is_first = False
+            return self._first
+        return next(self._inputs, None)
