@@ -21,8 +21,8 @@ from types import FrameType
 
 from trt_ros.errors import TrtRosError
 
-#: Verbs of earlier versions, which still run.
-RENAMED = {'detect': 'infer'}
+#: Names of tasks, which the verb `infer` recognises by itself.
+TASKS = ('detect', 'segment', 'classify', 'pose', 'depth')
 
 
 def verbs() -> list[str]:
@@ -70,10 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     escape_unprintable()
     argv = sys.argv[1:] if argv is None else argv
     known = verbs()
-    if argv and argv[0] in RENAMED:
-        verb = RENAMED[argv[0]]
-        print(f'trt-ros: the verb {argv[0]} is called {verb} now.', file=sys.stderr)
-        argv = [verb, *argv[1:]]
+    if argv and argv[0] in TASKS:
+        print(f'trt-ros: infer runs networks of every task, also for {argv[0]}.', file=sys.stderr)
+        argv = ['infer', *argv[1:]]
     try:
         # A known verb is loaded alone: the others add no time and cannot break it.
         parser = make_parser([argv[0]] if argv and argv[0] in known else known)

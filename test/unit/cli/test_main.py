@@ -48,10 +48,11 @@ def test_unknown_verb_is_usage_error_listing_verbs(capsys):
     assert 'infer' in capsys.readouterr().err
 
 
-def test_a_renamed_verb_runs_as_the_new_one(capsys):
-    assert cli.main(['detect', '--model', 'missing.onnx', 'missing.png']) == 1
+@pytest.mark.parametrize('task', ['detect', 'segment', 'classify', 'pose', 'depth'])
+def test_the_name_of_a_task_runs_infer(task, capsys):
+    assert cli.main([task, '--model', 'missing.onnx', 'missing.png']) == 1
     written = capsys.readouterr().err
-    assert written.startswith('trt-ros: the verb detect is called infer now.\n')
+    assert written.startswith(f'trt-ros: infer runs networks of every task, also for {task}.\n')
     assert 'missing' in written.partition('\n')[2]
 
 
