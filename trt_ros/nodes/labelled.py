@@ -14,7 +14,6 @@ from trt_ros.nodes.inference import InferenceNode
 from trt_ros.ros.messages import LATCHED, to_label_info
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.feeds import RunInputs
-from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds, parse_class_scores
 
@@ -129,9 +128,7 @@ class ObjectNode(LabelledNode):
 
     def parameters_changed(self) -> None:
         """Look up the chosen classes, and publish the class names with the new threshold."""
-        self.class_thresholds = ClassThresholds.of(
-            self.parameters.thresholds(), self.pipeline.class_names
-        )
+        self.class_thresholds: Thresholds = self.pipeline.look_up(self.parameters.thresholds())
         super().parameters_changed()
 
     def thresholds(self) -> Thresholds:

@@ -39,6 +39,8 @@ log = logging.getLogger('trt_ros.runtime')
 
 ResultT = TypeVar('ResultT')
 
+OBJECT_TASKS = ('detect', 'obb', 'pose')  # Tasks whose results are objects with a class and score.
+
 
 class PendingResult(Generic[ResultT]):
     """A submitted frame. `result` must be called: the frame occupies its slot until then."""
@@ -250,10 +252,17 @@ class Pipeline(Generic[ResultT]):
         """
         Look up the classes of thresholds, once for many images; the methods accept both.
 
-        :raises ParameterError: for an unknown class.
+        :raises ParameterError: for an unknown class, or where the results are no objects.
         """
         if not thresholds.chooses_classes or isinstance(thresholds, ClassThresholds):
             return thresholds
+        head = self.decoder.head
+        if self.decoder.task not in OBJECT_TASKS and not head.finds_instances:
+            raise ParameterError(
+                'classes, class_score_thresholds and class_agnostic_nms are for objects, but '
+                f'decoder {self.decoder.name} finds none.',
+                remedy='Leave them out.',
+            )
         # Copies: a program may change its list of classes between calls.
         asked = replace(
             thresholds,

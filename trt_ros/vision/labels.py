@@ -59,7 +59,7 @@ def class_names(
 
 def _meant_by(labels: Sequence[str]) -> str:
     """Return the built-in list or the file that a single name may stand for, a sentence; or ''."""
-    if len(labels) != 1:
+    if len(labels) != 1 or labels[0] in BUILT_IN:
         return ''
     close = get_close_matches(labels[0].lower(), BUILT_IN, n=2)
     if close:

@@ -184,6 +184,15 @@ def test_depth_is_a_file_of_floats(infer, network, tmp_path):
     assert colours[0, 0].tolist() != colours[127, 0].tolist()
 
 
+@pytest.mark.parametrize(
+    'flags',
+    [['--classes', 'red'], ['--class-score-thresholds', '0:0.5'], ['--class-agnostic-nms']],
+)
+def test_limits_of_objects_are_refused_for_other_results(infer, semantic, flags):
+    _, said = infer(semantic, '--labels', 'red,green,blue', *flags, code=1)
+    assert 'are for objects, but decoder semantic finds none' in said
+
+
 def test_small_depths_keep_their_digits(infer, network):
     values = np.linspace(0.0000123456, 0.00005, 64)[:, None] * np.ones((1, 64, 64))
     (entry,), _ = infer(network(depth=values))

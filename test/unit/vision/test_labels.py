@@ -137,10 +137,11 @@ def test_a_file_of_the_wrong_length_is_named(labels_file):
         ('imagenet1k', "Did you mean 'imagenet'?"),
         ('~/classes.txt', r"If '~/classes.txt' is a file, set `labels_path` to it\."),
         ('person', '^Set `labels`'),
+        ('voc', '^Set `labels`'),
     ],
 )
 def test_a_single_wrong_name_may_stand_for_a_list_or_a_file(label, remedy):
-    with pytest.raises(ParameterError, match=r'^labels names 1 class, but') as error:
+    with pytest.raises(ParameterError, match=r'^labels .*names \d+ class(es)?, but') as error:
         class_names([label], '', {}, 80)
     assert re.search(remedy, error.value.remedy)
 

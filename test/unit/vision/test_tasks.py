@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.vision.decoders import mismatches
 from trt_ros.vision.decoders import registry as decoder
 from trt_ros.vision.letterbox import Preprocess
 
@@ -82,8 +83,8 @@ def test_other_tasks_report_the_kind_of_network_too(network):
 
 def test_every_task_has_a_node_that_there_is():
     nodes = Path(decoder.__file__).parents[2] / 'nodes'
-    assert decoder.NODES.keys() == decoder.TASKS.keys()
-    assert all((nodes / f'{node}.py').is_file() for node in decoder.NODES.values())
+    assert mismatches.NODES.keys() == mismatches.TASKS.keys()
+    assert all((nodes / f'{node}.py').is_file() for node in mismatches.NODES.values())
 
 
 @pytest.mark.parametrize('family', OTHERS, ids=lambda family: family.name)

@@ -159,7 +159,9 @@ def find_heatmaps(network: NetworkDescription) -> TensorSpec | None:
     only by their name.
     """
     found = _planes(network)
-    if found is None or 'task' in network.metadata or found.shape[1] < 2 or network.class_count:
+    if found is None or 'task' in network.metadata or found.shape[1] < 2:
+        return None
+    if network.class_count not in (None, 0, 1):  # One name is that of the object.
         return None
     quarter = tuple(size // 4 for size in network.input_hw)
     is_open = -1 in found.shape[2:] and are_named(found)

@@ -29,9 +29,16 @@ from trt_ros.vision.decoders.heatmap_pose import HEATMAP_POSE
 from trt_ros.vision.decoders.instances import YOLOV8_SEG
 from trt_ros.vision.decoders.lstr import LSTR
 from trt_ros.vision.decoders.maskformer import MASKFORMER, MASKFORMER_PANOPTIC
+from trt_ros.vision.decoders.mismatches import (
+    TASKS,
+    ambiguous,
+    claims_of,
+    not_recognised,
+    of_another_task,
+    perhaps_keypoints,
+)
 from trt_ros.vision.decoders.movenet import MOVENET
 from trt_ros.vision.decoders.nanodet import NANODET, NANODET_PLUS
-from trt_ros.vision.decoders.nearest import advice, lookalike, nearest
 from trt_ros.vision.decoders.obb import YOLOV8_OBB
 from trt_ros.vision.decoders.objectness_rows import YOLOV5_FACE, YOLOV5_SEG, YOLOV7_POSE
 from trt_ros.vision.decoders.onnx_nms import ONNX_NMS, YOLOV3
@@ -39,12 +46,11 @@ from trt_ros.vision.decoders.paddle import PICODET, PPYOLOE, PPYOLOE_PLUS
 from trt_ros.vision.decoders.palms import MEDIAPIPE_PALM
 from trt_ros.vision.decoders.pose import YOLOV8_POSE
 from trt_ros.vision.decoders.raw_yolo import YOLOV5_RAW, YOLOV7_RAW
-from trt_ros.vision.decoders.recognition import recognise
 from trt_ros.vision.decoders.semantic import SEMANTIC, YOLO_SEMANTIC
 from trt_ros.vision.decoders.simcc import SIMCC
 from trt_ros.vision.decoders.ssd import SSD
 from trt_ros.vision.decoders.ufld import UFLD
-from trt_ros.vision.decoders.ufld_v2 import UFLD_V2_CULANE, UFLD_V2_TUSIMPLE, is_curvelanes
+from trt_ros.vision.decoders.ufld_v2 import UFLD_V2_CULANE, UFLD_V2_TUSIMPLE
 from trt_ros.vision.decoders.yolov5 import YOLOV5
 from trt_ros.vision.decoders.yolov8 import YOLOV8
 from trt_ros.vision.decoders.yolov10 import YOLOV10
@@ -133,32 +139,6 @@ DRAWN: tuple[Family[Head[Any]], ...] = (
     *CLASSIFIERS,
     *DEPTHS,
 )
-
-#: Kind of network per task.
-TASKS: Mapping[str, str] = {
-    'detect': 'detection',
-    'segment': 'segmentation',
-    'pose': 'keypoint',
-    'obb': 'oriented-box',
-    'classify': 'classification',
-    'depth': 'depth',
-    'embed': 'embedding',
-    'tensor': 'any',
-}
-
-#: Node that runs the networks of a task.
-NODES: Mapping[str, str] = {
-    'detect': 'detector',
-    'segment': 'segmenter',
-    'pose': 'pose',
-    'obb': 'detector',
-    'classify': 'classifier',
-    'depth': 'depth',
-    'embed': 'tensor',
-    'tensor': 'tensor',
-}
-
-ANY = 'The node `tensor` runs any network and publishes its undecoded outputs.'
 
 HeadT = TypeVar('HeadT')
 ResultT = TypeVar('ResultT')
@@ -302,11 +282,7 @@ def choose_family(
     stated = network.metadata.get('task', '')  # As Ultralytics writes it.
     stated = 'segment' if stated == 'semantic' else stated
     if stated in TASKS and stated not in tasks and 'tensor' not in tasks:
-        raise TensorMismatchError(
-            f'This is {_a(TASKS[stated])} network; {_served(families)}.',
-            cause=f"In its metadata, 'task' is {network.metadata['task']!r}.",
-            remedy=f'Run the node `{NODES[stated]}`, or choose {_a(_kinds(families))} network.',
-        )
+        raise of_another_task(families, network, stated)
     if name == 'auto':
         return _recognise(families, network)
     for family in families:
@@ -323,155 +299,13 @@ def choose_family(
 def _recognise(
     families: tuple[Family[HeadT], ...], network: NetworkDescription
 ) -> tuple[Family[HeadT], str]:
-    claims = _claims(families, network)
+    claims = claims_of(families, network)
     if not claims:
-        raise _not_recognised(families, network)
+        raise not_recognised(families, network, (*DRAWN, *EMBEDDINGS))
     if len(claims) > 1:
-        raise TensorMismatchError(
-            'More than one decoder matches this network.',
-            cause='; '.join(f'{family.name}: {reason}' for family, reason in claims)
-            + f'. Seen: {network}.',
-            remedy=_set_decoder(tuple(family for family, _ in claims))
-            + _about_labels(families, network)
-            + _about_keypoints(claims, network)
-            + f' docs/models.md describes each. {ANY}',
-        )
+        raise ambiguous(families, network, claims)
     family, reason = claims[0]
-    other = lookalike(family.name, network)
-    if other:
-        raise TensorMismatchError(
-            f'The network may be a keypoint network: {other}.',
-            cause=f'{family.name}: {reason}; the other network has the same shape.',
-            remedy=f'Run the node `{NODES["pose"]}`, or set `labels` or `decoder: {family.name}` '
-            'if it is a detector.',
-        )
-    return claims[0]
-
-
-def _about_labels(families: tuple[Family[HeadT], ...], network: NetworkDescription) -> str:
-    """Return whether names of the classes decide between the families of a network, a sentence."""
-    if network.class_count:
-        return f' The {network.class_count} named classes do not decide between them.'
-    before_classes = (0, 1, 4, 5, 32)  # Values beside the scores of the classes.
-    counts = {
-        size - before
-        for spec in network.outputs
-        for size in spec.shape
-        for before in before_classes
-        if size > before
-    }
-    decide = any(
-        len(_claims(families, replace(network, class_count=count))) == 1 for count in counts
-    )
-    return ' The names of the classes (`labels`) may decide, too.' if decide else ''
-
-
-def _about_keypoints(claims: list[tuple[Family[HeadT], str]], network: NetworkDescription) -> str:
-    """Return the keypoint network that a detector may be instead, a sentence; or ''."""
-    names = [name for family, _ in claims if (name := lookalike(family.name, network))]
-    is_claimed = any(family.task == 'pose' for family, _ in claims)
-    if not names or is_claimed:
-        return ''
-    return f' It may also be {names[0]}, which the node `{NODES["pose"]}` runs.'
-
-
-def _claims(
-    families: tuple[Family[HeadT], ...], network: NetworkDescription
-) -> list[tuple[Family[HeadT], str]]:
-    return [(family, reason) for family in families if (reason := recognise(family.name, network))]
-
-
-def _not_recognised(
-    families: tuple[Family[HeadT], ...], network: NetworkDescription
-) -> TensorMismatchError:
-    """Return the error for a network of no family; it names the node that runs it, if any."""
-    others: tuple[Family[object], ...] = (
-        *FAMILIES,
-        *SEGMENTERS,
-        *POSES,
-        *ORIENTED,
-        *CLASSIFIERS,
-        *DEPTHS,
-        *EMBEDDINGS,
-    )
-    claims = _claims(others, network)
-    kinds = {TASKS[family.task]: reason for family, reason in claims}
-    if not kinds and is_curvelanes(network):
-        return TensorMismatchError(
-            'UFLDv2 of CurveLanes is not decoded.',
-            cause=f'Its ten lanes are curves fitted to rows and columns. Seen: {network}.',
-            remedy=f'Use a network of CULane or TuSimple, or decode its outputs yourself. {ANY}',
-        )
-    if not kinds:
-        inputs = '; '.join(map(str, network.inputs))
-        near = '; '.join(nearest(network, {family.name for family in families}))
-        return TensorMismatchError(
-            'No decoder recognises this network.',
-            cause=f'Seen: inputs {inputs}; {network}. Nearest: {near}.',
-            remedy=(advice(network) or _choose_an_output(families, network))
-            + 'Export the network as described in docs/models.md, or set `decoder` to its family. '
-            + ANY,
-        )
-    nodes = dict.fromkeys(f'`{NODES[family.task]}`' for family, _ in claims)
-    return TensorMismatchError(
-        f'This looks like {_a(" or ".join(kinds))} network; {_served(families)}.',
-        cause='; '.join(dict.fromkeys(kinds.values())) + f'. Seen: {network}.',
-        remedy=f'Run the node {" or ".join(nodes)}. If it is {_a(_kinds(families))} network, '
-        'set `decoder` to its family (docs/models.md).',
-    )
-
-
-def _choose_an_output(families: tuple[Family[HeadT], ...], network: NetworkDescription) -> str:
-    """
-    Return the remedy for a network with auxiliary outputs, or ''.
-
-    `runtime.heads` names the outputs that exactly one of `families` decodes alone.
-    """
-    if len(network.outputs) < 2:
-        return ''
-    choices = _without_one_output(families, network)
-    if 0 < len(choices) < 3:
-        return f'Set outputs to {" or to ".join(choices)}. '
-    nodes: dict[str, dict[str, None]] = {}
-    for spec in network.outputs:
-        alone = replace(network, outputs=(spec,), class_count=None)
-        claims = [family for family, _ in _claims(DRAWN, alone) if family.task != 'classify']
-        if claims and len(_claims(families, alone)) != 1:
-            nodes[spec.name] = dict.fromkeys(f'`{NODES[family.task]}`' for family in claims)
-    if not nodes:
-        return ''
-    found = dict.fromkeys(node for each in nodes.values() for node in each)
-    return f'Set outputs to {" or ".join(nodes)}, and run the node {" or ".join(found)}. '
-
-
-def _without_one_output(
-    families: tuple[Family[HeadT], ...], network: NetworkDescription
-) -> list[str]:
-    """Return the outputs that one family decodes without another output, with its name."""
-    choices = []
-    for left_out in network.outputs if len(network.outputs) > 2 else ():
-        some = tuple(spec for spec in network.outputs if spec is not left_out)
-        claims = _claims(families, replace(network, outputs=some))
-        if len(claims) == 1:
-            names = ', '.join(spec.name for spec in some)
-            choices.append(f'{names} (decoder {claims[0][0].name})')
-    return choices
-
-
-def _a(noun: str) -> str:
-    return f'{"an" if noun[0] in "aeiou" else "a"} {noun}'
-
-
-def _kinds(families: tuple[Family[HeadT], ...]) -> str:
-    return ' or '.join(dict.fromkeys(TASKS[family.task] for family in families))
-
-
-def _served(families: tuple[Family[HeadT], ...]) -> str:
-    if families[0].task == 'detect':
-        return f'the detector runs {_kinds(families)} networks'
-    return f'expected {_a(_kinds(families))} network'
-
-
-def _set_decoder(families: tuple[Family[HeadT], ...]) -> str:
-    *names, last = (family.name for family in families)
-    return f'Set `decoder` to {", ".join(names)}{" or " if names else ""}{last}.'
+    error = perhaps_keypoints(family, reason, network)
+    if error:
+        raise error
+    return family, reason

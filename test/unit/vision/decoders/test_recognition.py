@@ -284,6 +284,27 @@ def test_seven_scores_are_still_a_classifier(network, outputs, known):
     assert family.name == 'classifier'
 
 
+@pytest.mark.parametrize(
+    ('task', 'outputs', 'count', 'family'),
+    [
+        ('segment', 'out (1, 21, 640, 640)', 19, 'semantic'),
+        ('detect', 'boxes (1, 8400, 4); scores (1, 8400, 21)', 19, 'boxes'),
+        ('classify', 'out (1, 9)', 10, 'classifier'),
+    ],
+)
+def test_the_error_says_that_only_the_names_do_not_fit(network, task, outputs, count, family):
+    with pytest.raises(TensorMismatchError, match=f'with {count} named classes') as error:
+        choose_family(TABLE[task], 'auto', network(outputs, class_count=count))
+    assert f'Without the names, it may be {family}: ' in error.value.cause
+    assert 'one name per class' in error.value.remedy
+
+
+@pytest.mark.parametrize('outputs', ['heatmaps (?, 17, ?, ?)', 'out (1, 17, 64, 48)'])
+def test_heatmaps_of_a_named_object_are_keypoints(network, outputs):
+    seen = network(outputs, hw=(256, 192), class_count=1)
+    assert choose_family(decoder.DRAWN, 'auto', seen)[0].name == 'heatmap_pose'
+
+
 @pytest.mark.parametrize('shape', ['68, 18', '197, 768', '257, 384'])
 def test_features_are_no_keypoints(network, shape):
     with pytest.raises(TensorMismatchError, match='No decoder recognises'):
