@@ -19,13 +19,18 @@ NOT_COUNTED = {
     'DeformConv',
     'Einsum',
     'FusedConv',
+    'FusedGemm',
     'FusedMatMul',
     'GRU',
+    'GroupQueryAttention',
     'If',
     'LSTM',
     'Loop',
     'MatMulInteger',
+    'MatMulNBits',
     'MultiHeadAttention',
+    'NhwcConv',
+    'QGemm',
     'QLinearConv',
     'QLinearMatMul',
     'RNN',
@@ -76,7 +81,7 @@ def work_of(model: Any, batch: int = 1) -> ModelWork | None:
             continue
         operands = [shapes.get(name) for name in (*node.input[:2], node.output[0])]
         first, second, output = operands
-        if first is None or second is None or output is None:
+        if not (first and second and output):  # Unknown, or a scalar, which is invalid.
             return None
         flop += 2 * _products(node, first, second, output)
         elements += sum(map(math.prod, (first, second, output)))

@@ -73,6 +73,11 @@ def test_functions_and_subgraphs_have_no_number():
     assert work_of(model) is None
 
 
+def test_an_invalid_product_of_a_scalar_has_no_number():
+    model = network('y = MatMul (x, w)', ('w', (6, 7)), inputs='float x', outputs='float[4,7] y')
+    assert work_of(model) is None
+
+
 def test_unknown_size_has_no_number():
     assert (
         work_of(network('y = Conv (x, w)', ('w', (4, 3, 1, 1)), inputs='float[1,3,H,W] x')) is None
