@@ -240,7 +240,8 @@ def _paint(
             line, names = line[member], names[:, member]
             high, low = (end.reshape(count, -1).take(chosen, axis=1) for end in (high, low))
             one, other = (
-                rank.reshape(-1)[chosen] * np.intp(len(lanes)) + lanes for rank in (one, other)
+                rank.reshape(-1)[chosen].astype(np.intp) * len(lanes) + lanes
+                for rank in (one, other)
             )  # Positions in `high` and `low`.
             lead, lag = high.take(one) - high.take(other), low.take(other) - low.take(one)
             share = lead / (lead + lag)
