@@ -263,9 +263,7 @@ def _feeds(
         binding = bindings.get(name)
         if name in images:
             feeds[name] = feed = _image_feed(options, binding, images[name], decoder)
-            line = describe_preprocess(feed.preprocess, images[name].size_reason)
-            if feed.crop is not None:
-                line += f'; regions: {feed.crop.resize}, scale {feed.crop.scale:g}'
+            line = describe_preprocess(feed.preprocess, images[name].size_reason, feed.crop)
             log_lines.append(f'{name}: {line}' if bindings else line)
         elif binding is not None and binding.kind == 'state':
             feeds[name] = _state_feed(network, specs[name], binding.sources[0])

@@ -206,8 +206,12 @@ def region_crop(options: PipelineOptions, decoder: Decoder[Any], preprocess: Pre
     )
 
 
-def describe_preprocess(preprocess: Preprocess, size_reason: str) -> str:
-    """Return a line for the log."""
+def describe_preprocess(preprocess: Preprocess, size_reason: str, crop: Crop | None = None) -> str:
+    """
+    Return a line for the log.
+
+    :param crop: preprocessing of regions, where runs get regions of an image.
+    """
     height, width = preprocess.input_hw
     padding = f' padded with {preprocess.pad_value}' if 'letterbox' in preprocess.resize else ''
     if preprocess.resize == 'center_crop':
@@ -215,11 +219,14 @@ def describe_preprocess(preprocess: Preprocess, size_reason: str) -> str:
     if preprocess.resize == 'bottom_crop':
         padding = f' of {preprocess.crop_fraction:.4g} of the height'
     averaged = ' with antialias' if preprocess.antialias else ''
+    placement = f'{preprocess.resize}{padding}{averaged}'
+    if crop is not None:
+        placement = f'regions of {crop.scale:g} times the box, {crop.resize}'
     order = 'grey' if preprocess.channels == 1 else preprocess.channel_order
     if preprocess.channels == 4:
         order += ' and a fourth channel'
     line = (
-        f'input {width}x{height} ({size_reason}), {preprocess.resize}{padding}{averaged}, '
+        f'input {width}x{height} ({size_reason}), {placement}, '
         f'{order}, {preprocess.layout} {preprocess.dtype}, '
         f'scale {preprocess.scale:.6g}'
     )

@@ -141,7 +141,8 @@ def test_a_top_down_network_sees_a_quarter_more_and_points_return_to_the_image(t
     )
     with Pipeline.open(path, backend='onnxruntime', regions=True, batch=8) as pipeline:
         assert pipeline.decoder.name == 'simcc'
-        assert any('regions: expand, scale 1.25' in line for line in pipeline.log_lines)
+        placement = 'input 6x8 (fixed by the network), regions of 1.25 times the box, expand, rgb'
+        assert any(line.startswith(placement) for line in pipeline.log_lines)
         boxes = np.array([[100, 50, 12, 32, 0.0], [100, 50, 12, 32, np.pi]])
         upright, turned = pipeline.infer_regions(stripes(), boxes)
     # 8 rows show 40 pixels: 5 per row and, with the aspect ratio of the input, per column.
