@@ -58,15 +58,22 @@ def _named(kind: type, names: Mapping[str, int]) -> Callable[[str], Any]:
 
 def _bindings(text: str) -> tuple[str, ...]:
     """Split bindings at the commas between them; their topics and settings have commas, too."""
-    parts = re.split(r',(?=[^,=?&]+=\s*(?:image|tensor|state):)', text)
-    return tuple(part.strip() for part in parts)
+    return _parts(r',(?=[^,=?&]+=\s*(?:image|tensor|state):)', text)
+
+
+def _parts(separator: str, text: str) -> tuple[str, ...]:
+    """Split a list; brackets and quotes, as parameters and remedies have them, are removed."""
+    text = text.strip()
+    if text.startswith('[') and text.endswith(']'):
+        text = text[1:-1]
+    return tuple(part.strip().strip('\'"').strip() for part in re.split(separator, text))
 
 
 def comma_separated(kind: type) -> Callable[[str], tuple[Any, ...]]:
     """Return a parser of values with commas between them."""
 
     def parse(text: str) -> tuple[Any, ...]:
-        return tuple(kind(part.strip()) for part in text.split(',') if part.strip())
+        return tuple(kind(part) for part in _parts(',', text) if part)
 
     parse.__name__ = f'comma-separated {kind.__name__}'  # argparse shows it: "invalid .. value".
     return parse

@@ -343,3 +343,13 @@ def test_bindings_keep_the_commas_of_topics_and_settings():
         'h=state:hn',
         'q=tensor:joints#q',
     )
+
+
+def test_lists_may_be_written_as_in_parameters_and_remedies():
+    parser = ArgumentParser()
+    add_option_flags(parser, ['inputs', 'outputs', 'mean'])
+    inputs = ('left=image:left/image_raw', 'q=tensor:joints')
+    for text in (str(list(inputs)), json.dumps(inputs), f'[{", ".join(inputs)}]'):
+        assert parser.parse_args(['--inputs', text]).inputs == inputs
+    assert parser.parse_args(['--outputs', '[\'a\', "b"]']).outputs == ('a', 'b')
+    assert parser.parse_args(['--mean', '[0.5, 0.25]']).mean == (0.5, 0.25)
