@@ -123,13 +123,18 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
         inputs,
         outputs,
         metadata_of(model),
-        max(
-            (one.version for one in model.opset_import if one.domain in ('', 'ai.onnx')), default=1
-        ),
+        opset_of(model),
         f'{model.producer_name} {model.producer_version}'.strip(),
         dict(sorted(Counter(node.op_type for node in nodes(model.graph)).items())),
         tuple(sorted(floats)),
-        (*warnings, *_large_integers(model)),
+        (*warnings, *_unknown_opset(model), *_large_integers(model)),
+    )
+
+
+def opset_of(model: Any) -> int:
+    """Return the version of the default operator set of a ModelProto."""
+    return max(
+        (one.version for one in model.opset_import if one.domain in ('', 'ai.onnx')), default=1
     )
 
 
@@ -373,6 +378,14 @@ def _spec(value: Any, mode: Any, path: Path) -> TensorSpec:
         for size in value.type.tensor_type.shape.dim
     )
     return TensorSpec(value.name, shape, FLOATS.get(kind, kind.lower()), mode)
+
+
+def _unknown_opset(model: Any) -> Iterator[str]:
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    if opset_of(model) > newest:
+        yield f'opset {opset_of(model)} is newer than {newest}, the last one that onnx knows'
 
 
 def _large_integers(model: Any) -> Iterator[str]:

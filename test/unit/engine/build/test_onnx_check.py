@@ -127,6 +127,17 @@ def test_reports_integers_outside_int32_except_slice_ends(models):
     assert read_onnx(end)[1].warnings == ()
 
 
+@pytest.mark.parametrize('opset', [99, 2**62])
+def test_opset_beyond_the_checker_is_a_warning(models, opset):
+    model = onnx.load(models.one('Relu'))
+    model.opset_import[0].version = opset
+    onnx.save(model, path := models.folder / 'new.onnx')
+    _, info = read_onnx(path)
+    newest = onnx.defs.onnx_opset_version()
+    assert info.opset == opset
+    assert f'opset {opset} is newer than {newest}, the last one' in info.warnings[-1]
+
+
 def test_an_operator_of_a_plugin_is_a_warning(models):
     _, info = read_onnx(models.one('EfficientNMS_TRT'))
     assert 'EfficientNMS_TRT' in info.warnings[0]
