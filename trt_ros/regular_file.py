@@ -44,24 +44,32 @@ def read_regular(path: Path, max_nbytes: int) -> bytes:
     return data
 
 
-def check_output_folder(path: Path) -> None:
+def check_output_file(path: Path) -> None:
     """
-    Check that the folder of a file exists, before a long run that writes the file at the end.
+    Check that a file can be written, before a long run that writes it at the end.
 
-    :raises ParameterError: when it does not, or when the path is that of a folder.
+    :raises ParameterError: when it cannot.
     """
-    if path.is_dir():
-        raise ParameterError(
-            f'The file {path} cannot be written.',
-            cause='It is a folder.',
-            remedy='Add the name of the file.',
-        )
+    problem = f'The file {path} cannot be written.'
     if not path.parent.is_dir():
         raise ParameterError(
-            f'The file {path} cannot be written.',
+            problem,
             cause=f'The folder {path.parent} does not exist.',
             remedy='Create the folder, or use another one.',
         )
+    if os.path.isdir(path):  # Path.is_dir raises for some invalid names.
+        raise ParameterError(problem, cause='It is a folder.', remedy='Add the name of the file.')
+    is_new = not os.path.exists(path)
+    if not is_new and not path.is_file():
+        return  # The reader of a pipe would see its end.
+    try:
+        path.open('ab').close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise ParameterError(
+            problem, cause=error.strerror or '', remedy='Use a writable folder and file.'
+        ) from error
 
 
 def _refuse_special(path: Path, status: os.stat_result) -> None:

@@ -8,7 +8,8 @@ import socket
 
 import pytest
 
-from trt_ros.regular_file import open_regular, read_regular
+from trt_ros.errors import ParameterError
+from trt_ros.regular_file import check_output_file, open_regular, read_regular
 
 
 def test_an_empty_file_is_read(tmp_path):
@@ -39,3 +40,26 @@ def test_pipes_sockets_devices_and_folders_are_refused_at_once(tmp_path):
             open_regular(path)
     with pytest.raises(IsADirectoryError):
         open_regular(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ('name', 'cause'),
+    [
+        ('gone/out.json', 'The folder .*gone does not exist'),
+        ('', 'It is a folder'),
+        ('x' * 300, 'File name too long'),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused(tmp_path, name, cause):
+    with pytest.raises(ParameterError, match=f'(?s)cannot be written.*Cause: {cause}'):
+        check_output_file(tmp_path / name)
+
+
+def test_the_check_of_an_output_leaves_no_trace(tmp_path):
+    check_output_file(tmp_path / 'new.json')
+    assert not (tmp_path / 'new.json').exists()
+    (tmp_path / 'old.json').write_text('content')
+    check_output_file(tmp_path / 'old.json')
+    assert (tmp_path / 'old.json').read_text() == 'content'
+    os.mkfifo(tmp_path / 'pipe')
+    check_output_file(tmp_path / 'pipe')

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._pictures import VIDEO_SUFFIXES
 from trt_ros.errors import ParameterError
-from trt_ros.regular_file import check_output_folder
+from trt_ros.regular_file import check_output_file
 
 if TYPE_CHECKING:
     from trt_ros.runtime.pipeline import Pipeline
@@ -68,7 +68,7 @@ class CocoFile:
         self._path = path
         decoder = pipeline.decoder
         check_has_format(decoder)
-        check_output_folder(path)
+        check_output_file(path)
         ids = CocoIds.read(annotations) if annotations else None
         self._image_ids = _image_ids(files, ids.images if ids else None)
         self._next_id = 1

@@ -146,7 +146,7 @@ def _check(args: Namespace) -> None:
     """:raises ParameterError: when an argument is invalid, before anything is measured."""
     from trt_ros.errors import ParameterError
     from trt_ros.media import check_picture_path
-    from trt_ros.regular_file import check_output_folder
+    from trt_ros.regular_file import check_output_file
     from trt_ros.vision.frame import ENCODINGS
 
     if args.encoding not in ENCODINGS:
@@ -157,7 +157,7 @@ def _check(args: Namespace) -> None:
     for picture in filter(None, (args.plot, args.plot_layers)):
         check_picture_path(picture)
     for path in filter(None, (args.json, args.export_times)):
-        check_output_folder(path)
+        check_output_file(path)
     if args.precisions and 'precision' in args:
         raise ParameterError(
             '--precision and --precisions cannot be combined.', remedy='Remove one of them.'

@@ -18,7 +18,7 @@ from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import count_frames, fingerprint, frames
 from trt_ros.cli.build import Bar
 from trt_ros.errors import ParameterError
-from trt_ros.regular_file import check_output_folder
+from trt_ros.regular_file import check_output_file
 from trt_ros.runtime.options import PREPROCESSING, LabelledOptions
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def run(args: Namespace) -> int:
     from trt_ros.quantization.quantise import QuantOptions, quantise
 
     if args.json:
-        check_output_folder(args.json)
+        check_output_file(args.json)
     options = QuantOptions(
         args.to,
         args.method,

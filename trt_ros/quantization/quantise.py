@@ -27,7 +27,7 @@ from trt_ros.quantization.latency import LatencyTable
 from trt_ros.quantization.layers import QuantNetwork
 from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
 from trt_ros.quantization.search import LayerSearch
-from trt_ros.regular_file import check_output_folder
+from trt_ros.regular_file import check_output_file
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 from trt_ros.runtime.feeds import is_one_image
 from trt_ros.runtime.fitting import Fitted, fit_any
@@ -303,7 +303,7 @@ def _check_output(output: Path, model: Path) -> None:
     problem = f'The file {output} cannot be written.'
     if output.suffix != '.onnx':
         raise ParameterError(problem, cause='It is not an .onnx file.', remedy='Name it so.')
-    check_output_folder(output)
+    check_output_file(output)
     if output.exists() and model.exists() and output.samefile(model):
         raise ParameterError(
             problem, cause='It is the model itself.', remedy='Choose another name.'
