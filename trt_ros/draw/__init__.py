@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from trt_ros.draw.labels import Label, draw_label
+from trt_ros.draw.labels import Label, draw_label, drawn_name
 from trt_ros.draw.masks import depth_view, draw_mask
 from trt_ros.draw.objects import draw_detections, draw_keypoints
 from trt_ros.draw.style import DEFAULT_STYLE, Style, colour_of
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.labels import begins_with_background, name_of
+from trt_ros.vision.labels import begins_with_background
 from trt_ros.vision.results import (
     Classification,
     ClassMask,
@@ -97,7 +97,7 @@ def draw_scores(
     text_scale = style.text_scale(pixels, 800)
     line_height = round(32 * text_scale) + 8
     for line, label in enumerate(found.top(5).tolist()):
-        text = f'{name_of(class_names, label)} {float(found.scores[label]):.2f}'
+        text = f'{drawn_name(class_names, label)} {float(found.scores[label]):.2f}'
         draw_label(
             pixels,
             Label(text, colour_of(label)),

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+import unicodedata
 
 import cv2
 import numpy as np
 
 from trt_ros.draw.style import FONT, Colour, Style, ink
 from trt_ros.errors import printable
+from trt_ros.vision.labels import name_of
 
 MAX_PLACED = 300  # Further labels are above their boxes: the time grows with the square.
 # Costs in shares of a covered box: of the own box, of a placed label, and of each further choice.
 OWN, LABEL, NEXT = 0.5, 1.0, 0.05
+
+# Latin letters that are no letter with an accent.
+_LETTERS = str.maketrans(
+    {'ß': 'ss', 'æ': 'ae', 'Æ': 'AE', 'œ': 'oe', 'ø': 'o', 'Ø': 'O', 'ł': 'l', 'Ł': 'L', 'ı': 'i'}
+)
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,17 @@ class Label:
 
     text: str
     colour: Colour
+
+
+def drawn_name(class_names: Sequence[str], index: int) -> str:
+    """
+    Return the name of a class in the letters that FONT has; its index, if it has none of them.
+
+    >>> drawn_name(['Möhre', '麦'], 0), drawn_name(['Möhre', '麦'], 1)
+    ('Mohre', '1')
+    """
+    letters = unicodedata.normalize('NFKD', name_of(class_names, index).translate(_LETTERS))
+    return letters.encode('ascii', 'ignore').decode().strip() or str(index)
 
 
 def draw_labels(

@@ -9,11 +9,10 @@ import zlib
 import cv2
 import numpy as np
 
-from trt_ros.draw.labels import Label, draw_labels
+from trt_ros.draw.labels import Label, draw_labels, drawn_name
 from trt_ros.draw.style import DEFAULT_STYLE, Colour, Style, colour_of, ink
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.keypoints import limbs
-from trt_ros.vision.labels import name_of
 from trt_ros.vision.results import OrientedBoxes
 
 
@@ -46,7 +45,7 @@ def object_labels(
     """Return name, id and score of objects, each in the colour of its class or id."""
     found = []
     for index, (label, score) in enumerate(zip(labels.tolist(), scores.tolist())):
-        name, colour = name_of(class_names, label), colour_of(label)
+        name, colour = drawn_name(class_names, label), colour_of(label)
         if ids and ids[index]:
             name, colour = f'{name} {ids[index]}', colour_of_id(ids[index])
         found.append(Label(f'{name} {score:.2f}', colour))

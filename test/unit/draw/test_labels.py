@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip('cv2')
 
-from trt_ros.draw.labels import MAX_PLACED, covered, place_labels
+from trt_ros.draw.labels import MAX_PLACED, covered, drawn_name, place_labels
 from trt_ros.draw.objects import draw_detections
 from trt_ros.draw.style import colour_of
 from trt_ros.vision.detections import Detections
@@ -63,3 +63,26 @@ def test_the_label_of_a_large_box_leaves_a_small_neighbour_visible():
     )
     assert (pixels[88:94, 113:118] == (7, 8, 9)).all()
     assert (pixels[202:212, 102:300] == colour_of(0)).all(axis=2).any()
+
+
+@pytest.mark.parametrize(
+    ('name', 'drawn'),
+    [
+        ('traffic light', 'traffic light'),
+        ('Möhre', 'Mohre'),
+        ('Straße', 'Strasse'),
+        ('garçon à vélo', 'garcon a velo'),
+        ('Øl ½', 'Ol 12'),
+        ('пшеница', '1'),
+        ('小麦', '1'),
+        ('麦 wheat', 'wheat'),
+        ('', '1'),
+        ('\ud800', '1'),
+    ],
+)
+def test_names_are_drawn_in_letters_that_the_font_has(name, drawn):
+    assert drawn_name(['soil', name], 1) == drawn
+
+
+def test_an_unknown_class_is_drawn_as_its_index():
+    assert drawn_name([], 7) == '7'
