@@ -109,6 +109,8 @@ TOLD = [
         'output (1, 18900, 85)',
         {'hw': (480, 640)},
     ),
+    ('yolov5', 80, "objectness per cell: its name is YOLOv6's", 'outputs (1, 8400, 85)', {}),
+    ('yolov5', 1, "objectness per cell: its name is YOLOv6's", 'outputs (1, 8500, 6)', {}),
     ('yolov5', 80, 'with objectness: 85 is 5 and 80 classes', 'output0 (1, ?, 85)', V5),
     ('yolov5', 1, 'three anchors per cell, with objectness', 'output (1, 25200, 6)', {}),
     (

@@ -52,7 +52,8 @@ class Anchors:
 
 #: Evidence for (1, N, 4 + C) or (1, N, 5 + C), boxes without or with objectness, or for (1, N, C +
 #: 4 bins): the first entry that applies to the network and its channels counts. `output0` is the
-#: name that Ultralytics' exporter writes, `output` the one of YOLOX's and NanoDet's.
+#: name that Ultralytics' exporter writes, `output` the one of YOLOX's and NanoDet's, `outputs`
+#: YOLOv6's.
 CLASS_OFFSETS: tuple[tuple[int, Callable[[NetworkDescription, int], object], str], ...] = (
     (4, lambda net, channels: 'task' in net.metadata, "its metadata is Ultralytics'"),
     (
@@ -79,6 +80,7 @@ CLASS_OFFSETS: tuple[tuple[int, Callable[[NetworkDescription, int], object], str
         '112 is the 80 classes of COCO and eight bins per side',
     ),
     (5, lambda net, channels: net.only_output.name == 'output', "its name is YOLOX's"),
+    (5, lambda net, channels: net.only_output.name == 'outputs', "its name is YOLOv6's"),
     (4, lambda net, channels: channels == 84, '84 is 4 and the 80 classes of COCO'),
     (5, lambda net, channels: channels == 85, '85 is 5 and the 80 classes of COCO'),
 )
@@ -148,10 +150,18 @@ def yolov5_rows(network: NetworkDescription) -> Anchors | None:
     return found if fits else None
 
 
+def yolov6_rows(network: NetworkDescription) -> Anchors | None:
+    """Find decoded boxes with objectness, one per cell, by the name that YOLOv6 gives them."""
+    found = anchor_rows(network)
+    if found is None or 'task' in network.metadata or found.spec.name != 'outputs':
+        return None
+    return found if found.count in cell_counts(network) and found.class_offset == 5 else None
+
+
 def yolox_rows(network: NetworkDescription) -> Anchors | None:
     """Find boxes with objectness, one anchor per cell."""
     found = anchor_rows(network)
-    if found is None or 0 < found.channels < 6:
+    if found is None or 0 < found.channels < 6 or yolov6_rows(network):
         return None
     if found.count < 0 and has_yolov5_metadata(network):
         return None

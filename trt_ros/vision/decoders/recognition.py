@@ -53,6 +53,7 @@ from trt_ros.vision.decoders.output_layouts import (
     only_vector,
     ssd_boxes,
     yolov5_rows,
+    yolov6_rows,
     yolov8_columns,
     yolov8_rows,
     yolox_rows,
@@ -97,6 +98,7 @@ def recognise(family: str, network: NetworkDescription) -> str | None:
 
 WITHOUT_OBJECTNESS = '{found.spec} is boxes and class scores without objectness: '
 WITH_OBJECTNESS = '{found.spec} is boxes with objectness: '
+DECODED_CELLS = '{found.spec} is a decoded box with objectness per cell: '
 YOLOX_CELLS = '{found.spec} is the {found.count} cells of strides 8, 16 and 32 with objectness: '
 YOLOX_GRIDS = '{found.spec} is the grids of strides 8, 16 and 32 with objectness: '
 BINS = '{found} is class scores and {found.bin_count} bins per side at strides '
@@ -176,6 +178,7 @@ RULES: tuple[Rule, ...] = (
         '{found.spec} is three anchors per cell, with objectness',
         when=lambda net, found: found.count >= 0,
     ),
+    Rule('yolov5', yolov6_rows, DECODED_CELLS + '{found.evidence}'),
     Rule(
         'yolov5',
         yolov5_rows,

@@ -1,4 +1,4 @@
-"""YOLOv5 and YOLOv7: decoded boxes, objectness and class scores, three anchors per cell."""
+"""YOLOv5, YOLOv6 and YOLOv7: decoded boxes, objectness and class scores."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from trt_ros.vision.decoders.family import (
     image_output,
     is_scores,
 )
+from trt_ros.vision.decoders.yolov8 import cell_counts
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import to_detections
@@ -70,15 +71,16 @@ class YoloV5Head(Head[Detections]):
 
 
 def open_head(network: NetworkDescription) -> YoloV5Head:
-    """Open the head of a YOLOv5 or YOLOv7."""
+    """Open the head of a YOLOv5, YOLOv6 or YOLOv7."""
     spec = network.only_output
     if not is_scores(spec) or 0 < spec.shape[2] < 6:
         raise _mismatch(str(spec))
     return YoloV5Head(
         spec.name,
         spec.shape[2] - 5 if spec.shape[2] > 0 else None,
-        objectness_only='stride' not in network.metadata,
-    )  # YOLOv5 writes it.
+        objectness_only='stride' not in network.metadata  # YOLOv5 writes it.
+        and spec.shape[1] not in cell_counts(network),  # The objectness of YOLOv6 is 1.
+    )
 
 
 def _mismatch(seen: str) -> TensorMismatchError:

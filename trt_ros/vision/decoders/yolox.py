@@ -24,6 +24,10 @@ from trt_ros.vision.thresholds import Thresholds
 
 STRIDES = (8, 16, 32)
 
+# Above exp(12) strides a box is larger than any image, unless it is in pixels already. Of decoded
+# boxes, far more than this share are.
+MAX_LOG_SIZE, MAX_SHARE = 12.0, 0.05
+
 
 @dataclass(frozen=True)
 class YoloxHead(Head[Detections]):
@@ -43,13 +47,26 @@ class YoloxHead(Head[Detections]):
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
-        """Decode the outputs for one image; see `Head`."""
+        """
+        Decode the outputs for one image; see `Head`.
+
+        :raises TensorMismatchError: also when the boxes are decoded already.
+        """
         head = image_output(outputs, self.output_name)
         cells = grid(letterbox.input_hw, self.strides)
         if len(head) != len(cells) or head.shape[1] < 6:
             raise _mismatch(f'(1, {head.shape[0]}, {head.shape[1]})', len(cells))
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             head = head.astype(np.float32, copy=False)
+            if np.mean(head[:, 2:4] > MAX_LOG_SIZE) > MAX_SHARE:
+                raise TensorMismatchError(
+                    f'The output {self.output_name!r} has decoded boxes, not those of YOLOX.',
+                    cause=f'Widths and heights are up to {head[:, 2:4].max():.0f}, expected '
+                    'logarithms.',
+                    remedy='Export YOLOX without --decode_in_inference; or set `decoder` to '
+                    'yolov5, and for YOLOX also `resize` to letterbox_topleft, `channel_order` to '
+                    'bgr and `scale` to 1.0.',
+                )
             # Without the check, the product of two logits below 0 looks like a score.
             scores = check_range(head[:, 4]) * check_range(head[:, 5:].max(axis=1))
             keep = np.flatnonzero(passing(scores, thresholds.score))

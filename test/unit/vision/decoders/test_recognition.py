@@ -360,8 +360,9 @@ def test_every_family_has_a_rule():
             {},
         ),
         (6, 5, "its name is YOLOX's", 'output (1, 8400, 84)', {}),
-        (7, 4, '84 is 4 and the 80 classes of COCO', 'head (1, 8400, 84)', {'class_count': 3}),
-        (8, 5, '85 is 5 and the 80 classes of COCO', 'head (1, 8400, 85)', {}),
+        (7, 5, "its name is YOLOv6's", 'outputs (1, 8400, 84)', {}),
+        (8, 4, '84 is 4 and the 80 classes of COCO', 'head (1, 8400, 84)', {'class_count': 3}),
+        (9, 5, '85 is 5 and the 80 classes of COCO', 'head (1, 8400, 85)', {}),
         (len(CLASS_OFFSETS), 0, '', 'head (1, 8400, 8)', {}),
     ],
 )

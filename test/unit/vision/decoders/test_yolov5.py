@@ -109,3 +109,11 @@ def test_another_number_of_classes_than_promised_is_refused():
         YoloV5Head('output', 80)(
             {'output': head()}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9)
         )
+
+
+def test_the_objectness_of_yolov6_is_always_one(network):
+    opened = open_head(network('outputs (1, 8400, 6)'))
+    assert not opened.objectness_only
+    output = head((50, 50, 20, 20, 1.0, {0: 0.7}), (90, 90, 20, 20, 1.0, {0: 0.1}), classes=1)
+    found = opened({'outputs': output}, WHOLE, Thresholds(0.25))
+    assert found.scores.tolist() == pytest.approx([0.7])

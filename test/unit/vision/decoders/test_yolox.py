@@ -110,3 +110,16 @@ def test_a_missing_output_is_named():
         YoloxHead('output', None)(
             {'other': head()}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=10)
         )
+
+
+def test_decoded_boxes_are_refused_with_the_parameters_that_decode_them():
+    rng = np.random.default_rng(0)
+    decoded = head()
+    decoded[0, :, :4] = rng.uniform(10, 60, (ANCHORS, 4))
+    with pytest.raises(
+        TensorMismatchError, match='has decoded boxes, not those of YOLOX'
+    ) as error:
+        decode(decoded)
+    assert '`decoder` to yolov5' in error.value.remedy
+    decoded[0, 6:, :4] = rng.uniform(-3, 3, (ANCHORS - 6, 4))
+    assert len(decode(decoded)) == 0
