@@ -300,6 +300,8 @@ def find_query_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorS
     if [len(spec.shape) for spec in outputs] != [3, 4]:
         return None
     logits, masks = outputs
+    if logits.name == 'dets':  # Boxes and scores of MMDeploy.
+        return None
     count, classes = logits.shape[1:]
     is_query = count == masks.shape[1] and (count > 0 or 'queries' in logits.name)
     if not is_query or not is_scores(logits) or not is_float(masks) or 0 <= classes < 2:

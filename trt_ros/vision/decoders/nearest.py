@@ -58,12 +58,17 @@ def advice(network: NetworkDescription) -> str:
     if is_of_yolov7_nms(network):
         return (
             'Rows of 7 values are those of YOLOv7 exported with --max-wh: export it with --grid, '
-            'without --end2end. '
+            'without --end2end; or of YOLO-NAS with NMS inside: export it without. '
         )
     if are_raw_grids(network.outputs, network.input_hw):
         return (
             'Equal channels at strides 8, 16 and 32 are a YOLO without decoded boxes: export it '
             'with decoded boxes in one output. '
+        )
+    if are_grids_of_heads(network.outputs, network.input_hw):
+        return (
+            'Several outputs at each of strides 8, 16 and 32 are a detector without decoded '
+            'boxes, such as RTMDet, or YOLO for RKNN: export it with decoded boxes. '
         )
     return ''
 
@@ -78,6 +83,17 @@ def are_raw_grids(outputs: tuple[TensorSpec, ...], input_hw: tuple[int, int]) ->
         if sizes == grids and len({spec.shape[channels] for spec in outputs}) == 1:
             return True
     return False
+
+
+def are_grids_of_heads(outputs: tuple[TensorSpec, ...], input_hw: tuple[int, int]) -> bool:
+    """Return whether each of three strides, or more, has several planes (1, C, h, w)."""
+    grids = [spec.shape[2:] for spec in outputs if len(spec.shape) == 4]
+    expected = {tuple(side // stride for side in input_hw) for stride in YOLO_STRIDES}
+    return (
+        len(grids) == len(outputs)
+        and expected <= set(grids)
+        and all(grids.count(grid) > 1 for grid in grids)
+    )
 
 
 class Expected(NamedTuple):

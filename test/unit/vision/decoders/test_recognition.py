@@ -258,6 +258,13 @@ def test_the_columns_of_people_may_be_keypoints(network):
         ('output (?, 7)', 'detect', 'YOLOv7 exported with --max-wh'),
         ('output (?, 7)', 'classify', 'YOLOv7 exported with --max-wh'),
         ('output (100, 7)', 'detect', 'YOLOv7 exported with --max-wh'),
+        ('graph2_flat_predictions (?, 7)', 'detect', 'YOLO-NAS with NMS inside'),
+        (
+            'c0 (1, 80, 80, 80); c1 (1, 80, 40, 40); c2 (1, 80, 20, 20); '
+            'r0 (1, 4, 80, 80); r1 (1, 4, 40, 40); r2 (1, 4, 20, 20)',
+            'detect',
+            'such as RTMDet',
+        ),
         (
             'a (1, 255, 80, 80); b (1, 255, 40, 40); c (1, 255, 20, 20)',
             'detect',
@@ -274,6 +281,16 @@ def test_the_error_says_how_to_export_a_known_network(network, outputs, task, ad
     with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
         choose_family(TABLE[task], 'auto', network(outputs))
     assert advice in error.value.remedy and 'Set outputs' not in error.value.remedy
+
+
+def test_boxes_of_mmdeploy_are_no_queries_of_masks(network):
+    seen = network('dets (1, 100, 5); labels (1, 100) int64; masks (1, 100, 64, 64)')
+    with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
+        choose_family(decoder.SEGMENTERS, 'auto', seen)
+    assert 'maskformer' not in error.value.remedy
+    with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
+        choose_family(decoder.FAMILIES, 'auto', seen)
+    assert 'Set outputs to dets, labels (decoder mmdetection)' in error.value.remedy
 
 
 @pytest.mark.parametrize(
