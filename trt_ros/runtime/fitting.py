@@ -269,7 +269,7 @@ def _feeds(
             feeds[name] = _state_feed(network, specs[name], binding.sources[0])
             log_lines.append(f'{name}: state from output {binding.sources[0]}')
         else:
-            feeds[name] = TensorFeed(specs[name])
+            feeds[name] = TensorFeed(_without_strings(specs[name]))
             log_lines.append(f'tensor {specs[name]}')
     for name, value in decoder.constant_inputs.items():
         feeds.setdefault(name, ConstantFeed(value))
@@ -277,6 +277,15 @@ def _feeds(
     if missing:
         raise _unbound(network, missing, options)
     return feeds, log_lines
+
+
+def _without_strings(spec: TensorSpec) -> TensorSpec:
+    if spec.dtype == 'object':
+        raise TensorMismatchError(
+            f'The network input {spec.name} takes strings, which no message of tensors has.',
+            remedy='Export the part of the network that takes numbers.',
+        )
+    return spec
 
 
 def _image_feed(

@@ -188,6 +188,8 @@ class Frame:
                 'wrong data',
                 f'A pixel array {pixels.shape} {dtype} does not match {encoding} with '
                 f'{nbytes} bytes per pixel.',
+                remedy='Pass an array (H, W, 3) uint8 in BGR order, or name the encoding of other '
+                "pixels: Frame.from_pixels(array, 'mono8').",
             )
         if pixels.strides[0] < pixels[0].nbytes or not pixels[0].flags.c_contiguous:
             pixels = np.ascontiguousarray(pixels)

@@ -287,6 +287,15 @@ def test_rejects_finite_values_that_would_become_infinite(dtype, value):
     write_tensor(target, spec, np.array([np.inf]))  # No finite value changes.
 
 
+def test_rejects_strings(write):
+    strings = TensorProto.STRING
+    path = write(
+        [helper.make_node('Identity', ['x'], ['y'])], [('x', strings, [1])], [('y', strings, [1])]
+    )
+    with pytest.raises(TensorMismatchError, match='The network input x takes strings'):
+        open_pipeline(path, inputs='x=tensor:x')
+
+
 def test_bfloat16_is_rounded_to_nearest_even():
     values = np.array([1.0, 1.00390625, 1.01171875, -3.4e38, np.inf, np.nan], np.float32)
     bits = np.empty(6, np.uint16)

@@ -267,3 +267,9 @@ def test_an_array_of_another_kind_is_refused(shape, dtype, encoding, kind):
     with pytest.raises(BadFrameError) as error:
         Frame.from_pixels(np.zeros(shape, dtype), encoding)
     assert error.value.kind == kind
+
+
+def test_the_error_of_a_grey_array_names_the_remedy():
+    with pytest.raises(BadFrameError, match=r'\(5, 5\) uint8 does not match bgr8') as error:
+        Frame.from_pixels(np.zeros((5, 5), np.uint8))
+    assert "Frame.from_pixels(array, 'mono8')" in error.value.remedy
