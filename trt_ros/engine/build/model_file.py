@@ -13,7 +13,7 @@ from trt_ros.regular_file import open_regular
 
 LFS_POINTER = b'version https://git-lfs.github.com/spec/'
 _HEAD_NBYTES = 4096
-_TF2ONNX = 'pip install tf2onnx, then: python -m tf2onnx.convert {flag} {path} --output {onnx}'
+_TF2ONNX = 'pip install tf2onnx, then: python -m tf2onnx.convert {flag} {path} --output {output}'
 _TORCH = (
     'Export it where its Python code is: torch.onnx.export(model, example_inputs, {onnx!r}, '
     'dynamo=True).'
@@ -65,9 +65,17 @@ def check_model_file(path: Path) -> None:
 
 def _refuse(path: Path, what: str, remedy: str, *, flag: str = '') -> None:
     onnx = path.with_suffix('.onnx').name if path.suffix else f'{path.name}.onnx'
+    if onnx == path.name:  # The export must not overwrite the file.
+        onnx = f'{path.stem}_exported.onnx'
     raise ModelError(
         f'{path} is {what}, not ONNX.',
-        remedy=remedy.format(flag=flag, path=shlex.quote(str(path)), file=str(path), onnx=onnx),
+        remedy=remedy.format(
+            flag=flag,
+            path=shlex.quote(str(path)),
+            file=str(path),
+            onnx=onnx,
+            output=shlex.quote(onnx),
+        ),
     )
 
 

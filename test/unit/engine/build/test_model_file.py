@@ -129,3 +129,17 @@ def test_verbs_name_the_export(tmp_path, capsys, verb):
     if verb != 'verify' or 'Nothing to compare' not in said:  # Which needs a GPU.
         assert f'{path} is a checkpoint of PyTorch, not ONNX.' in said
         assert f'Remedy: Export it: yolo export model={path} format=onnx' in said
+
+
+@pytest.mark.parametrize(
+    ('name', 'write', 'said'),
+    [
+        ('own net.onnx', FORMATS['a checkpoint'][1], "'own net_exported.onnx'"),
+        ('own net.tflite', content(b'\x1c\0\0\0TFL3'), "--output 'own net.onnx'"),
+    ],
+)
+def test_command_quotes_the_output_and_does_not_overwrite_the_file(tmp_path, name, write, said):
+    write(tmp_path / name)
+    with pytest.raises(ModelError) as raised:
+        check_model_file(tmp_path / name)
+    assert said in raised.value.remedy
