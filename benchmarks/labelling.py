@@ -4,6 +4,11 @@ Throughput of `trt-ros label`, and of its pipeline alone: python benchmarks/labe
 The recording has random raw images, in the folder --folder. The pipeline alone gets the same
 number of frames from memory. Rounds alternate; the medians are compared.
 
+    python benchmarks/labelling.py MODEL --run-ms 1
+
+replaces the runs of the network by pauses, as those of a GPU are for the host: with 1, it shows
+what reading, decoding and writing allow where the pipeline alone processes 1000 images per second.
+
     python benchmarks/labelling.py MODEL --workers 1 2 --ray      # actors of Ray on this machine
 
 compares numbers of workers instead, with one GPU each, that label the recording four times each;
@@ -65,6 +70,29 @@ def write_recording(folder: Path, frames: int, size_wh: tuple[int, int]) -> Path
     return folder
 
 
+class PausingPipeline:
+    """A pipeline whose runs take a fixed time, one after the other, without the host."""
+
+    def __init__(self, pipeline: Pipeline, run_ms: float, size_wh: tuple[int, int]) -> None:
+        self.decoder, self.class_names = pipeline.decoder, pipeline.class_names
+        blank = Frame.from_pixels(np.zeros((size_wh[1], size_wh[0], 3), np.uint8))
+        self._result = pipeline.submit(blank, DEFAULT_THRESHOLDS).result()
+        self._seconds, self._end = run_ms / 1e3, 0.0
+
+    def submit(self, frame: Frame, thresholds: object) -> PausingRun:
+        self._end = max(time.perf_counter(), self._end) + self._seconds
+        return PausingRun(self._end, self._result)
+
+
+class PausingRun:
+    def __init__(self, end: float, result: object) -> None:
+        self._end, self._result = end, result
+
+    def result(self) -> object:
+        time.sleep(max(0.0, self._end - time.perf_counter()))
+        return self._result
+
+
 def pipeline_alone(pipeline: Pipeline, frames: int, size_wh: tuple[int, int]) -> float:
     """Return frames per second from memory, with frames in flight."""
     random = np.random.default_rng(0)
@@ -103,6 +131,8 @@ def measure(args: Namespace, folder: Path) -> Iterator[tuple[float, float]]:
     options = {'backend': args.backend, 'frames_in_flight': IN_FLIGHT}
     with Pipeline.open(args.model, **options) as pipeline:
         print('\n'.join(pipeline.log_lines))
+        if args.run_ms is not None:
+            pipeline = PausingPipeline(pipeline, args.run_ms, args.size)
         for _ in range(args.rounds):
             yield (
                 pipeline_alone(pipeline, args.frames, args.size),
@@ -165,6 +195,7 @@ def main() -> None:
     parser.add_argument(
         '--size', type=lambda text: tuple(map(int, text.split('x'))), default=(1280, 720)
     )
+    parser.add_argument('--run-ms', type=float, help='replace the runs by pauses of this time')
     parser.add_argument('--workers', type=int, nargs='+', help='numbers of workers to compare')
     parser.add_argument('--ray', action='store_true', help='workers are actors of Ray')
     parser.add_argument('--folder', default=None, help='where the recording is written')

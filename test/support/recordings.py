@@ -6,7 +6,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from rosbags.rosbag2 import StoragePlugin, Writer
+from rosbags.rosbag2 import CompressionFormat, StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
 STORE = get_typestore(Stores.ROS2_JAZZY)
@@ -48,15 +48,19 @@ def text_message(text: str):
     return STORE.types['std_msgs/msg/String'](data=text)
 
 
-def write_recording(folder: Path, messages, storage='mcap', qos=None) -> Path:
+def write_recording(folder: Path, messages, storage='mcap', qos=None, compression=None) -> Path:
     """
     Write (topic, index, message) at START_NS + index * STEP_NS.
 
     :param qos: lists of QoS profiles by topic.
+    :param compression: a CompressionMode of rosbags, with zstd.
     :returns: the folder, which also holds the one file FOLDER/NAME.mcap or .db3.
     """
     plugin = StoragePlugin.MCAP if storage == 'mcap' else StoragePlugin.SQLITE3
-    with Writer(folder, version=9, storage_plugin=plugin) as writer:
+    writer = Writer(folder, version=9, storage_plugin=plugin)
+    if compression is not None:
+        writer.set_compression(compression, CompressionFormat.ZSTD)
+    with writer:
         connections = {}
         for topic, index, message in messages:
             kind = message.__msgtype__

@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip('rosbags')
 
+from rosbags.rosbag2 import CompressionMode, Reader
+
 from support.recordings import (
     START_NS,
     STEP_NS,
@@ -25,6 +27,16 @@ from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.recording import Recording, is_recording, recordings_in
 
 NOISE = np.random.default_rng(0).integers(0, 256, (40, 200, 200, 3), np.uint8)
+
+
+def chunks_of(data):
+    """Return the offsets of the chunks of an MCAP file."""
+    at, found = 8, []
+    while data[at] != 0x0F:
+        if data[at] == 0x06:
+            found.append(at)
+        at += 9 + int.from_bytes(data[at + 1 : at + 9], 'little')
+    return found
 
 
 def grey(value):
@@ -97,6 +109,46 @@ def test_a_recording_whose_writer_was_killed_is_read_as_far_as_it_goes(damaged):
     assert len(times) == 18
 
 
+def test_a_killed_writer_may_have_written_out_of_order(tmp_path, opened):
+    """As rosbag2 does, which takes one subscription after the other."""
+    times = [index ^ 1 for index in range(40)]
+    images = [('/camera', time, raw_image(time, NOISE[time])) for time in times]
+    path = storage_file(write_recording(tmp_path / 'bag', images))
+    loose = tmp_path / path.name
+    loose.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    messages, found = opened(loose).messages(['/camera']), []
+    with pytest.raises(BadFrameError, match='is damaged'):
+        found.extend((time - START_NS) // STEP_NS for _, time, _ in messages)
+    assert found == sorted(times[:18])
+
+
+@pytest.mark.parametrize('compression', [None, CompressionMode.STORAGE])
+def test_chunks_that_overlap_in_time_are_read_as_rosbags_does(tmp_path, opened, compression):
+    times = np.random.default_rng(3).integers(0, 20, 60)  # Many are equal.
+    images = [
+        (f'/camera_{index % 3}', time, raw_image(index, NOISE[index % 40]))
+        for index, time in enumerate(times.tolist())
+    ]
+    path = write_recording(tmp_path / 'bag', images, compression=compression)
+    topics = ['/camera_0', '/camera_2']
+    with Reader(path) as reader:
+        chosen = [each for each in reader.connections if each.topic in topics]
+        expected = [(each.topic, time, data) for each, time, data in reader.messages(chosen)]
+    found = [(topic, time, bytes(data)) for topic, time, data in opened(path).messages(topics)]
+    assert found == expected and len(found) == 40
+
+
+def test_a_chunk_with_another_checksum_is_damaged(damaged):
+    def with_checksum(data):
+        chunk = chunks_of(data)[2]
+        return data[: chunk + 33] + b'\1\2\3\4' + data[chunk + 37 :]
+
+    messages = damaged(with_checksum).messages(['/camera'])
+    with pytest.raises(BadFrameError, match='is damaged') as caught:
+        list(messages)
+    assert 'checksum' in caught.value.cause
+
+
 def test_a_folder_without_metadata_is_read_from_its_files(tmp_path, opened):
     folder = write_recording(tmp_path / 'bag', camera(3))
     (folder / 'metadata.yaml').unlink()
@@ -162,7 +214,7 @@ def test_without_rosbags_the_error_names_it(tmp_path):
         check=False,
     )
     assert 'Recordings need the Python package rosbags' in done.stderr
-    assert 'Remedy: pip install rosbags' in done.stderr
+    assert "Remedy: pip install 'rosbags" in done.stderr
 
 
 def test_reading_starts_again(tmp_path, opened):

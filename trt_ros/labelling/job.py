@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,8 +25,8 @@ from trt_ros.runtime.pipeline import PendingResult, Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
-FRAMES_AHEAD = 6  # Decoded, and results not yet written: bounds the memory.
-DECODERS = 3
+DECODERS = max(3, min(8, os.cpu_count() or 1))
+FRAMES_AHEAD = DECODERS + 2  # Decoded, and results not yet written: bounds the memory.
 
 
 @dataclass
@@ -189,7 +190,7 @@ class _Job:
             def finish() -> None:
                 message, pending = in_flight.popleft()
                 result = _result(message, pending)
-                drawn = drawing.submit(self._draw, message, result)
+                drawn = drawing.submit(self._draw, message, result) if self._sinks else None
                 unwritten.append(writing.submit(self._write, writer, message, result, drawn))
                 if len(unwritten) > FRAMES_AHEAD:
                     unwritten.popleft().result()
@@ -214,31 +215,33 @@ class _Job:
         decoding: ThreadPoolExecutor,
     ) -> Iterator[_Message]:
         """Yield the messages in order while the next ones are read and decoded."""
-        waiting: deque[Future[_Message | None]] = deque()
+        waiting = deque(
+            reading.submit(self._read, messages, decoding) for _ in range(FRAMES_AHEAD)
+        )
         while True:
-            while len(waiting) < FRAMES_AHEAD:
-                read = reading.submit(next, messages, None)
-                waiting.append(decoding.submit(self._decode, read))
-            message = waiting.popleft().result()
-            if message is None:
+            found = waiting.popleft().result()
+            if found is None:
                 return
-            yield message
+            waiting.append(reading.submit(self._read, messages, decoding))
+            yield found.result() if isinstance(found, Future) else found
 
-    def _decode(self, read: Future[Any]) -> _Message | None:
-        found = read.result()
+    def _read(
+        self,
+        messages: Iterator[tuple[int, tuple[str, int, np.ndarray]]],
+        decoding: ThreadPoolExecutor,
+    ) -> _Message | Future[_Message] | None:
+        """Return the next message, as a future where its image is compressed; None at the end."""
+        found = next(messages, None)
         if found is None:
             return None
         position, (topic, time_ns, data) = found
         message = _Message(position, topic, time_ns, data)
         kind = self._types.get(topic)
-        if kind is not None:
-            try:
-                view = read_image(data) if kind == IMAGE_TYPES[0] else read_compressed_image(data)
-                message.frame = to_frame(view)
-                message.header = ImageHeader(view.stamp, view.frame_id, message.frame.wh)
-            except BadFrameError as error:
-                message.error = error
-        return message
+        if kind is None:
+            return message
+        if kind == IMAGE_TYPES[0]:
+            return _decoded(message, read_image)
+        return decoding.submit(_decoded, message, read_compressed_image)
 
     def _submit(self, message: _Message) -> PendingResult[Any] | None:
         if message.frame is None:
@@ -256,9 +259,10 @@ class _Job:
             sink.write(message.topic, message.header, message.frame, result)
 
     def _write(
-        self, writer: McapWriter, message: _Message, result: Any, drawn: Future[None]
+        self, writer: McapWriter, message: _Message, result: Any, drawn: Future[None] | None
     ) -> None:
-        drawn.result()
+        if drawn is not None:
+            drawn.result()
         if message.topic in self._copied_names:
             writer.write(message.topic, message.time_ns, message.data.data)
         if message.error is not None:
@@ -269,6 +273,17 @@ class _Job:
                 writer.write(prefix + name, message.time_ns, data)
             self.report.frames += 1
         writer.checkpoint(message.position)
+
+
+def _decoded(message: _Message, read: Callable[[np.ndarray], Any]) -> _Message:
+    """Return a message with the frame and header of its image."""
+    try:
+        view = read(message.data)
+        message.frame = to_frame(view)
+        message.header = ImageHeader(view.stamp, view.frame_id, message.frame.wh)
+    except BadFrameError as error:
+        message.error = error
+    return message
 
 
 def _result(message: _Message, pending: PendingResult[Any] | None) -> Any:

@@ -16,7 +16,7 @@ import struct
 import time
 from zlib import crc32
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ClosedError, ParameterError
 
 MAGIC = b'\x89MCAP0\r\n'
 CHUNK_NBYTES = 4 << 20
@@ -98,7 +98,14 @@ class McapWriter:
         self._end_ns = max(self._end_ns, time_ns)
 
     def checkpoint(self, position: int) -> None:
-        """Declare that all messages of the inputs before `position` are written."""
+        """
+        Declare that all messages of the inputs before `position` are written.
+
+        :raises ParameterError: when the file cannot be written; it can be continued later.
+        :raises ClosedError: after that.
+        """
+        if self._file.closed:
+            raise ClosedError(f'File {self._path}')
         self._pending_position = position
         self._chunk_positions += 1
         if len(self._records) >= CHUNK_NBYTES or self._chunk_positions >= CHUNK_POSITIONS:
@@ -182,6 +189,7 @@ class McapWriter:
             while left:
                 left = left[self._file.write(left) :]
         except OSError as error:
+            self._file.close()
             raise ParameterError(
                 f'File {self._path} cannot be written.',
                 cause=error.strerror or str(error),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing, suppress
+import resource
 
 import numpy as np
 import pytest
 
 pytest.importorskip('rosbags')
 
-from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.errors import BadFrameError, ClosedError, ParameterError
 from trt_ros.labelling.mcap import CHUNK_POSITIONS, McapWriter, OutputTopic
 from trt_ros.recording import Recording
 
@@ -43,6 +44,28 @@ def expected(numbers):
 def test_a_file_without_messages_is_readable(tmp_path):
     McapWriter(tmp_path / 'a.mcap', TOPICS).close()
     assert read(tmp_path / 'a.mcap') == []
+
+
+def test_nothing_is_written_after_a_failed_write(tmp_path, monkeypatch):
+    monkeypatch.setattr('trt_ros.labelling.mcap.SECONDS_PER_WRITE', 0.0)
+    path = tmp_path / 'a.mcap'
+    writer = McapWriter(path, TOPICS)
+    write(writer, range(1, CHUNK_POSITIONS + 1))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, limits[1]))
+    try:
+        with pytest.raises(ParameterError, match='cannot be written'):
+            write(writer, range(CHUNK_POSITIONS + 1, 2 * CHUNK_POSITIONS + 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    left = path.read_bytes()
+    with pytest.raises(ClosedError):
+        writer.checkpoint(3 * CHUNK_POSITIONS)
+    writer.close()
+    assert path.read_bytes() == left
+    with closing(McapWriter(path, TOPICS, resume=True)) as writer:
+        write(writer, range(writer.position + 1, 3 * CHUNK_POSITIONS))
+    assert read(path) == expected(range(1, 3 * CHUNK_POSITIONS))
 
 
 def test_messages_and_counts_are_read_by_rosbags(tmp_path):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
-import io
 import json
 from pathlib import Path
 import re
@@ -16,15 +15,14 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.recording.chunks import chunk_messages
+from trt_ros.recording.unfinished import UnfinishedMcap
 
 RECORDING_SUFFIXES = ('.mcap', '.db3')
 IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
 
+LOADING_THREADS = 3
 MAX_EMPTY_RECORDS = 8  # Tried at the end of an unfinished file.
-
-_MAGIC = b'\x89MCAP0\r\n'
-# A footer record without a summary, and the magic behind it.
-_FOOTER = b'\x02' + (20).to_bytes(8, 'little') + bytes(20) + _MAGIC
 
 
 @dataclass(frozen=True)
@@ -76,6 +74,7 @@ class Recording:
         self.path = path
         self._readers: list[Any] = []
         self._unfinished = ''
+        self._threads = ThreadPoolExecutor(LOADING_THREADS)
         with ExitStack() as undo:
             undo.callback(self.close)
             self._open()
@@ -151,8 +150,8 @@ class Recording:
                 chosen = [each for each in reader.connections if each.topic in topics]
                 if not chosen:
                     continue
-                for connection, time_ns, data in reader.messages(chosen):
-                    yield connection.topic, time_ns, np.frombuffer(data, np.uint8)
+                for topic, time_ns, data in _messages(reader, chosen, self._threads):
+                    yield topic, time_ns, data
         except Exception as error:  # rosbags, SQLite and decompressors raise their own.
             raise self._damaged(time_ns, str(error)) from error
         if self._unfinished:
@@ -171,8 +170,30 @@ class Recording:
 
     def close(self) -> None:
         """Close the files; may be called twice."""
+        self._threads.shutdown(cancel_futures=True)
         while self._readers:
             self._readers.pop().close()
+
+
+def _messages(
+    reader: Any, chosen: Sequence[Any], threads: ThreadPoolExecutor
+) -> Iterator[tuple[str, int, np.ndarray]]:
+    """Yield the messages of connections of an open reader of rosbags."""
+    files = getattr(reader.storage, 'storages', [reader.storage])
+    if reader.compression_mode == 'message' or not all(_has_chunks(each) for each in files):
+        for connection, time_ns, data in reader.messages(chosen):
+            yield connection.topic, time_ns, np.frombuffer(data, np.uint8)
+        return
+    topics = {each.topic for each in chosen}
+    for file in files:
+        topic_of = {each.id: each.topic for each in file.connections if each.topic in topics}
+        path = getattr(file.path, 'file', file.path)
+        yield from chunk_messages(path, file.chunks, topic_of, threads)
+
+
+def _has_chunks(file: Any) -> bool:
+    """Return whether all messages of an open file of rosbags are in indexed chunks."""
+    return bool(getattr(file, 'chunks', ())) or file.metadata.message_count == 0
 
 
 def _qos_yaml(profiles: Sequence[Any]) -> str:
@@ -195,11 +216,12 @@ def _open_reader(path: Any) -> Any:
     """Return an open reader of rosbags."""
     try:
         from rosbags.rosbag2 import Reader, ReaderError
+        from rosbags.rosbag2.storage_mcap import decompress  # noqa: F401  # Of chunks.
     except ImportError as error:
         raise ParameterError(
-            'Recordings need the Python package rosbags, which is not installed.',
+            'Recordings need the Python package rosbags, 0.11.9 or later.',
             cause=str(error),
-            remedy='pip install rosbags',
+            remedy="pip install 'rosbags>=0.11.9'",
         ) from error
     try:
         reader = Reader(path)
@@ -221,7 +243,7 @@ def _open_unfinished(path: Path, file: Path, error: Exception) -> Any:
     """
     for dropped in range(MAX_EMPTY_RECORDS + 1):
         try:
-            return _open_reader(_UnfinishedMcap(file, dropped))
+            return _open_reader(UnfinishedMcap(file, dropped))
         except (_UnreadableError, OSError):
             continue
     raise _cannot_open(path, error) from error
@@ -247,69 +269,3 @@ def _natural(path: Path) -> list[tuple[bool, int, str]]:
         (part.isdigit(), int(part) if part.isdigit() else 0, part)
         for part in re.split(r'(\d+)', str(path))
     ]
-
-
-class _UnfinishedMcap:
-    """
-    The path of an MCAP file without an end, which opens as if it ended after whole records.
-
-    :param dropped: number of whole records at the end that are left out.
-    """
-
-    def __init__(self, path: Path, dropped: int = 0) -> None:
-        self._path, self._dropped, self.suffix = path, dropped, path.suffix
-
-    def exists(self) -> bool:
-        return True
-
-    def is_dir(self) -> bool:
-        return False
-
-    def open(self, mode: str) -> _WithFooter:
-        return _WithFooter(self._path, self._dropped)
-
-
-class _WithFooter:
-    """A file of whole records and a footer, with the methods that rosbags calls."""
-
-    def __init__(self, path: Path, dropped: int) -> None:
-        self._file = path.open('rb')
-        self._end = whole_records_end(self._file, dropped)
-        self._at = 0
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = (0, self._at, self._end + len(_FOOTER))[whence]
-        self._at = max(0, origin + offset)
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        end = self._end + len(_FOOTER)
-        stop = end if size < 0 else min(end, self._at + size)
-        self._file.seek(self._at)
-        data = self._file.read(max(0, min(stop, self._end) - self._at))
-        data += _FOOTER[max(0, self._at - self._end) : max(0, stop - self._end)]
-        self._at = max(self._at, stop)
-        return data
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def whole_records_end(file: Any, dropped: int = 0) -> int:
-    """
-    Return the offset after the last whole data record of an MCAP file, open for reading.
-
-    :param dropped: number of these records to leave out.
-    """
-    size = file.seek(0, io.SEEK_END)
-    ends = deque([len(_MAGIC)], maxlen=dropped + 1)
-    while True:
-        file.seek(ends[-1])
-        head = file.read(9)
-        end = ends[-1] + 9 + int.from_bytes(head[1:], 'little')
-        if len(head) < 9 or end > size or head[0] in (0, 0x02, 0x0F):  # Footer, end of data.
-            return ends[0]
-        ends.append(end)
