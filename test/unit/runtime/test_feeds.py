@@ -323,6 +323,16 @@ def test_nonfinite_outputs_are_counted_and_the_state_is_named(counter, caplog):
     assert message.endswith('States keep them: reset the states.')
 
 
+def test_nonfinite_outputs_of_the_warm_up_do_not_count(write, caplog):
+    path = write([helper.make_node('Log', ['x'], ['y'])], [('x', FLOAT, [1])], [('y', FLOAT, [1])])
+    with open_pipeline(path, inputs='x=tensor:x') as pipeline:
+        caplog.clear()
+        for value, count in ((1, '0'), (-1, '1')):
+            pipeline({'x': np.array([value])})
+            assert pipeline.diagnostics()['frames with non-finite values'] == count
+    assert [each.message for each in caplog.records if 'NaN' in each.message]
+
+
 def test_a_vector_bound_to_an_image_is_to_be_bound_to_a_tensor(counter):
     with pytest.raises(TensorMismatchError, match='is not a batch of images') as caught:
         open_pipeline(counter, inputs=('step=image:step', 'h=state:hn'))

@@ -94,14 +94,18 @@ class StepByStep(FrameRunner[ResultT]):
 
     def warm_up(self) -> None:
         """Run on grey frames and zeros, and choose the number of CPU threads."""
-        if not self.is_one_image:
+        if self.is_one_image:
+            self._warm_up_images()
+        else:
             inputs = example_inputs(self.feeds)
             if inputs is not None:
                 self.infer_inputs(inputs, WARM_UP_THRESHOLDS)
                 self.reset_state()
                 tensors, _ = self.tensors_of(inputs)
                 self.log_lines += self.runner.settle_threads({**tensors, **self._present_states()})
-            return
+        self._nonfinite_frames = 0
+
+    def _warm_up_images(self) -> None:
         grey = example_frame(image_feeds(self.feeds)[self._input_name])
         if self.max_batch > 1 and not self._is_padded:
             try:

@@ -241,7 +241,8 @@ class GraphPipeline(FrameRunner[Any]):
             recent = self._warm_up_recent(thresholds)
         self.reset_state()
         self.faults.check()
-        self.health.frames = self.health.zero_copy_frames = 0
+        health = self.health
+        health.frames = health.zero_copy_frames = health.nonfinite_frames = 0
         with self.gpu.context:
             self.shared.contexts.save_cache()
         self._recent = recent

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.runtime.feeds import NO_LETTERBOX
+from trt_ros.runtime.feeds import NO_LETTERBOX, state_feeds
 from trt_ros.runtime.gpu.frame_slot import Launched
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.tensorrt_context import widen
@@ -41,6 +41,7 @@ class ResultReader:
 
     def __init__(self, shared: SharedResources, decoder: Decoder[Any], health: Health) -> None:
         self._shared, self._decoder, self._health = shared, decoder, health
+        self._has_state = bool(state_feeds(shared.feeds))
         self._lock = threading.Lock()
 
     def images(
@@ -95,6 +96,7 @@ class ResultReader:
             if is_first:
                 log.warning(
                     'Network outputs contain NaN or infinite values; their boxes are dropped. A '
-                    'lower precision may overflow: try precision fp32.'
+                    'lower precision may overflow: try precision fp32.%s',
+                    ' States keep them: reset the states.' if self._has_state else '',
                 )
         return [result for result, _ in pairs]

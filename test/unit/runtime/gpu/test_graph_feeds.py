@@ -55,7 +55,7 @@ class Context:
                 name: array_at(self.addresses[name], self.shapes['step'])
                 for name in self.addresses
             }
-            value['hn'][:] = value['h'] + value['step']
+            value['hn'][:] = self.engine.add(value['h'], value['step'])
             value['total'][:] = value['hn']
 
         self.engine.runs += 1
@@ -67,8 +67,9 @@ class Context:
 def counter(make_engine, cuda):
     """Return an engine that adds its step to its state."""
 
-    def make(shape=(1, 2)):
+    def make(shape=(1, 2), add=np.add):
         engine = make_engine()
+        engine.add = add
         engine.inputs = (tensor('step', shape), tensor('h', shape))
         engine.outputs = (
             tensor('hn', shape, mode='output'),
@@ -117,6 +118,21 @@ def test_a_state_goes_from_run_to_run_and_is_reset(counter, open_inputs, slots, 
         }
     pipeline.reset_state()
     assert pipeline.infer_inputs({'step': STEP}, ASKED)['total'].tolist() == [[1, 10]]
+
+
+def test_nonfinite_outputs_are_counted_after_the_warm_up(counter, open_inputs, caplog):
+    def add(state, step):
+        return np.where(step == 0, np.nan, state + step)
+
+    pipeline = open_inputs(counter(add=add), STATEFUL)
+    pipeline.warm_up()
+    key = 'frames with non-finite values'
+    caplog.clear()
+    for step, count in ((STEP, '0'), (0 * STEP, '1'), (STEP, '2')):
+        pipeline.infer_inputs({'step': step}, ASKED)
+        assert pipeline.diagnostics()[key] == count
+    (message,) = [each.getMessage() for each in caplog.records]
+    assert message.endswith('States keep them: reset the states.')
 
 
 def test_capturing_another_graph_does_not_advance_the_state(counter, open_inputs):
