@@ -261,11 +261,12 @@ def _segments(
         return []
     rows, cols = taps(letterbox, (planes.shape[1], planes.shape[2]))
     owners = best_class(sigmoid(planes) * scores[:, None, None], rows, cols)
-    won = _counts(owners, len(planes))
+    won, high = _counts(owners, len(planes)), planes > 0
+    can_win = won > MIN_WON_SHARE * _sure_counts(high, rows, cols)
     windows = {
         index: window
-        for index, plane in enumerate(planes)
-        if (window := window_of(plane > 0, rows, cols)) is not None
+        for index in np.flatnonzero(can_win).tolist()
+        if (window := window_of(high[index], rows, cols)) is not None
     }
     masks = threshold_masks(
         [planes[index][cells_of(rows, cols, box)] for index, box in windows.items()],
@@ -289,9 +290,26 @@ def _segments(
 def _counts(owners: np.ndarray, count: int) -> np.ndarray:
     """Count the pixels of each index: (count,) of (H, W) indices."""
     if owners.itemsize > 1:
-        return np.bincount(owners.reshape(-1), minlength=count)
+        return np.bincount(owners.reshape(-1), minlength=count)[:count]
     # Several times as fast as NumPy.
-    return cv2.calcHist([owners], [0], None, [256], [0, 256]).reshape(-1)
+    return cv2.calcHist([owners], [0], None, [256], [0, 256]).reshape(-1)[:count]
+
+
+def _sure_counts(high: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
+    """
+    Count the pixels between cells that are all above the threshold: at most those of the mask.
+
+    :param high: (K, h, w) bool, cells above the threshold.
+    :returns: (K,) float32.
+    """
+    sure = high.copy()
+    sure[:, :-1] &= high[:, 1:]
+    sure[:, :, :-1] &= sure[:, :, 1:].copy()
+    heights, widths = (
+        np.bincount(axis.first, minlength=size).astype(np.float32)
+        for axis, size in zip((rows, cols), high.shape[1:])
+    )
+    return np.asarray(sure @ widths @ heights)
 
 
 def find_query_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:

@@ -219,3 +219,41 @@ def test_segments_of_other_classes_keep_their_pixels():
     assert [mask.all() for mask in found.masks] == [True]
     refused = replace(asked, class_scores={'0': 0.7})
     assert len(head(tensors, WHOLE, ClassThresholds.of(refused, ()))) == 0
+
+
+def plain_segments(tensors, letterbox):
+    """Divide the pixels as in the paper, each query on its own: masks of whole images."""
+    powers = np.exp(tensors['logits'][0] - tensors['logits'][0].max(axis=1, keepdims=True))
+    shares = powers / powers.sum(axis=1, keepdims=True)
+    scores = shares[:, :-1].max(axis=1)
+    found = [q for q in np.argsort(-scores) if scores[q] >= max(shares[q, -1], 0.25)]
+    masks = 1 / (1 + np.exp(-tensors['masks'][0][found]))
+    rows, cols = taps(letterbox, masks.shape[1:])
+    covers = [bilinear(mask, rows, cols) > 0.5 for mask in masks]
+    shown = [bilinear(mask * scores[q], rows, cols) for q, mask in zip(found, masks)]
+    owners = np.argmax(shown, axis=0)
+    return [
+        cover & (owners == k)
+        for k, cover in enumerate(covers)
+        if np.count_nonzero(owners == k) > 0.8 * np.count_nonzero(cover)
+        and (cover & (owners == k)).any()
+    ]
+
+
+@pytest.mark.parametrize('resize', ['stretch', 'letterbox', 'letterbox_topleft'])
+@pytest.mark.parametrize('image_wh', [(65, 47), (20, 20), (13, 9), (160, 90)])
+def test_segments_are_those_of_the_paper_with_many_duplicates(resize, image_wh):
+    tensors, rng = scene(5, size=20, seen=8, queries=40), np.random.default_rng(1)
+    tensors['masks'][0, :8] += rng.normal(size=(8, 20, 20))  # No value is exactly a half.
+    for query in range(8, 32):  # The same objects, less certain, and with other edges.
+        tensors['logits'][0, query] = tensors['logits'][0, query % 8] * rng.uniform(0.5, 0.9)
+        noise = rng.normal(size=(20, 20)) * rng.choice([0.5, 4.0])
+        tensors['masks'][0, query] = tensors['masks'][0, query % 8] + noise
+    letterbox = Letterbox.fit(image_wh, (80, 80), resize)
+    found = PanopticHead(QueryOutputs('logits', 'masks', 5))(tensors, letterbox)
+    expected = plain_segments(tensors, letterbox)
+    assert 4 <= len(found) == len(expected)
+    for mask, (x, y), exact in zip(found.masks, found.origins_xy.tolist(), expected):
+        whole = np.zeros(exact.shape, bool)
+        whole[y : y + mask.shape[0], x : x + mask.shape[1]] = mask
+        assert np.count_nonzero(whole != exact) <= 1  # Rounding.
