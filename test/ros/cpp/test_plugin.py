@@ -50,10 +50,10 @@ def prefix_of_other_python(prefix, root):
 
 
 def test_the_build_refuses_a_python_that_is_not_that_of_ros(rclcpp, tmp_path):
-    if 'CMAKE_PREFIX_PATH' not in rclcpp:
-        pytest.skip('ROS is not sourced')
+    found = [Path(each) for each in rclcpp.get('CMAKE_PREFIX_PATH', '').split(':')]
+    if not any((each / 'share/rclcpp_components/cmake').exists() for each in found):
+        pytest.skip('the CMake files of rclcpp_components are missing')
     index = 'share/sensor_msgs/cmake'
-    found = (Path(each) for each in rclcpp['CMAKE_PREFIX_PATH'].split(':'))
     prefix = next(each for each in found if (each / index).exists())
     other = tmp_path / 'ros'
     other.mkdir()
