@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <sstream>
@@ -45,13 +46,27 @@ std::string python_on_path()
   return "";
 }
 
+/// Returns the version of Python in pyvenv.cfg of the virtual environment of a program, if any.
+std::string version_of_environment(const std::string & python)
+{
+  std::ifstream file(python.substr(0, python.rfind('/')) + "/../pyvenv.cfg");
+  for (std::string line; std::getline(file, line); ) {
+    size_t begin = line.find_first_of("0123456789");
+    if (line.compare(0, 7, "version") == 0 && begin != std::string::npos) {
+      return line.substr(begin);
+    }
+  }
+  return "";
+}
+
 std::string remedy()
 {
-  std::string python = python_on_path();
+  std::string python = python_on_path(), version = version_of_environment(python);
   return
-    "Remedy: Start the container where 'python3 -c \"import trt_ros\"' works with Python "
-    PYTHON ": with the workspace sourced and, if there is one, its virtual "
-    "environment activated. python3 is " + (python.empty() ? "not on PATH" : python) + " there.";
+    "Remedy: Start the container where 'python3 -c \"import " + std::string(kModule) + "\"' works "
+    "with Python " PYTHON ": with the workspace sourced and, if there is one, its virtual "
+    "environment activated. python3 is " + (python.empty() ? "not on PATH" : python) + " there" +
+    (version.empty() ? "" : ", of a virtual environment of Python " + version) + ".";
 }
 
 /// Refuses another Python that the process loaded before: its structures differ.

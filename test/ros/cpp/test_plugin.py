@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 import subprocess
 import sys
@@ -35,6 +36,23 @@ def test_another_python_in_the_process_is_the_load_error(start, tmp_path):
     ):
         assert text in answer.error_message
     assert container.list() == {camera: '/camera'}
+
+
+def test_virtual_environment_of_another_python_is_named_in_the_load_error(start, tmp_path):
+    python = tmp_path / 'venv/bin/python3'
+    python.parent.mkdir(parents=True)
+    python.touch(0o755)
+    (tmp_path / 'venv/pyvenv.cfg').write_text(f'home = {sys.base_prefix}/bin\nversion = 3.99.1\n')
+    path = os.pathsep.join([str(python.parent), os.environ['PATH']])
+    container = start(PATH=path, PYTHONPATH=str(tmp_path))
+    answer = container.load('trt_ros::DetectorNode', 'trt_ros')
+    assert not answer.success
+    for text in (
+        f'cannot be imported by Python {THIS}.',
+        'python3 -c "import trt_ros.container.embedded"',
+        f'python3 is {python} there, of a virtual environment of Python 3.99.1.',
+    ):
+        assert text in answer.error_message
 
 
 def prefix_of_other_python(prefix, root):
