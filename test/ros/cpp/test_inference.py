@@ -78,7 +78,7 @@ def test_a_signal_ends_the_container_while_a_network_runs(start, backend, pictur
 def test_the_detector_is_loaded_and_unloaded_while_images_flow(start, backend, picture):
     container = start()
     loaded = load_both(container, backend, picture, rate_hz=100.0)
-    for _ in range(5):
+    for _ in range(3):
         inbox = detections(container, '/detector/detections')
         inbox.wait_for()
         container.peer.close_inbox(inbox)
