@@ -237,16 +237,12 @@ def _checked_tensor(spec: TensorSpec, value: RunInput) -> np.ndarray:
             f'({", ".join(map(str, value.shape))}) {value.dtype}.'
         )
     if not _is_convertible(spec.dtype, value):
-        raise _changed_values(spec, value)
+        raise TensorMismatchError(
+            f'The network takes {spec}, but {spec.name} came as {value.dtype}.',
+            cause='The conversion would change the values.',
+            remedy=f'Send {spec.dtype}.',
+        )
     return value
-
-
-def _changed_values(spec: TensorSpec, value: np.ndarray) -> TensorMismatchError:
-    return TensorMismatchError(
-        f'The network takes {spec}, but {spec.name} came as {value.dtype}.',
-        cause='The conversion would change the values.',
-        remedy=f'Send {spec.dtype}.',
-    )
 
 
 def host_dtype(spec: TensorSpec) -> np.dtype[np.generic]:
@@ -285,7 +281,11 @@ def write_tensor(target: np.ndarray, spec: TensorSpec, value: np.ndarray) -> Non
                 return
             bits = np.ascontiguousarray(value, np.float32).view(np.uint32)
     except FloatingPointError as error:
-        raise _changed_values(spec, value) from error
+        raise TensorMismatchError(
+            f'The network takes {spec}, but {spec.name} came as {value.dtype}.',
+            cause=f'A value is beyond the range of {spec.dtype}.',
+            remedy=f'Send values in the range of {spec.dtype}, or export a wider input.',
+        ) from error
     # Round to nearest even; NaN stays NaN.
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     np.copyto(target, np.where(value != value, 0x7FC0, rounded), casting='unsafe')

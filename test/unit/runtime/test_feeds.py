@@ -281,9 +281,8 @@ def test_rejects_tensors_whose_values_would_change(write):
 def test_rejects_finite_values_that_would_become_infinite(dtype, value):
     spec = TensorSpec('x', (1,), dtype, 'input')
     target = np.empty(1, host_dtype(spec))
-    with pytest.raises(TensorMismatchError, match='would change the values') as caught:
+    with pytest.raises(TensorMismatchError, match=f'A value is beyond the range of {dtype}'):
         write_tensor(target, spec, np.array([value]))
-    assert caught.value.remedy == f'Send {dtype}.'
     write_tensor(target, spec, np.array([np.inf]))  # No finite value changes.
 
 
