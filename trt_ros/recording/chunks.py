@@ -20,7 +20,7 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError
 
-MAX_AHEAD_NBYTES = 32 << 20  # Of chunks that are loaded, beyond the first two.
+MAX_AHEAD_NBYTES = 16 << 20  # Of chunks that are loaded, beyond the first two.
 
 _MESSAGE = 0x05
 # Time, offset of the chunk, offset in the chunk: the order of messages.

@@ -360,7 +360,7 @@ def test_it_needs_no_ros(colour_detector, tmp_path):
 
 
 def test_memory_does_not_grow_with_the_recording(label, tmp_path):
-    """The largest recording has 184 MB more than the smallest."""
+    """The larger recording has 295 MB more, and the smaller one fills all buffers, too."""
     code = (
         'import re, sys\n'
         'from trt_ros.cli import main\n'
@@ -368,7 +368,7 @@ def test_memory_does_not_grow_with_the_recording(label, tmp_path):
         'print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])'
     )
     peaks_kb = []
-    for count in (20, 220):
+    for count in (80, 400):
         path = tmp_path / f'drive_{count}'
         images = [
             ('/camera/image_raw', index, raw_image(index, np.zeros((480, 640, 3), np.uint8)))
@@ -384,4 +384,4 @@ def test_memory_does_not_grow_with_the_recording(label, tmp_path):
             text=True,
         )
         peaks_kb.append(int(done.stdout))
-    assert peaks_kb[1] - peaks_kb[0] < 50_000
+    assert peaks_kb[1] - peaks_kb[0] < 100_000
