@@ -31,8 +31,7 @@ def add_option_flags(parser: ArgumentParser | _ArgumentGroup, names: Sequence[st
             more['metavar'] = 'FILE' if each.name.endswith('path') else 'NAME'
         if get_args(kind):
             more = {'type': comma_separated(get_args(kind)[0]), 'metavar': 'A,B,..'}
-        if each.name == 'inputs':
-            more = {'type': _bindings, 'metavar': 'INPUT=KIND:SOURCE,..'}
+        more.update(PARSERS.get(each.name, {}))
         if described['choices']:
             more = {'choices': described['choices']}
         flags = ['--' + each.name.replace('_', '-')]
@@ -77,3 +76,24 @@ def comma_separated(kind: type) -> Callable[[str], tuple[Any, ...]]:
 
     parse.__name__ = f'comma-separated {kind.__name__}'  # argparse shows it: "invalid .. value".
     return parse
+
+
+def image_size(text: str) -> tuple[int, ...]:
+    """
+    Parse height and width: 480x640 or 480,640; one number is both, and nothing leaves it open.
+
+    :raises ValueError: for another text.
+    """
+    size = tuple(int(part) for part in _parts('[x,]', text) if part)
+    if len(size) > 2:
+        raise ValueError(text)
+    return size * 2 if len(size) == 1 else size
+
+
+image_size.__name__ = 'image size'  # argparse shows it: "invalid image size value".
+
+#: Arguments of the flags of options that are not parsed by their type alone.
+PARSERS: Mapping[str, Mapping[str, Any]] = {
+    'input_size': {'type': image_size, 'metavar': 'HxW'},
+    'inputs': {'type': _bindings, 'metavar': 'INPUT=KIND:SOURCE,..'},
+}

@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import finite, index
+from trt_ros.cli._option_flags import image_size
 from trt_ros.engine.options import (
     CONVERTERS,
     HARDWARE,
@@ -104,7 +105,7 @@ def add_build_arguments(parser: ArgumentParser, *other_backends: str) -> None:
         dest='profiles',
         metavar='SHAPES',
     )
-    option('input-size', 'image size where it is dynamic', type=_integers('x'), metavar='HxW')
+    option('input-size', 'image size where it is dynamic', type=image_size, metavar='HxW')
     option('batch', 'maximum batch size, where it is dynamic', type=int, metavar='N')
     option('workspace-mib', 'limit of scratch memory', type=int, metavar='MIB')
     option('optimization-level', '0 (quick build) to 5 (long search)', type=int, metavar='N')

@@ -14,6 +14,7 @@ import pytest
 
 from trt_ros.cli import main
 from trt_ros.cli._option_flags import add_option_flags
+from trt_ros.cli.build import add_build_arguments
 from trt_ros.runtime.options import LabelledOptions
 
 cv2 = pytest.importorskip('cv2')
@@ -353,3 +354,29 @@ def test_lists_may_be_written_as_in_parameters_and_remedies():
         assert parser.parse_args(['--inputs', text]).inputs == inputs
     assert parser.parse_args(['--outputs', '[\'a\', "b"]']).outputs == ('a', 'b')
     assert parser.parse_args(['--mean', '[0.5, 0.25]']).mean == (0.5, 0.25)
+
+
+@pytest.mark.parametrize(
+    ('text', 'size'),
+    [
+        ('480x640', (480, 640)),
+        ('480,640', (480, 640)),
+        ('[480, 640]', (480, 640)),
+        ('640', (640, 640)),
+        ('', ()),
+    ],
+)
+def test_an_image_size_may_be_written_in_several_ways(text, size):
+    for add in (lambda each: add_option_flags(each, ['input_size']), add_build_arguments):
+        parser = ArgumentParser()
+        add(parser)
+        assert parser.parse_args(['--input-size', text]).input_size == size
+
+
+@pytest.mark.parametrize('text', ['1x2x3', 'large', '6.5'])
+def test_another_image_size_is_refused(text, capsys):
+    parser = ArgumentParser()
+    add_option_flags(parser, ['input_size'])
+    with pytest.raises(SystemExit):
+        parser.parse_args(['--input-size', text])
+    assert f"invalid image size value: '{text}'" in capsys.readouterr().err
