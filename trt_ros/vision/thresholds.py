@@ -26,6 +26,7 @@ class Thresholds:
     :param classes: names or indices of the wanted classes; empty: all.
     :param class_scores: minimum score by name or index of a class, instead of `score`.
     :param class_agnostic: whether boxes also suppress those of other classes.
+    :raises ParameterError: when a limit is out of its range.
     """
 
     score: float = 0.25
@@ -34,6 +35,24 @@ class Thresholds:
     classes: Sequence[str | int] = ()
     class_scores: Mapping[str | int, float] = field(default_factory=dict, hash=False)
     class_agnostic: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ('score', min(self.score, 1)),  # Above 1, nothing passes.
+            ('iou', self.iou),
+            *((f'class_scores of {name!r}', value) for name, value in self.class_scores.items()),
+        ):
+            if not 0 <= value <= 1:
+                raise ParameterError(f'{name} is {value}.', remedy='Set it to 0 to 1.')
+        if self.max_detections < 0:
+            raise ParameterError(
+                f'max_detections is {self.max_detections}.', remedy='Set it to 0 or more.'
+            )
+        if isinstance(self.classes, str):
+            raise ParameterError(
+                f'classes is the text {self.classes!r}.',
+                remedy=f'Write a list of names: [{self.classes!r}].',
+            )
 
     @property
     def chooses_classes(self) -> bool:

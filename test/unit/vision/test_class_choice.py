@@ -114,6 +114,22 @@ def test_an_unknown_class_or_score_is_refused(classes, scores, names, text):
         limits(classes, scores, names=names)
 
 
+@pytest.mark.parametrize(
+    ('limit', 'text'),
+    [
+        ({'score': -0.5}, 'score is -0.5'),
+        ({'score': float('nan')}, 'score is nan'),
+        ({'iou': -0.1}, 'iou is -0.1'),
+        ({'max_detections': -1}, 'max_detections is -1'),
+        ({'class_scores': {'dog': 7}}, "class_scores of 'dog' is 7"),
+        ({'classes': 'dog'}, r"(?s)classes is the text 'dog'.*\['dog'\]"),
+    ],
+)
+def test_a_limit_out_of_its_range_is_refused(limit, text):
+    with pytest.raises(ParameterError, match=text):
+        Thresholds(**limit)
+
+
 # Decoding.
 
 
