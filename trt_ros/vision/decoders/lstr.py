@@ -141,7 +141,8 @@ def _no_padding(network: NetworkDescription) -> Mapping[str, np.ndarray]:
     mask = padding_mask(network.inputs)
     if mask is None:
         return {}
-    return {mask.name: np.zeros((1, 1, *network.input_hw), mask.dtype)}
+    dtype = 'uint16' if mask.dtype == 'bfloat16' else mask.dtype  # As in host memory.
+    return {mask.name: np.zeros((1, 1, *network.input_hw), dtype)}
 
 
 #: As the authors train and test it; mean and standard deviation are in the order of BGR.

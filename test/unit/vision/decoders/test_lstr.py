@@ -110,13 +110,18 @@ def test_an_output_of_another_shape_is_refused(network):
         head(outputs, Letterbox.fit(IMAGE, HW, 'stretch'))
 
 
-def test_the_image_is_not_padded(network):
+@pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16', 'bool'])
+def test_the_image_is_not_padded(network, dtype):
     seen = network(
-        'pred_logits (1, 7, 2); pred_curves (1, 7, 8)', inputs='mask (1, 1, 360, 640)', hw=HW
+        'pred_logits (1, 7, 2); pred_curves (1, 7, 8)',
+        inputs=f'mask (1, 1, 360, 640) {dtype}',
+        hw=HW,
     )
     constants = LSTR.constant_inputs(seen)
     assert list(constants) == ['mask']
     assert (constants['mask'].shape, constants['mask'].any()) == ((1, 1, *HW), False)
+    nbytes = {'float32': 4, 'bool': 1}.get(dtype, 2)
+    assert constants['mask'].nbytes == nbytes * 360 * 640
     alone = network('logits (1, 7, 2); curves (1, 7, 8)', hw=HW)
     assert padding_mask(alone.inputs) is None
     assert LSTR.constant_inputs(alone) == {}
