@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 import os
+from pathlib import Path
 import shutil
 import subprocess
 import sys
@@ -100,12 +101,22 @@ def workers() -> str:
     return str(min(len(os.sched_getaffinity(0)) + 1, 8))
 
 
-def pytest(environment: Environment, *arguments: str, coverage: bool = False) -> int:
-    """Run pytest; with `coverage`, also in its child processes, and report at the end."""
+def pytest(
+    environment: Environment, *arguments: str, coverage: bool = False, packages: Path | None = None
+) -> int:
+    """
+    Run pytest.
+
+    :param coverage: measure it, also in child processes, and report it at the end.
+    :param packages: folder of packages that take the place of the environment's.
+    """
     # Plug-ins of a sourced ROS need its older pytest.
     variables = (
         environment.variables() | on_this_machine() | {'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'}
     )
+    if packages:
+        paths = (str(packages), variables.get('PYTHONPATH'))
+        variables['PYTHONPATH'] = os.pathsep.join(filter(None, paths))
     command = ['-m', 'pytest', '-p', 'xdist', *arguments]
     if coverage:
         folder = CHECKOUT / 'build/coverage'
@@ -171,7 +182,23 @@ def test(environment: Environment, arguments: list[str]) -> int:
     failed = run_together(environment, lint_commands(environment), lambda: docs(environment, []))
     # One file, one process: its tests share nodes.
     parallel = ('-n', workers(), '--dist', 'loadfile', '--no-loadscope-reorder')
-    return pytest(environment, *parallel, coverage=True) or failed
+    failed = pytest(environment, *parallel, coverage=True) or failed
+    return test_with_numpy_1(environment) or failed
+
+
+def test_with_numpy_1(environment: Environment) -> int:
+    """Test the arithmetic with the NumPy of Ubuntu 24.04, whose integer types overflow earlier."""
+    if environment.distro or sys.version_info >= (3, 13):
+        return 0  # The sourced ROS has its own; no wheels.
+    folder = environment.folder / 'numpy_1'
+    if not folder.exists():
+        report('installing NumPy 1.26')
+        pip = [str(environment.python), '-I', '-m', 'pip', 'install']
+        options = ['--disable-pip-version-check', '--no-deps', '--target', str(folder)]
+        run([*pip, *options, 'numpy==1.26.4'], environment, 'pip')
+    tests = (f'test/unit/{name}' for name in ('draw', 'tracking', 'vision'))
+    fast = ('-m', 'not (gpu or slow)', '-q', '-n', workers())
+    return pytest(environment, *fast, *tests, packages=folder)
 
 
 def mutate(environment: Environment, arguments: list[str]) -> int:
