@@ -372,7 +372,6 @@ class GraphPipeline(FrameRunner[Any]):
                 after, last = None, self._last
                 if last is not None and last.in_flight:
                     after = last.done
-                self._last = slot
                 buffers = self.receive_buffers
                 launched = slot.start(
                     frames,
@@ -381,6 +380,7 @@ class GraphPipeline(FrameRunner[Any]):
                     after,
                     tensors,
                 )
+                self._last = slot  # Not where an image or tensor was refused.
                 count = len(self.shared.decoded(frames)) or 1
                 self.health.frames += count
                 self.health.zero_copy_frames += launched.zero_copy * count

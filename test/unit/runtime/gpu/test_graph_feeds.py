@@ -184,6 +184,20 @@ def test_tensors_are_converted_into_pinned_memory(counter, open_inputs, step):
     assert pipeline.infer_inputs({'step': step}, ASKED)['hn'].tolist() == [[1, 10]]
 
 
+def test_a_run_after_a_refused_one_waits_for_the_run_before_it(counter, open_inputs, cuda):
+    """Runs share activations and tensors: two must not overlap on the GPU."""
+    pipeline = open_inputs(counter(), STATEFUL, slots=2)
+    pipeline.warm_up()
+    first = pipeline.submit_inputs({'step': STEP}, ASKED)
+    with pytest.raises(TensorMismatchError, match='beyond the range of float32'):
+        pipeline.submit_inputs({'step': np.array([[1e300, 1]])}, ASKED)
+    before = cuda.calls['cudaStreamWaitEvent']
+    second = pipeline.submit_inputs({'step': STEP}, ASKED)
+    assert cuda.calls['cudaStreamWaitEvent'] == before + 1
+    for each in (first, second):
+        each.wait()
+
+
 def test_shapes_of_tensors_may_change_and_old_ones_are_dropped(counter, open_inputs):
     pipeline = open_inputs(counter((-1, -1)), ('*=tensor:tensors',))
     pipeline.warm_up()
