@@ -7,25 +7,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trt_ros.engine.build.onnx_work import ModelWork
+from trt_ros.engine.options import BuildOptions
 
 if TYPE_CHECKING:
     from trt_ros.runtime.gpu.executor import GraphPipeline
     from trt_ros.runtime.gpu.peaks import Peaks
 
 
-def products_of(model: Mapping[str, Any], precision: str, *, is_rtx: bool) -> str:
+def products_of(model: Mapping[str, Any], options: BuildOptions, *, is_rtx: bool) -> str:
     """
     Return the type of the products of a network, or '' if they have several.
 
     :param model: description of the ONNX file, see describe_model.
     """
-    if 'DequantizeLinear' in model['ops']:
+    if 'DequantizeLinear' in model['ops'] or options.fp32:
         return ''
-    if precision == 'auto':
+    if options.precision == 'auto':
         kept = {('float16',): 'fp16', ('bfloat16',): 'bf16', ('float32',): 'tf32'}
         return kept.get(tuple(model['float_types']), '')
     # TensorRT for RTX uses TF32 in fp32, too.
-    return 'tf32' if is_rtx and precision == 'fp32' else precision
+    return 'tf32' if is_rtx and options.precision == 'fp32' else options.precision
 
 
 class Roofline(NamedTuple):
@@ -36,7 +37,7 @@ class Roofline(NamedTuple):
     peaks: Peaks
 
     @classmethod
-    def of(cls, path: Path, precision: str, pipeline: GraphPipeline) -> Roofline | None:
+    def of(cls, path: Path, options: BuildOptions, pipeline: GraphPipeline) -> Roofline | None:
         """
         Return the roofline of an open network; None where something is not known.
 
@@ -51,7 +52,7 @@ class Roofline(NamedTuple):
         except TrtRosError:  # The network runs: only its description fails.
             return None
         is_rtx = pipeline.shared.contexts.engine.flavour.is_rtx
-        products = products_of(model, precision, is_rtx=is_rtx) if model.get('work') else ''
+        products = products_of(model, options, is_rtx=is_rtx) if model.get('work') else ''
         peaks = peaks_of(pipeline.gpu, products) if products else None
         return cls(ModelWork(**model['work']), products, peaks) if peaks else None
 

@@ -182,7 +182,7 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
             pipeline.warm_up()
             log_lines += pipeline.log_lines
             print('\n'.join(pipeline.log_lines))
-            roofline = Roofline.of(args.model, options.precision, pipeline)
+            roofline = Roofline.of(args.model, options, pipeline)
             for frame in _frames(args) if pipeline.shared.images else [None]:
                 work = Work.of(pipeline, frame)
                 frames_per_second(pipeline, work, args.warm_up)  # Raises the clocks.

@@ -7,6 +7,7 @@ import pytest
 
 from trt_ros.cli._roofline import Roofline, products_of
 from trt_ros.engine.build.onnx_work import ModelWork
+from trt_ros.engine.options import BuildOptions
 from trt_ros.runtime.gpu.peaks import Peaks
 
 onnx = pytest.importorskip('onnx')
@@ -28,12 +29,18 @@ onnx = pytest.importorskip('onnx')
 )
 def test_type_of_the_products(precision, float_types, is_rtx, products):
     model = {'ops': {'Conv': 1}, 'float_types': float_types}
-    assert products_of(model, precision, is_rtx=is_rtx) == products
+    assert products_of(model, BuildOptions(precision=precision), is_rtx=is_rtx) == products
 
 
 def test_quantised_networks_have_no_single_type():
     model = {'ops': {'Conv': 1, 'DequantizeLinear': 2}, 'float_types': ['float32']}
-    assert products_of(model, 'fp16', is_rtx=True) == ''
+    assert products_of(model, BuildOptions(precision='fp16'), is_rtx=True) == ''
+
+
+def test_networks_of_which_layers_stay_float32_have_no_single_type():
+    model = {'ops': {'Conv': 2}, 'float_types': ['float32']}
+    options = BuildOptions(precision='fp16', fp32=('Conv',))
+    assert products_of(model, options, is_rtx=True) == ''
 
 
 def test_line_has_the_rate_and_its_fractions():
@@ -69,7 +76,7 @@ def roofline(monkeypatch, tmp_path):
         pipeline = SimpleNamespace(
             max_batch=batch, gpu=None, shared=SimpleNamespace(contexts=contexts)
         )
-        return Roofline.of(path, precision, pipeline)
+        return Roofline.of(path, BuildOptions(precision=precision), pipeline)
 
     make.of = of
     return make
