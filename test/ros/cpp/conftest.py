@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 import itertools
 import os
 from pathlib import Path
@@ -105,7 +106,6 @@ def start(
     from support.containers import Container
 
     folder = tmp_path_factory.mktemp('containers')
-    started: list[NodeProcess] = []
     names = (f'cpp_container_{number}' for number in itertools.count())
 
     def start_one(
@@ -128,9 +128,8 @@ def start(
             folder,
             program=str(Path(workspace['CONTAINERS'], kind)),
         )
-        started.append(process)
+        stack.callback(process.stop)
         return Container(process, f'/{name}')
 
-    yield start_one
-    for process in started:
-        process.stop()
+    with ExitStack() as stack:  # One that fails to stop leaves none running.
+        yield start_one
