@@ -22,7 +22,7 @@ from trt_ros.runtime.options import LabelledOptions
 MAX_ATTEMPTS = 3
 SECONDS_PER_PROGRESS = 0.2
 
-_Finished = tuple[LabelTask, LabelReport | TrtRosError] | BaseException
+_Event = tuple[LabelTask, LabelReport | TrtRosError] | BaseException | int | list[str]
 
 
 class WorkerDiedError(Exception):
@@ -134,6 +134,9 @@ class LabelPool:
     """
     Workers that label recordings, one at a time each.
 
+    The functions are called on the thread of label(): one that fails, as where nobody reads the
+    output any more, ends it.
+
     :param open_worker: opens a worker; called from several threads.
     :param on_frames: called with the number of images done since the last call; negative where
         those of a worker that died are done again.
@@ -153,7 +156,7 @@ class LabelPool:
         self._lock = threading.Lock()
         self._tasks: deque[LabelTask] = deque()
         self._workers: set[Worker] = set()
-        self._finished: SimpleQueue[_Finished] = SimpleQueue()
+        self._events: SimpleQueue[_Event] = SimpleQueue()
         self._is_stopped = self._is_logged = False
 
     def label(
@@ -164,7 +167,7 @@ class LabelPool:
         """
         Label recordings; ends the workers, also when interrupted.
 
-        :param on_done: called on this thread with each task and its report or error.
+        :param on_done: called with each task and its report or error.
         :raises TrtRosError: when no pipeline can be opened.
         """
         self._tasks.extend(tasks)
@@ -172,11 +175,18 @@ class LabelPool:
             try:
                 for _ in range(self._count):
                     threads.submit(self._work)
-                for _ in tasks:
-                    found = self._finished.get()
-                    if isinstance(found, BaseException):
-                        raise found
-                    on_done(*found)
+                left = len(tasks)
+                while left:
+                    event = self._events.get()
+                    if isinstance(event, BaseException):
+                        raise event
+                    if isinstance(event, int):
+                        self._on_frames(event)
+                    elif isinstance(event, list):
+                        self._on_log(event)
+                    else:
+                        on_done(*event)
+                        left -= 1
             finally:
                 self._stop()
 
@@ -191,7 +201,7 @@ class LabelPool:
                     return
                 worker = self._label(worker, task)
         except BaseException as error:
-            self._finished.put(error)
+            self._events.put(error)
         finally:
             if worker is not None:
                 self._close(worker)
@@ -200,13 +210,13 @@ class LabelPool:
         """Label a recording, again where a worker died; return the worker that is left."""
         attempt = task
         for _ in range(MAX_ATTEMPTS):
-            counted = _Counted(self._on_frames)
+            counted = _Counted(self._events.put)
             try:
                 worker = worker or self._open()
                 try:
-                    self._finished.put((task, worker.label(attempt, counted)))
+                    self._events.put((task, worker.label(attempt, counted)))
                 except TrtRosError as error:
-                    self._finished.put((task, error))
+                    self._events.put((task, error))
                 return worker
             except WorkerDiedError:
                 if worker is not None:
@@ -214,7 +224,7 @@ class LabelPool:
                 worker = None
                 if self._is_stopped:
                     return None
-                self._on_frames(-counted.total)
+                self._events.put(-counted.total)
                 attempt = task.again()
         problem = BackendError(
             f'The worker of {task.path} died {MAX_ATTEMPTS} times.',
@@ -222,7 +232,7 @@ class LabelPool:
             remedy='Label this recording alone, without --workers and --ray, and read the log; or '
             'use fewer workers.',
         )
-        self._finished.put((task, problem))
+        self._events.put((task, problem))
         return None
 
     def _open(self) -> Worker:
@@ -233,7 +243,7 @@ class LabelPool:
         if self._is_stopped:
             self._close(worker)
         elif is_first:
-            self._on_log(worker.log_lines)
+            self._events.put(list(worker.log_lines))
         return worker
 
     def _close(self, worker: Worker) -> None:

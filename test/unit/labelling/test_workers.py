@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from support.waiting import wait_until
+from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.cli import main
 from trt_ros.cli.label import _worker_opener
 from trt_ros.errors import BadFrameError
@@ -94,6 +94,15 @@ def test_interrupt_ends_the_workers(label, tmp_path):
     assert process.returncode == 130, text
     assert 'Traceback' not in text
     assert workers and not any(Path(f'/proc/{pid}').exists() for pid in workers)
+
+
+def test_closed_output_ends_the_workers(label, tmp_path):
+    """As in `trt-ros label .. 2>&1 | head`."""
+    output = tmp_path / 'out'
+    with subprocess.Popen(label(output, '--workers', '2'), stderr=subprocess.PIPE) as process:
+        process.stderr.readline()
+        process.stderr.close()
+        assert process.wait(DEADLINE_SECONDS) != 0
 
 
 def test_workers_take_the_gpus_in_turn_with_device_auto(monkeypatch):
