@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import os
 from pathlib import Path
+import threading
 
 import numpy as np
 import pytest
 
 COLOURS = {0: 'red', 1: 'green', 2: 'blue'}
+
+
+@pytest.fixture
+def children() -> Callable[[], list[str]]:
+    """
+    Return the pids of the processes that the calling thread started in this test.
+
+    Other tests of the process may have left some, such as a resource tracker.
+    """
+
+    def pids() -> list[str]:
+        task = f'/proc/{os.getpid()}/task/{threading.get_native_id()}'
+        return [pid for pid in Path(task, 'children').read_text().split() if pid not in before]
+
+    before: list[str] = []
+    before = pids()
+    return pids
 
 
 @pytest.fixture

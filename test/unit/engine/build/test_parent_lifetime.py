@@ -23,15 +23,13 @@ from trt_ros.progress import CancelledError, Reporter
 pytestmark = pytest.mark.slow  # A second each.
 
 
-def children():
-    """Return the pids of this process's children."""
-    task = f'/proc/{os.getpid()}/task/{threading.get_native_id()}'
-    return Path(task, 'children').read_text().split()
+@pytest.fixture
+def signal_child(children):
+    def send(number):
+        (pid,) = children()
+        os.kill(int(pid), number)
 
-
-def signal_child(number):
-    (pid,) = children()
-    os.kill(int(pid), number)
+    return send
 
 
 def when(phase, action):
@@ -52,7 +50,7 @@ def slow_model(models):
     return models.conv(layers=400, size=(64, 64), name='slow')
 
 
-def test_cancel_kills_the_build_at_once(slow_model, rtx):
+def test_cancel_kills_the_build_at_once(slow_model, rtx, children):
     cancelled = threading.Event()
     began = []
 
@@ -67,13 +65,13 @@ def test_cancel_kills_the_build_at_once(slow_model, rtx):
     assert children() == []
 
 
-def test_timeout_kills_build_and_names_phase(slow_model, rtx):
+def test_timeout_kills_build_and_names_phase(slow_model, rtx, children):
     with pytest.raises(TimeLimitError, match=r'timed out after \d\.\d s, during: \w+'):
         build(slow_model, BuildOptions(), rtx, timeout_seconds=0.5)
     assert children() == []
 
 
-def test_a_callback_that_raises_ends_the_build(slow_model, rtx):
+def test_a_callback_that_raises_ends_the_build(slow_model, rtx, children):
     def broken(_):
         raise RuntimeError('the listener broke')
 
@@ -91,7 +89,7 @@ def test_parent_memory_stays_small(models, rtx):
 
 
 def test_twenty_kills_in_mid_build_leave_nothing_and_the_next_build_works(
-    slow_model, models, rtx, tmp_path, monkeypatch
+    slow_model, models, rtx, tmp_path, monkeypatch, children, signal_child
 ):
     temporary = tmp_path / 'tmp'
     temporary.mkdir()
@@ -121,13 +119,13 @@ def test_twenty_kills_in_mid_build_leave_nothing_and_the_next_build_works(
     build(models.conv(), BuildOptions(), rtx).close()
 
 
-def test_a_crash_of_tensorrt_is_an_error(slow_model, rtx):
+def test_a_crash_of_tensorrt_is_an_error(slow_model, rtx, signal_child):
     reporter = Reporter(when('Cloning', lambda: signal_child(signal.SIGSEGV)))
     with pytest.raises(ModelError, match=r'slow\.onnx crashed with SIGSEGV'):
         build(slow_model, BuildOptions(), rtx, report=reporter)
 
 
-def test_a_cancel_kills_a_child_that_does_not_end_by_itself(slow_model, rtx):
+def test_a_cancel_kills_a_child_that_does_not_end_by_itself(slow_model, rtx, children):
     cancelled, child, ended = threading.Event(), [], []
 
     def stop_and_cancel():
