@@ -19,6 +19,8 @@ CENTRE_WEIGHT = 4
 # Bins of the depth histogram: 2 % wide from 5 cm to about 200 m. The noise of depth cameras grows
 # with the distance, so that a logarithmic scale has similar peaks near and far.
 _NEAREST, _BIN, _BINS = 0.05, 0.02, 416
+#: Metres; larger values, such as the maximum of float32, stand for pixels without a depth.
+_FARTHEST = 1000.0
 _MIN_SHARE = 0.005  # Of the samples in three bins; less is a gap between two surfaces.
 _TRIM_XY, _TRIM_Z = 0.01, 0.05  # Share of the points beyond each side of a box.
 
@@ -115,7 +117,7 @@ class DepthScene:
         near_col, near_row, is_valid = _nearest(at_col, at_row, *self._camera.image_wh)
         metres = self._depth.metres((near_row, near_col))
         # False for NaN, too.
-        is_valid &= (metres > 0) & (metres <= min(self._max_range, np.finfo(np.float32).max))
+        is_valid &= (metres > 0) & (metres <= min(self._max_range, _FARTHEST))
         metres[~is_valid] = _NEAREST
         weights = is_valid.astype(np.float64)
         if self._instances is None:

@@ -62,9 +62,15 @@ class DepthImage:
         return cls(values, 1.0 if is_float else 0.001)
 
     def metres(self, index: tuple[np.ndarray, np.ndarray] | tuple[slice, slice]) -> np.ndarray:
-        """Return the depths of some pixels in metres, float32; 0 and not finite: no depth."""
-        metres = self.values[index].astype(np.float32)
+        """
+        Return the depths of some pixels in metres, float32; 0 and not finite: no depth.
+
+        Neither is the maximum of uint16, which stands for all that it cannot hold.
+        """
+        values = self.values[index]
+        metres = values.astype(np.float32)
         if self.unit != 1:
+            metres[values == np.iinfo(np.uint16).max] = 0
             metres *= np.float32(self.unit)
         return metres
 

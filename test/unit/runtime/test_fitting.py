@@ -137,6 +137,18 @@ def test_auxiliary_outputs_need_a_choice():
     assert (fitted.outputs, fitted.decoder.class_count) == (('lane',), 3)
 
 
+def test_outputs_that_fit_together_are_named_without_those_that_fit_alone():
+    outputs = (
+        ('classes', (1, 9, 4), 'float32'),
+        ('queries', (1, 9, 16, 24), 'float32'),
+        ('features', (1, 7, 16, 24), 'float32'),
+    )
+    with pytest.raises(
+        TensorMismatchError, match=r'Remedy: Set outputs to classes, queries \(decoder maskf'
+    ):
+        fit(two_masks(*outputs), LabelledOptions(), SEGMENTERS)
+
+
 def test_a_detector_with_other_outputs_names_the_one_to_choose():
     outputs = (('raw', (1, 6, 126), 'float32'), LANE)
     with pytest.raises(TensorMismatchError, match=r'Set outputs to one of raw\. '):

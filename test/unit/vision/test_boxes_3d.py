@@ -84,10 +84,14 @@ def test_pixels_without_depth_do_not_count_and_an_object_of_them_has_none():
     scene.metres[y - height // 2 : y, x - width // 2 : x] = 0
     assert measure(scene, [scene.box(0)]).centres[0, 2] == pytest.approx(2.8, abs=0.01)
     outside = (-500.0, 10.0, 50.0, 50.0, 0.0)
-    for bad in (0.0, np.nan, np.inf, -1.0):
+    largest = float(np.finfo(np.float32).max)
+    for bad, encoding in (
+        *((bad, '32FC1') for bad in (0.0, np.nan, np.inf, -1.0, largest)),
+        *((bad, '16UC1') for bad in (0.0, 65.535)),
+    ):
         scene.metres[:] = bad
         with np.errstate(invalid='ignore'):
-            found = measure(scene, [scene.box(0), outside], '32FC1')
+            found = measure(scene, [scene.box(0), outside], encoding)
         assert found.has_depth.tolist() == [False, False]
         assert np.isnan(found.sizes).all()
 

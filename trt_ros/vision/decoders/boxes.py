@@ -107,12 +107,13 @@ class BoxesHead(Head[Detections]):
                 cause=f'Expected {parts}.',
             )
         if parts.count is not None:
-            count = max(0, int(np.ravel(outputs[parts.count.name])[0]))
+            count = np.ravel(outputs[parts.count.name])[0]
+            count = int(np.nan_to_num(count, nan=0).clip(0, len(boxes)))  # May be a float.
             boxes, scores = boxes[:count], scores[:count]
             labels = None if labels is None else labels[:count]
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
-            if labels is not None:  # -1 fills unused places.
-                used = labels >= 0
+            if labels is not None:  # -1 fills unused places; beyond int32 is no class.
+                used = (labels >= 0) & (labels < 1 << 31)
                 boxes, scores, labels = boxes[used], scores[used], labels[used]
             scores = scores.astype(np.float32, copy=False)
             passes = passing(scores, thresholds.score, is_padded=labels is not None)

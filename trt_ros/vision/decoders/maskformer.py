@@ -318,7 +318,7 @@ def find_query_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorS
     if [len(spec.shape) for spec in outputs] != [3, 4]:
         return None
     logits, masks = outputs
-    if logits.name == 'dets':  # Boxes and scores of MMDeploy.
+    if logits.name == 'dets' or 'hidden' in logits.name:  # Boxes of MMDeploy; features.
         return None
     count, classes = logits.shape[1:]
     is_query = count == masks.shape[1] and (count > 0 or 'queries' in logits.name)

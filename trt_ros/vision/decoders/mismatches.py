@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import combinations
 from typing import TypeVar
 
 from trt_ros.errors import TensorMismatchError
@@ -197,7 +198,7 @@ def _choose_an_output(
     """
     if len(network.outputs) < 2:
         return ''
-    choices = _without_one_output(families, network)
+    choices = _decodable_parts(families, network)
     if 0 < len(choices) < 3:
         return f'Set outputs to {" or to ".join(choices)}. '
     nodes: dict[str, dict[str, None]] = {}
@@ -212,18 +213,21 @@ def _choose_an_output(
     return f'Set outputs to {" or ".join(nodes)}, and run the node {" or ".join(found)}. '
 
 
-def _without_one_output(
+def _decodable_parts(
     families: tuple[Family[HeadT], ...], network: NetworkDescription
 ) -> list[str]:
-    """Return the outputs that one family decodes without another output, with its name."""
-    choices = []
-    for left_out in network.outputs if len(network.outputs) > 2 else ():
-        some = tuple(spec for spec in network.outputs if spec is not left_out)
-        claims = claims_of(families, replace(network, outputs=some))
-        if len(claims) == 1:
-            names = ', '.join(spec.name for spec in some)
-            choices.append(f'{names} (decoder {claims[0][0].name})')
-    return choices
+    """Return the outputs that one family decodes without one other, else pairs; with its name."""
+    outputs = network.outputs
+    for count in dict.fromkeys((len(outputs) - 1, 2)) if 2 < len(outputs) < 20 else ():
+        choices = []
+        for some in combinations(outputs, count):
+            claims = claims_of(families, replace(network, outputs=some))
+            if len(claims) == 1:
+                names = ', '.join(spec.name for spec in some)
+                choices.append(f'{names} (decoder {claims[0][0].name})')
+        if choices:
+            return choices
+    return []
 
 
 def _a(noun: str) -> str:

@@ -70,7 +70,22 @@ def advice(network: NetworkDescription) -> str:
             'Several outputs at each of strides 8, 16 and 32 are a detector without decoded '
             'boxes, such as RTMDet, or YOLO for RKNN: export it with decoded boxes. '
         )
+    if are_boxes_with_keypoints(network.outputs):
+        return (
+            'Boxes (1, N, 5) with keypoints (1, N, points, 3) are RTMO of MMPose, which is not '
+            'decoded: use RTMPose on the regions of a detector. '
+        )
     return ''
+
+
+def are_boxes_with_keypoints(outputs: tuple[TensorSpec, ...]) -> bool:
+    """Return whether the outputs are (1, N, 5) and (1, N, points, 3)."""
+    shapes = sorted((spec.shape for spec in outputs), key=len)
+    return (
+        [len(shape) for shape in shapes] == [3, 4]
+        and shapes[0][1] == shapes[1][1]
+        and (shapes[0][2], shapes[1][3]) == (5, 3)
+    )
 
 
 def are_raw_grids(outputs: tuple[TensorSpec, ...], input_hw: tuple[int, int]) -> bool:

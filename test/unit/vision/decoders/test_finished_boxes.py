@@ -71,6 +71,18 @@ def test_tensorflow_boxes_begin_with_y_and_classes_with_1(network):
     assert found.labels.dtype == np.int32
 
 
+@pytest.mark.parametrize(('count', 'labels'), [(np.nan, []), (-np.inf, []), (np.inf, [0, 2, 0])])
+def test_a_number_of_boxes_that_is_no_number_is_no_error(network, count, labels):
+    found = TENSORFLOW.open(network(TF, hw=(50, 100)))(tensorflow(count), TWICE, THRESHOLDS)
+    assert found.labels.tolist() == labels
+
+
+def test_classes_that_are_no_class_indices_are_dropped(network):
+    outputs = tensorflow(classes=(3, 1e38, np.nan, np.inf))
+    found = TENSORFLOW.open(network(TF, hw=(50, 100)))(outputs, TWICE, THRESHOLDS)
+    assert found.labels.tolist() == [2]
+
+
 def test_tensorflow_without_a_number_of_boxes_reads_all(network):
     seen = network(TF.rpartition(';')[0], hw=(50, 100))
     outputs = tensorflow(classes=(3, 0, 2, 1))  # 0 is background.

@@ -180,18 +180,25 @@ def test_ambiguous_networks_are_refused_with_the_evidence(network, evidence, out
             'hm (1, 80, 160, 160); hps (1, 34, 160, 160); wh (1, 2, 160, 160); '
             'reg (1, 2, 160, 160)',
             {},
-            'Set outputs to hps, wh, reg (decoder centernet) or to hm, wh, reg (decoder ',
+            'Set outputs to hm, wh, reg (decoder centernet) or to hps, wh, reg (decoder ',
         ),
         (
             'dets (1, 100, 5); labels (1, 100) int64; masks (1, 100, 28, 28)',
             {},
             'Set outputs to dets, labels (decoder mmdetection).',
         ),
+        (
+            'class_queries_logits (1, 100, 134); masks_queries_logits (1, 100, 160, 160); '
+            'transformer_decoder_last_hidden_state (1, 100, 256); '
+            'pixel_decoder_last_hidden_state (1, 256, 160, 160)',
+            {},
+            'Set outputs to class_queries_logits, masks_queries_logits (decoder maskformer). ',
+        ),
     ],
 )
-def test_the_error_names_the_output_to_leave_out(network, outputs, known, remedy):
+def test_the_error_names_the_outputs_that_are_decoded(network, outputs, known, remedy):
     with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
-        choose_family(TABLE['detect'], 'auto', network(outputs, **known))
+        choose_family(decoder.DRAWN, 'auto', network(outputs, **known))
     assert error.value.remedy.startswith(remedy)
 
 
@@ -275,6 +282,7 @@ def test_the_columns_of_people_may_be_keypoints(network):
             'segment',
             'export it with decoded boxes',
         ),
+        ('dets (1, ?, 5); keypoints (1, ?, 17, 3)', 'pose', 'use RTMPose on the regions'),
     ],
 )
 def test_the_error_says_how_to_export_a_known_network(network, outputs, task, advice):
