@@ -44,19 +44,28 @@ def read_regular(path: Path, max_nbytes: int) -> bytes:
     return data
 
 
+def check_output_folder(path: Path) -> None:
+    """
+    Check that the folder of a file to write exists.
+
+    :raises ParameterError: when it does not.
+    """
+    if not path.parent.is_dir():
+        raise ParameterError(
+            f'The file {path} cannot be written.',
+            cause=f'The folder {path.parent} does not exist.',
+            remedy='Create the folder, or use another one.',
+        )
+
+
 def check_output_file(path: Path) -> None:
     """
     Check that a file can be written, before a long run that writes it at the end.
 
     :raises ParameterError: when it cannot.
     """
+    check_output_folder(path)
     problem = f'The file {path} cannot be written.'
-    if not path.parent.is_dir():
-        raise ParameterError(
-            problem,
-            cause=f'The folder {path.parent} does not exist.',
-            remedy='Create the folder, or use another one.',
-        )
     if os.path.isdir(path):  # Path.is_dir raises for some invalid names.
         raise ParameterError(problem, cause='It is a folder.', remedy='Add the name of the file.')
     is_new = not os.path.exists(path)
@@ -65,7 +74,7 @@ def check_output_file(path: Path) -> None:
     try:
         path.open('ab').close()
         if is_new:
-            path.unlink()
+            path.resolve().unlink()  # Not a link to it.
     except OSError as error:
         raise ParameterError(
             problem, cause=error.strerror or '', remedy='Use a writable folder and file.'

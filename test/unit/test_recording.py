@@ -12,11 +12,12 @@ import pytest
 
 pytest.importorskip('rosbags')
 
-from rosbags.rosbag2 import CompressionMode, Reader
+from rosbags.rosbag2 import CompressionMode, Reader, StoragePlugin, Writer
 
 from support.recordings import (
     START_NS,
     STEP_NS,
+    STORE,
     compressed_image,
     raw_image,
     storage_file,
@@ -72,6 +73,15 @@ def test_an_empty_recording_has_no_messages(tmp_path, opened):
     recording = opened(write_recording(tmp_path / 'bag', []))
     assert (recording.topics, recording.start_ns, recording.end_ns) == ({}, 0, 0)
     assert list(recording.messages([])) == []
+
+
+@pytest.mark.parametrize('storage', StoragePlugin)
+def test_a_topic_without_messages_is_not_damaged(tmp_path, opened, storage):
+    with Writer(tmp_path / 'bag', version=9, storage_plugin=storage) as writer:
+        writer.add_connection('/camera', 'sensor_msgs/msg/Image', typestore=STORE)
+    recording = opened(tmp_path / 'bag')
+    assert recording.topics['/camera'].count == 0
+    assert list(recording.messages(['/camera'])) == []
 
 
 @pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])

@@ -63,3 +63,9 @@ def test_the_check_of_an_output_leaves_no_trace(tmp_path):
     assert (tmp_path / 'old.json').read_text() == 'content'
     os.mkfifo(tmp_path / 'pipe')
     check_output_file(tmp_path / 'pipe')
+
+
+def test_the_check_of_an_output_keeps_a_link_to_a_file_to_come(tmp_path):
+    (tmp_path / 'link.json').symlink_to('new.json')
+    check_output_file(tmp_path / 'link.json')
+    assert (tmp_path / 'link.json').is_symlink() and not (tmp_path / 'new.json').exists()

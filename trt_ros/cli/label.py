@@ -156,7 +156,7 @@ def _counted(tasks: Sequence[LabelTask], summary: _Summary) -> Iterator[tuple[La
     """Yield the tasks that can be done with their numbers of images."""
     for task in tasks:
         try:
-            yield task, task.count_frames()
+            yield task, task.check()
         except TrtRosError as error:
             summary(task, error)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import tempfile
 from typing import IO, Any
 
-from trt_ros.errors import ParameterError
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.coco import category_ids, check_has_format, coco_entries
@@ -27,16 +26,12 @@ class CocoLabels:
 
     Images are named by topic and stamp: front/image_raw/1700000000.099000000.png.
 
-    :raises ParameterError: when the file exists, or COCO has no format for the results.
+    :raises ParameterError: when COCO has no format for the results.
     """
 
     def __init__(self, path: Path, pipeline: Pipeline[Any]) -> None:
         decoder = pipeline.decoder
         check_has_format(decoder)
-        if path.exists():
-            raise ParameterError(
-                f'File {path} exists already.', remedy='Choose another output file.'
-            )
         self._path, self._names = path, pipeline.class_names
         self._category_ids = category_ids(self._names, decoder.class_count or 0)
         # A recording may have more objects than fit into memory.

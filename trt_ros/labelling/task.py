@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.job import LabelReport, chosen_topics, label_recording
 from trt_ros.labelling.video import AnnotatedVideos, video_paths
 from trt_ros.recording import Recording
+from trt_ros.regular_file import check_output_folder
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.registry import DRAWN
@@ -40,30 +41,71 @@ class LabelTask:
     video: bool = False
     coco: bool = False
 
-    def count_frames(self) -> int:
+    def check(self) -> int:
         """
         Return the number of images to label.
 
-        :raises ParameterError: when there are none, or the recording cannot be opened.
+        :raises ParameterError: when there are none, the recording cannot be opened, or
+            check_outputs() raises.
         """
         with closing(Recording(self.path)) as recording:
             topics = chosen_topics(recording, list(self.topics))
+            self.check_outputs(topics)
             return sum(recording.topics[topic].count for topic in topics)
+
+    def check_outputs(self, topics: Sequence[str]) -> None:
+        """
+        Check that the files of the results replace no other file and no other result.
+
+        :param topics: as chosen_topics() returns them.
+        :raises ParameterError: when one exists, two have the same name, or there is no folder.
+        """
+        others = self._files_beside(topics)
+        if self.output in others:
+            raise ParameterError(
+                f'Output {self.output} has the name of another file of the results.',
+                remedy=f'Choose a file with the suffix .mcap, not {self.output.suffix}.',
+            )
+        exists = self.output.exists()
+        if exists and self.resume and others:
+            what = 'video' if self.video else 'data set'
+            raise ParameterError(
+                f'The {what} of {self.output} cannot be continued.',
+                remedy='Leave --video and --coco or --resume out, or choose another output.',
+            )
+        if exists and not self.resume:
+            raise ParameterError(
+                f'File {self.output} exists already.',
+                remedy='Choose another output file, or continue this one with --resume.',
+            )
+        for path in others:
+            if path.exists():
+                raise ParameterError(
+                    f'File {path} exists already.', remedy='Choose another output file.'
+                )
+        check_output_folder(self.output)
 
     @property
     def coco_path(self) -> Path:
         """File of the data set in COCO format."""
         return self.output.with_suffix('.json')
 
+    def _files_beside(self, topics: Sequence[str]) -> list[Path]:
+        """Return the files of the videos and of the data set, if they are wanted."""
+        videos = video_paths(self.output, topics).values() if self.video else ()
+        return [*videos, *([self.coco_path] if self.coco else ())]
+
     def again(self) -> LabelTask:
-        """Return the task that replaces this one after its process died."""
+        """
+        Return the task that replaces this one after its process died.
+
+        The task was checked before, so the files of the results are its own.
+        """
         if not (self.video or self.coco):
             return replace(self, resume=True)
         with closing(Recording(self.path)) as recording:
             topics = chosen_topics(recording, list(self.topics))
-        videos = video_paths(self.output, topics).values()
-        others = [*(videos if self.video else ()), *([self.coco_path] if self.coco else ())]
-        for path in (self.output, *others):
+        for path in (self.output, *self._files_beside(topics)):
             path.unlink(missing_ok=True)
         return self
 
@@ -103,16 +145,10 @@ class Labeller:
 
     def _label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
         assert self._pipeline is not None
-        resume = task.resume and task.output.exists()
-        if resume and (task.video or task.coco):
-            what = 'video' if task.video else 'data set'
-            raise ParameterError(
-                f'The {what} of {task.output} cannot be continued.',
-                remedy='Leave --video and --coco or --resume out, or choose another output.',
-            )
         with ExitStack() as stack:
             recording = stack.enter_context(closing(Recording(task.path)))
             topics = chosen_topics(recording, list(task.topics))
+            task.check_outputs(topics)
             names, sinks = self._pipeline.class_names, list[Any]()
             if task.video:
                 sinks.append(AnnotatedVideos(task.output, topics, recording, names))
@@ -128,7 +164,7 @@ class Labeller:
                 thresholds=task.thresholds,
                 in_flight=self._options.frames_in_flight,
                 with_input=task.with_input,
-                resume=resume,
+                resume=task.output.exists(),
                 on_frames=on_frames,
                 sinks=sinks,
             )

@@ -10,7 +10,6 @@ import cv2
 import numpy as np
 
 from trt_ros.draw import draw_result
-from trt_ros.errors import ParameterError
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.media import open_video_writer
 from trt_ros.recording import Recording
@@ -34,18 +33,12 @@ class AnnotatedVideos:
     MP4 files of images with their results, one per topic, at the mean rate of the topic.
 
     :param recording: its topics have the rates.
-    :raises ParameterError: when a file exists already.
     """
 
     def __init__(
         self, output: Path, topics: Sequence[str], recording: Recording, class_names: Sequence[str]
     ) -> None:
         self._paths, self._class_names = video_paths(output, topics), class_names
-        for path in self._paths.values():
-            if path.exists():
-                raise ParameterError(
-                    f'File {path} exists already.', remedy='Choose another output file.'
-                )
         self._rates_hz = {
             topic: recording.mean_rate_hz(topic) or DEFAULT_RATE_HZ for topic in topics
         }

@@ -193,7 +193,7 @@ def _messages(
 
 def _has_chunks(file: Any) -> bool:
     """Return whether all messages of an open file of rosbags are in indexed chunks."""
-    return bool(getattr(file, 'chunks', ())) or file.metadata.message_count == 0
+    return hasattr(file, 'chunks') and bool(file.chunks or not file.metadata.message_count)
 
 
 def _qos_yaml(profiles: Sequence[Any]) -> str:

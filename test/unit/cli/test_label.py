@@ -334,12 +334,49 @@ def test_topics_without_images_are_refused(label, tmp_path, args, why):
     assert why in text and not output.exists()
 
 
-def test_an_existing_output_is_kept(label, tmp_path):
+@pytest.mark.parametrize('more', [(), ('--workers', '1')])
+@pytest.mark.parametrize('suffix', ['.mcap', '.mp4', '.json'])
+def test_existing_files_are_kept_and_refused_before_the_network_is_loaded(
+    label, tmp_path, more, suffix
+):
     path = write_recording(tmp_path / 'drive', camera(1))
-    output, _ = label(path)
-    before = output.read_bytes()
-    _, text = label(path, code=1)
-    assert 'exists already' in text and output.read_bytes() == before
+    existing = (tmp_path / 'labelled').with_suffix(suffix)
+    existing.write_text('mine')
+    model = tmp_path / 'none.onnx'
+    _, text = label(path, '--video', '--coco', '--model', model, *more, code=1)
+    assert f'{existing.name} exists already' in text and 'none.onnx' not in text
+    assert [*tmp_path.glob('labelled.*')] == [existing] and existing.read_text() == 'mine'
+
+
+def test_workers_that_die_at_once_leave_existing_files(label, tmp_path, monkeypatch):
+    from trt_ros.labelling import workers
+
+    def die(options):
+        raise workers.WorkerDiedError
+
+    monkeypatch.setattr(workers, 'LocalWorker', die)
+    path = write_recording(tmp_path / 'drive', camera(1))
+    (tmp_path / 'labelled.json').write_text('mine')
+    label(path, '--coco', '--workers', '1', code=1)
+    assert (tmp_path / 'labelled.json').read_text() == 'mine'
+
+
+def test_an_output_in_a_missing_folder_is_refused_before_the_network_is_loaded(label, tmp_path):
+    path = write_recording(tmp_path / 'drive', camera(1))
+    missing = ['--output', tmp_path / 'none/out.mcap']
+    _, text = label(path, *missing, '--model', tmp_path / 'none.onnx', code=1)
+    assert 'out.mcap cannot be written' in text and 'none.onnx' not in text
+
+
+@pytest.mark.parametrize(('flag', 'suffix'), [('--video', '.mp4'), ('--coco', '.json')])
+def test_an_output_with_the_name_of_another_file_of_the_run_is_refused(
+    label, tmp_path, flag, suffix
+):
+    path = write_recording(tmp_path / 'drive', camera(1))
+    output = (tmp_path / 'out').with_suffix(suffix)
+    _, text = label(path, flag, '--output', output, code=1)
+    assert f'Choose a file with the suffix .mcap, not {suffix}.' in text
+    assert not output.exists()
 
 
 def test_it_needs_no_ros(colour_detector, tmp_path):
