@@ -52,10 +52,12 @@ def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95)
     except (cv2.error, UnicodeEncodeError):
         is_done = False
     if not is_done:
+        check_picture_path(path)
         raise ParameterError(
             problem,
-            cause=f'Unsupported picture format {path.suffix!r}.',
-            remedy='Choose a file name that ends in .png or .jpg.',
+            cause=f'{pixels_bgr.shape[1]} × {pixels_bgr.shape[0]} pixels of '
+            f'{pixels_bgr.dtype} do not fit into the format {path.suffix}.',
+            remedy='Choose smaller images, or another format.',
         )
     try:
         path.write_bytes(data.tobytes())
@@ -74,7 +76,11 @@ def check_picture_path(path: Path) -> None:
     :raises ParameterError: when the format is not supported, or the folder does not exist.
     """
     problem = f'Cannot write the picture {path}.'
-    if not path.suffix or not cv2.haveImageWriter('x' + path.suffix):
+    try:
+        has_writer = bool(path.suffix) and cv2.haveImageWriter(_utf8('x' + path.suffix))
+    except UnicodeEncodeError:
+        has_writer = False
+    if not has_writer:
         raise ParameterError(
             problem,
             cause=f'Unsupported picture format {path.suffix!r}.',

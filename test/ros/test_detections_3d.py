@@ -230,8 +230,9 @@ def test_objects_without_depth_are_left_out_and_named(plain, scene):
 
 def test_a_picture_instead_of_a_depth_image_is_refused(plain, scene):
     plain.detections.publish(detections_of(scene, 80.0))
-    plain.depth.publish(image_of(np.zeros((480, 640), np.uint8), 'mono8', 80.0))
-    plain.node.wait_for_log('Encoding mono8 is not one of depth images')
+    # Not even one that cv_bridge may convert.
+    plain.depth.publish(image_of(np.zeros((480, 640)), '64FC1', 80.0))
+    plain.node.wait_for_log('Encoding 64FC1 is not one of depth images')
     plain.wait_for_value('dropped: not a depth image')
 
 

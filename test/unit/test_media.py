@@ -13,7 +13,13 @@ import pytest
 from trt_ros.draw.labels import Label, draw_label
 from trt_ros.draw.panels import Panel, in_rows
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.media import open_video, open_video_writer, read_picture, write_picture
+from trt_ros.media import (
+    check_picture_path,
+    open_video,
+    open_video_writer,
+    read_picture,
+    write_picture,
+)
 
 LATIN_1 = os.fsdecode(b'caf\xe9')
 PIXELS = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
@@ -70,8 +76,14 @@ def test_a_picture_of_more_pixels_than_opencv_allows_is_an_error(tmp_path):
 
 @pytest.mark.parametrize('name', ['out', 'x.txt', f'x.{LATIN_1}'])
 def test_a_name_without_the_suffix_of_a_picture_is_refused(tmp_path, name):
-    with pytest.raises(ParameterError, match='Unsupported picture format'):
-        write_picture(tmp_path / name, PIXELS)
+    for refuse in (check_picture_path, lambda path: write_picture(path, PIXELS)):
+        with pytest.raises(ParameterError, match='Unsupported picture format'):
+            refuse(tmp_path / name)
+
+
+def test_a_picture_that_a_format_cannot_hold_names_its_size(tmp_path):
+    with pytest.raises(ParameterError, match='70000 × 1 pixels of uint8 do not fit'):
+        write_picture(tmp_path / 'x.jpg', np.zeros((1, 70_000, 3), np.uint8))
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):

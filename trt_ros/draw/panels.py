@@ -12,6 +12,8 @@ from trt_ros.draw.style import FONT
 from trt_ros.errors import printable
 from trt_ros.vision.letterbox import Preprocess
 
+MAX_ASPECT = 4
+
 
 def input_view(tensor: np.ndarray, prepared: Preprocess) -> np.ndarray:
     """
@@ -42,6 +44,8 @@ def in_rows(rows: Sequence[Sequence[Panel]], height: int = 480) -> np.ndarray:
     """
     Arrange pictures in rows, each resized to `height`, with its caption above.
 
+    A picture more than MAX_ASPECT times as wide as high is resized to that width instead.
+
     :returns: (H, W, 3) uint8 BGR with a white background.
     """
     strips = [np.hstack([_captioned(panel, height) for panel in row]) for row in rows]
@@ -56,16 +60,18 @@ def in_rows(rows: Sequence[Sequence[Panel]], height: int = 480) -> np.ndarray:
 
 def _captioned(panel: Panel, height: int) -> np.ndarray:
     rows, columns = panel.pixels_bgr.shape[:2]
-    size = max(1, round(columns * height / rows)), height
+    scale = min(height / rows, MAX_ASPECT * height / columns)
+    size = max(1, round(columns * scale)), max(1, round(rows * scale))
     # Single pixels of a small input stay visible.
     pixels = cv2.resize(
         panel.pixels_bgr,
         size,
-        interpolation=(cv2.INTER_AREA if rows > height else cv2.INTER_NEAREST),
+        interpolation=(cv2.INTER_AREA if scale < 1 else cv2.INTER_NEAREST),
     )
     caption = printable(panel.caption)
     (text_width, text_height), baseline = cv2.getTextSize(caption, FONT, 0.45, 1)
     strip = np.full((text_height + baseline + 12, max(size[0], text_width + 12), 3), 255, np.uint8)
     cv2.putText(strip, caption, (6, text_height + 6), FONT, 0.45, (0, 0, 0), 1, cv2.LINE_AA)
-    pixels = np.pad(pixels, ((0, 0), (0, strip.shape[1] - size[0]), (0, 0)), constant_values=255)
+    around = ((0, height - size[1]), (0, strip.shape[1] - size[0]), (0, 0))
+    pixels = np.pad(pixels, around, constant_values=255)
     return np.vstack([strip, pixels])

@@ -38,7 +38,7 @@ from trt_ros.ros.qos import why_lost, why_silent
 from trt_ros.ros.regions import Objects, choose_objects, read_objects
 from trt_ros.ros.transforms import Transform, Transforms
 from trt_ros.vision.boxes_3d import Boxes3D, DepthScene
-from trt_ros.vision.depth_points import DepthImage
+from trt_ros.vision.depth_points import DepthImage, check_is_depth
 from trt_ros.vision.frame import Frame
 
 MAX_OBJECTS = 1000
@@ -255,6 +255,7 @@ def _read_detections(message: np.ndarray) -> tuple[tuple[Detection2DArray, Any],
 
 def _read_depth(message: np.ndarray) -> tuple[tuple[Frame, str], str]:
     image = read_image(message)
+    check_is_depth(image.encoding)  # First: cv_bridge converts others, but not their meaning.
     return (to_frame(image), image.frame_id), image.frame_id
 
 

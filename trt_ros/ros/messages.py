@@ -227,12 +227,16 @@ def _gather(entries: list[Entry], class_ids: list[str]) -> ReadDetections:
     boxes = np.array([entry[2] for entry in entries]).reshape(-1, 5)
     ids = [entry[3] for entry in entries]
     angles = boxes[:, 2]
-    if angles.any():
-        return OrientedBoxes(
-            boxes[:, [0, 1, 3, 4]].astype(np.float32), angles.astype(np.float32), scores, labels
-        ), ids
-    centre, half = boxes[:, :2], boxes[:, 3:] / 2
-    found = np.hstack([centre - half, centre + half]).astype(np.float32)
+    with np.errstate(over='ignore', invalid='ignore'):  # Of boxes beyond float32.
+        if angles.any():
+            return OrientedBoxes(
+                boxes[:, [0, 1, 3, 4]].astype(np.float32),
+                angles.astype(np.float32),
+                scores,
+                labels,
+            ), ids
+        centre, half = boxes[:, :2], boxes[:, 3:] / 2
+        found = np.hstack([centre - half, centre + half]).astype(np.float32)
     return Detections(found, scores, labels), ids
 
 

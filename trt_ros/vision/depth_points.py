@@ -29,6 +29,21 @@ class Intrinsics:
     image_wh: tuple[int, int]
 
 
+def check_is_depth(encoding: str) -> None:
+    """
+    Check that an encoding is one of depth images.
+
+    :raises BadFrameError: 'not a depth image', unless it is 16UC1 (mm) or 32FC1 (m).
+    """
+    if encoding not in DEPTH_ENCODINGS:
+        raise BadFrameError(
+            'not a depth image',
+            f'Encoding {encoding} is not one of depth images.',
+            cause='By REP 118, depth is 16UC1 in millimetres or 32FC1 in metres.',
+            remedy='Remap depth_image to the depth topic of the camera.',
+        )
+
+
 @dataclass(frozen=True)
 class DepthImage:
     """
@@ -48,13 +63,7 @@ class DepthImage:
 
         :raises BadFrameError: 'not a depth image', unless it is 16UC1 (mm) or 32FC1 (m).
         """
-        if frame.encoding not in DEPTH_ENCODINGS:
-            raise BadFrameError(
-                'not a depth image',
-                f'Encoding {frame.encoding} is not one of depth images.',
-                cause='By REP 118, depth is 16UC1 in millimetres or 32FC1 in metres.',
-                remedy='Remap depth_image to the depth topic of the camera.',
-            )
+        check_is_depth(frame.encoding)
         is_float = frame.encoding == '32FC1'
         dtype = np.dtype(('>' if frame.is_bigendian else '<') + ('f4' if is_float else 'u2'))
         shape, strides = (frame.height, frame.width), (frame.step, dtype.itemsize)

@@ -12,7 +12,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
-from vision_msgs.msg import Detection2DArray
+from vision_msgs.msg import Detection2D, Detection2DArray
 
 from support.dds import RELIABLE, Inbox, number_of, numbered
 from trt_ros.ros import messages
@@ -84,6 +84,18 @@ def test_detections_of_other_layout_are_read_through_rclpy(node, monkeypatch, ca
         assert class_ids == ['bird', 'dog']
         assert (back.xyxy.tolist(), back.scores.tolist()) == ([[10, 20, 30, 50]], [0.5])
         assert (back.labels.tolist(), ids) == ([1], [''])
+
+
+@pytest.mark.parametrize('theta', [0.0, 0.5])
+def test_boxes_beyond_float32_are_read_without_a_warning(node, theta):
+    message = Detection2DArray(detections=[Detection2D()])
+    box = message.detections[0].bbox
+    box.size_x = box.center.position.x = 1e300
+    box.center.theta = theta
+    found, _ = messages.detection_reader(node)(
+        np.frombuffer(serialize_message(message), np.uint8), []
+    )
+    assert len(found) == 1
 
 
 def test_detections_keep_their_ids_however_large(rcl, node):

@@ -185,6 +185,14 @@ def test_pictures_are_arranged_in_captioned_rows_of_equal_height():
     assert sheet[0].min() == 255
 
 
+def test_a_very_wide_picture_does_not_make_a_wide_row():
+    wide = Panel(grey((8000, 3)), '')
+    sheet = in_rows([[wide, Panel(grey((20, 20)), '')]], height=100)
+    assert sheet.shape[1] == 500
+    assert sheet[-100, 399].tolist() == [90, 90, 90] and sheet[-99, 0].tolist() == [255] * 3
+    assert (sheet[-100:, 400:] == 90).all()
+
+
 def test_mask_overlays_all_classes_but_background():
     pixels = grey((4, 2))
     classes = np.array([[0, 0, 1, 1], [1, 1, 300, 300]], np.uint16)
