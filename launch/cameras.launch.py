@@ -4,6 +4,8 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from launch.actions import DeclareLaunchArgument
+from rclpy.exceptions import InvalidTopicNameException
+from rclpy.validate_full_topic_name import validate_full_topic_name
 import yaml
 
 from trt_ros.errors import ParameterError
@@ -117,6 +119,12 @@ def read_devices(context, given):
 
 def detectors_of_all(file, for_all, cameras, given, devices):
     """Return one detector per device, or one for all."""
+    if 'image_topics' in for_all | given:
+        raise ParameterError(
+            'image_topics is set, but one_node is true.',
+            cause='The detector then has the image topics of the cameras.',
+            remedy='Remove image_topics.',
+        )
     found = []
     for place, device in enumerate(devices[: len(cameras)]):
         own = dict(islice(cameras.items(), place, None, len(devices)))
@@ -135,9 +143,8 @@ def detector_of_all(file, node_name, for_all, cameras, given):
                 cause='One detector serves all cameras.',
                 remedy='Move them to the parameters of all cameras.',
             )
-        image = camera.get('image', 'image')
         name = namespace.strip('/')
-        remappings[name] = image if image.startswith('/') else f'/{name}/{image}'
+        remappings[name] = image_topic(name, camera)
         remappings[f'~/{name}/detections'] = f'/{name}/detector/detections'
     topics = tuple(name for name in remappings if not name.startswith('~'))
     return NodeDescription(
@@ -163,9 +170,44 @@ def read_cameras(file):
     for namespace, camera in cameras.items():
         place = f'{file}: camera {namespace}'
         cameras[namespace] = camera = settings(place, camera, ('image', 'source', 'parameters'))
+        check_camera(place, namespace, camera)
         if 'parameters' in camera:
             camera['parameters'] = settings(f'{place}: parameters', camera['parameters'])
+    names = [namespace.strip('/') for namespace in cameras]
+    for name in names:
+        if names.count(name) > 1:
+            raise ParameterError(f'{file} has camera {name} twice.', remedy='Rename one of them.')
     return for_all, cameras
+
+
+def check_camera(place, namespace, camera):
+    """Check the namespace, the image topic and the source of a camera."""
+    for what, text, kinds in (
+        ('name', namespace, str),
+        ('image', camera.get('image', 'image'), str),
+        ('source', camera.get('source', 'none'), (str, int)),
+    ):
+        if not isinstance(text, kinds) or isinstance(text, bool) or text == '':
+            raise ParameterError(
+                f'{place}: {what} is {text!r}, but must be text.',
+                remedy='Write it as text, with quotes if it is a number or a word such as on.',
+            )
+    name = namespace.strip('/')
+    for topic in (f'/{name}', image_topic(name, camera)):
+        try:
+            validate_full_topic_name(topic)
+        except InvalidTopicNameException as error:
+            raise ParameterError(
+                f'{place} has the topic {topic!r}.',
+                cause=str(error).splitlines()[0].rstrip(':') + '.',
+                remedy='Use letters, digits and _; a name begins with a letter.',
+            ) from error
+
+
+def image_topic(name, camera):
+    """Return the full name of the image topic of a camera."""
+    image = camera.get('image', 'image')
+    return image if image.startswith('/') else f'/{name}/{image}'
 
 
 def settings(place, content, names=()):

@@ -182,6 +182,17 @@ def test_one_detector_refuses_cameras_with_their_own_parameters(start, tmp_path)
 
 
 @pytest.mark.parametrize(
+    ('parameters', 'arguments'), [('{image_topics: [a]}', []), ('{}', ['image_topics:=[a]'])]
+)
+def test_one_detector_refuses_other_image_topics(start, tmp_path, parameters, arguments):
+    cameras = tmp_path / 'cameras.yaml'
+    cameras.write_text(f'parameters: {parameters}\n{THREE_CAMERAS}')
+    launch = start('cameras.launch.py', f'cameras:={cameras}', 'one_node:=true', *arguments)
+    assert launch.ends() == 1
+    assert 'image_topics is set, but one_node is true.' in launch.output
+
+
+@pytest.mark.parametrize(
     ('content', 'message'),
     [
         (None, 'cameras.yaml cannot be read.\nCause: [Errno 2] No such file'),
@@ -197,6 +208,12 @@ def test_one_detector_refuses_cameras_with_their_own_parameters(start, tmp_path)
             '{parameter: {max_rate_hz: 5.0}, cameras: {front: }}',
             'cameras.yaml has unknown keys: parameter.',
         ),
+        ('cameras: {0: {image: /a}}', 'camera 0: name is 0, but must be text.'),
+        ('cameras: {front left: {image: /a}}', "front left has the topic '/front left'."),
+        ('cameras: {front: {image: }}', 'camera front: image is None, but must be text.'),
+        ('cameras: {front: {image: my image}}', "has the topic '/front/my image'.\nCause: Inv"),
+        ('cameras: {front: {source: [a, b]}}', "source is ['a', 'b'], but must be text."),
+        ('cameras: {front: {image: /a}, /front: {image: /b}}', 'has camera front twice.'),
     ],
 )
 def test_invalid_cameras_file_fails_launch(start, tmp_path, content, message):
