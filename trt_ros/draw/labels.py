@@ -13,7 +13,9 @@ from trt_ros.draw.style import FONT, Colour, Style, ink
 from trt_ros.errors import printable
 from trt_ros.vision.labels import name_of
 
-MAX_PLACED = 300  # Further labels are above their boxes: the time grows with the square.
+# Further labels are above their boxes, and further boxes may be covered: time and memory grow with
+# the product.
+MAX_PLACED, MAX_NEIGHBOURS = 300, 1000
 # Costs in shares of a covered box: of the own box, of a placed label, and of each further choice.
 OWN, LABEL, NEXT = 0.5, 1.0, 0.05
 
@@ -86,7 +88,7 @@ def place_labels(boxes: np.ndarray, sizes: np.ndarray, image_wh: tuple[int, int]
     room = np.maximum(np.array(image_wh) - sizes, 0)
     corners = np.clip(corners, 0, room[:, None])
     places = np.concatenate([corners, corners + sizes[:, None]], axis=2)[:MAX_PLACED]
-    shares = covered(places, boxes)
+    shares = covered(places, boxes[:MAX_NEIGHBOURS])
     own = np.arange(len(places))
     costs = shares.sum(axis=2) - (1 - OWN) * shares[own, :, own] + NEXT * np.arange(5)
     chosen = np.zeros(len(boxes), np.intp)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from trt_ros.ros.dds.cdr_detections import (
 from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import name_of
+from trt_ros.vision.regions import MAX_PIXELS
 from trt_ros.vision.results import OrientedBoxes
 
 #: For messages that are published once: later subscribers get them, too.
@@ -156,6 +158,8 @@ def from_detection_array(message: Detection2DArray, class_ids: list[str]) -> Rea
     """
     Convert a message to detections; the result with the highest score counts.
 
+    Boxes that are not finite, or beyond MAX_PIXELS, are left out.
+
     :param class_ids: the class ids seen so far, by label; new ones are appended.
     """
     return _gather(_entries(message), class_ids)
@@ -219,24 +223,24 @@ def _entries(message: Detection2DArray) -> list[Entry]:
 
 
 def _gather(entries: list[Entry], class_ids: list[str]) -> ReadDetections:
+    boxes = np.array([entry[2] for entry in entries]).reshape(-1, 5)
+    is_box = (np.abs(boxes) <= MAX_PIXELS).all(axis=1)  # False for NaN, too.
+    if not is_box.all():
+        entries, boxes = list(compress(entries, is_box)), boxes[is_box]
     for class_id, *_ in entries:
         if class_id not in class_ids:
             class_ids.append(class_id)
     labels = np.array([class_ids.index(entry[0]) for entry in entries], np.int32)
-    scores = np.array([entry[1] for entry in entries], np.float32)
-    boxes = np.array([entry[2] for entry in entries]).reshape(-1, 5)
+    with np.errstate(over='ignore'):
+        scores = np.array([entry[1] for entry in entries], np.float32)
     ids = [entry[3] for entry in entries]
     angles = boxes[:, 2]
-    with np.errstate(over='ignore', invalid='ignore'):  # Of boxes beyond float32.
-        if angles.any():
-            return OrientedBoxes(
-                boxes[:, [0, 1, 3, 4]].astype(np.float32),
-                angles.astype(np.float32),
-                scores,
-                labels,
-            ), ids
-        centre, half = boxes[:, :2], boxes[:, 3:] / 2
-        found = np.hstack([centre - half, centre + half]).astype(np.float32)
+    if angles.any():
+        return OrientedBoxes(
+            boxes[:, [0, 1, 3, 4]].astype(np.float32), angles.astype(np.float32), scores, labels
+        ), ids
+    centre, half = boxes[:, :2], boxes[:, 3:] / 2
+    found = np.hstack([centre - half, centre + half]).astype(np.float32)
     return Detections(found, scores, labels), ids
 
 

@@ -12,7 +12,12 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
-from vision_msgs.msg import Detection2D, Detection2DArray
+from vision_msgs.msg import (
+    Detection2D,
+    Detection2DArray,
+    ObjectHypothesis,
+    ObjectHypothesisWithPose,
+)
 
 from support.dds import RELIABLE, Inbox, number_of, numbered
 from trt_ros.ros import messages
@@ -86,16 +91,18 @@ def test_detections_of_other_layout_are_read_through_rclpy(node, monkeypatch, ca
         assert (back.labels.tolist(), ids) == ([1], [''])
 
 
-@pytest.mark.parametrize('theta', [0.0, 0.5])
-def test_boxes_beyond_float32_are_read_without_a_warning(node, theta):
-    message = Detection2DArray(detections=[Detection2D()])
-    box = message.detections[0].bbox
-    box.size_x = box.center.position.x = 1e300
-    box.center.theta = theta
-    found, _ = messages.detection_reader(node)(
+@pytest.mark.parametrize('value', [1e300, np.nan, -np.inf])
+def test_boxes_that_are_not_finite_are_left_out(node, value):
+    message = Detection2DArray(detections=[Detection2D(id=str(index)) for index in range(5)])
+    bad = [each.bbox for each in message.detections]
+    bad[0].size_x = bad[1].center.position.y = bad[3].center.theta = value
+    message.detections[4].results = [
+        ObjectHypothesisWithPose(hypothesis=ObjectHypothesis(class_id='cat', score=1e300))
+    ]
+    found, ids = messages.detection_reader(node)(
         np.frombuffer(serialize_message(message), np.uint8), []
     )
-    assert len(found) == 1
+    assert (ids, found.scores.tolist()) == (['2', '4'], [0, np.inf])
 
 
 def test_detections_keep_their_ids_however_large(rcl, node):

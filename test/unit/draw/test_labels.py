@@ -1,5 +1,7 @@
 """Places of labels."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,14 @@ def test_of_very_many_labels_the_rest_is_above():
     boxes = np.hstack([boxes, boxes + 30])
     corners = placed(*boxes)
     assert corners[MAX_PLACED:] == [[x, y - 20] for x, y, *_ in boxes[MAX_PLACED:].tolist()]
+
+
+def test_labels_of_very_many_boxes_take_little_memory():
+    tracemalloc.start()
+    place_labels(np.full((10_000, 4), (0, 0, 9, 9), float), np.full((10_000, 2), 9.0), (64, 48))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200e6
 
 
 def test_the_label_of_a_large_box_leaves_a_small_neighbour_visible():
