@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.regular_file import read_regular
+from trt_ros.regular_file import check_output_file, read_regular
 
 MAX_PICTURE_NBYTES = 1 << 30  # Compressed; OpenCV limits the number of pixels.
 
@@ -71,27 +71,21 @@ def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95)
 
 def check_picture_path(path: Path) -> None:
     """
-    Check the format and folder of a picture before a long run that writes it at the end.
+    Check that a picture can be written, before a long run that writes it at the end.
 
-    :raises ParameterError: when the format is not supported, or the folder does not exist.
+    :raises ParameterError: when it cannot, or the format is not supported.
     """
-    problem = f'Cannot write the picture {path}.'
     try:
         has_writer = bool(path.suffix) and cv2.haveImageWriter(_utf8('x' + path.suffix))
     except UnicodeEncodeError:
         has_writer = False
     if not has_writer:
         raise ParameterError(
-            problem,
+            f'Cannot write the picture {path}.',
             cause=f'Unsupported picture format {path.suffix!r}.',
             remedy='Choose a file name that ends in .png or .jpg.',
         )
-    if not path.parent.is_dir():
-        raise ParameterError(
-            problem,
-            cause=f'Folder {path.parent} does not exist.',
-            remedy='Choose an existing, writable folder.',
-        )
+    check_output_file(path)
 
 
 def open_video(path: Path) -> Any:

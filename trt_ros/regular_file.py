@@ -50,7 +50,7 @@ def check_output_folder(path: Path) -> None:
 
     :raises ParameterError: when it does not.
     """
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):  # Path.is_dir raises for some invalid names.
         raise ParameterError(
             f'The file {path} cannot be written.',
             cause=f'The folder {path.parent} does not exist.',
@@ -66,7 +66,7 @@ def check_output_file(path: Path) -> None:
     """
     check_output_folder(path)
     problem = f'The file {path} cannot be written.'
-    if os.path.isdir(path):  # Path.is_dir raises for some invalid names.
+    if os.path.isdir(path):
         raise ParameterError(problem, cause='It is a folder.', remedy='Add the name of the file.')
     is_new = not os.path.exists(path)
     if not is_new and not path.is_file():

@@ -48,6 +48,7 @@ def test_pipes_sockets_devices_and_folders_are_refused_at_once(tmp_path):
         ('gone/out.json', 'The folder .*gone does not exist'),
         ('', 'It is a folder'),
         ('x' * 300, 'File name too long'),
+        (f'{"x" * 300}/out.json', 'The folder .* does not exist'),
     ],
 )
 def test_a_file_that_cannot_be_written_is_refused(tmp_path, name, cause):

@@ -310,6 +310,7 @@ def test_verify_reports_missing_tensorrt(colour_detector, capsys):
         ('--plot', 'latency', "Unsupported picture format ''"),
         ('--plot', 'x.txt', "Unsupported picture format '.txt'"),
         ('--plot-layers', 'x.txt', "Unsupported picture format '.txt'"),
+        ('--plot', f'{"x" * 300}.png', 'File name too long'),
         ('--json', 'no/all.json', 'does not exist'),
         ('--export-times', 'no/times.csv', 'does not exist'),
     ],
