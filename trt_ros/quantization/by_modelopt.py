@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.engine.build.onnx_nodes import HEAVY
-from trt_ros.errors import BackendError, ModelError
+from trt_ros.errors import BackendError, ModelError, TrtRosError
 
 METHODS = {'int8': ('entropy', 'max'), 'fp8': ('max',)}  # The default first.
 
@@ -34,6 +34,7 @@ def quantise_by_modelopt(
     :param inputs: inputs of the network, one run each.
     :raises BackendError: if modelopt is not installed.
     :raises ModelError: if it fails.
+    :raises TrtRosError: that `inputs` raise.
     """
     import onnx
 
@@ -66,6 +67,8 @@ def quantise_by_modelopt(
                     output_path=str(target),
                     log_level='ERROR',
                 )
+        except TrtRosError:  # Of the inputs.
+            raise
         except Exception as error:  # Its own failures have all types.
             raise ModelError(
                 'nvidia-modelopt cannot quantise the model.',

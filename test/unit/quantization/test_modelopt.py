@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 import json
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -45,6 +47,21 @@ def test_missing_modelopt_is_an_error_with_the_command_that_installs_it(quantize
     assert 'nvidia-modelopt is not installed.' in printed.err
     assert "pip install 'nvidia-modelopt[onnx]'" in printed.err
     assert not (tmp_path / 'q.onnx').exists()
+
+
+def test_picture_that_cannot_be_read_is_no_failure_of_modelopt(quantize, monkeypatch, tmp_path):
+    def read_all(*_, calibration_data_reader, **__):
+        while calibration_data_reader.get_next() is not None:
+            pass
+
+    names = ('modelopt', 'modelopt.onnx', 'modelopt.onnx.quantization')
+    for name, module in zip(names, (None, None, SimpleNamespace(quantize=read_all))):
+        monkeypatch.setitem(sys.modules, name, module or SimpleNamespace(__path__=[]))
+    (tmp_path / '2.png').write_bytes(b'not a picture')
+    code, printed = quantize()
+    assert code == 1
+    assert 'trt-ros quantize: Cannot read' in printed.err
+    assert 'modelopt' not in printed.err
 
 
 needs_modelopt = pytest.mark.skipif(
