@@ -206,19 +206,20 @@ def test_network_of_several_inputs_is_refused(quantize, tmp_path):
 
 @pytest.fixture
 def engine_of(monkeypatch, residual_model, tmp_path):
-    """Let ONNX Runtime run a network with this last layer in place of the engine."""
+    """Let ONNX Runtime run a network with this last layer and output in place of the engine."""
     from trt_ros.quantization import engine_check
     from trt_ros.runtime.backends import BACKENDS
 
     cpu = next(each for each in BACKENDS if each.name == 'onnxruntime')
 
-    def use(change):
+    def use(change, output='scores'):
         def opened(options, report, batch):
             assert options.precision == 'fp16'
             model = residual_model()
             head = next(each for each in model.graph.initializer if each.name == 'wh')
             values = change(onnx.numpy_helper.to_array(head)).astype(np.float32)
             head.CopyFrom(onnx.numpy_helper.from_array(values, 'wh'))
+            model.graph.node[-1].output[0] = model.graph.output[0].name = output
             onnx.save(model, tmp_path / 'engine.onnx')
             path = str(tmp_path / 'engine.onnx')
             return cpu.open(replace(options, model_path=path, precision='auto'), report, batch)
@@ -257,6 +258,15 @@ def test_wrong_engine_is_an_error_after_the_report(quantize, engine_of, change, 
     assert 'latency' not in printed.out
     report, _ = reasons(tmp_path / 'r.json')
     assert re.search(problem, report['engine']['problem'])
+
+
+def test_engine_of_other_outputs_cannot_be_compared(quantize, engine_of):
+    engine_of(lambda weights: weights, output='nms_scores')
+    code, printed = quantize()
+    assert code == 0
+    assert 'engine: not compared, as it has the outputs nms_scores instead of scores\n' in (
+        printed.out
+    )
 
 
 def test_engine_is_not_compared_without_latency(quantize, engine_of):
