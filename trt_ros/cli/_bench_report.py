@@ -52,7 +52,7 @@ def _heading(found: Mapping[str, Any], condition: str) -> None:
     batch = f' in batches of {found["batch"]}' if found['batch'] > 1 else ''
     rate = f'{found["frames_per_second"]:.0f} frames/s'
     print(f'\n{found["image"]}{batch}{_precision(found)}: {rate}{condition}')
-    print(f'{"µs":34}{"p50":>9}{"p90":>9}{"p99":>9}{"max":>9}')
+    print(f'{"µs":34}{"p50":>11}{"p90":>11}{"p99":>11}{"max":>11}')
 
 
 def _precision(found: Mapping[str, Any]) -> str:
@@ -60,7 +60,7 @@ def _precision(found: Mapping[str, Any]) -> str:
 
 
 def _row(name: str, summary: Mapping[str, float]) -> None:
-    cells = ''.join(f'{summary[key] * 1e3:9.1f}' for key in ('p50', 'p90', 'p99', 'max'))
+    cells = ''.join(f'{summary[key] * 1e3:11.1f}' for key in ('p50', 'p90', 'p99', 'max'))
     print(f'{name:34}{cells}')
 
 
