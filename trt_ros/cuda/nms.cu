@@ -84,7 +84,7 @@ template <class T, class Shape> __device__ __forceinline__ void rank(const Head&
   __syncthreads();
   const u64 lower = bounds[0];
   u64 upper = bounds[1];
-  int higher = 0, within = 0;
+  int higher = 0;
 #pragma unroll 4
   for (int i = t; i < count; i += 1024) {
     const u64 key = __ldg(all + i);
