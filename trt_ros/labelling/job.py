@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 import os
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.errors import BadFrameError, ParameterError, TrtRosError
 from trt_ros.labelling.definitions import definition_of
 from trt_ros.labelling.mcap import McapWriter, OutputTopic
 from trt_ros.labelling.results import ImageHeader, ResultMessages
@@ -197,16 +197,21 @@ class _Job:
                 on_frames(int(message.topic in self._types))
 
             try:
-                for message in self._ahead(messages, reading, decoding):
-                    if len(in_flight) >= slots:
-                        finish()
-                    in_flight.append((message, self._submit(message)))
-            except BadFrameError as error:
-                self.report.damage = error
-            while in_flight:
-                finish()
-            for each in unwritten:
-                each.result()
+                try:
+                    for message in self._ahead(messages, reading, decoding):
+                        if len(in_flight) >= slots:
+                            finish()
+                        in_flight.append((message, self._submit(message)))
+                except BadFrameError as error:
+                    self.report.damage = error
+                while in_flight:
+                    finish()
+                for each in unwritten:
+                    each.result()
+            finally:  # After an error, the next recording needs the slots of the pipeline.
+                for message, pending in in_flight:
+                    with suppress(TrtRosError):
+                        _result(message, pending)
 
     def _ahead(
         self,
