@@ -43,6 +43,15 @@ def test_help_names_every_verb():
     assert [verb for verb in cli.verbs() if f'\n    {verb} ' not in text] == []
 
 
+@pytest.mark.parametrize(
+    'module', ['trt_ros.runtime.pipeline', 'trt_ros.runtime.gpu.executor', 'trt_ros.ros.dds.cdr']
+)
+def test_networks_are_opened_without_opencv(module):
+    pytest.importorskip('numpy')
+    code = f'import sys; sys.modules["cv2"] = None; import {module}'
+    subprocess.run([sys.executable, '-c', code], cwd=CHECKOUT, check=True)
+
+
 @pytest.mark.parametrize('verb', cli.verbs())
 def test_verb_help_works(verb):
     assert bare_python('-m', 'trt_ros', verb, '--help').startswith(f'usage: trt-ros {verb} ')

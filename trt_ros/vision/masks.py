@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 
 from trt_ros.vision.grid import Taps
@@ -209,5 +208,7 @@ def window_of(high: np.ndarray, rows: Taps, cols: Taps) -> Box | None:
 
 def bounds(mask: np.ndarray) -> Box:
     """Return the box of the true elements of a mask, without an area if there are none."""
+    import cv2  # Imported here: networks are opened without it.
+
     left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
     return left, top, left + width, top + height

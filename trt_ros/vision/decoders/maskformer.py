@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import cv2
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
@@ -155,7 +154,11 @@ def _named(best: np.ndarray, classes: np.ndarray, class_count: int) -> np.ndarra
         return best
     names: np.ndarray = np.zeros(max(256, len(classes)), mask_dtype(class_count))
     names[: len(classes)] = classes
-    return np.asarray(cv2.LUT(best, names) if best.itemsize == 1 else names.take(best))
+    if best.itemsize > 1:
+        return names.take(best)
+    import cv2  # Imported here: networks are opened without it.
+
+    return np.asarray(cv2.LUT(best, names))
 
 
 def _significant(probabilities: np.ndarray) -> np.ndarray:
@@ -291,7 +294,8 @@ def _counts(owners: np.ndarray, count: int) -> np.ndarray:
     """Count the pixels of each index: (count,) of (H, W) indices."""
     if owners.itemsize > 1:
         return np.bincount(owners.reshape(-1), minlength=count)[:count]
-    # Several times as fast as NumPy.
+    import cv2  # Several times as fast as NumPy.
+
     return cv2.calcHist([owners], [0], None, [256], [0, 256]).reshape(-1)[:count]
 
 
