@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 import threading
 from typing import Any, Protocol
@@ -57,17 +57,16 @@ def mark(name: str) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def recording(open_domain: Callable[[str], NvtxDomain] | None = None) -> Iterator[str]:
+def recording() -> Iterator[str]:
     """
     Record the ranges of all threads of this process; may be open several times.
 
     Yields a line for the log: whether a profiler is attached.
 
-    :param open_domain: returns the NVTX domain of a name; nvtx.get_domain by default.
     :raises ParameterError: when the package nvtx is missing.
     """
     global _domain, _users
-    domain = (open_domain or _open_domain)(DOMAIN)
+    domain: NvtxDomain = _load_nvtx().get_domain(DOMAIN)
     with _lock:
         _users += 1
         _domain = domain
@@ -78,11 +77,6 @@ def recording(open_domain: Callable[[str], NvtxDomain] | None = None) -> Iterato
             _users -= 1
             if not _users:
                 _domain = None
-
-
-def _open_domain(name: str) -> NvtxDomain:
-    domain: NvtxDomain = _load_nvtx().get_domain(name)
-    return domain
 
 
 def _load_nvtx() -> Any:

@@ -179,9 +179,9 @@ def test_a_silent_topic_is_named_although_others_have_errors(start, peer, publis
         'tensor',
         'masked',
         'policy',
-        inputs=['left=image:one', 'right=image:two', 'joints=tensor:torques'],
+        inputs=['left=image:first', 'right=image:second', 'joints=tensor:torques'],
     )
-    one, two = publisher(Image, '/one'), publisher(Image, '/two')
+    one, two = publisher(Image, '/first'), publisher(Image, '/second')
     publisher(TensorList, '/torques')
     inbox = peer.inbox(DiagnosticArray, '/diagnostics')
 
