@@ -145,5 +145,6 @@ def choose_boxes(
     keep, clipped = finite[visible], clipped[visible]
     scores, labels = scores[keep], labels[keep]
     best = select_best(xyxy[keep], scores, labels, thresholds, uses_nms=uses_nms, limit=limit)
-    found = Detections(clipped[best], scores[best], labels[best].astype(np.int32))
+    limited = np.minimum(scores[best], 1)  # Rounding.
+    found = Detections(clipped[best], limited, labels[best].astype(np.int32))
     return keep[best], found

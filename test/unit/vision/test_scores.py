@@ -312,6 +312,11 @@ def test_no_family_gives_a_score_above_1(network, case, score):
 
 
 @pytest.mark.parametrize('case', EVERY)
+def test_scores_above_1_by_rounding_become_1(network, case):
+    assert scores_found(network, case, 1.0005).max(initial=0) <= 1
+
+
+@pytest.mark.parametrize('case', EVERY)
 def test_negative_score_is_an_error_without_unused_rows(network, case):
     """Logits are mostly below 0: so an export without sigmoid is found before it seems to work."""
     if case in PADDED:

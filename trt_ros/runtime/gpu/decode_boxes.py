@@ -323,7 +323,7 @@ class GpuBoxes:
         begin += 4 * capacity
         scores = floats[begin : begin + count].copy()
         if count and not (scores.item(0) <= 1 and scores.item(-1) >= 0):  # Best first.
-            check_range(scores)
+            scores = np.clip(check_range(scores), 0, 1)  # Rounding.
         begin += capacity
         labels = integers[begin : begin + count].copy()
         begin += capacity
@@ -360,6 +360,7 @@ class GpuPoses(GpuBoxes):
         boxes, extras = self.boxes_of(memory)
         keypoints = extras.reshape(len(boxes), self.extra_floats // 3, 3)
         check_range(keypoints[..., 2], is_padded=not self.uses_nms)
+        np.clip(keypoints[..., 2], 0, 1, out=keypoints[..., 2])  # Rounding.
         return Poses(boxes, keypoints), has_nonfinite(memory)
 
 

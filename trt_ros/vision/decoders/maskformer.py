@@ -241,7 +241,7 @@ class PanopticHead(Head[Instances]):
         kept = best[[index for index, _, _ in segments]] if segments else best[:0]
         boxes = np.array([box for _, box, _ in segments], np.float32).reshape(-1, 4)
         result = Instances(
-            Detections(boxes, scores[kept], labels[kept].astype(np.int32)),
+            Detections(boxes, np.minimum(scores[kept], 1), labels[kept].astype(np.int32)),
             tuple(mask for _, _, mask in segments),
             boxes[:, :2].astype(np.int32),
             letterbox.image_wh,

@@ -102,7 +102,8 @@ class ObbHead(Head[OrientedBoxes]):
                 overlap=probabilistic_iou,
             )
         boxes = image_boxes[keep[best]]
-        return OrientedBoxes(boxes[:, :4], boxes[:, 4], scores[best], labels[best])
+        limited = np.minimum(scores[best], 1)  # Rounding.
+        return OrientedBoxes(boxes[:, :4], boxes[:, 4], limited, labels[best])
 
 
 def to_image(boxes: np.ndarray, letterbox: Letterbox) -> np.ndarray:

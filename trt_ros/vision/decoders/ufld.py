@@ -107,7 +107,7 @@ def lanes_as_poses(
     ).reshape(-1, 4)
     limits = np.array(letterbox.image_wh * 2, np.float32)
     return Poses(
-        Detections(np.clip(boxes, 0, limits), scores[best], labels[best]),
+        Detections(np.clip(boxes, 0, limits), np.minimum(scores[best], 1), labels[best]),
         keypoints[best],
     )
 

@@ -62,6 +62,11 @@ def test_keypoints_without_visibility_count_as_visible():
     assert found.keypoints.tolist() == [[[1, 2, 1], [3, 4, 1]]]
 
 
+def test_visibilities_beyond_the_range_by_rounding_are_limited():
+    found = decode(head((50, 50, 20, 20, 0.6, 1, 2, 1.0005, 3, 4, -0.0005)))
+    assert found.keypoints[..., 2].tolist() == [[1, 0]]
+
+
 def test_end_to_end_rows_hold_keypoints_after_class():
     output = np.zeros((1, 9, 12), np.float32)
     output[0, 2] = 40, 40, 60, 60, 0.5, 0, 1, 2, 0.25, 3, 4, 0.75
