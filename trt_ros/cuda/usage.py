@@ -14,6 +14,7 @@ from trt_ros.cuda.memory import Account
 
 _UNKNOWN = 1 << 63  # NVML's "not available" is 2**64 - 1.
 _measuring = threading.RLock()  # Two measurements at a time would count the memory of both twice.
+WAIT_SECONDS = 60.0  # A GPU that does not respond would delay those of others for ever.
 
 
 @contextmanager
@@ -27,10 +28,10 @@ def measured(account: Account, owner: str, *, wait: bool = True) -> Iterator[Non
     (containers, WSL, Jetson), it is the used memory of the whole GPU, to which other processes
     may add meanwhile. Not measured if the block raises.
 
-    :param wait: whether to wait for the measurement of another thread, which takes as long as
-        opening a network; otherwise the block is then not measured.
+    :param wait: whether to wait up to WAIT_SECONDS for the measurement of another thread, which
+        takes as long as opening a network; otherwise the block is then not measured.
     """
-    if not _measuring.acquire(blocking=wait):
+    if not _measuring.acquire(timeout=WAIT_SECONDS if wait else 0):
         yield
         return
     try:

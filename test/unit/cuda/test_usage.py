@@ -87,11 +87,13 @@ def test_a_failure_is_not_measured(gpu, owner):
     assert account.report()['device'] == {}
 
 
-def test_a_run_does_not_wait_for_the_measurement_of_another_thread(gpu):
+@pytest.mark.parametrize('wait', [False, True])
+def test_others_do_not_wait_for_a_measurement_that_never_ends(gpu, monkeypatch, wait):
+    monkeypatch.setattr(usage, 'WAIT_SECONDS', 0.01)
     account = Account()
 
     def run():
-        with usage.measured(account, 'contexts', wait=False):
+        with usage.measured(account, 'contexts', wait=wait):
             gpu.mine += 50
 
     with usage.measured(Account(), 'engine'):
