@@ -21,7 +21,7 @@ from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
 HEADER = Path(__file__).with_name('cuda_on_cpu.hpp')
-_FILES = ('common', 'boxes', 'overlap', 'top', 'emit', 'nms', 'dense')
+_FILES = ('common', 'boxes', 'overlap', 'top', 'emit', 'rank', 'nms', 'dense')
 # C++ beside what the headers define: the body of each kernel reads its argument from a global.
 LAUNCHERS = """
 static const void* launched;

@@ -6,6 +6,7 @@
 #include "overlap.cu"
 #include "top.cu"
 #include "emit.cu"
+#include "rank.cu"
 #include "nms.cu"
 #include "dense.cu"
 #include "masks.cu"
