@@ -440,8 +440,10 @@ def test_unknown_parameter_warns_with_suggestion(fake_detector):
     )
 
 
-def test_a_parameter_of_the_wrong_type_ends_the_start_with_one_clear_line(start_node):
+def test_a_parameter_of_the_wrong_type_ends_the_start_with_its_remedy(start_node):
     node = start_node('wrong', 'trt_ros.nodes.detector', score_threshold='high')
     assert node.process.wait(60) == 1
-    assert node.log == "score_threshold is 'high', but must be of type double.\n"
+    assert node.log == (
+        "score_threshold is 'high', but must be of type double.\nRemedy: Set it to 0.0 to 1.0.\n"
+    )
     node.process.returncode = 0  # As it should be: nothing left to stop.

@@ -85,7 +85,7 @@ class Specification:
             remedy='Quote it: YAML reads y, no, on and 1.0 without quotes as a bool or number.'
             if str in (self.python_type, self.entry_type)
             else f'Set it to {self.allowed}.'
-            if self.names
+            if self.allowed
             else '',
         )
         if self.entry_type is None:
