@@ -17,7 +17,6 @@ BUILT_IN = ('ade20k', 'cityscapes', 'coco', 'coco_91', 'imagenet', 'voc')
 
 # `0: person`, `0 person`, `0, person`.
 _NUMBERED = re.compile(r'(\d{1,5})(?:\s*[:,=]\s*|\s+)(\S.*)')
-_MAX_INDEX = 1 << 16
 
 
 def class_names(
@@ -116,7 +115,8 @@ def _without_numbers(lines: tuple[str, ...]) -> tuple[str, ...]:
     found = [_NUMBERED.fullmatch(line) for line in lines if line]
     names = {int(each[1]): each[2] for each in found if each}
     is_numbered = len(names) == len(found) > 1 and min(names) == 0
-    if not is_numbered or list(names) != sorted(names) or max(names) >= _MAX_INDEX:
+    # The 80 classes of COCO have indices up to 89; "0 degrees", "90 degrees" are names.
+    if not is_numbered or list(names) != sorted(names) or max(names) >= 2 * len(names):
         return lines
     return tuple(names.get(index, '') for index in range(max(names) + 1))
 

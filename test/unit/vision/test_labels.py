@@ -160,7 +160,14 @@ def test_indices_before_the_names_may_have_gaps(labels_file):
 
 @pytest.mark.parametrize(
     'lines',
-    [('20 km/h', '30 km/h'), ('0 a', 'b'), ('0 a', '0 b'), ('0 a', '2 b', '1 c'), ('0', '1')],
+    [
+        ('20 km/h', '30 km/h'),
+        ('0 degrees', '90 degrees', '180 degrees'),
+        ('0 a', 'b'),
+        ('0 a', '0 b'),
+        ('0 a', '2 b', '1 c'),
+        ('0', '1'),
+    ],
 )
 def test_names_that_begin_with_other_numbers_stay(labels_file, lines):
     assert class_names([], labels_file('\n'.join(lines)), {}, len(lines)) == lines

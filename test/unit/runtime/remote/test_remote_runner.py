@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 import json
 import logging
+import os
 from pathlib import Path
 import signal
 
@@ -34,6 +35,12 @@ def found(detections):
         (xyxy.tolist(), int(label), round(float(score), 2))
         for xyxy, label, score in zip(detections.xyxy, detections.labels, detections.scores)
     ]
+
+
+def stop(process):
+    """Stop all threads of a child, which goes on until the signal has reached it."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
 
 
 def open_regions():
@@ -152,7 +159,7 @@ def test_runs_of_several_threads_overlap_with_a_region_each(serve, colour_detect
 def test_submitted_frames_run_at_the_same_time(serve, colour_detector):
     server = serve(colour_detector())
     with Pipeline.open(server.address('colours'), frames_in_flight=2) as pipeline:
-        server.process.send_signal(signal.SIGSTOP)
+        stop(server.process)
         try:
             # Neither waits for the server.
             pending = [pipeline.submit(RED), pipeline.submit(RED[..., ::-1])]
@@ -191,7 +198,7 @@ def test_killed_server_drops_frames_until_it_is_back(serve, colour_detector):
 def test_server_that_hangs_costs_the_timeout_per_frame(serve, colour_detector):
     server = serve(colour_detector())
     with Pipeline.open(server.address('colours'), remote_timeout=0.2) as pipeline:
-        server.process.send_signal(signal.SIGSTOP)
+        stop(server.process)
         with pytest.raises(RemoteUnavailableError, match=r'did not answer within 0\.2 s'):
             pipeline(RED)
         server.process.send_signal(signal.SIGCONT)
@@ -228,7 +235,7 @@ def test_opening_is_cancelled_while_a_server_does_not_answer(serve, colour_detec
     import threading
 
     server = serve(colour_detector())
-    server.process.send_signal(signal.SIGSTOP)
+    stop(server.process)
     cancelled = threading.Event()
 
     def cancel(progress):
