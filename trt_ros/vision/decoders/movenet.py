@@ -58,7 +58,9 @@ class MoveNetHead(OnePoseHead):
         if people.shape != (1, KEYPOINTS, 3):
             raise _mismatch(f'(1, {", ".join(map(str, people.shape))})')
         points = finite_or_zero(people[0])
-        input_xy = points[:, 1::-1] * np.array(letterbox.input_hw[::-1], np.float32)
+        # Coordinates beyond any image would overflow.
+        places = np.clip(points[:, 1::-1], -1000, 1000)
+        input_xy = places * np.array(letterbox.input_hw[::-1], np.float32)
         found = one_pose(input_xy, check_range(points[:, 2]), letterbox)
         return found.wanted(thresholds)
 
