@@ -72,12 +72,22 @@ def test_the_best_are_chosen_in_the_order_of_the_message():
         (10, 10, float('inf'), 5),
         (-50, 10, 5, 5),
         (10, 80, 5, 5),
+        (-10, 25, 4, 100),  # Its circumcircle reaches the image.
+        (110, 60, 40, 4, -np.pi / 4),  # The upright box around it does, too.
         (1e300, 1e300, 1e300, 5),
     ],
 )
 def test_detections_without_an_area_in_the_image_are_left_out(box):
-    found = chosen(detection(*box), detection(10, 10, 5, 5))
+    theta = dict(zip(['theta'], box[4:]))
+    found = chosen(detection(*box[:4], **theta), detection(10, 10, 5, 5))
     assert (found.indices.tolist(), found.invalid, found.surplus) == ([1], 1, 0)
+
+
+def test_a_rotated_box_that_reaches_the_image_is_run():
+    box = detection(104, 25, 20, 4, theta=np.pi / 2)
+    reaching = detection(104, 25, 4, 20, theta=np.pi / 2)
+    found = chosen(box, reaching)
+    assert (found.indices.tolist(), found.invalid) == ([1], 1)
 
 
 # Nodes.
@@ -323,6 +333,8 @@ def test_keypoints_of_each_object_are_in_source_pixels(start, peer, models):
     cascade.send(4)
     assert cascade.result(points, 4).detections == []
     assert cascade.result(boxes, 4).detections == []
+    cascade.send(5, detection(20, 20, 16, 16, id='a'), detection(20, 20, 16, 16))
+    assert {each.id for each in cascade.result(points, 5).detections} == {'a', '1'}
 
 
 def test_hands_are_run_on_the_regions_of_palms(start_node, peer, as_image, backend, hand_models):

@@ -132,7 +132,7 @@ class PoseNode(RegionNode, ObjectNode):
                 points, header, self._keypoint_names, class_id_format='name'
             )
             for keypoint, index in zip(message.detections, indices.tolist()):
-                keypoint.id = ids[index]
+                keypoint.id = ids[index] or str(index)
             outputs.named_keypoints(message)
         else:
             outputs.keypoints(points, header, 'name', indices)
