@@ -44,6 +44,8 @@ class ParameterError(TrtRosError):
 class ModelError(TrtRosError):
     """A model file that cannot be read, is damaged or is not supported."""
 
+    kind = 'network error'  # The key under which nodes count dropped frames.
+
 
 class TensorMismatchError(TrtRosError):
     """A tensor, network input or network output of unexpected shape or dtype."""

@@ -319,7 +319,15 @@ class BoundInputs:
         return f'on {node.resolve_topic_name(bound.name)}: {why_lost(node, bound.name)}'
 
     def why_no_result(self) -> str:
-        """Return the topics whose messages found no partner, and a remedy."""
+        """Return a clock that may stand still, or the topics without partners, and a remedy."""
+        # A ROSClock, though rclpy annotates a Clock.
+        clock: Any = self._node.get_clock()
+        if self._node.parameters.rate_hz and clock.ros_time_is_active:
+            now = clock.now().nanoseconds * 1e-9
+            return (
+                f'(the time of /clock is {now:.3f} s; samples are taken while it advances: '
+                'start the simulation or the bag, or set use_sim_time to false)'
+            )
         unmatched = {
             name: topic.counts.dropped[NO_PARTNER]
             for name, topic in self.topics.items()

@@ -33,7 +33,8 @@ Stamp = tuple[int, int]
 REMEDIES = {
     DUPLICATE: 'publish each message with a stamp of its own in header.stamp.',
     LATE: 'publish the messages of each topic in the order of their stamps.',
-    TOO_OLD: 'publish more often, use the same clock, or raise max_age in inputs.',
+    TOO_OLD: 'publish more often, set header.stamp, use the same clock, or raise max_age in '
+    'inputs.',
     AHEAD: 'set the clocks of both machines by NTP or PTP, or use_sim_time for a bag.',
 }
 

@@ -151,6 +151,30 @@ def test_without_partners_the_diagnostics_say_so(start, peer, publisher, picture
     assert '; set approximate_sync to true)' in status.message
 
 
+def test_a_clock_that_stands_still_is_named(start, peer, publisher, picture_of):
+    start(
+        'tensor',
+        'frozen',
+        'stereo',
+        inputs=['left=image:cold/left', 'right=image:cold/right'],
+        rate_hz=10.0,
+        use_sim_time=True,
+    )
+    sides = [publisher(Image, f'/cold/{side}') for side in ('left', 'right')]
+    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
+    stamps = itertools.count()
+
+    def is_stale():
+        stamp = next(stamps)
+        for side in sides:
+            side.publish(picture_of(RED, stamp))
+        return stale_status(inbox, 'frozen')
+
+    message = peer.wait_until(is_stale, 'a stale status').message
+    assert message.startswith('images arrive, but no result for ')
+    assert '(the time of /clock is 0.000 s; samples are taken while it advances: ' in message
+
+
 def test_a_silent_topic_is_named(start, peer, publisher, picture_of):
     start(
         'tensor',

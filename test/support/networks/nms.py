@@ -22,7 +22,7 @@ WEIGHTS = f"""
     float forty = {{40}}, float four = {{4}}, int64[1] most = {{9}}, float[1] most_iou = {{0.3}},
     float[1] least = {{0.2}}, int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] zero = {{0}},
     int64[2] columns = {{0, 2}}, int64[1] three = {{3}}, float scale = {{2}},
-    int64[1] all = {{{N}}}
+    int64[1] all = {{{N}}}, int64[1] endless = {{9223372036854775807}}
 """
 SUPPRESS = 'chosen = NonMaxSuppression (boxes, scores, most, most_iou, least)'
 CHOSEN = f'int64[n,3] chosen, float[1,{N},4] boxes, float[1,{C},{N}] scores'

@@ -170,6 +170,22 @@ def test_a_state_is_the_output_of_the_previous_run_until_it_is_reset(counter, cp
         assert pipeline({'step': step})['total'].tolist() == [[1, 10]]
 
 
+def test_a_network_that_cannot_run_on_zeros_is_opened(write):
+    path = write(
+        [
+            helper.make_node('Constant', [], ['zero'], value_int=0),
+            helper.make_node('Range', ['zero', 'limit', 'step'], ['y']),
+        ],
+        [('limit', INT64, []), ('step', INT64, [])],
+        [('y', INT64, ['n'])],
+    )
+    with open_pipeline(path, inputs='*=tensor:t') as pipeline:
+        reason = 'no warm-up: the network cannot run on zeros: '
+        assert any(line.startswith(reason) for line in pipeline.log_lines)
+        found = pipeline({'limit': np.array(7), 'step': np.array(3)})
+        assert found['y'].tolist() == [0, 3, 6]
+
+
 def test_rejects_a_state_of_another_shape(write):
     path = write(
         [helper.make_node('Concat', ['x', 'h'], ['y'], axis=1)],
@@ -228,7 +244,7 @@ def test_the_second_image_is_the_fourth_channel(write):
     with open_pipeline(path, inputs=('x=image:color,depth',)) as pipeline:
         found = pipeline({'x': [Frame.from_pixels(uniform(255, (2, 2))), depth]})['y']
     np.testing.assert_allclose(found[0, :, 0, 0], [1, 1, 1, 1.5])
-    with pytest.raises(ParameterError, match='bound to two images, but has 3 channels'):
+    with pytest.raises(ParameterError, match='two images, but its number of channels is 3'):
         open_pipeline(
             write(
                 [helper.make_node('Identity', ['x'], ['y'])],

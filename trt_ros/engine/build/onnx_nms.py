@@ -151,7 +151,8 @@ def _of_onnx(graph: NmsGraph, node: Any) -> Nms:
         classes_first=True,
         centres=bool(_attributes(node).get('center_point_box', 0)),
         rows_first=is_yolov3,
-        per_class=int(per_class),
+        # torchvision sets the largest int64.
+        per_class=int(per_class) if per_class < 2**31 else None,
     )
 
 

@@ -10,7 +10,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from trt_ros.errors import ModelError, TensorMismatchError
+from trt_ros.errors import (
+    MemoryLimitError,
+    ModelError,
+    RemoteRefusedError,
+    TensorMismatchError,
+)
 from trt_ros.profiling import mark
 from trt_ros.runtime.feeds import (
     NO_LETTERBOX,
@@ -99,11 +104,23 @@ class StepByStep(FrameRunner[ResultT]):
         else:
             inputs = example_inputs(self.feeds)
             if inputs is not None:
-                self.infer_inputs(inputs, WARM_UP_THRESHOLDS)
-                self.reset_state()
-                tensors, _ = self.tensors_of(inputs)
-                self.log_lines += self.runner.settle_threads({**tensors, **self._present_states()})
+                self._warm_up_inputs(inputs)
         self._nonfinite_frames = 0
+
+    def _warm_up_inputs(self, inputs: RunInputs) -> None:
+        try:
+            self.infer_inputs(inputs, WARM_UP_THRESHOLDS)
+        except (MemoryLimitError, RemoteRefusedError):
+            raise
+        except ModelError as error:
+            if not tensor_feeds(self.feeds):
+                raise
+            # Zeros are no valid value of every tensor, such as a length or a step.
+            self.log_lines += (f'no warm-up: the network cannot run on zeros: {error.cause}',)
+            return
+        self.reset_state()
+        tensors, _ = self.tensors_of(inputs)
+        self.log_lines += self.runner.settle_threads({**tensors, **self._present_states()})
 
     def _warm_up_images(self) -> None:
         grey = example_frame(image_feeds(self.feeds)[self._input_name])

@@ -167,8 +167,8 @@ class OnnxRuntimeRunner(Runner):
             raise ModelError(
                 f'ONNX Runtime could not run {self._path} on {shapes}.',
                 cause=_brief(error),
-                remedy='Where the input size is dynamic, choose one that the network can take '
-                '(detectors want multiples of 32).',
+                remedy='Give the network sizes and values that it can take: of images, a dynamic '
+                'size is set by input_size (detectors want multiples of 32).',
             ) from error
 
     def close(self) -> None:

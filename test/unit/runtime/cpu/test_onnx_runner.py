@@ -131,6 +131,7 @@ def test_a_run_that_fails_names_the_shapes_and_the_remedy(write):
     with pytest.raises(ModelError, match=r'on x \(1, 5\)') as caught:
         runner.infer({'x': np.zeros((1, 5), np.float32)})
     assert 'multiples of 32' in caught.value.remedy
+    assert caught.value.kind == 'network error'
     assert caught.value.cause
 
 
