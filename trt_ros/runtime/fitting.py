@@ -161,7 +161,11 @@ def fit_any(
     Decide as `fit`; a network that no family fits returns its raw outputs.
 
     Its only input, if it is of the shape of an image, gets an image, other inputs get tensors.
+    With several bindings it is not decoded without `options.decoder`, as in the node `tensor`:
+    the actions of a policy may have the shape of boxes, and an optical flow that of a mask.
     """
+    if options.decoder == 'auto' and len(options.inputs) > 1:
+        return fit(network, replace(options, decoder=TENSOR.name), TENSORS)
     try:
         return fit(network, options, families)
     except TensorMismatchError:
@@ -297,8 +301,8 @@ def _image_feed(
     has_second = binding is not None and len(binding.sources) == 2
     if has_second and image.channels != 4:
         raise ParameterError(
-            f'The network input {image.spec} is bound to two images, but has {image.channels} '
-            'channels.',
+            f'The network input {image.spec} is bound to two images, '
+            f'but its number of channels is {image.channels}.',
             remedy='Bind it to one image: the second is the fourth channel.',
         )
     if binding is not None:

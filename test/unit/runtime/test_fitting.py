@@ -82,6 +82,16 @@ def test_an_unrecognised_network_without_images_takes_tensors():
         _ = fitted.preprocess
 
 
+def test_a_network_of_several_bindings_is_decoded_by_request_only():
+    """(1, 8, 7) are the actions of a policy, or boxes with an angle."""
+    described = network(output=(1, 8, 7))
+    described.inputs += (TensorSpec('joints', (1, 7), 'float32', 'input'),)
+    inputs = ('images=image:front', 'joints=tensor:joints')
+    assert fit_any(described, PipelineOptions(inputs=inputs), DRAWN).decoder.name == 'tensor'
+    asked = PipelineOptions(inputs=inputs, decoder='yolov8_obb')
+    assert fit_any(described, asked, DRAWN).decoder.name == 'yolov8_obb'
+
+
 def two_masks(*outputs, **metadata):
     return SimpleNamespace(
         inputs=(TensorSpec('images', (1, 3, 64, 96), 'float32', 'input'),),
