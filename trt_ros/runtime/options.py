@@ -265,11 +265,16 @@ def _value(option: Field[Any], value: Any) -> Any:
     """
     Return the integer or list of one that a string stands for; other values as they are.
 
-    :raises ParameterError: for another word than those of the option.
+    :raises ParameterError: for another word than those of the option, or no strings in its list.
     """
     names = option.metadata['names']
-    if isinstance(value, str) and option.type == 'tuple[str, ...]':
-        return (value,)
+    if option.type == 'tuple[str, ...]':
+        value = (value,) if isinstance(value, str) else value
+        if not isinstance(value, (tuple, list)) or not all(
+            isinstance(each, str) for each in value
+        ):
+            raise ParameterError(f'{option.name} is {value!r}.', remedy='Give a list of strings.')
+        return value
     if not names or not isinstance(value, str):
         return value
     if value not in names:

@@ -34,6 +34,8 @@ def test_one_string_is_a_list_of_labels():
         ({'scale': math.inf}, 'scale is inf'),
         ({'input_size': (640,)}, r'input_size is \[640\]'),
         ({'input_size': (0, 640)}, r'input_size is \[0, 640\]'),
+        ({'inputs': {'x': 'image:a'}}, r"inputs is {'x': 'image:a'}.\nRemedy: Give a list of str"),
+        ({'outputs': (3,)}, r'outputs is \(3,\)'),
         ({'labels': ('a',), 'labels_path': 'b'}, 'Both labels and labels_path'),
         ({'resize': 'stretch', 'pad_value': 0}, 'resize stretch has no padding'),
         ({'resize': 'center_crop', 'pad_value': 0}, 'resize center_crop has no padding'),
