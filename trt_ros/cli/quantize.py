@@ -101,6 +101,10 @@ def run(args: Namespace) -> int:
     from trt_ros.quantization.quantise import QuantOptions, quantise
 
     if args.json:
+        if args.json.suffix == '.onnx':
+            raise ParameterError(
+                f'The report {args.json} would be an .onnx file.', remedy='Name it .json.'
+            )
         check_output_file(args.json)
     options = QuantOptions(
         args.to,

@@ -53,6 +53,13 @@ def reasons(path):
     return report, {layer['name']: layer['reason'] for layer in report['layers']}
 
 
+def test_the_report_does_not_replace_a_model(quantize, tmp_path):
+    content = (tmp_path / 'small.onnx').read_bytes()
+    code, printed = quantize('--json', tmp_path / 'small.onnx')
+    assert code == 1 and 'would be an .onnx file.\nRemedy: Name it .json.' in printed.err
+    assert (tmp_path / 'small.onnx').read_bytes() == content
+
+
 @pytest.mark.parametrize('to', ['int8', 'fp8'])
 def test_results_of_a_detector_agree_with_those_of_the_original(quantize, to, tmp_path):
     names = [layer.name for layer in QuantNetwork(onnx.load(MODEL), (), FORMATS[to]).layers]
