@@ -440,3 +440,29 @@ def test_the_tensor_node_publishes_a_row_per_object(start, peer, models):
     cascade.send(2)
     assert cascade.result(rows, 2).tensors == []
     assert cascade.result(boxes, 2).detections == []
+
+
+def test_the_tracker_finds_an_object_again_by_its_row(start, start_node, peer, models):
+    pytest.importorskip('isaac_ros_tensor_list_interfaces.msg')
+    cascade = start('tensor', 'colours', models['colour'], decoder='embedding', **PIXELS)
+    tracker = start_node(
+        'colour_tracker',
+        'trt_ros.nodes.tracker',
+        '-r',
+        'detections:=/colours/detections',
+        '-r',
+        'tensors:=/colours/tensors',
+        use_appearance=True,
+        track_buffer=5.0,
+    )
+    tracker.wait_for_log('Started: active.')
+    tracks = peer.inbox(Detection2DArray, '/colour_tracker/tracks')
+
+    def ids(stamp, *centres):
+        cascade.send(stamp, *(detection(x, y, 8, 8) for x, y in centres))
+        return [each.id for each in cascade.result(tracks, stamp).detections]
+
+    assert ids(1, (10, 8), (50, 8)) == []
+    assert ids(2, (10, 8), (50, 8)) == ['1', '2']
+    assert ids(3, (30, 32)) == []  # Green.
+    assert ids(4, (50, 32), (10, 32)) == ['2', '1']

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 import itertools
+import math
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -16,18 +19,23 @@ from rclpy.subscription import Subscription
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
+from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.nodes.tracking import CameraTracker, TrackingParameters
-from trt_ros.ros.dds.cdr import Fields
+from trt_ros.ros.dds.cdr import Fields, read_stamp
+from trt_ros.ros.dds.cdr_tensors import TensorListView
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
-from trt_ros.ros.diagnostics import Diagnostics, FrameCounts, LatencyMeter
-from trt_ros.ros.images import dropping
+from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts, LatencyMeter
+from trt_ros.ros.images import cause_of, dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import detection_publish, detection_reader
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.qos import overridden, why_lost, why_silent
+from trt_ros.ros.sync import JUMPED, NO_PARTNER, Matcher
+from trt_ros.ros.tensors import TensorLists, open_format
 
+DETECTIONS, TENSORS = 'detections', 'tensors'
 MAX_CAMERAS = 32  # Trackers kept: those of the frame_ids received last.
 
 
@@ -42,8 +50,20 @@ class TrackerParameters(NodeParameters, TrackingParameters):
         between=(0.0, 1.0),
         mutable=True,
     )
+    use_appearance: bool = param(
+        False,
+        'Whether to compare the appearance of objects, too, by the vectors on `tensors`: '
+        '~/tensors of a node `tensor` with regions, whose ~/detections are the detections.',
+    )
+    track_min_similarity: float = param(
+        0.7,
+        'Minimum cosine similarity of a detection with a track that it does not overlap, for '
+        'use_appearance.',
+        between=(0.0, 1.0),
+        mutable=True,
+    )
     qos_depth: int = param(
-        10, 'Queue depth of subscription and publisher in messages.', between=(1, 1000)
+        10, 'Queue depth of subscriptions and publisher in messages.', between=(1, 1000)
     )
     publish_latency: bool = param(
         False,
@@ -64,42 +84,75 @@ class TrackerNode(ManagedNode):
         super().__init__(name, **kwargs)
         self._counts = FrameCounts()
         self._counts.noun = 'message'
+        self._topic_counts: dict[str, FrameCounts] = {}
+        self._types: dict[str, type] = {DETECTIONS: Detection2DArray}
         self._ids = itertools.count(1)
         self._class_ids: list[str] = []
         self._cameras: OrderedDict[str, CameraTracker] = OrderedDict()
+        self._lock = threading.Lock()  # For the matcher and the order of its sets.
         Diagnostics(
             self,
             self._counts,
             task='detections',
             diagnostics=self._diagnostics,
-            why_no_image=lambda node, _: why_silent(
-                node, 'detections', 'vision_msgs/msg/Detection2DArray'
-            ),
-            why_lost=lambda node, _: why_lost(node, 'detections'),
+            why_no_image=self._why_silent,
+            why_lost=lambda node, topic: why_lost(node, topic or DETECTIONS),
+            why_no_result=self._why_no_result,
+            cameras=lambda: dict(self._topic_counts),
         )
 
     def configure(self) -> None:
         """Create the publisher."""
         CameraTracker(self.parameters.track_method, self._ids)  # Fails here without SciPy.
         self._read = detection_reader(self)
+        if self.parameters.use_appearance:
+            tensors = open_format('auto')
+            if not isinstance(tensors, TensorLists):
+                raise ParameterError(
+                    'use_appearance is true, but no tensor lists are installed.',
+                    cause='The multi-arrays of std_msgs have no stamp, by which they would meet '
+                    'the detections.',
+                    remedy='Install isaac_ros_tensor_list_interfaces, or set use_appearance to '
+                    'false.',
+                )
+            self._types[TENSORS] = tensors.type
+            self._read_tensors: Callable[[np.ndarray], TensorListView] = tensors.read
+            self._topic_counts = {DETECTIONS: CameraCounts(self._counts), TENSORS: FrameCounts()}
+            for counts in self._topic_counts.values():
+                counts.noun = 'message'
+            self.while_configured.callback(self._topic_counts.clear)
         qos = QoSProfile(depth=self.parameters.qos_depth)
         self._publish = detection_publish(
             self, self.publisher(Detection2DArray, '~/tracks', qos), self._class_ids
         )
 
     def activate(self) -> None:
-        """Subscribe to detections; no track outlives a deactivation."""
+        """Subscribe to detections, and their vectors; no track outlives a deactivation."""
         self._cameras.clear()
         self._latency = LatencyMeter(self, self._counts)
+        if not self.parameters.use_appearance:
+            self._subscribe(DETECTIONS, self._counts, self._on_detections)
+            return
+        self._matcher = Matcher[np.ndarray](
+            2,
+            lambda topic, cause: (*self._topic_counts.values(),)[topic].drop(cause),
+            queue_size=self.parameters.qos_depth,
+        )
+        for index, (topic, counts) in enumerate(self._topic_counts.items()):
+            self._subscribe(topic, counts, partial(self._match, index, counts))
+
+    def _subscribe(
+        self, topic: str, counts: FrameCounts, on_message: Callable[[np.ndarray], None]
+    ) -> None:
         qos = QoSProfile(depth=self.parameters.qos_depth)
         self.while_active.enter_context(
             closing(
                 subscribe_serialized(
                     self,
-                    Detection2DArray,
-                    'detections',
-                    overridden(self, Subscription, 'detections', qos),
-                    MessageCallbacks(self._on_detections, on_missed=self._counts.miss),
+                    self._types[topic],
+                    topic,
+                    overridden(self, Subscription, topic, qos),
+                    MessageCallbacks(on_message, on_missed=counts.miss),
                 )
             )
         )
@@ -107,23 +160,52 @@ class TrackerNode(ManagedNode):
     def _on_detections(self, message: np.ndarray) -> None:
         self._counts.receive()
         with dropping(self, self._counts):
-            fields = Fields(message)
-            stamp, frame_id = fields.stamp(), fields.text('frame_id')
-            header = Header(frame_id=frame_id)
-            header.stamp.sec, header.stamp.nanosec = stamp
-            found, _ = self._read(message, self._class_ids)
-            parameters: TrackerParameters = self.parameters
-            with self._counts.timed('track'):
-                tracked, ids = self._camera(frame_id).track(
-                    found,
-                    header,
-                    parameters.track_options(parameters.score_threshold),
-                    lost=parameters.publish_lost_tracks,
-                )
-            with self._counts.timed('publish'):
-                self._publish(tracked, header, 'name', ids)
+            self._track(message, None)
             self._counts.publish()
-            self._latency.done(stamp)
+
+    def _match(self, index: int, counts: FrameCounts, message: np.ndarray) -> None:
+        """Track the detections that have the stamp of a message of vectors, in their order."""
+        counts.receive()
+        detections, tensors = self._topic_counts.values()
+        with self._lock:
+            found = None
+            with dropping(self, counts):
+                seconds, nanoseconds = read_stamp(message)
+                stamp_ns = 1_000_000_000 * seconds + nanoseconds
+                if self._matcher.is_jump(index, stamp_ns):
+                    self._matcher.clear(JUMPED)
+                found = self._matcher.add(index, stamp_ns, message)
+            if found is None:
+                return
+            with dropping(self, detections):
+                try:
+                    self._track(found[0], found[1])
+                except Exception as error:
+                    tensors.drop(cause_of(error))
+                    raise
+                detections.publish()
+                tensors.publish()
+
+    def _track(self, message: np.ndarray, tensors: np.ndarray | None) -> None:
+        fields = Fields(message)
+        stamp, frame_id = fields.stamp(), fields.text('frame_id')
+        header = Header(frame_id=frame_id)
+        header.stamp.sec, header.stamp.nanosec = stamp
+        found, _ = self._read(message, self._class_ids)
+        vectors = None if tensors is None else _vectors(self._read_tensors(tensors), len(found))
+        parameters: TrackerParameters = self.parameters
+        with self._counts.timed('track'):
+            options = parameters.track_options(parameters.score_threshold)
+            tracked, ids = self._camera(frame_id).track(
+                found,
+                header,
+                replace(options, min_similarity=parameters.track_min_similarity),
+                lost=parameters.publish_lost_tracks,
+                vectors=vectors,
+            )
+        with self._counts.timed('publish'):
+            self._publish(tracked, header, 'name', ids)
+        self._latency.done(stamp)
 
     def _camera(self, frame_id: str) -> CameraTracker:
         camera = self._cameras.get(frame_id)
@@ -135,9 +217,41 @@ class TrackerNode(ManagedNode):
         self._cameras.move_to_end(frame_id)
         return camera
 
+    def _why_silent(self, node: ManagedNode, topic: str) -> str:
+        kind = self._types[topic if self._topic_counts else DETECTIONS]
+        name = f'{kind.__module__.split(".")[0]}/msg/{kind.__name__}'
+        if not self._topic_counts:
+            return why_silent(node, DETECTIONS, name)
+        return f'on {node.resolve_topic_name(topic)}: {why_silent(node, topic, name)}'
+
+    def _why_no_result(self) -> str:
+        alone = {name: counts.dropped[NO_PARTNER] for name, counts in self._topic_counts.items()}
+        counts = ', '.join(f'{name} {count}' for name, count in alone.items() if count)
+        return f'(messages without partner: {counts}; both need the same stamp)' if counts else ''
+
     def _diagnostics(self) -> Mapping[str, str]:
         resets = sum(camera.resets for camera in tuple(self._cameras.values()))
         return {'cameras': str(len(self._cameras)), 'tracks ended by time jumps': str(resets)}
+
+
+def _vectors(view: TensorListView, count: int) -> np.ndarray | None:
+    """
+    Return the only tensor of a message as one vector per detection; None without detections.
+
+    :raises BadFrameError: 'bad appearance'.
+    """
+    tensors = list(view.tensors.values())
+    if not (tensors or count):
+        return None
+    if len(tensors) == 1 and tensors[0].ndim > 1 and len(tensors[0]) == count:
+        return tensors[0].reshape(count, math.prod(tensors[0].shape[1:]))
+    shapes = ', '.join(f'{name} {tensor.shape}' for name, tensor in view.tensors.items())
+    raise BadFrameError(
+        'bad appearance',
+        f'Tensors for {count} detections: {shapes or "none"}, expected one ({count}, values).',
+        remedy='Remap detections and tensors to ~/detections and ~/tensors of one node `tensor` '
+        'with regions, and choose one of its outputs with its parameter outputs.',
+    )
 
 
 def main(args: list[str] | None = None) -> int:

@@ -107,11 +107,13 @@ class CameraTracker:
         options: TrackOptions,
         *,
         lost: bool,
+        vectors: np.ndarray | None = None,
     ) -> tuple[Detections | OrientedBoxes, np.ndarray]:
         """
         Return the tracked detections with their identities, (N,) int64.
 
         :param lost: whether to append the tracks without a detection, with score 0.
+        :param vectors: (N, D), the appearance of each detection.
         :raises BadFrameError: when the header has no time.
         """
         stamp_ns = header.stamp.sec * 1_000_000_000 + header.stamp.nanosec
@@ -121,7 +123,7 @@ class CameraTracker:
                 'The header has no time (stamp), which tracking needs.',
                 remedy='Publish images with the time of their capture in header.stamp.',
             )
-        tracks = self._tracker.update(_upright(found), stamp_ns, options)
+        tracks = self._tracker.update(_upright(found), stamp_ns, options, vectors)
         shown = found.take(tracks.indices)
         if not (lost and len(tracks.lost_ids)):
             return shown, tracks.ids

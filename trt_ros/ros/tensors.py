@@ -92,7 +92,12 @@ class TensorFormat:
 
 
 class TensorLists(TensorFormat):
-    """One message with a header for all tensors, as in Isaac ROS."""
+    """
+    One message with a header for all tensors, as in Isaac ROS.
+
+    :ivar type: the class of TensorList.
+    :ivar read: reads a serialized message, (N,) uint8; see read_tensor_list().
+    """
 
     def __init__(
         self,
@@ -101,7 +106,7 @@ class TensorLists(TensorFormat):
         read: Callable[[np.ndarray], TensorListView],
         write: Callable[[Mapping[str, np.ndarray], Stamp, str], np.ndarray],
     ) -> None:
-        self.name, self._message_type, self._read, self._write = name, message_type, read, write
+        self.name, self.type, self.read, self._write = name, message_type, read, write
 
     def topic(self, base: str, name: str) -> str:
         """Return `base`: all tensors are in one message."""
@@ -109,7 +114,7 @@ class TensorLists(TensorFormat):
 
     def message_type(self, node: Node, topic: str, spec: TensorSpec) -> type:
         """Return the class of TensorList."""
-        return self._message_type
+        return self.type
 
     def stamp_of(self, node: Node) -> Callable[[np.ndarray], Stamp]:
         """Return the function that reads the stamp of the header."""
@@ -119,13 +124,13 @@ class TensorLists(TensorFormat):
         self, message_type: type, spec: TensorSpec
     ) -> Callable[[np.ndarray], TensorListView]:
         """Return the function that reads a TensorList."""
-        return self._read
+        return self.read
 
     def advertise(
         self, node: Node, make_publisher: MakePublisher, outputs: Sequence[TensorSpec]
     ) -> Publish:
         """Create the publisher of ~/tensors."""
-        publish = serialized_publish(node, make_publisher(self._message_type, 'tensors'))
+        publish = serialized_publish(node, make_publisher(self.type, 'tensors'))
 
         def publish_all(tensors: Mapping[str, np.ndarray], header: Header) -> None:
             stamp = header.stamp.sec, header.stamp.nanosec

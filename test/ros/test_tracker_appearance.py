@@ -1,0 +1,167 @@
+"""Tracks by appearance: the vectors of the detections, on a topic of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('scipy')
+pytest.importorskip('isaac_ros_tensor_list_interfaces.msg')
+
+from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticArray
+from isaac_ros_tensor_list_interfaces.msg import TensorList
+from rclpy.serialization import deserialize_message
+from std_msgs.msg import Header
+from vision_msgs.msg import (
+    BoundingBox2D,
+    Detection2D,
+    Detection2DArray,
+    ObjectHypothesis,
+    ObjectHypothesisWithPose,
+    Point2D,
+    Pose2D,
+)
+
+from trt_ros.ros.dds.cdr_tensors import write_tensor_list
+
+pytestmark = pytest.mark.ros
+
+RED, BLUE = (1.0, 0.1, 0.0), (0.0, 0.1, 1.0)
+
+
+def detections_at(seconds, *centres):
+    header = Header(stamp=Time(sec=seconds), frame_id='front')
+    result = ObjectHypothesisWithPose(hypothesis=ObjectHypothesis(class_id='car', score=0.9))
+    boxes = [
+        BoundingBox2D(
+            center=Pose2D(position=Point2D(x=float(x), y=100.0)), size_x=40.0, size_y=80.0
+        )
+        for x in centres
+    ]
+    return Detection2DArray(
+        header=header, detections=[Detection2D(results=[result], bbox=box) for box in boxes]
+    )
+
+
+class Tracker:
+    def __init__(self, node):
+        self.node = node
+        node.wait_for_log('Started: active.')
+        peer = node.peer
+        self.detections = peer.publisher(Detection2DArray, f'/{node.name}/detections')
+        self.tensors = peer.publisher(TensorList, f'/{node.name}/tensors')
+        for each in (self.detections, self.tensors):
+            peer.wait_until(each.get_subscription_count, 'the tracker')
+        self.tracks = peer.inbox(Detection2DArray, f'/{node.name}/tracks')
+        self.diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
+
+    def send_vectors(self, seconds, **tensors):
+        tensors = {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items()}
+        message = write_tensor_list(tensors, (seconds, 0), 'front')
+        self.tensors.publish(deserialize_message(message.tobytes(), TensorList))
+
+    def track(self, seconds, objects):
+        """Publish objects, {centre x: vector}, in both orders of arrival; return their ids."""
+        tensors = {'vectors': list(objects.values())} if objects else {}
+        if seconds % 2:
+            self.send_vectors(seconds, **tensors)
+        self.detections.publish(detections_at(seconds, *objects))
+        if seconds % 2 == 0:
+            self.send_vectors(seconds, **tensors)
+        tracked = self.tracks.wait_for(
+            lambda each: each.header.stamp.sec == seconds, f'tracks at {seconds} s'
+        )
+        return {round(each.bbox.center.position.x): each.id for each in tracked.detections}
+
+    def wait_for_value(self, key, value):
+        self.diagnostics.wait_for(
+            lambda array: (
+                array.status[0].name == f'{self.node.name}: detections'
+                and any(each.key == key and each.value == value for each in array.status[0].values)
+            ),
+            f'{key}: {value}',
+        )
+
+
+@pytest.fixture(scope='module')
+def start_tracker(start_node):
+    def start(name, **parameters):
+        topics = [('-r', f'{topic}:=/{name}/{topic}') for topic in ('detections', 'tensors')]
+        return start_node(
+            name,
+            'trt_ros.nodes.tracker',
+            *(part for each in topics for part in each),
+            use_appearance=True,
+            track_buffer=10.0,
+            **parameters,
+        )
+
+    return start
+
+
+@pytest.fixture(scope='module')
+def tracker(start_tracker):
+    return Tracker(start_tracker('by_appearance'))
+
+
+def test_objects_that_appear_elsewhere_keep_their_ids(tracker):
+    assert tracker.track(1, {100: RED, 300: BLUE}) == {}
+    assert tracker.track(2, {100: RED, 300: BLUE}) == {100: '1', 300: '2'}
+    assert tracker.track(3, {}) == {}
+    assert tracker.track(4, {500: BLUE, 700: RED}) == {500: '2', 700: '1'}
+    assert tracker.track(5, {900: (0.0, 1.0, 0.0)}) == {}  # Another object.
+    assert tracker.node.set(track_min_similarity=1.0) == ''
+    assert tracker.track(6, {1200: RED}) == {}
+
+
+def test_vectors_of_other_detections_are_refused(tracker):
+    tracker.detections.publish(detections_at(10, 100, 300))
+    tracker.send_vectors(10, vectors=[RED])
+    tracker.wait_for_value('dropped: bad appearance', '1')
+    tracker.node.wait_for_log(r'Tensors for 2 detections: vectors \(1, 3\), expected one \(2, val')
+    tracker.detections.publish(detections_at(11, 100))
+    tracker.send_vectors(11, vectors=[RED], others=[RED])
+    tracker.wait_for_value('dropped: bad appearance', '2')
+    tracker.wait_for_value('tensors: dropped: bad appearance', '2')
+    assert tracker.track(12, {}) == {}
+
+
+def test_messages_without_partner_are_counted(tracker):
+    for seconds in range(20, 31):  # One more than qos_depth.
+        tracker.detections.publish(detections_at(seconds, 100))
+    tracker.wait_for_value('detections: dropped: no partner', '1')
+    tracker.track(31, {100: RED})
+    tracker.wait_for_value('detections: dropped: no partner', '11')
+
+
+def test_a_topic_without_vectors_is_named(start_tracker):
+    node = start_tracker('without_vectors')
+    node.wait_for_log('Started: active.')
+    detections = node.peer.publisher(Detection2DArray, '/without_vectors/detections')
+    box = node.peer.inbox(DiagnosticArray, '/diagnostics')
+
+    def is_named(array):
+        detections.publish(detections_at(1, 100))
+        status = array.status[0]
+        return (
+            status.name == 'without_vectors: detections'
+            and 'on /without_vectors/tensors: no publisher' in status.message
+        )
+
+    box.wait_for(is_named, 'the silent topic')
+
+
+def test_multi_arrays_are_refused_as_they_have_no_stamp(start_node, tmp_path):
+    program = tmp_path / 'tracker.py'
+    program.write_text(
+        'import sys\n'
+        'for name in ("isaac_ros_tensor_list_interfaces", "isaac_ros_tensor_msgs"):\n'
+        '    sys.modules[name] = None\n'
+        'from trt_ros.nodes.tracker import main\n'
+        'sys.exit(main())\n'
+    )
+    node = start_node('without_lists', program, use_appearance=True)
+    node.wait_for_log('use_appearance is true, but no tensor lists are installed')
