@@ -31,6 +31,10 @@ class TrackTable:
         """Return a column, which may be changed in place."""
         return self._columns[name]
 
+    def clear(self, name: str, dtype: type, shape: tuple[int, ...]) -> None:
+        """Add a column of zeros, or replace the column of that name by one."""
+        self._columns[name] = np.zeros((*shape, self._count), dtype)
+
     def take(self, rows: np.ndarray) -> TrackTable:
         """
         Return a copy of some tracks.

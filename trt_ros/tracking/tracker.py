@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from trt_ros.tracking import motion
+from trt_ros.tracking import appearance, motion
+from trt_ros.tracking.appearance import Similarity
 from trt_ros.tracking.association import Pairs, best_pairs, overlapping, to_corners
 from trt_ros.tracking.track_table import Fields, TrackTable
 from trt_ros.vision.detections import Detections
@@ -31,6 +32,8 @@ class TrackOptions:
     :param buffer_seconds: time for which a track without detections is kept.
     :param min_hits: number of consecutive detections after which a track gets its identity.
     :param across_classes: whether a track may continue with a detection of another class.
+    :param min_similarity: minimum cosine similarity of a detection with a track that it does not
+        overlap, from 0; only for detections with appearance vectors.
     """
 
     high_score: float | np.ndarray = 0.25
@@ -39,6 +42,7 @@ class TrackOptions:
     buffer_seconds: float = 1.0
     min_hits: int = 2
     across_classes: bool = False
+    min_similarity: float = 0.7
 
 
 DEFAULT_OPTIONS = TrackOptions()
@@ -71,6 +75,10 @@ class Tracker:
     the detections between the two scores to those of the remaining tracks. Other than in the
     paper, time is that of the images, not their number.
 
+    Appearance vectors add to it as in Deep OC-SORT (Maggiolino et al. 2023, arXiv:2302.11813):
+    among pairs that overlap, similar ones are preferred. Other than in the paper, detections that
+    remain are at last assigned to tracks by their similarity alone, whatever their distance.
+
     :param ids: new identities; trackers that share them never give two objects the same one.
     :ivar resets: how often all tracks were ended because the time jumped.
     """
@@ -88,10 +96,15 @@ class Tracker:
         self._ids = itertools.count(1) if ids is None else ids
         self._stamp_ns: int | None = None
         self.resets = 0
-        self._tracks = TrackTable(self.FIELDS)
+        self._fields = self.FIELDS  # With `appearance`, (D,), once there were vectors.
+        self._tracks = TrackTable(self._fields)
 
     def update(
-        self, found: Detections, stamp_ns: int, options: TrackOptions = DEFAULT_OPTIONS
+        self,
+        found: Detections,
+        stamp_ns: int,
+        options: TrackOptions = DEFAULT_OPTIONS,
+        vectors: np.ndarray | None = None,
     ) -> Tracks:
         """
         Advance the tracks to the time of an image, and assign its detections to them.
@@ -101,13 +114,33 @@ class Tracker:
         :param found: the detections, those below the high score included; detections without
             area, with NaN or Inf, or beyond the best 1000, belong to no track.
         :param stamp_ns: the time of the image in nanoseconds; several images may share one.
+        :param vectors: (N, D) floats of any norm, the appearance of each detection; rows that are
+            zero or not finite have none. If D changes, the tracks forget their appearance.
+        :raises TensorMismatchError: if there is not one vector per detection.
         """
+        if vectors is not None:
+            appearance.check_rows(vectors, len(found))
         self._advance(stamp_ns, options.buffer_seconds)
         boxes, high, weak = _candidates(found, options)
+        units = similarity = None
+        if vectors is not None and len(high):
+            # Zero for weak detections: they are hidden in part, often by another object.
+            units = appearance.unit_vectors(vectors, high)
+            self._prepare_appearance(units.shape[1])
+            similarity = Similarity(self._tracks['appearance'], units, high)
         match = np.full(len(self._tracks), -1)  # Index of each track's detection.
-        high = self._associate(match, found, boxes, high, weak, options)
+        high = self._associate(match, found, boxes, high, weak, options, similarity)
+        if similarity is not None:
+            high = self._find_again(match, found, boxes, high, stamp_ns, options, similarity)
         self._correct(match, found, boxes, stamp_ns)
-        return self._finish(match, found, boxes, high, stamp_ns, options)
+        return self._finish(match, found, boxes, high, stamp_ns, options, units)
+
+    def _prepare_appearance(self, size: int) -> None:
+        """Forget the appearance of all tracks if their vectors have another size."""
+        field = (np.float32, (size,))
+        if self._fields.get('appearance') != field:
+            self._fields = {**self.FIELDS, 'appearance': field}
+            self._tracks.clear('appearance', *field)
 
     def _advance(self, stamp_ns: int, buffer_seconds: float) -> None:
         """Predict the tracks; end those that were not detected for longer than the buffer."""
@@ -115,7 +148,7 @@ class Tracker:
         self._stamp_ns = stamp_ns
         if not 0 <= seconds <= buffer_seconds:
             self.resets += 1
-            self._tracks = TrackTable(self.FIELDS)
+            self._tracks = TrackTable(self._fields)
         if len(self._tracks):
             is_kept = stamp_ns - self._tracks['seen_ns'] <= buffer_seconds * 1e9
             if not is_kept.all():
@@ -130,16 +163,15 @@ class Tracker:
         high: np.ndarray,
         weak: np.ndarray,
         options: TrackOptions,
+        similarity: Similarity | None,
     ) -> np.ndarray:
         """
-        Assign detections to tracks.
+        Assign detections to tracks that they overlap.
 
         :param match: changed in place.
         :returns: indices of the detections above the high score that remain.
         """
-        tracks = self._tracks
-        predicted, detected = to_corners(tracks['mean'][0]), to_corners(boxes)
-        track_labels, labels = tracks['label'], found.labels
+        predicted, detected = to_corners(self._tracks['mean'][0]), to_corners(boxes)
 
         def pair(
             columns: np.ndarray,
@@ -154,22 +186,72 @@ class Tracker:
                 track_xyxy.take(rows, axis=1), detected.take(columns, axis=1), options.min_iou
             )
             pairs = Pairs(rows[at], columns[by], gains)
-            if not options.across_classes:
-                is_same = track_labels[pairs.rows] == labels[pairs.columns]
-                if not is_same.all():
-                    pairs = Pairs(*(each[is_same] for each in pairs))
-            if gain_of is not None:
-                pairs = pairs._replace(gains=gain_of(pairs))
-            chosen_rows, chosen_columns = best_pairs(pairs)
-            match[chosen_rows] = chosen_columns
-            is_left = np.ones(boxes.shape[1], bool)
-            is_left[chosen_columns] = False
-            return np.asarray(columns[is_left[columns]])
+            return self._choose(match, found, columns, pairs, options, gain_of)
 
-        high = pair(high, gain_of=lambda pairs: self._gains(pairs, found, boxes))
+        def gain_of(pairs: Pairs) -> np.ndarray:
+            gains = self._gains(pairs, found, boxes)
+            return gains if similarity is None else similarity.add_to(pairs, gains)
+
+        high = pair(high, gain_of=gain_of)
         pair(weak)
         last_boxes = self._last_boxes()
         return high if last_boxes is None else pair(high, to_corners(last_boxes))
+
+    def _choose(
+        self,
+        match: np.ndarray,
+        found: Detections,
+        columns: np.ndarray,
+        pairs: Pairs,
+        options: TrackOptions,
+        gain_of: Callable[[Pairs], np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """
+        Assign the best of some pairs.
+
+        :param match: changed in place.
+        :returns: indices of the detections that remain of `columns`.
+        """
+        if not options.across_classes:
+            is_same = self._tracks['label'][pairs.rows] == found.labels[pairs.columns]
+            if not is_same.all():
+                pairs = Pairs(*(each[is_same] for each in pairs))
+        if gain_of is not None:
+            pairs = pairs._replace(gains=gain_of(pairs))
+        chosen_rows, chosen_columns = best_pairs(pairs)
+        match[chosen_rows] = chosen_columns
+        is_left = np.ones(len(found), bool)
+        is_left[chosen_columns] = False
+        return np.asarray(columns[is_left[columns]])
+
+    def _find_again(
+        self,
+        match: np.ndarray,
+        found: Detections,
+        boxes: np.ndarray,
+        columns: np.ndarray,
+        stamp_ns: int,
+        options: TrackOptions,
+        similarity: Similarity,
+    ) -> np.ndarray:
+        """
+        Assign detections to the tracks without one by their similarity alone.
+
+        The motion of these tracks starts anew: the way to where they are now is not known.
+
+        :param match: changed in place.
+        :returns: indices of the detections that remain of `columns`.
+        """
+        rows = np.flatnonzero(match < 0)
+        pairs = similarity.pairs(rows, columns, options.min_similarity)
+        columns = self._choose(match, found, columns, pairs, options)
+        moved = rows[match[rows] >= 0]
+        if len(moved):
+            again = self._tracks.take(moved)
+            self._start(again, boxes[:, match[moved]], stamp_ns)
+            again['missed'][:] = 0
+            self._tracks.put(moved, again)
+        return columns
 
     def _gains(self, pairs: Pairs, found: Detections, boxes: np.ndarray) -> np.ndarray:
         """Return the positive gains of the pairs of the first assignment, from their IoU."""
@@ -212,6 +294,7 @@ class Tracker:
         starts: np.ndarray,
         stamp_ns: int,
         options: TrackOptions,
+        units: np.ndarray | None,
     ) -> Tracks:
         """Start and end tracks, give identities, and return the tracks of the image."""
         tracks, is_missed = self._tracks, match < 0
@@ -220,7 +303,7 @@ class Tracker:
             is_kept = ~is_missed | (tracks['id'] > 0)
             tracks, match = tracks.take(is_kept), match[is_kept]
         if len(starts):
-            started = TrackTable(self.FIELDS, len(starts))
+            started = TrackTable(self._fields, len(starts))
             self._start(started, boxes[:, starts], stamp_ns)
             started['label'][:], started['seen_ns'][:] = found.labels[starts], stamp_ns
             started['hits'][:] = 1
@@ -228,6 +311,9 @@ class Tracker:
             if len(tracks) > MAX_TRACKS:
                 newest = np.sort(np.argsort(-tracks['seen_ns'], kind='stable')[:MAX_TRACKS])
                 tracks, match = tracks.take(newest), match[newest]
+        if units is not None:
+            trust = appearance.score_trust(found.scores, options.high_score)
+            appearance.update_means(tracks['appearance'], match, units, trust)
         self._tracks, ids = tracks, tracks['id']
         nameless = np.flatnonzero((ids == 0) & (tracks['hits'] >= options.min_hits))
         if len(nameless):
