@@ -121,7 +121,7 @@ def test_vectors_of_other_detections_are_refused(tracker):
     tracker.detections.publish(detections_at(10, 100, 300))
     tracker.send_vectors(10, vectors=[RED])
     tracker.wait_for_value('dropped: bad appearance', '1')
-    tracker.node.wait_for_log(r'Tensors for 2 detections: vectors \(1, 3\), expected one \(2, val')
+    tracker.node.wait_for_log('Tensors for 2 detections: vectors (1, 3), expected one (2, val')
     tracker.detections.publish(detections_at(11, 100))
     tracker.send_vectors(11, vectors=[RED], others=[RED])
     tracker.wait_for_value('dropped: bad appearance', '2')
