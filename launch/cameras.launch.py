@@ -163,7 +163,7 @@ def read_cameras(file):
     except (OSError, yaml.YAMLError) as error:
         raise ParameterError(f'{file} cannot be read.', cause=str(error)) from error
     content = settings(file, content, ('parameters', 'cameras'))
-    for_all = settings(f'{file}: parameters', content.get('parameters'))
+    for_all = parameters_in(f'{file}: parameters', content.get('parameters'))
     cameras = settings(f'{file}: cameras', content.get('cameras'))
     if not cameras:
         raise ParameterError(f'{file} lists no cameras.', remedy='Add them under `cameras:`.')
@@ -172,12 +172,24 @@ def read_cameras(file):
         cameras[namespace] = camera = settings(place, camera, ('image', 'source', 'parameters'))
         check_camera(place, namespace, camera)
         if 'parameters' in camera:
-            camera['parameters'] = settings(f'{place}: parameters', camera['parameters'])
+            camera['parameters'] = parameters_in(f'{place}: parameters', camera['parameters'])
     names = [namespace.strip('/') for namespace in cameras]
     for name in names:
         if names.count(name) > 1:
             raise ParameterError(f'{file} has camera {name} twice.', remedy='Rename one of them.')
     return for_all, cameras
+
+
+def parameters_in(place, content):
+    """Return the parameters of one or all cameras."""
+    parameters = settings(place, content)
+    if 'autostart' in parameters:
+        raise ParameterError(
+            f'{place}: autostart has no effect here.',
+            cause='The launch file configures and activates the detectors.',
+            remedy='Use its argument, autostart:=false.',
+        )
+    return parameters
 
 
 def check_camera(place, namespace, camera):

@@ -205,6 +205,14 @@ def test_one_detector_refuses_other_image_topics(start, tmp_path, parameters, ar
         ('cameras: {front: {parameters: [scores]}}', "camera front: parameters is ['scores']"),
         ('cameras: {front: {parameters: {scores: 1}}}', "no parameter 'scores'"),
         (
+            '{parameters: {autostart: false}, cameras: {front: }}',
+            'cameras.yaml: parameters: autostart has no effect here.',
+        ),
+        (
+            'cameras: {front: {parameters: {autostart: false}}}',
+            'camera front: parameters: autostart has no effect here.',
+        ),
+        (
             '{parameter: {max_rate_hz: 5.0}, cameras: {front: }}',
             'cameras.yaml has unknown keys: parameter.',
         ),
