@@ -52,6 +52,7 @@ CASES = [
     for kind, cls in PARAMETERS.items()
     for each in specifications(cls).values()
     if float in (each.python_type, each.entry_type)
+    and kind != 'detections_3d'  # Its own parameters are those of other nodes.
 ]
 if not IS_EXHAUSTIVE:  # Each name once: most are fields of a common base class.
     CASES = [(kind, name) for name, kind in {name: kind for kind, name in CASES[::-1]}.items()]
@@ -77,8 +78,9 @@ class Running:
             return
         self._stamp += 1
         image = self._as_image(np.full((32, 32, 3), 90, np.uint8), 'rgb8', stamp=self._stamp)
-        self._images.publish(image)
-        if self.kind == 'overlay':
+        if self.kind != 'tracker':
+            self._images.publish(image)
+        if self.kind in ('overlay', 'tracker'):
             self._detections.publish(Detection2DArray(header=image.header))
 
     def works(self):
@@ -104,6 +106,8 @@ def running(start_node, tmp_path_factory, as_image):
             given = {'autostart': True, 'qos_reliability': 'reliable', 'publish_latency': True}
             if kind == 'image_source':
                 given = {'autostart': True, 'source': str(folder), 'rate_hz': 100.0}
+            elif kind == 'tracker':
+                given = {'autostart': True, 'publish_latency': True}
             elif kind != 'overlay':
                 given |= {
                     'model_path': save_mean(folder / f'{kind}.onnx', OUTPUTS[kind]),
