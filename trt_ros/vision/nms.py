@@ -8,6 +8,7 @@ import numpy as np
 
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.scores import check_range
 from trt_ros.vision.thresholds import Thresholds
 
 CHUNK = 128  # Boxes compared at once; fastest of 32 to 512.
@@ -145,6 +146,5 @@ def choose_boxes(
     keep, clipped = finite[visible], clipped[visible]
     scores, labels = scores[keep], labels[keep]
     best = select_best(xyxy[keep], scores, labels, thresholds, uses_nms=uses_nms, limit=limit)
-    limited = np.minimum(scores[best], 1)  # Rounding.
-    found = Detections(clipped[best], limited, labels[best].astype(np.int32))
+    found = Detections(clipped[best], check_range(scores[best]), labels[best].astype(np.int32))
     return keep[best], found

@@ -35,16 +35,17 @@ def finite_or_zero(values: np.ndarray) -> np.ndarray:
 
 def check_range(scores: np.ndarray, *, is_padded: bool = False) -> np.ndarray:
     """
-    Check that finite scores are 0 to 1, up to rounding.
+    Check that finite scores are 0 to 1, up to rounding, and limit them to this range.
 
-    :returns: the scores, unchanged.
+    :param is_padded: unused entries may be any value below 0.
+    :returns: the scores themselves where no value changes; NaN and Inf stay.
     :raises ScoreRangeError: when a finite score is outside.
     """
-    lowest, highest = -np.inf if is_padded else -ROUNDING, 1 + ROUNDING
-    if not scores.size or (scores.min() >= lowest and scores.max() <= highest):
+    if not scores.size or (scores.min() >= 0 and scores.max() <= 1):
         return scores
-    finite = scores[np.isfinite(scores)]
-    wrong = finite[(finite < lowest) | (finite > highest)]
+    is_finite = np.isfinite(scores)
+    finite = scores[is_finite]
+    wrong = finite[((finite < -ROUNDING) & (not is_padded)) | (finite > 1 + ROUNDING)]
     if wrong.size:
         raise ScoreRangeError(float(wrong[np.abs(wrong).argmax()]))
-    return scores
+    return np.where(is_finite, np.clip(scores, 0, 1), scores)

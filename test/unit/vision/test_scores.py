@@ -355,10 +355,26 @@ def test_landmarks_in_place_of_classes_are_found_without_an_object(network):
         head({'out': output}, WHOLE, Thresholds(score=1.0, iou=1.0, max_detections=1))
 
 
-@pytest.mark.parametrize('scores', [[], [0, 1], [1.0005, -0.0005], [np.nan, np.inf, 0.5]])
-def test_rounding_and_what_is_not_finite_are_within_the_range(scores):
-    scores = np.array(scores, np.float32)
+@pytest.mark.parametrize('values', [[], [0, 1], [[0.25], [0.5]]])
+def test_scores_in_the_range_are_not_copied(values):
+    scores = np.array(values, np.float32)
     assert check_range(scores) is scores
+
+
+def test_rounding_is_limited_and_what_is_not_finite_stays():
+    scores = np.array([1.0005, -0.0005, 0.5, np.nan, np.inf, -np.inf], np.float32)
+    before = scores.copy()
+    limited = check_range(scores)
+    np.testing.assert_array_equal(limited, [1, 0, 0.5, np.nan, np.inf, -np.inf])
+    assert limited.dtype == np.float32
+    np.testing.assert_array_equal(scores, before)
+
+
+def test_unused_entries_are_limited_to_0():
+    scores = np.array([-1, 1.0005, 0.5], np.float32)
+    assert check_range(scores, is_padded=True).tolist() == [0, 1, 0.5]
+    with pytest.raises(ScoreRangeError, match='a score of 2,'):
+        check_range(np.array([-1, 2], np.float32), is_padded=True)
 
 
 def test_the_worst_score_is_named_also_beside_nan():

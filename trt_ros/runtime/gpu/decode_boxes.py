@@ -323,7 +323,7 @@ class GpuBoxes:
         begin += 4 * capacity
         scores = floats[begin : begin + count].copy()
         if count and not (scores.item(0) <= 1 and scores.item(-1) >= 0):  # Best first.
-            scores = np.clip(check_range(scores), 0, 1)  # Rounding.
+            scores = check_range(scores)
         begin += capacity
         labels = integers[begin : begin + count].copy()
         begin += capacity
@@ -359,8 +359,7 @@ class GpuPoses(GpuBoxes):
         """Return the poses and whether outputs had non-finite values, see `GpuDecoder`."""
         boxes, extras = self.boxes_of(memory)
         keypoints = extras.reshape(len(boxes), self.extra_floats // 3, 3)
-        check_range(keypoints[..., 2], is_padded=not self.uses_nms)
-        np.clip(keypoints[..., 2], 0, 1, out=keypoints[..., 2])  # Rounding.
+        keypoints[..., 2] = check_range(keypoints[..., 2], is_padded=not self.uses_nms)
         return Poses(boxes, keypoints), has_nonfinite(memory)
 
 

@@ -143,7 +143,7 @@ class YunetHead(FaceHead):
             _require_rows(
                 (classes, objectness, boxes, points), (1, 1, 4, 2 * LANDMARKS), len(cells)
             )
-            both = np.clip(check_range(classes), 0, 1) * np.clip(check_range(objectness), 0, 1)
+            both = check_range(classes) * check_range(objectness)
             scores = np.sqrt(both[:, 0])
             keep = np.flatnonzero(passing(scores, score_threshold))
             anchors = cells[keep].astype(np.float32)

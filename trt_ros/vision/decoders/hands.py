@@ -79,7 +79,7 @@ class HandHead(OnePoseHead):
 
     def _score(self, outputs: Mapping[str, np.ndarray], name: str) -> np.float32:
         scores = check_range(self._values(outputs, name, 1))
-        return np.float32(np.clip(finite_or_zero(scores)[0], 0, 1))
+        return np.float32(finite_or_zero(scores)[0])
 
     def _values(self, outputs: Mapping[str, np.ndarray], name: str, count: int) -> np.ndarray:
         values = as_float32(image_output(outputs, name, axes=1))

@@ -27,7 +27,7 @@ from trt_ros.vision.grid import Taps, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import Box, bounds, cells_of, threshold_masks, window_of
 from trt_ros.vision.results import ClassMask, Instances, mask_dtype
-from trt_ros.vision.scores import passing
+from trt_ros.vision.scores import check_range, passing
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 MIN_WON_SHARE = 0.8  # Pixels that a query wins, of those of its mask; as published.
@@ -241,7 +241,7 @@ class PanopticHead(Head[Instances]):
         kept = best[[index for index, _, _ in segments]] if segments else best[:0]
         boxes = np.array([box for _, box, _ in segments], np.float32).reshape(-1, 4)
         result = Instances(
-            Detections(boxes, np.minimum(scores[kept], 1), labels[kept].astype(np.int32)),
+            Detections(boxes, check_range(scores[kept]), labels[kept].astype(np.int32)),
             tuple(mask for _, _, mask in segments),
             boxes[:, :2].astype(np.int32),
             letterbox.image_wh,

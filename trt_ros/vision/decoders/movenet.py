@@ -107,8 +107,7 @@ class MoveNetPeopleHead(Head[Poses]):
             keypoints = found[best, :-5].reshape(-1, KEYPOINTS, 3)[..., [1, 0, 2]]
             keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2] * input_wh)
         keypoints[~np.isfinite(keypoints).all(axis=-1)] = 0  # Not visible.
-        check_range(keypoints[..., 2])
-        np.clip(keypoints[..., 2], 0, 1, out=keypoints[..., 2])  # Rounding.
+        keypoints[..., 2] = check_range(keypoints[..., 2])
         return Poses(boxes, keypoints)
 
 

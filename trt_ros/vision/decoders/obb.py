@@ -13,6 +13,7 @@ from trt_ros.vision.decoders.yolo_rows import Rows, rows_of
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import select_best
 from trt_ros.vision.results import OrientedBoxes
+from trt_ros.vision.scores import check_range
 from trt_ros.vision.thresholds import Thresholds
 
 
@@ -102,8 +103,7 @@ class ObbHead(Head[OrientedBoxes]):
                 overlap=probabilistic_iou,
             )
         boxes = image_boxes[keep[best]]
-        limited = np.minimum(scores[best], 1)  # Rounding.
-        return OrientedBoxes(boxes[:, :4], boxes[:, 4], limited, labels[best])
+        return OrientedBoxes(boxes[:, :4], boxes[:, 4], check_range(scores[best]), labels[best])
 
 
 def to_image(boxes: np.ndarray, letterbox: Letterbox) -> np.ndarray:

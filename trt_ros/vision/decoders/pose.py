@@ -59,8 +59,7 @@ class PoseHead(Head[Poses]):
         keypoints[..., : self.values] = extras.reshape(len(boxes), count, self.values)
         keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2])
         keypoints[~np.isfinite(keypoints).all(axis=-1)] = 0  # Not visible.
-        check_range(keypoints[..., 2], is_padded=self.rows.is_decoded)
-        np.clip(keypoints[..., 2], 0, 1, out=keypoints[..., 2])  # Rounding.
+        keypoints[..., 2] = check_range(keypoints[..., 2], is_padded=self.rows.is_decoded)
         return Poses(boxes, keypoints)
 
 

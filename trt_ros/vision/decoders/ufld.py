@@ -21,7 +21,7 @@ from trt_ros.vision.detections import Detections
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.results import Poses
-from trt_ros.vision.scores import passing
+from trt_ros.vision.scores import check_range, passing
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 #: Rows of the input, of 288, that lanes are found at, by their number: TuSimple and CULane.
@@ -107,7 +107,7 @@ def lanes_as_poses(
     ).reshape(-1, 4)
     limits = np.array(letterbox.image_wh * 2, np.float32)
     return Poses(
-        Detections(np.clip(boxes, 0, limits), np.minimum(scores[best], 1), labels[best]),
+        Detections(np.clip(boxes, 0, limits), check_range(scores[best]), labels[best]),
         keypoints[best],
     )
 

@@ -118,7 +118,8 @@ class ObjectnessRows:
         keep = np.flatnonzero(passing(head[:, 4].astype(np.float32), score_threshold))
         head = head[keep].astype(np.float32)
         start = 5 + self.extra_count if self.extras_first else 5
-        class_scores = check_range(head[:, start : start + classes])
+        class_scores = head[:, start : start + classes]
+        check_range(class_scores)
         start = 5 if self.extras_first else 5 + classes
         extras = head[:, start : start + self.extra_count]
         scores = head[:, 4] * class_scores.max(axis=1)
