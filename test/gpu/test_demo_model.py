@@ -178,6 +178,7 @@ def test_verify_agrees_with_onnx_runtime_and_reports_difference(gpu, cache, tmp_
     assert 'differs: ' in capsys.readouterr().out
 
 
+@pytest.mark.alone
 def test_eight_cameras_take_at_most_a_third_more_gpu_memory_than_one(gpu, cache, tmp_path):
     """All that the process holds, its CUDA context too, as nvidia-smi tells it of the GPU."""
     onnx = pytest.importorskip('onnx')
