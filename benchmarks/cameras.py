@@ -337,6 +337,7 @@ def main() -> int:
     parser.add_argument('--rate', type=float, default=30.0, help='of each camera, in Hz')
     parser.add_argument('--size', default='1280x720')
     parser.add_argument('--seconds', type=float, default=3.0, help='of each row')
+    parser.add_argument('--frames-in-flight', type=int, default=1)
     parser.add_argument('--together', action='store_true', help='all cameras at the same time')
     parser.add_argument('--container', type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -358,6 +359,7 @@ def main() -> int:
                         args.seconds,
                         args.backend,
                         args.together,
+                        args.frames_in_flight,
                     )
                 ]
             )
