@@ -13,6 +13,18 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
+@pytest.hookimpl(tryfirst=True)  # Before those that `-m` leaves out are gone.
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if ' at 0x' in item.name:
+            raise pytest.UsageError(
+                f'{item.nodeid} has an address in its name.\n'
+                'Cause: A parameter is a function or object; pytest-xdist needs the same names in '
+                'all processes.\n'
+                'Remedy: Give it a name with `ids`.'
+            )
+
+
 @pytest.fixture(scope='session', autouse=True)
 def own_cache(tmp_path_factory):
     """Keep engines and passed checks out of the user's cache, and share them among the tests."""

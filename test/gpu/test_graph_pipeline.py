@@ -104,7 +104,6 @@ def test_the_graph_finds_what_the_cpu_finds(open_graph, on_cpu):
         dict(constants={'CHUNK_NBYTES': 4096, 'COPY_THREADS': 0}),
         dict(unified_memory='on', constants={'CHUNK_NBYTES': 4096}),
     ],
-    ids=str,
 )
 def test_all_options_give_the_same_boxes(options, open_graph, on_cpu):
     pipeline = open_graph(**options)
