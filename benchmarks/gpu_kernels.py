@@ -336,7 +336,7 @@ class Benchmark:
             parts = (f'{after - before:.1f}' for before, after in pairwise(ends))
             names = (launch.function.partition('_')[0] for launch in launches)
             what += ' (' + ', '.join(map(' '.join, zip(names, parts))) + ')'
-        found, _ = decoder.read(result.view, box.image_wh)
+        found, _ = decoder.reader(result.view, box.image_wh)()
         if isinstance(found, Detections):
             what += f', {len(found)} kept'
         numpy = float('nan')

@@ -215,7 +215,7 @@ def decode_on_gpu(bench) -> Callable[..., tuple[Any, np.ndarray]]:
                 for launch in launches:
                     bench.decode.launch(*launch, handle)
                 bench.stream.synchronize()
-            found, _ = decoder.read(result.view, letterbox.image_wh)
+            found, _ = decoder.reader(result.view, letterbox.image_wh)()
             return found, result.view[:16].view(np.int32).copy()
 
     return run

@@ -104,7 +104,7 @@ class KernelsOnCpu:
             scratch[stale - scratch.ctypes.data :] = 0xFF
             for launch in launches:
                 self.launch(launch)
-        found, _ = decoder.read(result, letterbox.image_wh)
+        found, _ = decoder.reader(result, letterbox.image_wh)()
         return found, result[:16].view(np.int32).copy()
 
 

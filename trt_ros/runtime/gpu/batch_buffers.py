@@ -13,7 +13,7 @@ from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.memory import DeviceBuffer, copy_async, fill_async
 from trt_ros.errors import TensorMismatchError
 from trt_ros.runtime.gpu.captured_graph import RunAddresses, Stage
-from trt_ros.runtime.gpu.decode import Launch
+from trt_ros.runtime.gpu.decode import Launch, Reader
 from trt_ros.runtime.gpu.preprocess import (
     Geometry,
     PreprocessArgs,
@@ -136,6 +136,21 @@ class BatchBuffers:
         return tuple(
             aligned(self.decoder.result_nbytes((g.width, g.height)))
             for g in self.shared.decoded(geometries)
+        )
+
+    def readers(
+        self, geometries: Sequence[Geometry], results: np.ndarray, parts: Sequence[slice]
+    ) -> tuple[Reader, ...]:
+        """
+        Return the reader of each image's result; none if the CPU decodes.
+
+        :param results: the result buffer, and `parts`: the part of each image.
+        """
+        if self.decoder is None:
+            return ()
+        return tuple(
+            self.decoder.reader(results[part], (geometry.width, geometry.height))
+            for part, geometry in zip(parts, self.shared.decoded(geometries))
         )
 
     def prepare(self, stream: int) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer
 from trt_ros.profiling import mark
+from trt_ros.runtime.gpu.decode import Reader
 from trt_ros.runtime.gpu.sources import Part, Piece
 from trt_ros.runtime.gpu.waiting import RunTimes
 
@@ -66,7 +67,7 @@ class CapturedGraph:
 
     :param memory: the slot's memory that the graph uses; borrowed.
     :param parts: each image and tensor.
-    :param results: slice of each image's results in the result buffer.
+    :param readers: of each image's result in the result buffer; none if the CPU decodes.
     :param pieces: copies to pinned memory; none for zero-copy sources.
     """
 
@@ -74,7 +75,7 @@ class CapturedGraph:
     memory: SlotMemory
     addresses: RunAddresses
     parts: tuple[Part, ...]
-    results: tuple[slice, ...]
+    readers: tuple[Reader, ...]
     pieces: tuple[Piece, ...]
     times: RunTimes = field(default_factory=RunTimes)
 

@@ -19,6 +19,9 @@ FLOATS = ('float32', 'float16', 'bfloat16')
 
 Address = Callable[[str], int]  # Name of an output to its GPU address for one image.
 
+#: Returns a copy of a result, and whether any output value was NaN or infinite.
+Reader = Callable[[], tuple[Any, bool]]
+
 
 class Launch(NamedTuple):
     """Launch of one kernel of decode.cu."""
@@ -54,13 +57,13 @@ class GpuDecoder(Protocol):
         """
         ...
 
-    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Any, bool]:
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
         """
-        Return a copy of the result in `memory`, which the next frame overwrites.
+        Return a function that reads the result of each frame, which the next one overwrites.
+
+        The function raises ScoreRangeError when a score is outside 0 to 1.
 
         :param memory: (result_nbytes,) uint8.
-        :returns: the decoder's result, and whether any output value was NaN or infinite.
-        :raises ScoreRangeError: when a score is outside 0 to 1.
         """
         ...
 

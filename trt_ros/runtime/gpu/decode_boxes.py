@@ -6,7 +6,7 @@ import ctypes
 from ctypes import c_float, c_int, c_void_p
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from trt_ros.runtime.gpu.decode import (
     Address,
     Launch,
     OutputSlice,
-    has_nonfinite,
+    Reader,
 )
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
@@ -105,6 +105,39 @@ class HeadArgs(ctypes.Structure):
         ('image_width', c_int),
         ('image_height', c_int),
     ]
+
+
+class BoxViews(NamedTuple):
+    """
+    Views of a result of boxes in host memory, of which each frame fills the first entries.
+
+    :param header: (4,) int32, see common.cu: struct Result.
+    :param xyxy: (capacity, 4) float32; `scores`: (capacity,) float32; `labels`: (capacity,) int32.
+    :param extras: (capacity, extra_floats) float32.
+    """
+
+    header: np.ndarray
+    xyxy: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+    extras: np.ndarray
+
+    def has_nonfinite(self) -> bool:
+        """Return whether any output value was NaN or infinite."""
+        return bool(self.header.item(2))
+
+    def boxes(self) -> Detections:
+        """Return copies of the boxes."""
+        # Few and plain steps: the result waits for them.
+        count = self.header.item(0)
+        scores = self.scores[:count].copy()
+        if count and not (scores.item(0) <= 1 and scores.item(-1) >= 0):  # Best first.
+            scores = check_range(scores)
+        return Detections(self.xyxy[:count].copy(), scores, self.labels[:count].copy())
+
+    def read(self) -> tuple[Detections, bool]:
+        """Return the boxes and whether outputs had non-finite values."""
+        return self.boxes(), self.has_nonfinite()
 
 
 @dataclass(frozen=True)
@@ -312,27 +345,23 @@ class GpuBoxes:
             found.append(Launch(f'rest{shape}_{dtype}', one, (1024, 1, 1), args))
         return tuple(found)
 
-    def boxes_of(self, memory: np.ndarray) -> tuple[Detections, np.ndarray]:
-        """Return copies of the boxes and of the extra values, (N, extra_floats) float32."""
-        # Few and plain steps: the result waits for them.
+    def views(self, memory: np.ndarray) -> BoxViews:
+        """Return views of the boxes and of their extra values in the memory of a result."""
         floats = memory[: self.boxes_nbytes].view(np.float32)
-        capacity, width = self.capacity, self.extra_floats
-        integers = floats.view(np.int32)
-        count, begin = integers.item(0), HEADER_NBYTES // 4
-        xyxy = floats[begin : begin + 4 * count].reshape(count, 4).copy()
-        begin += 4 * capacity
-        scores = floats[begin : begin + count].copy()
-        if count and not (scores.item(0) <= 1 and scores.item(-1) >= 0):  # Best first.
-            scores = check_range(scores)
-        begin += capacity
-        labels = integers[begin : begin + count].copy()
-        begin += capacity
-        extras = floats[begin : begin + count * width].reshape(count, width).copy()
-        return Detections(xyxy, scores, labels), extras
+        header, xyxy, scores, labels, extras = np.split(
+            floats, HEADER_NBYTES // 4 + self.capacity * np.array([0, 4, 5, 6])
+        )
+        return BoxViews(
+            header.view(np.int32),
+            xyxy.reshape(self.capacity, 4),
+            scores,
+            labels.view(np.int32),
+            extras.reshape(self.capacity, self.extra_floats),
+        )
 
-    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Any, bool]:
-        """Return the result and whether outputs had non-finite values, see `GpuDecoder`."""
-        return self.boxes_of(memory)[0], has_nonfinite(memory)
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads boxes, see `GpuDecoder`."""
+        return self.views(memory).read
 
 
 @dataclass(frozen=True)
@@ -355,12 +384,18 @@ class GpuPoses(GpuBoxes):
         """Further values of each box in the result: x, y and visibility of its keypoints."""
         return self.extra_count // self.values * 3
 
-    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Poses, bool]:
-        """Return the poses and whether outputs had non-finite values, see `GpuDecoder`."""
-        boxes, extras = self.boxes_of(memory)
-        keypoints = extras.reshape(len(boxes), self.extra_floats // 3, 3)
-        keypoints[..., 2] = check_range(keypoints[..., 2], is_padded=not self.uses_nms)
-        return Poses(boxes, keypoints), has_nonfinite(memory)
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads poses, see `GpuDecoder`."""
+        views = self.views(memory)
+        all_keypoints = views.extras.reshape(self.capacity, self.extra_floats // 3, 3)
+
+        def read() -> tuple[Poses, bool]:
+            boxes = views.boxes()
+            keypoints = all_keypoints[: len(boxes)].copy()
+            keypoints[..., 2] = check_range(keypoints[..., 2], is_padded=not self.uses_nms)
+            return Poses(boxes, keypoints), views.has_nonfinite()
+
+        return read
 
 
 @dataclass(frozen=True)
@@ -377,8 +412,14 @@ class GpuOrientedBoxes(GpuBoxes):
         """Further values of each box in the result: the angle."""
         return 1
 
-    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[OrientedBoxes, bool]:
-        """Return the boxes and whether outputs had non-finite values, see `GpuDecoder`."""
-        boxes, theta = self.boxes_of(memory)
-        found = OrientedBoxes(boxes.xyxy, theta[:, 0], boxes.scores, boxes.labels)
-        return found, has_nonfinite(memory)
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads rotated boxes, see `GpuDecoder`."""
+        views = self.views(memory)
+
+        def read() -> tuple[OrientedBoxes, bool]:
+            boxes = views.boxes()
+            theta = views.extras[: len(boxes), 0].copy()
+            found = OrientedBoxes(boxes.xyxy, theta, boxes.scores, boxes.labels)
+            return found, views.has_nonfinite()
+
+        return read

@@ -15,6 +15,7 @@ from trt_ros.runtime.gpu.decode import (
     Address,
     Launch,
     OutputSlice,
+    Reader,
     has_nonfinite,
 )
 from trt_ros.vision.letterbox import Letterbox
@@ -57,7 +58,7 @@ class GpuClasses:
         args = ClassesArgs(self.scores.at(address), result, result + DATA_OFFSET, self.count)
         return (Launch(f'classify_{self.scores.dtype}', (1, 1, 1), (1024, 1, 1), args),)
 
-    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Classification, bool]:
-        """Return the scores and whether outputs had non-finite values, see `GpuDecoder`."""
-        scores = memory[DATA_OFFSET : self.result_nbytes(image_wh)].view(np.float32).copy()
-        return Classification(scores), has_nonfinite(memory)
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads the scores, see `GpuDecoder`."""
+        scores = memory[DATA_OFFSET : self.result_nbytes(image_wh)].view(np.float32)
+        return lambda: (Classification(scores.copy()), has_nonfinite(memory))

@@ -7,7 +7,6 @@ import ctypes
 from ctypes import c_double, c_int, c_void_p
 from dataclasses import dataclass
 import itertools
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from trt_ros.runtime.gpu.decode import (
     Address,
     Launch,
     OutputSlice,
+    Reader,
     has_nonfinite,
 )
 from trt_ros.runtime.gpu.sources import aligned
@@ -143,15 +143,15 @@ class GpuDense:
             Launch('finish', (1, 1, 1), (1, 1, 1), args),
         )
 
-    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Any, bool]:
-        """Return the result and whether outputs had non-finite values, see `GpuDecoder`."""
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads the result, see `GpuDecoder`."""
         raise NotImplementedError
 
     def _pixels(self, memory: np.ndarray, image_wh: tuple[int, int]) -> np.ndarray:
-        """Return a copy of the pixels in a result: (H, W)."""
+        """Return a view of the pixels in a result: (H, W)."""
         width, height = image_wh
         pixels = memory[DATA_OFFSET:][: self._pixels_nbytes(image_wh)].view(self.dtype)
-        return np.array(pixels.reshape(height, self._pitch(width))[:, :width])
+        return pixels.reshape(height, self._pitch(width))[:, :width]
 
 
 @dataclass(frozen=True)
@@ -215,15 +215,20 @@ class GpuArgmax(GpuDense):
         """Dtype of the mask, as on the CPU."""
         return mask_dtype(self.classes)
 
-    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[ClassMask, bool]:
-        """Return the mask and whether outputs had non-finite values, see `GpuDecoder`."""
-        confidence = None
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads the mask, see `GpuDecoder`."""
+        pixels, confidence = self._pixels(memory, image_wh), None
         if self.confidence:
             width, height = image_wh
             lines = memory[self._confidence_start(image_wh) : self.result_nbytes(image_wh)]
-            confidence = np.array(lines.reshape(height, self._pitch(width))[:, :width])
-        mask = ClassMask(self._pixels(memory, image_wh), confidence, self.classes == 1)
-        return mask, has_nonfinite(memory)
+            confidence = lines.reshape(height, self._pitch(width))[:, :width]
+
+        def read() -> tuple[ClassMask, bool]:
+            sure = None if confidence is None else np.array(confidence)
+            mask = ClassMask(np.array(pixels), sure, self.classes == 1)
+            return mask, has_nonfinite(memory)
+
+        return read
 
 
 @dataclass(frozen=True)
@@ -267,16 +272,21 @@ class GpuMasks:
             scratch += aligned(mask.scratch_nbytes)
         return tuple(launches)
 
-    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[ClassMasks, bool]:
-        """Return the masks and whether outputs had non-finite values, see `GpuDecoder`."""
-        found = {
-            name: mask.read(memory[start:], image_wh)
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads the masks, see `GpuDecoder`."""
+        readers = {
+            name: mask.reader(memory[start:], image_wh)
             for (name, mask), start in zip(self.masks.items(), self._starts(image_wh))
         }
-        return (
-            {name: mask for name, (mask, _) in found.items()},
-            any(is_nonfinite for _, is_nonfinite in found.values()),
-        )
+
+        def read() -> tuple[ClassMasks, bool]:
+            found = {name: read_mask() for name, read_mask in readers.items()}
+            return (
+                {name: mask for name, (mask, _) in found.items()},
+                any(is_nonfinite for _, is_nonfinite in found.values()),
+            )
+
+        return read
 
 
 @dataclass(frozen=True)
@@ -290,6 +300,7 @@ class GpuDepth(GpuDense):
         """Dtype of the depths, as on the CPU."""
         return np.float32
 
-    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[Depth, bool]:
-        """Return the depths and whether one of them is non-finite, see `GpuDecoder`."""
-        return Depth(self._pixels(memory, image_wh)), has_nonfinite(memory)
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads the depths, see `GpuDecoder`."""
+        depths = self._pixels(memory, image_wh)
+        return lambda: (Depth(np.array(depths)), has_nonfinite(memory))

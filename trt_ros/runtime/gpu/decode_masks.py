@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trt_ros.runtime.gpu.decode import Address, Launch, OutputSlice, has_nonfinite
+from trt_ros.runtime.gpu.decode import Address, Launch, OutputSlice, Reader
 from trt_ros.runtime.gpu.decode_boxes import COEFFICIENTS, GpuBoxes, HeadArgs
 from trt_ros.runtime.gpu.decode_dense import Axis
 from trt_ros.runtime.gpu.tensorrt_context import item_nbytes, widen
@@ -165,37 +165,45 @@ class GpuInstances(GpuBoxes):
             Launch('finish_masks', (1, 1, 1), (1, 1, 1), args),
         )
 
-    def read(self, memory: np.ndarray, image_wh: tuple[int, int]) -> tuple[PaintedInstances, bool]:
-        """Return the instances and whether outputs had non-finite values, see `GpuDecoder`."""
-        width, height = image_wh
-        boxes, coefficients = self.boxes_of(memory)
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads the instances, see `GpuDecoder`."""
+        (width, height), views = image_wh, self.views(memory)
         placement, prototypes, owners, labels, end, pitch = self._parts(image_wh)
-        numbers = memory[placement : placement + PLACEMENT_NBYTES].view(np.float64).tolist()
-        letterbox = Letterbox(
-            (numbers[0], numbers[1]), (numbers[2], numbers[3]), image_wh, self.input_hw
-        )
+        numbers = memory[placement : placement + PLACEMENT_NBYTES].view(np.float64)
         dtype = self.scores.dtype
         kind = 'uint16' if dtype == 'bfloat16' else dtype
         count = self.extra_count * self.grid_hw[0] * self.grid_hw[1] * item_nbytes(dtype)
-        kept = memory[prototypes : prototypes + count].view(kind)
-        kept = kept.reshape(self.extra_count, *self.grid_hw).copy()
-        windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centres inside.
-
-        def compute() -> list[np.ndarray]:
-            cells = widen(kept) if dtype == 'bfloat16' else kept
-            with np.errstate(invalid='ignore', over='ignore'):
-                return instance_masks(cells, coefficients, letterbox, windows)
+        all_prototypes = memory[prototypes : prototypes + count].view(kind)
+        all_prototypes = all_prototypes.reshape(self.extra_count, *self.grid_hw)
 
         def pixels(start: int, stop: int, of: type[np.generic]) -> np.ndarray:
             lines = memory[start:stop].view(of)[: height * pitch].reshape(height, pitch)
-            return np.array(lines[:, :width])
+            return lines[:, :width]
 
-        found = PaintedInstances(
-            boxes,
-            LazyMasks(len(boxes), compute),
-            windows[:, :2],
-            image_wh,
-            pixels(owners, labels, np.uint16),
-            pixels(labels, end, self.label_dtype),
-        )
-        return found, has_nonfinite(memory)
+        owner_of = pixels(owners, labels, np.uint16)
+        label_of = pixels(labels, end, self.label_dtype)
+
+        def read() -> tuple[PaintedInstances, bool]:
+            boxes = views.boxes()
+            coefficients = views.extras[: len(boxes)].copy()
+            kept = all_prototypes.copy()
+            scale_x, scale_y, pad_x, pad_y = numbers.tolist()
+            letterbox = Letterbox((scale_x, scale_y), (pad_x, pad_y), image_wh, self.input_hw)
+            windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centres inside.
+
+            def compute() -> list[np.ndarray]:
+                cells = widen(kept) if dtype == 'bfloat16' else kept
+                with np.errstate(invalid='ignore', over='ignore'):
+                    return instance_masks(cells, coefficients, letterbox, windows)
+
+            found = PaintedInstances(
+                boxes,
+                LazyMasks(len(boxes), compute),
+                windows[:, :2],
+                image_wh,
+                np.array(owner_of),
+                np.array(label_of),
+            )
+            return found, views.has_nonfinite()
+
+        return read

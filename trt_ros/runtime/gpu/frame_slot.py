@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from operator import lt
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,19 +62,6 @@ class Launched(NamedTuple):
     captured: CapturedGraph
     zero_copy: bool
     host_copy_seconds: float
-
-    def read(self, frames: Sequence[Frame]) -> list[tuple[Any, bool]]:
-        """
-        Return the GPU decoder's result of each frame and whether outputs had non-finite values.
-
-        Call after `FrameSlot.wait`, and only if `buffers` has a decoder.
-        """
-        decoder, captured = self.buffers.decoder, self.captured
-        assert decoder is not None
-        view = captured.memory.results.view
-        return [
-            decoder.read(view[part], frame.wh) for part, frame in zip(captured.results, frames)
-        ]
 
     def outputs(self) -> dict[str, np.ndarray]:
         """Return views of the raw outputs, for a CPU decoder; the slot reuses their memory."""
@@ -330,7 +317,7 @@ class FrameSlot:
                 memory,
                 addresses,
                 parts,
-                tuple(results),
+                buffers.readers(geometries, memory.results.view, results),
                 transfers.pieces,
             ),
         )

@@ -48,8 +48,9 @@ class ResultReader:
         self, launched: Launched, frames: Sequence[Frame], thresholds: Thresholds
     ) -> list[Any]:
         """Return the result of each image of a batch, or of the run."""
-        if launched.buffers.decoder is not None:
-            return self._counted(launched.read(frames))
+        readers = launched.captured.readers
+        if readers:
+            return self._counted([read() for read in readers])
         decoded = self._shared.decoded(frames)
         letterboxes = [self._shared.preprocess.letterbox(each.wh) for each in decoded]
         return self._decode_on_cpu(launched, letterboxes or [NO_LETTERBOX], thresholds)

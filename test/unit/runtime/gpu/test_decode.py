@@ -209,11 +209,11 @@ def test_gpu_scores_are_checked_like_cpu_scores(score):
     numbers = memory[16:].view(np.float32).reshape(6, -1)
     numbers[4, :3] = score, 0.5, np.nan  # Behind the second one is what was there before.
     if score <= 1:
-        found, is_nonfinite = decoder.read(memory, (7, 3))
+        found, is_nonfinite = decoder.reader(memory, (7, 3))()
         assert (found.scores.tolist(), is_nonfinite) == ([1.0, 0.5], False)
     else:
         with pytest.raises(ScoreRangeError, match='a score of 315, outside 0 to 1'):
-            decoder.read(memory, (7, 3))
+            decoder.reader(memory, (7, 3))()
 
 
 @pytest.mark.parametrize('classes, dtype', [(255, np.uint8), (256, np.uint16)])
@@ -229,7 +229,7 @@ def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
     memory[:16].view(np.int32)[2] = 5
     lines = memory[DATA_OFFSET:].view(dtype).reshape(3, 8)
     lines[:] = np.arange(24).reshape(3, 8)
-    mask, is_nonfinite = decoder.read(memory, (7, 3))
+    mask, is_nonfinite = decoder.reader(memory, (7, 3))()
     lines[:] = 0  # The next frame's.
     assert (mask.labels.dtype, is_nonfinite) == (dtype, True)
     assert mask.labels.tolist() == np.arange(24).reshape(3, 8)[:, :7].tolist()
@@ -253,7 +253,7 @@ def test_confidence_lies_behind_the_classes(classes):
     assert len(memory) == start + 3 * 8
     memory[start:] = np.arange(24)
     memory[DATA_OFFSET] = 1
-    mask, _ = decoder.read(memory, (7, 3))
+    mask, _ = decoder.reader(memory, (7, 3))()
     memory[:] = 0  # The next frame's.
     assert mask.confidence.tolist() == np.arange(24).reshape(3, 8)[:, :7].tolist()
     assert mask.labels.reshape(-1).tolist() == [1] + [0] * 20
@@ -293,14 +293,14 @@ def test_masks_of_several_outputs_are_decoded_side_by_side():
     memory = np.zeros(decoder.result_nbytes((30, 20)), np.uint8)
     memory[DATA_OFFSET : DATA_OFFSET + 640] = 2
     memory[start + DATA_OFFSET : start + DATA_OFFSET + 640] = 1
-    masks, is_nonfinite = decoder.read(memory, (30, 20))
+    masks, is_nonfinite = decoder.reader(memory, (30, 20))()
     assert {name: np.unique(mask.labels).tolist() for name, mask in masks.items()} == {
         'area': [2],
         'line': [1],
     }
     assert not is_nonfinite
     memory[start : start + 16].view(np.int32)[2] = 1
-    assert decoder.read(memory, (30, 20))[1]
+    assert decoder.reader(memory, (30, 20))()[1]
 
 
 def test_several_masks_have_scratch_memory_of_their_own():
@@ -379,7 +379,7 @@ def test_painted_instances_are_read_behind_the_boxes(is_decoded, dtype):
     owners[3:9, 2:12] = 1
     labels = memory[args.labels :][: np.dtype(dtype).itemsize * 640].view(dtype).reshape(20, 32)
     labels[3:9, 2:12] = 1
-    found, is_nonfinite = decoder.read(memory, (30, 20))
+    found, is_nonfinite = decoder.reader(memory, (30, 20))()
     memory[:] = 0xFF  # The next frame's.
     assert not is_nonfinite
     assert found.classes.dtype == dtype
@@ -402,14 +402,14 @@ def test_keypoints_and_angles_are_read_behind_the_boxes():
     memory = np.zeros(poses.result_nbytes((7, 3)), np.uint8)
     memory[:4].view(np.int32)[0] = 2
     memory[16 + 24 * 5 :].view(np.float32)[:] = np.arange(30) / 100
-    found, _ = poses.read(memory, (7, 3))
+    found, _ = poses.reader(memory, (7, 3))()
     expected = np.arange(12, dtype=np.float32).reshape(2, 2, 3) / 100
     np.testing.assert_allclose(found.keypoints, expected)
     boxes = decoder_of(ObbHead(Rows('head', 1, 1, False)), outputs(head=(1, 6, 5)))
     memory = np.zeros(boxes.result_nbytes((7, 3)), np.uint8)
     memory[:4].view(np.int32)[0] = 2
     memory[16 + 24 * 5 :].view(np.float32)[:] = [1, 2, 3, 4, 5]
-    found, _ = boxes.read(memory, (7, 3))
+    found, _ = boxes.reader(memory, (7, 3))()
     assert found.theta.tolist() == [1, 2]
 
 

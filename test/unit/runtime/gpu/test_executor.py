@@ -115,7 +115,7 @@ def test_batch_is_padded_with_last_image_in_place(open_graph, make_engine, cuda,
     pipeline.infer_all(frames, ASKED)
     (graph,) = captured(pipeline, batch=2)._kept.values()
     assert [part.nbytes for part in graph.parts] == [frame.nbytes for frame in frames]
-    assert len(graph.addresses.images) == len(graph.results) == 2
+    assert len(graph.addresses.images) == len(graph.readers) == 2
     cuda.launched.clear()
     pipeline.infer_all(frames, ASKED)
     assert cuda.launched == ['preprocess'] * 4 + DECODED * 2
