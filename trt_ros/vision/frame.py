@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 import sys
 from typing import Literal
 
@@ -156,7 +157,7 @@ class Frame:
         """Number of rows of `step` bytes, including chroma rows."""
         return self.height * 3 // 2 if self.encoding in _YUV420 else self.height
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Number of bytes from the first pixel to the last."""
         return self.step * (self.row_count - 1) + self.row_nbytes

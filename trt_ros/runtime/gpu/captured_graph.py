@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from trt_ros.cuda.graphs import Graph
@@ -78,6 +79,15 @@ class CapturedGraph:
     readers: tuple[Reader, ...]
     pieces: tuple[Piece, ...]
     times: RunTimes = field(default_factory=RunTimes)
+
+    @cached_property
+    def direct(self) -> tuple[tuple[int, int], ...]:
+        """Index and GPU address of the sources that Source.send brings there."""
+        return tuple(
+            (index, part.target)
+            for index, part in enumerate(self.parts)
+            if part.is_zero_copy and part.target
+        )
 
     def close(self) -> None:
         """Destroy the graph; may be called twice."""

@@ -68,6 +68,20 @@ class Launched(NamedTuple):
         return self.buffers.outputs(self.captured.memory.results.view)
 
 
+class _ImagesRun(NamedTuple):
+    """
+    A run of whole images without tensors; most runs repeat the one before.
+
+    :param thresholds: those that the slot's memory holds.
+    :param key: keys of the images, and where kernels or transfers read them.
+    """
+
+    thresholds: Thresholds
+    key: tuple[object, ...]
+    buffers: BatchBuffers
+    captured: CapturedGraph
+
+
 class FrameSlot:
     """
     One run in flight. Owns its stream, its memory and its graphs; borrows shared resources.
@@ -97,6 +111,7 @@ class FrameSlot:
             self._owned = undo.pop_all()
         self.in_flight = False
         self._run: Run | None = None
+        self._last: _ImagesRun | None = None
 
     def buffers_for(
         self,
@@ -118,6 +133,7 @@ class FrameSlot:
         return graphs
 
     def _close_graphs(self) -> None:
+        self._last = None
         for graphs in self._captured.values():
             graphs.clear()
 
@@ -190,45 +206,52 @@ class FrameSlot:
     ) -> Launched:
         """Copy images and tensors to the GPU, except for the transfers that the graph does."""
         begin = time.perf_counter()
-        regions = tensors.get(REGIONS)
-        buffers = self.buffers_for(
-            len(frames) if regions is None else len(regions), tensors, after
-        )
-        if regions is not None:  # The last one pads a partial batch.
-            missing = buffers.batch - len(regions)
-            tensors = {REGIONS: np.concatenate([regions, regions[-1:].repeat(missing, axis=0)])}
-        sources = [self._source(frame) for frame in frames]
-        for name, tensor in tensors.items():
-            sources.append(TensorSource(self.shared.tensor_specs[name], tensor))
+        jpegs = self.shared.jpegs
+        sources: list[Source] = [
+            JpegSource(frame, jpegs)
+            if isinstance(frame, JpegFrame) and jpegs.is_open
+            else Source(frame)
+            for frame in frames
+        ]
+        buffers: BatchBuffers | None = None
+        if tensors:
+            buffers, tensors = self._padded(len(frames), tensors, after)
+            sources += [
+                TensorSource(self.shared.tensor_specs[name], tensor)
+                for name, tensor in tensors.items()
+            ]
         zero_copy = self._zero_copy_addresses(sources, device_address)
-        in_place = self.shared.in_place
-        header = header_nbytes(thresholds, self.shared.class_count)
         # Graphs contain the addresses of images that kernels read in place, not of copied ones.
         key = (
-            header,
-            *(source.key for source in sources),
-            zero_copy if in_place else tuple(map(bool, zero_copy)),
+            *[source.key for source in sources],
+            zero_copy if self.shared.in_place else tuple(map(bool, zero_copy)),
         )
-        captured = self.captured(buffers).find(key)
-        if captured is None:
-            with mark('capture'):
-                captured = self._open_graph(
-                    buffers, key, header, frames, sources, zero_copy, after
-                )
-        memory = captured.memory
-        write_request(memory.pinned.view, thresholds)
+        last = self._last
+        if last is not None and last.thresholds is thresholds and last.key == key and not tensors:
+            buffers, captured = last.buffers, last.captured
+        else:
+            buffers = buffers or self.buffers_for(len(frames), after=after)
+            captured = self._find_graph(
+                buffers, key, thresholds, frames, sources, zero_copy, after
+            )
+            write_request(captured.memory.pinned.view, thresholds)
+            self._last = None if tensors else _ImagesRun(thresholds, key, buffers, captured)
         if captured.pieces:
-            self._copy(sources, captured.pieces, memory)
-        for source, part in zip(sources, captured.parts):
-            if part.is_zero_copy and part.target:
-                source.send(part.target, self.stream.handle)
+            self._copy(sources, captured.pieces, captured.memory)
+        for index, target in captured.direct:
+            sources[index].send(target, self.stream.handle)
         return Launched(buffers, captured, all(zero_copy), time.perf_counter() - begin)
 
-    def _source(self, frame: Frame) -> Source:
-        jpegs = self.shared.jpegs
-        if jpegs.is_open and isinstance(frame, JpegFrame):
-            return JpegSource(frame, jpegs)
-        return Source(frame)
+    def _padded(
+        self, images: int, tensors: Mapping[str, np.ndarray], after: Event | None
+    ) -> tuple[BatchBuffers, Mapping[str, np.ndarray]]:
+        """Return the buffers of a run with tensors, and the tensors; regions fill the batch."""
+        regions = tensors.get(REGIONS)
+        if regions is None:
+            return self.buffers_for(images, tensors, after), tensors
+        buffers = self.buffers_for(len(regions), tensors, after)
+        missing = buffers.batch - len(regions)  # The last one pads a partial batch.
+        return buffers, {REGIONS: np.concatenate([regions, regions[-1:].repeat(missing, axis=0)])}
 
     def _zero_copy_addresses(
         self, sources: Sequence[Source], device_address: DeviceAddress | None
@@ -237,11 +260,34 @@ class FrameSlot:
         if device_address is None:
             return (0,) * len(sources)
         return tuple(
-            0
-            if source.is_small_tensor or source.data is None
-            else device_address(source.address, source.nbytes)
-            for source in sources
+            [
+                0
+                if source.is_small_tensor or source.data is None
+                else device_address(source.address, source.nbytes)
+                for source in sources
+            ]
         )
+
+    def _find_graph(
+        self,
+        buffers: BatchBuffers,
+        key: tuple[object, ...],
+        thresholds: Thresholds,
+        frames: Sequence[Frame],
+        sources: Sequence[Source],
+        zero_copy: tuple[int, ...],
+        after: Event | None,
+    ) -> CapturedGraph:
+        """Return the graph of a key and of requests of this size; captures it if needed."""
+        header = header_nbytes(thresholds, self.shared.class_count)
+        key = (header, *key)
+        captured = self.captured(buffers).find(key)
+        if captured is None:
+            with mark('capture'):
+                captured = self._open_graph(
+                    buffers, key, header, frames, sources, zero_copy, after
+                )
+        return captured
 
     def _open_graph(
         self,
@@ -358,8 +404,9 @@ class FrameSlot:
         stream = self.stream.handle
 
         def copy(piece: Piece) -> None:
-            target = view[piece.pinned : piece.pinned + piece.stop - piece.start]
-            sources[piece.index].copy(target, piece.start, piece.stop)
+            start, stop = piece.start, piece.stop
+            target = view[piece.pinned : piece.pinned + stop - start]
+            sources[piece.index].copy(target, start, stop)
             address, offset, nbytes = piece.send
             if nbytes:
                 copy_async(address, pinned + offset, nbytes, stream)

@@ -89,7 +89,7 @@ class ResultReader:
 
     def _counted(self, pairs: Sequence[tuple[Any, bool]]) -> list[Any]:
         """Return the results, and count those whose outputs had non-finite values."""
-        frames = sum(is_nonfinite for _, is_nonfinite in pairs)
+        frames = sum([is_nonfinite for _, is_nonfinite in pairs])
         if frames:
             with self._lock:
                 is_first = not self._health.nonfinite_frames

@@ -333,6 +333,32 @@ def test_chosen_classes_change_while_a_frame_is_in_flight(
     assert [captured(pipeline, slot).made for slot in range(2)] == made
 
 
+def test_thresholds_of_every_run_reach_the_gpu(open_graph, picture):
+    pipeline = open_graph(slots=1)
+    (slot,) = pipeline.slots.all
+    frame, large, strict = picture(), picture(400, 300), replace(ASKED, score=0.75)
+    runs = [(frame, ASKED), (frame, strict), (frame, ASKED), (frame, ASKED), (large, ASKED)]
+    for image, thresholds in [*runs, (frame, ASKED), (large, strict), (frame, strict)]:
+        pipeline.infer(image, thresholds)
+        assert request_of(slot).score_threshold == thresholds.score
+    memory = slot.memory
+    pipeline.infer(picture(800, 600), strict)
+    assert slot.memory is not memory
+    assert request_of(slot).score_threshold == strict.score
+
+
+def test_request_is_written_again_after_an_image_in_other_memory(open_graph, picture):
+    pipeline = open_graph(slots=1)
+    (slot,) = pipeline.slots.all
+    memory = np.zeros(1 << 16, np.uint8)
+    pipeline.register(memory)
+    lent = Frame(memory[: 64 * 48 * 3], 64, 48, 192, 'bgr8')
+    for frame, zero_copy in ((lent, 1), (picture(64, 48), 1), (lent, 2), (lent, 3)):
+        pipeline.infer(frame, ASKED)
+        assert pipeline.health.zero_copy_frames == zero_copy
+        assert request_of(slot).score_threshold == ASKED.score
+
+
 def test_a_class_of_a_high_index_makes_room_for_the_table(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
     frame = picture()
