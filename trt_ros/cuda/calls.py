@@ -6,6 +6,7 @@ from collections import Counter
 import ctypes
 from functools import cache
 from importlib import import_module
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -75,6 +76,7 @@ class CudaError(TrtRosError):
 
 _live: Counter[str] = Counter()
 _lost: list[str] = []  # The sticky statuses seen.
+_importing = threading.Lock()
 
 
 def count_live(kind: str, change: int) -> None:
@@ -124,7 +126,9 @@ def core() -> ModuleType:
 def _binding(name: str) -> ModuleType:
     device_order()
     try:
-        return import_module(name)
+        # Two threads that import packages which import each other may get one of them half loaded.
+        with _importing:
+            return import_module(name)
     except ModuleNotFoundError as error:
         raise BackendError(
             f'{name} is not installed.',
