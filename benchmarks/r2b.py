@@ -74,7 +74,7 @@ GRAPHS = {
         (640, 480),
         (1920, 1200),
         (TENSORS, 'tensors'),
-        {**HALF, 'tensor_format': 'isaac'},
+        {**HALF, 'tensor_format': 'isaac', 'precision': 'auto'},  # It has no layer to lower.
     ),
     'rtdetr': Graph(
         'detector, RT-DETR-R50',
@@ -282,10 +282,10 @@ def opened(graph: Graph, args: argparse.Namespace, folder: Path) -> Iterator[tup
     model = folder / f'{graph.node}_{graph.write.__name__}.onnx'
     graph.write(model, scaled(graph.network_wh, args.scale)[::-1])
     values = {
+        'precision': 'auto' if args.backend == 'onnxruntime' else args.precision,
         **graph.parameters,
         'model_path': str(model),
         'backend': args.backend,
-        'precision': 'auto' if args.backend == 'onnxruntime' else args.precision,
         'frames_in_flight': args.frames_in_flight,
         'autostart': True,
     }
