@@ -162,7 +162,7 @@ class Event:
         self._event: Any = check(rt.cudaEventCreateWithFlags(flags), 'create an event')
         count_live('event', 1)
         self._free = weakref.finalize(self, _destroy_event, context, int(self._event))
-        self._synchronize = rt.cudaEventSynchronize
+        self._record, self._synchronize = rt.cudaEventRecord, rt.cudaEventSynchronize
 
     @property
     def handle(self) -> Any:
@@ -173,7 +173,9 @@ class Event:
 
     def record(self, stream: int) -> None:
         """Record the event in `stream`; returns at once."""
-        check(runtime().cudaEventRecord(self.handle, stream), 'record an event')
+        status = self._record(self.handle, stream)[0]
+        if status:
+            raise failure(int(status), 'record an event')
 
     def wait(self) -> None:
         """Wait until the stream has reached the event; releases the GIL meanwhile."""

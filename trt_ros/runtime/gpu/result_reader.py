@@ -89,7 +89,10 @@ class ResultReader:
 
     def _counted(self, pairs: Sequence[tuple[Any, bool]]) -> list[Any]:
         """Return the results, and count those whose outputs had non-finite values."""
-        frames = sum([is_nonfinite for _, is_nonfinite in pairs])
+        results, frames = [], 0
+        for result, is_nonfinite in pairs:
+            results.append(result)
+            frames += is_nonfinite
         if frames:
             with self._lock:
                 is_first = not self._health.nonfinite_frames
@@ -100,4 +103,4 @@ class ResultReader:
                     'lower precision may overflow: try precision fp32.%s',
                     ' States keep them: reset the states.' if self._has_state else '',
                 )
-        return [result for result, _ in pairs]
+        return results

@@ -95,7 +95,9 @@ class Slots(Generic[Slot]):
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.all = tuple(slots)
         self._free = list(self.all)
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()  # Entered directly, which takes less time than a condition.
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0
         self._is_closed = False
 
     def take(self, timeout_seconds: float) -> Slot:
@@ -105,15 +107,12 @@ class Slots(Generic[Slot]):
         :raises ClosedError: when the slots are closed, also while waiting.
         :raises GpuFailedError: when no slot becomes free in time.
         """
-        with self._changed:
-            free = (
-                self._free
-                or self._is_closed
-                or self._changed.wait_for(lambda: self._free or self._is_closed, timeout_seconds)
-            )
+        with self._lock:
+            if not self._free and not self._is_closed:
+                self._wait_for(lambda: bool(self._free or self._is_closed), timeout_seconds)
             if self._is_closed:
                 raise ClosedError('The pipeline')
-            if not free:
+            if not self._free:
                 raise GpuFailedError(
                     f'No frame in flight has finished in {timeout_seconds} s.',
                     cause='the GPU does not respond, or results of submitted frames were never '
@@ -125,18 +124,26 @@ class Slots(Generic[Slot]):
 
     def give_back(self, slot: Slot) -> None:
         """Return a taken slot to the pool."""
-        with self._changed:
+        with self._lock:
             self._free.append(slot)
-            self._changed.notify()
+            if self._waiting:
+                self._changed.notify()
+
+    def _wait_for(self, is_true: Callable[[], bool], timeout_seconds: float) -> None:
+        self._waiting += 1
+        try:
+            self._changed.wait_for(is_true, timeout_seconds)
+        finally:
+            self._waiting -= 1
 
     def close(self, timeout_seconds: float = 0.0) -> None:
         """Wait for the frames in flight, with a timeout, then close every slot."""
-        with self._changed:
+        with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: len(self._free) == len(self.all), timeout_seconds)
+            self._wait_for(lambda: len(self._free) == len(self.all), timeout_seconds)
         for slot in reversed(self.all):
             slot.close()
 
