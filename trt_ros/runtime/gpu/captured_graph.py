@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from trt_ros.cuda.graphs import Graph
-from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer
+from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
 from trt_ros.profiling import mark
 from trt_ros.runtime.gpu.decode import Reader
-from trt_ros.runtime.gpu.sources import Part, Piece
+from trt_ros.runtime.gpu.request import REQUEST_NBYTES
+from trt_ros.runtime.gpu.sources import Part, Piece, aligned
 from trt_ros.runtime.gpu.waiting import RunTimes
 
 Stage = tuple[str, Callable[[int], None]]
@@ -37,11 +39,44 @@ class RunAddresses:
 
 
 class SlotMemory(NamedTuple):
-    """Memory of a slot for images and results; `image` is None where kernels read in place."""
+    """
+    Memory of a slot for images and results; the slot owns it.
+
+    :param image: None where kernels read images in place.
+    """
 
     pinned: PinnedBuffer
     image: DeviceBuffer | None
     results: PinnedBuffer
+
+    @classmethod
+    def allocate(
+        cls, account: Account, pinned_nbytes: int, image_nbytes: int, result_nbytes: int
+    ) -> SlotMemory:
+        """Allocate memory of these sizes; without `image` for 0 bytes."""
+        image = None
+        with ExitStack() as undo:
+            pinned = PinnedBuffer(aligned(pinned_nbytes), 'slots', account)
+            undo.callback(pinned.close)
+            pinned.view[:REQUEST_NBYTES] = 0
+            results = PinnedBuffer(result_nbytes, 'results', account)
+            undo.callback(results.close)
+            if image_nbytes:
+                image = DeviceBuffer(aligned(image_nbytes), 'slots', account)
+            undo.pop_all()
+        return cls(pinned, image, results)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Bytes of the pinned memory, of the image and of the results."""
+        image_nbytes = 0 if self.image is None else self.image.nbytes
+        return self.pinned.nbytes, image_nbytes, self.results.nbytes
+
+    def close(self) -> None:
+        """Free the memory; may be called twice."""
+        for buffer in (self.image, self.pinned, self.results):
+            if buffer is not None:
+                buffer.close()
 
 
 class StageSequence:

@@ -13,7 +13,7 @@ import numpy as np
 from trt_ros.cuda.calls import CudaError
 from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.graphs import Graph
-from trt_ros.cuda.memory import DeviceBuffer, PinnedBuffer, copy_async, fill_async
+from trt_ros.cuda.memory import copy_async, fill_async
 from trt_ros.errors import BackendError
 from trt_ros.profiling import mark
 from trt_ros.runtime.gpu.batch_buffers import KEEP_STATE, BatchBuffers, BuffersByShape
@@ -25,7 +25,7 @@ from trt_ros.runtime.gpu.captured_graph import (
     StageSequence,
 )
 from trt_ros.runtime.gpu.preprocess import Geometry
-from trt_ros.runtime.gpu.request import REQUEST_NBYTES, header_nbytes, write_request
+from trt_ros.runtime.gpu.request import header_nbytes, write_request
 from trt_ros.runtime.gpu.shared_resources import REGIONS, SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.sources import (
@@ -423,38 +423,21 @@ class FrameSlot:
         if self.shared.in_place:
             image_nbytes = 0
         memory, wanted = self.memory, (pinned_nbytes, image_nbytes, result_nbytes)
-        present = (0, 0, 0)
-        if memory is not None:
-            image_now = 0 if memory.image is None else memory.image.nbytes
-            present = (memory.pinned.nbytes, image_now, memory.results.nbytes)
+        present = (0, 0, 0) if memory is None else memory.sizes
         if memory is None or any(map(lt, present, wanted)):
             # Graphs contain the addresses of the memory that is freed here.
             self._close_graphs()
             self._free_memory()
-            memory = self.memory = self._allocate(*map(max, present, wanted))
+            sizes = map(max, present, wanted)
+            memory = self.memory = SlotMemory.allocate(self.shared.account, *sizes)
+            if memory.image is not None:
+                fill_async(memory.image.ptr, 0, memory.image.nbytes, self.stream.handle)
         return memory
-
-    def _allocate(self, pinned_nbytes: int, image_nbytes: int, result_nbytes: int) -> SlotMemory:
-        account, image = self.shared.account, None
-        with ExitStack() as undo:
-            pinned = PinnedBuffer(aligned(pinned_nbytes), 'slots', account)
-            undo.callback(pinned.close)
-            pinned.view[:REQUEST_NBYTES] = 0
-            results = PinnedBuffer(result_nbytes, 'results', account)
-            undo.callback(results.close)
-            if not self.shared.in_place:
-                image = DeviceBuffer(aligned(image_nbytes), 'slots', account)
-                undo.callback(image.close)
-                fill_async(image.ptr, 0, image.nbytes, self.stream.handle)
-            undo.pop_all()
-        return SlotMemory(pinned, image, results)
 
     def _free_memory(self) -> None:
         memory, self.memory = self.memory, None
         if memory is not None:
-            for buffer in (memory.image, memory.pinned, memory.results):
-                if buffer is not None:
-                    buffer.close()
+            memory.close()
 
     def close(self) -> None:
         """Release everything; may be called twice."""
