@@ -66,10 +66,11 @@ class Pending(PendingResults[Any]):
         launched: Launched,
         frames: Sequence[Frame],
         thresholds: Thresholds,
+        host_copy_seconds: float,
     ) -> None:
         self._collect, self._reader, self._launched = collect, reader, launched
         self._frames, self._thresholds = frames, thresholds
-        self.host_copy_seconds = launched.host_copy_seconds
+        self.host_copy_seconds = host_copy_seconds
 
     def results(self) -> list[Any]:
         """
@@ -390,7 +391,12 @@ class GraphPipeline(FrameRunner[Any]):
             self._release_failed(slot, number, error)
             raise
         return Pending(
-            partial(self._collect, slot, number), self._reader, launched, frames, thresholds
+            partial(self._collect, slot, number),
+            self._reader,
+            launched,
+            frames,
+            thresholds,
+            slot.host_copy_seconds,
         )
 
     def _collect(self, slot: FrameSlot, number: int, read: Callable[[], Read]) -> Read:

@@ -55,13 +55,11 @@ class Launched(NamedTuple):
     A run that `FrameSlot.start` has launched; valid until the slot's next start.
 
     :param zero_copy: whether the GPU reads all images and tensors directly from registered memory.
-    :param host_copy_seconds: time to copy them and to enqueue transfers.
     """
 
     buffers: BatchBuffers
     captured: CapturedGraph
     zero_copy: bool
-    host_copy_seconds: float
 
     def outputs(self) -> dict[str, np.ndarray]:
         """Return views of the raw outputs, for a CPU decoder; the slot reuses their memory."""
@@ -78,8 +76,7 @@ class _ImagesRun(NamedTuple):
 
     thresholds: Thresholds
     key: tuple[object, ...]
-    buffers: BatchBuffers
-    captured: CapturedGraph
+    launched: Launched
 
 
 class FrameSlot:
@@ -92,6 +89,7 @@ class FrameSlot:
     :param chunk_nbytes: size of the pieces of a large image; default CHUNK_NBYTES.
     :ivar memory: memory for images and results; None before the first frame.
     :ivar in_flight: True from `start` until `wait` has returned.
+    :ivar host_copy_seconds: time of the last `start` to copy images and to enqueue transfers.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class FrameSlot:
             self._captured: dict[int, LruCache[CapturedGraph]] = {}
             undo.callback(self._close_graphs)
             self._owned = undo.pop_all()
-        self.in_flight = False
+        self.in_flight, self.host_copy_seconds = False, 0.0
         self._run: Run | None = None
         self._last: _ImagesRun | None = None
 
@@ -228,19 +226,22 @@ class FrameSlot:
         )
         last = self._last
         if last is not None and last.thresholds is thresholds and last.key == key and not tensors:
-            buffers, captured = last.buffers, last.captured
+            launched = last.launched
+            captured = launched.captured
         else:
             buffers = buffers or self.buffers_for(len(frames), after=after)
             captured = self._find_graph(
                 buffers, key, thresholds, frames, sources, zero_copy, after
             )
+            launched = Launched(buffers, captured, all(zero_copy))
             write_request(captured.memory.pinned.view, thresholds)
-            self._last = None if tensors else _ImagesRun(thresholds, key, buffers, captured)
+            self._last = None if tensors else _ImagesRun(thresholds, key, launched)
         if captured.pieces:
             self._copy(sources, captured.pieces, captured.memory)
         for index, target in captured.direct:
             sources[index].send(target, self.stream.handle)
-        return Launched(buffers, captured, all(zero_copy), time.perf_counter() - begin)
+        self.host_copy_seconds = time.perf_counter() - begin
+        return launched
 
     def _padded(
         self, images: int, tensors: Mapping[str, np.ndarray], after: Event | None

@@ -96,7 +96,7 @@ class RecentImages:
     def add(self, frames: Sequence[Frame], zero_copy: bool) -> None:
         """Remember the images of a run; the caller runs one call at a time."""
         recent = (
-            tuple((f.width, f.height, f.step, f.encoding, bool(f.is_bigendian)) for f in frames),
+            tuple([(f.width, f.height, f.step, f.encoding, bool(f.is_bigendian)) for f in frames]),
             zero_copy,
         )
         if recent in self._recent or sum(frame.nbytes for frame in frames) > MAX_NBYTES:
