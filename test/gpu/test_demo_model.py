@@ -102,6 +102,19 @@ def test_bench_measures_and_draws(gpu, cache, tmp_path, capsys):
     assert (tmp_path / 'all.json').stat().st_size > 1000
 
 
+def test_bench_decodes_what_is_no_box_on_the_gpu(gpu, cache, tmp_path, capsys):
+    onnx = pytest.importorskip('onnx')
+    text = (
+        '<ir_version: 8, opset_import: ["": 17]>\n'
+        'far (float[1, 3, 64, 64] x) => (float[1, 64, 64] y) '
+        '{ y = ReduceMean <axes=[1], keepdims=0>(x) }'
+    )
+    onnx.save(onnx.parser.parse_model(text), tmp_path / 'far.onnx')
+    here = ['--cache-dir', cache, '--device', str(gpu.index), '--frames', '20']
+    assert main(['bench', str(tmp_path / 'far.onnx'), *here, '--decoder', 'depth']) == 0
+    assert 'decoding on the GPU' in capsys.readouterr().out
+
+
 def test_bench_compares_precisions(gpu, cache, tmp_path, capsys):
     arguments = {
         '--device': gpu.index,

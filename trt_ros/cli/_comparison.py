@@ -260,7 +260,7 @@ def _boxes(args: Namespace, ours: Any, reference: Any) -> Iterator[BoxAgreement]
     except TensorMismatchError:
         return
     on_cpu: StepByStep[Any] = StepByStep(reference, fitted)
-    pipeline = frames_of(ours, options, batch=build_options(args).batch)
+    pipeline = frames_of(ours, options, FAMILIES, batch=build_options(args).batch)
     score = args.score_threshold
     try:
         for _, inputs in samples(args, fitted.feeds):

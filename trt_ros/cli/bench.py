@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LARGEST_SIDE = 16384  # Of a camera image, in pixels.
 #: Options of the pipeline that are flags.
-OPTIONS = ('inputs', 'outputs', 'remote_timeout', 'remote_ca_path', 'remote_token_path')
+OPTIONS = ('inputs', 'outputs', 'decoder', 'remote_timeout', 'remote_ca_path', 'remote_token_path')
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -158,7 +158,7 @@ def fit_any(
     families: tuple[Family[Head[Any]], ...],
 ) -> Fitted[Any]:
     """
-    Decide as `fit`; a network that no family fits returns its raw outputs.
+    Decide as `fit`; without `options.decoder`, a network that no family fits returns raw outputs.
 
     Its only input, if it is of the shape of an image, gets an image, other inputs get tensors.
     With several bindings it is not decoded without `options.decoder`, as in the node `tensor`:
@@ -169,7 +169,9 @@ def fit_any(
     try:
         return fit(network, options, families)
     except TensorMismatchError:
-        options = replace(options, decoder='tensor')
+        if options.decoder not in ('auto', TENSOR.name):
+            raise
+        options = replace(options, decoder=TENSOR.name)
     if not options.inputs and (len(network.inputs) > 1 or not is_image(network.inputs[0])):
         options = replace(options, inputs=(f'{OTHERS}=tensor:tensors',))
     return fit(network, options, TENSORS)

@@ -95,6 +95,21 @@ def test_a_network_that_no_decoder_recognises_is_measured(bench, tmp_path):
     assert code == 0 and found['results'][0]['host_ms']['network']['mean'] > 0
 
 
+def test_a_chosen_decoder_is_measured(bench, tmp_path):
+    onnx = pytest.importorskip('onnx')
+    text = (
+        '<ir_version: 8, opset_import: ["": 17]>\n'
+        'far (float[1, 3, 8, 8] x) => (float[1, 8, 8] y) '
+        '{ y = ReduceMean <axes=[1], keepdims=0>(x) }'
+    )
+    onnx.save(onnx.parser.parse_model(text), tmp_path / 'far.onnx')
+    code, found, _ = bench('--decoder', 'depth', model=tmp_path / 'far.onnx')
+    assert code == 0
+    assert any(line.startswith('decoder depth: ') for line in found['log'])
+    code, _, said = bench('--decoder', 'yolox', model=tmp_path / 'far.onnx')
+    assert code == 1 and 'Not a YOLOX head' in said.err
+
+
 @pytest.mark.parametrize(
     ('text', 'image'),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from trt_ros.cuda.device import open_gpu
 from trt_ros.engine.open import open_engine
@@ -16,7 +17,8 @@ from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.vision.decoders.registry import FAMILIES
+from trt_ros.vision.decoders.family import Family, Head
+from trt_ros.vision.decoders.registry import DRAWN
 
 
 def open_tensor_runner(
@@ -92,12 +94,17 @@ def open_frames(
 
 
 def frames_of(
-    runner: TensorRTRunner, options: PipelineOptions, *, batch: int = 1
+    runner: TensorRTRunner,
+    options: PipelineOptions,
+    families: tuple[Family[Head[Any]], ...] = DRAWN,
+    *,
+    batch: int = 1,
 ) -> GraphPipeline:
     """
     Return a pipeline of frames for an open network; see open_frames.
 
     :param runner: closed when this returns or raises; the pipeline owns its engine.
+    :param families: those that `options.decoder` chooses from.
     """
     with closing(runner):
-        return runner.for_frames(fit_any(runner, options, FAMILIES), batch=batch)
+        return runner.for_frames(fit_any(runner, options, families), batch=batch)
