@@ -256,6 +256,9 @@ class Pipeline(Generic[ResultT]):
         """
         if not thresholds.chooses_classes or isinstance(thresholds, ClassThresholds):
             return thresholds
+        last, found = self._last_look_up
+        if thresholds == last:
+            return found
         head = self.decoder.head
         if self.decoder.task not in OBJECT_TASKS and not head.finds_instances:
             raise ParameterError(
@@ -269,7 +272,6 @@ class Pipeline(Generic[ResultT]):
             classes=tuple(thresholds.classes),
             class_scores=dict(thresholds.class_scores),
         )
-        last, found = self._last_look_up
         if asked != last:
             found = ClassThresholds.of(asked, self.class_names)
             self._last_look_up = asked, found

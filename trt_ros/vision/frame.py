@@ -56,7 +56,7 @@ ENCODING_ADVICE = (
 )
 
 _PIXEL_NBYTES = {**ENCODINGS, **DEPTH_ENCODINGS}
-_ARRAY_DTYPES = {'mono16': 'uint16', '16UC1': 'uint16', '32FC1': 'float32'}
+_ARRAY_DTYPES = {'mono16': 'u2', '16UC1': 'u2', '32FC1': 'f4'}  # Of any byte order.
 
 
 def refuse_depth(encoding: str) -> None:
@@ -100,7 +100,6 @@ class Frame:
     is_bigendian: bool = False
 
     def __post_init__(self) -> None:
-        size = f'{self.width} × {self.height} {self.encoding}'
         if self.encoding not in _PIXEL_NBYTES:
             raise BadFrameError(
                 'unknown encoding',
@@ -108,26 +107,26 @@ class Frame:
                 remedy=f'Publish {ENCODING_ADVICE}.',
             )
         if self.width <= 0 or self.height <= 0:
-            raise BadFrameError('zero size', f'The image is empty: {size}.')
+            raise BadFrameError('zero size', f'The image is empty: {self._size}.')
         odd_width, odd_height = self.width % 2, self.height % 2
         if (self.encoding in _YUV422 and odd_width) or (
             self.encoding in _YUV420 and (odd_width or odd_height)
         ):
             raise BadFrameError(
                 'odd size',
-                f'An odd size is impossible in {size}: two pixels share their chroma.',
+                f'An odd size is impossible in {self._size}: two pixels share their chroma.',
                 remedy='Crop the image to an even size.',
             )
         if self.encoding in _BAYER and min(self.width, self.height) < 3:
             raise BadFrameError(
                 'too small',
-                f'{size} is too small for demosaicing.',
+                f'{self._size} is too small for demosaicing.',
                 remedy='Publish at least 3 × 3 pixels.',
             )
         if self.step < self.row_nbytes:
             raise BadFrameError(
                 'wrong step',
-                f'{size} needs {self.row_nbytes} bytes per row, but step is {self.step}.',
+                f'{self._size} needs {self.row_nbytes} bytes per row, but step is {self.step}.',
             )
         if self.data.dtype != np.uint8 or self.data.ndim != 1 or not self.data.flags.c_contiguous:
             raise BadFrameError(
@@ -138,9 +137,14 @@ class Frame:
         if self.data.size < self.nbytes:
             raise BadFrameError(
                 'short data',
-                f'{size} with step {self.step} needs {self.nbytes} bytes, but '
+                f'{self._size} with step {self.step} needs {self.nbytes} bytes, but '
                 f'the data has {self.data.size}.',
             )
+
+    @property
+    def _size(self) -> str:
+        """Size and encoding, for errors."""
+        return f'{self.width} × {self.height} {self.encoding}'
 
     @property
     def wh(self) -> tuple[int, int]:
@@ -182,9 +186,9 @@ class Frame:
             return cls(
                 np.empty(0, np.uint8), width, rows, 0, encoding
             )  # Raises the specific error.
-        dtype, pixel = pixels.dtype, pixels[:1, :1]
-        nbytes = _PIXEL_NBYTES[encoding]
-        if pixel.nbytes != nbytes or dtype.name != _ARRAY_DTYPES.get(encoding, 'uint8'):
+        dtype, nbytes = pixels.dtype, _PIXEL_NBYTES[encoding]
+        row_nbytes = pixels.nbytes // rows
+        if row_nbytes != nbytes * width or dtype.str[1:] != _ARRAY_DTYPES.get(encoding, 'u1'):
             raise BadFrameError(
                 'wrong data',
                 f'A pixel array {pixels.shape} {dtype} does not match {encoding} with '
@@ -192,14 +196,15 @@ class Frame:
                 remedy='Pass an array (H, W, 3) uint8 in BGR order, or name the encoding of other '
                 "pixels: Frame.from_pixels(array, 'mono8').",
             )
-        if pixels.strides[0] < pixels[0].nbytes or not pixels[0].flags.c_contiguous:
-            pixels = np.ascontiguousarray(pixels)
-        step = pixels.strides[0] if rows > 1 else pixels[0].nbytes
-        data = np.lib.stride_tricks.as_strided(
-            pixels[:1, :1].reshape(-1).view(np.uint8),
-            (step * (rows - 1) + pixels[0].nbytes,),
-            (1,),
-        )
+        step = row_nbytes if pixels.flags.c_contiguous else pixels.strides[0]
+        if step < row_nbytes or not pixels[0].flags.c_contiguous:
+            step, pixels = row_nbytes, np.ascontiguousarray(pixels)
+        if step == row_nbytes:
+            data = pixels.reshape(-1).view(np.uint8)
+        else:
+            first = pixels[:1, :1].reshape(-1).view(np.uint8)
+            total = step * (rows - 1) + row_nbytes
+            data = np.lib.stride_tricks.as_strided(first, (total,), (1,))
         big = '>' if sys.byteorder == 'little' else '='
         height = rows * 2 // 3 if encoding in _YUV420 else rows
         return cls(data, width, height, step, encoding, dtype.byteorder == big)

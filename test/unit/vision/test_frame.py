@@ -212,12 +212,23 @@ def test_an_array_becomes_a_frame_without_a_copy():
     assert np.array_equal(to_colour(frame, 'rgb'), pixels)
 
 
-def test_a_crop_becomes_a_frame_without_a_copy():
+@pytest.mark.parametrize(
+    'rows, columns, step',
+    [
+        (slice(3, 9), slice(4, 11), 90),
+        (slice(3, 9), slice(4, 5), 90),
+        (slice(3, 4), slice(4, 11), 21),
+        (slice(3, 9, 2), slice(0, 30), 180),
+        (slice(3, 9), slice(0, 30), 90),
+    ],
+)
+def test_a_crop_becomes_a_frame_without_a_copy(rows, columns, step):
     whole = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
-    crop = whole[3:9, 4:11]
+    crop = whole[rows, columns]
     frame = Frame.from_pixels(crop)
-    assert (frame.width, frame.height, frame.step) == (7, 6, 90)
+    assert (frame.width, frame.height, frame.step) == (crop.shape[1], crop.shape[0], step)
     assert np.shares_memory(frame.data, whole)
+    assert frame.data.size == frame.nbytes
     assert np.array_equal(to_colour(frame, 'bgr'), crop)
 
 

@@ -50,7 +50,13 @@ class ResultReader:
         """Return the result of each image of a batch, or of the run."""
         readers = launched.captured.readers
         if readers:
-            return self._counted([read() for read in readers])
+            results = []
+            for read in readers:
+                result, is_nonfinite = read()
+                results.append(result)
+                if is_nonfinite:
+                    self._count_nonfinite()
+            return results
         decoded = self._shared.decoded(frames)
         letterboxes = [self._shared.preprocess.letterbox(each.wh) for each in decoded]
         return self._decode_on_cpu(launched, letterboxes or [NO_LETTERBOX], thresholds)
@@ -75,7 +81,7 @@ class ResultReader:
             name: widen(head) if head.dtype == np.uint16 else head
             for name, head in launched.outputs().items()
         }
-        pairs = []
+        results = []
         for i, letterbox in enumerate(letterboxes):
             # The outputs of a single image may lack a batch axis.
             own = (
@@ -83,24 +89,19 @@ class ResultReader:
                 if launched.buffers.batch == 1
                 else {name: head[i : i + 1] for name, head in outputs.items()}
             )
-            is_nonfinite = not all(map(is_finite, own.values()))
-            pairs.append((self._decoder(own, letterbox, thresholds), is_nonfinite))
-        return self._counted(pairs)
-
-    def _counted(self, pairs: Sequence[tuple[Any, bool]]) -> list[Any]:
-        """Return the results, and count those whose outputs had non-finite values."""
-        results, frames = [], 0
-        for result, is_nonfinite in pairs:
-            results.append(result)
-            frames += is_nonfinite
-        if frames:
-            with self._lock:
-                is_first = not self._health.nonfinite_frames
-                self._health.nonfinite_frames += frames
-            if is_first:
-                log.warning(
-                    'Network outputs contain NaN or infinite values; their boxes are dropped. A '
-                    'lower precision may overflow: try precision fp32.%s',
-                    ' States keep them: reset the states.' if self._has_state else '',
-                )
+            results.append(self._decoder(own, letterbox, thresholds))
+            if not all(map(is_finite, own.values())):
+                self._count_nonfinite()
         return results
+
+    def _count_nonfinite(self) -> None:
+        """Count a frame whose outputs had non-finite values; log the first one."""
+        with self._lock:
+            self._health.nonfinite_frames += 1
+            is_first = self._health.nonfinite_frames == 1
+        if is_first:
+            log.warning(
+                'Network outputs contain NaN or infinite values; their boxes are dropped. A '
+                'lower precision may overflow: try precision fp32.%s',
+                ' States keep them: reset the states.' if self._has_state else '',
+            )
