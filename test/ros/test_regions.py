@@ -17,29 +17,13 @@ from builtin_interfaces.msg import Time
 from onnx import helper
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
-from vision_msgs.msg import (
-    BoundingBox2D,
-    Detection2D,
-    Detection2DArray,
-    ObjectHypothesis,
-    ObjectHypothesisWithPose,
-    Point2D,
-    Pose2D,
-)
+from vision_msgs.msg import Detection2DArray
 
+from support.ros_messages import detection
 from support.save_network import save_network
 from trt_ros.ros.regions import choose_objects
 
 pytestmark = pytest.mark.ros
-
-
-def detection(x, y, width, height, *, theta=0.0, score=0.9, class_id='thing', id=''):
-    results = [
-        ObjectHypothesisWithPose(hypothesis=ObjectHypothesis(class_id=class_id, score=score))
-    ]
-    centre = Pose2D(position=Point2D(x=float(x), y=float(y)), theta=theta)
-    box = BoundingBox2D(center=centre, size_x=float(width), size_y=float(height))
-    return Detection2D(results=results if score is not None else [], bbox=box, id=id)
 
 
 # The choice of the detections.

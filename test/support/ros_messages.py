@@ -46,6 +46,31 @@ def at(stamp):
     )
 
 
+def detection(x, y=100, width=40, height=80, *, theta=0.0, score=0.9, class_id='thing', id=''):
+    """Build a Detection2D around a centre; a score of None leaves the class out."""
+    from vision_msgs.msg import (
+        BoundingBox2D,
+        Detection2D,
+        ObjectHypothesis,
+        ObjectHypothesisWithPose,
+        Point2D,
+        Pose2D,
+    )
+
+    found = Detection2D(
+        bbox=BoundingBox2D(
+            center=Pose2D(position=Point2D(x=float(x), y=float(y)), theta=theta),
+            size_x=float(width),
+            size_y=float(height),
+        ),
+        id=id,
+    )
+    if score is not None:
+        hypothesis = ObjectHypothesis(class_id=class_id, score=score)
+        found.results = [ObjectHypothesisWithPose(hypothesis=hypothesis)]
+    return found
+
+
 def tensor_list(stamp, frame_id='base', **tensors):
     from isaac_ros_tensor_list_interfaces.msg import TensorList
 
