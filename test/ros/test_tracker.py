@@ -6,46 +6,20 @@ pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 pytest.importorskip('scipy')
 
-from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray
-from std_msgs.msg import Header
-from vision_msgs.msg import (
-    BoundingBox2D,
-    Detection2D,
-    Detection2DArray,
-    ObjectHypothesis,
-    ObjectHypothesisWithPose,
-    Point2D,
-    Pose2D,
-)
+from vision_msgs.msg import Detection2DArray
+
+from support.ros_messages import detection, stamped
 
 pytestmark = pytest.mark.ros
 
 
 def array_of(seconds, *boxes, frame_id='front', theta=0.0):
     """Build a message of (class id, score, centre x) with boxes of 40 x 80 pixels."""
-    header = Header(
-        stamp=Time(sec=int(seconds), nanosec=round(seconds % 1 * 1e9)), frame_id=frame_id
-    )
-    return Detection2DArray(
-        header=header,
-        detections=[
-            Detection2D(
-                header=header,
-                results=[
-                    ObjectHypothesisWithPose(
-                        hypothesis=ObjectHypothesis(class_id=class_id, score=score)
-                    )
-                ],
-                bbox=BoundingBox2D(
-                    center=Pose2D(position=Point2D(x=x, y=100.0), theta=theta),
-                    size_x=40.0,
-                    size_y=80.0,
-                ),
-            )
-            for class_id, score, x in boxes
-        ],
-    )
+    found = [
+        detection(x, theta=theta, score=score, class_id=class_id) for class_id, score, x in boxes
+    ]
+    return stamped(Detection2DArray(detections=found), seconds, frame_id)
 
 
 class Tracking:
@@ -160,3 +134,18 @@ def test_the_detector_tracks_also_what_it_does_not_publish(
     assert node.set(score_threshold=0.95) == ''
     found = lane.detect(image)
     assert (len(found.detections), ids(found)) == (0, ['1'])
+
+
+def test_the_detector_publishes_nothing_of_an_image_without_a_time(
+    fake_detector, lane_of, picture, as_image
+):
+    node = fake_detector('timeless', '-r', 'image:=/timeless/image', autostart=True, track=True)
+    lane = lane_of(node, topic='/timeless/image')
+    image = as_image(picture(), 'rgb8')
+    lane.images.publish(stamped(image, 0))
+    lane.status('dropped: no stamp', '1')
+    stamp = stamped(image, 1).header.stamp
+    lane.images.publish(image)
+    lane.status('frames published', '1')
+    lane.detections.wait_for(lambda found: found.header.stamp == stamp)
+    assert len(lane.detections.messages) == 1

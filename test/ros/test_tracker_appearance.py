@@ -10,22 +10,11 @@ pytest.importorskip('vision_msgs')
 pytest.importorskip('scipy')
 pytest.importorskip('isaac_ros_tensor_list_interfaces.msg')
 
-from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray
 from isaac_ros_tensor_list_interfaces.msg import TensorList
-from rclpy.serialization import deserialize_message
-from std_msgs.msg import Header
-from vision_msgs.msg import (
-    BoundingBox2D,
-    Detection2D,
-    Detection2DArray,
-    ObjectHypothesis,
-    ObjectHypothesisWithPose,
-    Point2D,
-    Pose2D,
-)
+from vision_msgs.msg import Detection2DArray
 
-from trt_ros.ros.dds.cdr_tensors import write_tensor_list
+from support.ros_messages import detection, stamped, tensor_list
 
 pytestmark = pytest.mark.ros
 
@@ -33,17 +22,7 @@ RED, BLUE = (1.0, 0.1, 0.0), (0.0, 0.1, 1.0)
 
 
 def detections_at(seconds, *centres):
-    header = Header(stamp=Time(sec=seconds), frame_id='front')
-    result = ObjectHypothesisWithPose(hypothesis=ObjectHypothesis(class_id='car', score=0.9))
-    boxes = [
-        BoundingBox2D(
-            center=Pose2D(position=Point2D(x=float(x), y=100.0)), size_x=40.0, size_y=80.0
-        )
-        for x in centres
-    ]
-    return Detection2DArray(
-        header=header, detections=[Detection2D(results=[result], bbox=box) for box in boxes]
-    )
+    return stamped(Detection2DArray(detections=[*map(detection, centres)]), seconds, 'front')
 
 
 class Tracker:
@@ -60,8 +39,7 @@ class Tracker:
 
     def send_vectors(self, seconds, **tensors):
         tensors = {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items()}
-        message = write_tensor_list(tensors, (seconds, 0), 'front')
-        self.tensors.publish(deserialize_message(message.tobytes(), TensorList))
+        self.tensors.publish(tensor_list(seconds, 'front', **tensors))
 
     def track(self, seconds, objects):
         """Publish objects, {centre x: vector}, in both orders of arrival; return their ids."""
@@ -135,6 +113,22 @@ def test_messages_without_partner_are_counted(tracker):
     tracker.wait_for_value('detections: dropped: no partner', '1')
     tracker.track(31, {100: RED})
     tracker.wait_for_value('detections: dropped: no partner', '11')
+
+
+def test_each_message_is_published_or_counted_as_dropped(start_tracker):
+    tracker = Tracker(start_tracker('counted'))
+    tracker.track(1, {100: RED})
+    tracker.detections.publish(detections_at(1, 100))
+    tracker.node.wait_for_log('Messages of /counted/detections are dropped: duplicate stamp. Rem')
+    tracker.detections.publish(detections_at(3, 100))
+    tracker.send_vectors(4, vectors=[RED])
+    tracker.send_vectors(5, vectors=[RED])
+    tracker.wait_for_value('detections: frames received', '3')
+    tracker.wait_for_value('tensors: frames received', '3')
+    assert tracker.node.change('deactivate')
+    tracker.wait_for_value('detections: dropped: node stopped', '1')
+    tracker.wait_for_value('detections: frames dropped', '2')
+    tracker.wait_for_value('tensors: dropped: node stopped', '2')
 
 
 def test_a_topic_without_vectors_is_named(start_tracker):

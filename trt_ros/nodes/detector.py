@@ -14,7 +14,7 @@ from vision_msgs.msg import Detection2DArray
 
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
-from trt_ros.nodes.tracking import CameraTracker, TrackingParameters
+from trt_ros.nodes.tracking import CameraTracker, TrackingParameters, tracking_stamp
 from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
@@ -72,12 +72,13 @@ class DetectorOutputs:
         if self._tracks is None or self._tracker is None:
             self._detections(found, header, parameters.class_id_format)
             return
+        stamp_ns = tracking_stamp(header)  # First: an image that is dropped has no results.
         min_scores = thresholds.min_scores(found.labels)
         shown = found.take(np.flatnonzero(found.scores >= min_scores))
         self._detections(shown, header, parameters.class_id_format)
         tracked, ids = self._tracker.track(
             found,
-            header,
+            stamp_ns,
             parameters.track_options(min_scores),
             lost=parameters.publish_lost_tracks,
         )

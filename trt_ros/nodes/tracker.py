@@ -10,7 +10,6 @@ from functools import partial
 import itertools
 import math
 import sys
-import threading
 from typing import Any
 
 import numpy as np
@@ -20,19 +19,20 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.nodes.tracking import CameraTracker, TrackingParameters
+from trt_ros.nodes.tracking import CameraTracker, TrackingParameters, tracking_stamp
 from trt_ros.ros.dds.cdr import Fields, read_stamp
 from trt_ros.ros.dds.cdr_tensors import TensorListView
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
 from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts, LatencyMeter
-from trt_ros.ros.images import cause_of, dropping
+from trt_ros.ros.images import dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.messages import detection_publish, detection_reader
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.qos import overridden, why_lost, why_silent
-from trt_ros.ros.sync import JUMPED, NO_PARTNER, Matcher
+from trt_ros.ros.sync import NO_PARTNER
 from trt_ros.ros.tensors import TensorLists, open_format
 
 DETECTIONS, TENSORS = 'detections', 'tensors'
@@ -89,7 +89,6 @@ class TrackerNode(ManagedNode):
         self._ids = itertools.count(1)
         self._class_ids: list[str] = []
         self._cameras: OrderedDict[str, CameraTracker] = OrderedDict()
-        self._lock = threading.Lock()  # For the matcher and the order of its sets.
         Diagnostics(
             self,
             self._counts,
@@ -133,13 +132,16 @@ class TrackerNode(ManagedNode):
         if not self.parameters.use_appearance:
             self._subscribe(DETECTIONS, self._counts, self._on_detections)
             return
-        self._matcher = Matcher[np.ndarray](
-            2,
-            lambda topic, cause: (*self._topic_counts.values(),)[topic].drop(cause),
-            queue_size=self.parameters.qos_depth,
+        topics = list(self._topic_counts.items())
+        self._sets = self.while_active.enter_context(
+            closing(
+                MessageSets[np.ndarray](
+                    self, topics, self._on_set, queue_size=self.parameters.qos_depth
+                )
+            )
         )
-        for index, (topic, counts) in enumerate(self._topic_counts.items()):
-            self._subscribe(topic, counts, partial(self._match, index, counts))
+        for index, (topic, counts) in enumerate(topics):
+            self._subscribe(topic, counts, partial(self._on_message, index, counts))
 
     def _subscribe(
         self, topic: str, counts: FrameCounts, on_message: Callable[[np.ndarray], None]
@@ -160,33 +162,21 @@ class TrackerNode(ManagedNode):
     def _on_detections(self, message: np.ndarray) -> None:
         self._counts.receive()
         with dropping(self, self._counts):
-            self._track(message, None)
+            self._track(message)
             self._counts.publish()
 
-    def _match(self, index: int, counts: FrameCounts, message: np.ndarray) -> None:
-        """Track the detections that have the stamp of a message of vectors, in their order."""
+    def _on_message(self, index: int, counts: FrameCounts, message: np.ndarray) -> None:
         counts.receive()
-        detections, tensors = self._topic_counts.values()
-        with self._lock:
-            found = None
-            with dropping(self, counts):
-                seconds, nanoseconds = read_stamp(message)
-                stamp_ns = 1_000_000_000 * seconds + nanoseconds
-                if self._matcher.is_jump(index, stamp_ns):
-                    self._matcher.clear(JUMPED)
-                found = self._matcher.add(index, stamp_ns, message)
-            if found is None:
-                return
-            with dropping(self, detections):
-                try:
-                    self._track(found[0], found[1])
-                except Exception as error:
-                    tensors.drop(cause_of(error))
-                    raise
-                detections.publish()
-                tensors.publish()
+        with self._sets.dropping_message(index):
+            self._sets.add(index, read_stamp(message), message)
 
-    def _track(self, message: np.ndarray, tensors: np.ndarray | None) -> None:
+    def _on_set(self, messages: tuple[np.ndarray, ...]) -> None:
+        """Track the detections that have the stamp of a message of vectors."""
+        with self._sets.dropping_set():
+            self._track(*messages)
+            self._sets.publish_all()
+
+    def _track(self, message: np.ndarray, tensors: np.ndarray | None = None) -> None:
         fields = Fields(message)
         stamp, frame_id = fields.stamp(), fields.text('frame_id')
         header = Header(frame_id=frame_id)
@@ -198,7 +188,7 @@ class TrackerNode(ManagedNode):
             options = parameters.track_options(parameters.score_threshold)
             tracked, ids = self._camera(frame_id).track(
                 found,
-                header,
+                tracking_stamp(header),
                 replace(options, min_similarity=parameters.track_min_similarity),
                 lost=parameters.publish_lost_tracks,
                 vectors=vectors,

@@ -103,7 +103,7 @@ class CameraTracker:
     def track(
         self,
         found: Detections | OrientedBoxes,
-        header: Header,
+        stamp_ns: int,
         options: TrackOptions,
         *,
         lost: bool,
@@ -112,22 +112,31 @@ class CameraTracker:
         """
         Return the tracked detections with their identities, (N,) int64.
 
+        :param stamp_ns: return value of tracking_stamp().
         :param lost: whether to append the tracks without a detection, with score 0.
         :param vectors: (N, D), the appearance of each detection.
-        :raises BadFrameError: when the header has no time.
         """
-        stamp_ns = header.stamp.sec * 1_000_000_000 + header.stamp.nanosec
-        if not stamp_ns:
-            raise BadFrameError(
-                'no stamp',
-                'The header has no time (stamp), which tracking needs.',
-                remedy='Publish images with the time of their capture in header.stamp.',
-            )
         tracks = self._tracker.update(_upright(found), stamp_ns, options, vectors)
         shown = found.take(tracks.indices)
         if not (lost and len(tracks.lost_ids)):
             return shown, tracks.ids
         return _joined(shown, tracks.lost), np.concatenate([tracks.ids, tracks.lost_ids])
+
+
+def tracking_stamp(header: Header) -> int:
+    """
+    Return the stamp of a header in nanoseconds.
+
+    :raises BadFrameError: when it has no time.
+    """
+    stamp_ns = int(header.stamp.sec * 1_000_000_000 + header.stamp.nanosec)
+    if not stamp_ns:
+        raise BadFrameError(
+            'no stamp',
+            'The header has no time (stamp), which tracking needs.',
+            remedy='Publish images with the time of their capture in header.stamp.',
+        )
+    return stamp_ns
 
 
 def _upright(found: Detections | OrientedBoxes) -> Detections:

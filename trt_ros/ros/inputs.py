@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-import threading
 from typing import Any
 
 import numpy as np
 from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.clock import JumpThreshold, TimeJump
-from rclpy.duration import Duration
 from std_msgs.msg import Header
 
 from trt_ros.errors import ParameterError
@@ -21,22 +18,11 @@ from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
 from trt_ros.ros.following import RetypedSubscription
-from trt_ros.ros.images import cause_of, dropping, subscribe_input, wait_for_input
+from trt_ros.ros.images import subscribe_input, wait_for_input
 from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.message_sets import MessageSets, Stamp
 from trt_ros.ros.parameters import param
-from trt_ros.ros.sync import AHEAD, DUPLICATE, JUMPED, LATE, TOO_OLD, Matcher, Sampler
-from trt_ros.ros.worker import REPLACED, RESET, STOPPED, UNWANTED, FairWorker
-
-Stamp = tuple[int, int]
-
-#: What to do against dropped messages, by cause.
-REMEDIES = {
-    DUPLICATE: 'publish each message with a stamp of its own in header.stamp.',
-    LATE: 'publish the messages of each topic in the order of their stamps.',
-    TOO_OLD: 'publish more often, set header.stamp, use the same clock, or raise max_age in '
-    'inputs.',
-    AHEAD: 'set the clocks of both machines by NTP or PTP, or use_sim_time for a bag.',
-}
+from trt_ros.ros.worker import REPLACED, RESET, UNWANTED, FairWorker
 
 
 @dataclass(frozen=True)
@@ -172,34 +158,16 @@ class InputStream:
         self._infer, self._publish, self._reset_state = infer, publish, reset_state
         self._primary, self._is_wanted, self._hooks = primary, is_wanted, hooks
         self._latency = LatencyMeter(node, counts)
-        self._origins = {
-            topic.name: f' of {node.resolve_topic_name(topic.name)}' for topic in self._topics
-        }
         parameters = node.parameters
-        self._is_sampled = parameters.rate_hz > 0
-        self._sampler = Sampler[_Message](
-            [
-                None if topic.max_age is None else round(1e9 * topic.max_age)
-                for topic in self._topics
-            ],
-            self._drop,
-        )
-        self._matcher = Matcher[_Message](
-            len(self._topics),
-            self._drop,
-            queue_size=parameters.queue_size,
-            tolerance_ns=parameters.tolerance_ns(),
-        )
         # All messages are needed where they wait for partners.
-        self._is_newest_only = self._is_sampled or len(self._topics) == 1
-        self._lock = threading.Lock()  # For matcher, sampler and epoch.
-        self._epoch, self._state_epoch = 0, -1
+        self._is_newest_only = parameters.rate_hz > 0 or len(self._topics) == 1
+        self._state_epoch = -1
         with ExitStack() as undo:
             self._worker = undo.enter_context(
                 closing(
                     FairWorker[_Set, 'tuple[Any, Header] | None'](
                         lambda items: self._handle(items[0][1]),
-                        lambda _, cause: self._drop_all(cause),
+                        lambda _, cause: self._sets.drop_all(cause),
                         lanes=1,
                         deliver=self._deliver,
                         in_flight=in_flight,
@@ -208,12 +176,25 @@ class InputStream:
                     )
                 )
             )
-            undo.callback(self.reset, STOPPED)
-            self._watch_clock(undo)
+            self._sets = undo.enter_context(
+                closing(
+                    MessageSets[_Message](
+                        node,
+                        [(topic.name, topic.counts) for topic in self._topics],
+                        lambda messages: self._worker.put(_Set(self._sets.epoch, messages)),
+                        queue_size=parameters.queue_size,
+                        tolerance_ns=parameters.tolerance_ns(),
+                        max_ages=[topic.max_age for topic in self._topics]
+                        if parameters.rate_hz > 0
+                        else None,
+                        primary=primary,
+                    )
+                )
+            )
             wait_for_input(node, [topic.name for topic in self._topics])
             for number, topic in enumerate(self._topics):
                 undo.enter_context(closing(self._subscribe_following(number, topic)))
-            if self._is_sampled:
+            if parameters.rate_hz > 0:
                 self._start_timer(undo, 1 / parameters.rate_hz)
             self._owned = undo.pop_all()
 
@@ -221,28 +202,9 @@ class InputStream:
         """Stop receiving, then wait for the sets in progress."""
         self._owned.close()
 
-    def reset(self, cause: str = RESET) -> None:
+    def reset(self) -> None:
         """Drop all waiting messages; the next set starts with zero states. From any thread."""
-        with self._lock:
-            self._clear(cause)
-
-    def _clear(self, cause: str) -> None:
-        self._epoch += 1
-        self._matcher.clear(cause)
-        self._sampler.clear(cause)
-
-    def _watch_clock(self, undo: ExitStack) -> None:
-        def jumped(jump: TimeJump) -> None:
-            self.reset(JUMPED)
-
-        # The threshold is negative: any step back, as when a bag is played again.
-        handle = self._node.get_clock().create_jump_callback(
-            JumpThreshold(
-                min_forward=None, min_backward=Duration(nanoseconds=-1), on_clock_change=True
-            ),
-            post_callback=jumped,
-        )
-        undo.callback(handle.unregister)
+        self._sets.reset(RESET)
 
     def _subscribe_following(self, number: int, topic: InputTopic) -> Any:
         follow = topic.follow
@@ -276,7 +238,9 @@ class InputStream:
     def _start_timer(self, undo: ExitStack, period: float) -> None:
         node = self._node
         # In node time: a simulation that stands still takes no samples.
-        timer = node.create_timer(period, self._sample, callback_group=ReentrantCallbackGroup())
+        timer = node.create_timer(
+            period, self._sets.sample, callback_group=ReentrantCallbackGroup()
+        )
         undo.callback(node.between_callbacks, lambda: node.destroy_timer(timer))
 
     def _replace(self, topic: InputTopic) -> None:
@@ -288,34 +252,13 @@ class InputStream:
         if not self._is_wanted():
             topic.counts.drop(UNWANTED)
             return
-        with dropping(self._node, topic.counts, self._origins[topic.name]):
-            self._add(number, (topic.stamp_of(message), partial(topic.read, message)))
-
-    def _add(self, number: int, message: _Message) -> None:
-        seconds, nanoseconds = message[0]
-        stamp_ns = 1_000_000_000 * seconds + nanoseconds
-        with self._lock:
-            if self._is_sampled:
-                if self._sampler.is_jump(number, stamp_ns):
-                    self._clear(JUMPED)
-                self._sampler.add(number, stamp_ns, message, cause=REPLACED)
-                return
-            if self._matcher.is_jump(number, stamp_ns):
-                self._clear(JUMPED)
-            found = self._matcher.add(number, stamp_ns, message)
-            if found is not None:
-                self._worker.put(_Set(self._epoch, found))
-
-    def _sample(self) -> None:
-        now_ns = self._node.get_clock().now().nanoseconds
-        with self._lock:
-            found = self._sampler.sample(now_ns)
-            if found is not None:
-                self._worker.put(_Set(self._epoch, found))
+        with self._sets.dropping_message(number):
+            stamp = topic.stamp_of(message)
+            self._sets.add(number, stamp, (stamp, partial(topic.read, message)))
 
     def _handle(self, found: _Set) -> tuple[Any, Header] | None:
-        if found.epoch != self._epoch:
-            self._drop_all(RESET)
+        if found.epoch != self._sets.epoch:
+            self._sets.drop_all(RESET)
             return None
         if found.epoch != self._state_epoch:
             self._state_epoch = found.epoch
@@ -323,7 +266,7 @@ class InputStream:
         contents: list[Any] = []
         header = Header()
         for number, (stamp, read) in enumerate(found.messages):
-            with self._dropping_set(number), mark('read'):
+            with self._sets.dropping_set(number), mark('read'):
                 content, frame_id = read()
                 contents.append(content)
                 if number == self._primary:
@@ -331,7 +274,7 @@ class InputStream:
                     header.stamp.sec, header.stamp.nanosec = stamp
                 continue
             return None
-        with self._dropping_set(), self._counts.timed('infer'):
+        with self._sets.dropping_set(), self._counts.timed('infer'):
             return self._infer(contents), header
         return None
 
@@ -339,40 +282,8 @@ class InputStream:
         if done is None:
             return
         result, header = done
-        with self._dropping_set():
+        with self._sets.dropping_set():
             with self._counts.timed('publish'):
                 self._publish(result, header)
-            for topic in self._topics:
-                topic.counts.publish()
+            self._sets.publish_all()
             self._latency.done((header.stamp.sec, header.stamp.nanosec))
-
-    def _drop(self, number: int, cause: str) -> None:
-        topic = self._topics[number]
-        if topic.counts.drop(cause):
-            name = self._node.resolve_topic_name(topic.name)
-            self._node.get_logger().warning(
-                f'Messages of {name} are dropped: {cause}. Remedy: {REMEDIES[cause]}'
-            )
-
-    def _drop_all(self, cause: str) -> None:
-        for topic in self._topics:
-            topic.counts.drop(cause)
-
-    @contextmanager
-    def _dropping_set(self, number: int | None = None) -> Iterator[None]:
-        """
-        Turn an exception into a dropped set.
-
-        :param number: index of the topic whose message is the reason; None if it is unknown.
-        """
-        topics = self._topics if number is None else [self._topics[number]]
-        origin = ' and'.join(self._origins[topic.name] for topic in topics)
-        primary = self._topics[self._primary].counts
-        with dropping(self._node, primary, origin):
-            try:
-                yield
-            except Exception as error:
-                for topic in self._topics:
-                    if topic.counts is not primary:
-                        topic.counts.drop(cause_of(error))
-                raise

@@ -1,0 +1,161 @@
+"""Sets of messages of several topics, and the counters of messages that are in none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+import threading
+from typing import Generic, TypeVar
+
+from rclpy.clock import JumpThreshold, TimeJump
+from rclpy.duration import Duration
+
+from trt_ros.ros.diagnostics import FrameCounts
+from trt_ros.ros.images import cause_of, dropping
+from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.sync import AHEAD, DUPLICATE, JUMPED, LATE, TOO_OLD, Matcher, Sampler
+from trt_ros.ros.worker import REPLACED, RESET, STOPPED
+
+T = TypeVar('T')
+Stamp = tuple[int, int]
+
+#: What to do against dropped messages, by cause.
+REMEDIES = {
+    DUPLICATE: 'publish each message with a stamp of its own in header.stamp.',
+    LATE: 'publish the messages of each topic in the order of their stamps.',
+    TOO_OLD: 'publish more often, set header.stamp, use the same clock, or raise max_age in '
+    'inputs.',
+    AHEAD: 'set the clocks of both machines by NTP or PTP, or use_sim_time for a bag.',
+}
+
+
+class MessageSets(Generic[T]):
+    """
+    The messages of several topics that wait for their sets, until close(); thread-safe.
+
+    They meet by stamp or, with `max_ages`, are sampled. Each message without a set is counted by
+    its cause, and logged if the user can act on it. A jump of time back drops all that wait.
+
+    :param topics: name, as for create_subscription(), and counters of each topic.
+    :param on_set: called with one message of each topic, one set at a time; must not raise.
+    :param queue_size: as for Matcher; so is `tolerance_ns`.
+    :param max_ages: maximum age of a sampled message per topic in seconds; None sets no limit.
+    :param primary: index of the topic that an error with a set is logged for.
+    :ivar epoch: number of times that all waiting messages were dropped.
+    """
+
+    def __init__(
+        self,
+        node: ManagedNode,
+        topics: Sequence[tuple[str, FrameCounts]],
+        on_set: Callable[[tuple[T, ...]], object],
+        *,
+        queue_size: int,
+        tolerance_ns: int = 0,
+        max_ages: Sequence[float | None] | None = None,
+        primary: int = 0,
+    ) -> None:
+        self._node, self._on_set, self._primary = node, on_set, primary
+        self._names = [node.resolve_topic_name(name) for name, _ in topics]
+        self._counts = [counts for _, counts in topics]
+        self._matcher = Matcher[T](
+            len(topics), self._drop, queue_size=queue_size, tolerance_ns=tolerance_ns
+        )
+        self._sampler: Sampler[T] | None = None
+        if max_ages is not None:
+            ages_ns = [None if age is None else round(1e9 * age) for age in max_ages]
+            self._sampler = Sampler[T](ages_ns, self._drop)
+        self._lock = threading.Lock()  # For matcher, sampler, epoch and the order of the sets.
+        self.epoch = 0
+        # The threshold is negative: any step back, as when a bag is played again.
+        self._clock_watch = node.get_clock().create_jump_callback(
+            JumpThreshold(
+                min_forward=None, min_backward=Duration(nanoseconds=-1), on_clock_change=True
+            ),
+            post_callback=self._jumped,
+        )
+
+    def close(self) -> None:
+        """Drop all waiting messages; the subscriptions are closed before."""
+        self._clock_watch.unregister()
+        self.reset(STOPPED)
+
+    def reset(self, cause: str = RESET) -> None:
+        """Drop all waiting messages."""
+        with self._lock:
+            self._clear(cause)
+
+    def add(self, number: int, stamp: Stamp, message: T) -> None:
+        """
+        Add a message; call `on_set` if it completes a set.
+
+        :param number: index of the topic.
+        """
+        stamp_ns = 1_000_000_000 * stamp[0] + stamp[1]
+        with self._lock:
+            waiting = self._matcher if self._sampler is None else self._sampler
+            if waiting.is_jump(number, stamp_ns):
+                self._clear(JUMPED)
+            if self._sampler is not None:
+                self._sampler.add(number, stamp_ns, message, cause=REPLACED)
+                return
+            found = self._matcher.add(number, stamp_ns, message)
+            if found is not None:
+                self._on_set(found)
+
+    def sample(self) -> None:
+        """Call `on_set` with the newest messages, unless one is missing or too old."""
+        assert self._sampler is not None
+        now_ns = self._node.get_clock().now().nanoseconds
+        with self._lock:
+            found = self._sampler.sample(now_ns)
+            if found is not None:
+                self._on_set(found)
+
+    def drop_all(self, cause: str) -> None:
+        """Count a set that is dropped without an error."""
+        for counts in self._counts:
+            counts.drop(cause)
+
+    def publish_all(self) -> None:
+        """Count a set whose result is published."""
+        for counts in self._counts:
+            counts.publish()
+
+    def dropping_message(self, number: int) -> AbstractContextManager[None]:
+        """Turn an exception into a dropped message, as images.dropping(), before add()."""
+        return dropping(self._node, self._counts[number], f' of {self._names[number]}')
+
+    @contextmanager
+    def dropping_set(self, number: int | None = None) -> Iterator[None]:
+        """
+        Turn an exception into a dropped set, as images.dropping().
+
+        :param number: index of the topic whose message is the reason; None if it is unknown.
+        """
+        names = self._names if number is None else [self._names[number]]
+        primary = self._counts[self._primary]
+        with dropping(self._node, primary, ' and'.join(f' of {name}' for name in names)):
+            try:
+                yield
+            except Exception as error:
+                for counts in self._counts:
+                    if counts is not primary:
+                        counts.drop(cause_of(error))
+                raise
+
+    def _jumped(self, jump: TimeJump) -> None:
+        self.reset(JUMPED)
+
+    def _clear(self, cause: str) -> None:
+        self.epoch += 1
+        self._matcher.clear(cause)
+        if self._sampler is not None:
+            self._sampler.clear(cause)
+
+    def _drop(self, number: int, cause: str) -> None:
+        if self._counts[number].drop(cause):
+            self._node.get_logger().warning(
+                f'Messages of {self._names[number]} are dropped: {cause}. '
+                f'Remedy: {REMEDIES[cause]}'
+            )
