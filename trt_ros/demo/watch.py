@@ -18,6 +18,7 @@ from vision_msgs.msg import Detection2DArray, LabelInfo
 
 from trt_ros.demo.scene import CLASSES
 from trt_ros.demo.tally import Sighting
+from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.messages import LATCHED, from_detection_array
 from trt_ros.vision.detections import Detections
 
@@ -31,7 +32,7 @@ class Watch:
         self._found: list[
             tuple[int, Detections, float]
         ] = []  # Stamp, detections, latency in seconds.
-        self._class_ids = list(CLASSES)
+        self._class_ids = ClassIds(CLASSES)
         self._context = Context()
         rclpy.init(context=self._context, signal_handler_options=SignalHandlerOptions.NO)
         self._node = Node('demo', context=self._context)

@@ -25,6 +25,7 @@ from trt_ros.media import write_picture
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.ros.boxes_3d import read_boxes_in_space
 from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
+from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_stamp
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
@@ -119,7 +120,7 @@ class OverlayNode(ManagedNode):
     def __init__(self, name: str = 'overlay', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
         self._counts = FrameCounts()
-        self._class_ids: list[str] = []
+        self._class_ids = ClassIds()
         self._matching = threading.Lock()  # Images arrive on a thread of their own.
         Diagnostics(
             self, self._counts, task='image', why_no_image=why_no_image, why_lost=why_images_lost

@@ -20,6 +20,7 @@ from vision_msgs.msg import Detection2DArray
 
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.nodes.tracking import CameraTracker, TrackingParameters, tracking_stamp
+from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr import Fields, read_stamp
 from trt_ros.ros.dds.cdr_tensors import TensorListView
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
@@ -87,7 +88,7 @@ class TrackerNode(ManagedNode):
         self._topic_counts: dict[str, FrameCounts] = {}
         self._types: dict[str, type] = {DETECTIONS: Detection2DArray}
         self._ids = itertools.count(1)
-        self._class_ids: list[str] = []
+        self._class_ids = ClassIds()
         self._cameras: OrderedDict[str, CameraTracker] = OrderedDict()
         Diagnostics(
             self,

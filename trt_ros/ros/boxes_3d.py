@@ -10,6 +10,7 @@ from rclpy.serialization import deserialize_message
 from vision_msgs.msg import Detection3DArray, ObjectHypothesis
 
 from trt_ros.errors import BadFrameError
+from trt_ros.ros.class_ids import ClassIds
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,11 @@ class BoxesInSpace:
     ids: list[str]
 
 
-def read_boxes_in_space(message: np.ndarray, class_ids: list[str]) -> BoxesInSpace:
+def read_boxes_in_space(message: np.ndarray, class_ids: ClassIds) -> BoxesInSpace:
     """
     Read a serialized Detection3DArray, (N,) uint8; the result with the highest score counts.
 
-    :param class_ids: the class ids seen so far, by label; new ones are appended.
+    :param class_ids: gives the labels; new class ids are added.
     :raises BadFrameError: 'bad CDR'.
     """
     try:
@@ -56,9 +57,6 @@ def read_boxes_in_space(message: np.ndarray, class_ids: list[str]) -> BoxesInSpa
         )
         for detection in array.detections
     ]
-    for each in best:
-        if each.class_id not in class_ids:
-            class_ids.append(each.class_id)
     boxes = [detection.bbox for detection in array.detections]
     centres = [box.center.position for box in boxes]
     turns = [box.center.orientation for box in boxes]
@@ -68,6 +66,6 @@ def read_boxes_in_space(message: np.ndarray, class_ids: list[str]) -> BoxesInSpa
         np.array([(box.size.x, box.size.y, box.size.z) for box in boxes]).reshape(-1, 3),
         np.array([(each.x, each.y, each.z, each.w) for each in turns]).reshape(-1, 4),
         np.array([each.score for each in best]),
-        np.array([class_ids.index(each.class_id) for each in best], np.int32),
+        class_ids.labels(each.class_id for each in best),
         [detection.id for detection in array.detections],
     )

@@ -26,6 +26,7 @@ from vision_msgs.msg import (
 )
 
 from trt_ros.errors import BadFrameError
+from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr import ImageWriter
 from trt_ros.ros.dds.cdr_detections import (
     DetectionWriter,
@@ -154,18 +155,18 @@ def _is_read_by_rclpy(writer: DetectionWriter) -> bool:
 ReadDetections = tuple[Detections | OrientedBoxes, list[str]]
 
 
-def from_detection_array(message: Detection2DArray, class_ids: list[str]) -> ReadDetections:
+def from_detection_array(message: Detection2DArray, class_ids: ClassIds) -> ReadDetections:
     """
     Convert a message to detections; the result with the highest score counts.
 
     Boxes that are not finite, or beyond MAX_PIXELS, are left out.
 
-    :param class_ids: the class ids seen so far, by label; new ones are appended.
+    :param class_ids: gives the labels; new class ids are added.
     """
     return _gather(_entries(message), class_ids)
 
 
-def detection_reader(node: Node) -> Callable[[np.ndarray, list[str]], ReadDetections]:
+def detection_reader(node: Node) -> Callable[[np.ndarray, ClassIds], ReadDetections]:
     """Return a function like from_detection_array() for serialized messages, (N,) uint8."""
     sample = to_detection_array(
         OrientedBoxes(
@@ -222,15 +223,12 @@ def _entries(message: Detection2DArray) -> list[Entry]:
     return entries
 
 
-def _gather(entries: list[Entry], class_ids: list[str]) -> ReadDetections:
+def _gather(entries: list[Entry], class_ids: ClassIds) -> ReadDetections:
     boxes = np.array([entry[2] for entry in entries]).reshape(-1, 5)
     is_box = (np.abs(boxes) <= MAX_PIXELS).all(axis=1)  # False for NaN, too.
     if not is_box.all():
         entries, boxes = list(compress(entries, is_box)), boxes[is_box]
-    for class_id, *_ in entries:
-        if class_id not in class_ids:
-            class_ids.append(class_id)
-    labels = np.array([class_ids.index(entry[0]) for entry in entries], np.int32)
+    labels = class_ids.labels(entry[0] for entry in entries)
     with np.errstate(over='ignore'):
         scores = np.array([entry[1] for entry in entries], np.float32)
     ids = [entry[3] for entry in entries]

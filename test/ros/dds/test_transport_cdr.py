@@ -24,6 +24,7 @@ from vision_msgs.msg import (
     Pose2D,
 )
 
+from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr import ImageWriter, read_compressed_image, read_image, read_stamp
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
 from trt_ros.ros.messages import from_detection_array, to_detection_array
@@ -194,7 +195,7 @@ def test_rotated_box_is_written_with_its_angle():
     box = message.detections[0].bbox
     assert (box.center.position.x, box.center.position.y, box.center.theta) == (10, 20, 0.5)
     assert (box.size_x, box.size_y) == (30, 40)
-    back, ids = from_detection_array(message, class_ids := [])
-    assert (class_ids, ids) == (['b'], [''])
+    back, ids = from_detection_array(message, class_ids := ClassIds())
+    assert ([*class_ids], ids) == (['b'], [''])
     assert (back.cxcywh.tolist(), back.theta.tolist()) == ([[10, 20, 30, 40]], [0.5])
     assert isinstance(from_detection_array(Detection2DArray(), class_ids)[0], Detections)

@@ -21,6 +21,7 @@ from vision_msgs.msg import (
 
 from support.dds import RELIABLE, Inbox, number_of, numbered
 from trt_ros.ros import messages
+from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter
 from trt_ros.ros.dds.cdr_detections import DetectionWriter
@@ -85,8 +86,8 @@ def test_detections_of_other_layout_are_read_through_rclpy(node, monkeypatch, ca
         slow = messages.detection_reader(node)
     assert 'Detections are read as typed messages' in capfd.readouterr().err
     for read in (fast, slow):
-        back, ids = read(written, class_ids := ['bird'])
-        assert class_ids == ['bird', 'dog']
+        back, ids = read(written, class_ids := ClassIds(['bird']))
+        assert [*class_ids] == ['bird', 'dog']
         assert (back.xyxy.tolist(), back.scores.tolist()) == ([[10, 20, 30, 50]], [0.5])
         assert (back.labels.tolist(), ids) == ([1], [''])
 
@@ -100,7 +101,7 @@ def test_boxes_that_are_not_finite_are_left_out(node, value):
         ObjectHypothesisWithPose(hypothesis=ObjectHypothesis(class_id='cat', score=1e300))
     ]
     found, ids = messages.detection_reader(node)(
-        np.frombuffer(serialize_message(message), np.uint8), []
+        np.frombuffer(serialize_message(message), np.uint8), ClassIds()
     )
     assert (ids, found.scores.tolist()) == (['2', '4'], [0, np.inf])
 

@@ -22,6 +22,7 @@ _NO_ID = struct.pack('<I4x', 1)
 _SCORE_AND_BOX = np.array([-49, -5, -4, -3, -2, -1])
 
 _LAYOUTS_KEPT = 32
+_MAX_CLASSES_NBYTES = 1 << 20  # Of a layout; 2000 classes.
 
 #: Class id, score, box (centre x, y, angle, width, height) and id, as in the message.
 Entry = tuple[str, float, tuple[float, ...], str]
@@ -168,6 +169,8 @@ class _Layout:
 
 
 class _ByLabel(dict[int, bytes]):
+    nbytes = 0
+
     def __init__(self, frame_id: str, class_names: Sequence[str], offset: int) -> None:
         self._frame_id, self._class_names, self._offset = frame_id, class_names, offset
 
@@ -178,5 +181,10 @@ class _ByLabel(dict[int, bytes]):
         append_text(detection, name_of(self._class_names, label))
         detection += bytes(-len(detection) % 8)
         detection += _DOUBLES.tobytes()
-        self[label] = bytes(detection[self._offset :])
-        return self[label]
+        part = bytes(detection[self._offset :])
+        if self.nbytes + len(part) > _MAX_CLASSES_NBYTES:  # The classes change with every image.
+            self.clear()
+            self.nbytes = 0
+        self.nbytes += len(part)
+        self[label] = part
+        return part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,6 +51,19 @@ def test_changing_frame_ids_do_not_fill_memory():
     for number in range(200):
         writer.write(one_box(), (0, 0), f'frame {number}', class_id_format='name')
     assert len(writer._layouts) < 50
+
+
+def test_changing_classes_do_not_fill_memory():
+    names = [f'{label} {"x" * 1000}' for label in range(20_000)]
+    writer = DetectionWriter(names)
+    tracemalloc.start()
+    try:
+        for label in range(len(names)):
+            message = writer.write(one_box(label), (0, 0), 'abc', class_id_format='name')
+            assert message.tobytes().count(names[label].encode() + b'\0') == 1
+        assert tracemalloc.get_traced_memory()[0] < 4 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def two_boxes():

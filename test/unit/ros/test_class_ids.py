@@ -1,0 +1,48 @@
+"""Labels of class ids, which may be any text of any message."""
+
+from __future__ import annotations
+
+from trt_ros.ros.class_ids import MAX_CHARACTERS, ClassIds
+from trt_ros.vision.labels import name_of
+
+
+def test_no_class_ids_have_no_labels():
+    class_ids = ClassIds()
+    assert (len(class_ids), class_ids.labels([]).tolist()) == (0, [])
+    assert class_ids.labels([]).dtype == 'int32'
+
+
+def test_a_class_id_keeps_its_label():
+    class_ids = ClassIds(['bird'])
+    assert class_ids.labels(['cat', 'bird', 'cat', '']).tolist() == [1, 0, 1, 2]
+    assert class_ids.labels(['', 'cat']).tolist() == [2, 1]
+    assert list(class_ids) == ['bird', 'cat', '']
+
+
+def test_class_ids_in_use_are_kept_and_others_are_forgotten():
+    class_ids = ClassIds(['car', 'once'])
+    texts = [f'{number} {"x" * 1000}' for number in range(3000)]
+    for text in texts:
+        assert class_ids.labels(['car', text])[0] == 0
+    kept = [text for text in class_ids if text]
+    assert kept[0] == 'car' and kept[-1] == texts[-1]
+    assert sum(map(len, kept)) < MAX_CHARACTERS + 2000
+    assert name_of(class_ids, 1) == '1'
+    assert class_ids.labels(['once']).tolist() == [3002]
+    assert name_of(class_ids, 3002) == 'once'
+
+
+def test_short_class_ids_are_limited_too():
+    class_ids = ClassIds()
+    for number in range(30_000):
+        class_ids.labels([str(number)])
+    assert sum(text != '' for text in class_ids) <= 10_000
+
+
+def test_each_class_id_of_one_message_has_a_name():
+    texts = [f'{number} {"x" * 1000}' for number in range(3000)]
+    class_ids = ClassIds()
+    labels = class_ids.labels(texts).tolist()
+    assert [class_ids[label] for label in labels] == texts
+    class_ids.labels(['car'])
+    assert sum(map(len, class_ids)) <= MAX_CHARACTERS
