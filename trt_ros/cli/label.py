@@ -261,7 +261,7 @@ def _print(task: LabelTask, report: LabelReport) -> bool:
     """Print the summary of one recording; return whether all images got results."""
     summary = f'{task.path}: {report.frames} frames'
     if report.resumed:
-        summary += f' after the {report.resumed} messages of the earlier run'
+        summary += f' after the {report.resumed} of the earlier run'
     for cause, count in report.dropped.items():
         summary += f', {count} dropped ({cause})'
     print(f'{summary}; see {task.output}', file=sys.stderr)

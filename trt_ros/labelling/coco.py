@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 import json
 from pathlib import Path
 import tempfile
 from typing import IO, Any
 
+from trt_ros.errors import ParameterError
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.coco import category_ids, check_has_format, coco_entries
@@ -39,7 +40,15 @@ class CocoLabels:
         self._annotations = _JsonArray(path.parent)
 
     def write(self, topic: str, header: ImageHeader, frame: Frame, result: object) -> None:
-        """Append an image and its objects."""
+        """
+        Append an image and its objects.
+
+        :raises ParameterError: when the file cannot be written.
+        """
+        with self._writing():
+            self._append(topic, header, frame, result)
+
+    def _append(self, topic: str, header: ImageHeader, frame: Frame, result: object) -> None:
         image_id, (seconds, nanoseconds) = self._images.count + 1, header.stamp
         self._images.append(
             {
@@ -53,8 +62,12 @@ class CocoLabels:
             self._annotations.append({'id': self._annotations.count + 1, **entry, 'iscrowd': 0})
 
     def close(self) -> None:
-        """Write the file, if there were images; may be called twice."""
-        with closing(self._images), closing(self._annotations):
+        """
+        Write the file, if there were images; may be called twice.
+
+        :raises ParameterError: when the file cannot be written.
+        """
+        with self._writing(), closing(self._images), closing(self._annotations):
             if self._images.is_closed or not self._images.count:
                 return
             with self._path.open('xb') as file:
@@ -67,6 +80,18 @@ class CocoLabels:
                     for index, number in sorted(self._category_ids.items())
                 ]
                 file.write(f', "categories": {json.dumps(categories)}}}\n'.encode())
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ParameterError(
+                f'File {self._path} cannot be written.',
+                cause=error.strerror or str(error),
+                remedy='Free space, or whatever else prevents it, delete the files of this run, '
+                'and start again.',
+            ) from error
 
 
 class _JsonArray:
@@ -91,4 +116,5 @@ class _JsonArray:
             file.write(data)
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # Of the rest in the buffer, after a failed write.
+            self._file.close()

@@ -28,13 +28,16 @@ from trt_ros.vision.thresholds import Thresholds
 DECODERS = max(3, min(8, os.cpu_count() or 1))
 FRAMES_AHEAD = DECODERS + 2  # Decoded, and results not yet written: bounds the memory.
 
+#: Position from 1, and topic, time in nanoseconds and bytes.
+Messages = Iterator[tuple[int, tuple[str, int, np.ndarray]]]
+
 
 @dataclass
 class LabelReport:
     """
     Numbers of a labelled recording.
 
-    :param resumed: number of messages that an earlier run had finished.
+    :param resumed: number of images that an earlier run had finished.
     :param dropped: number of images without a result by cause.
     :param damage: where the recording could not be read to its end.
     """
@@ -125,7 +128,8 @@ def label_recording(
     :param in_flight: the pipeline's frames_in_flight.
     :param with_input: whether to copy all messages of the recording, too.
     :param resume: continue an unfinished `output`.
-    :param on_frames: called with the number of images done since the last call.
+    :param on_frames: called with the number of images done since the last call, first with those
+        of the earlier run.
     :param sinks: get the images and results, too; the caller closes them.
     :raises ParameterError: when `output` cannot be written or continued.
     """
@@ -175,9 +179,8 @@ class _Job:
 
     def run(self, writer: McapWriter, slots: int, on_frames: Callable[[int], object]) -> None:
         """Process all messages after the writer's position."""
-        self.report.resumed = writer.position
         wanted = sorted({*self._types, *self._copied_names})
-        messages = islice(enumerate(self._recording.messages(wanted), 1), writer.position, None)
+        messages = enumerate(self._recording.messages(wanted), 1)
         in_flight: deque[tuple[_Message, PendingResult[Any] | None]] = deque()
         with (
             ThreadPoolExecutor(1) as reading,
@@ -198,6 +201,9 @@ class _Job:
 
             try:
                 try:
+                    skipped = reading.submit(self._skip, messages, writer.position)
+                    self.report.resumed = skipped.result()
+                    on_frames(self.report.resumed)
                     for message in self._ahead(messages, reading, decoding):
                         if len(in_flight) >= slots:
                             finish()
@@ -213,9 +219,13 @@ class _Job:
                     with suppress(TrtRosError):
                         _result(message, pending)
 
+    def _skip(self, messages: Messages, count: int) -> int:
+        """Skip messages; return the number of images among them."""
+        return sum(topic in self._types for _, (topic, *_) in islice(messages, count))
+
     def _ahead(
         self,
-        messages: Iterator[tuple[int, tuple[str, int, np.ndarray]]],
+        messages: Messages,
         reading: ThreadPoolExecutor,
         decoding: ThreadPoolExecutor,
     ) -> Iterator[_Message]:
@@ -232,7 +242,7 @@ class _Job:
 
     def _read(
         self,
-        messages: Iterator[tuple[int, tuple[str, int, np.ndarray]]],
+        messages: Messages,
         decoding: ThreadPoolExecutor,
     ) -> _Message | Future[_Message] | None:
         """Return the next message, as a future where its image is compressed; None at the end."""

@@ -193,7 +193,8 @@ class McapWriter:
             raise ParameterError(
                 f'File {self._path} cannot be written.',
                 cause=error.strerror or str(error),
-                remedy='Free space, or whatever else prevents it, and continue with --resume.',
+                remedy='Free space, or whatever else prevents it, and continue with --resume; '
+                'with --video or --coco, delete the files of this run and start again.',
             ) from error
         self._unwritten = bytearray()
         self._write_due = time.monotonic() + SECONDS_PER_WRITE

@@ -75,7 +75,7 @@ class RayWorker(Worker):
         """Label a recording; see Worker.label."""
         task = replace(task, path=task.path.absolute(), output=task.output.absolute())
         report: LabelReport = self._get(self._actor.label.remote(task))
-        on_frames(report.frames)
+        on_frames(report.resumed + report.frames + sum(report.dropped.values()))
         return report
 
     def _get(self, reference: Any) -> Any:

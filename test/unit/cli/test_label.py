@@ -270,8 +270,9 @@ def test_a_killed_run_is_readable_and_resumed(label, tmp_path):
     done = len(read_steps(output))
     assert 0 < done < count
     process = subprocess.run([*command, '--resume'], check=True, capture_output=True, text=True)
-    left, kept = re.search(r'(\d+) frames after the (\d+) messages', process.stderr).groups()
+    left, kept = re.search(r'(\d+) frames after the (\d+) of', process.stderr).groups()
     assert int(left) + int(kept) == count
+    assert f' {count}/{count} ' in process.stderr  # The bar is full.
     assert 0 < int(kept) <= done  # Less where a write was interrupted.
     assert output.read_bytes() == whole.read_bytes()
 
@@ -302,6 +303,18 @@ def test_a_full_disk_is_reported_and_the_run_continues_later(label, tmp_path):
     subprocess.run([*command, '--resume'], check=True, capture_output=True)
     whole, _ = label(path, '--with-input')
     assert (tmp_path / 'full.mcap').read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize('more, kilobytes', [(['--with-input'], 200), ([], 20)])
+def test_a_full_disk_is_reported_also_with_a_data_set(label, tmp_path, more, kilobytes):
+    path = write_recording(tmp_path / 'drive', camera(250))
+    output = tmp_path / 'full.mcap'
+    command = [*label.command, '--output', str(output), '--coco', *more, str(path)]
+    limited = ['bash', '-c', f'ulimit -f {kilobytes}; exec "$@"', 'bash', *command]
+    done = subprocess.run(limited, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert 'cannot be written.' in done.stderr and 'Traceback' not in done.stderr
+    assert 'delete the files of this run' in done.stderr
 
 
 @pytest.mark.parametrize('more', [(), ('--workers', '2')])
