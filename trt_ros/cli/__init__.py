@@ -18,11 +18,29 @@ import signal
 import sys
 import threading
 from types import FrameType
+from typing import Any
 
 from trt_ros.errors import TrtRosError
 
 #: Names of tasks, which the verb `infer` recognises by itself.
 TASKS = ('detect', 'segment', 'classify', 'pose', 'depth')
+
+
+class _VerbParser(argparse.ArgumentParser):
+    """A parser that takes files before, between and after the flags."""
+
+    _is_intermixed = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as argparse does; only if that leaves arguments, take files anywhere."""
+        found, left = super().parse_known_args(args, namespace)
+        if not left or self._is_intermixed:
+            return found, left
+        self._is_intermixed = True  # The next call comes back to this one.
+        try:
+            return self.parse_known_intermixed_args(args)
+        finally:
+            self._is_intermixed = False
 
 
 def verbs() -> list[str]:
@@ -45,7 +63,9 @@ def make_parser(names: Sequence[str]) -> argparse.ArgumentParser:
 
 def add_verbs(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
     """Add verbs to a parser, each with its help and flags."""
-    subparsers = parser.add_subparsers(metavar='VERB', dest='verb', required=True)
+    subparsers = parser.add_subparsers(
+        metavar='VERB', dest='verb', required=True, parser_class=_VerbParser
+    )
     for name in names:
         module = import_module(f'{__name__}.{name.replace("-", "_")}')
         text = (module.__doc__ or '').strip()

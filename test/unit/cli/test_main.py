@@ -77,6 +77,48 @@ def test_every_verb_has_help(name, capsys):
     assert capsys.readouterr().out.startswith(f'usage: trt-ros {name} ')
 
 
+@pytest.mark.parametrize(
+    'arguments',
+    [
+        'model a b --many 3',
+        'model --many 3 a b',
+        '--many 3 model a b',
+        'model a --many 3 b',
+        '--many 3 -- model a b',
+    ],
+)
+def test_files_and_flags_are_taken_in_any_order(verb, arguments):
+    args = parsed(verb, *arguments.split())
+    assert (args.model, args.files, args.many) == ('model', ['a', 'b'], 3)
+
+
+def test_files_that_begin_with_a_dash_are_taken_after_two(verb):
+    args = parsed(verb, '--many', '3', '--', '-model', '-a')
+    assert (args.model, args.files, args.many) == ('-model', ['-a'], 3)
+
+
+def parsed(verb, *arguments):
+    """Return the arguments of a verb with files and a flag."""
+
+    def add_arguments(parser):
+        parser.add_argument('model')
+        parser.add_argument('files', nargs='*')
+        parser.add_argument('--many', type=int)
+
+    taken = []
+    verb(lambda args: taken.append(args) or 0, add_arguments)
+    assert cli.main(['sample', *arguments]) == 0
+    return taken[0]
+
+
+def test_an_unknown_flag_is_a_usage_error(verb, capsys):
+    verb(lambda args: 0, lambda parser: parser.add_argument('files', nargs='*'))
+    with pytest.raises(SystemExit) as caught:
+        cli.main(['sample', 'a', '--unknown', 'b'])
+    assert caught.value.code == 2
+    assert 'unrecognized arguments: --unknown' in capsys.readouterr().err
+
+
 def test_the_exit_code_is_the_verbs_own(verb):
     verb(lambda args: 7)
     assert cli.main(['sample']) == 7
