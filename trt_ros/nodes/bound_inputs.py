@@ -95,6 +95,7 @@ class BoundInputs:
         for binding in self._bindings:
             for topic in binding.topics:
                 by_topic.setdefault(topic, []).append(binding)
+        self._refuse_two_spellings(list(by_topic))
         images = [name for name, bound in by_topic.items() if bound[0].kind == 'image']
         self.primary = (images or list(by_topic))[0]
         counts.noun = 'image' if images else 'message'
@@ -108,13 +109,25 @@ class BoundInputs:
         """Return a binding that stands for all inputs, with the topic of its tensor."""
         return replace(binding, sources=(self._format.topic(binding.topics[0], binding.input),))
 
+    def _refuse_two_spellings(self, names: Sequence[str]) -> None:
+        """Check that the topics are valid, and that no two names are one topic."""
+        spellings: dict[str, str] = {}
+        for name in names:
+            try:
+                resolved = self._node.resolve_topic_name(name)
+            except (InvalidTopicNameException, RuntimeError) as error:
+                raise ParameterError(
+                    f'inputs has an invalid topic {name!r}.', cause=str(error)
+                ) from error
+            other = spellings.setdefault(resolved, name)
+            if other != name:
+                raise ParameterError(
+                    f'inputs has the topics {other!r} and {name!r}, which are both {resolved}.',
+                    cause='Each topic has one subscription, whose messages go to all its inputs.',
+                    remedy=f'Write {other!r} in both places, and check the remappings.',
+                )
+
     def _topic(self, name: str, bound: Sequence[Binding], is_only: bool) -> BoundTopic:
-        try:
-            self._node.resolve_topic_name(name)
-        except (InvalidTopicNameException, RuntimeError) as error:
-            raise ParameterError(
-                f'inputs has an invalid topic {name!r}.', cause=str(error)
-            ) from error
         if len({binding.kind for binding in bound}) > 1:
             raise ParameterError(
                 f'The topic {name!r} is bound to an image and to a tensor in inputs.',

@@ -224,6 +224,10 @@ def test_bindings_that_cannot_be_honoured_are_refused(start_node, models):
         ({'inputs': ['y=tensor:t', '*=tensor:t']}, "The network has no input 'y'"),
         ({'inputs': ['x=tensor:t']}, 'The network input factor'),
         ({'inputs': ['*=tensor:t//u']}, "inputs has an invalid topic 't//u'"),
+        (
+            {'inputs': ['x=tensor:t', 'factor=tensor:/t']},
+            "inputs has the topics 't' and '/t', which are both /t.",
+        ),
         ({'tensor_format': 'isaac5'}, 'Package isaac_ros_tensor_msgs is not installed'),
         ({'tensor_format': 'isaac5'}, 'or install isaac_ros_tensor_msgs of Isaac ROS 5'),
         (
