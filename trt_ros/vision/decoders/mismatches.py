@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import TypeVar
@@ -42,6 +42,21 @@ ANY = 'The node `tensor` runs any network and publishes its undecoded outputs.'
 VECTORS = ('classify', 'embed')  # Tasks of networks of one vector, which may be anything.
 
 HeadT = TypeVar('HeadT')
+
+
+class UnrecognisedError(TensorMismatchError):
+    """
+    A network that no decoder recognises.
+
+    :param choices: outputs that one decoder recognises without the others, if the remedy names
+        them.
+    """
+
+    def __init__(
+        self, problem: str, *, choices: Sequence[str], cause: str = '', remedy: str = ''
+    ) -> None:
+        super().__init__(problem, cause=cause, remedy=remedy)
+        self.choices = tuple(choices)
 
 
 def claims_of(
@@ -150,12 +165,22 @@ def _unknown(
 ) -> TensorMismatchError:
     inputs = '; '.join(map(str, network.inputs))
     near = '; '.join(nearest(network, {family.name for family in families}))
-    return TensorMismatchError(
+    choices: list[str] = []
+    guidance = advice(network)
+    if not guidance:
+        choices = _decodable_parts(families, network)
+        choices = choices if len(choices) < 3 else []
+        guidance = (
+            f'Set outputs to {" or to ".join(choices)}. '
+            if choices
+            else _choose_an_output(families, network, others)
+        )
+    return UnrecognisedError(
         'No decoder recognises this network.',
+        choices=choices,
         cause=f'Seen: inputs {inputs}; {network}. Nearest: {near}.',
-        remedy=(advice(network) or _choose_an_output(families, network, others))
-        + 'Export the network as described in docs/models.md, or set `decoder` to its family. '
-        + ANY,
+        remedy=f'{guidance}Export the network as described in docs/models.md, or set `decoder` '
+        f'to its family. {ANY}',
     )
 
 
@@ -198,9 +223,6 @@ def _choose_an_output(
     """
     if len(network.outputs) < 2:
         return ''
-    choices = _decodable_parts(families, network)
-    if 0 < len(choices) < 3:
-        return f'Set outputs to {" or to ".join(choices)}. '
     nodes: dict[str, dict[str, None]] = {}
     for spec in network.outputs:
         alone = replace(network, outputs=(spec,), class_count=None)
