@@ -117,6 +117,18 @@ def test_missing_model_fails_launch_with_reason(start, container):
     assert '/detector could not be configured' in launch.output
 
 
+def test_an_empty_container_is_refused(start):
+    launch = start('detector.launch.py', f'model_path:={MODEL}', 'container:=')
+    assert launch.ends() == 1
+    assert 'The launch argument container is empty.' in launch.output
+
+
+def test_a_container_that_does_not_run_is_named_with_the_remedy(start):
+    launch = start('detector.launch.py', f'model_path:={MODEL}', 'container:=/absent')
+    launch.says('Waiting for service /absent/_container/load_node. Remedy: Start the container')
+    assert launch.stop() == 0
+
+
 def test_component_load_failure_fails_launch_with_reason(start, tmp_path):
     file = tmp_path / 'parameters.yaml'
     file.write_text('/**:\n  ros__parameters:\n    score_threshold: much\n')

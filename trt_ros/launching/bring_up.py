@@ -111,12 +111,17 @@ class BringUp(Action):
     def _bring_up(self, names: list[str], services: Services) -> None:
         container = self._container
         log = 'above'
+        remedy = ''
         if isinstance(container, Node):
             container = container.node_name
         elif self._components:
             log = f'in the log of {container}'
+            remedy = (
+                f'Remedy: Start the container {container} in this ROS domain, or set '
+                'container:=new; `ros2 component list` shows the running ones.'
+            )
         for request in self._components:
-            loaded = services.load(container, request)
+            loaded = services.load(container, request, remedy)
             if not loaded.success:
                 raise RuntimeError(
                     f'Failed to load {request.plugin_name} into {container}: '
@@ -153,9 +158,13 @@ class Services:
         self._context, self._node = context, get_ros_node(context)
         self._is_over, self._clients = is_over, clients
 
-    def load(self, container: str, request: LoadNode.Request) -> LoadNode.Response:
-        """Load a component into a container and return the response."""
-        client = self._client(LoadNode, f'{container}/_container/load_node')
+    def load(self, container: str, request: LoadNode.Request, remedy: str) -> LoadNode.Response:
+        """
+        Load a component into a container and return the response.
+
+        :param remedy: logged while the container does not run.
+        """
+        client = self._client(LoadNode, f'{container}/_container/load_node', remedy)
         self._request_until_answered(
             self._client(ListNodes, f'{container}/_container/list_nodes'), ListNodes.Request()
         )
@@ -175,7 +184,7 @@ class Services:
         request = ChangeState.Request(transition=Transition(id=transition))
         return bool(self._call(client, request).success)
 
-    def _client(self, kind: type, service: str) -> Any:
+    def _client(self, kind: type, service: str, remedy: str = '') -> Any:
         if service not in self._clients:
             self._clients[service] = self._node.create_client(kind, service)
         for attempt in itertools.count(1):
@@ -183,7 +192,7 @@ class Services:
                 return self._clients[service]
             self._check()
             if attempt * POLL_SECONDS == SECONDS_UNTIL_WARNING:
-                get_logger(__name__).warning(f'Waiting for service {service}.')
+                get_logger(__name__).warning(f'Waiting for service {service}. {remedy}')
 
     def _request_until_answered(self, client: Any, request: Any) -> Any:
         """Repeat a request until there is a response."""

@@ -65,6 +65,11 @@ def launch_nodes(context: LaunchContext, nodes: list[NodeDescription]) -> list[A
         actions.append(LogInfo(msg='Jetson: run `sudo jetson_clocks` for maximum clocks.'))
     if arguments['params_file'] and not Path(arguments['params_file']).is_file():
         raise ParameterError(f'Parameter file {arguments["params_file"]} does not exist.')
+    if not arguments['container'].strip():
+        raise ParameterError(
+            'The launch argument container is empty.',
+            remedy='Set it to none, new, or the name of a running container.',
+        )
     config = Path(get_package_share_directory(PACKAGE)) / 'config'
     keywords: list[dict[str, Any]] = []
     for node in nodes:
