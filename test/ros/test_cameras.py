@@ -310,10 +310,11 @@ def test_a_camera_without_images_is_named(one_by_one):
     ('topics', 'why'),
     [
         (['/front', 'front'], 'image_topics has duplicates: /front, /front.'),
+        (['/front', '~/front'], 'image_topics has topics with the same results: /front, ~/front.'),
         (['front', 'no topic'], "image_topics has an invalid topic 'no topic'."),
         ([''], "image_topics has an invalid topic ''."),
     ],
-    ids=['twice', 'invalid', 'empty'],
+    ids=['twice', 'same_results', 'invalid', 'empty'],
 )
 def test_invalid_topics_fail_configure_with_reason(fake_detector, request, topics, why):
     node = fake_detector(f'refused_{request.node.callspec.id}', image_topics=topics)

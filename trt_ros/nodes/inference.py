@@ -248,9 +248,16 @@ class InferenceNode(ManagedNode):
                 f'image_topics has duplicates: {", ".join(names)}.',
                 remedy='List each topic once.',
             )
+        prefixes = [f'{topic.strip("~/")}/' for topic in topics]
+        if len(set(prefixes)) < len(prefixes):
+            raise ParameterError(
+                f'image_topics has topics with the same results: {", ".join(topics)}.',
+                cause='The results of TOPIC are on ~/TOPIC/..., without a leading / or ~.',
+                remedy='List one of them by another name, and remap that to the topic.',
+            )
         return tuple(
-            Camera(self, topic, f'{topic.strip("~/")}/', CameraCounts(self._counts))
-            for topic in topics
+            Camera(self, topic, prefix, CameraCounts(self._counts))
+            for topic, prefix in zip(topics, prefixes)
         )
 
     def open(self) -> Iterable[str]:
