@@ -14,7 +14,7 @@ from trt_ros.cuda.calls import CudaError
 from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import copy_async, fill_async
-from trt_ros.errors import BackendError
+from trt_ros.errors import BackendError, ClosedError
 from trt_ros.profiling import mark
 from trt_ros.runtime.gpu.batch_buffers import KEEP_STATE, BatchBuffers, BuffersByShape
 from trt_ros.runtime.gpu.captured_graph import (
@@ -167,10 +167,16 @@ class FrameSlot:
         return launched
 
     def wait(self) -> None:
-        """Wait for the end of the launched frames; releases the GIL meanwhile."""
+        """
+        Wait for the end of the launched frames; releases the GIL meanwhile.
+
+        :raises ClosedError: when the slot was closed meanwhile, and its results with it.
+        """
         with mark('wait'):
             self.shared.waiting.end(self._run, self.done)
         self.in_flight = False
+        if self.memory is None:
+            raise ClosedError('The pipeline')
 
     def stages_of(
         self,
@@ -229,13 +235,15 @@ class FrameSlot:
             launched = last.launched
             captured = launched.captured
         else:
+            self._last = None  # Also where an image is refused: its graph may replace the last.
             buffers = buffers or self.buffers_for(len(frames), after=after)
             captured = self._find_graph(
                 buffers, key, thresholds, frames, sources, zero_copy, after
             )
             launched = Launched(buffers, captured, all(zero_copy))
             write_request(captured.memory.pinned.view, thresholds)
-            self._last = None if tensors else _ImagesRun(thresholds, key, launched)
+            if not tensors:
+                self._last = _ImagesRun(thresholds, key, launched)
         if captured.pieces:
             self._copy(sources, captured.pieces, captured.memory)
         for index, target in captured.direct:

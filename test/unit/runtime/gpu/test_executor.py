@@ -10,6 +10,7 @@ import pytest
 from trt_ros.cuda.calls import CudaError, live
 from trt_ros.errors import (
     BackendError,
+    BadFrameError,
     ClosedError,
     GpuFailedError,
     ParameterError,
@@ -371,6 +372,26 @@ def test_a_class_of_a_high_index_makes_room_for_the_table(open_graph, cuda, pict
     pipeline.infer(frame, ASKED)
     image = bytes(cuda._memory[slot.memory.image.ptr])[256 : 256 + frame.nbytes]
     assert image == frame.data.tobytes()
+
+
+def test_result_is_not_read_once_the_pipeline_is_closed(open_graph, cuda, picture):
+    pipeline = open_graph(slots=1)
+    pending = pipeline.submit([picture()], ASKED)
+    cuda.before['cudaEventSynchronize'] = pipeline.close  # Its wait for the frame is over at once.
+    with pytest.raises(ClosedError, match='The pipeline is closed'):
+        pending.results()
+
+
+def test_image_after_a_refused_one_has_its_thresholds(open_graph, picture):
+    pipeline = open_graph(slots=1)
+    (slot,) = pipeline.slots.all
+    depth = Frame(np.zeros(400 * 300 * 4, np.uint8), 400, 300, 1600, '32FC1')
+    for refused in ([], [depth], [depth, depth]):
+        for each in refused:
+            with pytest.raises(BadFrameError, match='32FC1 is of depth images'):
+                pipeline.infer(each, ASKED)
+        pipeline.infer(picture(), ASKED)
+        assert request_of(slot).score_threshold == ASKED.score
 
 
 def test_use_after_close_is_an_error(open_graph, picture):
