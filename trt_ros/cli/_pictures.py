@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import BadFrameError, ParameterError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,12 +40,20 @@ def expand(files: Sequence[Path]) -> Iterator[Path]:
         yield from inside
 
 
-def frames(files: Sequence[Path]) -> Iterator[tuple[str, Frame]]:
+def raise_bad(error: BadFrameError) -> None:
+    """Refuse an image that cannot be read."""
+    raise error
+
+
+def frames(
+    files: Sequence[Path], on_bad: Callable[[BadFrameError], None] = raise_bad
+) -> Iterator[tuple[str, Frame]]:
     """
     Yield every picture, video frame and image of a recording with its name, such as 'a.jpg'.
 
+    :param on_bad: called for what is neither an image nor a video, and for a damaged recording,
+        of which the rest is left out.
     :raises ParameterError: when a folder has no images, or a recording cannot be opened.
-    :raises BadFrameError: when a file is neither an image nor a video.
     """
     from trt_ros.media import read_picture
     from trt_ros.recording import is_recording
@@ -55,18 +63,24 @@ def frames(files: Sequence[Path]) -> Iterator[tuple[str, Frame]]:
         if is_recording(source):
             from trt_ros.labelling.images import recorded_frames
 
-            yield from recorded_frames(source)
+            try:
+                yield from recorded_frames(source, on_bad)
+            except BadFrameError as error:
+                on_bad(error)
             continue
         for path in expand([source]):
-            if path.suffix.lower() in VIDEO_SUFFIXES:
-                for index, (pixels, _) in enumerate(read_video(path)):
-                    yield f'{path}, frame {index}', Frame.from_pixels(pixels)
-            else:
-                yield str(path), Frame.from_pixels(read_picture(path))
+            try:
+                if path.suffix.lower() in VIDEO_SUFFIXES:
+                    for index, (pixels, _) in enumerate(read_video(path)):
+                        yield f'{path}, frame {index}', Frame.from_pixels(pixels)
+                else:
+                    yield str(path), Frame.from_pixels(read_picture(path))
+            except BadFrameError as error:
+                on_bad(error)
 
 
 def count_frames(files: Sequence[Path]) -> int:
-    """Count what `frames` yields; for videos, what their container declares."""
+    """Count what `frames` yields or leaves out; for videos, what their container declares."""
     import cv2
 
     from trt_ros.media import open_video
@@ -83,7 +97,10 @@ def count_frames(files: Sequence[Path]) -> int:
             if path.suffix.lower() not in VIDEO_SUFFIXES:
                 count += 1
                 continue
-            video = open_video(path)
+            try:
+                video = open_video(path)
+            except BadFrameError:
+                continue
             try:
                 count += max(1, int(video.get(cv2.CAP_PROP_FRAME_COUNT)))
             finally:

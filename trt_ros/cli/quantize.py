@@ -8,6 +8,8 @@ sensitive layers return to float. An interrupted calibration continues when run 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Callable, Sequence
 import json
 from pathlib import Path
 import sys
@@ -17,7 +19,7 @@ from trt_ros.cli._arguments import fraction, positive
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import count_frames, fingerprint, frames
 from trt_ros.cli.build import Bar
-from trt_ros.errors import ParameterError
+from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.regular_file import check_output_file
 from trt_ros.runtime.options import PREPROCESSING, LabelledOptions
 
@@ -118,9 +120,14 @@ def run(args: Namespace) -> int:
     pipeline_options = LabelledOptions(
         model_path=str(args.model), **{name: getattr(args, name) for name in OPTIONS}
     )
+    bad: list[BadFrameError] = []
     with Bar() as bar:
         report = Reporter(bar)
-        found = quantise(options, pipeline_options, _source(args), args.output, report)
+        try:
+            source = _source(args, bad.append)
+            found = quantise(options, pipeline_options, source, args.output, report)
+        finally:
+            _print_bad(bad)
         if not args.no_latency and not (found.engine and found.engine.problem):
             found.latency = measure_latency(
                 args.model, args.output, args.to, pipeline_options, report
@@ -133,7 +140,7 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _source(args: Namespace) -> FrameSource:
+def _source(args: Namespace, on_bad: Callable[[BadFrameError], None]) -> FrameSource:
     from trt_ros.quantization.quantise import FrameSource, limited
 
     missing = [str(path) for path in args.images if not path.exists()]
@@ -144,13 +151,20 @@ def _source(args: Namespace) -> FrameSource:
     count = count_frames(args.images)
 
     def opened() -> Any:
-        return limited((frame for _, frame in frames(args.images)), count, args.max_images)
+        every = (frame for _, frame in frames(args.images, on_bad))
+        return limited(every, count, args.max_images)
 
     return FrameSource(
         opened,
         min(count, args.max_images),
         json.dumps([fingerprint(args.images), args.max_images]),
     )
+
+
+def _print_bad(bad: Sequence[BadFrameError]) -> None:
+    for kind, count in Counter(each.kind for each in bad).items():
+        first = next(each for each in bad if each.kind == kind)
+        print(f'left out: {count} ({kind}). {first.problem}', file=sys.stderr)
 
 
 def _print(found: QuantReport) -> None:

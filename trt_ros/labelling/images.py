@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from trt_ros.errors import BadFrameError
 from trt_ros.labelling.job import chosen_topics
 from trt_ros.recording import IMAGE_TYPES, Recording
 from trt_ros.ros.dds.cdr import read_compressed_image, read_image
@@ -23,17 +24,24 @@ def count_images(path: Path) -> int:
         return sum(recording.topics[topic].count for topic in chosen_topics(recording, []))
 
 
-def recorded_frames(path: Path) -> Iterator[tuple[str, Frame]]:
+def recorded_frames(
+    path: Path, on_bad: Callable[[BadFrameError], None]
+) -> Iterator[tuple[str, Frame]]:
     """
     Yield every image of a recording with its name, such as 'drive.mcap, /image_raw, 12.300 s'.
 
+    :param on_bad: called for an image that cannot be decoded, which is then left out.
     :raises ParameterError: when it cannot be opened or has none.
-    :raises BadFrameError: when the recording is damaged, or an image is.
+    :raises BadFrameError: when the recording is damaged.
     """
     with closing(Recording(path)) as recording:
         topics = chosen_topics(recording, [])
         for topic, time_ns, data in recording.messages(topics):
             is_raw = recording.topics[topic].message_type == IMAGE_TYPES[0]
-            view = read_image(data) if is_raw else read_compressed_image(data)
+            try:
+                frame = to_frame(read_image(data) if is_raw else read_compressed_image(data))
+            except BadFrameError as error:
+                on_bad(error)
+                continue
             seconds = (time_ns - recording.start_ns) / 1e9
-            yield f'{path}, {topic}, {seconds:.3f} s', to_frame(view)
+            yield f'{path}, {topic}, {seconds:.3f} s', frame

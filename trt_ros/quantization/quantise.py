@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 import hashlib
 from itertools import islice
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,8 @@ class LayerResult:
     """
     A convolution or matrix product in the result.
 
-    :param error: error of the last layers when this one alone is quantised; None if it was never.
+    :param error: error of the last layers when this one alone is quantised, infinite for NaN; None
+        if it was never.
     :param reason: why it stays in float; '' where it is quantised.
     """
 
@@ -135,6 +137,9 @@ class QuantReport:
     def as_dict(self) -> dict[str, Any]:
         """Return the values for JSON."""
         found = {**asdict(self), 'agreement': self.agreement.as_dict()}
+        for layer in found['layers']:
+            if layer['error'] == math.inf:  # JSON has no infinity.
+                layer['error'] = None
         if self.engine and self.engine.agreement:
             found['engine']['agreement'] = self.engine.agreement.as_dict()
         return found

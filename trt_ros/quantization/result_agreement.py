@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.errors import ModelError
 from trt_ros.quantization.frame_network import FrameNetwork
 from trt_ros.runtime.agreement import Agreement, BoxAgreement, agreements
 from trt_ros.vision.average_precision import average_precisions
@@ -26,7 +27,7 @@ class ResultAgreement:
 
     :param metric: 'mAP50 against the original', 'equal best class', 'equal pixels' or 'cosine of
         outputs'.
-    :param value: 1 for equal results.
+    :param value: 1 for equal results, 0 where NaN or Inf are not those of the original.
     :param boxes: None for tasks without upright boxes.
     """
 
@@ -52,6 +53,9 @@ class ResultAgreement:
     def __str__(self) -> str:
         cosine = min((each.cosine for each in self.outputs.values()), default=1.0)
         text = f'{self.metric} {self.value:.4f}, lowest cosine of outputs {cosine:.6f}'
+        bad = sum(each.non_finite_differences for each in self.outputs.values())
+        if bad:
+            text += f', {bad} values differ by NaN or Inf'
         if self.boxes:
             text += (
                 f', boxes {self.boxes.ours} (original {self.boxes.reference}), '
@@ -65,12 +69,22 @@ class Evaluation:
     Frames with the results of the original network.
 
     :param score: minimum score of the original's boxes, which count as true.
+    :raises ModelError: when the original computes NaN.
     """
 
     def __init__(self, original: FrameNetwork, frames: Sequence[Frame], score: float) -> None:
         self._score, self.frames = score, frames
         self._thresholds = Thresholds(score=score, max_detections=300)
         self._wanted = [original.run(frame, self._thresholds) for frame in frames]
+        for _, tensors in self._wanted:
+            bad = [name for name, each in tensors.items() if np.isnan(each).any()]
+            if bad:
+                raise ModelError(
+                    f'The original network computes NaN in {", ".join(bad)}.',
+                    cause='ONNX Runtime ran it on the images of the calibration, in float32.',
+                    remedy='Check the preprocessing with `trt-ros verify MODEL IMAGES --picture '
+                    'seen.png`, or export the network again.',
+                )
 
     def agreement(self, network: FrameNetwork) -> ResultAgreement:
         """Run a network on all frames and compare its results and outputs."""
@@ -86,6 +100,8 @@ class Evaluation:
         if np.isnan(value):
             cosines = [each.cosine for each in outputs.values()]
             metric, value = 'cosine of outputs', min(cosines, default=1.0)
+        if any(each.non_finite_differences for each in outputs.values()):
+            value = 0.0
         return ResultAgreement(metric, float(value), outputs, self._boxes(pairs))
 
     def _compare(self, pairs: Sequence[tuple[Any, Any]]) -> tuple[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import math
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,8 @@ class LayerSearch:
 
 
 def _relative_error(got: np.ndarray, want: np.ndarray) -> float:
-    """Return the root mean square error in standard deviations of `want`."""
+    """Return the root mean square error in standard deviations of `want`; infinite for NaN."""
     difference = got.astype(np.float64) - want
     deviation = float(want.std(dtype=np.float64))
-    return float(np.sqrt((difference**2).mean())) / (deviation or 1.0)
+    error = float(np.sqrt((difference**2).mean())) / (deviation or 1.0)
+    return math.inf if math.isnan(error) else error

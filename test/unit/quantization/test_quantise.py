@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -196,6 +197,84 @@ def test_metric_is_that_of_the_task(quantize, tmp_path, shape, metric):
     assert 0.99 <= report['agreement']['value'] <= 1.0
     assert why == {'conv': '', 'product': 'last layer before the results'}
     assert 'no GPU: latency not measured' in printed.out or report['latency']['rows']
+
+
+def test_original_that_computes_nan_is_refused(quantize, residual_model, tmp_path):
+    model = residual_model()
+    (bias,) = (each for each in model.graph.initializer if each.name == 'bb')
+    bias.CopyFrom(onnx.numpy_helper.from_array(np.full(3, np.nan, np.float32), 'bb'))
+    onnx.save(model, tmp_path / 'nan.onnx')
+    code, printed = quantize(model=tmp_path / 'nan.onnx')
+    assert code == 1
+    assert 'The original network computes NaN in scores.' in printed.err
+    assert not (tmp_path / 'q.onnx').exists()
+
+
+def test_layers_that_cause_infinity_return_to_float(quantize, tmp_path):
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 17]>
+        network (float[1, 3, 16, 16] images) => (float[1, 2, 3, 2, 4] found) {
+            [first] a = Conv<strides = [8, 8]>(images, w)
+            [small] b = Conv(a, one)
+            positive = Abs(b)
+            logarithm = Log(positive)
+            c = Reshape(logarithm, row)
+            [product] d = MatMul(c, v)
+            [shaped] found = Reshape(d, shape)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    weights = rng.uniform(0.5, 1.0, (8, 3, 8, 8)).astype(np.float32)
+    weights[1:] *= 1e-5  # Less than a step of int8.
+    for name, values in (
+        ('w', weights),
+        ('one', np.eye(8, dtype=np.float32)[..., None, None]),
+        ('v', rng.normal(size=(32, 48)).astype(np.float32)),
+        ('row', np.array([1, 32])),
+        ('shape', np.array((1, 2, 3, 2, 4))),
+    ):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    onnx.save(model, tmp_path / 'small.onnx')
+    code, printed = quantize('--json', tmp_path / 'report.json')
+    assert code == 0, printed.err
+    report, why = reasons(tmp_path / 'report.json')
+    assert why['small'] == 'in float to meet --max-drop' and not why['first']
+    (output,) = report['agreement']['outputs'].values()
+    assert output['non_finite_here'] == 0
+
+
+def test_images_that_cannot_be_read_are_left_out(pictures, residual_model, tmp_path, capsys):
+    recordings = pytest.importorskip('support.recordings')
+    folder = tmp_path / 'images'
+    onnx.save(residual_model(), tmp_path / 'small.onnx')
+    shutil.copytree(pictures, folder)
+    (folder / '0.png').write_bytes(b'not a picture')
+    (folder / 'video.mp4').write_bytes(b'not a video')
+    image = np.zeros((16, 16, 3), np.uint8)
+    messages = [
+        ('/camera', index, recordings.raw_image(index, image, encoding))
+        for index, encoding in enumerate(('bgr8', 'none8', 'rgb8'))
+    ]
+    drive = recordings.storage_file(recordings.write_recording(tmp_path / 'drive', messages))
+    cut = tmp_path / 'cut.mcap'
+    cut.write_bytes(drive.read_bytes()[:-100])
+    output, report = str(tmp_path / 'q.onnx'), str(tmp_path / 'report.json')
+    flags = ['--to', 'int8', '--output', output, '--json', report]
+    model = str(tmp_path / 'small.onnx')
+    assert main(['quantize', model, str(folder), str(drive), str(cut), *flags]) == 0
+    printed = capsys.readouterr()
+    assert json.loads((tmp_path / 'report.json').read_text())['frames'] == 3 + 2 + 2
+    assert f'left out: 2 (unreadable file). Cannot read {folder / "0.png"}' in printed.err
+    assert 'left out: 2 (unknown encoding). ' in printed.err
+    assert f'left out: 1 (damaged recording). Recording {cut} is damaged' in printed.err
+
+
+def test_images_of_which_none_can_be_read_are_refused(quantize, tmp_path):
+    (tmp_path / 'bad.png').write_bytes(b'not a picture')
+    code, printed = quantize(images=tmp_path / 'bad.png')
+    assert code == 1
+    assert 'left out: 1 (unreadable file).' in printed.err
+    assert 'The files have no images.' in printed.err
 
 
 def test_network_of_several_inputs_is_refused(quantize, tmp_path):
