@@ -233,3 +233,10 @@ def test_reading_starts_again(tmp_path, opened):
     assert [time for _, time, _ in first] == [
         time for _, time, _ in recording.messages(['/camera'])
     ][:2]
+
+
+@pytest.mark.parametrize(('step', 'rate_hz'), [(6000, 1 / 600), (17_000_000_000, 0.0)])
+def test_rate_is_unknown_if_the_clock_was_set(tmp_path, opened, step, rate_hz):
+    images = [('/camera', index, raw_image(0, NOISE[0])) for index in (0, step)]
+    recording = opened(write_recording(tmp_path / 'bag', images))
+    assert recording.mean_rate_hz('/camera') == pytest.approx(rate_hz)

@@ -51,7 +51,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar='FILE',
-        help='MCAP file of the results; of several recordings, the folder of these files',
+        help='MCAP file of the results; of several recordings or a folder of them, the folder of '
+        'these files',
     )
     parser.add_argument(
         '--topic',
@@ -243,14 +244,17 @@ def _outputs(paths: Sequence[Path], output: Path) -> Iterator[tuple[Path, Path]]
     found: list[Path] = []
     for path in paths:
         inside = recordings_in(path) if path.is_dir() and not is_recording(path) else []
-        found += inside if len(inside) > 1 else [path]
-    if len(found) == 1:
+        # A folder of one file may be a recording whose recorder was killed.
+        found += inside if len(inside) > 1 or any(map(Path.is_dir, inside)) else [path]
+    if found == list(paths) and len(found) == 1:
         yield found[0], output
         return
     names = [path.stem if path.is_file() else path.name for path in found]
-    if len(set(names)) < len(names):
+    same = [str(path) for path, name in zip(found, names) if names.count(name) > 1]
+    if same:
         raise ParameterError(
-            'Several recordings have the same name.', remedy='Label them one by one.'
+            f'The results of {", ".join(same)} would have the same name.',
+            remedy='Label them one by one.',
         )
     make_output_folder(output)
     for path, name in zip(found, names):

@@ -133,10 +133,14 @@ class Recording:
         ]
 
     def mean_rate_hz(self, topic: str) -> float:
-        """Return the mean rate of a topic over the whole recording; 0.0 if it is unknown."""
+        """
+        Return the mean rate of a topic over the whole recording; 0.0 if it is unknown.
+
+        Less than one message per day is a clock that was set while recording.
+        """
         seconds = (self.end_ns - self.start_ns) / 1e9
         rate_hz = (self.topics[topic].count - 1) / seconds if seconds > 0 else 0.0
-        return rate_hz if 0 < rate_hz < 1000 else 0.0
+        return rate_hz if 1 / 86400 < rate_hz < 1000 else 0.0
 
     def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, int, np.ndarray]]:
         """

@@ -293,6 +293,19 @@ def test_a_folder_of_recordings_is_labelled_file_by_file(label, tmp_path):
     assert [len(read(output / f'drive_{number}.mcap')) for number in (1, 2)] == [1, 2]
 
 
+def test_a_folder_of_one_recording_is_labelled(label, tmp_path):
+    write_recording(tmp_path / 'drives/drive', camera(2))
+    output, _ = label(tmp_path / 'drives')
+    assert len(read(output / 'drive.mcap')) == 2
+
+
+def test_recordings_of_the_same_name_are_named(label, tmp_path):
+    paths = [write_recording(tmp_path / f'{each}/drive', camera(1)) for each in 'ab']
+    other = write_recording(tmp_path / 'c/other', camera(1))
+    _, text = label(*paths, other, code=1)
+    assert f'The results of {paths[0]}, {paths[1]} would have the same name.' in text
+
+
 def test_a_full_disk_is_reported_and_the_run_continues_later(label, tmp_path):
     path = write_recording(tmp_path / 'drive', camera(250))
     command = [*label.command, '--output', str(tmp_path / 'full.mcap'), '--with-input', str(path)]
