@@ -32,7 +32,7 @@ def open_ray(
     try:
         if not ray.is_initialized():
             ray.init(address, log_to_driver=False, configure_logging=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Of all types: a full disk, a node that starts too slowly.
         raise BackendError(
             f'Ray at {address} cannot be reached.',
             cause=str(error),

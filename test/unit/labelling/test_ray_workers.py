@@ -75,3 +75,17 @@ def test_worker_that_fits_nowhere_is_refused(monkeypatch):
             open_ray('local', LabelledOptions(), 1, 64.0)
     finally:
         ray.shutdown()
+
+
+def test_ray_that_cannot_start_is_reported(label, tmp_path, environment):
+    (tmp_path / 'file').touch()
+    done = subprocess.run(
+        label(tmp_path / 'out', '--ray'),
+        env={**environment, 'RAY_TMPDIR': str(tmp_path / 'file')},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert 'Ray at local cannot be reached.\nCause: ' in done.stderr
+    assert 'Traceback' not in done.stderr

@@ -49,19 +49,45 @@ def test_missing_modelopt_is_an_error_with_the_command_that_installs_it(quantize
     assert not (tmp_path / 'q.onnx').exists()
 
 
-def test_picture_that_cannot_be_read_is_no_failure_of_modelopt(quantize, monkeypatch, tmp_path):
+@pytest.fixture
+def read(monkeypatch):
+    """Return the inputs that a quantisation reads which then fails."""
+    found = []
+
     def read_all(*_, calibration_data_reader, **__):
-        while calibration_data_reader.get_next() is not None:
-            pass
+        while (inputs := calibration_data_reader.get_next()) is not None:
+            found.append(inputs)
+        raise ValueError('no kernels')
 
     names = ('modelopt', 'modelopt.onnx', 'modelopt.onnx.quantization')
     for name, module in zip(names, (None, None, SimpleNamespace(quantize=read_all))):
         monkeypatch.setitem(sys.modules, name, module or SimpleNamespace(__path__=[]))
+    return found
+
+
+def test_picture_that_cannot_be_read_is_left_out(quantize, read, tmp_path):
     (tmp_path / '2.png').write_bytes(b'not a picture')
     code, printed = quantize()
-    assert code == 1
-    assert 'trt-ros quantize: Cannot read' in printed.err
-    assert 'modelopt' not in printed.err
+    assert code == 1 and len(read) == 3
+    assert f'left out: 1 (unreadable file). Cannot read {tmp_path / "2.png"}' in printed.err
+    assert 'cannot quantise the model.\nCause: ValueError: no kernels' in printed.err
+
+
+def test_pictures_that_do_not_fit_are_no_failure_of_modelopt(quantize, read, tmp_path):
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 17]>
+        network (float[1, 4, 16, 16] images) => (float[1, 4, 16, 16] found) {
+            a = Conv(images, w)
+            b = Conv(a, w)
+            found = Conv(b, w)
+        }"""
+    )
+    weights = np.eye(4, dtype=np.float32)[..., None, None]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, 'w'))
+    onnx.save(model, tmp_path / 'rgba.onnx')
+    code, printed = quantize(model=tmp_path / 'rgba.onnx')
+    assert code == 1 and not read
+    assert 'trt-ros quantize: ' in printed.err and 'modelopt' not in printed.err
 
 
 needs_modelopt = pytest.mark.skipif(
