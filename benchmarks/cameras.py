@@ -249,19 +249,21 @@ def run(containers: Sequence[Container], **environment: str) -> list[dict[str, A
     """
     Run containers at the same time, each in a process; all are measured at the same time.
 
+    Each has a ROS domain of its own: in one, the images of each would reach the others, too.
+
     The first row has the GPU memory of all of them.
     """
     devices = sorted({device for options in containers for device in options.devices})
     before = gpu_loads(devices)
     with contextlib.ExitStack() as started:
         processes = []
-        for options in containers:
+        for domain, options in enumerate(containers, int(os.environ.get('ROS_DOMAIN_ID', 0))):
             process = subprocess.Popen(
                 [sys.executable, __file__, '--container', json.dumps(asdict(options))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                env={**os.environ, **environment},
+                env={**os.environ, **environment, 'ROS_DOMAIN_ID': str(domain)},
             )
             started.enter_context(process)
             started.callback(process.kill)  # After an error; __exit__ waits for it.

@@ -228,7 +228,8 @@ class Player:
         while high - low > max(INTERVAL_HZ, INTERVAL * low):
             # The geometric mean: the first probes of a slow graph would be far too fast.
             rate_hz = math.sqrt(low * high)
-            if is_sustained(self.play(rate_hz, seconds), rate_hz):
+            # Twice: one interruption in a short run would hide all higher rates.
+            if any(is_sustained(self.play(rate_hz, seconds), rate_hz) for _ in range(2)):
                 low = rate_hz
             else:
                 high = rate_hz

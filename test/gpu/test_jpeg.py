@@ -64,11 +64,19 @@ def frame_of(jpeg: np.ndarray, decode: Callable[[], np.ndarray] | None = None) -
     )
 
 
+@pytest.fixture(scope='module')
+def decoder(gpu: Gpu) -> Iterator[JpegDecoder]:
+    """An open decoder: opening and closing takes long."""
+    with closing(JpegDecoder(gpu.index)) as decoder:
+        with gpu.context:
+            assert decoder.open() == ''
+        yield decoder
+
+
 @pytest.fixture
-def decode(gpu: Gpu) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
+def decode(gpu: Gpu, decoder: JpegDecoder) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
     """Decode a JPEG on the GPU; return the pixels."""
-    with gpu.context, closing(JpegDecoder(gpu.index)) as decoder, closing(Stream()) as stream:
-        assert decoder.open() == ''
+    with gpu.context, closing(Stream()) as stream:
 
         def on_gpu(jpeg: np.ndarray) -> np.ndarray:
             frame = frame_of(jpeg)

@@ -37,7 +37,7 @@ class JpegDecoder:
 
     def open(self) -> str:
         """
-        Load the library; the GPU is current.
+        Load the library and decode an image; the GPU is current.
 
         :returns: why JPEG images cannot be decoded on the GPU; '' when they can.
         """
@@ -48,6 +48,8 @@ class JpegDecoder:
 
     def _open(self) -> str:
         try:
+            import cv2
+
             codec = import_module(_MODULE)
             self._parameters = {
                 channels: codec.DecodeParams(
@@ -63,7 +65,11 @@ class JpegDecoder:
             self._decoder = codec.Decoder(
                 device_id=self._device, max_num_cpu_threads=1, options=':fancy_upsampling=1'
             )
+            # The first image takes a third of a second: not that of a camera.
+            example = cv2.imencode('.jpg', np.zeros((64, 64, 3), np.uint8))[1]
+            self._decoder.decode(codec.CodeStream(example), params=self._parameters[3])
         except Exception as error:  # ImportError, RuntimeError of the library, old versions.
+            self._decoder = None
             return f'{_MODULE}: {error}'
         self._codec = codec
         return ''
