@@ -11,7 +11,7 @@ import shlex
 from typing import Any
 
 from trt_ros.cuda.usage import measured
-from trt_ros.driver import nvidia_driver
+from trt_ros.driver import GpuInfo, nvidia_driver
 from trt_ros.engine import cache as caches
 from trt_ros.engine.build.config import load_plugins
 from trt_ros.engine.build.parent import build
@@ -19,7 +19,7 @@ from trt_ros.engine.engine import Engine, load_engine
 from trt_ros.engine.files import sha256_of_file
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import is_plan, read_plan_header
-from trt_ros.errors import ModelError, ParameterError
+from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.trt import Flavour, load_trt
 
@@ -149,6 +149,7 @@ def _sharing(engine: Engine) -> str:
 def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine:
     options = sidecar.get('options', {})
     budget_mib = options.get('weight_streaming_budget_mib')
+    check_fp8(sidecar, nvidia_driver().gpu(device))
     if options.get('plugins'):
         load_plugins(load_trt(sidecar['flavour']), options['plugins'])
     engine = load_engine(
@@ -164,6 +165,27 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine
     if options.get('strip_weights'):
         _refit(engine, Path(sidecar['onnx']['path']))
     return engine
+
+
+def check_fp8(sidecar: Mapping[str, Any], gpu: GpuInfo) -> None:
+    """
+    Check that this GPU computes the engine's fp8 convolutions.
+
+    tensorrt_rtx 1.5 leaves their scales out on compute capability 9.0, where it runs although it
+    does not list it: all 40 convolutions that were tried on an H100 were wrong, matrix products
+    right.
+
+    :raises BackendError: if it computes them wrongly.
+    """
+    names = sidecar.get('fp8_convolutions')
+    if names and sidecar['flavour'] == 'tensorrt_rtx' and gpu.compute_capability == (9, 0):
+        raise BackendError(
+            f'tensorrt_rtx computes fp8 convolutions wrongly on {gpu.name}.',
+            cause=f'It leaves out their scales. The model has {len(names)}: '
+            f'{", ".join(names[:3])}{", ..." if len(names) > 3 else ""}',
+            remedy='Use the original with precision fp16, or quantise only matrix products: '
+            'trt-ros quantize --to fp8 --keep Conv --keep ConvTranspose',
+        )
 
 
 def _refit(engine: Engine, onnx: Path) -> None:

@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from trt_ros.driver import GpuInfo
 from trt_ros.engine.cache import EngineCache, sidecar_path
 from trt_ros.engine.open import (
     build_summary,
+    check_fp8,
     diagnostics_of,
     ineffective_options,
     open_engine,
@@ -22,6 +24,27 @@ def test_no_engine_is_built_without_gpu(models, no_gpu, tmp_path):
     with pytest.raises(BackendError, match='No usable NVIDIA GPU found'):
         open_engine(models.conv(), cache_dir=tmp_path / 'cache')
     assert not (tmp_path / 'cache').exists()
+
+
+@pytest.mark.parametrize(
+    ('flavour', 'capability', 'names', 'is_wrong'),
+    [
+        ('tensorrt_rtx', (9, 0), ['stem', 'a', 'b', 'c'], True),
+        ('tensorrt_rtx', (9, 0), [], False),
+        ('tensorrt_rtx', (8, 9), ['stem'], False),
+        ('tensorrt', (9, 0), ['stem'], False),
+    ],
+)
+def test_fp8_convolutions_are_refused_where_they_are_wrong(flavour, capability, names, is_wrong):
+    gpu = GpuInfo(0, 'NVIDIA H100', capability, 132, 80 << 30, False, 'GPU-1', '0000:01:00.0')
+    sidecar = {'flavour': flavour, 'fp8_convolutions': names}
+    if not is_wrong:
+        check_fp8(sidecar, gpu)
+        return
+    with pytest.raises(BackendError, match='wrongly on NVIDIA H100') as caught:
+        check_fp8(sidecar, gpu)
+    assert '4: stem, a, b, ...' in caught.value.cause
+    assert '--keep Conv' in caught.value.remedy
 
 
 def test_unknown_facts_are_omitted():

@@ -130,6 +130,8 @@ def test_rtx_builds_it_or_names_the_format_that_it_refuses(quantised, tmp_path, 
         assert 'int8 convolutions are not supported' in printed.err
         return
     assert code == 0, printed.err
-    types = json.loads(printed.out)['layer_precisions']
+    found = json.loads(printed.out)
+    types = found['layer_precisions']
     assert types['float16'] > types.get('float32', 0)
     assert types['int8' if path.stem == 'int8' else 'float8_e4m3fn'] >= len(RANGES)
+    assert len(found['fp8_convolutions']) == (0 if path.stem == 'int8' else 4)

@@ -26,6 +26,7 @@ from trt_ros.engine.build.onnx_cut_nms import UncuttableError, cut_nms, cut_reas
 from trt_ros.engine.build.onnx_einsum import lower_equations
 from trt_ros.engine.build.onnx_images import images_as_uint8
 from trt_ros.engine.build.onnx_nms import BATCHED
+from trt_ros.engine.build.onnx_nodes import fp8_convolutions
 from trt_ros.engine.build.onnx_precision import convert
 from trt_ros.engine.build.onnx_simplify import simplify
 from trt_ros.engine.build.profiles import largest_batch, resolve_profiles, sizes_without_effect
@@ -171,6 +172,7 @@ def _build(
     if rewrite(changed or model, options):
         changed = changed or model
     converted = None if changed is None else changed.SerializeToString()
+    in_fp8 = fp8_convolutions((changed or model).graph)
     del model, simpler, changed
     events.phase('parsing the model')
     began = time.monotonic()
@@ -213,6 +215,7 @@ def _build(
         'cut_nms': cut_line,
         'simplified': simplified,
         'lowered': lowered,
+        'fp8_convolutions': in_fp8,
         **_layer_report(flavour, network, plan),
     }
 

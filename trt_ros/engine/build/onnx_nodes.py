@@ -41,6 +41,27 @@ def has_fp8(path: Path) -> bool:
     )
 
 
+def fp8_convolutions(graph: Any) -> list[str]:
+    """Return the keys of the convolutions that read fp8 tensors, in topological order."""
+    import onnx
+
+    fp8 = {
+        tensor.name
+        for tensor in tensors(graph)
+        if onnx.TensorProto.DataType.Name(tensor.data_type).startswith('FLOAT8')
+    }
+    read = {
+        node.output[0]
+        for node in nodes(graph)
+        if node.op_type == 'DequantizeLinear' and fp8.intersection(node.input)
+    }
+    return [
+        node_key(node)
+        for node in nodes(graph)
+        if node.op_type in ('Conv', 'ConvTranspose') and read.intersection(node.input)
+    ]
+
+
 def to_quantising_opset(model: Any, precision: str) -> Any:
     """
     Return a model in an opset in which Q/DQ nodes have fp8 values and scales of lower precision.

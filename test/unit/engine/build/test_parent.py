@@ -116,6 +116,7 @@ def test_fp8_of_the_model_is_kept(models, rtx):
     onnx.save(model, path)
     report = report_of(path, rtx, compute_capabilities=('8.9',))
     assert report['layer_precisions']['float8_e4m3fn'] == 2
+    assert report['fp8_convolutions'] == []
 
 
 def test_reports_options_without_effect_on_rtx(models, rtx):
