@@ -41,6 +41,7 @@ from trt_ros.runtime.gpu.measure import (
 )
 from trt_ros.runtime.gpu.open import open_frames, open_tensor_runner
 from trt_ros.runtime.gpu.waiting import WAITS
+from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -90,10 +91,12 @@ def timed(call: Callable[[], object], rounds: int) -> list[float]:
     return times
 
 
-def row(model: Path, frame: Frame, precision: str, rounds: int) -> dict[str, Any]:
+def row(
+    model: Path, frame: Frame, precision: str, rounds: int, decoder: str = 'auto'
+) -> dict[str, Any]:
     build = BuildOptions(precision=precision)
     entry: dict[str, Any] = {'model': model.stem, 'image': f'{frame.width}x{frame.height}'}
-    pipeline = open_frames(model, build)
+    pipeline = open_frames(model, build, options=PipelineOptions(decoder=decoder))
     try:
         pipeline.warm_up(frame)
         work = Work.of(pipeline, frame)
@@ -293,6 +296,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
     parser.add_argument('models', nargs='+', type=Path)
     parser.add_argument('--precision', default='auto')
+    parser.add_argument('--decoder', default='auto', help='not with --waits and --first')
     parser.add_argument('--rounds', type=int, default=300)
     parser.add_argument('--json', type=Path)
     parser.add_argument('--sizes', nargs='+', default=['640x480', '1280x720', '1920x1080'])
@@ -313,7 +317,8 @@ def main() -> int:
         return 0
     for model in args.models:
         for width, height in sizes:
-            rows.append(row(model, picture(width, height), args.precision, args.rounds))
+            frame = picture(width, height)
+            rows.append(row(model, frame, args.precision, args.rounds, args.decoder))
             print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     print(f'Python {platform.python_version()}, NumPy {np.__version__}')
     print(table(rows))

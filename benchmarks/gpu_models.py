@@ -228,10 +228,11 @@ if __name__ == '__main__':
     parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
     parser.add_argument('folder', type=Path)
     parser.add_argument('--dynamic-batch', action='store_true', help='of yolov8s.onnx')
+    parser.add_argument('--size', type=int, default=640, help='input of yolov8s.onnx, in pixels')
     args = parser.parse_args()
     folder = args.folder
     folder.mkdir(parents=True, exist_ok=True)
-    yolov8s(folder / 'yolov8s.onnx', batch='batch' if args.dynamic_batch else 1)
+    yolov8s(folder / 'yolov8s.onnx', args.size, batch='batch' if args.dynamic_batch else 1)
     resnet50(folder / 'resnet50.onnx')
     segment(folder / 'segment.onnx')
     segment(folder / 'segment_full.onnx', classes=21, stride=1)
