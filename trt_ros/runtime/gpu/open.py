@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,22 +43,24 @@ def open_tensor_runner(
     :param graph: options of the frame path; `device` and `cache_dir` override its values.
     :raises TrtRosError: a ParameterError, ModelError, BackendError, CudaError or CancelledError.
     """
-    with reserved_device(device) as (device, lines), open_gpu(device).context:
-        graph = replace(graph or GraphOptions(), device=device, cache_dir=str(cache_dir))
-        found = open_engine(
-            model_path,
-            build,
-            backend=backend,
-            device=device,
-            cache_dir=cache_dir,
-            memory_if_unwritable=memory_if_unwritable,
-            report=report,
-        )
+    with ExitStack() as current:
+        with reserved_device(device) as (device, lines):
+            current.enter_context(open_gpu(device).context)
+            found = open_engine(
+                model_path,
+                build,
+                backend=backend,
+                device=device,
+                cache_dir=cache_dir,
+                memory_if_unwritable=memory_if_unwritable,
+                report=report,
+            )
+        # The open engine counts by itself from now on.
         return TensorRTRunner(
             found.engine,
             cache=found.runtime_cache,
             log_lines=(*lines, *found.log_lines),
-            options=graph,
+            options=replace(graph or GraphOptions(), device=device, cache_dir=str(cache_dir)),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +15,10 @@ from trt_ros.runtime.options import LEAST_BUSY
 
 #: Indices at which no other engines of this process are.
 FIRST, SECOND = 60, 61
+
+
+class Opened:
+    """An engine."""
 
 
 @pytest.mark.parametrize(
@@ -67,9 +71,6 @@ def test_a_failed_opening_does_not_count(two_gpus):
 
 
 def test_open_engines_count_until_they_are_closed(two_gpus):
-    class Opened:
-        """An engine."""
-
     plan, engine = load_once(None, lambda: (None, object(), 0), SECOND), Opened()
     plan.add(engine)
     with reserved_device(LEAST_BUSY) as (device, _):
@@ -77,6 +78,28 @@ def test_open_engines_count_until_they_are_closed(two_gpus):
     plan.remove(engine)
     with reserved_device(LEAST_BUSY) as (device, _):
         assert device == SECOND
+
+
+def test_a_pipeline_counts_once_while_it_is_opened(two_gpus, monkeypatch):
+    """Of a pipeline, first the reservation counts and then its engine; the GPU is none here."""
+    opener = pytest.importorskip('trt_ros.runtime.gpu.open')
+    counted = []
+    plan, engine = load_once(None, lambda: (None, object(), 0), SECOND), Opened()
+
+    def count():
+        counted.append([load.pipelines for load in device_choice.gpu_loads()])
+
+    def open_engine(path, build, **more):
+        count()
+        plan.add(engine)
+        return SimpleNamespace(engine=engine, runtime_cache=None, log_lines=())
+
+    monkeypatch.setattr(opener, 'open_gpu', lambda device: SimpleNamespace(context=nullcontext()))
+    monkeypatch.setattr(opener, 'open_engine', open_engine)
+    monkeypatch.setattr(opener, 'TensorRTRunner', lambda *_, **__: count())
+    opener.open_tensor_runner('net.onnx', device=LEAST_BUSY)
+    plan.remove(engine)
+    assert counted == [[0, 1], [0, 1]]
 
 
 def test_work_of_other_processes_counts(two_gpus):
