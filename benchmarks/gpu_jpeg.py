@@ -61,7 +61,7 @@ def measure_gpu(gpu: Gpu, jpeg: np.ndarray, shape: tuple[int, int, int]) -> dict
         closing(Event(blocking_sync=True)) as done,
         closing(DeviceBuffer(int(np.prod(shape)), 'pixels', Account())) as target,
     ):
-        reason = decoder.open()
+        reason = decoder.open(jpeg)
         if reason:
             raise SystemExit(reason)
         for _ in range(10):

@@ -47,6 +47,14 @@ CONSTANTS = {
 }
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the tests of single kernels in one process: each process would compile all kernels."""
+    if config.getoption('dist', 'no') == 'loadgroup':
+        for item in items:
+            if 'bench' in getattr(item, 'fixturenames', ()):
+                item.add_marker(pytest.mark.xdist_group('kernels'))
+
+
 @pytest.fixture(scope='session')
 def gpu() -> Gpu:
     device = int(os.environ.get('TRT_ROS_TEST_DEVICE', '0'))

@@ -69,7 +69,7 @@ def decoder(gpu: Gpu) -> Iterator[JpegDecoder]:
     """An open decoder: opening and closing takes long."""
     with closing(JpegDecoder(gpu.index)) as decoder:
         with gpu.context:
-            assert decoder.open() == ''
+            assert decoder.open(jpeg_of(picture(64, 64))) == ''
         yield decoder
 
 

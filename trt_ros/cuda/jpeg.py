@@ -35,21 +35,20 @@ class JpegDecoder:
         """Whether `open` succeeded and `close` was not called."""
         return self._decoder is not None
 
-    def open(self) -> str:
+    def open(self, example: np.ndarray) -> str:
         """
-        Load the library and decode an image; the GPU is current.
+        Load the library; the GPU is current.
 
+        :param example: bytes of any JPEG, decoded now: the first one takes a third of a second.
         :returns: why JPEG images cannot be decoded on the GPU; '' when they can.
         """
         if self._decoder is not None:
             return ''
         with restored_contexts():
-            return self._open()
+            return self._open(example)
 
-    def _open(self) -> str:
+    def _open(self, example: np.ndarray) -> str:
         try:
-            import cv2
-
             codec = import_module(_MODULE)
             self._parameters = {
                 channels: codec.DecodeParams(
@@ -65,8 +64,6 @@ class JpegDecoder:
             self._decoder = codec.Decoder(
                 device_id=self._device, max_num_cpu_threads=1, options=':fancy_upsampling=1'
             )
-            # The first image takes a third of a second: not that of a camera.
-            example = cv2.imencode('.jpg', np.zeros((64, 64, 3), np.uint8))[1]
             self._decoder.decode(codec.CodeStream(example), params=self._parameters[3])
         except Exception as error:  # ImportError, RuntimeError of the library, old versions.
             self._decoder = None

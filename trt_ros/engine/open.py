@@ -149,7 +149,8 @@ def _sharing(engine: Engine) -> str:
 def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine:
     options = sidecar.get('options', {})
     budget_mib = options.get('weight_streaming_budget_mib')
-    check_fp8(sidecar, nvidia_driver().gpu(device))
+    if sidecar.get('fp8_convolutions'):
+        check_fp8(sidecar, nvidia_driver().gpu(device))
     if options.get('plugins'):
         load_plugins(load_trt(sidecar['flavour']), options['plugins'])
     engine = load_engine(
@@ -177,7 +178,7 @@ def check_fp8(sidecar: Mapping[str, Any], gpu: GpuInfo) -> None:
 
     :raises BackendError: if it computes them wrongly.
     """
-    names = sidecar.get('fp8_convolutions')
+    names = sidecar['fp8_convolutions']
     if names and sidecar['flavour'] == 'tensorrt_rtx' and gpu.compute_capability == (9, 0):
         raise BackendError(
             f'tensorrt_rtx computes fp8 convolutions wrongly on {gpu.name}.',

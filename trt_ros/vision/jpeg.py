@@ -32,6 +32,13 @@ _SAMPLINGS = {
 _END = b'\xff\xd9'
 
 
+def example_jpeg() -> np.ndarray:
+    """Return the bytes of a JPEG of 64x64 pixels, as uint8."""
+    import cv2  # Imported here: networks are opened without it.
+
+    return np.asarray(cv2.imencode('.jpg', np.zeros((64, 64, 3), np.uint8))[1])
+
+
 @dataclass(frozen=True)
 class JpegHeader:
     """

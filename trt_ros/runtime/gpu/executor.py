@@ -44,6 +44,7 @@ from trt_ros.runtime.gpu.tensorrt_context import CONTEXTS, close_engine
 from trt_ros.runtime.runner import FrameRunner, PendingResults
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.jpeg import example_jpeg
 from trt_ros.vision.regions import Crop, to_source
 from trt_ros.vision.thresholds import Thresholds
 
@@ -344,7 +345,7 @@ class GraphPipeline(FrameRunner[Any]):
     def open_jpeg_decoder(self) -> str:
         """Decode frames that are JpegFrame on the GPU from now on; see FrameRunner."""
         with self._submit, self.gpu.context:
-            return self.shared.jpegs.open()
+            return self.shared.jpegs.open(example_jpeg())
 
     def reset_state(self) -> None:
         """Set the states to zeros before the next run."""

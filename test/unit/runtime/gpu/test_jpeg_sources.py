@@ -23,13 +23,14 @@ class FakeCodec:
     The parts of nvidia.nvimgcodec that trt_ros uses.
 
     :ivar refuses: whether every image is refused, as the library does.
+    :ivar examples: number of images that were decoded into memory of the library.
     """
 
     ColorSpec = SimpleNamespace(GRAY='grey', SRGB='colour')
     SampleFormat = SimpleNamespace(I_Y='I_Y', I_BGR='I_BGR')
 
     def __init__(self) -> None:
-        self.refuses, self.streams = False, []
+        self.refuses, self.streams, self.examples = False, [], 0
 
     def DecodeParams(self, **options):
         assert options.pop('apply_exif_orientation') is False
@@ -45,13 +46,16 @@ class FakeCodec:
     def as_image(self, array, stream):
         return array.__cuda_array_interface__
 
-    def decode(self, bitstream, *, image, params, cuda_stream):
-        self.streams.append(cuda_stream)
+    def decode(self, bitstream, *, params, image=None, cuda_stream=None):
         driver().cuCtxPushCurrent(100)  # The library leaves a context of GPU 0 current.
         if self.refuses:
             return None
         grey = params == {'color_spec': 'grey', 'sample_format': 'I_Y'}
         pixels = cv2.imdecode(bitstream, 0 if grey else 1)
+        if image is None:
+            self.examples += 1
+            return pixels
+        self.streams.append(cuda_stream)
         assert pixels.size == np.prod(image['shape'])
         ctypes.memmove(image['data'][0], pixels.ctypes.data, pixels.size)
         return image
@@ -102,6 +106,7 @@ def test_pixels_are_decoded_where_the_graph_reads_them(
         pipeline.infer(frame, ASKED)
         assert image_bytes(pipeline, cuda)[: expected.size] == expected.tobytes()
     assert codec.streams == [pipeline.slots.all[0].stream.handle] * 2
+    assert codec.examples == 1  # When opening.
     assert pipeline.diagnostics()[KEY] == '2 of 2'
     assert cuda.current is None
     with pipeline.gpu.context:
