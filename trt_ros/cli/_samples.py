@@ -5,13 +5,15 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from functools import cache
 from itertools import islice
+import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import frames
 from trt_ros.cli.build import build_options
-from trt_ros.errors import ParameterError
+from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.runtime.options import PREPROCESSING, LabelledOptions
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def samples(args: Namespace, feeds: Feeds) -> Iterator[tuple[str, RunInputs]]:
     Tensors are noise from 0 to 1, or of the integers 0 to 255.
 
     :raises ParameterError: when the pictures do not fit the image topics.
-    :raises BadFrameError: when a picture cannot be read.
+    :raises BadFrameError: when a picture cannot be read, of several per run.
     :raises TensorMismatchError: when a tensor has a dynamic shape.
     """
     import numpy as np
@@ -137,7 +139,9 @@ def _images(
             remedy='Bind an input to an image, as in --inputs x=image:camera, or leave the '
             'pictures out.',
         )
-    pictures = frames(args.images)
+    # A picture of several that is left out would pair the others wrongly.
+    pictures = frames(args.images, _report_bad) if len(topics) == 1 else frames(args.images)
+    count = 0
     while group := list(islice(pictures, len(topics))):
         if len(group) < len(topics):
             raise ParameterError(
@@ -146,3 +150,16 @@ def _images(
                 remedy='Give one picture per topic and run, in this order.',
             )
         yield ' + '.join(name for name, _ in group), [frame for _, frame in group]
+        count += 1
+    if not count:
+        raise ParameterError('The files have no images.', remedy='Use some images.')
+
+
+def _report_bad(error: BadFrameError) -> None:
+    _report_once(f'left out: {error.problem}')
+
+
+@cache
+def _report_once(text: str) -> None:
+    """Print a line once, although the pictures are read several times."""
+    print(text, file=sys.stderr)

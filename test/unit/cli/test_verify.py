@@ -230,6 +230,35 @@ def test_two_photographs_make_two_rows(verify, tmp_path):
     assert drawn[drawn.shape[0] // 2 - 240, 240].tolist() == RED_BGR
 
 
+def test_images_that_cannot_be_read_are_left_out(tmp_path, monkeypatch, capsys):
+    from support.recordings import raw_image, write_recording
+    from trt_ros.runtime import backends as choice
+    from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+    from trt_ros.runtime.gpu import open as tensorrt_open
+
+    onnx = pytest.importorskip('onnx')
+    model, bad = tmp_path / 'copy.onnx', tmp_path / 'bad.png'
+    text = 'copy (float[1, 3, 16, 16] x) => (float[1, 3, 16, 16] y) { y = Identity(x) }'
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), model)
+    monkeypatch.setattr(choice, 'choose_backend', lambda name: (choice.BACKENDS[0], ''))
+    monkeypatch.setattr(
+        tensorrt_open, 'open_tensor_runner', lambda *_, **__: OnnxRuntimeRunner.open(model)
+    )
+    red = np.full((24, 32, 3), RED_BGR, np.uint8)
+    messages = [('/camera', 0, raw_image(0, red, 'none8')), ('/camera', 1, raw_image(1, red))]
+    drive = write_recording(tmp_path / 'drive', messages)
+    bad.write_bytes(b'not a picture')
+    assert main(['verify', str(model), str(bad), str(drive), '--json']) == 0
+    printed = capsys.readouterr()
+    assert [each['name'] for each in json.loads(printed.out)['inputs']] == [
+        f'{drive}, /camera, 0.100 s'
+    ]
+    assert printed.err.count(f'left out: Cannot read {bad}') == 1
+    assert printed.err.count("left out: Image encoding 'none8'") == 1
+    assert main(['verify', str(model), str(bad)]) == 1
+    assert 'The files have no images.' in capsys.readouterr().err
+
+
 def test_frames_of_recordings_videos_and_folders_are_counted_and_read(tmp_path):
     from support.recordings import compressed_image, raw_image, write_recording
     from trt_ros.cli._pictures import count_frames, fingerprint, frames
