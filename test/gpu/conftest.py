@@ -37,6 +37,7 @@ from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import Crop
 from trt_ros.vision.thresholds import Thresholds
 
+HERE = Path(__file__).parent
 HALF = Thresholds(0.5, 0.5, 300)
 #: Values that no user can set, by the name of the constant or function.
 CONSTANTS = {
@@ -51,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Run the tests of single kernels in one process: each process would compile all kernels."""
     if config.getoption('dist', 'no') == 'loadgroup':
         for item in items:
-            if 'bench' in getattr(item, 'fixturenames', ()):
+            if item.path.parent == HERE and 'bench' in item.fixturenames:
                 item.add_marker(pytest.mark.xdist_group('kernels'))
 
 
