@@ -86,7 +86,7 @@ def test_configure_and_cleanup_collect_garbage_and_freeze_survivors(peer):
         assert len(gc.get_objects()) < frozen  # The collector looks at what came since.
         node.kept = None
         node.trigger_cleanup()
-        assert gc.get_freeze_count() <= frozen - 10_000
+        assert gc.get_freeze_count() < frozen - 9_000  # Other threads make objects, too.
         assert gc.get_freeze_count() > 0
     finally:
         node.destroy_node()
