@@ -173,7 +173,7 @@ def check_fp8(sidecar: Mapping[str, Any], gpu: GpuInfo) -> None:
     Check that this GPU computes the engine's fp8 convolutions.
 
     tensorrt_rtx 1.5 leaves their scales out on compute capability 9.0, where it runs although it
-    does not list it: all 40 convolutions that were tried on an H100 were wrong, matrix products
+    does not list it: all 41 convolutions that were tried on an H100 were wrong, matrix products
     right.
 
     :raises BackendError: if it computes them wrongly.
