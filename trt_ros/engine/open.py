@@ -11,7 +11,7 @@ import shlex
 from typing import Any
 
 from trt_ros.cuda.usage import measured
-from trt_ros.driver import GpuInfo, nvidia_driver
+from trt_ros.driver import nvidia_driver
 from trt_ros.engine import cache as caches
 from trt_ros.engine.build.config import load_plugins
 from trt_ros.engine.build.parent import build
@@ -149,8 +149,7 @@ def _sharing(engine: Engine) -> str:
 def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine:
     options = sidecar.get('options', {})
     budget_mib = options.get('weight_streaming_budget_mib')
-    if sidecar.get('fp8_convolutions'):
-        check_fp8(sidecar, nvidia_driver().gpu(device))
+    check_fp8(sidecar, device)
     if options.get('plugins'):
         load_plugins(load_trt(sidecar['flavour']), options['plugins'])
     engine = load_engine(
@@ -168,9 +167,9 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine
     return engine
 
 
-def check_fp8(sidecar: Mapping[str, Any], gpu: GpuInfo) -> None:
+def check_fp8(sidecar: Mapping[str, Any], device: int) -> None:
     """
-    Check that this GPU computes the engine's fp8 convolutions.
+    Check that a GPU computes the engine's fp8 convolutions.
 
     tensorrt_rtx 1.5 leaves their scales out on compute capability 9.0, where it runs although it
     does not list it: all 41 convolutions that were tried on an H100 were wrong, matrix products
@@ -178,8 +177,11 @@ def check_fp8(sidecar: Mapping[str, Any], gpu: GpuInfo) -> None:
 
     :raises BackendError: if it computes them wrongly.
     """
-    names = sidecar['fp8_convolutions']
-    if names and sidecar['flavour'] == 'tensorrt_rtx' and gpu.compute_capability == (9, 0):
+    names = sidecar.get('fp8_convolutions')
+    if not names or sidecar['flavour'] != 'tensorrt_rtx':
+        return
+    gpu = nvidia_driver().gpu(device)
+    if gpu.compute_capability == (9, 0):
         raise BackendError(
             f'tensorrt_rtx computes fp8 convolutions wrongly on {gpu.name}.',
             cause=f'It leaves out their scales. The model has {len(names)}: '

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from trt_ros.driver import GpuInfo
+from trt_ros.driver import Driver, GpuInfo
 from trt_ros.engine.cache import EngineCache, sidecar_path
 from trt_ros.engine.open import (
     build_summary,
@@ -35,14 +35,18 @@ def test_no_engine_is_built_without_gpu(models, no_gpu, tmp_path):
         ('tensorrt', (9, 0), ['stem'], False),
     ],
 )
-def test_fp8_convolutions_are_refused_where_they_are_wrong(flavour, capability, names, is_wrong):
+def test_fp8_convolutions_are_refused_where_they_are_wrong(
+    flavour, capability, names, is_wrong, monkeypatch
+):
     gpu = GpuInfo(0, 'NVIDIA H100', capability, 132, 80 << 30, False, 'GPU-1', '0000:01:00.0')
+    driver = Driver('580', (13, 0), (gpu,), '')
+    monkeypatch.setattr('trt_ros.engine.open.nvidia_driver', lambda: driver)
     sidecar = {'flavour': flavour, 'fp8_convolutions': names}
     if not is_wrong:
-        check_fp8(sidecar, gpu)
+        check_fp8(sidecar, 0)
         return
     with pytest.raises(BackendError, match='wrongly on NVIDIA H100') as caught:
-        check_fp8(sidecar, gpu)
+        check_fp8(sidecar, 0)
     assert '4: stem, a, b, ...' in caught.value.cause
     assert '--keep Conv' in caught.value.remedy
 

@@ -34,22 +34,25 @@ def has_fp8(path: Path) -> bool:
         model = onnx.load(str(path), load_external_data=False)
     except Exception:  # Whoever loads it reports why.
         return False
-    return any(
-        onnx.TensorProto.DataType.Name(tensor.data_type).startswith('FLOAT8')
-        for tensor in tensors(model.graph)
-        if tensor.data_type in onnx.TensorProto.DataType.values()
-    )
+    return bool(_fp8_tensors(model.graph))
+
+
+def _fp8_tensors(graph: Any) -> set[str]:
+    """Return the names of the fp8 tensors in a graph; those of zero points, too."""
+    from onnx import TensorProto
+
+    known = TensorProto.DataType.values()
+    return {
+        tensor.name
+        for tensor in tensors(graph)
+        if tensor.data_type in known
+        and TensorProto.DataType.Name(tensor.data_type).startswith('FLOAT8')
+    }
 
 
 def fp8_convolutions(graph: Any) -> list[str]:
     """Return the keys of the convolutions that read fp8 tensors, in topological order."""
-    import onnx
-
-    fp8 = {
-        tensor.name
-        for tensor in tensors(graph)
-        if onnx.TensorProto.DataType.Name(tensor.data_type).startswith('FLOAT8')
-    }
+    fp8 = _fp8_tensors(graph)
     read = {
         node.output[0]
         for node in nodes(graph)
