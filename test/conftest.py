@@ -27,9 +27,12 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope='session', autouse=True)
 def own_cache(tmp_path_factory):
-    """Keep engines and passed checks out of the user's cache, and share them among the tests."""
+    """Keep engines, kernels and passed checks out of the user's cache; share them in this run."""
+    folder = tmp_path_factory.getbasetemp()
+    if 'PYTEST_XDIST_WORKER' in os.environ:
+        folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv('XDG_CACHE_HOME', str(tmp_path_factory.mktemp('cache')))
+        patch.setenv('XDG_CACHE_HOME', str(folder / 'cache'))
         yield
 
 

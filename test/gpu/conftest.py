@@ -21,9 +21,12 @@ from trt_ros.cuda.calls import check, driver, live
 from trt_ros.cuda.device import Gpu, Stream, gpu_count, open_gpu
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
+from trt_ros.engine.cache import kernel_folder
+from trt_ros.engine.files import locked
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import GpuFailedError
+from trt_ros.progress import Reporter
 from trt_ros.runtime.fitting import Fitted
 from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
@@ -37,7 +40,6 @@ from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import Crop
 from trt_ros.vision.thresholds import Thresholds
 
-HERE = Path(__file__).parent
 HALF = Thresholds(0.5, 0.5, 300)
 #: Values that no user can set, by the name of the constant or function.
 CONSTANTS = {
@@ -46,14 +48,6 @@ CONSTANTS = {
     'MAX_GRAPHS': 'trt_ros.runtime.gpu.frame_slot.MAX_GRAPHS',
     'gpu_decoder': 'trt_ros.runtime.gpu.shared_resources.gpu_decoder',
 }
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the tests of single kernels in one process: each process would compile all kernels."""
-    if config.getoption('dist', 'no') == 'loadgroup':
-        for item in items:
-            if item.path.parent == HERE and 'bench' in item.fixturenames:
-                item.add_marker(pytest.mark.xdist_group('kernels'))
 
 
 @pytest.fixture(scope='session')
@@ -91,10 +85,13 @@ def bench(gpu) -> Iterator[Any]:
     with ExitStack() as owned:
         with gpu.context:
             stream = owned.enter_context(closing(Stream()))
-            made = {
-                name: owned.enter_context(closing(Kernels(name, gpu.arch)))
-                for name in ('preprocess', 'decode')
-            }
+            folder = kernel_folder()
+            assert folder is not None
+            with locked(folder, Reporter()):  # One process compiles, the others wait for it.
+                made = {
+                    name: owned.enter_context(closing(Kernels(name, gpu.arch, folder)))
+                    for name in ('preprocess', 'decode')
+                }
         yield SimpleNamespace(gpu=gpu, stream=stream, account=Account(), **made)
 
 
@@ -281,14 +278,9 @@ def small_detector(tmp_path_factory) -> Callable[..., Path]:
     return make
 
 
-@pytest.fixture(scope='session')
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp('cache')
-
-
 @pytest.fixture
 def open_graph(
-    gpu: Gpu, cache: Path, small_detector: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, small_detector: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., GraphPipeline]]:
     """Open a pipeline of `small_detector`, or of another detector of its shape."""
     opened: list[GraphPipeline] = []
@@ -306,7 +298,6 @@ def open_graph(
             found = open_engine(
                 path or small_detector(),
                 build or BuildOptions(precision='fp32'),
-                cache_dir=cache,
                 device=gpu.index,
             )
         engine = found.engine

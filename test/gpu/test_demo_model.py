@@ -27,9 +27,9 @@ import numpy as np
 from trt_ros.runtime.options import LabelledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
-path, cache, cameras, device, frames_in_flight = *sys.argv[1:3], *map(int, sys.argv[3:])
+path, cameras, device, frames_in_flight = sys.argv[1], *map(int, sys.argv[2:])
 pipeline = Pipeline.open(  # As the nodes do, whose max_batch_size is 4.
-    LabelledOptions(model_path=path, engine_cache_dir=cache, device=device,
+    LabelledOptions(model_path=path, device=device,
                     frames_in_flight=frames_in_flight),
     batch=min(cameras, 4))
 frames = [Frame.from_pixels(np.zeros((1080, 1920, 3), np.uint8))] * cameras
@@ -43,17 +43,10 @@ pipeline.close()
 ASKED = Thresholds(score=0.4, iou=0.5, max_detections=100)
 
 
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory):
-    return str(tmp_path_factory.mktemp('cache'))
-
-
 @pytest.mark.parametrize('precision', ['auto', 'fp16'])
-def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, cache, precision):
+def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, precision):
     on_gpu = Pipeline.open(
-        LabelledOptions(
-            model_path=str(MODEL), precision=precision, engine_cache_dir=cache, device=gpu.index
-        )
+        LabelledOptions(model_path=str(MODEL), precision=precision, device=gpu.index)
     )
     assert on_gpu.backend != 'onnxruntime'
     assert 'CUDA graph' in on_gpu.log_lines[-1]
@@ -72,15 +65,13 @@ def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, cache, preci
     assert alike >= 0.97 * found
 
 
-def test_bench_measures_and_draws(gpu, cache, tmp_path, capsys):
+def test_bench_measures_and_draws(gpu, tmp_path, capsys):
     code = main(
         [
             'bench',
             str(MODEL),
             '--device',
             str(gpu.index),
-            '--cache-dir',
-            cache,
             '--image-size',
             '640x480',
             '--image-size',
@@ -102,7 +93,7 @@ def test_bench_measures_and_draws(gpu, cache, tmp_path, capsys):
     assert (tmp_path / 'all.json').stat().st_size > 1000
 
 
-def test_bench_decodes_what_is_no_box_on_the_gpu(gpu, cache, tmp_path, capsys):
+def test_bench_decodes_what_is_no_box_on_the_gpu(gpu, tmp_path, capsys):
     onnx = pytest.importorskip('onnx')
     text = (
         '<ir_version: 8, opset_import: ["": 17]>\n'
@@ -110,15 +101,14 @@ def test_bench_decodes_what_is_no_box_on_the_gpu(gpu, cache, tmp_path, capsys):
         '{ y = ReduceMean <axes=[1], keepdims=0>(x) }'
     )
     onnx.save(onnx.parser.parse_model(text), tmp_path / 'far.onnx')
-    here = ['--cache-dir', cache, '--device', str(gpu.index), '--frames', '20']
+    here = ['--device', str(gpu.index), '--frames', '20']
     assert main(['bench', str(tmp_path / 'far.onnx'), *here, '--decoder', 'depth']) == 0
     assert 'decoding on the GPU' in capsys.readouterr().out
 
 
-def test_bench_compares_precisions(gpu, cache, tmp_path, capsys):
+def test_bench_compares_precisions(gpu, tmp_path, capsys):
     arguments = {
         '--device': gpu.index,
-        '--cache-dir': cache,
         '--image-size': '640x480',
         '--frames': 1000,
         '--warm-up': 100,
@@ -153,7 +143,7 @@ def test_bench_compares_precisions(gpu, cache, tmp_path, capsys):
 
 
 @pytest.mark.parametrize('flag', ['--no-graph', '--no-transfers'])
-def test_bench_runs_without_graph_or_transfers(flag, gpu, cache, capsys):
+def test_bench_runs_without_graph_or_transfers(flag, gpu, capsys):
     assert (
         main(
             [
@@ -161,8 +151,6 @@ def test_bench_runs_without_graph_or_transfers(flag, gpu, cache, capsys):
                 str(MODEL),
                 '--device',
                 str(gpu.index),
-                '--cache-dir',
-                cache,
                 '--image-size',
                 '640x480',
                 '--frames',
@@ -177,14 +165,14 @@ def test_bench_runs_without_graph_or_transfers(flag, gpu, cache, capsys):
     assert ('copy in' in said) == (flag == '--no-graph')
 
 
-def test_verify_agrees_with_onnx_runtime_and_reports_difference(gpu, cache, tmp_path, capsys):
+def test_verify_agrees_with_onnx_runtime_and_reports_difference(gpu, tmp_path, capsys):
     import cv2
 
     pictures = []
     for number, (image, _, _) in enumerate(held_out(3)):
         pictures.append(str(tmp_path / f'{number}.png'))
         cv2.imwrite(pictures[-1], np.ascontiguousarray(image))
-    here = ['--cache-dir', cache, '--device', str(gpu.index)]
+    here = ['--device', str(gpu.index)]
     assert main(['verify', str(MODEL), *pictures, *here]) == 0
     assert 'agrees' in capsys.readouterr().out
     assert main(['verify', str(MODEL), *pictures, *here, '--min-cosine', '1.1']) == 1
@@ -192,7 +180,7 @@ def test_verify_agrees_with_onnx_runtime_and_reports_difference(gpu, cache, tmp_
 
 
 @pytest.mark.alone
-def test_eight_cameras_take_at_most_a_third_more_gpu_memory_than_one(gpu, cache, tmp_path):
+def test_eight_cameras_take_at_most_a_third_more_gpu_memory_than_one(gpu, tmp_path):
     """All that the process holds, its CUDA context too, as nvidia-smi tells it of the GPU."""
     onnx = pytest.importorskip('onnx')
     model = onnx.load(MODEL)
@@ -223,7 +211,7 @@ def test_eight_cameras_take_at_most_a_third_more_gpu_memory_than_one(gpu, cache,
         before = used_mib()
         with subprocess.Popen(
             [
-                *(sys.executable, '-c', SERVE_CAMERAS, str(path), cache),
+                *(sys.executable, '-c', SERVE_CAMERAS, str(path)),
                 *map(str, (cameras, gpu.index, frames_in_flight)),
             ],
             stdin=subprocess.PIPE,

@@ -44,7 +44,7 @@ def write(tmp_path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def both(gpu, cache, nothing_left):
+def both(gpu, nothing_left):
     """Open a network on the GPU and with ONNX Runtime."""
     opened: list[Pipeline] = []
 
@@ -55,7 +55,6 @@ def both(gpu, cache, nothing_left):
             backend='tensorrt_rtx',
             device=gpu.index,
             frames_in_flight=frames_in_flight,
-            engine_cache_dir=str(cache),
             **options,
         )
         opened.append(ours)
@@ -331,7 +330,7 @@ def test_integers_bools_and_half_floats_are_converted(write, both):
         assert_close(ours(inputs), reference(inputs))
 
 
-def test_bench_measures_a_network_of_tensors(gru, gpu, cache, tmp_path, capsys):
+def test_bench_measures_a_network_of_tensors(gru, gpu, tmp_path, capsys):
     from trt_ros.cli import main
 
     result = tmp_path / 'times.json'
@@ -344,8 +343,6 @@ def test_bench_measures_a_network_of_tensors(gru, gpu, cache, tmp_path, capsys):
                 '20',
                 '--device',
                 str(gpu.index),
-                '--cache-dir',
-                str(cache),
                 '--json',
                 str(result),
             ]

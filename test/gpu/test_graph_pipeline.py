@@ -255,12 +255,11 @@ def test_registered_memory_is_read_where_it_lies(open_graph, on_cpu):
         pipeline.close()
 
 
-def test_prepared_cameras_share_memory_of_largest_batch(gpu, cache, on_cpu, small_detector):
+def test_prepared_cameras_share_memory_of_largest_batch(gpu, on_cpu, small_detector):
     with gpu.context:
         found = open_engine(
             small_detector('cameras.onnx', batch='batch'),
             BuildOptions(precision='fp32', batch=4),
-            cache_dir=cache,
             device=gpu.index,
         )
     decoder = choose_decoder(
@@ -430,11 +429,9 @@ def test_unresponsive_gpu_is_detected(open_graph, bench):
         pipeline.infer(picture(), ASKED)
 
 
-def test_the_runner_gives_the_outputs_of_onnx_runtime(gpu, cache, small_detector):
+def test_the_runner_gives_the_outputs_of_onnx_runtime(gpu, small_detector):
     with gpu.context:
-        found = open_engine(
-            small_detector(), BuildOptions(precision='fp32'), cache_dir=cache, device=gpu.index
-        )
+        found = open_engine(small_detector(), BuildOptions(precision='fp32'), device=gpu.index)
     runner = TensorRTRunner(
         found.engine,
         cache=found.runtime_cache,

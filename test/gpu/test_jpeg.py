@@ -27,6 +27,7 @@ from trt_ros.vision.thresholds import Thresholds
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.xdist_group('jpeg'),  # Opening a decoder takes seconds in each process.
     pytest.mark.usefixtures('nothing_left'),
     # Not importorskip: an import makes a GPU current.
     pytest.mark.skipif(

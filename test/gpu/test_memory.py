@@ -25,12 +25,12 @@ from trt_ros.cuda.usage import process_nbytes
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.open import open_frames
 from trt_ros.vision.frame import Frame
-path, cache, device = *sys.argv[1:3], int(sys.argv[3])
+path, device = sys.argv[1], int(sys.argv[2])
 gpu = open_gpu(device)
 gpu.synchronize()
 nvml = system.Device(pci_bus_id=gpu.pci_bus_id)
 before = nvml.memory_info.used
-pipeline = open_frames(path, graph=GraphOptions(device=device), cache_dir=cache)
+pipeline = open_frames(path, graph=GraphOptions(device=device))
 pipeline.warm_up(Frame.from_pixels(np.zeros((1080, 1920, 3), np.uint8)))
 found = {
     'nvml': nvml.memory_info.used - before,
@@ -77,7 +77,7 @@ def large_network(folder: Path) -> tuple[Path, int]:
 def test_gpu_memory_per_owner_agrees_with_nvml(gpu, tmp_path, network):
     path, weights_nbytes = (MODEL, 0) if network == 'demo' else large_network(tmp_path)
     done = subprocess.run(
-        [sys.executable, '-c', MEASURE, str(path), str(tmp_path / 'cache'), str(gpu.index)],
+        [sys.executable, '-c', MEASURE, str(path), str(gpu.index)],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -100,16 +100,16 @@ import numpy as np
 from trt_ros.engine.options import BuildOptions
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.open import open_frames, open_tensor_runner
-path, cache, device = *sys.argv[1:3], int(sys.argv[3])
+path, device = sys.argv[1], int(sys.argv[2])
 images = np.random.default_rng(1).random((1, 3, 64, 96), np.float32)
 found, outputs = {}, []
 for budget_mib in (None, 16):
     build = BuildOptions(weight_streaming_budget_mib=budget_mib)
-    runner = open_tensor_runner(path, build, device=device, cache_dir=cache)
+    runner = open_tensor_runner(path, build, device=device)
     found[f'engine {budget_mib}'] = runner.account.device['engine']
     outputs.append(runner.infer({'images': images})['logits'].copy())
     runner.close()
-pipeline = open_frames(path, build, GraphOptions(device=device), cache_dir=cache)
+pipeline = open_frames(path, build, GraphOptions(device=device))
 pipeline.warm_up()
 found['log'] = pipeline.log_lines
 pipeline.close()
@@ -121,7 +121,7 @@ print(json.dumps(found))
 def test_weights_beyond_the_budget_stay_in_host_memory(gpu, tmp_path):
     path, weights_nbytes = large_network(tmp_path)
     done = subprocess.run(
-        [sys.executable, '-c', STREAM, str(path), str(tmp_path / 'cache'), str(gpu.index)],
+        [sys.executable, '-c', STREAM, str(path), str(gpu.index)],
         check=True,
         stdout=subprocess.PIPE,
         text=True,

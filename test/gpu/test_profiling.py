@@ -15,7 +15,7 @@ def test_bench_records_what_the_host_does(is_graph, gpu, small_detector, tmp_pat
     monkeypatch.setitem(sys.modules, 'nvtx', nvtx)
     monkeypatch.setenv('NVTX_LOG', str(tmp_path / 'ranges.txt'))
     arguments = ['bench', str(small_detector()), '--device', str(gpu.index), '--profiling']
-    arguments += ['--cache-dir', str(tmp_path), '--frames', '3', '--image-size', '160x120']
+    arguments += ['--frames', '3', '--image-size', '160x120']
     assert main([*arguments, *([] if is_graph else ['--no-graph'])]) == 0
     (ranges,) = nvtx.read_ranges().values()
     names = [(depth, name.removeprefix('trt_ros: ')) for depth, name in ranges]

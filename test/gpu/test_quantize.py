@@ -32,7 +32,7 @@ def quantise(gpu, tmp_path):
     def run(model):
         output, report = tmp_path / 'q.onnx', tmp_path / 'report.json'
         flags = ['--to', 'fp8', '--output', output, '--json', report, '--max-drop', '1']
-        flags += ['--device', gpu.index, '--engine-cache-dir', tmp_path]
+        flags += ['--device', gpu.index]
         assert main(['quantize', str(model), str(pictures), *map(str, flags)]) == 0
         return output, json.loads(report.read_text())
 
@@ -49,13 +49,12 @@ def check_latency(report):
     assert report['latency']['verdict'].startswith('fp8 is ')
 
 
-def test_fp8_engine_keeps_the_precision_of_the_demo_detector(gpu, quantise, tmp_path):
+def test_fp8_engine_keeps_the_precision_of_the_demo_detector(gpu, quantise):
     output, report = quantise(MODEL)
     options = LabelledOptions(
         model_path=str(output),
         precision='fp16',
         device=gpu.index,
-        engine_cache_dir=str(tmp_path),
     )
     if gpu.arch == 'sm_90' and load_trt('auto').is_rtx:
         assert 'tensorrt_rtx computes fp8 convolutions wrongly' in report['engine']['error']

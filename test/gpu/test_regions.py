@@ -95,7 +95,7 @@ def values(result):
     ('decoder', 'families'), [('embedding', TENSORS), ('classifier', CLASSIFIERS)]
 )
 def test_the_pipeline_equals_onnx_runtime(
-    gpu, mean_colour, tmp_path, decoder, families, unified_memory, frames_in_flight
+    gpu, mean_colour, decoder, families, unified_memory, frames_in_flight
 ):
     options = {
         'regions': True,
@@ -112,7 +112,6 @@ def test_the_pipeline_equals_onnx_runtime(
             precision='fp32',
             unified_memory=unified_memory,
             frames_in_flight=frames_in_flight,
-            engine_cache_dir=str(tmp_path),
             **options,
         ) as on_gpu,
         Pipeline.open(mean_colour, backend='onnxruntime', **options) as on_cpu,

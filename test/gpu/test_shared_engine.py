@@ -34,15 +34,15 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 @pytest.fixture
-def open_one(gpu, small_detector, tmp_path):
+def open_one(gpu, small_detector):
     """Open a pipeline of the small detector; all are closed at the end."""
     path = str(small_detector())
     with ExitStack() as opened:
 
-        def make() -> Pipeline[Any]:
+        def make(cache_dir: str = '') -> Pipeline[Any]:
             options = LabelledOptions(
                 model_path=path,
-                engine_cache_dir=str(tmp_path),
+                engine_cache_dir=cache_dir,
                 device=gpu.index,
                 decoder='yolov8',
             )
@@ -83,9 +83,13 @@ def test_results_of_two_pipelines_are_equal_and_closing_one_leaves_the_other(ope
 
 
 @pytest.mark.usefixtures('nothing_left')
-def test_pipelines_that_are_opened_at_once_build_and_load_one_engine(open_one):
+def test_pipelines_that_are_opened_at_once_build_and_load_one_engine(open_one, tmp_path):
     opened: list[Pipeline[Any]] = []
-    threads = [threading.Thread(target=lambda: opened.append(open_one())) for _ in range(3)]
+
+    def open_another() -> None:
+        opened.append(open_one(str(tmp_path)))
+
+    threads = [threading.Thread(target=open_another) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -142,7 +146,7 @@ def heavy_network(tmp_path) -> Path:
 
 
 @pytest.mark.alone
-def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_network, tmp_path):
+def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_network):
     """Compared with a third that loads the engine anew."""
     found, errors = run(
         """
@@ -154,14 +158,13 @@ def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_net
             from trt_ros.runtime.backends import open_network
             from trt_ros.runtime.options import PipelineOptions
 
-            gpu = open_gpu(int(sys.argv[3]))
+            gpu = open_gpu(int(sys.argv[2]))
             x = np.random.default_rng(1).random((1, 4096), np.float32)
 
             def open_one():
                 free = gpu.free_bytes()[0]
                 runner = open_network(
-                    PipelineOptions(model_path=sys.argv[1], engine_cache_dir=sys.argv[2],
-                                    device=gpu.index), Reporter())[0]
+                    PipelineOptions(model_path=sys.argv[1], device=gpu.index), Reporter())[0]
                 y = runner.infer({'x': x})['y'].copy()
                 return runner, y, free - gpu.free_bytes()[0]
 
@@ -181,14 +184,13 @@ def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_net
             print('done')
             """,
         str(heavy_network),
-        str(tmp_path / 'cache'),
         str(gpu.index),
     )
     print(found)
     assert found.endswith('done\n'), errors
 
 
-def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_detector, tmp_path):
+def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_detector):
     output, errors = run(
         """
         import sys
@@ -202,8 +204,8 @@ def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_dete
         from trt_ros.vision.frame import Frame
         from trt_ros.vision.letterbox import Preprocess
 
-        options = LabelledOptions(model_path=sys.argv[1], engine_cache_dir=sys.argv[2],
-                                  device=int(sys.argv[3]), decoder='yolov8')
+        options = LabelledOptions(
+            model_path=sys.argv[1], device=int(sys.argv[2]), decoder='yolov8')
         pipelines = [Pipeline.open(options) for _ in range(2)]
         assert len(loaded_plan._shared) == 1
         frame = Frame.from_pixels(np.zeros((50, 50, 3), np.uint8))
@@ -226,7 +228,6 @@ def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_dete
         print('LEFT', live())
         """,
         str(small_detector()),
-        str(tmp_path),
         str(gpu.index),
     )
     found = output.splitlines()

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.gpu
 
 
 def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works(
-    gpu, tmp_path, small_detector
+    gpu, small_detector
 ):
     script = textwrap.dedent("""
         import sys
@@ -33,10 +33,9 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         from trt_ros.vision.letterbox import Preprocess
         from trt_ros.vision.thresholds import Thresholds
 
-        device = int(sys.argv[3])
+        device = int(sys.argv[2])
         with open_gpu(device).context:
-            found = open_engine(sys.argv[1], BuildOptions(precision='fp32'),
-                                cache_dir=sys.argv[2], device=device)
+            found = open_engine(sys.argv[1], BuildOptions(precision='fp32'), device=device)
         engine = found.engine
         decoder = choose_decoder('yolov8', engine.inputs, engine.outputs, {}, (64, 96))
         faults = []
@@ -63,7 +62,7 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         print('LEFT', live())
     """)
     done = subprocess.run(
-        [sys.executable, '-c', script, str(small_detector()), str(tmp_path), str(gpu.index)],
+        [sys.executable, '-c', script, str(small_detector()), str(gpu.index)],
         capture_output=True,
         text=True,
         timeout=300,

@@ -31,8 +31,8 @@ def model(tmp_path):
     return path
 
 
-def test_states_go_from_run_to_run_on_both_sides(gpu, model, tmp_path, capsys):
-    here = ['--cache-dir', str(tmp_path), '--device', str(gpu.index)]
+def test_states_go_from_run_to_run_on_both_sides(gpu, model, capsys):
+    here = ['--device', str(gpu.index)]
     assert (
         main(['verify', str(model), '--inputs', BINDINGS, '--random', '4', '--json', *here]) == 0
     )
@@ -43,7 +43,7 @@ def test_states_go_from_run_to_run_on_both_sides(gpu, model, tmp_path, capsys):
 
 def test_bound_inputs_are_measured(gpu, model, tmp_path):
     written = tmp_path / 'times.json'
-    here = ['--cache-dir', str(tmp_path), '--device', str(gpu.index)]
+    here = ['--device', str(gpu.index)]
     size = ['--frames', '20', '--image-size', '32x16']
     code = main(['bench', str(model), '--inputs', BINDINGS, *size, '--json', str(written), *here])
     assert code == 0

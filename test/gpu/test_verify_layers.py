@@ -24,7 +24,7 @@ def test_layer_that_overflows_in_fp16_is_named(gpu, tmp_path, capsys):
         weights = np.full((64, 64), value / 64, np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
     onnx.save(model, path)
-    here = ['--cache-dir', str(tmp_path), '--device', str(gpu.index)]
+    here = ['--device', str(gpu.index)]
     code = main(['verify', str(path), '--precision', 'fp16', '--json', *here])
     found = json.loads(capsys.readouterr().out)
     assert code == 1

@@ -23,14 +23,6 @@ CHECKOUT = Path(__file__).parents[2]
 NODES = CHECKOUT / 'test/support/nodes'
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the tests of a file in one process: they share nodes."""
-    if config.getoption('dist', 'no') == 'loadgroup':
-        for item in items:
-            if item.get_closest_marker('ros'):
-                item.add_marker(pytest.mark.xdist_group(str(item.path)))
-
-
 @pytest.fixture(params=['onnxruntime', pytest.param('tensorrt_rtx', marks=pytest.mark.gpu)])
 def backend(request: pytest.FixtureRequest) -> str:
     """What really runs a network: on the CPU, and on a GPU."""

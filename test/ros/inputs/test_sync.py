@@ -21,6 +21,8 @@ from sensor_msgs.msg import CompressedImage, Image
 from support.ros_messages import BLACK, GREEN, RED, at, diagnostics, read_tensors, stamped
 
 pytestmark = pytest.mark.ros
+#: What takes seconds of waiting and does not depend on what runs the network.
+ON_CPU = pytest.mark.parametrize('backend', ['onnxruntime'])
 
 
 def test_two_images_of_one_stamp_meet(start, peer, publisher, picture_of):
@@ -133,6 +135,7 @@ def stale_status(inbox, name):
     )
 
 
+@ON_CPU
 def test_without_partners_the_diagnostics_say_so(start, peer, publisher, picture_of):
     start('tensor', 'alone', 'stereo', inputs=['left=image:lone/left', 'right=image:lone/right'])
     left, right = publisher(Image, '/lone/left'), publisher(Image, '/lone/right')
@@ -151,6 +154,7 @@ def test_without_partners_the_diagnostics_say_so(start, peer, publisher, picture
     assert '; set approximate_sync to true)' in status.message
 
 
+@ON_CPU
 def test_a_clock_that_stands_still_is_named(start, peer, publisher, picture_of):
     start(
         'tensor',
@@ -175,6 +179,7 @@ def test_a_clock_that_stands_still_is_named(start, peer, publisher, picture_of):
     assert '(the time of /clock is 0.000 s; samples are taken while it advances: ' in message
 
 
+@ON_CPU
 def test_a_silent_topic_is_named(start, peer, publisher, picture_of):
     start(
         'tensor',
@@ -198,6 +203,7 @@ def test_a_silent_topic_is_named(start, peer, publisher, picture_of):
     assert message.endswith(' s on /three: no publisher')
 
 
+@ON_CPU
 def test_a_silent_topic_is_named_although_others_have_errors(start, peer, publisher, picture_of):
     start(
         'tensor',
