@@ -94,6 +94,8 @@ def run_together(
 
 
 NO_TESTS = 5  # Exit code of pytest.
+#: Folders of all tests that need a GPU: each process reads them, and the others take 10 s.
+GPU_TESTS = ('test/gpu', 'test/ros', 'test/unit/engine/build')
 
 
 def workers(most: int = 8) -> str:
@@ -114,6 +116,7 @@ def pytest(
     variables = (
         environment.variables() | on_this_machine() | {'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'}
     )
+    variables.setdefault('OPENBLAS_NUM_THREADS', '1')  # Not one per core in each process.
     if packages:
         paths = (str(packages), variables.get('PYTHONPATH'))
         variables['PYTHONPATH'] = os.pathsep.join(filter(None, paths))
@@ -173,9 +176,9 @@ def test(environment: Environment, arguments: list[str]) -> int:
     if arguments and arguments[0] == 'gpu':
         # More than 12 processes wait for each other on one GPU.
         beside = ('-m', 'gpu and not alone', '-n', workers(12), '--dist', 'loadgroup')
-        # Not all folders: to read them takes longer than the tests' own start.
-        alone = ('-m', 'gpu and alone', *(() if arguments[1:] else ('test/gpu',)))
-        codes = [pytest(environment, *each, *arguments[1:]) for each in (beside, alone)]
+        alone = ('-m', 'gpu and alone')
+        runs = ((beside, GPU_TESTS), (alone, GPU_TESTS[:1]))
+        codes = [pytest(environment, *each, *(arguments[1:] or all_)) for each, all_ in runs]
         return min(codes) if NO_TESTS in codes else max(codes)
     if arguments and arguments[0] in ('cpp', 'soak'):
         return pytest(environment, '-m', *arguments)

@@ -21,6 +21,7 @@ from trt_ros.cuda.calls import check, driver, live
 from trt_ros.cuda.device import Gpu, Stream, gpu_count, open_gpu
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
+from trt_ros.cuda.usage import process_nbytes
 from trt_ros.engine.cache import kernel_folder
 from trt_ros.engine.files import locked
 from trt_ros.engine.open import open_engine
@@ -77,6 +78,34 @@ def nothing_left(gpu) -> Iterator[None]:
     before = live()
     yield
     assert live() == before
+
+
+@pytest.fixture
+def used_nbytes(gpu) -> Callable[[int], int]:
+    """
+    Return the GPU memory that a process holds, by its id.
+
+    Where NVML lists no processes (containers, WSL, Jetson), it is that of the whole GPU, and the
+    test is skipped beside others.
+    """
+    from cuda.core import system
+
+    device = system.Device(pci_bus_id=gpu.pci_bus_id)
+    with gpu.context:
+        is_listed = process_nbytes(device) > 0
+    if not is_listed and 'PYTEST_XDIST_WORKER' in os.environ:
+        pytest.skip('NVML lists no processes, and others use the GPU: ./dev test -m gpu test/gpu')
+
+    def used(process: int) -> int:
+        if not is_listed:
+            return int(device.memory_info.used)
+        return sum(
+            int(each.used_gpu_memory)
+            for each in device.compute_running_processes
+            if each.pid == process
+        )
+
+    return used
 
 
 @pytest.fixture(scope='session')

@@ -13,7 +13,7 @@ from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 2')]
 
 WHOLE = Letterbox.fit((640, 640), (640, 640), 'stretch')
 YOLOV8 = YoloV8Head('head', None)

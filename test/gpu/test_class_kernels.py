@@ -8,7 +8,7 @@ import pytest
 from trt_ros.vision.decoders.classify import ClassifyHead
 from trt_ros.vision.letterbox import Letterbox
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 2')]
 
 BOX = Letterbox.fit((640, 480), (224, 224), 'center_crop')
 

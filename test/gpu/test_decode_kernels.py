@@ -26,7 +26,7 @@ from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 3')]
 
 BOX = Letterbox.fit((1920, 1080), (640, 640), 'letterbox')
 BOX_X = Letterbox.fit((1280, 720), (416, 416), 'letterbox_topleft')

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from trt_ros.vision.decoders.depth import DepthHead
 from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
 from trt_ros.vision.letterbox import Letterbox
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 1')]
 
 
 def rounded(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
@@ -71,8 +73,13 @@ def test_a_channel_axis_of_one_does_not_matter(shape, channels_first, decode_on_
         ((60, 80), (641, 479), (480, 640), 'center_crop'),
     ],
 )
-@pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16'])
-@pytest.mark.parametrize('classes', [1, 2, 21, 300])
+@pytest.mark.parametrize(
+    'dtype, classes',
+    [
+        *itertools.product(('float32', 'float16', 'bfloat16'), (1, 2, 21)),
+        ('float32', 300),
+    ],
+)
 @pytest.mark.parametrize('are_logits', [False, True])
 def test_confidence_of_all_pixels_is_that_of_numpy(
     grid_hw, image_wh, input_hw, resize, dtype, classes, are_logits, decode_on_gpu

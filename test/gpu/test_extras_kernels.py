@@ -12,7 +12,7 @@ from trt_ros.vision.decoders.yolo_rows import Rows
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 3')]
 
 BOX = Letterbox.fit((1920, 1080), (640, 640), 'letterbox')
 CHOICE = {'classes': (0, 2), 'class_scores': {2: 0.5}, 'class_agnostic': True}

@@ -10,7 +10,7 @@ from trt_ros.vision.decoders.yolo_rows import Rows
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 2')]
 
 BOX = Letterbox.fit((1917, 1080), (640, 640), 'letterbox')
 DTYPES = ['float32', 'float16', 'bfloat16']

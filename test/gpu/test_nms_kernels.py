@@ -12,7 +12,7 @@ from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 2')]
 
 BOX = Letterbox.fit((1280, 1280), (640, 640), 'stretch')
 HEAD = YoloV8Head('head', None)

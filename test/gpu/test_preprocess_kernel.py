@@ -11,7 +11,7 @@ from trt_ros.errors import BadFrameError
 from trt_ros.vision.frame import ENCODINGS, Frame
 from trt_ros.vision.letterbox import RESIZES, Preprocess
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 1')]
 
 
 def random_frame(encoding: str, width: int, height: int, *, pad: int = 5, big=False) -> Frame:

@@ -145,28 +145,34 @@ def heavy_network(tmp_path) -> Path:
     return path
 
 
-@pytest.mark.alone
-def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_network):
+def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_network, used_nbytes):
     """Compared with a third that loads the engine anew."""
     found, errors = run(
         """
             import sys
+            from cuda.core import system
             import numpy as np
             from trt_ros.cuda.calls import live
             from trt_ros.cuda.device import open_gpu
+            from trt_ros.cuda.usage import process_nbytes
             from trt_ros.progress import Reporter
             from trt_ros.runtime.backends import open_network
             from trt_ros.runtime.options import PipelineOptions
 
             gpu = open_gpu(int(sys.argv[2]))
+            gpu.synchronize()  # Makes its context.
+            nvml = system.Device(pci_bus_id=gpu.pci_bus_id)
             x = np.random.default_rng(1).random((1, 4096), np.float32)
 
+            def used():
+                return process_nbytes(nvml) or nvml.memory_info.used
+
             def open_one():
-                free = gpu.free_bytes()[0]
+                before = used()
                 runner = open_network(
                     PipelineOptions(model_path=sys.argv[1], device=gpu.index), Reporter())[0]
                 y = runner.infer({'x': x})['y'].copy()
-                return runner, y, free - gpu.free_bytes()[0]
+                return runner, y, used() - before
 
             first, second = open_one(), open_one()
             assert second[0]._engine.users == 2

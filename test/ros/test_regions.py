@@ -19,6 +19,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
+from support.backends import ON_CPU
 from support.ros_messages import detection
 from support.save_network import save_network
 from trt_ros.ros.regions import choose_objects
@@ -246,6 +247,7 @@ def test_the_classifier_adds_the_classes_of_each_object(start, peer, models):
     assert 'exceed max_regions = 3' in cascade.node.log
 
 
+@ON_CPU
 def test_images_and_detections_meet_by_stamp_in_any_order(start, peer, models):
     cascade = start('classifier', 'meeting', models['colour'], queue_size=3, **PIXELS)
     assert 'synchronization: equal stamps' in cascade.node.log
@@ -263,6 +265,7 @@ def test_images_and_detections_meet_by_stamp_in_any_order(start, peer, models):
     assert [each.header.stamp.sec for each in box.messages] == [1, 21]
 
 
+@ON_CPU
 def test_diagnostics_count_what_finds_no_partner(start, peer, models):
     from diagnostic_msgs.msg import DiagnosticArray
 

@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).parent.parent.parent
 PYTHON = getattr(sys, '_base_executable', sys.executable)
 
 
-MODULES = ('environment', 'commands', 'tools', 'installation', 'registration', 'steps')
+MODULES = ('environment', 'commands', 'tools', 'installation', 'registration', 'steps', 'verbs')
 
 
 @pytest.fixture(scope='module')
@@ -317,3 +317,11 @@ def test_every_requirement_is_pinned_and_has_a_reason():
             requirement, _, why = line.partition('#')
             assert requirement.count('==') == 1, f'{path.name}: {line} is not pinned'
             assert why or path.name in ('ros.txt', 'constraints.txt'), f'{line} does not say why'
+
+
+def test_the_gpu_suite_reads_all_tests_that_need_a_gpu(setup):
+    mark = '.'.join(('pytest', 'mark', 'gpu'))
+    needing = {path for path in CHECKOUT.glob('test/**/*.py') if mark in path.read_text()}
+    folders = setup.verbs.GPU_TESTS
+    assert needing
+    assert needing <= {path for folder in folders for path in CHECKOUT.glob(f'{folder}/**/*.py')}

@@ -12,6 +12,9 @@ from typing import Any
 from trt_ros.cuda.calls import check, core, runtime
 from trt_ros.cuda.memory import Account
 
+_ATTEMPTS = (
+    5  # NVML is asked for the number of processes, then for as many: one may start between.
+)
 _UNKNOWN = 1 << 63  # NVML's "not available" is 2**64 - 1.
 _measuring = threading.RLock()  # Two measurements at a time would count the memory of both twice.
 WAIT_SECONDS = 60.0  # A GPU that does not respond would delay those of others for ever.
@@ -61,10 +64,11 @@ def _used_nbytes() -> Callable[[], int]:
 
 def process_nbytes(device: Any) -> int:
     """Return the GPU memory of this process in bytes, from a cuda.core.system.Device; or 0."""
-    with suppress(Exception):  # Not every GPU and container supports the query.
-        return next(
-            int(each.used_gpu_memory)
-            for each in device.compute_running_processes
-            if each.pid == os.getpid() and each.used_gpu_memory < _UNKNOWN
-        )
+    for _ in range(_ATTEMPTS):
+        with suppress(Exception):  # Not every GPU and container supports the query.
+            return sum(
+                int(each.used_gpu_memory)
+                for each in device.compute_running_processes
+                if each.pid == os.getpid() and each.used_gpu_memory < _UNKNOWN
+            )
     return 0

@@ -18,6 +18,7 @@ from sensor_msgs.msg import CameraInfo, Image
 from std_srvs.srv import Trigger
 from vision_msgs.msg import Classification, Detection2DArray
 
+from support.backends import ON_CPU
 from support.ros_messages import GREEN, RED, at, half_and_half, pixels_of, tensor_list
 from support.save_network import save_network
 
@@ -213,6 +214,7 @@ def test_a_network_of_four_channels_takes_alpha(start, peer, publisher, as_image
     assert (pixels_of(masks.wait_for(at(1))) == half_and_half(1, 3)).all()
 
 
+@ON_CPU
 def test_a_network_of_colours_refuses_depth_images_and_names_the_remedy(
     start, publisher, as_image
 ):

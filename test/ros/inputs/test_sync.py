@@ -18,11 +18,10 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from isaac_ros_tensor_list_interfaces.msg import TensorList
 from sensor_msgs.msg import CompressedImage, Image
 
+from support.backends import ON_CPU
 from support.ros_messages import BLACK, GREEN, RED, at, diagnostics, read_tensors, stamped
 
 pytestmark = pytest.mark.ros
-#: What takes seconds of waiting and does not depend on what runs the network.
-ON_CPU = pytest.mark.parametrize('backend', ['onnxruntime'])
 
 
 def test_two_images_of_one_stamp_meet(start, peer, publisher, picture_of):
@@ -58,6 +57,7 @@ def test_two_images_of_one_stamp_meet(start, peer, publisher, picture_of):
     assert len(results.messages) == 2
 
 
+@ON_CPU
 def test_a_bad_image_drops_its_set_and_the_next_set_is_run(
     start, peer, publisher, picture_of, as_image
 ):
@@ -102,6 +102,7 @@ def test_compressed_images_meet(start, peer, publisher):
     assert read_tensors(results.wait_for(at(1))) == {'difference': [pytest.approx([1, -1, 0])]}
 
 
+@ON_CPU
 def test_images_of_close_stamps_meet(start, peer, publisher, picture_of):
     node = start(
         'tensor',

@@ -18,6 +18,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Float32MultiArray, Float64MultiArray, Int64MultiArray
 from std_srvs.srv import Trigger
 
+from support.backends import ON_CPU
 from support.ros_messages import (
     BLACK,
     GREEN,
@@ -158,6 +159,7 @@ def test_a_thermal_image_is_one_channel(start, peer, publisher, as_image):
     assert mean == pytest.approx(30_000 / 256)
 
 
+@ON_CPU
 def test_multi_arrays_need_no_isaac_ros(start, peer, publisher):
     vector = peer.publisher(Float64MultiArray, '/arrays/tensors/x')
     node = start(
@@ -182,6 +184,7 @@ def test_multi_arrays_need_no_isaac_ros(start, peer, publisher):
     assert list(integers.wait_for().data) == [1, 2, 3]
 
 
+@ON_CPU
 def test_a_publisher_of_another_multi_array_is_followed(start, peer):
     node = start(
         'tensor',

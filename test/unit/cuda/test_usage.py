@@ -55,6 +55,23 @@ def test_free_memory_is_measured_where_nvml_does_not_list_the_process(gpu):
     assert account.report()['device'] == {'engine': 300}
 
 
+def test_a_process_that_starts_while_nvml_lists_them_does_not_matter(gpu, monkeypatch):
+    """NVML then refuses the list, and the memory of the whole GPU would be counted."""
+    listed, refused = Gpu.compute_running_processes.fget, iter([True, False, True, True, False])
+
+    def list_processes(self):
+        if next(refused, False):
+            raise RuntimeError('Insufficient Size')
+        return listed(self)
+
+    monkeypatch.setattr(Gpu, 'compute_running_processes', property(list_processes))
+    account = Account()
+    with usage.measured(account, 'engine'):
+        gpu.mine += 300
+        gpu.others += 2000
+    assert account.report()['device'] == {'engine': 300}
+
+
 def test_unknown_memory_of_nvml_is_no_memory(gpu):
     gpu.mine = (1 << 64) - 1
     assert usage.process_nbytes(gpu) == 0
