@@ -12,9 +12,8 @@ from typing import Any
 from trt_ros.cuda.calls import check, core, runtime
 from trt_ros.cuda.memory import Account
 
-_ATTEMPTS = (
-    5  # NVML is asked for the number of processes, then for as many: one may start between.
-)
+#: NVML counts the processes, then lists as many: another may start in between.
+_ATTEMPTS = 5
 _UNKNOWN = 1 << 63  # NVML's "not available" is 2**64 - 1.
 _measuring = threading.RLock()  # Two measurements at a time would count the memory of both twice.
 WAIT_SECONDS = 60.0  # A GPU that does not respond would delay those of others for ever.
