@@ -203,9 +203,9 @@ def test_eight_cameras_take_at_most_a_third_more_gpu_memory_than_one(gpu, tmp_pa
             text=True,
         ) as process:
             assert process.stdout.readline() == f'{cameras} results\n'
-            taken[cameras, frames_in_flight] = used_nbytes(process.pid) - before
+            taken[cameras, frames_in_flight] = (used_nbytes(process.pid) - before) >> 20
             process.stdin.close()
         assert process.returncode == 0
-    print(f'GPU memory (bytes) by cameras and frames in flight: {taken}')
+    print(f'GPU memory (MiB) by cameras and frames in flight: {taken}')
     assert taken[8, 1] <= 1.3 * taken[1, 1]
     assert taken[8, 2] <= 1.4 * taken[1, 1]
