@@ -60,12 +60,12 @@ class LabelTask:
         :param topics: as chosen_topics() returns them.
         :raises ParameterError: when one exists, two have the same name, or there is no folder.
         """
-        others = self._files_beside(topics)
-        if self.output in others:
+        if self.output.suffix != '.mcap':
             raise ParameterError(
-                f'Output {self.output} has the name of another file of the results.',
-                remedy=f'Choose a file with the suffix .mcap, not {self.output.suffix}.',
+                f'Output {self.output} is no name of an MCAP file.',
+                remedy='Choose a file with the suffix .mcap; it has the results of one recording.',
             )
+        others = self._files_beside(topics)
         exists = self.output.exists()
         if exists and self.resume and others:
             what = 'video' if self.video else 'data set'
