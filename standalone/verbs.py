@@ -94,7 +94,7 @@ def run_together(
 
 
 NO_TESTS = 5  # Exit code of pytest.
-#: Folders of all tests that need a GPU: each process reads them, and the others take 10 s.
+#: Folders of all tests that need a GPU; reading the others takes each process 10 s.
 GPU_TESTS = ('test/gpu', 'test/ros', 'test/unit/engine/build')
 
 

@@ -97,13 +97,7 @@ def used_nbytes(gpu) -> Callable[[int], int]:
         pytest.skip('NVML lists no processes, and others use the GPU: ./dev test -m gpu test/gpu')
 
     def used(process: int) -> int:
-        if not is_listed:
-            return int(device.memory_info.used)
-        return sum(
-            int(each.used_gpu_memory)
-            for each in device.compute_running_processes
-            if each.pid == process
-        )
+        return process_nbytes(device, process) if is_listed else int(device.memory_info.used)
 
     return used
 

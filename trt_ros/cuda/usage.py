@@ -61,13 +61,19 @@ def _used_nbytes() -> Callable[[], int]:
     return of_gpu
 
 
-def process_nbytes(device: Any) -> int:
-    """Return the GPU memory of this process in bytes, from a cuda.core.system.Device; or 0."""
+def process_nbytes(device: Any, process: int | None = None) -> int:
+    """
+    Return the GPU memory of a process in bytes; 0 where NVML does not list it.
+
+    :param device: a cuda.core.system.Device.
+    :param process: its id; None for this process.
+    """
+    process = os.getpid() if process is None else process
     for _ in range(_ATTEMPTS):
         with suppress(Exception):  # Not every GPU and container supports the query.
             return sum(
                 int(each.used_gpu_memory)
                 for each in device.compute_running_processes
-                if each.pid == os.getpid() and each.used_gpu_memory < _UNKNOWN
+                if each.pid == process and each.used_gpu_memory < _UNKNOWN
             )
     return 0
