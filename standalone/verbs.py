@@ -96,6 +96,7 @@ def run_together(
 NO_TESTS = 5  # Exit code of pytest.
 #: Folders of all tests that need a GPU; reading the others takes each process 10 s.
 GPU_TESTS = ('test/gpu', 'test/ros', 'test/unit/engine/build')
+GPU_TESTS_ALONE = ('test/gpu',)
 
 
 def workers(most: int = 8) -> str:
@@ -177,8 +178,11 @@ def test(environment: Environment, arguments: list[str]) -> int:
         # More than 12 processes wait for each other on one GPU.
         beside = ('-m', 'gpu and not alone', '-n', workers(12), '--dist', 'loadgroup')
         alone = ('-m', 'gpu and alone')
-        runs = ((beside, GPU_TESTS), (alone, GPU_TESTS[:1]))
-        codes = [pytest(environment, *each, *(arguments[1:] or all_)) for each, all_ in runs]
+        selected = arguments[1:]
+        codes = [
+            pytest(environment, *beside, *(selected or GPU_TESTS)),
+            pytest(environment, *alone, *(selected or GPU_TESTS_ALONE)),
+        ]
         return min(codes) if NO_TESTS in codes else max(codes)
     if arguments and arguments[0] in ('cpp', 'soak'):
         return pytest(environment, '-m', *arguments)

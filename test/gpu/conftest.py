@@ -104,7 +104,12 @@ def used_nbytes(gpu) -> Callable[[int], int]:
 
 @pytest.fixture(scope='session')
 def bench(gpu) -> Iterator[Any]:
-    """A stream, an account and the kernels, for tests that run one kernel."""
+    """
+    A stream, an account and the kernels, for tests that run one kernel.
+
+    The files of such tests are three groups of pytest-xdist, so that three processes, not all,
+    wait for the compilation of all kernels.
+    """
     with ExitStack() as owned:
         with gpu.context:
             stream = owned.enter_context(closing(Stream()))

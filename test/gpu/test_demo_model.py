@@ -29,8 +29,7 @@ from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 path, cameras, device, frames_in_flight = sys.argv[1], *map(int, sys.argv[2:])
 pipeline = Pipeline.open(  # As the nodes do, whose max_batch_size is 4.
-    LabelledOptions(model_path=path, device=device,
-                    frames_in_flight=frames_in_flight),
+    LabelledOptions(model_path=path, device=device, frames_in_flight=frames_in_flight),
     batch=min(cameras, 4))
 frames = [Frame.from_pixels(np.zeros((1080, 1920, 3), np.uint8))] * cameras
 for _ in range(10):

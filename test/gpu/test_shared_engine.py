@@ -145,7 +145,8 @@ def heavy_network(tmp_path) -> Path:
     return path
 
 
-def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_network, used_nbytes):
+@pytest.mark.usefixtures('used_nbytes')
+def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_network):
     """Compared with a third that loads the engine anew."""
     found, errors = run(
         """

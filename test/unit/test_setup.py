@@ -319,9 +319,10 @@ def test_every_requirement_is_pinned_and_has_a_reason():
             assert why or path.name in ('ros.txt', 'constraints.txt'), f'{line} does not say why'
 
 
-def test_the_gpu_suite_reads_all_tests_that_need_a_gpu(setup):
-    mark = '.'.join(('pytest', 'mark', 'gpu'))
+@pytest.mark.parametrize('mark, constant', [('gpu', 'GPU_TESTS'), ('alone', 'GPU_TESTS_ALONE')])
+def test_the_gpu_suite_reads_all_tests_that_need_a_gpu(setup, mark, constant):
+    mark = f'pytest.mark.{mark}'
     needing = {path for path in CHECKOUT.glob('test/**/*.py') if mark in path.read_text()}
-    folders = setup.verbs.GPU_TESTS
+    folders = getattr(setup.verbs, constant)
     assert needing
     assert needing <= {path for folder in folders for path in CHECKOUT.glob(f'{folder}/**/*.py')}
